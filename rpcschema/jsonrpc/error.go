@@ -1,0 +1,42 @@
+package jsonrpc
+
+import "fmt"
+
+// JSON-RPC 2.0's own codes, and SPDK's one addition.
+const (
+	CodeParseError     = -32700
+	CodeInvalidRequest = -32600
+	CodeMethodNotFound = -32601
+	CodeInvalidParams  = -32602
+	CodeInternalError  = -32603
+	// CodeWrongState is SPDK_JSONRPC_ERROR_INVALID_STATE: the method exists but
+	// not in the state (startup, runtime) that the target is in.
+	CodeWrongState = -1
+)
+
+// Codes of a gateway between client and target, out of JSON-RPC's range that
+// is reserved for implementations (-32099 to -32000). Their meaning is the
+// HTTP status that they travel with.
+const (
+	CodeUnauthorized   = -32001 // 401: who are you?
+	CodeForbidden      = -32003 // 403: you may not
+	CodeTooLarge       = -32013 // 413: the request does not fit the target
+	CodeTooMany        = -32029 // 429: slow down
+	CodeUnreachable    = -32052 // 502: not sent, the target is not there
+	CodeDraining       = -32053 // 503: not sent, the proxy is stopping
+	CodeOutcomeUnknown = -32054 // 504: sent, but no reply came: read back before trying again
+)
+
+// An Error is the error member of a reply.
+type Error struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
+
+// Errorf makes an Error.
+func Errorf(code int, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}

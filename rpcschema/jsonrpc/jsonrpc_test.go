@@ -1,0 +1,126 @@
+package jsonrpc
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDecodeRequestKeepsEverything(t *testing.T) {
+	r, err := DecodeRequest([]byte(`{"jsonrpc":"2.0","id":18446744073709551615,"method":"bdev_lvol_create","params":{"n":18446744073709551615,"f":1e3,"l":[null,true,"x"],"o":{}}}`), Limits{})
+	require.NoError(t, err)
+	assert.Equal(t, "bdev_lvol_create", r.Method)
+	assert.Equal(t, json.RawMessage("18446744073709551615"), r.ID)
+	assert.Equal(t, map[string]any{
+		"n": json.Number("18446744073709551615"), "f": json.Number("1e3"),
+		"l": []any{nil, true, "x"}, "o": map[string]any{},
+	}, r.Params)
+	out, err := Marshal(r.Params)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"n":18446744073709551615,"f":1e3,"l":[null,true,"x"],"o":{}}`, string(out))
+}
+
+func TestDecodeRequestIDs(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"method":"m","id":1}`: "1", `{"method":"m","id":"a\"b"}`: `"a\"b"`, `{"method":"m","id":null}`: "null",
+		`{"method":"m","id":1.50}`: "1.50", `{"method":"m","id":"<&>"}`: `"<&>"`,
+	} {
+		r, err := DecodeRequest([]byte(in), Limits{})
+		require.NoError(t, err, in)
+		assert.Equal(t, want, string(r.ID), in)
+		assert.False(t, r.Notification())
+	}
+	r, err := DecodeRequest([]byte(`{"method":"m"}`), Limits{})
+	require.NoError(t, err)
+	assert.True(t, r.Notification())
+}
+
+func TestDecodeRequestRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   string
+		code int
+		says string
+	}{
+		"empty":              {``, CodeParseError, "empty or ends too early"},
+		"cut off":            {`{"method":"m"`, CodeParseError, "ends too early"},
+		"not JSON":           {`{method:1}`, CodeParseError, "not valid JSON at byte"},
+		"two values":         {`{"method":"m"}{"method":"n"}`, CodeParseError, "more than one JSON value"},
+		"trailing junk":      {`{"method":"m"}]`, CodeParseError, "not valid JSON"},
+		"duplicate member":   {`{"method":"ok","method":"evil"}`, CodeParseError, "/method stands twice"},
+		"duplicate param":    {`{"method":"m","params":{"a":1,"a":2}}`, CodeParseError, "/params/a stands twice"},
+		"escaped duplicate":  {`{"method":"ok","\u006dethod":"evil"}`, CodeParseError, "stands twice"},
+		"wrong case":         {`{"Method":"m"}`, CodeInvalidRequest, `unknown member "Method"`},
+		"both cases":         {`{"method":"m","METHOD":"n"}`, CodeInvalidRequest, `unknown member "METHOD"`},
+		"extra member":       {`{"method":"m","x":1}`, CodeInvalidRequest, `unknown member "x"`},
+		"batch":              {`[{"method":"m"}]`, CodeInvalidRequest, "batch"},
+		"scalar":             {`7`, CodeInvalidRequest, "not a number"},
+		"no method":          {`{"id":1}`, CodeInvalidRequest, "method is missing"},
+		"method not string":  {`{"method":7}`, CodeInvalidRequest, "method is missing, or not a string"},
+		"old version":        {`{"jsonrpc":"1.0","method":"m"}`, CodeInvalidRequest, "2.0"},
+		"version number":     {`{"jsonrpc":2.0,"method":"m"}`, CodeInvalidRequest, "2.0"},
+		"params by position": {`{"method":"m","params":[1]}`, CodeInvalidParams, "by position"},
+		"params scalar":      {`{"method":"m","params":"x"}`, CodeInvalidRequest, "not a string"},
+		"id object":          {`{"method":"m","id":{}}`, CodeInvalidRequest, "id must be"},
+		"bad UTF-8":          {"{\"method\":\"\xff\"}", CodeParseError, "UTF-8"},
+		"lone surrogate":     {`{"method":"\ud800"}`, CodeParseError, "not valid JSON"},
+		"NaN":                {`{"method":"m","params":{"a":NaN}}`, CodeParseError, "not valid JSON"},
+		"leading zero":       {`{"method":"m","params":{"a":01}}`, CodeParseError, "not valid JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := DecodeRequest([]byte(c.in), Limits{})
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, c.code, e.Code)
+			assert.Contains(t, e.Message, c.says)
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	// {"a":[1]} is 6 values to SPDK: {, "a", [, 1, ], }.
+	_, err := DecodeValue([]byte(`{"a":[1]}`), Limits{Values: 6, Depth: 2, Bytes: 9})
+	require.NoError(t, err)
+	for what, lim := range map[string]Limits{"values": {Values: 5}, "levels of nesting": {Depth: 1}, "bytes": {Bytes: 8}} {
+		_, err := DecodeValue([]byte(`{"a":[1]}`), lim)
+		var le *LimitError
+		require.True(t, errors.As(err, &le), what)
+		assert.Equal(t, what, le.What)
+	}
+	_, err = DecodeValue([]byte(strings.Repeat("[", 100000)), LimitsV2605)
+	require.Error(t, err)
+}
+
+func TestResponse(t *testing.T) {
+	for want, r := range map[string]Response{
+		`{"jsonrpc":"2.0","id":7,"result":true}`:                                {ID: json.RawMessage("7"), Result: json.RawMessage("true")},
+		`{"jsonrpc":"2.0","id":null,"result":null}`:                             {},
+		`{"jsonrpc":"2.0","id":"<","error":{"code":-19,"message":"No device"}}`: {ID: json.RawMessage(`"<"`), Error: Errorf(-19, "No device")},
+	} {
+		out, err := r.MarshalJSON()
+		require.NoError(t, err)
+		assert.Equal(t, want, string(out))
+	}
+}
+
+// FuzzDecodeValue holds the property that the proxy rests on: what was decoded,
+// written anew and decoded again is the same value.
+func FuzzDecodeValue(f *testing.F) {
+	for _, s := range []string{`{"method":"m","params":{"a":[1,2.5e3,null,true,"\u00e9"]}}`, `{"a":1,"a":2}`, `[[[]]]`, `"\ud83d\ude00"`, `-0`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		v, err := DecodeValue(text, LimitsV2605)
+		if err != nil {
+			return
+		}
+		out, err := Marshal(v)
+		require.NoError(t, err)
+		again, err := DecodeValue(out, Limits{})
+		require.NoError(t, err)
+		require.Equal(t, v, again)
+	})
+}

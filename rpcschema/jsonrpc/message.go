@@ -1,0 +1,149 @@
+package jsonrpc
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Request is one decoded call.
+type Request struct {
+	// ID is the id as the client spelt it, to be echoed exactly; nil when the
+	// request has none (a notification, which is never answered).
+	ID     json.RawMessage
+	Method string
+	// Params are the named parameters; nil when there are none.
+	Params map[string]any
+}
+
+// Notification reports whether no reply is wanted.
+func (r *Request) Notification() bool { return r.ID == nil }
+
+// DecodeRequest decodes one request strictly: an object with jsonrpc ("2.0",
+// may be left out, as SPDK allows), method, params (an object; null is none)
+// and id (a string, a number or null), each at most once, spelt exactly so,
+// and nothing else. The error is an *Error to answer with. A request whose id
+// could be read is returned beside the error, so that the answer can bear it.
+func DecodeRequest(text []byte, lim Limits) (*Request, error) {
+	v, err := DecodeValue(text, lim)
+	if err != nil {
+		return nil, &Error{Code: CodeParseError, Message: err.Error()}
+	}
+	return requestOf(v)
+}
+
+func requestOf(v any) (*Request, error) {
+	object, ok := v.(map[string]any)
+	if !ok {
+		if _, batch := v.([]any); batch {
+			return nil, Errorf(CodeInvalidRequest, "a batch of requests is not accepted here: send them one by one")
+		}
+		return nil, Errorf(CodeInvalidRequest, "a request is a JSON object, not %s", TypeName(v))
+	}
+	r := &Request{}
+	id, err := idOf(object)
+	if err != nil {
+		return nil, err
+	}
+	r.ID = id
+	for name := range object {
+		if !slices.Contains([]string{"jsonrpc", "id", "method", "params"}, name) {
+			return r, Errorf(CodeInvalidRequest, "unknown member %q: a request has jsonrpc, id, method and params, spelt exactly so", name)
+		}
+	}
+	if version, given := object["jsonrpc"]; given && version != "2.0" {
+		return r, Errorf(CodeInvalidRequest, `jsonrpc must be the string "2.0"`)
+	}
+	method, ok := object["method"].(string)
+	if !ok || method == "" {
+		return r, Errorf(CodeInvalidRequest, "method is missing, or not a string")
+	}
+	r.Method = method
+	switch params := object["params"].(type) {
+	case nil:
+	case map[string]any:
+		r.Params = params
+	case []any:
+		return r, Errorf(CodeInvalidParams, `params must be an object of named parameters ({"name": value}): SPDK takes none by position`)
+	default:
+		return r, Errorf(CodeInvalidRequest, "params must be an object of named parameters, not %s", TypeName(params))
+	}
+	return r, nil
+}
+
+func idOf(object map[string]any) (json.RawMessage, error) {
+	id, given := object["id"]
+	if !given {
+		return nil, nil
+	}
+	switch id := id.(type) {
+	case nil:
+		return json.RawMessage("null"), nil
+	case json.Number:
+		return json.RawMessage(id), nil
+	case string:
+		return Marshal(id)
+	default:
+		return nil, Errorf(CodeInvalidRequest, "id must be a string, a number or null, not %s", TypeName(id))
+	}
+}
+
+// A Response answers one request with either a result or an error.
+type Response struct {
+	ID     json.RawMessage // nil: null
+	Result json.RawMessage // used when Error is nil; nil: null
+	Error  *Error
+}
+
+// MarshalJSON writes the reply with exactly one of result and error.
+func (r Response) MarshalJSON() ([]byte, error) {
+	orNull := func(m json.RawMessage) json.RawMessage {
+		if len(m) == 0 {
+			return json.RawMessage("null")
+		}
+		return m
+	}
+	if r.Error != nil {
+		return Marshal(struct {
+			JSONRPC string          `json:"jsonrpc"`
+			ID      json.RawMessage `json:"id"`
+			Error   *Error          `json:"error"`
+		}{"2.0", orNull(r.ID), r.Error})
+	}
+	return Marshal(struct {
+		JSONRPC string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Result  json.RawMessage `json:"result"`
+	}{"2.0", orNull(r.ID), orNull(r.Result)})
+}
+
+// Marshal writes v as JSON without the HTML escapes that encoding/json adds by
+// default: SPDK compares bytes, and people read them.
+func Marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("write JSON: %w", err)
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+}
+
+// TypeName is the JSON type of a decoded value, with its article, for messages.
+func TypeName(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
+	case string:
+		return "a string"
+	case json.Number:
+		return "a number"
+	case []any:
+		return "an array"
+	default:
+		return "an object"
+	}
+}
