@@ -1,0 +1,161 @@
+package rpcschema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// A compiler makes JSON Schema validators of one release's view of the
+// document: members that the release doesn't know are taken out, and objects
+// are closed, for SPDK refuses what it does not know.
+type compiler struct {
+	mu       sync.Mutex
+	compiler *jsonschema.Compiler
+	done     sync.Map // location → *jsonschema.Schema or error
+}
+
+const documentURL = "spdk:///openrpc.json"
+
+// compiled is the validator of one method's params or result for release r.
+func (d *Document) compiled(r Release, part, method string) (*jsonschema.Schema, error) {
+	c, err := d.compilerFor(r)
+	if err != nil {
+		return nil, err
+	}
+	location := documentURL + "#/" + part + "/" + method
+	if s, ok := c.done.Load(location); ok {
+		return s.(*jsonschema.Schema), nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.compiler.Compile(location)
+	if err != nil {
+		return nil, fmt.Errorf("compile the %s of %s for %s: %w", part, method, r, err)
+	}
+	c.done.Store(location, s)
+	return s, nil
+}
+
+func (d *Document) compilerFor(r Release) (*compiler, error) {
+	if c, ok := d.releases.Load(r); ok {
+		return c.(*compiler), nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(d.raw))
+	dec.UseNumber()
+	var raw map[string]any
+	if err := dec.Decode(&raw); err != nil {
+		return nil, fmt.Errorf("load the RPC schema: %w", err)
+	}
+	params, results := map[string]any{}, map[string]any{}
+	for _, v := range raw["methods"].([]any) {
+		m := v.(map[string]any)
+		name := m["name"].(string)
+		params[name] = viewAt(r, d.byName[name].paramsObject(r, m))
+		if result, ok := m["result"].(map[string]any); ok {
+			results[name] = viewAt(r, result["schema"])
+		}
+	}
+	components, _ := raw["components"].(map[string]any)
+	c := &compiler{compiler: jsonschema.NewCompiler()}
+	err := c.compiler.AddResource(documentURL, map[string]any{
+		"params": params, "results": results, "components": viewAt(r, components),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load the RPC schema: %w", err)
+	}
+	actual, _ := d.releases.LoadOrStore(r, c)
+	return actual.(*compiler), nil
+}
+
+// paramsObject is the schema of a method's whole params, from its raw form.
+func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
+	properties, required := map[string]any{}, []any{}
+	list, _ := raw["params"].([]any)
+	for _, v := range list {
+		p := v.(map[string]any)
+		name := p["name"].(string)
+		properties[name] = p["schema"]
+		if m.requiredAt(name, r) {
+			required = append(required, name)
+		}
+	}
+	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+}
+
+// requiredAt reports whether release r insists on a parameter. While a release
+// knows both an old parameter and its successor, either will do.
+func (m *Method) requiredAt(name string, r Release) bool {
+	p := m.Param(name)
+	if !p.Required || !p.Schema.Has(r) {
+		return false
+	}
+	return m.forerunnerAt(p, r) == nil
+}
+
+// forerunnerAt is the parameter that p took over from, if release r has both.
+func (m *Method) forerunnerAt(p *Param, r Release) *Param {
+	if p.Schema.Replaces == nil {
+		return nil
+	}
+	old := m.Param(p.Schema.Replaces.Name)
+	if old == nil || !old.Schema.Has(r) || !p.Schema.Has(r) {
+		return nil
+	}
+	return old
+}
+
+// viewAt copies a schema as release r has it.
+func viewAt(r Release, v any) any {
+	switch v := v.(type) {
+	case []any:
+		list := make([]any, len(v))
+		for i, item := range v {
+			list[i] = viewAt(r, item)
+		}
+		return list
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, member := range v {
+			out[key] = viewAt(r, member)
+		}
+		if properties, ok := out["properties"].(map[string]any); ok {
+			closeAt(r, out, properties)
+		}
+		return out
+	}
+	return v
+}
+
+// closeAt takes out of an object what release r does not know, and closes it
+// unless the schema says itself whether it is open.
+func closeAt(r Release, object, properties map[string]any) {
+	for name, p := range properties {
+		if s, ok := p.(map[string]any); ok && !windowOf(s).Has(r) {
+			delete(properties, name)
+		}
+	}
+	if required, ok := object["required"].([]any); ok {
+		object["required"] = slices.DeleteFunc(slices.Clone(required), func(name any) bool {
+			_, there := properties[name.(string)]
+			return !there
+		})
+	}
+	if _, said := object["additionalProperties"]; !said {
+		object["additionalProperties"] = false
+	}
+}
+
+func windowOf(s map[string]any) (w Window) {
+	if since, ok := s["x-spdk-since"].(string); ok {
+		w.Since, _ = ParseRelease(since)
+	}
+	if until, ok := s["x-spdk-until"].(string); ok {
+		w.Until, _ = ParseRelease(until)
+	}
+	return w
+}

@@ -1,0 +1,176 @@
+package rpcschema
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// OpenRPC is the assembled document, as `make generate` writes it.
+//
+//go:embed openrpc.json
+var OpenRPC []byte
+
+// A Document is the schema of SPDK's RPCs, ready to be asked. It does not
+// change once loaded and may be used by many goroutines.
+type Document struct {
+	methods  []*Method // sorted by name
+	byName   map[string]*Method
+	schemas  map[string]*Schema
+	raw      []byte
+	releases sync.Map // Release → *compiler
+}
+
+// A Method is one RPC.
+type Method struct {
+	Window
+	Name        string   `json:"name"`
+	Summary     string   `json:"summary"`
+	Description string   `json:"description"`
+	State       []string `json:"x-spdk-state"` // of startup, runtime
+	Mutates     bool     `json:"x-spdk-mutates"`
+	Aliases     []string `json:"x-spdk-aliases"` // deprecated names
+	Params      []*Param `json:"params"`
+	// OneOf lists groups of parameters of which exactly one must be given;
+	// AnyOf groups of which at least one must.
+	OneOf  [][]string `json:"x-spdk-one-of"`
+	AnyOf  [][]string `json:"x-spdk-any-of"`
+	Result Param      `json:"result"`
+	Errors []Error    `json:"errors"`
+}
+
+// A Param is a named parameter, or the result.
+type Param struct {
+	Name     string  `json:"name"`
+	Summary  string  `json:"summary"`
+	Required bool    `json:"required"`
+	Schema   *Schema `json:"schema"`
+}
+
+// An Error is one that SPDK is known to answer a method with.
+type Error struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// Default is the embedded document. It panics when the embedded text is not
+// sound, which the package's tests rule out.
+var Default = sync.OnceValue(func() *Document {
+	d, err := Load(OpenRPC)
+	if err != nil {
+		panic(err)
+	}
+	return d
+})
+
+// Load reads an assembled document.
+func Load(text []byte) (*Document, error) {
+	var file struct {
+		Methods    []*Method `json:"methods"`
+		Components struct {
+			Schemas map[string]*Schema `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("load the RPC schema: %w", err)
+	}
+	d := &Document{methods: file.Methods, byName: map[string]*Method{}, schemas: file.Components.Schemas, raw: text}
+	slices.SortFunc(d.methods, func(a, b *Method) int { return strings.Compare(a.Name, b.Name) })
+	for _, m := range d.methods {
+		if d.byName[m.Name] != nil {
+			return nil, fmt.Errorf("load the RPC schema: method %s stands twice", m.Name)
+		}
+		d.byName[m.Name] = m
+	}
+	return d, nil
+}
+
+// Method finds a method by its exact name.
+func (d *Document) Method(name string) (*Method, bool) {
+	m, ok := d.byName[name]
+	return m, ok
+}
+
+// Methods lists all methods, sorted by name.
+func (d *Document) Methods() []*Method { return slices.Clone(d.methods) }
+
+// Match lists the methods whose names match a glob (path.Match's * ? [a-z]).
+func (d *Document) Match(glob string) ([]*Method, error) {
+	var found []*Method
+	for _, m := range d.methods {
+		ok, err := path.Match(glob, m.Name)
+		if err != nil {
+			return nil, fmt.Errorf("glob %q: %w", glob, err)
+		}
+		if ok {
+			found = append(found, m)
+		}
+	}
+	return found, nil
+}
+
+// Suggest is the method whose name is nearest to name, or "" when none is near.
+func (d *Document) Suggest(name string) string {
+	names := make([]string, len(d.methods))
+	for i, m := range d.methods {
+		names[i] = m.Name
+	}
+	return nearest(name, names)
+}
+
+// Resolve follows references until the schema itself. Annotations beside a
+// reference belong to the use and must be read before resolving.
+func (d *Document) Resolve(s *Schema) *Schema {
+	for s != nil && s.Ref != "" {
+		s = d.schemas[s.RefName()]
+	}
+	return s
+}
+
+// Schemas are the shared schemas by name.
+func (d *Document) Schemas() map[string]*Schema { return d.schemas }
+
+// Param finds a parameter of m.
+func (m *Method) Param(name string) *Param {
+	for _, p := range m.Params {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// nearest finds the candidate within a third of name's length in edits.
+func nearest(name string, candidates []string) string {
+	best, bestDistance := "", max(2, len(name)/3)+1
+	for _, c := range candidates {
+		if d := editDistance(name, c); d < bestDistance {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// editDistance is Levenshtein's.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}

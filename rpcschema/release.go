@@ -1,0 +1,89 @@
+package rpcschema
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+// A Release is one of SPDK's releases, such as v26.05. The zero Release stands
+// for one that is not known.
+type Release struct{ Year, Month int }
+
+// Oldest is the first release that the schema covers. What was there by then
+// bears no since.
+var Oldest = Release{23, 1}
+
+var releaseText = regexp.MustCompile(`^(?:SPDK )?v(\d\d)\.(\d\d)(?:[.\-\s].*)?$`)
+
+// ParseRelease reads "v26.05" and what spdk_get_version answers ("SPDK
+// v26.05-pre git sha1 3230130e6"). A pre-release counts as its release.
+func ParseRelease(s string) (Release, error) {
+	m := releaseText.FindStringSubmatch(s)
+	if m == nil {
+		return Release{}, fmt.Errorf("%q is not a release of SPDK: write it as v26.05", s)
+	}
+	year, _ := strconv.Atoi(m[1])
+	month, _ := strconv.Atoi(m[2])
+	return Release{year, month}, nil
+}
+
+// MustRelease is ParseRelease for constants.
+func MustRelease(s string) Release {
+	r, err := ParseRelease(s)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// Known reports whether r is a release at all.
+func (r Release) Known() bool { return r != Release{} }
+
+// Before reports whether r came out before o.
+func (r Release) Before(o Release) bool {
+	return r.Year < o.Year || r.Year == o.Year && r.Month < o.Month
+}
+
+func (r Release) String() string {
+	if !r.Known() {
+		return "unknown release"
+	}
+	return fmt.Sprintf("v%02d.%02d", r.Year, r.Month)
+}
+
+// MarshalText writes v26.05.
+func (r Release) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads v26.05.
+func (r *Release) UnmarshalText(b []byte) (err error) {
+	*r, err = ParseRelease(string(b))
+	return err
+}
+
+// A Window is the span of releases, both ends included, that know something.
+type Window struct {
+	Since Release `json:"x-spdk-since,omitzero"`
+	Until Release `json:"x-spdk-until,omitzero"`
+}
+
+// Has reports whether release r knows it. An unknown release knows everything.
+func (w Window) Has(r Release) bool {
+	if !r.Known() {
+		return true
+	}
+	return !r.Before(w.Since) && (!w.Until.Known() || !w.Until.Before(r))
+}
+
+// String says the window in words, or nothing when every release has it.
+func (w Window) String() string {
+	switch {
+	case w.Since.Known() && w.Until.Known():
+		return fmt.Sprintf("SPDK %s to %s", w.Since, w.Until)
+	case w.Since.Known():
+		return fmt.Sprintf("SPDK %s and later", w.Since)
+	case w.Until.Known():
+		return fmt.Sprintf("SPDK up to %s", w.Until)
+	}
+	return ""
+}

@@ -1,0 +1,139 @@
+package rpcschema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Schema is one node of JSON Schema as our document uses it, with what we
+// know beyond it. Keywords that only a validator needs are not kept here.
+type Schema struct {
+	Window
+	Ref         string     `json:"$ref"`
+	Type        TypeSet    `json:"type"`
+	Format      string     `json:"format"`
+	Description string     `json:"description"`
+	Properties  Properties `json:"properties"`
+	Required    []string   `json:"required"`
+	Additional  Additional `json:"additionalProperties"`
+	Items       *Schema    `json:"items"`
+	Enum        []any      `json:"enum"`
+	Default     any        `json:"default"`
+	OneOf       []*Schema  `json:"oneOf"`
+	AnyOf       []*Schema  `json:"anyOf"`
+
+	// Resource is what the value names: bdev, lvstore, nqn, …
+	Resource string `json:"x-spdk-resource"`
+	// Sensitive values are secrets, never to be logged.
+	Sensitive bool `json:"x-spdk-sensitive"`
+	// Unit of a number: bytes, MiB, us, …
+	Unit string `json:"x-spdk-unit"`
+	// Replaces names the member that this one took over from.
+	Replaces *Replaces `json:"x-spdk-replaces"`
+}
+
+// Replaces says that a member took over from another: old = new × Factor.
+type Replaces struct {
+	Name   string `json:"name"`
+	Factor uint64 `json:"factor"` // 0: only the name changed
+}
+
+// RefName is the name of the shared schema that s refers to, or "".
+func (s *Schema) RefName() string { return strings.TrimPrefix(s.Ref, refPrefix) }
+
+const refPrefix = "#/components/schemas/"
+
+// A TypeSet is the JSON types that a value may have.
+type TypeSet []string
+
+// UnmarshalJSON reads one name or a list of names.
+func (t *TypeSet) UnmarshalJSON(b []byte) error {
+	if b[0] == '[' {
+		return json.Unmarshal(b, (*[]string)(t))
+	}
+	var one string
+	if err := json.Unmarshal(b, &one); err != nil {
+		return err
+	}
+	*t = TypeSet{one}
+	return nil
+}
+
+// Main is the type besides null, or "" when there are several or none.
+func (t TypeSet) Main() string {
+	main := ""
+	for _, name := range t {
+		if name == "null" {
+			continue
+		}
+		if main != "" {
+			return ""
+		}
+		main = name
+	}
+	return main
+}
+
+// A Property is one member of an object.
+type Property struct {
+	Name string
+	*Schema
+}
+
+// Properties are an object's members in the order in which they are described.
+type Properties []Property
+
+// Get finds a member.
+func (p Properties) Get(name string) *Schema {
+	for _, q := range p {
+		if q.Name == name {
+			return q.Schema
+		}
+	}
+	return nil
+}
+
+// UnmarshalJSON keeps the order, which a map would lose.
+func (p *Properties) UnmarshalJSON(b []byte) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(b))
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		q := Property{Name: name.String(), Schema: &Schema{}}
+		raw, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(raw, q.Schema); err != nil {
+			return fmt.Errorf("property %s: %w", q.Name, err)
+		}
+		*p = append(*p, q)
+	}
+	return nil
+}
+
+// Additional is the keyword additionalProperties: absent, a boolean or a schema.
+type Additional struct {
+	Given   bool
+	Allowed bool
+	Schema  *Schema // when members of this schema are allowed
+}
+
+// UnmarshalJSON reads a boolean or a schema.
+func (a *Additional) UnmarshalJSON(b []byte) error {
+	a.Given = true
+	if b[0] != '{' {
+		return json.Unmarshal(b, &a.Allowed)
+	}
+	a.Allowed = true
+	return json.Unmarshal(b, &a.Schema)
+}

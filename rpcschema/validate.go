@@ -1,0 +1,273 @@
+package rpcschema
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+// A Violation is one place where a value is not what the schema says.
+type Violation struct {
+	Pointer string // JSON pointer from the params or the result
+	Message string // what is wrong, and what would be right; never the value itself, which may be secret
+}
+
+func (v Violation) String() string {
+	if v.Pointer == "" {
+		return v.Message
+	}
+	return v.Pointer + ": " + v.Message
+}
+
+// Violations are everything that is wrong with one value.
+type Violations []Violation
+
+func (v Violations) Error() string {
+	lines := make([]string, len(v))
+	for i := range v {
+		lines[i] = v[i].String()
+	}
+	return strings.Join(lines, "; ")
+}
+
+// An UnknownMethodError names a method that the schema, or the target's
+// release, does not have.
+type UnknownMethodError struct {
+	Method  string
+	Release Release // known when the method exists in other releases
+	Window  Window
+	Suggest string // a method with a name like it, or ""
+}
+
+func (e *UnknownMethodError) Error() string {
+	if e.Release.Known() {
+		return fmt.Sprintf("method %s is known to %s, and the target runs %s", e.Method, e.Window, e.Release)
+	}
+	if e.Suggest != "" {
+		return fmt.Sprintf("unknown method %q: did you mean %s?", e.Method, e.Suggest)
+	}
+	return fmt.Sprintf("unknown method %q: rpc_get_methods lists what the target has", e.Method)
+}
+
+// Find is Method with an error that says what to do, and for a release.
+func (d *Document) Find(name string, r Release) (*Method, error) {
+	m, ok := d.byName[name]
+	if !ok {
+		return nil, &UnknownMethodError{Method: name, Suggest: d.Suggest(name)}
+	}
+	if !m.Has(r) {
+		return nil, &UnknownMethodError{Method: name, Release: r, Window: m.Window}
+	}
+	return m, nil
+}
+
+// ValidateParams checks the parameters of a call against what release r of
+// SPDK takes. The error is an *UnknownMethodError or Violations.
+func (d *Document) ValidateParams(method string, params map[string]any, r Release) error {
+	m, err := d.Find(method, r)
+	if err != nil {
+		return err
+	}
+	s, err := d.compiled(r, "params", method)
+	if err != nil {
+		return err
+	}
+	if params == nil {
+		params = map[string]any{}
+	}
+	violations, err := check(s, params)
+	if err != nil {
+		return err
+	}
+	for i, v := range violations {
+		if v.Message == unknownMember {
+			violations[i].Message = m.unknown(v.Pointer, r)
+		}
+	}
+	if violations = append(violations, m.checkGroups(params, r)...); len(violations) > 0 {
+		return violations
+	}
+	return nil
+}
+
+// ValidateResult checks a method's result. Members that the schema does not
+// describe are violations, so that the schema learns of them.
+func (d *Document) ValidateResult(method string, result any, r Release) error {
+	if _, err := d.Find(method, r); err != nil {
+		return err
+	}
+	s, err := d.compiled(r, "results", method)
+	if err != nil {
+		return err
+	}
+	violations, err := check(s, result)
+	if err == nil && len(violations) > 0 {
+		err = violations
+	}
+	return err
+}
+
+// checkGroups holds the rules between parameters.
+func (m *Method) checkGroups(params map[string]any, r Release) (found Violations) {
+	given := func(group []string) (names []string) {
+		for _, name := range group {
+			if _, ok := params[name]; ok {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	known := func(group []string) []string {
+		return slices.DeleteFunc(slices.Clone(group), func(name string) bool {
+			p := m.Param(name)
+			return p == nil || !p.Schema.Has(r)
+		})
+	}
+	exactlyOne := m.OneOf
+	for _, p := range m.Params {
+		if old := m.forerunnerAt(p, r); old != nil && p.Required && r.Known() {
+			exactlyOne = append(slices.Clone(exactlyOne), []string{p.Name, old.Name})
+		}
+	}
+	for _, group := range exactlyOne {
+		if group = known(group); len(group) > 0 && len(given(group)) != 1 {
+			found = append(found, Violation{Message: fmt.Sprintf("give exactly one of %s", strings.Join(group, ", "))})
+		}
+	}
+	for _, group := range m.AnyOf {
+		if group = known(group); len(group) > 0 && len(given(group)) == 0 {
+			found = append(found, Violation{Message: fmt.Sprintf("give at least one of %s", strings.Join(group, ", "))})
+		}
+	}
+	return found
+}
+
+// unknown says what to do about a parameter that is not in the schema.
+func (m *Method) unknown(pointer string, r Release) string {
+	name := strings.TrimPrefix(pointer, "/")
+	if p := m.Param(name); p != nil {
+		return fmt.Sprintf("%s has this parameter in %s, and the target runs %s", m.Name, p.Schema.Window, r)
+	}
+	var names []string
+	for _, p := range m.Params {
+		if p.Schema.Has(r) {
+			names = append(names, p.Name)
+		}
+	}
+	if strings.Contains(name, "/") || len(names) == 0 {
+		return unknownMember
+	}
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("%s has no such parameter: did you mean %s?", m.Name, near)
+	}
+	return fmt.Sprintf("%s has no such parameter: it takes %s", m.Name, strings.Join(names, ", "))
+}
+
+const unknownMember = "no such member is known here"
+
+func check(s *jsonschema.Schema, v any) (Violations, error) {
+	err := s.Validate(v)
+	if err == nil {
+		return nil, nil
+	}
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return nil, err
+	}
+	found := map[Violation]bool{}
+	collect(invalid, found)
+	return slices.SortedFunc(maps.Keys(found), func(a, b Violation) int {
+		return strings.Compare(a.Pointer+a.Message, b.Pointer+b.Message)
+	}), nil
+}
+
+// collect gathers the leaves of a validation error, where the reason stands.
+func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
+	at := pointer(e.InstanceLocation)
+	switch k := e.ErrorKind.(type) {
+	case *kind.AdditionalProperties:
+		for _, name := range k.Properties {
+			found[Violation{at + "/" + name, unknownMember}] = true
+		}
+	case *kind.Required:
+		for _, name := range k.Missing {
+			found[Violation{at + "/" + name, "is required"}] = true
+		}
+	case *kind.OneOf, *kind.AnyOf:
+		// The variants' own complaints contradict each other.
+		found[Violation{at, "fits none of the forms that are allowed here" + formsOf(e)}] = true
+	default:
+		if len(e.Causes) == 0 {
+			found[Violation{at, say(e.ErrorKind)}] = true
+		}
+		for _, cause := range e.Causes {
+			collect(cause, found)
+		}
+	}
+}
+
+// formsOf lists the types that the variants of a union want, if that is what
+// went wrong.
+func formsOf(e *jsonschema.ValidationError) string {
+	var want []string
+	for _, cause := range e.Causes {
+		for cause != nil && len(cause.Causes) == 1 {
+			cause = cause.Causes[0]
+		}
+		if t, ok := cause.ErrorKind.(*kind.Type); ok {
+			want = append(want, t.Want...)
+		}
+	}
+	if len(want) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(want, " or ")
+}
+
+func say(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Type:
+		return fmt.Sprintf("must be %s, not %s", strings.Join(k.Want, " or "), k.Got)
+	case *kind.Enum:
+		want := make([]string, len(k.Want))
+		for i, v := range k.Want {
+			want[i] = fmt.Sprint(v)
+		}
+		return "must be one of " + strings.Join(want, ", ")
+	case *kind.Const:
+		return fmt.Sprintf("must be %v", k.Want)
+	case *kind.Minimum:
+		return "must be at least " + k.Want.RatString()
+	case *kind.Maximum:
+		return "must be at most " + k.Want.RatString()
+	case *kind.MinLength:
+		return fmt.Sprintf("must have at least %d characters", k.Want)
+	case *kind.MaxLength:
+		return fmt.Sprintf("must have at most %d characters", k.Want)
+	case *kind.MinItems:
+		return fmt.Sprintf("must have at least %d items", k.Want)
+	case *kind.MaxItems:
+		return fmt.Sprintf("must have at most %d items", k.Want)
+	case *kind.MinProperties:
+		return fmt.Sprintf("must have at least %d members", k.Want)
+	case *kind.Pattern:
+		return "must match " + k.Want
+	case *kind.FalseSchema:
+		return unknownMember
+	default:
+		return "breaks the rule " + strings.Join(k.KeywordPath(), "/")
+	}
+}
+
+func pointer(path []string) string {
+	var b strings.Builder
+	for _, p := range path {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(p))
+	}
+	return b.String()
+}
