@@ -34,6 +34,9 @@ type Method struct {
 	State       []string `json:"x-spdk-state"` // of startup, runtime
 	Mutates     bool     `json:"x-spdk-mutates"`
 	Aliases     []string `json:"x-spdk-aliases"` // deprecated names
+	Tags        []struct {
+		Name string `json:"name"`
+	} `json:"tags"`
 	Params      []*Param `json:"params"`
 	// OneOf lists groups of parameters of which exactly one must be given;
 	// AnyOf groups of which at least one must.
@@ -133,6 +136,14 @@ func (d *Document) Resolve(s *Schema) *Schema {
 
 // Schemas are the shared schemas by name.
 func (d *Document) Schemas() map[string]*Schema { return d.schemas }
+
+// Area is the part of SPDK that m belongs to: bdev_lvol, nvmf, ….
+func (m *Method) Area() string {
+	if len(m.Tags) == 0 {
+		return ""
+	}
+	return m.Tags[0].Name
+}
 
 // Param finds a parameter of m.
 func (m *Method) Param(name string) *Param {

@@ -22,10 +22,13 @@ type Schema struct {
 	Additional  Additional `json:"additionalProperties"`
 	Items       *Schema    `json:"items"`
 	Enum        []any      `json:"enum"`
+	Const       any        `json:"const"`
 	Default     any        `json:"default"`
 	OneOf       []*Schema  `json:"oneOf"`
 	AnyOf       []*Schema  `json:"anyOf"`
 
+	// Area is the part of SPDK that a shared schema belongs to.
+	Area string `json:"x-spdk-area"`
 	// Resource is what the value names: bdev, lvstore, nqn, …
 	Resource string `json:"x-spdk-resource"`
 	// Sensitive values are secrets, never to be logged.

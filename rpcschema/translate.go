@@ -78,3 +78,27 @@ func scale(v any, factor uint64, divide bool) (any, error) {
 	}
 	return json.Number(n.String()), nil
 }
+
+// Varies reports whether the parameters of m differ between releases.
+func (m *Method) Varies() bool {
+	for _, p := range m.Params {
+		if p.Schema.Window != (Window{}) {
+			return true
+		}
+	}
+	return false
+}
+
+// Knows checks that release r has every parameter given.
+func (m *Method) Knows(params map[string]any, r Release) error {
+	var found Violations
+	for name := range params {
+		if p := m.Param(name); p != nil && !p.Schema.Has(r) {
+			found = append(found, Violation{Pointer: "/" + name, Message: m.unknown("/"+name, r)})
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return found
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// resources and units are the words that the annotations may use
+// (areas/README.md says what they mean).
+var (
+	resources = strings.Fields("bdev lvstore lvstore-uuid lvol-name nqn host-nqn iqn initiator address file key crypto-key new-bdev new-lvstore")
+	units     = strings.Fields("bytes KiB MiB blocks us ms s ns ticks IO/s MiB/s percent")
+	states    = strings.Fields("startup runtime")
+)
+
+// lint finds what the format cannot rule out by itself.
+func lint(doc *rpcschema.Document) error {
+	var found []error
+	complain := func(where, format string, args ...any) {
+		found = append(found, fmt.Errorf("%s: %s", where, fmt.Sprintf(format, args...)))
+	}
+	var walk func(where string, s *rpcschema.Schema)
+	walk = func(where string, s *rpcschema.Schema) {
+		if s == nil {
+			return
+		}
+		if s.Ref != "" && doc.Schemas()[s.RefName()] == nil {
+			complain(where, "$ref %q names no schema", s.Ref)
+		}
+		if s.Resource != "" && !slices.Contains(resources, s.Resource) {
+			complain(where, "unknown x-spdk-resource %q", s.Resource)
+		}
+		if s.Unit != "" && !slices.Contains(units, s.Unit) {
+			complain(where, "unknown x-spdk-unit %q", s.Unit)
+		}
+		if s.Format != "" && s.Format != "uuid" && integerRanges[s.Format][0] == "" {
+			complain(where, "unknown format %q", s.Format)
+		}
+		for _, name := range s.Required {
+			if s.Properties.Get(name) == nil {
+				complain(where, "required member %q is not described", name)
+			}
+		}
+		for _, p := range s.Properties {
+			walk(where+"."+p.Name, p.Schema)
+		}
+		walk(where+"[]", s.Items)
+		walk(where+".*", s.Additional.Schema)
+		for i, v := range slices.Concat(s.OneOf, s.AnyOf) {
+			walk(fmt.Sprintf("%s|%d", where, i), v)
+		}
+	}
+	for name, s := range doc.Schemas() {
+		walk(name, s)
+	}
+	for _, m := range doc.Methods() {
+		if m.Summary == "" || !strings.HasSuffix(m.Summary, ".") {
+			complain(m.Name, "summary %q is not a sentence", m.Summary)
+		}
+		if len(m.State) == 0 {
+			complain(m.Name, "x-spdk-state is missing")
+		}
+		for _, state := range m.State {
+			if !slices.Contains(states, state) {
+				complain(m.Name, "unknown x-spdk-state %q", state)
+			}
+		}
+		if m.Result.Schema == nil {
+			complain(m.Name, "result is missing")
+		}
+		walk(m.Name+" result", m.Result.Schema)
+		for _, p := range m.Params {
+			where := m.Name + " " + p.Name
+			if p.Schema == nil {
+				complain(where, "schema is missing")
+				continue
+			}
+			if p.Summary == "" {
+				complain(where, "summary is missing")
+			}
+			if rep := p.Schema.Replaces; rep != nil && m.Param(rep.Name) == nil {
+				complain(where, "x-spdk-replaces names no parameter: %q", rep.Name)
+			}
+			walk(where, p.Schema)
+		}
+		for _, group := range slices.Concat(m.OneOf, m.AnyOf) {
+			for _, name := range group {
+				if m.Param(name) == nil {
+					complain(m.Name, "a group names no parameter: %q", name)
+				}
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(found...)
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// raw stands for values that the schema leaves open.
+const raw = "json.RawMessage"
+
+var integerTypes = map[string]string{
+	"": "int64", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "int32": "int32", "int64": "int64",
+}
+
+// goType is the Go type of a schema; hint names a type that has to be declared
+// for an object without a name.
+func (g *generator) goType(s *rpcschema.Schema, hint string) (string, error) {
+	if s.Ref != "" {
+		return s.RefName(), nil
+	}
+	switch s.Type.Main() {
+	case "string":
+		return "string", nil
+	case "boolean":
+		return "bool", nil
+	case "number":
+		return "float64", nil
+	case "integer":
+		typ, ok := integerTypes[s.Format]
+		if !ok {
+			return "", fmt.Errorf("integer of unknown format %q", s.Format)
+		}
+		return typ, nil
+	case "array":
+		if s.Items == nil {
+			return "[]" + raw, nil
+		}
+		item, err := g.goType(s.Items, strings.TrimSuffix(hint, "s"))
+		if err == nil && nullable(s.Items) {
+			item = "*" + item
+		}
+		return "[]" + item, err
+	case "object":
+		return g.objectType(s, hint)
+	}
+	return raw, nil
+}
+
+func (g *generator) objectType(s *rpcschema.Schema, hint string) (string, error) {
+	switch {
+	case len(s.Properties) > 0:
+		return hint, g.declareStruct(hint, docOf(s), fieldsOf(s))
+	case s.Additional.Schema != nil:
+		value, err := g.goType(s.Additional.Schema, hint+"Value")
+		return "map[string]" + value, err
+	default:
+		return "map[string]" + raw, nil
+	}
+}
+
+// declareNamed declares a shared schema.
+func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
+	if s.Type.Main() == "object" && len(s.Properties) > 0 && len(s.OneOf) == 0 {
+		return g.declareStruct(name, docOf(s), fieldsOf(s))
+	}
+	typ, err := g.goType(s, name+"Value")
+	if err != nil {
+		return fmt.Errorf("schema %s: %w", name, err)
+	}
+	if err := g.claim(name, docOf(s)); err != nil {
+		return err
+	}
+	equals := ""
+	if typ == raw {
+		equals = "= " // a type of its own would lose RawMessage's methods
+	}
+	fmt.Fprintf(&g.area.types, "type %s %s%s\n\n", name, equals, typ)
+	if typ == "string" && len(s.Enum) > 0 {
+		g.constants(name, s.Enum)
+	}
+	return nil
+}
+
+func (g *generator) constants(typ string, values []any) {
+	b := &g.area.types
+	fmt.Fprintf(b, "// The values of %s.\nconst (\n", typ)
+	for _, v := range values {
+		fmt.Fprintf(b, "\t%s%s %s = %q\n", typ, goName(fmt.Sprint(v)), typ, v)
+	}
+	b.WriteString(")\n\n")
+}
+
+// A field is one member of an object on its way to Go.
+type field struct {
+	json, doc string
+	required  bool
+	schema    *rpcschema.Schema
+}
+
+func fieldsOf(s *rpcschema.Schema) []field {
+	var fields []field
+	for _, p := range s.Properties {
+		fields = append(fields, field{json: p.Name, doc: p.Description, required: slices.Contains(s.Required, p.Name), schema: p.Schema})
+	}
+	return fields
+}
+
+func (g *generator) declareStruct(name, doc string, fields []field) error {
+	lines := make([]string, len(fields))
+	for i, f := range fields {
+		line, err := g.fieldLine(strings.TrimSuffix(name, "Params"), f)
+		if err != nil {
+			return fmt.Errorf("%s.%s: %w", name, f.json, err)
+		}
+		lines[i] = line
+	}
+	if err := g.claim(name, doc); err != nil {
+		return err
+	}
+	fmt.Fprintf(&g.area.types, "type %s struct {\n%s}\n\n", name, strings.Join(lines, ""))
+	return nil
+}
+
+// claim writes the comment of a new type, whose name must be free.
+func (g *generator) claim(name, doc string) error {
+	if other, taken := g.types[name]; taken {
+		return fmt.Errorf("two types want the name %s (the other: %s): give one of them a name in schemas", name, other)
+	}
+	g.types[name] = doc
+	comment(&g.area.types, "", name+" "+doc)
+	return nil
+}
+
+// fieldLine declares one member. An optional one tells absent from zero: it is
+// a pointer, or a slice or map that may be nil.
+func (g *generator) fieldLine(owner string, f field) (string, error) {
+	typ, err := g.goType(f.schema, owner+goName(f.json))
+	if err != nil {
+		return "", err
+	}
+	tag := f.json
+	if !f.required {
+		tag += ",omitzero"
+	}
+	if (!f.required || nullable(f.schema)) && !g.nilable(typ) {
+		typ = "*" + typ
+	}
+	var b strings.Builder
+	for _, line := range strings.Split(g.fieldDoc(f), "\n") {
+		if line != "" {
+			fmt.Fprintf(&b, "\t// %s\n", line)
+		}
+	}
+	fmt.Fprintf(&b, "\t%s %s `json:%q`\n", goName(f.json), typ, tag)
+	return b.String(), nil
+}
+
+func (g *generator) nilable(typ string) bool {
+	if s := g.doc.Schemas()[typ]; s != nil {
+		switch s.Type.Main() {
+		case "array", "":
+			return true
+		case "object":
+			return len(s.Properties) == 0
+		}
+	}
+	return typ == raw || strings.HasPrefix(typ, "[]") || strings.HasPrefix(typ, "map[")
+}
+
+// fieldDoc says what the Go type does not.
+func (g *generator) fieldDoc(f field) string {
+	s := f.schema
+	var parts []string
+	if f.doc != "" {
+		parts = append(parts, strings.Join(strings.Fields(f.doc), " "))
+	}
+	if s.Unit != "" {
+		parts = append(parts, "Unit: "+s.Unit+".")
+	}
+	if len(s.Enum) > 0 {
+		values := make([]string, len(s.Enum))
+		for i, v := range s.Enum {
+			values[i] = fmt.Sprint(v)
+		}
+		parts = append(parts, "One of "+strings.Join(values, ", ")+".")
+	}
+	if s.Default != nil {
+		parts = append(parts, fmt.Sprintf("Default: %v.", s.Default))
+	}
+	if rep := s.Replaces; rep != nil {
+		parts = append(parts, fmt.Sprintf("Sent as %s to releases that do not know it yet.", rep.Name))
+	} else if w := s.Window.String(); w != "" {
+		parts = append(parts, w+".")
+	}
+	if s.Sensitive {
+		parts = append(parts, "Secret.")
+	}
+	return strings.Join(parts, " ")
+}
+
+func docOf(s *rpcschema.Schema) string {
+	if s.Description == "" {
+		return "is a part of SPDK's RPCs."
+	}
+	return "is: " + lowerFirst(strings.TrimSpace(s.Description))
+}
+
+func nullable(s *rpcschema.Schema) bool { return slices.Contains(s.Type, "null") }

@@ -1,0 +1,134 @@
+package spdkrpc
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A Kind says what went wrong, in the terms in which a caller decides what to
+// do next. Kinds are errors: errors.Is(err, spdkrpc.NoSuchDevice).
+type Kind string
+
+// The kinds of errors.
+const (
+	NoSuchDevice   Kind = "no such object"     // the bdev, lvstore, subsystem, … is not there
+	Exists         Kind = "already exists"     // an object of that name is there
+	NoSpace        Kind = "no space"           // the lvstore is full
+	Busy           Kind = "busy"               // in use, or another operation is under way
+	InvalidParams  Kind = "invalid parameters" // SPDK refused the parameters; many lvol failures look so: read back
+	MethodNotFound Kind = "no such method"     // this release has no such method
+	WrongState     Kind = "wrong state"        // not in the target's present state (startup, runtime)
+	Denied         Kind = "denied"             // the proxy does not let this user do it
+	Unreachable    Kind = "unreachable"        // the call surely was not executed
+	OutcomeUnknown Kind = "outcome unknown"    // it may have been executed: read back before trying again
+	Failed         Kind = "failed"             // anything else
+)
+
+func (k Kind) Error() string { return string(k) }
+
+// An Error is the failure of one call.
+type Error struct {
+	Method  string
+	Kind    Kind
+	Code    int    // SPDK's or the proxy's JSON-RPC code; 0 when no answer came
+	Message string // SPDK's or the proxy's words, for people: they change between releases
+	Err     error  // the cause below, if any
+}
+
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%s: %s", e.Method, e.Kind)
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	if e.Code != 0 {
+		s += fmt.Sprintf(" (code %d)", e.Code)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap gives the kind and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Err}
+}
+
+// KindOf is the kind of err: "" for nil, Failed for what is no *Error.
+func KindOf(err error) Kind {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return Failed
+}
+
+// kinds is the one table from codes to kinds. SPDK answers with JSON-RPC's own
+// codes, with negated errnos, and with -1 for the wrong state. It answers many
+// failures of logical volumes with -32602 or -32603 whatever the errno; their
+// text differs between releases and is never looked at.
+var kinds = map[int]Kind{
+	jsonrpc.CodeInvalidParams:  InvalidParams,
+	jsonrpc.CodeInvalidRequest: InvalidParams,
+	jsonrpc.CodeParseError:     InvalidParams,
+	jsonrpc.CodeMethodNotFound: MethodNotFound,
+	jsonrpc.CodeInternalError:  Failed,
+	jsonrpc.CodeWrongState:     WrongState,
+	-int(syscall.ENODEV):       NoSuchDevice,
+	-int(syscall.ENOENT):       NoSuchDevice,
+	-int(syscall.EEXIST):       Exists,
+	-int(syscall.ENOSPC):       NoSpace,
+	-int(syscall.EBUSY):        Busy,
+	-int(syscall.EAGAIN):       Busy,
+	-int(syscall.EINVAL):       InvalidParams,
+	-int(syscall.EACCES):       Denied,
+
+	jsonrpc.CodeUnauthorized:   Denied,
+	jsonrpc.CodeForbidden:      Denied,
+	jsonrpc.CodeTooLarge:       InvalidParams,
+	jsonrpc.CodeTooMany:        Unreachable,
+	jsonrpc.CodeUnreachable:    Unreachable,
+	jsonrpc.CodeDraining:       Unreachable,
+	jsonrpc.CodeOutcomeUnknown: OutcomeUnknown,
+}
+
+// exceptions are codes that mean something else from one method: -1 is EPERM too.
+var exceptions = map[string]map[int]Kind{
+	"bdev_lvol_create_lvstore": {-int(syscall.EPERM): Busy}, // claimed, or open for writing
+}
+
+// answered makes the Error of an error that the target or the proxy answered.
+func answered(method string, code int, message string) *Error {
+	kind, ok := exceptions[method][code]
+	if !ok {
+		kind, ok = kinds[code]
+	}
+	if !ok {
+		kind = Failed
+	}
+	return &Error{Method: method, Kind: kind, Code: code, Message: message}
+}
+
+// statusKinds are the kinds of HTTP answers that bear no JSON-RPC error of
+// their own, as from rpc_http_proxy.py or something in between.
+var statusKinds = map[int]Kind{
+	http.StatusBadRequest:          InvalidParams,
+	http.StatusUnauthorized:        Denied,
+	http.StatusForbidden:           Denied,
+	http.StatusNotFound:            Unreachable,
+	http.StatusTooManyRequests:     Unreachable,
+	http.StatusBadGateway:          OutcomeUnknown, // who knows what stands in between
+	http.StatusServiceUnavailable:  Unreachable,
+	http.StatusGatewayTimeout:      OutcomeUnknown,
+	http.StatusInternalServerError: OutcomeUnknown,
+}

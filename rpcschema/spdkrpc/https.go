@@ -1,0 +1,178 @@
+package spdkrpc
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// maxReply is the largest reply that SPDK writes.
+const maxReply = 32 << 20
+
+// HTTPSConfig says how to reach spdk-proxy, or rpc_http_proxy.py.
+type HTTPSConfig struct {
+	URL      string // https://host:port/, or http:// where the way is trusted
+	Username string
+	Password string
+	// CA are the authorities to trust; nil: the system's.
+	CA *x509.CertPool
+	// MaxConnections bounds the connections, and so the calls, in flight. 0: 64.
+	MaxConnections int
+	// Timeout bounds a call whose context has no deadline. 0: one minute.
+	Timeout time.Duration
+}
+
+// HTTPS is a Caller through spdk-proxy. Connections are kept alive and shared.
+type HTTPS struct {
+	url, username, password string
+	timeout                 time.Duration
+	client                  *http.Client
+	nextID                  atomic.Uint64
+}
+
+// NewHTTPS makes a Caller of a proxy's URL. It does not connect yet.
+func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("proxy URL: %w", errors.Unwrap(err)) // the URL itself may hold a password
+	}
+	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("proxy URL must look like https://host:port/, not %q", u.Redacted())
+	}
+	if u.User != nil {
+		return nil, fmt.Errorf("proxy URL must not hold a user or password: give them apart")
+	}
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	connections := c.MaxConnections
+	if connections == 0 {
+		connections = 64
+	}
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = time.Minute
+	}
+	transport := &http.Transport{
+		TLSClientConfig:     &tls.Config{RootCAs: c.CA, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)},
+		MaxConnsPerHost:     connections,
+		MaxIdleConnsPerHost: connections,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true,
+	}
+	return &HTTPS{
+		url: u.String(), username: c.Username, password: c.Password, timeout: timeout,
+		client: &http.Client{
+			Transport: transport,
+			// A redirect would carry the password, and the call, elsewhere.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// Close drops idle connections.
+func (h *HTTPS) Close() error {
+	h.client.CloseIdleConnections()
+	return nil
+}
+
+type wireRequest struct {
+	JSONRPC string `json:"jsonrpc"`
+	ID      uint64 `json:"id"`
+	Method  string `json:"method"`
+	Params  any    `json:"params,omitempty"`
+}
+
+type wireReply struct {
+	ID     json.RawMessage `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Error  *jsonrpc.Error  `json:"error"`
+}
+
+// Call makes one call.
+func (h *HTTPS) Call(ctx context.Context, method string, params, result any) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, h.timeout)
+		defer cancel()
+	}
+	id := h.nextID.Add(1)
+	body, err := jsonrpc.Marshal(wireRequest{JSONRPC: "2.0", ID: id, Method: method, Params: params})
+	if err != nil {
+		return &Error{Method: method, Kind: InvalidParams, Err: err}
+	}
+	// Until a byte of the request is written, nothing can have been executed.
+	// net/http itself repeats a POST only where the proxy closed an idle
+	// connection and so cannot have read it.
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn:      func(string) { sent.Store(false) },
+		WroteHeaders: func() { sent.Store(true) },
+	})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	if err != nil {
+		return &Error{Method: method, Kind: Unreachable, Err: err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.SetBasicAuth(h.username, h.password)
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return &Error{Method: method, Kind: lost(&sent), Err: cause(err)}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	switch {
+	case err != nil:
+		return &Error{Method: method, Kind: OutcomeUnknown, Err: fmt.Errorf("read the reply: %w", cause(err))}
+	case len(text) > maxReply:
+		return &Error{Method: method, Kind: OutcomeUnknown, Message: fmt.Sprintf("the reply is longer than %d MiB", maxReply>>20)}
+	}
+	return h.answer(method, id, resp.StatusCode, text, result)
+}
+
+// answer reads a reply of the proxy.
+func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result any) error {
+	var reply wireReply
+	if err := json.Unmarshal(text, &reply); err != nil || reply.Error == nil && status != http.StatusOK {
+		kind, known := statusKinds[status]
+		if !known {
+			kind = OutcomeUnknown
+		}
+		return &Error{Method: method, Kind: kind, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
+	}
+	if reply.Error != nil {
+		return answered(method, reply.Error.Code, reply.Error.Message)
+	}
+	if string(reply.ID) != fmt.Sprint(id) {
+		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply bears another call's id"}
+	}
+	return decodeResult(method, reply.Result, result)
+}
+
+func lost(sent *atomic.Bool) Kind {
+	if sent.Load() {
+		return OutcomeUnknown
+	}
+	return Unreachable
+}
+
+// cause strips the URL that net/http puts around its errors.
+func cause(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+package spdkrpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/jsonrpc2"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// writeBound is how long a target may refuse to read before its connection is
+// given up.
+const writeBound = 10 * time.Second
+
+// Socket is a Caller on the target's UNIX socket: one connection with many
+// calls in flight, matched by id. A reply that comes after its caller gave up
+// is dropped. The connection is made when first needed and again after it
+// broke. Close ends it.
+type Socket struct {
+	path   string
+	limits atomic.Pointer[jsonrpc.Limits]
+	nextID atomic.Uint64
+
+	mu     sync.Mutex
+	conn   *jsonrpc2.Conn
+	closed bool
+}
+
+// NewSocket makes a Caller on the UNIX socket at path. It does not connect yet.
+func NewSocket(path string) *Socket {
+	s := &Socket{path: path}
+	s.SetLimits(jsonrpc.LimitsBeforeV2605)
+	return s
+}
+
+// SetLimits says what the target takes in one request. What does not fit would
+// make it close the connection, with every other call on it, so it is not sent.
+// Without it the limits of older releases hold.
+func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
+
+// Call makes one call.
+func (s *Socket) Call(ctx context.Context, method string, params, result any) error {
+	text, err := s.encode(method, params)
+	if err != nil {
+		return err
+	}
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return &Error{Method: method, Kind: Unreachable, Err: err}
+	}
+	var argument any
+	if text != nil {
+		argument = &text
+	}
+	// Ids start at 1: to the library a null id is 0, and SPDK answers what it
+	// cannot read with a null id.
+	waiter, err := conn.DispatchCall(ctx, method, argument, jsonrpc2.PickID(jsonrpc2.ID{Num: s.nextID.Add(1)}))
+	if err != nil {
+		// Not, or not wholly, written: SPDK executes whole values only.
+		_ = conn.Close()
+		return &Error{Method: method, Kind: Unreachable, Err: err}
+	}
+	var raw json.RawMessage
+	if err := waiter.Wait(ctx, &raw); err != nil {
+		var answer *jsonrpc2.Error
+		if errors.As(err, &answer) {
+			return answered(method, int(answer.Code), answer.Message)
+		}
+		if errors.Is(err, jsonrpc2.ErrClosed) {
+			err = errors.New("the target closed the connection before it answered")
+		}
+		return &Error{Method: method, Kind: OutcomeUnknown, Err: err}
+	}
+	return decodeResult(method, raw, result)
+}
+
+// encode writes the parameters and holds them against the target's limits.
+func (s *Socket) encode(method string, params any) (json.RawMessage, error) {
+	if params == nil {
+		return nil, nil
+	}
+	text, err := jsonrpc.Marshal(params)
+	if err != nil {
+		return nil, &Error{Method: method, Kind: InvalidParams, Err: err}
+	}
+	lim := *s.limits.Load()
+	const envelope, envelopeValues = 128, 10 // id, method and the rest
+	lim.Bytes -= envelope + len(method)
+	lim.Values -= envelopeValues
+	if len(text) <= lim.Values && len(text) <= lim.Bytes {
+		return text, nil // no value is shorter than a byte
+	}
+	if _, err := jsonrpc.DecodeValue(text, lim); err != nil {
+		return nil, &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeTooLarge, Message: "the request does not fit the target", Err: err}
+	}
+	return text, nil
+}
+
+// connect gives the living connection, or makes one.
+func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	if s.conn != nil {
+		select {
+		case <-s.conn.DisconnectNotify():
+		default:
+			return s.conn, nil
+		}
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", s.path)
+	if err != nil {
+		return nil, err
+	}
+	s.conn = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(boundedWrites{c}), noRequests{},
+		jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
+	return s.conn, nil
+}
+
+// Connected reports whether a living connection is held just now, and a
+// channel that is closed when it ends.
+func (s *Socket) Connected() (<-chan struct{}, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return nil, false
+	}
+	gone := s.conn.DisconnectNotify()
+	select {
+	case <-gone:
+		return nil, false
+	default:
+		return gone, true
+	}
+}
+
+// Close ends the connection; calls in flight end with OutcomeUnknown.
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.conn == nil {
+		return nil
+	}
+	if err := s.conn.Close(); err != nil && !errors.Is(err, jsonrpc2.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// decodeResult decodes a result that arrived. When it does not decode, the
+// call was executed all the same.
+func decodeResult(method string, raw json.RawMessage, result any) error {
+	switch result := result.(type) {
+	case nil:
+		return nil
+	case *json.RawMessage:
+		*result = raw
+		return nil
+	}
+	if err := json.Unmarshal(raw, result); err != nil {
+		return &Error{Method: method, Kind: Failed, Message: "the result is not what the schema says", Err: err}
+	}
+	return nil
+}
+
+// boundedWrites keeps a target that no longer reads from blocking all callers.
+type boundedWrites struct{ net.Conn }
+
+func (c boundedWrites) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// noRequests ignores what looks like a request: SPDK never sends one.
+type noRequests struct{}
+
+func (noRequests) Handle(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}
