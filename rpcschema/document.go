@@ -37,7 +37,7 @@ type Method struct {
 	Tags        []struct {
 		Name string `json:"name"`
 	} `json:"tags"`
-	Params      []*Param `json:"params"`
+	Params []*Param `json:"params"`
 	// OneOf lists groups of parameters of which exactly one must be given;
 	// AnyOf groups of which at least one must.
 	OneOf  [][]string `json:"x-spdk-one-of"`

@@ -8,70 +8,55 @@ import (
 
 // IscsiAuthGroupAddSecret calls iscsi_auth_group_add_secret: add a CHAP secret to an authentication group.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such authentication group, or the user is there already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiAuthGroupAddSecret(ctx context.Context, params IscsiAuthGroupAddSecretParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_auth_group_add_secret", params, &result)
-	return result, err
+func (c *Client) IscsiAuthGroupAddSecret(ctx context.Context, params IscsiAuthGroupAddSecretParams) error {
+	return c.confirm(ctx, "iscsi_auth_group_add_secret", params)
 }
 
 // IscsiAuthGroupRemoveSecret calls iscsi_auth_group_remove_secret: remove a CHAP secret from an authentication
 // group.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such authentication group or user
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiAuthGroupRemoveSecret(ctx context.Context, params IscsiAuthGroupRemoveSecretParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_auth_group_remove_secret", params, &result)
-	return result, err
+func (c *Client) IscsiAuthGroupRemoveSecret(ctx context.Context, params IscsiAuthGroupRemoveSecretParams) error {
+	return c.confirm(ctx, "iscsi_auth_group_remove_secret", params)
 }
 
 // IscsiCreateAuthGroup calls iscsi_create_auth_group: create an authentication group, which holds CHAP secrets.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, the tag is taken, or a user stands twice
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiCreateAuthGroup(ctx context.Context, params IscsiCreateAuthGroupParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_create_auth_group", params, &result)
-	return result, err
+func (c *Client) IscsiCreateAuthGroup(ctx context.Context, params IscsiCreateAuthGroupParams) error {
+	return c.confirm(ctx, "iscsi_create_auth_group", params)
 }
 
 // IscsiCreateInitiatorGroup calls iscsi_create_initiator_group: create an initiator group, which says by name
 // and address who may log in.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, the tag is taken, or a name or netmask stands twice or is too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiCreateInitiatorGroup(ctx context.Context, params IscsiCreateInitiatorGroupParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_create_initiator_group", params, &result)
-	return result, err
+func (c *Client) IscsiCreateInitiatorGroup(ctx context.Context, params IscsiCreateInitiatorGroupParams) error {
+	return c.confirm(ctx, "iscsi_create_initiator_group", params)
 }
 
 // IscsiCreatePortalGroup calls iscsi_create_portal_group: create a portal group, which is a set of addresses to
 // listen on.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, the tag or a portal is taken, or an address cannot be listened on
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiCreatePortalGroup(ctx context.Context, params IscsiCreatePortalGroupParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_create_portal_group", params, &result)
-	return result, err
+func (c *Client) IscsiCreatePortalGroup(ctx context.Context, params IscsiCreatePortalGroupParams) error {
+	return c.confirm(ctx, "iscsi_create_portal_group", params)
 }
 
 // IscsiCreateTargetNode calls iscsi_create_target_node: create an iSCSI target node with its LUNs and the access
@@ -80,59 +65,45 @@ func (c *Client) IscsiCreatePortalGroup(ctx context.Context, params IscsiCreateP
 // The portal groups and initiator groups must exist. A name that does not start with `iqn.`, `eui.` or `naa.` is
 // put behind `node_base` and a colon. One LUN must have number 0.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, the name is taken or malformed, a group or bdev is missing, a bdev is claimed, or LUN 0 is missing
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiCreateTargetNode(ctx context.Context, params IscsiCreateTargetNodeParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_create_target_node", params, &result)
-	return result, err
+func (c *Client) IscsiCreateTargetNode(ctx context.Context, params IscsiCreateTargetNodeParams) error {
+	return c.confirm(ctx, "iscsi_create_target_node", params)
 }
 
 // IscsiDeleteAuthGroup calls iscsi_delete_auth_group: delete an authentication group with its secrets.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such authentication group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiDeleteAuthGroup(ctx context.Context, params IscsiDeleteAuthGroupParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_delete_auth_group", params, &result)
-	return result, err
+func (c *Client) IscsiDeleteAuthGroup(ctx context.Context, params IscsiDeleteAuthGroupParams) error {
+	return c.confirm(ctx, "iscsi_delete_auth_group", params)
 }
 
 // IscsiDeleteInitiatorGroup calls iscsi_delete_initiator_group: delete an initiator group and its mappings.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such initiator group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiDeleteInitiatorGroup(ctx context.Context, params IscsiDeleteInitiatorGroupParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_delete_initiator_group", params, &result)
-	return result, err
+func (c *Client) IscsiDeleteInitiatorGroup(ctx context.Context, params IscsiDeleteInitiatorGroupParams) error {
+	return c.confirm(ctx, "iscsi_delete_initiator_group", params)
 }
 
 // IscsiDeletePortalGroup calls iscsi_delete_portal_group: delete a portal group and its mappings.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such portal group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiDeletePortalGroup(ctx context.Context, params IscsiDeletePortalGroupParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_delete_portal_group", params, &result)
-	return result, err
+func (c *Client) IscsiDeletePortalGroup(ctx context.Context, params IscsiDeletePortalGroupParams) error {
+	return c.confirm(ctx, "iscsi_delete_portal_group", params)
 }
 
 // IscsiDeleteTargetNode calls iscsi_delete_target_node: delete an iSCSI target node and end its connections.
-//
-// The result: whether there was such a target node; always true from v23.05.
 //
 // Errors of SPDK:
 //   - -2: No such target node (from v23.05)
@@ -140,24 +111,20 @@ func (c *Client) IscsiDeletePortalGroup(ctx context.Context, params IscsiDeleteP
 //   - -32603: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiDeleteTargetNode(ctx context.Context, params IscsiDeleteTargetNodeParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_delete_target_node", params, &result)
-	return result, err
+func (c *Client) IscsiDeleteTargetNode(ctx context.Context, params IscsiDeleteTargetNodeParams) error {
+	return c.confirm(ctx, "iscsi_delete_target_node", params)
 }
 
 // IscsiEnableHistogram calls iscsi_enable_histogram: start or stop the latency histogram of an iSCSI target
 // node. Stopping throws it away.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: No such target node
 //   - -32603: A parameter is wrong or memory is out
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) IscsiEnableHistogram(ctx context.Context, params IscsiEnableHistogramParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_enable_histogram", params, &result)
-	return result, err
+func (c *Client) IscsiEnableHistogram(ctx context.Context, params IscsiEnableHistogramParams) error {
+	return c.confirm(ctx, "iscsi_enable_histogram", params)
 }
 
 // IscsiGetAuthGroups calls iscsi_get_auth_groups: list the authentication groups with their secrets, in the
@@ -271,156 +238,123 @@ func (c *Client) IscsiGetTargetNodes(ctx context.Context) (result []IscsiTargetN
 // IscsiInitiatorGroupAddInitiators calls iscsi_initiator_group_add_initiators: add names or addresses to an
 // initiator group, all or none.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such initiator group, or a name or netmask is there already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiInitiatorGroupAddInitiators(ctx context.Context, params IscsiInitiatorGroupAddInitiatorsParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_initiator_group_add_initiators", params, &result)
-	return result, err
+func (c *Client) IscsiInitiatorGroupAddInitiators(ctx context.Context, params IscsiInitiatorGroupAddInitiatorsParams) error {
+	return c.confirm(ctx, "iscsi_initiator_group_add_initiators", params)
 }
 
 // IscsiInitiatorGroupRemoveInitiators calls iscsi_initiator_group_remove_initiators: remove names or addresses
 // from an initiator group, all or none.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such initiator group, name or netmask
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiInitiatorGroupRemoveInitiators(ctx context.Context, params IscsiInitiatorGroupRemoveInitiatorsParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_initiator_group_remove_initiators", params, &result)
-	return result, err
+func (c *Client) IscsiInitiatorGroupRemoveInitiators(ctx context.Context, params IscsiInitiatorGroupRemoveInitiatorsParams) error {
+	return c.confirm(ctx, "iscsi_initiator_group_remove_initiators", params)
 }
 
 // IscsiPortalGroupSetAuth calls iscsi_portal_group_set_auth: set how initiators authenticate for discovery at a
 // portal group.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such portal group, or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiPortalGroupSetAuth(ctx context.Context, params IscsiPortalGroupSetAuthParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_portal_group_set_auth", params, &result)
-	return result, err
+func (c *Client) IscsiPortalGroupSetAuth(ctx context.Context, params IscsiPortalGroupSetAuthParams) error {
+	return c.confirm(ctx, "iscsi_portal_group_set_auth", params)
 }
 
 // IscsiSetDiscoveryAuth calls iscsi_set_discovery_auth: set how initiators authenticate for discovery.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiSetDiscoveryAuth(ctx context.Context, params IscsiSetDiscoveryAuthParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_set_discovery_auth", params, &result)
-	return result, err
+func (c *Client) IscsiSetDiscoveryAuth(ctx context.Context, params IscsiSetDiscoveryAuthParams) error {
+	return c.confirm(ctx, "iscsi_set_discovery_auth", params)
 }
 
 // IscsiSetOptions calls iscsi_set_options: set the options of the iSCSI target before it starts. Once only.
 //
 // SPDK checks the ranges only when it starts, and then ends if a value is out of range.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //   - -32603: The options were set already or memory is out
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) IscsiSetOptions(ctx context.Context, params IscsiSetOptionsParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_set_options", params, &result)
-	return result, err
+func (c *Client) IscsiSetOptions(ctx context.Context, params IscsiSetOptionsParams) error {
+	return c.confirm(ctx, "iscsi_set_options", params)
 }
 
 // IscsiStartPortalGroup calls iscsi_start_portal_group: let a portal group that was created with `wait` accept
 // connections.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such portal group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiStartPortalGroup(ctx context.Context, params IscsiStartPortalGroupParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_start_portal_group", params, &result)
-	return result, err
+func (c *Client) IscsiStartPortalGroup(ctx context.Context, params IscsiStartPortalGroupParams) error {
+	return c.confirm(ctx, "iscsi_start_portal_group", params)
 }
 
 // IscsiTargetNodeAddLUN calls iscsi_target_node_add_lun: add a LUN to an iSCSI target node that has no
 // connections.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such target node or bdev, the bdev is claimed, the LUN number is taken, or the target node has connections
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeAddLUN(ctx context.Context, params IscsiTargetNodeAddLUNParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_target_node_add_lun", params, &result)
-	return result, err
+func (c *Client) IscsiTargetNodeAddLUN(ctx context.Context, params IscsiTargetNodeAddLUNParams) error {
+	return c.confirm(ctx, "iscsi_target_node_add_lun", params)
 }
 
 // IscsiTargetNodeAddPgIgMaps calls iscsi_target_node_add_pg_ig_maps: open an iSCSI target node to further
 // initiators, as pairs of portal group and initiator group.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such target node or group, or a pair is there already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeAddPgIgMaps(ctx context.Context, params IscsiTargetNodeAddPgIgMapsParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_target_node_add_pg_ig_maps", params, &result)
-	return result, err
+func (c *Client) IscsiTargetNodeAddPgIgMaps(ctx context.Context, params IscsiTargetNodeAddPgIgMapsParams) error {
+	return c.confirm(ctx, "iscsi_target_node_add_pg_ig_maps", params)
 }
 
 // IscsiTargetNodeRemovePgIgMaps calls iscsi_target_node_remove_pg_ig_maps: close an iSCSI target node to
 // initiators, as pairs of portal group and initiator group.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such target node, group or pair
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeRemovePgIgMaps(ctx context.Context, params IscsiTargetNodeRemovePgIgMapsParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_target_node_remove_pg_ig_maps", params, &result)
-	return result, err
+func (c *Client) IscsiTargetNodeRemovePgIgMaps(ctx context.Context, params IscsiTargetNodeRemovePgIgMapsParams) error {
+	return c.confirm(ctx, "iscsi_target_node_remove_pg_ig_maps", params)
 }
 
 // IscsiTargetNodeRequestLogout calls iscsi_target_node_request_logout: ask the initiators that are logged in at
 // an iSCSI target node to log out.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such target node
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeRequestLogout(ctx context.Context, params IscsiTargetNodeRequestLogoutParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_target_node_request_logout", params, &result)
-	return result, err
+func (c *Client) IscsiTargetNodeRequestLogout(ctx context.Context, params IscsiTargetNodeRequestLogoutParams) error {
+	return c.confirm(ctx, "iscsi_target_node_request_logout", params)
 }
 
 // IscsiTargetNodeSetAuth calls iscsi_target_node_set_auth: set how initiators authenticate at an iSCSI target
 // node.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such target node, or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeSetAuth(ctx context.Context, params IscsiTargetNodeSetAuthParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_target_node_set_auth", params, &result)
-	return result, err
+func (c *Client) IscsiTargetNodeSetAuth(ctx context.Context, params IscsiTargetNodeSetAuthParams) error {
+	return c.confirm(ctx, "iscsi_target_node_set_auth", params)
 }
 
 // IscsiTargetNodeSetRedirect calls iscsi_target_node_set_redirect: redirect logins at a portal group to another
@@ -428,15 +362,12 @@ func (c *Client) IscsiTargetNodeSetAuth(ctx context.Context, params IscsiTargetN
 //
 // Without `redirect_host` and `redirect_port` the redirection ends.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such target node, or the portal group or the address does not fit
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeSetRedirect(ctx context.Context, params IscsiTargetNodeSetRedirectParams) (result bool, err error) {
-	err = c.call(ctx, "iscsi_target_node_set_redirect", params, &result)
-	return result, err
+func (c *Client) IscsiTargetNodeSetRedirect(ctx context.Context, params IscsiTargetNodeSetRedirectParams) error {
+	return c.confirm(ctx, "iscsi_target_node_set_redirect", params)
 }
 
 // SCSIGetDevices calls scsi_get_devices: list the SCSI devices, of iSCSI target nodes and vhost-scsi controllers

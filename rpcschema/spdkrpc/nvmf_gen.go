@@ -9,16 +9,13 @@ import (
 // NvmfCreateSubsystem calls nvmf_create_subsystem: create an NVMe subsystem, without namespaces, listeners or
 // hosts.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or so is the range of controller IDs
 //   - -32603: No such target, or the subsystem could not be created: its NQN is taken or malformed, or the target is full
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfCreateSubsystem(ctx context.Context, params NvmfCreateSubsystemParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_create_subsystem", params, &result)
-	return result, err
+func (c *Client) NvmfCreateSubsystem(ctx context.Context, params NvmfCreateSubsystemParams) error {
+	return c.confirm(ctx, "nvmf_create_subsystem", params)
 }
 
 // NvmfCreateTarget calls nvmf_create_target: create a further NVMe-oF target inside the process.
@@ -43,59 +40,47 @@ func (c *Client) NvmfCreateTarget(ctx context.Context, params NvmfCreateTargetPa
 // A target has at most one transport of each type, and a transport stays until the target ends. Many defaults
 // depend on the transport. Sizes in bytes unless a parameter says otherwise.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or the transport type is unknown
 //   - -32603: No such target, the transport exists already, or it could not be created
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfCreateTransport(ctx context.Context, params NvmfCreateTransportParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_create_transport", params, &result)
-	return result, err
+func (c *Client) NvmfCreateTransport(ctx context.Context, params NvmfCreateTransportParams) error {
+	return c.confirm(ctx, "nvmf_create_transport", params)
 }
 
 // NvmfDeleteSubsystem calls nvmf_delete_subsystem: delete a subsystem with its listeners, namespaces and hosts,
 // and disconnect its controllers.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such subsystem
 //   - -32603: No such target, the subsystem is changing its state (try again), or it is being deleted already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfDeleteSubsystem(ctx context.Context, params NvmfDeleteSubsystemParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_delete_subsystem", params, &result)
-	return result, err
+func (c *Client) NvmfDeleteSubsystem(ctx context.Context, params NvmfDeleteSubsystemParams) error {
+	return c.confirm(ctx, "nvmf_delete_subsystem", params)
 }
 
 // NvmfDeleteTarget calls nvmf_delete_target: delete an NVMe-oF target with its subsystems and transports.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfDeleteTarget(ctx context.Context, params NvmfDeleteTargetParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_delete_target", params, &result)
-	return result, err
+func (c *Client) NvmfDeleteTarget(ctx context.Context, params NvmfDeleteTargetParams) error {
+	return c.confirm(ctx, "nvmf_delete_target", params)
 }
 
 // NvmfDiscoveryAddReferral calls nvmf_discovery_add_referral: make discovery refer hosts to another discovery
 // service or subsystem; adding it twice changes nothing.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //   - -32603: No such target, `trsvcid` is missing, or the NQN is malformed
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
-func (c *Client) NvmfDiscoveryAddReferral(ctx context.Context, params NvmfDiscoveryAddReferralParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_discovery_add_referral", params, &result)
-	return result, err
+func (c *Client) NvmfDiscoveryAddReferral(ctx context.Context, params NvmfDiscoveryAddReferralParams) error {
+	return c.confirm(ctx, "nvmf_discovery_add_referral", params)
 }
 
 // NvmfDiscoveryGetReferrals calls nvmf_discovery_get_referrals: list the referrals of discovery.
@@ -114,16 +99,13 @@ func (c *Client) NvmfDiscoveryGetReferrals(ctx context.Context, params NvmfDisco
 
 // NvmfDiscoveryRemoveReferral calls nvmf_discovery_remove_referral: remove a referral from discovery.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //   - -32603: No such target or referral
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
-func (c *Client) NvmfDiscoveryRemoveReferral(ctx context.Context, params NvmfDiscoveryRemoveReferralParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_discovery_remove_referral", params, &result)
-	return result, err
+func (c *Client) NvmfDiscoveryRemoveReferral(ctx context.Context, params NvmfDiscoveryRemoveReferralParams) error {
+	return c.confirm(ctx, "nvmf_discovery_remove_referral", params)
 }
 
 // NvmfGetStats calls nvmf_get_stats: report what each poll group of an NVMe-oF target has done.
@@ -187,38 +169,30 @@ func (c *Client) NvmfGetTransports(ctx context.Context, params NvmfGetTransports
 
 // NvmfNSAddHost calls nvmf_ns_add_host: show a namespace that was added with `no_auto_visible` to a host.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such subsystem or namespace, or the namespace is visible to all
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) NvmfNSAddHost(ctx context.Context, params NvmfNSAddHostParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_ns_add_host", params, &result)
-	return result, err
+func (c *Client) NvmfNSAddHost(ctx context.Context, params NvmfNSAddHostParams) error {
+	return c.confirm(ctx, "nvmf_ns_add_host", params)
 }
 
 // NvmfNSRemoveHost calls nvmf_ns_remove_host: hide a namespace that was added with `no_auto_visible` from a
 // host.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such subsystem or namespace, or the namespace is visible to all
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) NvmfNSRemoveHost(ctx context.Context, params NvmfNSRemoveHostParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_ns_remove_host", params, &result)
-	return result, err
+func (c *Client) NvmfNSRemoveHost(ctx context.Context, params NvmfNSRemoveHostParams) error {
+	return c.confirm(ctx, "nvmf_ns_remove_host", params)
 }
 
 // NvmfPublishMdnsPrr calls nvmf_publish_mdns_prr: announce the discovery service in the local network by mDNS.
 //
 // The discovery subsystem needs a listener. Works where SPDK was built with Avahi.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -12: No memory or no connection to Avahi
@@ -229,97 +203,78 @@ func (c *Client) NvmfNSRemoveHost(ctx context.Context, params NvmfNSRemoveHostPa
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) NvmfPublishMdnsPrr(ctx context.Context, params NvmfPublishMdnsPrrParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_publish_mdns_prr", params, &result)
-	return result, err
+func (c *Client) NvmfPublishMdnsPrr(ctx context.Context, params NvmfPublishMdnsPrrParams) error {
+	return c.confirm(ctx, "nvmf_publish_mdns_prr", params)
 }
 
 // NvmfSetConfig calls nvmf_set_config: set options of the default NVMe-oF target before it is made.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) NvmfSetConfig(ctx context.Context, params NvmfSetConfigParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_set_config", params, &result)
-	return result, err
+func (c *Client) NvmfSetConfig(ctx context.Context, params NvmfSetConfigParams) error {
+	return c.confirm(ctx, "nvmf_set_config", params)
 }
 
 // NvmfSetCrdt calls nvmf_set_crdt: set the command retry delay times that controllers report, each in units of
 // 100 ms.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) NvmfSetCrdt(ctx context.Context, params NvmfSetCrdtParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_set_crdt", params, &result)
-	return result, err
+func (c *Client) NvmfSetCrdt(ctx context.Context, params NvmfSetCrdtParams) error {
+	return c.confirm(ctx, "nvmf_set_crdt", params)
 }
 
 // NvmfSetMaxSubsystems calls nvmf_set_max_subsystems: set how many subsystems the default NVMe-oF target can
 // have. Once only.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //   - -32603: The number was set already
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) NvmfSetMaxSubsystems(ctx context.Context, params NvmfSetMaxSubsystemsParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_set_max_subsystems", params, &result)
-	return result, err
+func (c *Client) NvmfSetMaxSubsystems(ctx context.Context, params NvmfSetMaxSubsystemsParams) error {
+	return c.confirm(ctx, "nvmf_set_max_subsystems", params)
 }
 
 // NvmfStopMdnsPrr calls nvmf_stop_mdns_prr: stop announcing the discovery service by mDNS.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or SPDK was built without Avahi (v24.05)
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) NvmfStopMdnsPrr(ctx context.Context, params NvmfStopMdnsPrrParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_stop_mdns_prr", params, &result)
-	return result, err
+func (c *Client) NvmfStopMdnsPrr(ctx context.Context, params NvmfStopMdnsPrrParams) error {
+	return c.confirm(ctx, "nvmf_stop_mdns_prr", params)
 }
 
 // NvmfSubsystemAddHost calls nvmf_subsystem_add_host: admit a host to a subsystem, and say what it must prove.
 //
 // Keys are names in the target's keyring (`keyring_file_add_key`).
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such subsystem or DH-HMAC-CHAP key
 //   - -32603: No such target, or the host could not be added: it is admitted already, its NQN is malformed, or the PSK is missing or unusable
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemAddHost(ctx context.Context, params NvmfSubsystemAddHostParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_add_host", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemAddHost(ctx context.Context, params NvmfSubsystemAddHostParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_add_host", params)
 }
 
 // NvmfSubsystemAddListener calls nvmf_subsystem_add_listener: let a subsystem be reached at an address.
 //
 // The transport must exist. A subsystem has at most 16 listeners. The subsystem is paused meanwhile.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such subsystem or transport, the listener exists already, or the address cannot be listened on
 //   - -32603: No such target, the subsystem is busy (try again), or a secure channel was asked for a subsystem that admits any host
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemAddListener(ctx context.Context, params NvmfSubsystemAddListenerParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_add_listener", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemAddListener(ctx context.Context, params NvmfSubsystemAddListenerParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_add_listener", params)
 }
 
 // NvmfSubsystemAddNS calls nvmf_subsystem_add_ns: export a bdev as a namespace of a subsystem.
@@ -342,16 +297,13 @@ func (c *Client) NvmfSubsystemAddNS(ctx context.Context, params NvmfSubsystemAdd
 // NvmfSubsystemAllowAnyHost calls nvmf_subsystem_allow_any_host: choose whether a subsystem admits every host or
 // only those added.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such subsystem
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemAllowAnyHost(ctx context.Context, params NvmfSubsystemAllowAnyHostParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_allow_any_host", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemAllowAnyHost(ctx context.Context, params NvmfSubsystemAllowAnyHostParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_allow_any_host", params)
 }
 
 // NvmfSubsystemGetControllers calls nvmf_subsystem_get_controllers: list the controllers of a subsystem, one for
@@ -410,61 +362,49 @@ func (c *Client) NvmfSubsystemGetQpairs(ctx context.Context, params NvmfSubsyste
 //
 // The subsystem must have been made with `ana_reporting`.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such subsystem
 //   - -32603: No such target or listener, no such ANA group, ANA reporting is off, or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemListenerSetANAState(ctx context.Context, params NvmfSubsystemListenerSetANAStateParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_listener_set_ana_state", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemListenerSetANAState(ctx context.Context, params NvmfSubsystemListenerSetANAStateParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_listener_set_ana_state", params)
 }
 
 // NvmfSubsystemRemoveHost calls nvmf_subsystem_remove_host: withdraw a host's admission to a subsystem and
 // disconnect it.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such subsystem
 //   - -32603: No such target, the host is not admitted, or its connections did not end in time
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemRemoveHost(ctx context.Context, params NvmfSubsystemRemoveHostParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_remove_host", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemRemoveHost(ctx context.Context, params NvmfSubsystemRemoveHostParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_remove_host", params)
 }
 
 // NvmfSubsystemRemoveListener calls nvmf_subsystem_remove_listener: stop a subsystem from being reached at an
 // address, and disconnect the controllers there.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such subsystem, transport or listener
 //   - -32603: No such target, the subsystem is busy (try again), or the listener did not stop
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemRemoveListener(ctx context.Context, params NvmfSubsystemRemoveListenerParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_remove_listener", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemRemoveListener(ctx context.Context, params NvmfSubsystemRemoveListenerParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_remove_listener", params)
 }
 
 // NvmfSubsystemRemoveNS calls nvmf_subsystem_remove_ns: remove a namespace from a subsystem and give its bdev
 // back.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such subsystem or namespace
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemRemoveNS(ctx context.Context, params NvmfSubsystemRemoveNSParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_remove_ns", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemRemoveNS(ctx context.Context, params NvmfSubsystemRemoveNSParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_remove_ns", params)
 }
 
 // NvmfSubsystemSetKeys calls nvmf_subsystem_set_keys: replace a host's authentication keys; connections that
@@ -472,31 +412,25 @@ func (c *Client) NvmfSubsystemRemoveNS(ctx context.Context, params NvmfSubsystem
 //
 // A key that is left out is taken away. The controller's key needs the host's.
 //
-// The result: always true.
-//
 // Errors of SPDK:
 //   - -22: The host is not admitted, the controller has a key but the host none, or SPDK was built without authentication
 //   - -32602: A parameter is wrong, or no such subsystem or key
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
-func (c *Client) NvmfSubsystemSetKeys(ctx context.Context, params NvmfSubsystemSetKeysParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_set_keys", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemSetKeys(ctx context.Context, params NvmfSubsystemSetKeysParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_set_keys", params)
 }
 
 // NvmfSubsystemSetNSANAGroup calls nvmf_subsystem_set_ns_ana_group: move a namespace to another ANA group.
-//
-// The result: always true.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such subsystem or namespace, or the group is too high
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
-func (c *Client) NvmfSubsystemSetNSANAGroup(ctx context.Context, params NvmfSubsystemSetNSANAGroupParams) (result bool, err error) {
-	err = c.call(ctx, "nvmf_subsystem_set_ns_ana_group", params, &result)
-	return result, err
+func (c *Client) NvmfSubsystemSetNSANAGroup(ctx context.Context, params NvmfSubsystemSetNSANAGroupParams) error {
+	return c.confirm(ctx, "nvmf_subsystem_set_ns_ana_group", params)
 }
 
 // NvmfAdminCmdPassthru is: which admin commands go to the NVMe device underneath. Each needs subsystems with one
