@@ -1,0 +1,97 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestGolden(t *testing.T) {
+	text, err := assemble("testdata/areas")
+	require.NoError(t, err)
+	doc, err := rpcschema.Load(text)
+	require.NoError(t, err)
+	require.NoError(t, lint(doc))
+	files, err := generate(doc)
+	require.NoError(t, err)
+	require.Contains(t, files, "toy_gen.go")
+	golden(t, "openrpc.golden", text)
+	golden(t, "toy_gen.golden", files["toy_gen.go"])
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(path, got, 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), string(got), "run go test ./rpcschema/rpcgen -update and read the difference")
+}
+
+// TestCommittedFilesAreUpToDate fails when an area was edited without `make generate`.
+func TestCommittedFilesAreUpToDate(t *testing.T) {
+	dir := t.TempDir()
+	openrpc := filepath.Join(dir, "openrpc.json")
+	require.NoError(t, run("../areas", openrpc, dir))
+	same := func(committed, made string) {
+		want, err := os.ReadFile(made)
+		require.NoError(t, err)
+		got, err := os.ReadFile(committed)
+		require.NoError(t, err)
+		assert.True(t, string(want) == string(got), "%s is not what the areas give: run make generate", committed)
+	}
+	same("../openrpc.json", openrpc)
+	made, err := filepath.Glob(filepath.Join(dir, "*_gen.go"))
+	require.NoError(t, err)
+	committed, err := filepath.Glob("../spdkrpc/*_gen.go")
+	require.NoError(t, err)
+	require.Len(t, committed, len(made), "a generated file is left over or missing: run make generate")
+	for _, path := range made {
+		same(filepath.Join("../spdkrpc", filepath.Base(path)), path)
+	}
+}
+
+func TestMistakesAreNamed(t *testing.T) {
+	for name, c := range map[string]struct{ yaml, says string }{
+		"unknown key":      {"methodes: []", "methodes"},
+		"no name":          {"methods: [{summary: X.}]", "a method without a name"},
+		"twice":            {"methods: [{name: a}, {name: a}]", "method a stands twice"},
+		"key twice":        {"methods: [{name: a, summary: A., summary: B.}]", "summary"},
+		"no state":         {"methods: [{name: a, summary: A., params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-state is missing"},
+		"no sentence":      {"methods: [{name: a, summary: A, params: [], result: {name: r, schema: {type: boolean}}}]", "is not a sentence"},
+		"no result":        {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: []}]", "result is missing"},
+		"bad ref":          {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [], result: {name: r, schema: {$ref: '#/components/schemas/Nix'}}}]", "names no schema"},
+		"bad resource":     {"schemas: {A: {type: string, x-spdk-resource: bdeff}}", "bdeff"},
+		"bad unit":         {"schemas: {A: {type: integer, x-spdk-unit: furlong}}", "furlong"},
+		"bad format":       {"schemas: {A: {type: integer, format: uint7}}", "uint7"},
+		"ghost required":   {"schemas: {A: {type: object, properties: {a: {type: string}}, required: [b]}}", "is not described"},
+		"ghost in group":   {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [], x-spdk-one-of: [[x, y]], result: {name: r, schema: {type: boolean}}}]", "a group names no parameter"},
+		"ghost forerunner": {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [{name: p, summary: P., schema: {type: integer, x-spdk-replaces: {name: q}}}], result: {name: r, schema: {type: boolean}}}]", "names no parameter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(c.yaml), 0o644))
+			err := run(dir, filepath.Join(dir, "o.json"), dir)
+			require.Error(t, err)
+			assert.Contains(t, err.Error(), c.says)
+		})
+	}
+}
+
+func TestGoName(t *testing.T) {
+	for in, want := range map[string]string{
+		"bdev_lvol_create": "BdevLvolCreate", "size_in_mib": "SizeInMiB", "nqn": "NQN", "rpc_get_methods": "RPCGetMethods",
+		"iscsi_create_target_node": "IscsiCreateTargetNode", "nvmf_subsystem_add_ns": "NvmfSubsystemAddNS", "eui64": "EUI64", "4k": "X4k", "r_mbytes_per_sec": "RMbytesPerSec",
+	} {
+		assert.Equal(t, want, goName(in))
+	}
+}
