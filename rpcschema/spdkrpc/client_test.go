@@ -1,0 +1,88 @@
+package spdkrpc
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// recorder is a Caller of a given release that records what it is sent.
+type recorder struct {
+	release string
+	answer  string
+	err     error
+	sent    []string
+}
+
+func (r *recorder) Call(_ context.Context, method string, params, result any) error {
+	text := []byte("none")
+	if params != nil {
+		text, _ = jsonrpc.Marshal(params)
+	}
+	r.sent = append(r.sent, method+" "+string(text))
+	if method == "spdk_get_version" {
+		return json.Unmarshal([]byte(`{"version":"SPDK `+r.release+`"}`), result)
+	}
+	if r.err != nil {
+		return r.err
+	}
+	return json.Unmarshal([]byte(r.answer), result)
+}
+
+func TestRequestsFitTheRelease(t *testing.T) {
+	for release, want := range map[string]string{
+		"v23.01": `bdev_lvol_create {"lvol_name":"a","lvs_name":"l","size":5242880}`,
+		"v24.01": `bdev_lvol_create {"lvol_name":"a","lvs_name":"l","size_in_mib":5}`,
+		"v26.05": `bdev_lvol_create {"lvol_name":"a","lvs_name":"l","size_in_mib":5}`,
+	} {
+		r := &recorder{release: release, answer: `"uuid"`}
+		id, err := NewClient(r).BdevLvolCreate(t.Context(), BdevLvolCreateParams{LvolName: "a", SizeInMiB: 5, LvsName: new("l")})
+		require.NoError(t, err)
+		assert.Equal(t, "uuid", id)
+		assert.Equal(t, []string{"spdk_get_version none", want}, r.sent, release)
+	}
+}
+
+func TestReleaseIsAskedOnceAndAgainAfterADoubtfulError(t *testing.T) {
+	r := &recorder{release: "v26.05", answer: `"uuid"`}
+	c := NewClient(r)
+	create := func() error {
+		_, err := c.BdevLvolCreate(t.Context(), BdevLvolCreateParams{LvolName: "a", SizeInMiB: 5, LvsName: new("l")})
+		return err
+	}
+	require.NoError(t, create())
+	require.NoError(t, create())
+	assert.Len(t, r.sent, 3)
+	r.err = &Error{Kind: InvalidParams}
+	require.Error(t, create())
+	r.err, r.release = nil, "v23.01" // someone put the old release back
+	require.NoError(t, create())
+	assert.Contains(t, r.sent[len(r.sent)-1], `"size":5242880`)
+}
+
+func TestAParameterOfALaterReleaseIsRefused(t *testing.T) {
+	r := &recorder{release: "v24.01", answer: `"uuid"`}
+	_, err := NewClient(r).BdevLvolCreateLvstore(t.Context(), BdevLvolCreateLvstoreParams{BdevName: "b", LvsName: "l", MDPageSize: new(uint32(4096))})
+	require.ErrorIs(t, err, InvalidParams)
+	assert.ErrorContains(t, err, "/md_page_size: bdev_lvol_create_lvstore has this parameter in SPDK v25.01 and later, and the target runs v24.01")
+	assert.Equal(t, []string{"spdk_get_version none"}, r.sent, "nothing may be changed")
+}
+
+func TestNoParametersAreLeftOut(t *testing.T) {
+	r := &recorder{release: "v26.05", answer: `[]`}
+	_, err := NewClient(r).BdevLvolGetLvstores(t.Context(), BdevLvolGetLvstoresParams{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"bdev_lvol_get_lvstores none"}, r.sent, "SPDK refuses an empty object here")
+}
+
+func TestFalseIsAnError(t *testing.T) {
+	r := &recorder{release: "v26.05", answer: `false`}
+	require.ErrorIs(t, NewClient(r).BdevLvolDelete(t.Context(), BdevLvolDeleteParams{Name: "x"}), Failed)
+	r.answer = "true"
+	require.NoError(t, NewClient(r).BdevLvolDelete(t.Context(), BdevLvolDeleteParams{Name: "x"}))
+}
