@@ -20,6 +20,7 @@ var OpenRPC []byte
 type Document struct {
 	methods  []*Method // sorted by name
 	byName   map[string]*Method
+	byAlias  map[string]*Method // deprecated names
 	schemas  map[string]*Schema
 	raw      []byte
 	releases sync.Map // Release → *compiler
@@ -81,13 +82,16 @@ func Load(text []byte) (*Document, error) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("load the RPC schema: %w", err)
 	}
-	d := &Document{methods: file.Methods, byName: map[string]*Method{}, schemas: file.Components.Schemas, raw: text}
+	d := &Document{methods: file.Methods, byName: map[string]*Method{}, byAlias: map[string]*Method{}, schemas: file.Components.Schemas, raw: text}
 	slices.SortFunc(d.methods, func(a, b *Method) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range d.methods {
 		if d.byName[m.Name] != nil {
 			return nil, fmt.Errorf("load the RPC schema: method %s stands twice", m.Name)
 		}
 		d.byName[m.Name] = m
+		for _, alias := range m.Aliases {
+			d.byAlias[alias] = m
+		}
 	}
 	return d, nil
 }

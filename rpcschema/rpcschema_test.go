@@ -90,6 +90,14 @@ func TestViolationsNeverRepeatTheValue(t *testing.T) {
 	assert.NotContains(t, v.Error(), "7654321")
 }
 
+func TestFindByDeprecatedName(t *testing.T) {
+	d := Default()
+	m, err := d.Find("get_lvol_stores", Release{})
+	require.NoError(t, err)
+	assert.Equal(t, "bdev_lvol_get_lvstores", m.Name)
+	require.NoError(t, d.ValidateParams("get_lvol_stores", map[string]any{"lvs_name": "a"}, MustRelease("v26.05")))
+}
+
 func TestTranslate(t *testing.T) {
 	m, ok := Default().Method("bdev_lvol_create")
 	require.True(t, ok)

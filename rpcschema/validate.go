@@ -54,9 +54,13 @@ func (e *UnknownMethodError) Error() string {
 	return fmt.Sprintf("unknown method %q: rpc_get_methods lists what the target has", e.Method)
 }
 
-// Find is Method with an error that says what to do, and for a release.
+// Find is Method with an error that says what to do, and for a release. A
+// deprecated name finds the method under its present one.
 func (d *Document) Find(name string, r Release) (*Method, error) {
 	m, ok := d.byName[name]
+	if !ok {
+		m, ok = d.byAlias[name]
+	}
 	if !ok {
 		return nil, &UnknownMethodError{Method: name, Suggest: d.Suggest(name)}
 	}
@@ -73,7 +77,7 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 	if err != nil {
 		return err
 	}
-	s, err := d.compiled(r, "params", method)
+	s, err := d.compiled(r, "params", m.Name)
 	if err != nil {
 		return err
 	}
@@ -98,10 +102,11 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 // ValidateResult checks a method's result. Members that the schema does not
 // describe are violations, so that the schema learns of them.
 func (d *Document) ValidateResult(method string, result any, r Release) error {
-	if _, err := d.Find(method, r); err != nil {
+	m, err := d.Find(method, r)
+	if err != nil {
 		return err
 	}
-	s, err := d.compiled(r, "results", method)
+	s, err := d.compiled(r, "results", m.Name)
 	if err != nil {
 		return err
 	}

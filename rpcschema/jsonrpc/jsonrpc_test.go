@@ -92,6 +92,11 @@ func TestLimits(t *testing.T) {
 	}
 	_, err = DecodeValue([]byte(strings.Repeat("[", 100000)), LimitsV2605)
 	require.Error(t, err)
+
+	_, err = DecodeRequest([]byte(`{"method":"m","params":{"a":[1]}}`), Limits{Values: 5})
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
 func TestResponse(t *testing.T) {

@@ -2,6 +2,7 @@ package jsonrpc
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,10 @@ func (r *Request) Notification() bool { return r.ID == nil }
 // could be read is returned beside the error, so that the answer can bear it.
 func DecodeRequest(text []byte, lim Limits) (*Request, error) {
 	v, err := DecodeValue(text, lim)
+	var limit *LimitError
+	if errors.As(err, &limit) {
+		return nil, Errorf(CodeTooLarge, "the request does not fit the target: %s", limit)
+	}
 	if err != nil {
 		return nil, &Error{Code: CodeParseError, Message: err.Error()}
 	}

@@ -87,7 +87,9 @@ func (s *Socket) encode(method string, params any) (json.RawMessage, error) {
 	if params == nil {
 		return nil, nil
 	}
-	text, err := jsonrpc.Marshal(params)
+	// As the library will write it, with <, > and & escaped to six bytes each:
+	// what is measured must be what is sent.
+	text, err := json.Marshal(params)
 	if err != nil {
 		return nil, &Error{Method: method, Kind: InvalidParams, Err: err}
 	}

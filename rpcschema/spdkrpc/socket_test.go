@@ -142,6 +142,8 @@ func TestSocketDoesNotSendWhatDoesNotFit(t *testing.T) {
 	for name, params := range map[string]any{
 		"bytes":  map[string]string{"a": strings.Repeat("x", 33<<10)},
 		"values": map[string][]int{"a": make([]int, 1025)},
+		// Six bytes each once they are written.
+		"escapes": map[string]string{"a": strings.Repeat("<", 10<<10)},
 	} {
 		err := s.Call(t.Context(), "m", params, nil)
 		require.ErrorIs(t, err, InvalidParams, name)
