@@ -17,7 +17,7 @@ type Kind string
 const (
 	NoSuchDevice   Kind = "no such object"     // the bdev, lvstore, subsystem, … is not there
 	Exists         Kind = "already exists"     // an object of that name is there
-	NoSpace        Kind = "no space"           // the lvstore is full
+	NoSpace        Kind = "no space"           // the lvstore is full, or the target's memory
 	Busy           Kind = "busy"               // in use, or another operation is under way
 	InvalidParams  Kind = "invalid parameters" // SPDK refused the parameters; many lvol failures look so: read back
 	MethodNotFound Kind = "no such method"     // this release has no such method
@@ -88,6 +88,7 @@ var kinds = map[int]Kind{
 	-int(syscall.ENOENT):       NoSuchDevice,
 	-int(syscall.EEXIST):       Exists,
 	-int(syscall.ENOSPC):       NoSpace,
+	-int(syscall.ENOMEM):       NoSpace,
 	-int(syscall.EBUSY):        Busy,
 	-int(syscall.EAGAIN):       Busy,
 	-int(syscall.EINVAL):       InvalidParams,
@@ -104,7 +105,10 @@ var kinds = map[int]Kind{
 
 // exceptions are codes that mean something else from one method: -1 is EPERM too.
 var exceptions = map[string]map[int]Kind{
-	"bdev_lvol_create_lvstore": {-int(syscall.EPERM): Busy}, // claimed, or open for writing
+	// The bdev is claimed, or open for writing.
+	"bdev_lvol_create_lvstore": {-int(syscall.EPERM): Busy},
+	"bdev_passthru_create":     {-int(syscall.EPERM): Busy},
+	"bdev_crypto_create":       {-int(syscall.EPERM): Busy},
 }
 
 // answered makes the Error of an error that the target or the proxy answered.

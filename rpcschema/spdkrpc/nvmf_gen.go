@@ -253,7 +253,8 @@ func (c *Client) NvmfStopMdnsPrr(ctx context.Context, params NvmfStopMdnsPrrPara
 
 // NvmfSubsystemAddHost calls nvmf_subsystem_add_host: admit a host to a subsystem, and say what it must prove.
 //
-// Keys are names in the target's keyring (`keyring_file_add_key`).
+// Keys are names in the target's keyring (`keyring_file_add_key`). Adding a host that is admitted already
+// succeeds up to v24.05 and fails from v24.09.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such subsystem or DH-HMAC-CHAP key
@@ -266,7 +267,8 @@ func (c *Client) NvmfSubsystemAddHost(ctx context.Context, params NvmfSubsystemA
 
 // NvmfSubsystemAddListener calls nvmf_subsystem_add_listener: let a subsystem be reached at an address.
 //
-// The transport must exist. A subsystem has at most 16 listeners. The subsystem is paused meanwhile.
+// The transport must exist. A subsystem has at most 16 listeners. The subsystem is paused meanwhile. Adding a
+// listener that is there already succeeds up to v24.01 and fails from v24.05.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such subsystem or transport, the listener exists already, or the address cannot be listened on
@@ -825,7 +827,7 @@ type NvmfCreateTargetParams struct {
 	Name string `json:"name"`
 	// Largest number of subsystems. 0 means 1024. Default: 1024.
 	MaxSubsystems *uint32 `json:"max_subsystems,omitzero"`
-	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Heeded from v26.05. Default: match_any.
+	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Default: match_any. SPDK v26.01 and later.
 	DiscoveryFilter *string `json:"discovery_filter,omitzero"`
 	// Whether a host NQN may connect twice to a subsystem through the same listener. One of allow, restrict_per_listener. Default: allow. SPDK v26.05 and later.
 	DupHostPolicy *string `json:"dup_host_policy,omitzero"`
