@@ -1,0 +1,245 @@
+package authn
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var here = netip.MustParseAddr("192.0.2.1")
+
+// A countingHash is a Hash that tells how often it was computed.
+type countingHash struct {
+	password string
+	price    uint64
+	hashed   *atomic.Int32 // decoys count here too
+	decoyed  *atomic.Int32
+	block    chan struct{} // if not nil, matches waits for it
+}
+
+func newCountingHash(password string, price uint64) *countingHash {
+	return &countingHash{password: password, price: price, hashed: new(atomic.Int32), decoyed: new(atomic.Int32)}
+}
+
+func (h *countingHash) matches(password string) bool {
+	h.hashed.Add(1)
+	if h.block != nil {
+		<-h.block
+	}
+	return h.password != "" && password == h.password
+}
+func (h *countingHash) cost() uint64 { return h.price }
+func (h *countingHash) decoy() Hash {
+	return &countingHash{price: h.price, hashed: h.decoyed, decoyed: h.decoyed}
+}
+
+func basic(name, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
+}
+
+func newBasic(t *testing.T, opts Options, users ...User) *Basic {
+	b, err := New(users, opts)
+	require.NoError(t, err)
+	return b
+}
+
+func TestAuthenticate(t *testing.T) {
+	b := newBasic(t, Options{FailuresPerMinute: 600}, User{"ann", newCountingHash("a:b", 1)}, User{"Bob", newCountingHash("pässword", 1)})
+	for name, c := range map[string]struct {
+		header, user string
+		err          error
+	}{
+		"right":             {basic("ann", "a:b"), "ann", nil},
+		"colon in password": {basic("ann", "a"), "ann", ErrWrongCredentials},
+		"not ASCII":         {basic("Bob", "pässword"), "Bob", nil},
+		"lower-case scheme": {"basic" + basic("ann", "a:b")[5:], "ann", nil},
+		"names have a case": {basic("bob", "pässword"), "", ErrWrongCredentials},
+		"wrong password":    {basic("ann", "x"), "ann", ErrWrongCredentials},
+		"empty password":    {basic("ann", ""), "ann", ErrWrongCredentials},
+		"another's":         {basic("ann", "pässword"), "ann", ErrWrongCredentials},
+		"shifted split":     {basic("ann:a", "b"), "ann", nil}, // the name ends at the first colon
+		"unknown":           {basic("eve", "a:b"), "", ErrWrongCredentials},
+		"no header":         {"", "", ErrNoCredentials},
+		"other scheme":      {"Bearer abc", "", ErrNoCredentials},
+		"not base64":        {"Basic %%%", "", ErrNoCredentials},
+		"no colon":          {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann")), "", ErrNoCredentials},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 { // the second time from memory, where that is right
+				user, err := b.Authenticate(t.Context(), c.header, here)
+				assert.Equal(t, c.user, user)
+				if c.err == nil {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, c.err)
+				}
+			}
+		})
+	}
+}
+
+func TestSuccessIsRememberedFailureIsNot(t *testing.T) {
+	h := newCountingHash("right", 1)
+	b := newBasic(t, Options{}, User{"ann", h})
+	for range 5 {
+		_, err := b.Authenticate(t.Context(), basic("ann", "right"), here)
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 1, h.hashed.Load())
+	for range 3 {
+		_, err := b.Authenticate(t.Context(), basic("ann", "wrong"), here)
+		require.ErrorIs(t, err, ErrWrongCredentials)
+	}
+	assert.EqualValues(t, 4, h.hashed.Load())
+	_, err := b.Authenticate(t.Context(), basic("ann", "right"), here)
+	require.NoError(t, err)
+	assert.EqualValues(t, 4, h.hashed.Load(), "a failure does not push out what is known")
+	assert.Len(t, b.known, 1)
+	for _, sum := range b.known {
+		assert.NotContains(t, string(sum[:]), "right")
+	}
+}
+
+func TestAReloadForgets(t *testing.T) {
+	h := newCountingHash("right", 1)
+	for range 2 {
+		_, err := newBasic(t, Options{}, User{"ann", h}).Authenticate(t.Context(), basic("ann", "right"), here)
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 2, h.hashed.Load())
+}
+
+func TestUnknownUsersCostTheHighestHash(t *testing.T) {
+	cheap, dear := newCountingHash("a", 1), newCountingHash("b", 9)
+	b := newBasic(t, Options{}, User{"cheap", cheap}, User{"dear", dear})
+	_, err := b.Authenticate(t.Context(), basic("eve", "a"), here)
+	require.ErrorIs(t, err, ErrWrongCredentials)
+	assert.EqualValues(t, 1, dear.decoyed.Load())
+	assert.Zero(t, cheap.decoyed.Load()+cheap.hashed.Load()+dear.hashed.Load())
+}
+
+func TestFirstCallsAtOnceHashOnce(t *testing.T) {
+	h := newCountingHash("right", 1)
+	h.block = make(chan struct{})
+	b := newBasic(t, Options{}, User{"ann", h})
+	var callers sync.WaitGroup
+	for range 100 {
+		callers.Go(func() {
+			_, err := b.Authenticate(context.Background(), basic("ann", "right"), here)
+			assert.NoError(t, err)
+		})
+	}
+	close(h.block)
+	callers.Wait()
+	assert.Less(t, h.hashed.Load(), int32(100))
+	_, err := b.Authenticate(t.Context(), basic("ann", "right"), here)
+	require.NoError(t, err, "success costs no attempts")
+}
+
+func TestGuessingIsSlowedDown(t *testing.T) {
+	now := time.Unix(0, 0)
+	h := newCountingHash("right", 1)
+	b := newBasic(t, Options{FailuresPerMinute: 60, Now: func() time.Time { return now }}, User{"ann", h}, User{"bob", newCountingHash("b", 1)})
+	try := func(name, password string, from netip.Addr) error {
+		_, err := b.Authenticate(t.Context(), basic(name, password), from)
+		return err
+	}
+	for i := range burstOfGuests {
+		require.ErrorIs(t, try("ann", fmt.Sprint(i), here), ErrWrongCredentials)
+	}
+	hashed := h.hashed.Load()
+	var slow *TooManyFailuresError
+	require.ErrorAs(t, try("ann", "again", here), &slow)
+	assert.Equal(t, 2*time.Second, slow.RetryAfter.Round(time.Second))
+	require.ErrorAs(t, try("ann", "right", here), &slow, "not even the right one is looked at")
+	assert.Equal(t, hashed, h.hashed.Load())
+
+	require.NoError(t, try("ann", "right", netip.MustParseAddr("192.0.2.2")), "other sources are not slowed down")
+	require.NoError(t, try("ann", "right", here), "who is known already is not slowed down")
+	require.NoError(t, try("bob", "b", here), "other users are not slowed down")
+
+	now = now.Add(time.Second)
+	require.ErrorIs(t, try("ann", "one more", here), ErrWrongCredentials)
+	require.ErrorAs(t, try("ann", "and another", here), &slow)
+}
+
+func TestGuessingNamesIsSlowedDownAlike(t *testing.T) {
+	now := time.Unix(0, 0)
+	b := newBasic(t, Options{Now: func() time.Time { return now }}, User{"ann", newCountingHash("a", 1)})
+	attempts := func(name string, from netip.Addr) (n int) {
+		var slow *TooManyFailuresError
+		for ; ; n++ {
+			_, err := b.Authenticate(t.Context(), basic(name, fmt.Sprint("x", n)), from)
+			if err == nil || n > 1000 {
+				t.Fatal("not slowed down")
+			}
+			if assert.Error(t, err) && fmt.Sprintf("%T", err) == fmt.Sprintf("%T", slow) {
+				return n
+			}
+		}
+	}
+	assert.Equal(t, attempts("ann", here), attempts("nobody", netip.MustParseAddr("192.0.2.9")), "names tell nothing")
+
+	var slow *TooManyFailuresError
+	from, n := netip.MustParseAddr("2001:db8::1"), 0
+	for ; n < 1000; n++ {
+		if _, err := b.Authenticate(t.Context(), basic(fmt.Sprint("n", n), "x"), from.Next()); fmt.Sprintf("%T", err) == fmt.Sprintf("%T", slow) {
+			break
+		}
+		from = from.Next() // all of one /64
+	}
+	assert.Equal(t, namesAtOnce*burstOfGuests, n)
+}
+
+func TestLimiterIsBounded(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := newLimiter(1, func() time.Time { return now })
+	from := here
+	for range 3 * maxBuckets {
+		from = from.Next()
+		l.take(from, "x")
+	}
+	assert.LessOrEqual(t, len(l.buckets), maxBuckets+2)
+}
+
+func TestBusyIsNotWrong(t *testing.T) {
+	h := newCountingHash("right", 1)
+	h.block = make(chan struct{})
+	defer close(h.block)
+	b := newBasic(t, Options{}, User{"ann", h})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := b.Authenticate(ctx, basic("ann", "right"), here)
+	require.ErrorIs(t, err, ErrBusy)
+	require.NotErrorIs(t, err, ErrWrongCredentials)
+}
+
+func TestNewRefuses(t *testing.T) {
+	h := newCountingHash("x", 1)
+	for says, users := range map[string][]User{
+		"no users":     nil,
+		"colon":        {{"a:b", h}},
+		"empty":        {{"", h}},
+		"stands twice": {{"a", h}, {"a", h}},
+	} {
+		_, err := New(users, Options{})
+		require.ErrorContains(t, err, says)
+	}
+}
+
+func BenchmarkAuthenticateKnown(b *testing.B) {
+	a, err := New([]User{{"ann", newCountingHash("right", 1)}}, Options{})
+	require.NoError(b, err)
+	header := basic("ann", "right")
+	for b.Loop() {
+		_, _ = a.Authenticate(b.Context(), header, here)
+	}
+}

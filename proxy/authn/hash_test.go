@@ -1,0 +1,120 @@
+package authn
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// cheapBcrypt is for tests that are not about the cost.
+func cheapBcrypt(t *testing.T, password string) string {
+	text, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestHashPasswordBcrypt(t *testing.T) {
+	text, err := HashPasswordBcrypt("secret")
+	require.NoError(t, err)
+	h, err := ParseHash(text)
+	require.NoError(t, err)
+	assert.True(t, h.matches("secret"))
+}
+
+func TestHashes(t *testing.T) {
+	ours, err := HashPassword("secret")
+	require.NoError(t, err)
+	bcryptOurs := cheapBcrypt(t, "secret")
+	for name, text := range map[string]string{
+		"argon2id, ours": ours,
+		"bcrypt, ours":   bcryptOurs,
+		"bcrypt, 2y":     strings.Replace(bcryptOurs, "$2a$", "$2y$", 1),
+		"bcrypt, 2b":     strings.Replace(bcryptOurs, "$2a$", "$2b$", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, err := ParseHash(text)
+			require.NoError(t, err)
+			assert.True(t, h.matches("secret"))
+			assert.False(t, h.matches("Secret"))
+			assert.False(t, h.matches(""))
+			d := h.decoy()
+			assert.Equal(t, h.cost(), d.cost())
+			assert.False(t, d.matches("secret"))
+		})
+	}
+}
+
+// The reference implementation's own test vector.
+func TestArgon2idOfOthers(t *testing.T) {
+	h, err := ParseHash("$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc")
+	require.NoError(t, err)
+	assert.True(t, h.matches("password"))
+	assert.False(t, h.matches("differentpassword"))
+}
+
+func TestHashPasswordSalts(t *testing.T) {
+	a, err := HashPassword("secret")
+	require.NoError(t, err)
+	b, err := HashPassword("secret")
+	require.NoError(t, err)
+	assert.NotEqual(t, a, b)
+}
+
+func TestBcryptCountsEveryByte(t *testing.T) {
+	long := strings.Repeat("a", maxBcryptPassword)
+	h, err := ParseHash(cheapBcrypt(t, long))
+	require.NoError(t, err)
+	assert.True(t, h.matches(long))
+	assert.False(t, h.matches(long+"b"), "what bcrypt would cut off must not pass")
+	_, err = HashPasswordBcrypt(long + "b")
+	require.ErrorContains(t, err, "argon2id")
+}
+
+func TestEmptyPasswordsAreRefused(t *testing.T) {
+	_, err := HashPassword("")
+	require.Error(t, err)
+	_, err = HashPasswordBcrypt("")
+	require.Error(t, err)
+}
+
+func TestParseHashRefuses(t *testing.T) {
+	salt, sum := "c29tZXNhbHQxMjM", "c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
+	for text, says := range map[string]string{
+		"":                                  "hash-password",
+		"hunter2":                           "hash-password",
+		"$1$md5$abc":                        "hash-password",
+		"$2y$17$" + strings.Repeat("a", 53): "cost 17",
+		"$2y$10$" + strings.Repeat("a", 52): "hash-password",
+		"$argon2i$v=19$m=64,t=1,p=1$" + salt + "$" + sum:         "hash-password",
+		"$argon2id$v=16$m=64,t=1,p=1$" + salt + "$" + sum:        "hash-password",
+		"$argon2id$v=19$m=9999999,t=1,p=1$" + salt + "$" + sum:   "parameter m",
+		"$argon2id$v=19$m=64,t=0,p=1$" + salt + "$" + sum:        "parameter t",
+		"$argon2id$v=19$m=64,t=1,p=99$" + salt + "$" + sum:       "parameter p",
+		"$argon2id$v=19$m=64,t=1,p=1$" + salt + "$":              "hash-password",
+		"$argon2id$v=19$m=64,t=1,p=1$" + salt + "x$" + sum + "x": "base64",
+	} {
+		_, err := ParseHash(text)
+		require.ErrorContains(t, err, says, text)
+		if len(text) > 5 {
+			assert.NotContains(t, err.Error(), text)
+		}
+	}
+}
+
+func BenchmarkHash(b *testing.B) {
+	argon2, _ := HashPassword("secret")
+	blowfish, _ := HashPasswordBcrypt("secret")
+	for name, text := range map[string]string{"argon2id": argon2, "bcrypt": blowfish} {
+		h, err := ParseHash(text)
+		require.NoError(b, err)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				h.matches("secret")
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(h.cost()), "ns/cost")
+		})
+	}
+}

@@ -1,0 +1,111 @@
+package authn
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// A limiter bounds how often somebody may be wrong: one token bucket for each
+// source and user, and a larger one for each source, so that trying many names
+// is no way around the first. Buckets don't tell users that exist from others.
+type limiter struct {
+	perSecond float64
+	burst     float64
+	now       func() time.Time
+	seed      maphash.Seed
+
+	mu      sync.Mutex
+	buckets map[bucketKey]bucket
+}
+
+type bucketKey struct {
+	source netip.Prefix
+	name   uint64 // hashed, so that long names take no memory; 0 for all names
+}
+
+type bucket struct {
+	tokens float64
+	at     time.Time
+}
+
+const (
+	maxBuckets    = 8192
+	namesAtOnce   = 4 // a source's bucket is this much larger than that of one user
+	burstOfGuests = 10
+)
+
+func newLimiter(perMinute int, now func() time.Time) *limiter {
+	return &limiter{
+		perSecond: float64(perMinute) / 60, burst: burstOfGuests, now: now,
+		seed: maphash.MakeSeed(), buckets: map[bucketKey]bucket{},
+	}
+}
+
+// take reserves one attempt. When there is none left it tells how long to wait.
+func (l *limiter) take(source netip.Addr, name string) (wait time.Duration) {
+	user, all := l.keys(source, name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	a, b := l.refilled(user, l.burst, now), l.refilled(all, namesAtOnce*l.burst, now)
+	if short := max(1-a.tokens, 1-b.tokens); short > 0 {
+		return time.Duration(short/l.perSecond*float64(time.Second)).Truncate(time.Second) + time.Second
+	}
+	a.tokens--
+	b.tokens--
+	l.makeRoom(now)
+	l.buckets[user], l.buckets[all] = a, b
+	return 0
+}
+
+// refund gives an attempt back that turned out to be right.
+func (l *limiter) refund(source netip.Addr, name string) {
+	user, all := l.keys(source, name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range []bucketKey{user, all} {
+		if b, ok := l.buckets[key]; ok {
+			b.tokens++
+			l.buckets[key] = b
+		}
+	}
+}
+
+func (l *limiter) keys(source netip.Addr, name string) (user, all bucketKey) {
+	source = source.Unmap().WithZone("")
+	bits := source.BitLen()
+	if source.Is6() {
+		bits = 64 // whoever has one address of a /64 has them all
+	}
+	prefix, _ := source.Prefix(bits)
+	return bucketKey{prefix, maphash.String(l.seed, name) | 1}, bucketKey{source: prefix}
+}
+
+func (l *limiter) refilled(key bucketKey, size float64, now time.Time) bucket {
+	b, ok := l.buckets[key]
+	if !ok {
+		return bucket{tokens: size, at: now}
+	}
+	return bucket{tokens: min(size, b.tokens+now.Sub(b.at).Seconds()*l.perSecond), at: now}
+}
+
+// makeRoom forgets whoever has not been wrong for long, or else just anybody:
+// memory is bounded, whoever attacks.
+func (l *limiter) makeRoom(now time.Time) {
+	if len(l.buckets) < maxBuckets {
+		return
+	}
+	for key := range l.buckets {
+		if b := l.refilled(key, l.burst, now); b.tokens >= l.burst {
+			delete(l.buckets, key)
+		}
+	}
+	for key := range l.buckets {
+		if len(l.buckets) < maxBuckets {
+			return
+		}
+		delete(l.buckets, key)
+	}
+}
