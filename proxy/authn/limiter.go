@@ -91,8 +91,8 @@ func (l *limiter) refilled(key bucketKey, size float64, now time.Time) bucket {
 	return bucket{tokens: min(size, b.tokens+now.Sub(b.at).Seconds()*l.perSecond), at: now}
 }
 
-// makeRoom forgets whoever has not been wrong for long, or else just anybody:
-// memory is bounded, whoever attacks.
+// makeRoom forgets whoever has not been wrong for long, and then just anybody,
+// a quarter at a time: memory and time are bounded, whoever attacks.
 func (l *limiter) makeRoom(now time.Time) {
 	if len(l.buckets) < maxBuckets {
 		return
@@ -103,7 +103,7 @@ func (l *limiter) makeRoom(now time.Time) {
 		}
 	}
 	for key := range l.buckets {
-		if len(l.buckets) < maxBuckets {
+		if len(l.buckets) <= maxBuckets*3/4 {
 			return
 		}
 		delete(l.buckets, key)
