@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// match lists the methods that a glob matches, of which there must be one.
+func match(glob string, schema *rpcschema.Document) ([]*rpcschema.Method, error) {
+	methods, err := schema.Match(glob)
+	if err != nil {
+		return nil, fmt.Errorf("%w: globs know * ? and [a-z], and \\ before one that is meant literally", err)
+	}
+	if len(methods) > 0 {
+		return methods, nil
+	}
+	if !strings.ContainsAny(glob, `*?[\`) {
+		m, err := schema.Find(glob, rpcschema.Release{})
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%s is a deprecated name: write %s", glob, m.Name)
+	}
+	if near := nearGlob(glob, schema); near != "" {
+		return nil, fmt.Errorf("no method matches: did you mean %s?", near)
+	}
+	return nil, fmt.Errorf("no method matches: `spdk-proxy call rpc_get_methods` lists the names")
+}
+
+// nearGlob is a glob for the methods whose names begin like glob the longest.
+func nearGlob(glob string, schema *rpcschema.Document) string {
+	literal, _, _ := strings.Cut(glob, "*")
+	literal = literal[:min(len(literal), strings.IndexAny(literal+`?`, `?[\`))]
+	for n := len(literal); n > 2; n-- {
+		var names []string
+		for _, m := range schema.Methods() {
+			if strings.HasPrefix(m.Name, literal[:n]) {
+				names = append(names, m.Name)
+			}
+		}
+		if len(names) == 1 {
+			return names[0]
+		}
+		if len(names) > 1 {
+			prefix := commonPrefix(names)
+			return prefix[:strings.LastIndexByte(prefix, '_')+1] + "*"
+		}
+	}
+	return ""
+}
+
+// commonPrefix of sorted names is that of the first and the last.
+func commonPrefix(sorted []string) string {
+	first, last := sorted[0], sorted[len(sorted)-1]
+	n := 0
+	for n < min(len(first), len(last)) && first[n] == last[n] {
+		n++
+	}
+	return first[:n]
+}
+
+func unknownRole(user, role string, roles map[string]Role) error {
+	names := slices.Sorted(maps.Keys(roles))
+	for _, name := range names {
+		if strings.EqualFold(name, role) || strings.HasPrefix(name, role) || strings.HasPrefix(role, name) {
+			return fmt.Errorf("user %s has role %q, which is not under roles: did you mean %s?", user, role, name)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("user %s has role %q, and there are no roles", user, role)
+	}
+	return fmt.Errorf("user %s has role %q, which is not under roles: there are %s", user, role, strings.Join(names, ", "))
+}
