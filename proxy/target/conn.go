@@ -1,0 +1,145 @@
+package target
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const versionMethod = "spdk_get_version"
+
+// maxReply is the largest reply that SPDK writes.
+const maxReply = 32 << 20
+
+var errClosed = errors.New("the proxy has closed its connections")
+
+// A Conn is one connection, to a target whose release is known. What was fitted
+// to that release goes out on this connection or not at all: a target that was
+// replaced by another release meanwhile is another connection.
+type Conn struct {
+	target   *Target
+	socket   *spdkrpc.Socket
+	gone     <-chan struct{}
+	release  rpcschema.Release
+	inFlight atomic.Int32
+}
+
+// dial connects and learns the release.
+func (t *Target) dial() (*Conn, *DownError) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectWait)
+	defer cancel()
+	down := func(err error) *DownError { return &DownError{Socket: t.config.Socket, Err: err} }
+
+	socket := spdkrpc.NewSocket(t.config.Socket)
+	var v struct {
+		Version string `json:"version"`
+	}
+	if err := socket.Call(ctx, versionMethod, nil, &v); err != nil {
+		_ = socket.Close()
+		return nil, down(err)
+	}
+	release, err := rpcschema.ParseRelease(v.Version)
+	if err != nil {
+		_ = socket.Close()
+		return nil, down(fmt.Errorf("what it answers to %s is not understood: %w", versionMethod, err))
+	}
+	gone, living := socket.Connected()
+	if !living {
+		_ = socket.Close()
+		return nil, down(errors.New("it closed the connection"))
+	}
+	socket.SetLimits(jsonrpc.LimitsV2605)
+	if release.Before(rpcschema.MustRelease("v26.05")) {
+		socket.SetLimits(jsonrpc.LimitsBeforeV2605)
+	}
+	go t.bury(socket, gone)
+	return &Conn{target: t, socket: socket, gone: gone, release: release}, nil
+}
+
+// bury closes a socket whose connection ended: on its own it would connect
+// again, to a target of perhaps another release.
+func (t *Target) bury(socket *spdkrpc.Socket, gone <-chan struct{}) {
+	<-gone
+	_ = socket.Close()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.config.Log.Warn("target closed a connection", "socket", t.config.Socket)
+	}
+}
+
+// Release is that of the target behind this connection.
+func (c *Conn) Release() rpcschema.Release { return c.release }
+
+func (c *Conn) broken() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Call sends one call and waits for its answer until the deadline, whether or
+// not ctx ends: what was sent runs, and its outcome belongs into the log. ctx
+// ends only the wait for a turn. No params at all are sent when params is nil.
+//
+// A call that SPDK has not answered by its deadline keeps its turn until it
+// does, or for a long while.
+func (c *Conn) Call(ctx context.Context, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
+	if err := c.target.turns.take(ctx, c.target.config.QueueWait); err != nil {
+		return nil, err
+	}
+	if c.broken() {
+		c.target.turns.give()
+		return nil, &DownError{Socket: c.target.config.Socket, Err: errors.New("the target closed the connection")}
+	}
+	c.inFlight.Add(1)
+	type answer struct {
+		result json.RawMessage
+		err    error
+	}
+	answered := make(chan answer, 1)
+	started := time.Now()
+	go func() {
+		defer c.target.turns.give()
+		defer c.inFlight.Add(-1)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline+c.target.config.LateAfter)
+		defer cancel()
+		var a answer
+		a.result, a.err = c.send(ctx, method, params)
+		answered <- a
+		if late := time.Since(started); late > deadline {
+			c.target.config.Log.Warn("late reply", "method", method, "latency_ms", late.Milliseconds(), "error", a.err)
+		}
+	}()
+	timer := time.NewTimer(deadline)
+	defer timer.Stop()
+	select {
+	case a := <-answered:
+		return a.result, a.err
+	case <-timer.C:
+		return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: fmt.Sprintf("no answer within %s", deadline)}
+	}
+}
+
+func (c *Conn) send(ctx context.Context, method string, params map[string]any) (result json.RawMessage, err error) {
+	var argument any // a nil map would be sent as null
+	if params != nil {
+		argument = params
+	}
+	if err := c.socket.Call(ctx, method, argument, &result); err != nil {
+		return nil, err
+	}
+	if len(result) > maxReply {
+		return nil, ErrReplyTooLong
+	}
+	return result, nil
+}

@@ -1,0 +1,27 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrBusy means that the call waited for its turn in vain and was not sent.
+var ErrBusy = errors.New("too many calls are under way at the target")
+
+// ErrAbandoned means that whoever called left before the call was sent.
+var ErrAbandoned = errors.New("the caller left before the call was sent")
+
+// ErrReplyTooLong means that the call was executed, and its result dropped.
+var ErrReplyTooLong = errors.New("the target's reply is longer than any that SPDK writes")
+
+// A DownError means that there is no target to send to. Nothing was executed.
+type DownError struct {
+	Socket string
+	// Err is what happened. It is not unwrapped: what became of the question for
+	// the release says nothing about the call that needed it.
+	Err error
+}
+
+func (e *DownError) Error() string {
+	return fmt.Sprintf("connect to the target at %s: %v", e.Socket, e.Err)
+}

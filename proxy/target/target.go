@@ -1,0 +1,186 @@
+package target
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Config says how to reach a target. Socket must be given; what else is zero
+// takes its default.
+type Config struct {
+	Socket      string        // path of the UNIX socket
+	Connections int           // for calls, besides the one for probes; 0: 4
+	MaxInFlight int           // calls under way at once, over all connections; 0: 1024
+	QueueWait   time.Duration // how long a call waits for its turn; 0: 10 s
+	// LateAfter bounds how much longer than its deadline a call that SPDK does
+	// not answer counts as under way; 0: 15 min.
+	LateAfter time.Duration
+	Log       *slog.Logger // nil: none
+}
+
+const (
+	// growAt calls under way on the least loaded connection make another worth
+	// having: SPDK reads a connection once in each poll, as much as is there.
+	growAt = 16
+	// connectWait bounds connecting and learning the release, each time.
+	connectWait = 5 * time.Second
+	// Between two attempts to connect to a target that is not there.
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = time.Second
+)
+
+// A Target is a pool of connections to one SPDK target. It may be used
+// concurrently. It connects when first asked to, and again when its connections
+// broke or the socket was made anew.
+type Target struct {
+	config  Config
+	turns   turns
+	probe   *spdkrpc.Socket // of its own, so that a full pool does not look like a dead target
+	flights singleflight.Group
+
+	mu      sync.Mutex
+	conns   []*Conn
+	growing bool
+	closed  bool
+	down    *DownError    // why the last attempt to connect failed
+	until   time.Time     // no other attempt before
+	backoff time.Duration // after the next failure
+}
+
+// New makes a Target. It does not connect yet.
+func New(c Config) *Target {
+	if c.Connections == 0 {
+		c.Connections = 4
+	}
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = 1024
+	}
+	if c.QueueWait == 0 {
+		c.QueueWait = 10 * time.Second
+	}
+	if c.LateAfter == 0 {
+		c.LateAfter = 15 * time.Minute
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Target{config: c, turns: newTurns(c.MaxInFlight), probe: spdkrpc.NewSocket(c.Socket), backoff: minBackoff}
+}
+
+// Connect gives the least loaded living connection. The error is a *DownError,
+// or that of ctx.
+func (t *Target) Connect(ctx context.Context) (*Conn, error) {
+	if c := t.pick(); c != nil {
+		return c, nil
+	}
+	done := t.flights.DoChan("connect", func() (any, error) {
+		if c := t.pick(); c != nil {
+			return c, nil
+		}
+		return t.add()
+	})
+	select {
+	case r := <-done:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*Conn), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// pick finds the least loaded living connection, and has another one made when
+// all are busy.
+func (t *Target) pick() *Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.conns = slices.DeleteFunc(t.conns, (*Conn).broken)
+	if len(t.conns) == 0 {
+		return nil
+	}
+	least := slices.MinFunc(t.conns, func(a, b *Conn) int { return int(a.inFlight.Load() - b.inFlight.Load()) })
+	if least.inFlight.Load() >= growAt && len(t.conns) < t.config.Connections && !t.growing && time.Now().After(t.until) {
+		t.growing = true
+		go func() {
+			_, _ = t.add()
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.growing = false
+		}()
+	}
+	return least
+}
+
+// add makes one more connection, unless the last attempt failed just now.
+func (t *Target) add() (*Conn, error) {
+	t.mu.Lock()
+	if t.down != nil && time.Now().Before(t.until) {
+		defer t.mu.Unlock()
+		return nil, t.down
+	}
+	t.mu.Unlock()
+
+	c, err := t.dial()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil && t.closed {
+		err = &DownError{Socket: t.config.Socket, Err: errClosed}
+		_ = c.socket.Close()
+	}
+	if err != nil {
+		if t.down == nil { // once, not for every call
+			t.config.Log.Warn("target unreachable", "socket", t.config.Socket, "error", err.Err)
+		}
+		t.down, t.until = err, time.Now().Add(t.backoff)
+		t.backoff = min(2*t.backoff, maxBackoff)
+		return nil, err
+	}
+	if len(t.conns) == 0 {
+		t.config.Log.Info("target connected", "socket", t.config.Socket, "release", c.release.String())
+	}
+	t.down, t.backoff = nil, minBackoff
+	t.conns = append(t.conns, c)
+	return c, nil
+}
+
+// Probe tells whether the target answers, over a connection of its own.
+func (t *Target) Probe(ctx context.Context) error {
+	done := t.flights.DoChan("probe", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), connectWait)
+		defer cancel()
+		return nil, t.probe.Call(ctx, versionMethod, nil, nil)
+	})
+	select {
+	case r := <-done:
+		if r.Err != nil {
+			return &DownError{Socket: t.config.Socket, Err: r.Err}
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// InFlight counts the calls under way, those that nobody waits for included.
+func (t *Target) InFlight() int { return t.turns.taken() }
+
+// Close ends all connections; what is under way ends with an unknown outcome.
+func (t *Target) Close() error {
+	t.mu.Lock()
+	conns := t.conns
+	t.conns, t.closed = nil, true
+	t.mu.Unlock()
+	for _, c := range conns {
+		_ = c.socket.Close() // nothing more can be done about a UNIX socket that does not close
+	}
+	return t.probe.Close()
+}

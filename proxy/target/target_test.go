@@ -1,0 +1,327 @@
+package target
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const long = time.Minute // for what must not run out
+
+// A fake is an SPDK target reduced to its socket: it answers spdk_get_version,
+// and everything else as told.
+type fake struct {
+	t        *testing.T
+	path     string
+	release  string
+	answer   func(call) string // the rest of the reply, such as `"result":true`; "": none
+	accepted atomic.Int32
+
+	listener net.Listener
+	mu       sync.Mutex
+	conns    []net.Conn
+}
+
+type call struct {
+	ID     json.RawMessage
+	Method string
+	Params json.RawMessage
+}
+
+func newFake(t *testing.T, release string, answer func(call) string) *fake {
+	f := &fake{t: t, path: filepath.Join(t.TempDir(), "spdk.sock"), release: release, answer: answer}
+	f.start()
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *fake) start() {
+	l, err := net.Listen("unix", f.path)
+	require.NoError(f.t, err)
+	f.listener = l
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f.accepted.Add(1)
+			f.mu.Lock()
+			f.conns = append(f.conns, c)
+			f.mu.Unlock()
+			go f.serve(c)
+		}
+	}()
+}
+
+func (f *fake) serve(c net.Conn) {
+	var writing sync.Mutex
+	for dec := json.NewDecoder(c); ; {
+		var in call
+		if dec.Decode(&in) != nil {
+			_ = c.Close()
+			return
+		}
+		go func() {
+			out := fmt.Sprintf(`"result":{"version":"SPDK %s git sha1 0"}`, f.release)
+			if in.Method != versionMethod {
+				out = f.answer(in)
+			}
+			if out != "" {
+				writing.Lock()
+				defer writing.Unlock()
+				_, _ = fmt.Fprintf(c, "{\"jsonrpc\":\"2.0\",\"id\":%s,%s}\n", in.ID, out)
+			}
+		}()
+	}
+}
+
+func (f *fake) stop() {
+	_ = f.listener.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.conns {
+		_ = c.Close()
+	}
+	f.conns = nil
+}
+
+func echo(c call) string { return `"result":` + string(c.Params) }
+
+func newTarget(t *testing.T, c Config) *Target {
+	target := New(c)
+	t.Cleanup(func() { _ = target.Close() })
+	return target
+}
+
+func connect(t *testing.T, target *Target) *Conn {
+	c, err := target.Connect(t.Context())
+	require.NoError(t, err)
+	return c
+}
+
+func TestCall(t *testing.T) {
+	params := make(chan string, 10)
+	f := newFake(t, "v25.09", func(c call) string {
+		params <- string(c.Params)
+		if c.Method == "fails" {
+			return `"error":{"code":-19,"message":"No such device"}`
+		}
+		return `"result":{"big":18446744073709551615}`
+	})
+	c := connect(t, newTarget(t, Config{Socket: f.path}))
+	assert.Equal(t, rpcschema.MustRelease("v25.09"), c.Release())
+
+	for _, p := range []struct {
+		params map[string]any
+		want   string
+	}{{nil, ""}, {map[string]any{}, "{}"}, {map[string]any{"n": json.Number("18446744073709551615")}, `{"n":18446744073709551615}`}} {
+		result, err := c.Call(t.Context(), "m", p.params, long)
+		require.NoError(t, err)
+		assert.Equal(t, `{"big":18446744073709551615}`, string(result), "as SPDK wrote it")
+		assert.Equal(t, p.want, <-params)
+	}
+	_, err := c.Call(t.Context(), "fails", nil, long)
+	var e *spdkrpc.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, -19, e.Code)
+	assert.Equal(t, "No such device", e.Message)
+}
+
+func TestLimitsFollowTheRelease(t *testing.T) {
+	big := map[string]any{"a": strings.Repeat("x", 33<<10)}
+	for release, fits := range map[string]bool{"v24.01": false, "v26.01": false, "v26.05": true, "v26.09-pre": true} {
+		f := newFake(t, release, func(call) string { return `"result":true` })
+		c := connect(t, newTarget(t, Config{Socket: f.path}))
+		_, err := c.Call(t.Context(), "m", big, long)
+		if fits {
+			require.NoError(t, err, release)
+			continue
+		}
+		var limit *jsonrpc.LimitError
+		require.ErrorAs(t, err, &limit, release)
+		_, err = c.Call(t.Context(), "m", nil, long)
+		require.NoError(t, err, "the connection lives on")
+		assert.EqualValues(t, 1, f.accepted.Load())
+	}
+}
+
+func TestConnectionsGrowWithLoadAndNoFurther(t *testing.T) {
+	release := make(chan struct{})
+	f := newFake(t, "v26.05", func(call) string { <-release; return `"result":true` })
+	target := newTarget(t, Config{Socket: f.path, Connections: 2})
+	var calls sync.WaitGroup
+	start := func(n int) {
+		for range n {
+			c := connect(t, target)
+			calls.Go(func() {
+				_, err := c.Call(t.Context(), "m", nil, long)
+				assert.NoError(t, err)
+			})
+		}
+	}
+	inFlight := func(n int) func() bool { return func() bool { return target.InFlight() == n } }
+	start(1)
+	require.Eventually(t, inFlight(1), long, time.Millisecond)
+	assert.EqualValues(t, 1, f.accepted.Load(), "one call needs one connection")
+	start(growAt)
+	require.Eventually(t, inFlight(growAt+1), long, time.Millisecond)
+	connect(t, target)
+	require.Eventually(t, func() bool { return f.accepted.Load() == 2 }, long, time.Millisecond)
+	start(5 * growAt)
+	require.Eventually(t, inFlight(6*growAt+1), long, time.Millisecond)
+	connect(t, target)
+	close(release)
+	calls.Wait()
+	assert.EqualValues(t, 2, f.accepted.Load())
+	require.Eventually(t, inFlight(0), long, time.Millisecond)
+}
+
+func TestSocketRecreatedByAnotherRelease(t *testing.T) {
+	f := newFake(t, "v24.01", echo)
+	target := newTarget(t, Config{Socket: f.path})
+	old := connect(t, target)
+	f.stop()
+	require.Eventually(t, old.broken, long, time.Millisecond)
+
+	var down *DownError
+	_, err := old.Call(t.Context(), "m", nil, long)
+	require.ErrorAs(t, err, &down, "a connection does not turn into another one")
+	_, err = target.Connect(t.Context())
+	require.ErrorAs(t, err, &down)
+	assert.Contains(t, err.Error(), f.path)
+	require.ErrorAs(t, target.Probe(t.Context()), &down)
+
+	f.release = "v26.05"
+	f.start()
+	require.Eventually(t, func() bool { _, err := target.Connect(t.Context()); return err == nil }, long, time.Millisecond)
+	assert.Equal(t, "v26.05", connect(t, target).Release().String())
+	require.NoError(t, target.Probe(t.Context()))
+}
+
+func TestAttemptsAreSpacedOut(t *testing.T) {
+	target := newTarget(t, Config{Socket: filepath.Join(t.TempDir(), "none")})
+	_, first := target.Connect(t.Context())
+	require.Error(t, first)
+	target.until = time.Now().Add(long)
+	for range 5 {
+		_, err := target.Connect(t.Context())
+		require.Same(t, first, err, "no new attempt")
+	}
+	for range 20 {
+		target.until = time.Time{}
+		_, _ = target.Connect(t.Context())
+	}
+	assert.Equal(t, maxBackoff, target.backoff)
+}
+
+func TestVersionThatIsNotUnderstood(t *testing.T) {
+	f := newFake(t, "next", nil)
+	_, err := newTarget(t, Config{Socket: f.path}).Connect(t.Context())
+	var down *DownError
+	require.ErrorAs(t, err, &down)
+	assert.ErrorContains(t, err, versionMethod)
+}
+
+func TestDeadlineLeavesTheOutcomeUnknownAndTheTurnTaken(t *testing.T) {
+	answer := make(chan struct{})
+	f := newFake(t, "v26.05", func(c call) string {
+		if c.Method == "slow" {
+			<-answer
+		}
+		return `"result":true`
+	})
+	target := newTarget(t, Config{Socket: f.path, MaxInFlight: 2, QueueWait: time.Millisecond})
+	c := connect(t, target)
+	_, err := c.Call(t.Context(), "slow", nil, time.Millisecond)
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	assert.Equal(t, 1, target.InFlight(), "SPDK is still at it")
+	_, err = c.Call(t.Context(), "quick", nil, long)
+	require.NoError(t, err, "others go on")
+	_, err = c.Call(t.Context(), "slow", nil, time.Millisecond)
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	_, err = c.Call(t.Context(), "quick", nil, long)
+	require.ErrorIs(t, err, ErrBusy)
+	require.NoError(t, target.Probe(t.Context()), "the probe needs no turn")
+	close(answer)
+	require.Eventually(t, func() bool { return target.InFlight() == 0 }, long, time.Millisecond)
+	_, err = c.Call(t.Context(), "quick", nil, long)
+	require.NoError(t, err)
+}
+
+func TestCallNeverAnsweredGivesItsTurnBackInTheEnd(t *testing.T) {
+	f := newFake(t, "v26.05", func(call) string { return "" })
+	target := newTarget(t, Config{Socket: f.path, LateAfter: time.Millisecond})
+	_, err := connect(t, target).Call(t.Context(), "m", nil, time.Millisecond)
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	require.Eventually(t, func() bool { return target.InFlight() == 0 }, long, time.Millisecond)
+}
+
+func TestWhoeverLeftIsNotSentButWhatWasSentIsAwaited(t *testing.T) {
+	sent, answer := make(chan struct{}), make(chan struct{})
+	f := newFake(t, "v26.05", func(c call) string {
+		close(sent)
+		<-answer
+		return `"result":true`
+	})
+	target := newTarget(t, Config{Socket: f.path, MaxInFlight: 1})
+	c := connect(t, target)
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := c.Call(ctx, "m", nil, long)
+		done <- err
+	}()
+	<-sent
+	leave()
+	_, err := c.Call(ctx, "m", nil, long)
+	require.ErrorIs(t, err, ErrAbandoned)
+	close(answer)
+	require.NoError(t, <-done, "the outcome is known all the same")
+}
+
+func TestWaitersAreBounded(t *testing.T) {
+	turns := newTurns(1)
+	require.NoError(t, turns.take(t.Context(), 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiters sync.WaitGroup
+	for range waitersPerSlot {
+		waiters.Go(func() { assert.ErrorIs(t, turns.take(ctx, long), ErrAbandoned) })
+	}
+	require.Eventually(t, func() bool { return turns.waiting.Load() == waitersPerSlot }, long, time.Millisecond)
+	require.ErrorIs(t, turns.take(t.Context(), long), ErrBusy)
+	cancel()
+	waiters.Wait()
+	assert.Zero(t, turns.waiting.Load())
+}
+
+func TestConnectionLostMidCall(t *testing.T) {
+	var f *fake
+	f = newFake(t, "v26.05", func(call) string { f.stop(); return "" })
+	_, err := connect(t, newTarget(t, Config{Socket: f.path})).Call(t.Context(), "m", nil, long)
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+}
+
+func TestClosedTargetDoesNotConnectAgain(t *testing.T) {
+	f := newFake(t, "v26.05", echo)
+	target := New(Config{Socket: f.path})
+	c := connect(t, target)
+	require.NoError(t, target.Close())
+	_, err := target.Connect(t.Context())
+	require.Error(t, err)
+	require.Eventually(t, c.broken, long, time.Millisecond)
+}
