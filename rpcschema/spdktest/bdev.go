@@ -1,0 +1,216 @@
+package spdktest
+
+import (
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A bdev is one block device.
+type bdev struct {
+	name      string
+	uuid      string
+	aliases   []string
+	product   string
+	blockSize uint32
+	blocks    uint64
+	readOnly  bool
+	claim     claim
+	limits    spdkrpc.BdevRateLimits
+	limited   bool        // rate limits were set once
+	driver    driver      // what is particular to its kind
+	users     []*bdevUser // who must know when it goes away
+}
+
+// A driver is a kind of bdev.
+type driver interface {
+	// describe fills in what is particular to the kind.
+	describe(e *engine, b *bdev, info *spdkrpc.BdevInfo)
+}
+
+// A claim says who holds a bdev, and what others may do with it.
+type claim struct {
+	by     string // module; "" for nobody
+	kind   string // SPDK's name of it
+	shared int    // how many hold it, where several may
+}
+
+const (
+	exclusiveWrite    = "exclusive_write"
+	readManyWriteOne  = "read_many_write_one"
+	readManyWriteNone = "read_many_write_none"
+)
+
+// A bdevUser has a bdev open.
+type bdevUser struct {
+	writes bool
+	gone   func() // hot removal
+}
+
+// A registry finds bdevs by name, alias or UUID.
+type registry struct {
+	all    []*bdev // in the order of registration
+	byName map[string]*bdev
+	grown  chan struct{} // closed when a name is added
+}
+
+func (r *registry) init() { r.byName, r.grown = map[string]*bdev{}, make(chan struct{}) }
+
+// name makes b known by a name.
+func (r *registry) name(b *bdev, name string) {
+	r.byName[name] = b
+	close(r.grown)
+	r.grown = make(chan struct{})
+}
+
+// add registers a bdev under its name and UUID, or fails with EEXIST.
+func (r *registry) add(b *bdev) error {
+	if b.uuid == "" {
+		b.uuid = uuid.NewString()
+	}
+	if r.byName[b.name] != nil || r.byName[b.uuid] != nil {
+		return errno(syscall.EEXIST)
+	}
+	r.all = append(r.all, b)
+	r.name(b, b.name)
+	if b.name != b.uuid {
+		b.aliases = append(b.aliases, b.uuid)
+		r.name(b, b.uuid)
+	}
+	return nil
+}
+
+func (r *registry) addAlias(b *bdev, alias string) bool {
+	if r.byName[alias] != nil {
+		return false
+	}
+	b.aliases = append(b.aliases, alias)
+	r.name(b, alias)
+	return true
+}
+
+func (r *registry) dropAlias(b *bdev, alias string) {
+	b.aliases = slices.DeleteFunc(b.aliases, func(a string) bool { return a == alias })
+	delete(r.byName, alias)
+}
+
+func (r *registry) find(name string) (*bdev, bool) {
+	b, ok := r.byName[name]
+	return b, ok
+}
+
+// remove takes a bdev away, from under whoever uses it.
+func (r *registry) remove(b *bdev) {
+	if r.byName[b.name] != b {
+		return
+	}
+	r.all = slices.DeleteFunc(r.all, func(o *bdev) bool { return o == b })
+	delete(r.byName, b.name)
+	for _, alias := range b.aliases {
+		delete(r.byName, alias)
+	}
+	for _, u := range slices.Clone(b.users) {
+		u.gone()
+	}
+	b.users = nil
+}
+
+// open uses a bdev until close. Writing needs that nobody else's claim forbids it.
+func (b *bdev) open(writes bool, gone func()) (*bdevUser, error) {
+	if writes && (b.claim.by != "" || b.readOnly) {
+		return nil, errno(syscall.EPERM)
+	}
+	u := &bdevUser{writes: writes, gone: gone}
+	b.users = append(b.users, u)
+	return u, nil
+}
+
+func (b *bdev) close(u *bdevUser) {
+	b.users = slices.DeleteFunc(b.users, func(o *bdevUser) bool { return o == u })
+}
+
+func (b *bdev) size() uint64 { return b.blocks * uint64(b.blockSize) }
+
+// info describes a bdev as bdev_get_bdevs does.
+func (e *engine) info(b *bdev) spdkrpc.BdevInfo {
+	info := spdkrpc.BdevInfo{
+		Name: b.name, Aliases: slices.Clone(b.aliases), ProductName: b.product, BlockSize: b.blockSize, NumBlocks: b.blocks, UUID: b.uuid,
+		AssignedRateLimits: b.limits, Claimed: b.claim.by != "",
+		SupportedIOTypes: spdkrpc.BdevSupportedIOTypes{Read: true, Write: true, Reset: true},
+	}
+	if info.Aliases == nil {
+		info.Aliases = []string{}
+	}
+	if info.Claimed {
+		info.ClaimType = new(b.claim.kind)
+	}
+	b.driver.describe(e, b, &info)
+	return info
+}
+
+func init() {
+	handle("bdev_get_bdevs", (*engine).bdevGetBdevs)
+	query("bdev_wait_for_examine", func(*engine) (bool, error) { return true, nil })
+	handle("bdev_examine", func(*engine, spdkrpc.BdevExamineParams) (bool, error) {
+		return false, errno(syscall.EINVAL) // every bdev is examined anyway
+	})
+}
+
+func (e *engine) bdevGetBdevs(p spdkrpc.BdevGetBdevsParams) ([]spdkrpc.BdevInfo, error) {
+	if p.Name != nil {
+		b, err := e.await(*p.Name, time.Duration(min(value(p.Timeout), maxTimeout))*time.Millisecond)
+		if err != nil {
+			return nil, err
+		}
+		return []spdkrpc.BdevInfo{e.info(b)}, nil
+	}
+	list := make([]spdkrpc.BdevInfo, len(e.bdevs.all))
+	for i, b := range e.bdevs.all {
+		list[i] = e.info(b)
+	}
+	return list, nil
+}
+
+// maxTimeout bounds a wait, in ms, so that it fits a time.Duration.
+const maxTimeout = 1 << 40
+
+// await finds a bdev, and waits for it to appear if a timeout is given.
+func (e *engine) await(name string, timeout time.Duration) (*bdev, error) {
+	b, ok := e.bdevs.find(name)
+	if ok || timeout == 0 {
+		return b, orMissing(ok)
+	}
+	expired := time.After(timeout)
+	for late := false; ; {
+		if b, ok := e.bdevs.find(name); ok {
+			return b, nil
+		}
+		if late {
+			return nil, errno(syscall.ETIMEDOUT)
+		}
+		grown := e.bdevs.grown
+		err := e.unlocked(func() error {
+			select {
+			case <-grown:
+			case <-expired:
+				late = true
+			case <-e.gone:
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func orMissing(found bool) error {
+	if !found {
+		return errno(syscall.ENODEV)
+	}
+	return nil
+}

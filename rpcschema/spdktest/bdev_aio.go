@@ -1,0 +1,127 @@
+package spdktest
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// An aio bdev lies on a file of the target's host. The file is opened for real:
+// its size is the bdev's, and a lvstore marks it as its own.
+type aio struct {
+	path     string
+	override bool // the block size was given
+	params   spdkrpc.BdevAioCreateParams
+}
+
+func (a *aio) describe(_ *engine, b *bdev, info *spdkrpc.BdevInfo) {
+	info.ProductName = "AIO disk"
+	info.SupportedIOTypes.Write = !b.readOnly
+	info.SupportedIOTypes.Flush = true
+	info.SupportedIOTypes.WriteZeroes = !b.readOnly
+	info.DriverSpecific.Aio = &spdkrpc.BdevDriverAio{
+		Filename: a.params.Filename, BlockSizeOverride: a.override, Readonly: b.readOnly,
+		Fallocate: value(a.params.Fallocate), Nowait: value(a.params.Nowait),
+	}
+}
+
+func init() {
+	handle("bdev_aio_create", (*engine).bdevAioCreate)
+	confirm("bdev_aio_delete", (*engine).bdevAioDelete)
+	confirm("bdev_aio_rescan", (*engine).bdevAioRescan)
+}
+
+func (e *engine) bdevAioCreate(p spdkrpc.BdevAioCreateParams) (string, error) {
+	size, err := fileSize(p.Filename)
+	if err != nil {
+		return "", err
+	}
+	block := value(p.BlockSize)
+	if block < 512 || block&(block-1) != 0 || size%uint64(block) != 0 || p.Name == "" {
+		return "", errno(syscall.EINVAL)
+	}
+	path, err := filepath.Abs(p.Filename)
+	if err != nil {
+		return "", errno(syscall.EINVAL)
+	}
+	b := &bdev{
+		name: p.Name, uuid: normalUUID(p.UUID), product: "AIO disk", blockSize: block, blocks: size / uint64(block), readOnly: value(p.Readonly),
+		driver: &aio{path: path, override: true, params: p},
+	}
+	if err := e.bdevs.add(b); err != nil {
+		return "", err
+	}
+	e.examine(b)
+	return b.name, nil
+}
+
+// fileSize looks at a file as open(2) for reading would.
+func fileSize(path string) (uint64, error) {
+	info, err := os.Stat(path)
+	var n syscall.Errno
+	switch {
+	case errors.As(err, &n):
+		return 0, errno(n)
+	case err != nil:
+		return 0, errno(syscall.EINVAL)
+	case info.IsDir():
+		return 0, errno(syscall.EISDIR)
+	case info.Mode()&os.ModeDevice != 0:
+		f, err := os.Open(path)
+		if err != nil {
+			return 0, errno(syscall.EACCES)
+		}
+		defer f.Close()
+		size, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			return 0, errno(syscall.EINVAL)
+		}
+		return uint64(size), nil
+	}
+	return uint64(info.Size()), nil
+}
+
+// findOfKind finds a bdev of one kind by its name.
+func findOfKind[D driver](e *engine, name string) (*bdev, D, error) {
+	var none D
+	b, ok := e.bdevs.find(name)
+	if !ok {
+		return nil, none, errno(syscall.ENODEV)
+	}
+	d, ok := b.driver.(D)
+	if !ok {
+		return nil, none, errno(syscall.ENODEV)
+	}
+	return b, d, nil
+}
+
+func (e *engine) bdevAioDelete(p spdkrpc.BdevAioDeleteParams) error {
+	b, _, err := findOfKind[*aio](e, p.Name)
+	if err != nil {
+		return err
+	}
+	e.bdevs.remove(b)
+	return nil
+}
+
+// bdevAioRescan follows a file that has grown. One that shrank is refused.
+func (e *engine) bdevAioRescan(p spdkrpc.BdevAioRescanParams) error {
+	b, a, err := findOfKind[*aio](e, p.Name)
+	if err != nil {
+		return err
+	}
+	size, err := fileSize(a.path)
+	if err != nil {
+		return err
+	}
+	blocks := size / uint64(b.blockSize)
+	if blocks < b.blocks && len(b.users) > 0 {
+		return errno(syscall.EBUSY)
+	}
+	b.blocks = blocks
+	return nil
+}

@@ -1,0 +1,115 @@
+package spdktest
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Malloc and null bdevs hold nothing that a test could read: they have a size,
+// and lvstores can be made on them. A crash forgets both.
+
+type malloc struct{ mdSize uint32 }
+
+func (m *malloc) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
+	t := &info.SupportedIOTypes
+	t.Unmap, t.Flush, t.WriteZeroes, t.Zcopy, t.Abort, t.Copy = true, true, true, true, true, true
+	t.Compare = !e.before("v24.05")
+	info.NUMAID = new(int32(-1))
+}
+
+type null struct{}
+
+func (*null) describe(_ *engine, _ *bdev, info *spdkrpc.BdevInfo) {
+	info.SupportedIOTypes.WriteZeroes, info.SupportedIOTypes.Abort = true, true
+}
+
+// mallocMemory is how much a malloc bdev may take before the target has no
+// memory for it.
+const mallocMemory = 1 << 32
+
+// bdevModules is what modules count.
+type bdevModules struct {
+	mallocs   int
+	passthrus []passthruPair
+}
+
+func init() {
+	handle("bdev_malloc_create", (*engine).bdevMallocCreate)
+	confirm("bdev_malloc_delete", func(e *engine, p spdkrpc.BdevMallocDeleteParams) error {
+		return removeOfKind[*malloc](e, p.Name)
+	})
+	handle("bdev_null_create", (*engine).bdevNullCreate)
+	confirm("bdev_null_delete", func(e *engine, p spdkrpc.BdevNullDeleteParams) error {
+		return removeOfKind[*null](e, p.Name)
+	})
+	confirm("bdev_null_resize", (*engine).bdevNullResize)
+}
+
+func removeOfKind[D driver](e *engine, name string) error {
+	b, _, err := findOfKind[D](e, name)
+	if err != nil {
+		return err
+	}
+	e.bdevs.remove(b)
+	return nil
+}
+
+func (e *engine) bdevMallocCreate(p spdkrpc.BdevMallocCreateParams) (string, error) {
+	switch block := uint64(p.BlockSize); {
+	case p.NumBlocks == 0 || block%512 != 0 || value(p.PhysicalBlockSize)%512 != 0:
+		return "", errno(syscall.EINVAL)
+	case block == 0 || p.NumBlocks >= mallocMemory/block:
+		return "", errno(syscall.ENOMEM)
+	}
+	name := value(p.Name)
+	if p.Name == nil {
+		name = fmt.Sprintf("Malloc%d", e.bdevMod.mallocs)
+		e.bdevMod.mallocs++
+	}
+	b := &bdev{
+		name: name, uuid: normalUUID(p.UUID), product: "Malloc disk", blockSize: p.BlockSize, blocks: p.NumBlocks,
+		driver: &malloc{},
+	}
+	if err := e.bdevs.add(b); err != nil {
+		return "", err
+	}
+	e.examine(b)
+	return b.name, nil
+}
+
+func (e *engine) bdevNullCreate(p spdkrpc.BdevNullCreateParams) (string, error) {
+	if p.NumBlocks == 0 || p.BlockSize == 0 || p.BlockSize%512 != 0 || value(p.PhysicalBlockSize)%512 != 0 {
+		return "", errno(syscall.EINVAL)
+	}
+	b := &bdev{
+		name: p.Name, uuid: normalUUID(p.UUID), product: "Null disk", blockSize: p.BlockSize, blocks: p.NumBlocks, driver: &null{},
+	}
+	if err := e.bdevs.add(b); err != nil {
+		return "", err
+	}
+	e.examine(b)
+	return b.name, nil
+}
+
+func (e *engine) bdevNullResize(p spdkrpc.BdevNullResizeParams) error {
+	b, _, err := findOfKind[*null](e, p.Name)
+	if err != nil {
+		return err
+	}
+	return b.resize(uint64(p.NewSize) << 20 / uint64(b.blockSize))
+}
+
+// resize changes a bdev's size. What is open can only grow.
+func (b *bdev) resize(blocks uint64) error {
+	if blocks < b.blocks && len(b.users) > 0 {
+		return errno(syscall.EBUSY)
+	}
+	b.blocks = blocks
+	return nil
+}
+
+// normalUUID is a given UUID in SPDK's spelling.
+func normalUUID(p *string) string { return strings.ToLower(value(p)) }

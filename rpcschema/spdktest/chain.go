@@ -1,0 +1,176 @@
+package spdktest
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Snapshots and clones. A snapshot takes over the clusters that its volume
+// holds, and the volume goes on as a clone of it; every volume's file holds all
+// of its bytes, so that only the book-keeping follows the chain.
+
+func init() {
+	handle("bdev_lvol_snapshot", (*engine).snapshotLvol)
+	handle("bdev_lvol_clone", (*engine).cloneLvol)
+	confirm("bdev_lvol_inflate", func(e *engine, p spdkrpc.BdevLvolInflateParams) error { return e.inflate(p.Name, true) })
+	confirm("bdev_lvol_decouple_parent", func(e *engine, p spdkrpc.BdevLvolDecoupleParentParams) error { return e.inflate(p.Name, false) })
+	confirm("bdev_lvol_set_parent", (*engine).setLvolParent)
+}
+
+func (l *lvol) parent() *lvol {
+	if l.Parent == "" {
+		return nil
+	}
+	i := slices.IndexFunc(l.store.lvols, func(o *lvol) bool { return o.UUID == l.Parent })
+	return l.store.lvols[i]
+}
+
+func (l *lvol) clones() (found []*lvol) {
+	if !l.Snapshot {
+		return nil
+	}
+	for _, o := range l.store.lvols {
+		if o.Parent == l.UUID {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// takeOver gives a clone what its snapshot holds, and its place in the chain.
+func (l *lvol) takeOver(snapshot *lvol) {
+	l.Allocated = max(l.Allocated, min(snapshot.Allocated, l.Clusters))
+	l.Parent, l.External = snapshot.Parent, snapshot.External
+	snapshot.External = ""
+}
+
+func (e *engine) snapshotLvol(p spdkrpc.BdevLvolSnapshotParams) (string, error) {
+	l, err := e.lvol(p.LvolName)
+	if err != nil {
+		return "", err
+	}
+	switch n := l.store.checkName(p.SnapshotName); {
+	case n != 0:
+		return "", invalid(n)
+	case l.ReadOnly:
+		return "", invalid(syscall.EINVAL)
+	case l.busy:
+		return "", invalid(syscall.EBUSY)
+	}
+	r := &lvolRecord{UUID: uuid.NewString(), Name: p.SnapshotName, ReadOnly: true, Snapshot: true}
+	if err := e.copyLvol(l, r); err != nil {
+		return "", err
+	}
+	r.Clusters, r.Allocated, r.Thin = l.Clusters, l.Allocated, l.Thin
+	r.Parent, r.External = l.Parent, l.External
+	l.Parent, l.External, l.Allocated, l.Thin = r.UUID, "", 0, true
+	id, err := e.keepNew(l.store, r)
+	if err != nil {
+		return "", err
+	}
+	return id, e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+}
+
+func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
+	l, err := e.lvol(p.SnapshotName)
+	if err != nil {
+		return "", err
+	}
+	switch n := l.store.checkName(p.CloneName); {
+	case n != 0:
+		return "", invalid(n)
+	case !l.ReadOnly:
+		return "", invalid(syscall.EINVAL)
+	case l.busy:
+		return "", invalid(syscall.EBUSY)
+	}
+	r := &lvolRecord{UUID: uuid.NewString(), Name: p.CloneName, Clusters: l.Clusters, Thin: true, Parent: l.UUID}
+	if err := e.copyLvol(l, r); err != nil {
+		return "", err
+	}
+	if !l.Snapshot {
+		l.Snapshot = true
+		if err := e.dir.saveLvol(l.store.storeRecord, l.lvolRecord); err != nil {
+			return "", err
+		}
+	}
+	return e.keepNew(l.store, r)
+}
+
+// copyLvol gives a new volume the data of l, while other calls go on. The new
+// one's name is taken meanwhile, and l is busy.
+func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
+	if e.dir == nil {
+		return nil
+	}
+	s, size := l.store, l.Clusters*l.store.ClusterSize
+	l.busy = true
+	s.pending = append(s.pending, r.Name)
+	err := e.unlocked(func() error { return e.dir.copyData(s.storeRecord, e.dir.dataOf(s.storeRecord, l.UUID), r.UUID, size) })
+	l.busy = false
+	s.pending = slices.DeleteFunc(s.pending, func(name string) bool { return name == r.Name })
+	return err
+}
+
+// inflate gives a volume the clusters that it lacks: all of them, or only what
+// its parent holds.
+func (e *engine) inflate(name string, all bool) error {
+	l, err := e.lvol(name)
+	if err != nil {
+		return err
+	}
+	parent := l.parent()
+	switch {
+	case l.busy:
+		return invalid(syscall.EBUSY)
+	case !all && parent == nil && l.External == "":
+		return invalid(syscall.EINVAL)
+	case !l.Thin:
+		return nil
+	}
+	all = all || l.External != ""
+	wanted := l.Clusters
+	if !all {
+		wanted = max(l.Allocated, min(parent.Allocated, l.Clusters))
+	}
+	if wanted-l.Allocated > l.store.free() {
+		return invalid(syscall.ENOSPC)
+	}
+	l.Allocated = wanted
+	if all {
+		e.releaseExternal(l)
+		l.Thin, l.Parent, l.External = false, "", ""
+	} else {
+		l.Parent = parent.Parent // an external parent of the parent is not passed on
+	}
+	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+}
+
+func (e *engine) setLvolParent(p spdkrpc.BdevLvolSetParentParams) error {
+	l, err := e.lvol(p.LvolName)
+	if err != nil {
+		return err
+	}
+	snapshot, err := e.lvol(p.ParentName)
+	if err != nil {
+		return err
+	}
+	switch {
+	case l.Parent == snapshot.UUID:
+		return invalid(syscall.EEXIST)
+	case l.store != snapshot.store, !snapshot.Snapshot, !l.Thin, l.Clusters != snapshot.Clusters, l == snapshot:
+		return invalid(syscall.EINVAL)
+	case l.busy, snapshot.busy:
+		return invalid(syscall.EBUSY)
+	}
+	if err := e.dir.reparentData(l.store.storeRecord, l.lvolRecord, e.dataOf(snapshot.bdev)); err != nil {
+		return err
+	}
+	e.releaseExternal(l)
+	l.Parent, l.External = snapshot.UUID, ""
+	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+}

@@ -1,0 +1,213 @@
+package spdktest
+
+import (
+	"encoding/json"
+	"math"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A decoder takes parameters as a method's spdk_json_decode_object call does:
+// it looks at names, JSON types and the ranges of integers. Everything else
+// that the schema knows of a parameter (enums, lengths, patterns) SPDK looks at
+// later, if at all, and so does the engine.
+type decoder struct {
+	fields      map[string]field
+	required    []string
+	relaxed     bool // unknown members are let pass
+	optional    bool // params may be left out altogether
+	none        bool // params must be left out
+	decodeError int  // code of what could not be decoded
+
+	ignoresParams bool
+}
+
+// A field is what one member of an object may be.
+type field struct {
+	kind   string // string, boolean, integer, number, array, object, or "" for anything
+	format string // of an integer or a string
+	item   *field // of an array
+	max    int    // items of an array; 0: no bound
+	object *decoder
+}
+
+func newDecoder(doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Release) decoder {
+	d := decoder{fields: map[string]field{}, none: len(m.Params) == 0, optional: true, decodeError: decodeCode(m.Name)}
+	d.ignoresParams = slices.Contains(methodsThatIgnoreParams, m.Name)
+	d.relaxed = slices.Contains(relaxedMethods, m.Name)
+	for _, p := range m.Params {
+		if !p.Schema.Has(r) {
+			continue
+		}
+		d.fields[p.Name] = newField(doc, p.Schema, r)
+		if p.Required && !replaced(m, p, r) {
+			d.required = append(d.required, p.Name)
+		}
+	}
+	d.optional = len(d.required) == 0 && slices.Contains(methodsWithoutParams, m.Name)
+	return d
+}
+
+// replaced reports whether release r still knows what p took over from; then
+// neither is required of itself.
+func replaced(m *rpcschema.Method, p *rpcschema.Param, r rpcschema.Release) bool {
+	if p.Schema.Replaces == nil {
+		return false
+	}
+	old := m.Param(p.Schema.Replaces.Name)
+	return old != nil && old.Schema.Has(r)
+}
+
+func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release) field {
+	names := s.Resource
+	s = doc.Resolve(s)
+	f := field{kind: s.Type.Main(), format: s.Format}
+	if f.format == "uuid" && (names != "" || s.Resource != "") {
+		f.format = "" // what names an object is parsed when the object is looked for
+	}
+	switch f.kind {
+	case "array":
+		if s.Items != nil {
+			item := newField(doc, s.Items, r)
+			f.item = &item
+		}
+	case "object":
+		if len(s.Properties) == 0 {
+			break
+		}
+		o := decoder{fields: map[string]field{}, relaxed: s.Additional.Allowed}
+		for _, p := range s.Properties {
+			if !p.Has(r) {
+				continue
+			}
+			o.fields[p.Name] = newField(doc, p.Schema, r)
+			if slices.Contains(s.Required, p.Name) {
+				o.required = append(o.required, p.Name)
+			}
+		}
+		f.object = &o
+	}
+	return f
+}
+
+// decode checks params and returns them with their integers in plain spelling.
+func (d *decoder) decode(params any) (map[string]any, bool) {
+	if params == nil {
+		return nil, d.none || d.optional
+	}
+	if d.none {
+		return nil, false
+	}
+	return d.object(params)
+}
+
+func (d *decoder) object(v any) (map[string]any, bool) {
+	object, ok := v.(map[string]any)
+	if !ok || object[twice] != nil {
+		return nil, false
+	}
+	out := make(map[string]any, len(object))
+	for name, member := range object {
+		f, known := d.fields[name]
+		if !known {
+			if !d.relaxed {
+				return nil, false
+			}
+			continue
+		}
+		if out[name], ok = f.decode(member); !ok {
+			return nil, false
+		}
+	}
+	for _, name := range d.required {
+		if _, given := object[name]; !given {
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+func (f *field) decode(v any) (any, bool) {
+	switch f.kind {
+	case "string":
+		s, ok := v.(string)
+		return s, ok && !strings.Contains(s, "\x00") && (f.format != "uuid" || validUUID(s))
+	case "boolean":
+		b, ok := v.(bool)
+		return b, ok
+	case "integer":
+		return integer(v, f.format)
+	case "number":
+		n, ok := v.(json.Number)
+		return n, ok
+	case "array":
+		list, ok := v.([]any)
+		if !ok {
+			return nil, false
+		}
+		out := make([]any, len(list))
+		for i, item := range list {
+			if f.item == nil {
+				out[i] = item
+				continue
+			}
+			if out[i], ok = f.item.decode(item); !ok {
+				return nil, false
+			}
+		}
+		return out, true
+	case "object":
+		if f.object != nil {
+			return f.object.object(v)
+		}
+		object, ok := v.(map[string]any)
+		return object, ok
+	}
+	return v, true
+}
+
+var integerBounds = map[string]struct {
+	min int64
+	max uint64
+}{
+	"uint8": {0, math.MaxUint8}, "uint16": {0, math.MaxUint16}, "uint32": {0, math.MaxUint32}, "uint64": {0, math.MaxUint64},
+	"int32": {math.MinInt32, math.MaxInt32}, "int64": {math.MinInt64, math.MaxInt64}, "": {math.MinInt64, math.MaxInt64},
+}
+
+// integer takes whatever spelling of a whole number SPDK does: 5, 5.0, 5e0.
+func integer(v any, format string) (any, bool) {
+	text, ok := v.(json.Number)
+	if !ok || len(text) > 64 {
+		return nil, false
+	}
+	r, ok := new(big.Rat).SetString(text.String())
+	if !ok || !r.IsInt() {
+		return nil, false
+	}
+	n, bounds := r.Num(), integerBounds[format]
+	if n.Cmp(big.NewInt(bounds.min)) < 0 || n.Cmp(new(big.Int).SetUint64(bounds.max)) > 0 {
+		return nil, false
+	}
+	return json.Number(n.String()), true
+}
+
+// fill writes decoded parameters into a method's parameter type.
+func fill(params map[string]any, into any) error {
+	text, err := jsonrpc.Marshal(params)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}
+
+// validUUID reports whether SPDK parses s as a UUID.
+func validUUID(s string) bool {
+	_, err := uuid.Parse(s)
+	return err == nil && len(s) == 36
+}

@@ -1,0 +1,205 @@
+package spdktest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// dispatch takes one call from the wire to the engine and back: is there such a
+// method now, are its parameters such as SPDK decodes, what does a fault want
+// of it, what does the engine answer.
+func (s *server) dispatch(r *request) {
+	m, params, err := s.admit(r)
+	if err != nil {
+		s.record(r, nil, err)
+		r.fail(err)
+		return
+	}
+	fault := s.target.faults.strike(m.Name)
+	switch {
+	case fault != nil:
+		s.running.Go(func() { s.faulty(r, m, params, fault) })
+	case slow(m.Name, params):
+		s.running.Go(func() { s.execute(r, m, params) })
+	default:
+		s.execute(r, m, params)
+	}
+}
+
+// admit finds the method and decodes its parameters.
+func (s *server) admit(r *request) (*method, map[string]any, *jsonrpc.Error) {
+	m, ok := s.target.methods.find(r.method)
+	if !ok {
+		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found")
+	}
+	if !slices.Contains(m.State, s.engine.state()) {
+		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeWrongState, "Method may only be called %s framework is initialized", m.when())
+	}
+	if m.ignoresParams {
+		return m, nil, nil
+	}
+	params, ok := m.decode(r.params)
+	if !ok {
+		return nil, nil, jsonrpc.Errorf(m.decodeError, "%s", decodeTexts[m.decodeError])
+	}
+	return m, params, nil
+}
+
+var decodeTexts = map[int]string{
+	jsonrpc.CodeInvalidParams: "Invalid parameters",
+	jsonrpc.CodeInternalError: "spdk_json_decode_object failed",
+}
+
+// execute has the engine do a call, and answers it.
+func (s *server) execute(r *request, m *method, params map[string]any) {
+	result, err := s.perform(r, m, params)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.succeed(result)
+}
+
+// perform has the engine do a call without answering it.
+func (s *server) perform(r *request, m *method, params map[string]any) (json.RawMessage, *jsonrpc.Error) {
+	result, err := m.run(s.engine, params)
+	var answer *jsonrpc.Error
+	if err != nil && !errors.As(err, &answer) {
+		answer = jsonrpc.Errorf(jsonrpc.CodeInternalError, "%s", err)
+	}
+	s.record(r, params, answer)
+	if answer != nil {
+		return nil, answer
+	}
+	text, err := m.shape(result)
+	if err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternalError, "%s", err)
+	}
+	return text, nil
+}
+
+// record keeps a call for the tests, and logs it.
+func (s *server) record(r *request, params map[string]any, err *jsonrpc.Error) {
+	s.target.journal.add(Call{Method: r.method, Params: params, Err: err})
+	log := s.target.opts.Logger
+	if !log.Enabled(nil, slog.LevelDebug) { //nolint:staticcheck // nobody's context
+		return
+	}
+	code := 0
+	if err != nil {
+		code = err.Code
+	}
+	log.Debug("call", "method", r.method, "params", rpcschema.Default().Redact(r.method, params), "code", code)
+}
+
+// A method is one RPC of the simulated release.
+type method struct {
+	*rpcschema.Method
+	decoder
+	run  func(e *engine, params map[string]any) (any, error)
+	trim func(any) any // takes out of a result what the release doesn't write; nil: nothing
+}
+
+// when says in which state a method may be called.
+func (m *method) when() string {
+	if slices.Contains(m.State, "startup") {
+		return "before"
+	}
+	return "after"
+}
+
+// shape writes a result as the release writes it.
+func (m *method) shape(result any) (json.RawMessage, error) {
+	text, err := jsonrpc.Marshal(result)
+	if err != nil || m.trim == nil {
+		return text, err
+	}
+	value, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
+	if err != nil {
+		return nil, fmt.Errorf("result of %s: %w", m.Name, err)
+	}
+	return jsonrpc.Marshal(m.trim(value))
+}
+
+// A methodTable is what a release of SPDK can be asked, as far as it is simulated.
+type methodTable struct {
+	byName  map[string]*method
+	aliases map[string]string
+}
+
+func newMethodTable(doc *rpcschema.Document, release rpcschema.Release) *methodTable {
+	t := &methodTable{byName: map[string]*method{}, aliases: map[string]string{}}
+	for name, run := range handlers {
+		described, err := doc.Find(name, release)
+		if err != nil {
+			continue // not in this release
+		}
+		m := &method{Method: described, run: run, decoder: newDecoder(doc, described, release)}
+		if windowed(doc, described.Result.Schema, release, nil) {
+			m.trim = func(v any) any { return trim(doc, described.Result.Schema, release, v) }
+		}
+		t.byName[name] = m
+		for _, alias := range described.Aliases {
+			t.aliases[alias] = name
+		}
+	}
+	return t
+}
+
+func (t *methodTable) find(name string) (*method, bool) {
+	if real, ok := t.aliases[name]; ok {
+		name = real
+	}
+	m, ok := t.byName[name]
+	return m, ok
+}
+
+// names lists the methods, the newest registered first as SPDK does; that is no
+// order to rely on.
+func (t *methodTable) names(state string, aliases bool) []string {
+	names := []string{}
+	for name, m := range t.byName {
+		if state != "" && !slices.Contains(m.State, state) {
+			continue
+		}
+		names = append(names, name)
+		if aliases {
+			names = append(names, m.Aliases...)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })
+	return names
+}
+
+// handlers are the simulated methods, put there by the engine's files.
+var handlers = map[string]func(*engine, map[string]any) (any, error){}
+
+// handle adds a method whose parameters are a P and whose result is an R.
+func handle[P, R any](name string, run func(*engine, P) (R, error)) {
+	handlers[name] = func(e *engine, params map[string]any) (any, error) {
+		var p P
+		if err := fill(params, &p); err != nil {
+			return nil, fmt.Errorf("parameters of %s: %w", name, err)
+		}
+		return e.do(func() (any, error) { return run(e, p) })
+	}
+}
+
+// confirm adds a method whose only success is true.
+func confirm[P any](name string, run func(*engine, P) error) {
+	handle(name, func(e *engine, p P) (bool, error) { return true, run(e, p) })
+}
+
+// query adds a method without parameters.
+func query[R any](name string, run func(*engine) (R, error)) {
+	handlers[name] = func(e *engine, _ map[string]any) (any, error) {
+		return e.do(func() (any, error) { return run(e) })
+	}
+}

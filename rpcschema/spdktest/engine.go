@@ -1,0 +1,127 @@
+package spdktest
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// An engine is what a running spdk_tgt keeps in memory. Handlers run one at a
+// time, as on SPDK's one RPC thread; copying data lets others run meanwhile.
+type engine struct {
+	target  *Target
+	release rpcschema.Release
+	media   *media
+	dir     *dataDir // nil: volumes have no data
+
+	mu      sync.Mutex
+	dead    bool
+	started bool          // past the startup state
+	ready   chan struct{} // closed when started
+	gone    chan struct{} // closed when dead
+	bdevs   registry
+	stores  []*lvstore // in the order in which they were found
+	bdevMod bdevModules
+	keys    []*key
+	nvmf    nvmfTarget
+	stale   []func() error // exports to lay out anew
+}
+
+func newEngine(t *Target) *engine {
+	e := &engine{target: t, release: t.opts.Release, media: t.media, dir: t.dir, ready: make(chan struct{}), gone: make(chan struct{})}
+	e.bdevs.init()
+	e.nvmf.init()
+	if !t.opts.WaitForRPC {
+		e.start()
+	}
+	return e
+}
+
+func (e *engine) start() {
+	e.started = true
+	close(e.ready)
+}
+
+// kill makes sure that nothing is done any more.
+func (e *engine) kill() {
+	e.mu.Lock()
+	e.dead = true
+	close(e.gone)
+	e.mu.Unlock()
+}
+
+func (e *engine) state() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.started {
+		return "runtime"
+	}
+	return "startup"
+}
+
+// do runs one handler.
+func (e *engine) do(run func() (any, error)) (any, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead {
+		return nil, errDead
+	}
+	result, err := run()
+	return result, errors.Join(err, e.refreshExports()) // nil if both are
+}
+
+// unlocked lets other handlers run during I/O. Whatever the I/O is on must be
+// marked busy meanwhile.
+func (e *engine) unlocked(io func() error) error {
+	e.mu.Unlock()
+	err := io()
+	e.mu.Lock()
+	if e.dead {
+		return errDead
+	}
+	return err
+}
+
+// errDead ends what a crash overtook; nobody is there to hear it.
+var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
+
+// before reports whether the target is older than a release.
+func (e *engine) before(release string) bool {
+	return e.release.Before(rpcschema.MustRelease(release))
+}
+
+// errno is the error that SPDK answers as -errno.
+func errno(n syscall.Errno) error { return jsonrpc.Errorf(-int(n), "%s", strerror(n)) }
+
+// invalid and internal are the errors that SPDK answers with one of JSON-RPC's
+// codes and an errno's text.
+func invalid(n syscall.Errno) error {
+	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "%s", strerror(n))
+}
+
+func internal(n syscall.Errno) error {
+	return jsonrpc.Errorf(jsonrpc.CodeInternalError, "%s", strerror(n))
+}
+
+var (
+	errInvalidParams = jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid parameters")
+	errInternal      = jsonrpc.Errorf(jsonrpc.CodeInternalError, "Internal error")
+)
+
+// strerror is spdk_strerror: the C library's text, which begins with a capital.
+func strerror(n syscall.Errno) string {
+	text := n.Error()
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// value is *p, or the zero value if p is nil.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

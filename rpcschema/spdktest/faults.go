@@ -1,0 +1,116 @@
+package spdktest
+
+import (
+	"path"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A Strike is what a fault does to a call.
+type Strike int
+
+const (
+	Nothing Strike = iota // nothing but the delay
+	Hang                  // no reply, ever
+	Close                 // closes the connection
+	Crash                 // the target crashes; Target.Restart brings it back
+	Fail                  // answers Fault.Error
+)
+
+// A Fault goes wrong with the calls of a method.
+type Fault struct {
+	// Method is a method's name, or a glob such as nvmf_*. Left out, it is
+	// every method.
+	Method string
+	// Skip lets so many matching calls pass first.
+	Skip int
+	// Times is how many calls to strike then: 0 is one, and a negative number
+	// all of them.
+	Times int
+	// Delay comes before anything else. Other calls go on meanwhile.
+	Delay time.Duration
+	Do    Strike
+	// Executed strikes after the call was executed instead of before.
+	Executed bool
+	// Error is answered by Fail; left out, -32603.
+	Error *jsonrpc.Error
+}
+
+type faults struct {
+	mu     sync.Mutex
+	active []*Fault
+}
+
+// Inject adds a fault. Of several that match a call, the first injected strikes.
+func (t *Target) Inject(f Fault) {
+	if f.Times == 0 {
+		f.Times = 1
+	}
+	t.faults.mu.Lock()
+	defer t.faults.mu.Unlock()
+	t.faults.active = append(t.faults.active, &f)
+}
+
+// ClearFaults takes all faults back, except from calls that are already struck.
+func (t *Target) ClearFaults() {
+	t.faults.mu.Lock()
+	defer t.faults.mu.Unlock()
+	t.faults.active = nil
+}
+
+// strike returns the fault to befall a call of method, or nil.
+func (f *faults) strike(method string) *Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, fault := range f.active {
+		if match, _ := path.Match(fault.Method, method); !match && fault.Method != "" {
+			continue
+		}
+		if fault.Skip > 0 {
+			fault.Skip--
+			continue
+		}
+		if fault.Times == 0 {
+			continue
+		}
+		if fault.Times > 0 {
+			fault.Times--
+		}
+		return fault
+	}
+	return nil
+}
+
+// faulty handles a call that a fault has struck.
+func (s *server) faulty(r *request, m *method, params map[string]any, f *Fault) {
+	select {
+	case <-time.After(f.Delay):
+	case <-s.down:
+		return
+	}
+	if f.Do == Nothing {
+		s.execute(r, m, params)
+		return
+	}
+	if f.Executed {
+		_, _ = s.perform(r, m, params)
+	}
+	switch f.Do {
+	case Close:
+		r.conn.kill()
+	case Crash:
+		go s.target.Crash() // which waits for this call to end
+		<-s.down
+	case Fail:
+		e := f.Error
+		if e == nil {
+			e = jsonrpc.Errorf(jsonrpc.CodeInternalError, "Internal error")
+		}
+		if !f.Executed {
+			s.record(r, params, e)
+		}
+		r.fail(e)
+	}
+}

@@ -1,0 +1,51 @@
+package spdktest
+
+import (
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+func init() {
+	query("spdk_get_version", func(e *engine) (spdkrpc.FrameworkVersion, error) {
+		return spdkrpc.FrameworkVersion{
+			Version: fmt.Sprintf("SPDK %s", e.release),
+			Fields:  spdkrpc.FrameworkVersionFields{Major: uint32(e.release.Year), Minor: uint32(e.release.Month)},
+		}, nil
+	})
+	handle("rpc_get_methods", (*engine).rpcGetMethods)
+	query("framework_start_init", func(e *engine) (bool, error) {
+		e.start()
+		return true, nil
+	})
+	handlers["framework_wait_init"] = func(e *engine, _ map[string]any) (any, error) {
+		select {
+		case <-e.ready:
+		case <-e.gone:
+		}
+		return e.do(func() (any, error) { return true, nil })
+	}
+	query("framework_get_subsystems", func(*engine) ([]spdkrpc.FrameworkSubsystem, error) { return subsystems, nil })
+}
+
+func (e *engine) rpcGetMethods(p spdkrpc.RPCGetMethodsParams) ([]string, error) {
+	state := ""
+	if value(p.Current) {
+		state = "startup"
+		if e.started {
+			state = "runtime"
+		}
+	}
+	return e.target.methods.names(state, value(p.IncludeAliases)), nil
+}
+
+// subsystems are the parts of spdk_tgt that are simulated, in the order in which they start.
+var subsystems = []spdkrpc.FrameworkSubsystem{
+	{Subsystem: "scheduler", DependsOn: []string{}},
+	{Subsystem: "keyring", DependsOn: []string{}},
+	{Subsystem: "accel", DependsOn: []string{}},
+	{Subsystem: "bdev", DependsOn: []string{"accel", "keyring"}},
+	{Subsystem: "scsi", DependsOn: []string{"bdev"}},
+	{Subsystem: "nvmf", DependsOn: []string{"bdev", "keyring"}},
+	{Subsystem: "iscsi", DependsOn: []string{"scsi"}},
+}

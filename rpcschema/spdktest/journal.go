@@ -1,0 +1,53 @@
+package spdktest
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A Call is one call that the target got.
+type Call struct {
+	Method string
+	// Params as the target understood them; nil if there were none or they
+	// could not be decoded. They may hold secrets.
+	Params map[string]any
+	// Err is what was answered; nil for a success.
+	Err *jsonrpc.Error
+}
+
+// journalSize bounds what a Target remembers.
+const journalSize = 1 << 14
+
+type journal struct {
+	mu    sync.Mutex
+	calls []Call // a ring once it is full
+	next  int
+}
+
+func (j *journal) add(c Call) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.calls) < journalSize {
+		j.calls = append(j.calls, c)
+		return
+	}
+	j.calls[j.next] = c
+	j.next = (j.next + 1) % journalSize
+}
+
+// Calls lists the calls that the target executed or refused, oldest first, at
+// most the last 16384. A crash does not clear it.
+func (t *Target) Calls() []Call {
+	t.journal.mu.Lock()
+	defer t.journal.mu.Unlock()
+	return slices.Concat(t.journal.calls[t.journal.next:], t.journal.calls[:t.journal.next])
+}
+
+// ForgetCalls empties the list that Calls gives.
+func (t *Target) ForgetCalls() {
+	t.journal.mu.Lock()
+	defer t.journal.mu.Unlock()
+	t.journal.calls, t.journal.next = nil, 0
+}

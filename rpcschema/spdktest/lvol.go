@@ -1,0 +1,303 @@
+package spdktest
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A lvol is a logical volume of a lvstore that the target has found.
+type lvol struct {
+	*lvolRecord
+	store *lvstore
+	bdev  *bdev  // nil while the external snapshot below is missing: degraded
+	alias string // LVSTORE/NAME, but a rename that fails halfway leaves it ahead
+	busy  bool   // its data are being copied
+}
+
+func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
+	t := &info.SupportedIOTypes
+	t.Write, t.Unmap, t.WriteZeroes = !l.ReadOnly, !l.ReadOnly, !l.ReadOnly
+	t.SeekHole, t.SeekData = true, true
+	// Copies: the engine goes on while the answer is written.
+	d := &spdkrpc.BdevDriverLvol{
+		LvolStoreUUID: new(l.store.UUID), BaseBdev: new(l.store.base.name), ThinProvision: new(l.Thin), NumAllocatedClusters: new(l.Allocated),
+		Snapshot: new(l.Snapshot), Clone: new(l.Parent != ""), EsnapClone: new(l.External != ""),
+	}
+	if parent := l.parent(); parent != nil {
+		d.BaseSnapshot = new(parent.Name)
+	}
+	for _, clone := range l.clones() {
+		d.Clones = append(d.Clones, clone.Name)
+	}
+	if l.External != "" {
+		d.ExternalSnapshotName = new(l.External)
+	}
+	info.DriverSpecific.Lvol = d
+}
+
+func init() {
+	handle("bdev_lvol_create", (*engine).createLvol)
+	confirm("bdev_lvol_resize", (*engine).resizeLvol)
+	confirm("bdev_lvol_rename", (*engine).renameLvol)
+	confirm("bdev_lvol_set_read_only", (*engine).setLvolReadOnly)
+	confirm("bdev_lvol_delete", (*engine).deleteLvol)
+	handlers["bdev_lvol_get_lvols"] = func(e *engine, params map[string]any) (any, error) {
+		var p spdkrpc.BdevLvolGetLvolsParams
+		if err := fill(params, &p); err != nil {
+			return nil, err
+		}
+		return e.do(func() (any, error) { return e.getLvols(params != nil, p) })
+	}
+}
+
+// A sizeParam is what came before size_in_mib, in bytes.
+type sizeParam struct {
+	Size uint64 `json:"size"`
+}
+
+// bytes is the size asked for, wrapping around as in SPDK.
+func (s sizeParam) bytes(mib uint64) (uint64, error) {
+	if s.Size > 0 && mib > 0 {
+		return 0, jsonrpc.Errorf(jsonrpc.CodeInternalError, "size is deprecated. Specify only size_in_mib instead.")
+	}
+	if mib > 0 {
+		return mib << 20, nil
+	}
+	return s.Size, nil
+}
+
+type createLvolParams struct {
+	spdkrpc.BdevLvolCreateParams
+	sizeParam
+}
+
+func (e *engine) createLvol(p createLvolParams) (string, error) {
+	size, err := p.bytes(p.SizeInMiB)
+	if err != nil {
+		return "", err
+	}
+	s, err := e.store(p.UUID, p.LvsName)
+	if err != nil {
+		return "", err
+	}
+	if !validClearMethod(p.ClearMethod) {
+		return "", errno(syscall.EINVAL)
+	}
+	if n := s.checkName(p.LvolName); n != 0 {
+		return "", errno(n)
+	}
+	r := &lvolRecord{Name: p.LvolName, Clusters: divideUp(size, s.ClusterSize), Thin: value(p.ThinProvision)}
+	if !r.Thin {
+		r.Allocated = r.Clusters
+		if r.Allocated > s.free() {
+			return "", invalid(syscall.ENOSPC)
+		}
+	}
+	r.UUID = uuid.NewString()
+	if err := e.dir.truncateData(s.storeRecord, r.UUID, r.Clusters*s.ClusterSize); err != nil {
+		return "", err
+	}
+	return e.keepNew(s, r)
+}
+
+// keepNew writes a new volume, whose data are there, to the medium and brings it up.
+func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
+	r.Order = s.nextOrder
+	s.nextOrder++
+	s.storeRecord.lvols[r.UUID] = r
+	if err := e.dir.saveLvol(s.storeRecord, r); err != nil {
+		return "", err
+	}
+	return e.addLvol(s, r).UUID, nil
+}
+
+// checkName is lvs_verify_lvol_name.
+func (s *lvstore) checkName(name string) syscall.Errno {
+	if name == "" || len(name) > maxNameLength {
+		return syscall.EINVAL
+	}
+	if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.Name == name }) || slices.Contains(s.pending, name) {
+		return syscall.EEXIST
+	}
+	return 0
+}
+
+// addLvol brings a volume up.
+func (e *engine) addLvol(s *lvstore, r *lvolRecord) *lvol {
+	l := &lvol{lvolRecord: r, store: s}
+	s.lvols = append(s.lvols, l)
+	e.register(l)
+	return l
+}
+
+// register gives a volume its bdev and its alias.
+func (e *engine) register(l *lvol) {
+	s := l.store
+	l.bdev = &bdev{
+		name: l.UUID, uuid: l.UUID, product: "Logical Volume", blockSize: uint32(s.BlockSize), blocks: l.Clusters * s.ClusterSize / s.BlockSize,
+		driver: l,
+	}
+	_ = e.bdevs.add(l.bdev) // its UUID is new to the target
+	e.setAlias(l, l.Name)
+}
+
+// setAlias gives a volume's bdev the alias LVSTORE/NAME instead of the one it has.
+func (e *engine) setAlias(l *lvol, name string) bool {
+	alias := l.store.Name + "/" + name
+	if !e.bdevs.addAlias(l.bdev, alias) {
+		return false
+	}
+	if l.alias != "" {
+		e.bdevs.dropAlias(l.bdev, l.alias)
+	}
+	l.alias = alias
+	return true
+}
+
+// lvol finds a volume by its bdev's name, alias or UUID.
+func (e *engine) lvol(name string) (*lvol, error) {
+	_, l, err := findOfKind[*lvol](e, name)
+	return l, err
+}
+
+// lvolOrDegraded finds degraded volumes too, by UUID or as LVSTORE/NAME.
+func (e *engine) lvolOrDegraded(name string) (*lvol, error) {
+	if l, err := e.lvol(name); err == nil {
+		return l, nil
+	}
+	for _, s := range e.stores {
+		for _, l := range s.lvols {
+			if l.bdev == nil && (l.UUID == name || s.Name+"/"+l.Name == name) {
+				return l, nil
+			}
+		}
+	}
+	return nil, errno(syscall.ENODEV)
+}
+
+func (e *engine) getLvols(given bool, p spdkrpc.BdevLvolGetLvolsParams) ([]spdkrpc.LvolInfo, error) {
+	stores := e.stores
+	if given {
+		s, err := e.store(p.LvsUUID, p.LvsName)
+		if err != nil {
+			return nil, err
+		}
+		stores = []*lvstore{s}
+	}
+	list := []spdkrpc.LvolInfo{}
+	for _, s := range stores {
+		for _, l := range s.lvols {
+			list = append(list, spdkrpc.LvolInfo{
+				Alias: s.Name + "/" + l.Name, UUID: l.UUID, Name: l.Name, IsThinProvisioned: l.Thin, IsSnapshot: l.Snapshot,
+				IsClone: l.Parent != "", IsEsnapClone: l.External != "", IsDegraded: l.bdev == nil, NumAllocatedClusters: l.Allocated,
+				Lvs: spdkrpc.LvolStoreRef{Name: s.Name, UUID: s.UUID},
+			})
+		}
+	}
+	return list, nil
+}
+
+type resizeLvolParams struct {
+	spdkrpc.BdevLvolResizeParams
+	sizeParam
+}
+
+func (e *engine) resizeLvol(p resizeLvolParams) error {
+	size, err := p.bytes(p.SizeInMiB)
+	if err != nil {
+		return err
+	}
+	l, err := e.lvol(p.Name)
+	if err != nil {
+		return err
+	}
+	s, clusters := l.store, divideUp(size, l.store.ClusterSize)
+	switch {
+	case clusters == l.Clusters:
+	case l.ReadOnly:
+		return invalid(syscall.EPERM)
+	case l.busy:
+		return invalid(syscall.EBUSY)
+	case !l.Thin && clusters > l.Clusters && clusters-l.Clusters > s.free():
+		return invalid(syscall.ENOSPC)
+	}
+	l.Clusters = clusters
+	l.Allocated = min(l.Allocated, clusters)
+	if !l.Thin {
+		l.Allocated = clusters
+	}
+	if err := e.dir.truncateData(s.storeRecord, l.UUID, clusters*s.ClusterSize); err != nil {
+		return err
+	}
+	if err := e.dir.saveLvol(s.storeRecord, l.lvolRecord); err != nil {
+		return err
+	}
+	if err := l.bdev.resize(clusters * s.ClusterSize / s.BlockSize); err != nil {
+		return invalid(syscall.EBUSY) // the volume has shrunk, its bdev has not
+	}
+	return nil
+}
+
+func (e *engine) renameLvol(p spdkrpc.BdevLvolRenameParams) error {
+	l, err := e.lvol(p.OldName)
+	if err != nil {
+		return err
+	}
+	if !e.setAlias(l, p.NewName) {
+		return invalid(syscall.EEXIST)
+	}
+	switch name := truncated(p.NewName); {
+	case name == l.Name:
+		return nil
+	case slices.ContainsFunc(l.store.lvols, func(o *lvol) bool { return o.Name == name }):
+		return invalid(syscall.EEXIST)
+	case l.ReadOnly:
+		return invalid(syscall.EPERM)
+	default:
+		l.Name = name
+	}
+	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+}
+
+func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
+	l, err := e.lvol(p.Name)
+	if err != nil {
+		return err
+	}
+	l.ReadOnly = true
+	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+}
+
+// deleteLvol removes a volume. Whoever uses its bdev loses it; a snapshot's
+// only clone takes its clusters over.
+func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
+	l, err := e.lvolOrDegraded(p.Name)
+	if err != nil {
+		return err
+	}
+	clones := l.clones()
+	if len(clones) > 1 {
+		return internal(syscall.EPERM)
+	}
+	if l.busy || len(clones) == 1 && clones[0].busy {
+		return internal(syscall.EBUSY)
+	}
+	if len(clones) == 1 {
+		clones[0].takeOver(l)
+		if err := e.dir.saveLvol(l.store.storeRecord, clones[0].lvolRecord); err != nil {
+			return err
+		}
+	}
+	if l.bdev != nil {
+		e.bdevs.remove(l.bdev)
+	}
+	e.releaseExternal(l)
+	l.store.lvols = slices.DeleteFunc(l.store.lvols, func(o *lvol) bool { return o == l })
+	delete(l.store.storeRecord.lvols, l.UUID)
+	return e.dir.removeLvol(l.store.storeRecord, l.lvolRecord)
+}

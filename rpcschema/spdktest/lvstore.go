@@ -1,0 +1,282 @@
+package spdktest
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A lvstore is one that the target has found on a bdev.
+type lvstore struct {
+	*storeRecord
+	base  *bdev
+	user  *bdevUser
+	lvols []*lvol // in the order of their creation
+	// pending are names of volumes that are being made.
+	pending []string
+}
+
+const (
+	defaultClusterSize = 4 << 20
+	maxNameLength      = 63 // bytes, of lvstores and volumes
+	metadataPage       = 4096
+	maskHeader         = 5 // bytes before a bit mask in the metadata
+)
+
+func init() {
+	handle("bdev_lvol_create_lvstore", (*engine).createLvstore)
+	confirm("bdev_lvol_rename_lvstore", (*engine).renameLvstore)
+	confirm("bdev_lvol_delete_lvstore", (*engine).deleteLvstore)
+	confirm("bdev_lvol_grow_lvstore", (*engine).growLvstore)
+	handlers["bdev_lvol_get_lvstores"] = func(e *engine, params map[string]any) (any, error) {
+		var p spdkrpc.BdevLvolGetLvstoresParams
+		if err := fill(params, &p); err != nil {
+			return nil, err
+		}
+		return e.do(func() (any, error) { return e.getLvstores(params != nil, p) })
+	}
+}
+
+// clearMethods are what SPDK takes for a clear method, in any case.
+var clearMethods = []string{"none", "unmap", "write_zeroes"}
+
+func validClearMethod(m *spdkrpc.LvolClearMethod) bool {
+	return m == nil || slices.ContainsFunc(clearMethods, func(known string) bool { return strings.EqualFold(known, string(*m)) })
+}
+
+func (e *engine) createLvstore(p spdkrpc.BdevLvolCreateLvstoreParams) (string, error) {
+	page := uint64(value(p.MDPageSize))
+	switch {
+	case !validClearMethod(p.ClearMethod), p.LvsName == "", len(p.LvsName) > maxNameLength:
+		return "", errno(syscall.EINVAL)
+	case page != 0 && (page < metadataPage || page > 65536 || page&(page-1) != 0):
+		return "", errno(syscall.EINVAL)
+	}
+	base, ok := e.bdevs.find(p.BdevName)
+	if !ok {
+		return "", errno(syscall.ENODEV)
+	}
+	if base.claim.by != "" || base.readOnly {
+		return "", errno(syscall.EPERM)
+	}
+	r := &storeRecord{
+		UUID: uuid.NewString(), Name: p.LvsName, ClusterSize: defaultClusterSize, BlockSize: uint64(base.blockSize), lvols: map[string]*lvolRecord{},
+	}
+	if size := value(p.ClusterSz); size != 0 {
+		r.ClusterSize = uint64(size)
+	}
+	if r.ClusterSize < r.BlockSize || r.ClusterSize%r.BlockSize != 0 {
+		return "", errno(syscall.EINVAL)
+	}
+	if slices.ContainsFunc(e.stores, func(s *lvstore) bool { return s.Name == p.LvsName }) {
+		return "", errno(syscall.EEXIST)
+	}
+	ratio := uint64(value(p.NumMDPagesPerClusterRatio))
+	if ratio == 0 {
+		ratio = 100
+	}
+	if err := r.format(base.blocks, ratio, max(page, metadataPage)); err != nil {
+		return "", err
+	}
+	if len(base.users) > 0 && slices.ContainsFunc(base.users, func(u *bdevUser) bool { return u.writes }) {
+		return "", invalid(syscall.EPERM)
+	}
+	if a, ok := base.driver.(*aio); ok {
+		r.Base = a.path
+		if err := writeMark(a.path, r.UUID); err != nil {
+			return "", invalid(syscall.EIO)
+		}
+	}
+	if err := e.dir.saveStore(r); err != nil {
+		return "", err
+	}
+	e.media.put(r)
+	e.loadStore(base, r)
+	return r.UUID, nil
+}
+
+// format divides a medium into metadata and data as a blobstore does: a super
+// block, masks of used pages, clusters and blobs, and the pages themselves.
+func (r *storeRecord) format(blocks, ratio, page uint64) error {
+	clusters := blocks / (r.ClusterSize / r.BlockSize)
+	pages := ratio * clusters / 100 & math.MaxUint32
+	if pages == 0 || r.ClusterSize < page {
+		return invalid(syscall.EINVAL)
+	}
+	mask := func(bits uint64) uint64 { return divideUp(maskHeader+divideUp(bits, 8), page) }
+	clusterMask := max(mask(pages), mask(clusters))
+	r.MetaClusters = divideUp(1+2*mask(pages)+clusterMask+pages, r.ClusterSize/page)
+	if r.MetaClusters > clusters {
+		return invalid(syscall.ENOMEM)
+	}
+	r.TotalClusters = clusters - r.MetaClusters
+	r.MaxClusters = (clusterMask*page - maskHeader) * 8
+	return nil
+}
+
+// divideUp wraps around as SPDK's spdk_divide_round_up does.
+func divideUp(n, by uint64) uint64 { return (n + by - 1) / by }
+
+// examine looks for a lvstore on a new bdev, and for whatever waits for the bdev.
+func (e *engine) examine(b *bdev) {
+	if a, ok := b.driver.(*aio); ok {
+		if r, ok := e.media.get(readMark(a.path)); ok {
+			taken := slices.ContainsFunc(e.stores, func(s *lvstore) bool { return s.UUID == r.UUID || s.Name == r.Name })
+			if !taken && b.claim.by == "" && !b.readOnly {
+				r.BlockSize = uint64(b.blockSize)
+				e.loadStore(b, r)
+			}
+		}
+	}
+	e.wakeDegraded(b)
+	e.examinePassthru(b)
+}
+
+// loadStore brings a lvstore and its volumes up.
+func (e *engine) loadStore(base *bdev, r *storeRecord) {
+	s := &lvstore{storeRecord: r, base: base}
+	base.claim = claim{by: "lvol", kind: readManyWriteOne}
+	s.user = &bdevUser{writes: true, gone: func() { e.unloadStore(s) }}
+	base.users = append(base.users, s.user)
+	e.stores = append(e.stores, s)
+	for _, l := range r.sorted() {
+		e.load(s, l)
+	}
+}
+
+// load brings up a volume that was on the medium. Without the external snapshot
+// that it, or what it is a clone of, lies on, it is degraded and has no bdev.
+func (e *engine) load(s *lvstore, r *lvolRecord) {
+	l := &lvol{lvolRecord: r, store: s}
+	s.lvols = append(s.lvols, l)
+	if b, ok := e.bdevs.find(r.External); r.External != "" && (!ok || !b.claimExternal()) {
+		return
+	}
+	if parent := l.parent(); parent != nil && parent.bdev == nil && parent.External != "" {
+		return
+	}
+	e.register(l)
+}
+
+// unloadStore takes a lvstore out of sight, with its volumes.
+func (e *engine) unloadStore(s *lvstore) {
+	for _, l := range slices.Clone(s.lvols) {
+		if l.bdev != nil {
+			e.bdevs.remove(l.bdev)
+		}
+	}
+	e.stores = slices.DeleteFunc(e.stores, func(o *lvstore) bool { return o == s })
+	s.base.close(s.user)
+	s.base.claim = claim{}
+}
+
+// store finds a lvstore by exactly one of its UUID and its name.
+func (e *engine) store(id, name *string) (*lvstore, error) {
+	if (id == nil) == (name == nil) {
+		return nil, errno(syscall.EINVAL)
+	}
+	i := slices.IndexFunc(e.stores, func(s *lvstore) bool {
+		if id != nil {
+			return strings.EqualFold(s.UUID, *id)
+		}
+		return s.Name == *name
+	})
+	if i < 0 {
+		return nil, errno(syscall.ENODEV)
+	}
+	return e.stores[i], nil
+}
+
+func (e *engine) getLvstores(given bool, p spdkrpc.BdevLvolGetLvstoresParams) ([]spdkrpc.LvolStore, error) {
+	stores := e.stores
+	if given {
+		s, err := e.store(p.UUID, p.LvsName)
+		if err != nil {
+			return nil, err
+		}
+		stores = []*lvstore{s}
+	}
+	list := make([]spdkrpc.LvolStore, len(stores))
+	for i, s := range stores {
+		list[i] = spdkrpc.LvolStore{
+			UUID: s.UUID, Name: s.Name, BaseBdev: s.base.name, TotalDataClusters: s.TotalClusters, FreeClusters: s.free(),
+			BlockSize: s.BlockSize, ClusterSize: s.ClusterSize, MaxGrowableSize: s.MaxClusters * s.ClusterSize,
+		}
+	}
+	return list, nil
+}
+
+// free counts the clusters that no volume has.
+func (s *lvstore) free() uint64 {
+	used := uint64(0)
+	for _, l := range s.lvols {
+		used += l.Allocated
+	}
+	return s.TotalClusters - used
+}
+
+func (e *engine) renameLvstore(p spdkrpc.BdevLvolRenameLvstoreParams) error {
+	s, err := e.store(nil, &p.OldName)
+	if err != nil {
+		return errno(syscall.ENOENT)
+	}
+	name := truncated(p.NewName)
+	if name == s.Name {
+		return nil
+	}
+	if name == "" || slices.ContainsFunc(e.stores, func(o *lvstore) bool { return o.Name == name }) {
+		return invalid(syscall.EEXIST)
+	}
+	s.Name = name
+	for _, l := range s.lvols {
+		if l.bdev != nil {
+			e.setAlias(l, l.Name)
+		}
+	}
+	return e.dir.saveStore(s.storeRecord)
+}
+
+// truncated is a name as SPDK's buffers hold it.
+func truncated(name string) string { return name[:min(len(name), maxNameLength)] }
+
+func (e *engine) deleteLvstore(p spdkrpc.BdevLvolDeleteLvstoreParams) error {
+	s, err := e.store(p.UUID, p.LvsName)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.busy }) {
+		return invalid(syscall.EBUSY)
+	}
+	for _, l := range slices.Clone(s.lvols) {
+		e.releaseExternal(l)
+	}
+	e.unloadStore(s)
+	if s.Base != "" {
+		if err := writeMark(s.Base, ""); err != nil {
+			return invalid(syscall.EIO)
+		}
+	}
+	e.media.drop(s.storeRecord)
+	return e.dir.removeStore(s.storeRecord)
+}
+
+func (e *engine) growLvstore(p spdkrpc.BdevLvolGrowLvstoreParams) error {
+	s, err := e.store(p.UUID, p.LvsName)
+	if err != nil {
+		return err
+	}
+	clusters := s.base.size() / s.ClusterSize
+	if clusters <= s.MetaClusters+s.TotalClusters {
+		return nil
+	}
+	if clusters > s.MaxClusters {
+		return invalid(syscall.ENOSPC)
+	}
+	s.TotalClusters = clusters - s.MetaClusters
+	return e.dir.saveStore(s.storeRecord)
+}

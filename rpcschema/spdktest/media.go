@@ -1,0 +1,127 @@
+package spdktest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+)
+
+// A storeRecord is what a lvstore has on its medium.
+type storeRecord struct {
+	UUID          string
+	Name          string
+	Base          string // file of the AIO bdev; "" for a medium that a crash loses
+	ClusterSize   uint64
+	BlockSize     uint64
+	TotalClusters uint64 // of data
+	MetaClusters  uint64
+	MaxClusters   uint64 // that the metadata have room for
+	lvols         map[string]*lvolRecord
+	nextOrder     int
+}
+
+// A lvolRecord is what a logical volume has on its medium.
+type lvolRecord struct {
+	UUID     string
+	Name     string
+	Order    int // of creation
+	Clusters uint64
+	// Allocated clusters are the first so many: nothing but allocating all,
+	// taking a parent's over and cutting off the end ever happens to them here.
+	Allocated uint64
+	Thin      bool
+	ReadOnly  bool
+	Snapshot  bool   // has had clones
+	Parent    string // UUID of the snapshot that it is a clone of
+	External  string // UUID of the bdev that it is a clone of
+}
+
+// media are the disks of the simulated host: they outlive the target.
+type media struct {
+	mu     sync.Mutex
+	stores map[string]*storeRecord
+}
+
+func newMedia() *media { return &media{stores: map[string]*storeRecord{}} }
+
+func (m *media) put(s *storeRecord) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stores[s.UUID] = s
+}
+
+func (m *media) drop(s *storeRecord) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.stores, s.UUID)
+}
+
+func (m *media) get(uuid string) (*storeRecord, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.stores[uuid]
+	return s, ok
+}
+
+// volatile lists the lvstores whose medium a crash loses.
+func (m *media) volatile() (lost []*storeRecord) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.stores {
+		if s.Base == "" {
+			lost = append(lost, s)
+		}
+	}
+	return lost
+}
+
+// sorted are the volumes in the order of their creation.
+func (s *storeRecord) sorted() []*lvolRecord {
+	list := make([]*lvolRecord, 0, len(s.lvols))
+	for _, l := range s.lvols {
+		list = append(list, l)
+	}
+	slices.SortFunc(list, func(a, b *lvolRecord) int { return cmp.Compare(a.Order, b.Order) })
+	return list
+}
+
+// The mark of a lvstore stands at the start of the file that it lies on, as a
+// blobstore's super block does: who overwrites it loses the lvstore.
+const markPrefix = "spdktest lvstore "
+
+const markSize = 4096
+
+func writeMark(path, uuid string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("mark %s as a lvstore: %w", path, err)
+	}
+	mark := make([]byte, markSize)
+	if uuid != "" {
+		copy(mark, markPrefix+uuid)
+	}
+	_, err = f.WriteAt(mark, 0)
+	return cmp.Or(err, f.Close())
+}
+
+// readMark is the UUID of the lvstore on a file, or "".
+func readMark(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	mark := make([]byte, len(markPrefix)+36)
+	if _, err := io.ReadFull(f, mark); err != nil {
+		return ""
+	}
+	uuid, ok := bytes.CutPrefix(mark, []byte(markPrefix))
+	if !ok {
+		return ""
+	}
+	return string(uuid)
+}

@@ -1,0 +1,195 @@
+package spdktest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// DiscoveryNQN is the subsystem that lists the others.
+const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
+
+// nvmfName is the name of the one NVMe-oF target in the process.
+const nvmfName = "nvmf_tgt"
+
+// An nvmfTarget is the NVMe-oF target. Nothing of it outlives the process, and
+// no host ever connects to it.
+type nvmfTarget struct {
+	transports []spdkrpc.NvmfTransport
+	subsystems map[string]*subsystem
+	referrals  []spdkrpc.NvmfReferral
+}
+
+func (t *nvmfTarget) init() {
+	t.subsystems = map[string]*subsystem{
+		DiscoveryNQN: {nqn: DiscoveryNQN, discovery: true, anyHost: true},
+	}
+}
+
+func init() {
+	confirm("nvmf_create_transport", (*engine).nvmfCreateTransport)
+	handle("nvmf_get_transports", (*engine).nvmfGetTransports)
+	query("nvmf_get_targets", func(*engine) ([]string, error) { return []string{nvmfName}, nil })
+	handle("nvmf_get_stats", (*engine).nvmfGetStats)
+	confirm("nvmf_discovery_add_referral", (*engine).nvmfAddReferral)
+	confirm("nvmf_discovery_remove_referral", (*engine).nvmfRemoveReferral)
+	handle("nvmf_discovery_get_referrals", (*engine).nvmfGetReferrals)
+}
+
+// checkTarget refuses the name of a target that there is not.
+func checkTarget(name *string) error {
+	if name != nil && *name != nvmfName {
+		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Unable to find a target.")
+	}
+	return nil
+}
+
+// subsystem finds a subsystem, or fails as most methods do.
+func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
+	if err := checkTarget(tgt); err != nil {
+		return nil, err
+	}
+	s, ok := e.nvmf.subsystems[nqn]
+	if !ok {
+		return nil, errInvalidParams
+	}
+	return s, nil
+}
+
+// sorted are the subsystems by NQN.
+func (t *nvmfTarget) sorted() []*subsystem {
+	return slices.SortedFunc(maps.Values(t.subsystems), func(a, b *subsystem) int { return cmp.Compare(a.nqn, b.nqn) })
+}
+
+func (t *nvmfTarget) transport(trtype string) (*spdkrpc.NvmfTransport, bool) {
+	i := slices.IndexFunc(t.transports, func(t spdkrpc.NvmfTransport) bool { return strings.EqualFold(t.Trtype, trtype) })
+	if i < 0 {
+		return nil, false
+	}
+	return &t.transports[i], true
+}
+
+const letSPDKChoose = 1<<32 - 1
+
+// nvmfCreateTransport knows TCP only, as an SPDK that was built without RDMA.
+func (e *engine) nvmfCreateTransport(p spdkrpc.NvmfCreateTransportParams) error {
+	if err := checkTarget(p.TgtName); err != nil {
+		return err
+	}
+	if !strings.EqualFold(p.Trtype, "TCP") {
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid transport type '%s'", p.Trtype)
+	}
+	if _, there := e.nvmf.transport(p.Trtype); there {
+		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Transport type '%s' already exists", p.Trtype)
+	}
+	size := or(p.MaxIOSize, 131072)
+	if size&(size-1) != 0 || size != 0 && size < 8192 {
+		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Transport type '%s' create failed", p.Trtype)
+	}
+	cache := or(p.IobufSmallCacheSize, or(p.BufCacheSize, letSPDKChoose))
+	e.nvmf.transports = append(e.nvmf.transports, spdkrpc.NvmfTransport{
+		Trtype: "TCP", MaxQueueDepth: uint32(or(p.MaxQueueDepth, 128)), MaxIOQpairsPerCtrlr: uint32(or(p.MaxIOQpairsPerCtrlr, 127)),
+		InCapsuleDataSize: or(p.InCapsuleDataSize, 4096), MaxIOSize: size, IOUnitSize: or(p.IOUnitSize, 131072), MaxAqDepth: max(or(p.MaxAqDepth, 128), 32),
+		NumSharedBuffers: or(p.NumSharedBuffers, 511), BufCacheSize: cache, IobufSmallCacheSize: cache,
+		IobufLargeCacheSize: or(p.IobufLargeCacheSize, letSPDKChoose), DIFInsertOrStrip: value(p.DIFInsertOrStrip), Zcopy: value(p.Zcopy),
+		C2hSuccess: new(or(p.C2hSuccess, true)), SockPriority: new(value(p.SockPriority)), AbortTimeoutSec: or(p.AbortTimeoutSec, 1),
+		ACKTimeout: value(p.ACKTimeout), DataWrPoolSize: value(p.DataWrPoolSize), Kas: or(p.Kas, 100), MinKato: or(p.MinKato, 10000),
+	})
+	return nil
+}
+
+// or is *p, or what stands for it when it is not given.
+func or[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+func (e *engine) nvmfGetTransports(p spdkrpc.NvmfGetTransportsParams) ([]spdkrpc.NvmfTransport, error) {
+	if err := checkTarget(p.TgtName); err != nil {
+		return nil, err
+	}
+	if p.Trtype == nil {
+		return append([]spdkrpc.NvmfTransport{}, e.nvmf.transports...), nil
+	}
+	t, ok := e.nvmf.transport(*p.Trtype)
+	if !ok {
+		return nil, errno(syscall.ENODEV)
+	}
+	return []spdkrpc.NvmfTransport{*t}, nil
+}
+
+func (e *engine) nvmfGetStats(p spdkrpc.NvmfGetStatsParams) (spdkrpc.NvmfStats, error) {
+	if err := checkTarget(p.TgtName); err != nil {
+		return spdkrpc.NvmfStats{}, err
+	}
+	group := spdkrpc.NvmfPollGroupStats{Name: "nvmf_tgt_poll_group_000", Transports: []spdkrpc.NvmfTransportStats{}}
+	for _, t := range e.nvmf.transports {
+		group.Transports = append(group.Transports, spdkrpc.NvmfTransportStats{Trtype: t.Trtype})
+	}
+	return spdkrpc.NvmfStats{TickRate: tickRate, PollGroups: []spdkrpc.NvmfPollGroupStats{group}}, nil
+}
+
+// tickRate is how many ticks the simulation's clock has in a second.
+const tickRate = 1_000_000_000
+
+func (e *engine) nvmfAddReferral(p spdkrpc.NvmfDiscoveryAddReferralParams) error {
+	if err := checkTarget(p.TgtName); err != nil {
+		return err
+	}
+	r, err := e.referral(p.Address, p.Subnqn)
+	if err != nil {
+		return err
+	}
+	if r.Address.Trsvcid == "" || !validNQN(r.Subnqn) {
+		return errInternal
+	}
+	r.SecureChannel = value(p.SecureChannel)
+	if !slices.ContainsFunc(e.nvmf.referrals, r.same) {
+		e.nvmf.referrals = append(e.nvmf.referrals, r.NvmfReferral)
+	}
+	return nil
+}
+
+type referral struct{ spdkrpc.NvmfReferral }
+
+func (r referral) same(o spdkrpc.NvmfReferral) bool {
+	return o.Address == r.Address && o.Subnqn == r.Subnqn
+}
+
+func (e *engine) referral(a spdkrpc.NvmfListenAddress, nqn *string) (referral, error) {
+	id, err := transportID(a)
+	if err != nil {
+		return referral{}, err
+	}
+	return referral{spdkrpc.NvmfReferral{Address: id, Subnqn: or(nqn, DiscoveryNQN)}}, nil
+}
+
+func (e *engine) nvmfRemoveReferral(p spdkrpc.NvmfDiscoveryRemoveReferralParams) error {
+	if err := checkTarget(p.TgtName); err != nil {
+		return err
+	}
+	r, err := e.referral(p.Address, p.Subnqn)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(e.nvmf.referrals, r.same)
+	if i < 0 {
+		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Unable to remove a referral.")
+	}
+	e.nvmf.referrals = slices.Delete(e.nvmf.referrals, i, i+1)
+	return nil
+}
+
+func (e *engine) nvmfGetReferrals(p spdkrpc.NvmfDiscoveryGetReferralsParams) ([]spdkrpc.NvmfReferral, error) {
+	if err := checkTarget(p.TgtName); err != nil {
+		return nil, err
+	}
+	return append([]spdkrpc.NvmfReferral{}, e.nvmf.referrals...), nil
+}

@@ -1,0 +1,160 @@
+package spdktest
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A listener is an address where a subsystem can be reached. Nothing listens
+// there, but the address must be one that the host could listen on.
+type listener struct {
+	id     spdkrpc.NvmfTransportID
+	secure bool
+	ana    []string // state of each ANA group
+}
+
+const (
+	maxListeners = 16
+	optimized    = "optimized"
+)
+
+var anaStates = []string{optimized, "non_optimized", "inaccessible"}
+
+func init() {
+	confirm("nvmf_subsystem_add_listener", (*engine).nvmfAddListener)
+	confirm("nvmf_subsystem_remove_listener", (*engine).nvmfRemoveListener)
+	confirm("nvmf_subsystem_listener_set_ana_state", (*engine).nvmfSetANAState)
+	handle("nvmf_subsystem_get_listeners", (*engine).nvmfGetListeners)
+}
+
+var addressFamilies = []string{"IPv4", "IPv6", "IB", "FC"}
+
+// transportID reads an address as SPDK tells it.
+func transportID(a spdkrpc.NvmfListenAddress) (spdkrpc.NvmfTransportID, error) {
+	id := spdkrpc.NvmfTransportID{Trtype: strings.ToUpper(a.Trtype), Adrfam: "IPv4", Traddr: a.Traddr, Trsvcid: value(a.Trsvcid)}
+	if a.Adrfam != nil {
+		i := slices.IndexFunc(addressFamilies, func(f string) bool { return strings.EqualFold(f, *a.Adrfam) })
+		if i < 0 {
+			return id, errInvalidParams
+		}
+		id.Adrfam = addressFamilies[i]
+	}
+	if len(id.Trtype) > 32 || len(id.Traddr) > 256 || len(id.Trsvcid) > 32 {
+		return id, errInvalidParams
+	}
+	return id, nil
+}
+
+// canListen holds for an IP address of this host and a port.
+func canListen(id spdkrpc.NvmfTransportID) bool {
+	port, err := strconv.ParseUint(id.Trsvcid, 10, 16)
+	if err != nil || port == 0 {
+		return false
+	}
+	addr, err := netip.ParseAddr(id.Traddr)
+	if err != nil || addr.Is4() != (id.Adrfam == "IPv4") {
+		return false
+	}
+	if addr.IsUnspecified() || addr.IsLoopback() {
+		return true
+	}
+	local, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(local, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(addr.AsSlice())
+	})
+}
+
+func (s *subsystem) listener(id spdkrpc.NvmfTransportID) int {
+	return slices.IndexFunc(s.listeners, func(l *listener) bool { return l.id == id })
+}
+
+func (e *engine) nvmfAddListener(p spdkrpc.NvmfSubsystemAddListenerParams) error {
+	state := or(p.ANAState, optimized)
+	if !slices.Contains(anaStates, state) {
+		return errInvalidParams
+	}
+	s, err := e.subsystem(p.TgtName, p.NQN)
+	if err != nil {
+		return err
+	}
+	id, err := transportID(p.ListenAddress)
+	if err != nil {
+		return err
+	}
+	if s.anyHost && value(p.SecureChannel) {
+		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Cannot establish secure channel, when 'allow_any_host' is set")
+	}
+	if _, there := e.nvmf.transport(id.Trtype); !there || s.listener(id) >= 0 || !canListen(id) || len(s.listeners) == maxListeners {
+		return errInvalidParams
+	}
+	l := &listener{id: id, secure: value(p.SecureChannel), ana: slices.Repeat([]string{state}, int(s.max))}
+	s.listeners = slices.Insert(s.listeners, 0, l)
+	return e.export(s)
+}
+
+func (e *engine) nvmfRemoveListener(p spdkrpc.NvmfSubsystemRemoveListenerParams) error {
+	s, err := e.subsystem(p.TgtName, p.NQN)
+	if err != nil {
+		return err
+	}
+	id, err := transportID(p.ListenAddress)
+	if err != nil {
+		return err
+	}
+	i := s.listener(id)
+	if i < 0 {
+		return errInvalidParams
+	}
+	s.listeners = slices.Delete(s.listeners, i, i+1)
+	return e.export(s)
+}
+
+func (e *engine) nvmfSetANAState(p spdkrpc.NvmfSubsystemListenerSetANAStateParams) error {
+	if !slices.Contains(anaStates, p.ANAState) {
+		return errInvalidParams
+	}
+	s, err := e.subsystem(p.TgtName, p.NQN)
+	if err != nil {
+		return err
+	}
+	id, err := transportID(p.ListenAddress)
+	if err != nil {
+		return err
+	}
+	i, group := s.listener(id), value(p.Anagrpid)
+	if !s.ana || i < 0 || group > s.max {
+		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "error setting ANA state: -22")
+	}
+	states := s.listeners[i].ana
+	for g := range states {
+		if group == 0 || g == int(group)-1 {
+			states[g] = p.ANAState
+		}
+	}
+	return nil
+}
+
+func (e *engine) nvmfGetListeners(p spdkrpc.NvmfSubsystemGetListenersParams) ([]spdkrpc.NvmfListener, error) {
+	s, err := e.subsystem(p.TgtName, p.NQN)
+	if err != nil {
+		return nil, err
+	}
+	list := []spdkrpc.NvmfListener{}
+	for _, l := range s.listeners {
+		out := spdkrpc.NvmfListener{Address: l.id}
+		for g, state := range l.ana {
+			if s.ana {
+				out.ANAStates = append(out.ANAStates, spdkrpc.NvmfListenerANAState{ANAGroup: uint32(g + 1), ANAState: state})
+			}
+		}
+		list = append(list, out)
+	}
+	return list, nil
+}

@@ -1,0 +1,155 @@
+package spdktest
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A namespace is a bdev in a subsystem. It claims the bdev, and goes when the
+// bdev does.
+type namespace struct {
+	nsid, anaGroup     uint32
+	bdev               *bdev
+	user               *bdevUser
+	uuid, nguid, eui64 string // as they are told
+	hidden             bool   // from hosts that it was not shown to
+	hosts              map[string]bool
+	ptplFile           string
+}
+
+func init() {
+	handle("nvmf_subsystem_add_ns", (*engine).nvmfAddNS)
+	confirm("nvmf_subsystem_remove_ns", (*engine).nvmfRemoveNS)
+	confirm("nvmf_subsystem_set_ns_ana_group", (*engine).nvmfSetNSANAGroup)
+	confirm("nvmf_ns_add_host", func(e *engine, p spdkrpc.NvmfNSAddHostParams) error {
+		return e.nvmfShowNS(p.TgtName, p.NQN, p.NSID, p.Host, true)
+	})
+	confirm("nvmf_ns_remove_host", func(e *engine, p spdkrpc.NvmfNSRemoveHostParams) error {
+		return e.nvmfShowNS(p.TgtName, p.NQN, p.NSID, p.Host, false)
+	})
+}
+
+func (e *engine) nvmfAddNS(p spdkrpc.NvmfSubsystemAddNSParams) (uint32, error) {
+	ns := &namespace{
+		nsid: value(p.Namespace.NSID), anaGroup: value(p.Namespace.Anagrpid), uuid: normalUUID(p.Namespace.UUID),
+		hidden: value(p.Namespace.NoAutoVisible), hosts: map[string]bool{}, ptplFile: value(p.Namespace.PtplFile),
+	}
+	var ok [2]bool
+	ns.nguid, ok[0] = hexText(p.Namespace.NGUID, 16)
+	ns.eui64, ok[1] = hexText(p.Namespace.EUI64, 8)
+	if !ok[0] || !ok[1] {
+		return 0, errInvalidParams
+	}
+	s, err := e.subsystem(p.TgtName, p.NQN)
+	if err != nil {
+		return 0, err
+	}
+	for ns.nsid == 0 || p.Namespace.NSID == nil && s.namespaces[ns.nsid] != nil {
+		ns.nsid++ // the lowest that is free
+		p.Namespace.NSID = nil
+	}
+	if ns.anaGroup == 0 {
+		ns.anaGroup = ns.nsid
+	}
+	if ns.nsid > s.max || s.namespaces[ns.nsid] != nil || ns.anaGroup > s.max {
+		return 0, errInvalidParams
+	}
+	b, found := e.bdevs.find(p.Namespace.BdevName)
+	if !found {
+		return 0, errInvalidParams
+	}
+	ns.bdev = b
+	ns.user, err = b.open(true, func() { e.loseNS(s, ns) })
+	if err != nil {
+		return 0, errInvalidParams
+	}
+	b.claim = claim{by: "NVMe-oF Target", kind: exclusiveWrite}
+	if ns.uuid == "" {
+		ns.uuid = b.uuid
+	}
+	if ns.nguid == "" {
+		ns.nguid = strings.ToUpper(strings.ReplaceAll(b.uuid, "-", ""))
+	}
+	s.namespaces[ns.nsid] = ns
+	return ns.nsid, e.export(s)
+}
+
+// hexText checks a hexadecimal string of n bytes, and spells it as SPDK tells it.
+func hexText(p *string, n int) (string, bool) {
+	if p == nil {
+		return "", true
+	}
+	b, err := hex.DecodeString(*p)
+	if err != nil || len(b) != n {
+		return "", false
+	}
+	if strings.Trim(*p, "0") == "" {
+		return "", true // none
+	}
+	return strings.ToUpper(*p), true
+}
+
+// release gives a namespace's bdev back.
+func (ns *namespace) release() {
+	ns.bdev.close(ns.user)
+	ns.bdev.claim = claim{}
+}
+
+// loseNS takes out a namespace whose bdev goes away.
+func (e *engine) loseNS(s *subsystem, ns *namespace) {
+	delete(s.namespaces, ns.nsid)
+	e.exportLater(s)
+}
+
+func (e *engine) nvmfRemoveNS(p spdkrpc.NvmfSubsystemRemoveNSParams) error {
+	s, err := e.subsystem(p.TgtName, p.NQN)
+	if err != nil {
+		return err
+	}
+	ns, ok := s.namespaces[p.NSID]
+	if !ok {
+		return errInvalidParams
+	}
+	ns.release()
+	delete(s.namespaces, p.NSID)
+	return e.export(s)
+}
+
+func (e *engine) nvmfSetNSANAGroup(p spdkrpc.NvmfSubsystemSetNSANAGroupParams) error {
+	s, err := e.subsystem(p.TgtName, p.NQN)
+	if err != nil {
+		return err
+	}
+	ns, ok := s.namespaces[p.NSID]
+	if !ok || p.Anagrpid == 0 || p.Anagrpid > s.max {
+		return errInvalidParams
+	}
+	ns.anaGroup = p.Anagrpid
+	return nil
+}
+
+func (e *engine) nvmfShowNS(tgt *string, nqn string, nsid uint32, host string, show bool) error {
+	s, err := e.subsystem(tgt, nqn)
+	if err != nil {
+		return err
+	}
+	ns, ok := s.namespaces[nsid]
+	if !ok || !ns.hidden || !validNQN(host) {
+		return errInvalidParams
+	}
+	ns.hosts[host] = show
+	return nil
+}
+
+func (ns *namespace) describe(s *subsystem) spdkrpc.NvmfNamespace {
+	out := spdkrpc.NvmfNamespace{NSID: int32(ns.nsid), BdevName: ns.bdev.name, Name: ns.bdev.name, NGUID: new(ns.nguid), UUID: new(ns.uuid)}
+	if ns.eui64 != "" {
+		out.EUI64 = new(ns.eui64)
+	}
+	if s.ana {
+		out.Anagrpid = new(ns.anaGroup)
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+package spdktest
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A subsystem is what hosts connect to.
+type subsystem struct {
+	nqn           string
+	discovery     bool
+	serial, model string
+	max           uint32 // highest NSID
+	ana           bool   // reports asymmetric namespace access
+	minID, maxID  uint16 // of controllers
+	dmrsl         uint32
+	wzsl          uint8
+	anyHost       bool
+	hosts         []*host     // the newest first
+	listeners     []*listener // the newest first
+	namespaces    map[uint32]*namespace
+}
+
+const (
+	defaultMaxNamespaces = 32
+	maxMaxNamespaces     = 1 << 24 // more than SPDK finds memory for
+	maxCntlid            = 0xffef
+)
+
+func init() {
+	confirm("nvmf_create_subsystem", (*engine).nvmfCreateSubsystem)
+	confirm("nvmf_delete_subsystem", (*engine).nvmfDeleteSubsystem)
+	handle("nvmf_get_subsystems", (*engine).nvmfGetSubsystems)
+	handle("nvmf_subsystem_get_controllers", func(e *engine, p spdkrpc.NvmfSubsystemGetControllersParams) ([]spdkrpc.NvmfController, error) {
+		return []spdkrpc.NvmfController{}, e.checkNVMe(p.TgtName, p.NQN) // no host ever connects
+	})
+	handle("nvmf_subsystem_get_qpairs", func(e *engine, p spdkrpc.NvmfSubsystemGetQpairsParams) ([]spdkrpc.NvmfQpair, error) {
+		return []spdkrpc.NvmfQpair{}, e.checkNVMe(p.TgtName, p.NQN)
+	})
+}
+
+func (e *engine) checkNVMe(tgt *string, nqn string) error {
+	_, err := e.subsystem(tgt, nqn)
+	return err
+}
+
+func (e *engine) nvmfCreateSubsystem(p spdkrpc.NvmfCreateSubsystemParams) error {
+	if !printable(value(p.SerialNumber), 20) || !printable(value(p.ModelNumber), 40) {
+		return errInvalidParams
+	}
+	if err := checkTarget(p.TgtName); err != nil {
+		return err
+	}
+	s := &subsystem{
+		nqn: p.NQN, serial: or(p.SerialNumber, strings.Repeat("0", 20)), model: or(p.ModelNumber, "SPDK bdev Controller"),
+		max: value(p.MaxNamespaces), ana: value(p.ANAReporting), minID: or(p.MinCntlid, 1), maxID: or(p.MaxCntlid, maxCntlid),
+		dmrsl: or(p.Dmrsl, 2097152), wzsl: or(p.Wzsl, 12), anyHost: value(p.AllowAnyHost), namespaces: map[uint32]*namespace{},
+	}
+	if p.MaxDiscardSizeKib != nil {
+		s.dmrsl = uint32(*p.MaxDiscardSizeKib << 1)
+	}
+	if p.MaxWriteZeroesSizeKib != nil {
+		size := *p.MaxWriteZeroesSizeKib
+		if size != 0 && (size < 8 || size&(size-1) != 0) {
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid max_write_zeroes_size_kib %d", size)
+		}
+		for s.wzsl = 0; size > 4; size /= 2 {
+			s.wzsl++
+		}
+	}
+	if s.max == 0 {
+		s.max = defaultMaxNamespaces
+	}
+	if _, taken := e.nvmf.subsystems[p.NQN]; taken || !validNQN(p.NQN) || s.max > maxMaxNamespaces {
+		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Unable to create subsystem %s", p.NQN)
+	}
+	if s.minID < 1 || s.minID > s.maxID || s.maxID > maxCntlid {
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid cntlid range [%d-%d]", s.minID, s.maxID)
+	}
+	e.nvmf.subsystems[p.NQN] = s
+	return nil
+}
+
+// printable holds for strings of at most length ASCII characters that can be printed.
+func printable(s string, length int) bool {
+	return len(s) <= length && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+const uuidNQN = "nqn.2014-08.org.nvmexpress:uuid:"
+
+// validNQN is nvmf_nqn_is_valid: nqn.yyyy-mm.reverse.domain:name, the domain of
+// labels of at most 63 characters, or the form with a UUID.
+func validNQN(nqn string) bool {
+	if len(nqn) < 11 || len(nqn) > 223 || !utf8.ValidString(nqn) {
+		return false
+	}
+	if nqn == DiscoveryNQN {
+		return true
+	}
+	if id, ok := strings.CutPrefix(nqn, uuidNQN); ok {
+		return validUUID(id)
+	}
+	head, name, ok := strings.Cut(nqn, ":")
+	if !ok || name == "" || len(head) < 12 || !datePrefix(head[:12]) {
+		return false
+	}
+	return !slices.ContainsFunc(strings.Split(head[12:], "."), func(label string) bool { return !validLabel(label) })
+}
+
+// datePrefix holds for nqn.yyyy-mm. with any digits.
+func datePrefix(s string) bool {
+	for i, c := range "nqn.0000-00." {
+		if digit := c == '0'; digit && (s[i] < '0' || s[i] > '9') || !digit && rune(s[i]) != c {
+			return false
+		}
+	}
+	return true
+}
+
+func validLabel(label string) bool {
+	if label == "" || len(label) > 64 || strings.HasSuffix(label, "-") {
+		return false
+	}
+	for i, c := range label {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c != '-' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *engine) nvmfDeleteSubsystem(p spdkrpc.NvmfDeleteSubsystemParams) error {
+	s, err := e.subsystem(p.TgtName, p.NQN)
+	if err != nil {
+		return err
+	}
+	for _, ns := range s.namespaces {
+		ns.release()
+	}
+	for _, h := range s.hosts {
+		h.dropKeys()
+	}
+	delete(e.nvmf.subsystems, p.NQN)
+	return e.unexport(s.nqn)
+}
+
+func (e *engine) nvmfGetSubsystems(p spdkrpc.NvmfGetSubsystemsParams) ([]spdkrpc.NvmfSubsystem, error) {
+	if err := checkTarget(p.TgtName); err != nil {
+		return nil, err
+	}
+	list := e.nvmf.sorted()
+	if p.NQN != nil {
+		s, ok := e.nvmf.subsystems[*p.NQN]
+		if !ok {
+			return nil, errno(syscall.ENODEV)
+		}
+		list = []*subsystem{s}
+	}
+	out := make([]spdkrpc.NvmfSubsystem, len(list))
+	for i, s := range list {
+		out[i] = e.describeSubsystem(s)
+	}
+	return out, nil
+}
+
+func (e *engine) describeSubsystem(s *subsystem) spdkrpc.NvmfSubsystem {
+	out := spdkrpc.NvmfSubsystem{
+		NQN: s.nqn, Subtype: "NVMe", ListenAddresses: []spdkrpc.NvmfTransportID{}, AllowAnyHost: s.anyHost, Hosts: []spdkrpc.NvmfSubsystemHost{},
+	}
+	for _, l := range s.listeners {
+		id := l.id
+		id.Transport = new(id.Trtype) // taken out again for releases that don't write it
+		out.ListenAddresses = append(out.ListenAddresses, id)
+	}
+	for _, h := range s.hosts {
+		out.Hosts = append(out.Hosts, h.describe())
+	}
+	if s.discovery {
+		out.Subtype = "Discovery"
+		return out
+	}
+	out.SerialNumber, out.ModelNumber, out.MaxNamespaces = new(s.serial), new(s.model), new(s.max)
+	out.Passthrough, out.MinCntlid, out.MaxCntlid = new(false), new(uint32(s.minID)), new(uint32(s.maxID))
+	out.Dmrsl, out.Wzsl = new(s.dmrsl), new(s.wzsl)
+	out.Namespaces = []spdkrpc.NvmfNamespace{}
+	for _, nsid := range slices.Sorted(maps.Keys(s.namespaces)) {
+		out.Namespaces = append(out.Namespaces, s.namespaces[nsid].describe(s))
+	}
+	return out
+}

@@ -1,0 +1,145 @@
+package spdktest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// Options say what target to simulate. The zero value is the newest release on
+// a socket in a folder of its own, in memory.
+type Options struct {
+	// Socket is the UNIX socket's path; left out, one in a temporary folder.
+	Socket string
+	// DataDir keeps lvstores, and logical volumes as sparse files, across
+	// restarts of this process. Left out, everything is in memory.
+	DataDir string
+	// Release is the SPDK release to be; left out, v26.05.
+	Release rpcschema.Release
+	// Poll is how often the sockets are looked at. 0 answers at once; a real
+	// target polls every 4 ms.
+	Poll time.Duration
+	// WaitForRPC starts in the startup state, as spdk_tgt --wait-for-rpc does.
+	WaitForRPC bool
+	// Logger gets one line for each call, at debug level; left out, none is written.
+	Logger *slog.Logger
+}
+
+// Newest is the release that a Target is unless told otherwise.
+var Newest = rpcschema.MustRelease("v26.05")
+
+// A Target is a simulated spdk_tgt. It may be used by many goroutines.
+type Target struct {
+	opts    Options
+	tempDir string // made for the socket, to be removed
+	methods *methodTable
+	journal journal
+	faults  faults
+	media   *media // what outlives a crash
+	dir     *dataDir
+
+	mu     sync.Mutex
+	engine *engine // nil while the target is down
+	server *server
+}
+
+// Start makes a target and listens on its socket.
+func Start(opts Options) (*Target, error) {
+	t := &Target{opts: opts, media: newMedia()}
+	if !t.opts.Release.Known() {
+		t.opts.Release = Newest
+	}
+	t.opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	t.methods = newMethodTable(rpcschema.Default(), t.opts.Release)
+	if t.opts.Socket == "" {
+		dir, err := os.MkdirTemp("", "spdktest-")
+		if err != nil {
+			return nil, fmt.Errorf("start simulated target: %w", err)
+		}
+		t.tempDir, t.opts.Socket = dir, filepath.Join(dir, "spdk.sock")
+	}
+	if opts.DataDir != "" {
+		dir, err := openDataDir(opts.DataDir)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("start simulated target: %w", err), t.removeTempDir())
+		}
+		t.dir = dir
+		if err := dir.load(t.media); err != nil {
+			return nil, errors.Join(fmt.Errorf("start simulated target: %w", err), t.removeTempDir())
+		}
+	}
+	if err := t.Restart(); err != nil {
+		return nil, errors.Join(err, t.removeTempDir())
+	}
+	return t, nil
+}
+
+// Socket is the path of the UNIX socket.
+func (t *Target) Socket() string { return t.opts.Socket }
+
+// Release is the SPDK release that the target is.
+func (t *Target) Release() rpcschema.Release { return t.opts.Release }
+
+// Crash ends the target as a kill would: every connection closes, and all that
+// SPDK keeps in memory is lost. Volumes stay on their media. The socket's file
+// stays too, refusing connections, as after a real crash.
+func (t *Target) Crash() {
+	t.mu.Lock()
+	s, e := t.server, t.engine
+	t.server, t.engine = nil, nil
+	t.mu.Unlock()
+	if e != nil {
+		e.kill()
+	}
+	if s != nil {
+		s.close()
+	}
+}
+
+// Restart starts the target anew, after a crash or instead of one.
+func (t *Target) Restart() error {
+	t.Crash()
+	e := newEngine(t)
+	if t.dir != nil {
+		if err := t.dir.resetExports(); err != nil {
+			return fmt.Errorf("start simulated target: %w", err)
+		}
+	}
+	s, err := listen(t, e)
+	if err != nil {
+		return fmt.Errorf("start simulated target: %w", err)
+	}
+	t.mu.Lock()
+	t.engine, t.server = e, s
+	t.mu.Unlock()
+	s.serve()
+	return nil
+}
+
+// Close ends the target and removes its socket. A data folder stays, without
+// its exports.
+func (t *Target) Close() error {
+	t.Crash()
+	err := os.Remove(t.opts.Socket)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	if t.dir != nil {
+		err = errors.Join(err, t.dir.resetExports(), t.dir.close())
+	}
+	return errors.Join(err, t.removeTempDir())
+}
+
+func (t *Target) removeTempDir() error {
+	if t.tempDir == "" {
+		return nil
+	}
+	return os.RemoveAll(t.tempDir)
+}

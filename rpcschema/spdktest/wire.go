@@ -1,0 +1,291 @@
+package spdktest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// maxConns is SPDK_JSONRPC_MAX_CONNS: further connections wait to be accepted.
+const maxConns = 64
+
+// limitsOf are the bounds of one request. What passes them closes the connection.
+func limitsOf(r rpcschema.Release) jsonrpc.Limits {
+	if r.Before(rpcschema.MustRelease("v26.05")) {
+		return jsonrpc.LimitsBeforeV2605
+	}
+	return jsonrpc.LimitsV2605
+}
+
+// A server is the RPC socket of a running target.
+type server struct {
+	target   *Target
+	engine   *engine
+	limits   jsonrpc.Limits
+	listener *net.UnixListener
+	lock     *os.File
+	slots    chan struct{}
+	poll     *pollClock // nil: answer at once
+	down     chan struct{}
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[*conn]struct{} // nil once closed
+}
+
+// listen takes the socket as SPDK does: a lock file beside it tells a socket in
+// use from one that a crash left behind, which is replaced.
+func listen(t *Target, e *engine) (*server, error) {
+	path := t.opts.Socket
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("socket %s is in use, take another: %w", path, err), lock.Close())
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(err, lock.Close())
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	listener.SetUnlinkOnClose(false)
+	s := &server{
+		target: t, engine: e, limits: limitsOf(t.opts.Release), listener: listener, lock: lock,
+		slots: make(chan struct{}, maxConns), down: make(chan struct{}), conns: map[*conn]struct{}{},
+	}
+	if t.opts.Poll > 0 {
+		s.poll = newPollClock()
+	}
+	return s, nil
+}
+
+func (s *server) serve() {
+	if s.poll != nil {
+		s.running.Go(func() { s.poll.run(s.target.opts.Poll, s.down) })
+	}
+	s.running.Go(s.accept)
+}
+
+// accept takes one connection for each poll, and none while all slots are taken.
+func (s *server) accept() {
+	for {
+		select {
+		case s.slots <- struct{}{}:
+		case <-s.down:
+			return
+		}
+		uc, err := s.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		s.wait()
+		c := &conn{server: s, socket: uc, wake: make(chan struct{}, 1)}
+		s.mu.Lock()
+		up := s.conns != nil
+		if up {
+			s.conns[c] = struct{}{}
+			s.running.Go(c.read)
+			s.running.Go(c.write)
+		}
+		s.mu.Unlock()
+		if !up {
+			_ = uc.Close()
+			return
+		}
+	}
+}
+
+// wait lasts until the target next looks at its sockets.
+func (s *server) wait() {
+	if s.poll != nil {
+		s.poll.wait(s.down)
+	}
+}
+
+func (s *server) close() {
+	s.mu.Lock()
+	conns := s.conns
+	s.conns = nil
+	s.mu.Unlock()
+	close(s.down)
+	_ = s.listener.Close()
+	for c := range conns {
+		c.kill()
+	}
+	s.running.Wait()
+	_ = s.lock.Close()
+	_ = os.Remove(s.lock.Name())
+}
+
+// A conn is one connection. Replies leave in the order in which they are
+// completed.
+type conn struct {
+	server *server
+	socket *net.UnixConn
+	wake   chan struct{} // the writer has something to do
+
+	mu          sync.Mutex
+	queue       [][]byte
+	outstanding int  // calls that are not answered yet
+	deaf        bool // nothing more is read; calls completed from now on are not answered
+	dead        bool
+}
+
+func (c *conn) read() {
+	defer c.hangUp()
+	buf := make([]byte, 0, c.server.limits.Bytes)
+	for len(buf) < cap(buf) { // SPDK reads a full buffer's rest of nothing as the end
+		n, err := c.socket.Read(buf[len(buf):cap(buf)])
+		if n == 0 || err != nil {
+			return
+		}
+		c.server.wait()
+		buf = buf[:len(buf)+n]
+		taken, err := c.take(buf)
+		if err != nil {
+			c.kill()
+			return
+		}
+		buf = buf[:copy(buf, buf[taken:])]
+		c.stir()
+	}
+}
+
+// take handles every complete value in buf and reports how much that was.
+func (c *conn) take(buf []byte) (taken int, err error) {
+	for taken < len(buf) {
+		t, err := nextText(buf[taken:])
+		if errors.Is(err, errIncomplete) {
+			break
+		}
+		if err != nil || t.count > c.server.limits.Values {
+			return taken, errUnparsable
+		}
+		taken += t.length
+		c.handle(t.value)
+	}
+	return taken, nil
+}
+
+// expect notes that n calls are to be answered.
+func (c *conn) expect(n int) {
+	c.mu.Lock()
+	c.outstanding += n
+	c.mu.Unlock()
+}
+
+// answer completes one call; nil is no answer.
+func (c *conn) answer(reply []byte) {
+	c.mu.Lock()
+	if reply == nil || c.deaf {
+		c.outstanding--
+	} else {
+		c.queue = append(c.queue, reply)
+	}
+	c.mu.Unlock()
+}
+
+func (c *conn) stir() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends what was completed, at the next poll, and closes the socket when
+// it is not read any more and every call is through.
+func (c *conn) write() {
+	defer c.remove()
+	for {
+		select {
+		case <-c.wake:
+		case <-c.server.down:
+			return
+		}
+		c.server.wait()
+		c.mu.Lock()
+		queue := c.queue
+		c.queue = nil
+		over := c.dead || c.deaf && c.outstanding == len(queue)
+		c.mu.Unlock()
+		buffers := net.Buffers(queue)
+		if _, err := buffers.WriteTo(c.socket); err != nil || over {
+			return
+		}
+		c.mu.Lock()
+		c.outstanding -= len(queue)
+		c.mu.Unlock()
+	}
+}
+
+// hangUp stops listening to the connection.
+func (c *conn) hangUp() {
+	c.mu.Lock()
+	c.deaf = true
+	c.mu.Unlock()
+	c.stir()
+}
+
+// kill closes the connection with all that is in flight on it.
+func (c *conn) kill() {
+	c.mu.Lock()
+	c.dead, c.deaf, c.queue = true, true, nil
+	c.mu.Unlock()
+	_ = c.socket.Close()
+	c.stir()
+}
+
+// remove gives the connection's slot back. What is still running on it goes on
+// and is not answered.
+func (c *conn) remove() {
+	c.kill()
+	c.server.mu.Lock()
+	delete(c.server.conns, c)
+	c.server.mu.Unlock()
+	<-c.server.slots
+}
+
+// A pollClock tells all who wait for it when the target looks at its sockets.
+type pollClock struct {
+	mu   sync.Mutex
+	next chan struct{}
+}
+
+func newPollClock() *pollClock { return &pollClock{next: make(chan struct{})} }
+
+func (p *pollClock) run(interval time.Duration, down <-chan struct{}) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-down:
+			return
+		}
+		p.mu.Lock()
+		close(p.next)
+		p.next = make(chan struct{})
+		p.mu.Unlock()
+	}
+}
+
+func (p *pollClock) wait(down <-chan struct{}) {
+	p.mu.Lock()
+	next := p.next
+	p.mu.Unlock()
+	select {
+	case <-next:
+	case <-down:
+	}
+}
