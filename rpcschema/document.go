@@ -126,7 +126,7 @@ func (d *Document) Suggest(name string) string {
 	for i, m := range d.methods {
 		names[i] = m.Name
 	}
-	return nearest(name, names)
+	return Nearest(name, names)
 }
 
 // Resolve follows references until the schema itself. Annotations beside a
@@ -159,8 +159,9 @@ func (m *Method) Param(name string) *Param {
 	return nil
 }
 
-// nearest finds the candidate within a third of name's length in edits.
-func nearest(name string, candidates []string) string {
+// Nearest finds the candidate within a third of name's length in edits, for "did
+// you mean"; "" when none is near.
+func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {
 		if d := editDistance(name, c); d < bestDistance {

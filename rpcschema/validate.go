@@ -167,7 +167,7 @@ func (m *Method) unknown(pointer string, r Release) string {
 	if strings.Contains(name, "/") || len(names) == 0 {
 		return unknownMember
 	}
-	if near := nearest(name, names); near != "" {
+	if near := Nearest(name, names); near != "" {
 		return fmt.Sprintf("%s has no such parameter: did you mean %s?", m.Name, near)
 	}
 	return fmt.Sprintf("%s has no such parameter: it takes %s", m.Name, strings.Join(names, ", "))
