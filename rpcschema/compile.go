@@ -1,10 +1,7 @@
 package rpcschema
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -45,25 +42,23 @@ func (d *Document) compilerFor(r Release) (*compiler, error) {
 	if c, ok := d.releases.Load(r); ok {
 		return c.(*compiler), nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(d.raw))
-	dec.UseNumber()
-	var raw map[string]any
-	if err := dec.Decode(&raw); err != nil {
-		return nil, fmt.Errorf("load the RPC schema: %w", err)
+	raw, err := d.rawDocument()
+	if err != nil {
+		return nil, err
 	}
+	closed := view{release: r, closed: true}
 	params, results := map[string]any{}, map[string]any{}
 	for _, v := range raw["methods"].([]any) {
 		m := v.(map[string]any)
 		name := m["name"].(string)
-		params[name] = viewAt(r, d.byName[name].paramsObject(r, m))
+		params[name] = closed.schema(d.byName[name].paramsObject(r, m))
 		if result, ok := m["result"].(map[string]any); ok {
-			results[name] = viewAt(r, result["schema"])
+			results[name] = closed.schema(result["schema"])
 		}
 	}
-	components, _ := raw["components"].(map[string]any)
 	c := &compiler{compiler: jsonschema.NewCompiler()}
-	err := c.compiler.AddResource(documentURL, map[string]any{
-		"params": params, "results": results, "components": viewAt(r, components),
+	err = c.compiler.AddResource(documentURL, map[string]any{
+		"params": params, "results": results, "components": map[string]any{"schemas": closed.members(rawSchemas(raw))},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the RPC schema: %w", err)
@@ -107,55 +102,4 @@ func (m *Method) forerunnerAt(p *Param, r Release) *Param {
 		return nil
 	}
 	return old
-}
-
-// viewAt copies a schema as release r has it.
-func viewAt(r Release, v any) any {
-	switch v := v.(type) {
-	case []any:
-		list := make([]any, len(v))
-		for i, item := range v {
-			list[i] = viewAt(r, item)
-		}
-		return list
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for key, member := range v {
-			out[key] = viewAt(r, member)
-		}
-		if properties, ok := out["properties"].(map[string]any); ok {
-			closeAt(r, out, properties)
-		}
-		return out
-	}
-	return v
-}
-
-// closeAt takes out of an object what release r does not know, and closes it
-// unless the schema says itself whether it is open.
-func closeAt(r Release, object, properties map[string]any) {
-	for name, p := range properties {
-		if s, ok := p.(map[string]any); ok && !windowOf(s).Has(r) {
-			delete(properties, name)
-		}
-	}
-	if required, ok := object["required"].([]any); ok {
-		object["required"] = slices.DeleteFunc(slices.Clone(required), func(name any) bool {
-			_, there := properties[name.(string)]
-			return !there
-		})
-	}
-	if _, said := object["additionalProperties"]; !said {
-		object["additionalProperties"] = false
-	}
-}
-
-func windowOf(s map[string]any) (w Window) {
-	if since, ok := s["x-spdk-since"].(string); ok {
-		w.Since, _ = ParseRelease(since)
-	}
-	if until, ok := s["x-spdk-until"].(string); ok {
-		w.Until, _ = ParseRelease(until)
-	}
-	return w
 }

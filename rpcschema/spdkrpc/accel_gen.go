@@ -124,7 +124,7 @@ func (c *Client) AccelGetStats(ctx context.Context) (result AccelStats, err erro
 //   - -32603: Out of memory, or the numbers could not be read
 //
 // Only reads. State: runtime. Known to SPDK v24.09 and later.
-func (c *Client) AccelMlx5DumpStats(ctx context.Context, params AccelMlx5DumpStatsParams) (result json.RawMessage, err error) {
+func (c *Client) AccelMlx5DumpStats(ctx context.Context, params AccelMlx5DumpStatsParams) (result map[string]json.RawMessage, err error) {
 	err = c.call(ctx, "accel_mlx5_dump_stats", params, &result)
 	return result, err
 }

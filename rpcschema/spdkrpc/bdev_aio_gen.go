@@ -16,6 +16,7 @@ import (
 //   - -32603: Parameters could not be decoded
 //   - -95: `nowait` was asked of a file, or the host lacks it
 //   - -22: Invalid name or block size, or the block size does not divide the file's size or is unknown
+//   - -21: The path is a directory
 //   - -17: A bdev with this name or UUID exists
 //   - -13: The file may not be opened
 //   - -12: Out of memory

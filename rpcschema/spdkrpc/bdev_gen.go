@@ -299,7 +299,7 @@ type BdevDriverPassthru struct {
 type BdevDriverRaid struct {
 	// All zero as long as it is not known. SPDK v24.01 and later.
 	UUID string `json:"uuid"`
-	// Length of a strip in KiB; 0 where there are none.
+	// Length of a strip; 0 where there are none. Unit: KiB.
 	StripSizeKb uint32        `json:"strip_size_kb"`
 	State       BdevRaidState `json:"state"`
 	RaidLevel   BdevRaidLevel `json:"raid_level"`
@@ -662,7 +662,7 @@ type BdevNvmeVersion struct {
 // BdevRaidBaseBdev is: a bdev of an array.
 type BdevRaidBaseBdev struct {
 	// Null if it is missing.
-	Name json.RawMessage `json:"name"`
+	Name *string `json:"name"`
 	// All zero if it is missing and unknown.
 	UUID string `json:"uuid"`
 	// Whether the array uses it.
@@ -696,7 +696,8 @@ type BdevRaidProcess struct {
 // BdevRaidProgress is: how far it is.
 type BdevRaidProgress struct {
 	// Blocks of the array that are done. Unit: blocks.
-	Blocks  uint64 `json:"blocks"`
+	Blocks uint64 `json:"blocks"`
+	// Unit: percent.
 	Percent uint32 `json:"percent"`
 }
 
@@ -782,9 +783,9 @@ type BdevEnableHistogramParams struct {
 	Opc *BdevIOType `json:"opc,omitzero"`
 	// Buckets in each range of the histogram, as a power of 2. Default: 7. SPDK v25.05 and later.
 	Granularity *uint8 `json:"granularity,omitzero"`
-	// Least latency counted, in nanoseconds; less than `max_nsec`. Default: 1000. SPDK v25.05 and later.
+	// Least latency counted; less than `max_nsec`. Unit: ns. Default: 1000. SPDK v25.05 and later.
 	MinNsec *uint64 `json:"min_nsec,omitzero"`
-	// Greatest latency counted, in nanoseconds. Default: 1.2e+11. SPDK v25.05 and later.
+	// Greatest latency counted. Unit: ns. Default: 1.2e+11. SPDK v25.05 and later.
 	MaxNsec *uint64 `json:"max_nsec,omitzero"`
 }
 

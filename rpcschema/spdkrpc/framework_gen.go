@@ -43,7 +43,7 @@ func (c *Client) FrameworkEnableCpumaskLocks(ctx context.Context) error {
 //   - -32602: Parameters could not be decoded, or no such subsystem
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) FrameworkGetConfig(ctx context.Context, params FrameworkGetConfigParams) (result json.RawMessage, err error) {
+func (c *Client) FrameworkGetConfig(ctx context.Context, params FrameworkGetConfigParams) (result []FrameworkConfigEntry, err error) {
 	err = c.call(ctx, "framework_get_config", params, &result)
 	return result, err
 }

@@ -455,6 +455,14 @@ type IscsiLUN struct {
 	LUNID    int32  `json:"lun_id"`
 }
 
+// IscsiLUNParams is: a LUN to give to a target node.
+type IscsiLUNParams struct {
+	// Bdev behind the LUN.
+	BdevName string `json:"bdev_name"`
+	// LUN number, -1 for the lowest that is free. Required up to v26.01. Default: 0.
+	LUNID *int32 `json:"lun_id,omitzero"`
+}
+
 // IscsiOptions is: options of the iSCSI target.
 type IscsiOptions struct {
 	// File with CHAP secrets. Left out where there is none.
@@ -624,7 +632,7 @@ type IscsiCreateTargetNodeParams struct {
 	// Who may come in where, as pairs of portal group and initiator group.
 	PgIgMaps []IscsiPGIGMap `json:"pg_ig_maps"`
 	// The LUNs, one of them number 0.
-	LUNs []IscsiLUN `json:"luns"`
+	LUNs []IscsiLUNParams `json:"luns"`
 	// Queue depth. The target's `max_queue_depth` is used instead of values out of 1 to that number.
 	QueueDepth int32 `json:"queue_depth"`
 	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.

@@ -807,9 +807,9 @@ type NvmfCreateSubsystemParams struct {
 	MinCntlid *uint16 `json:"min_cntlid,omitzero"`
 	// Highest controller ID, at least `min_cntlid`. Default: 65519.
 	MaxCntlid *uint16 `json:"max_cntlid,omitzero"`
-	// Largest range of one deallocation in KiB, 0 for no limit. Deprecated in v26.05, use `dmrsl`. SPDK v24.01 and later.
+	// Largest range of one deallocation in KiB, 0 for no limit. Deprecated in v26.05, use `dmrsl`. Unit: KiB. SPDK v24.01 and later.
 	MaxDiscardSizeKib *uint64 `json:"max_discard_size_kib,omitzero"`
-	// Largest Write Zeroes command in KiB, 0 for no limit or a power of two of at least 8. Deprecated in v26.05, use `wzsl`. SPDK v24.01 and later.
+	// Largest Write Zeroes command in KiB, 0 for no limit or a power of two of at least 8. Deprecated in v26.05, use `wzsl`. Unit: KiB. SPDK v24.01 and later.
 	MaxWriteZeroesSizeKib *uint64 `json:"max_write_zeroes_size_kib,omitzero"`
 	// Largest range of one deallocation in units of 512 bytes, 0 for no limit. Default: 2.097152e+06. SPDK v26.05 and later.
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
@@ -823,7 +823,7 @@ type NvmfCreateSubsystemParams struct {
 
 // NvmfCreateTargetParams are the parameters of nvmf_create_target.
 type NvmfCreateTargetParams struct {
-	// Name of the target. Cut after 255 bytes.
+	// Name of the target. SPDK cuts it after 255 bytes.
 	Name string `json:"name"`
 	// Largest number of subsystems. 0 means 1024. Default: 1024.
 	MaxSubsystems *uint32 `json:"max_subsystems,omitzero"`

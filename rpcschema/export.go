@@ -1,0 +1,97 @@
+package rpcschema
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Export writes the OpenRPC document of release r with only the methods that
+// keep lets through (nil: all), and the schemas that they refer to.
+func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
+	raw, err := d.rawDocument()
+	if err != nil {
+		return nil, err
+	}
+	w := view{release: r}
+	methods := []any{}
+	for _, v := range raw["methods"].([]any) {
+		rawMethod := v.(map[string]any)
+		m := d.byName[rawMethod["name"].(string)]
+		if m.Has(r) && (keep == nil || keep(m)) {
+			methods = append(methods, w.method(m, rawMethod))
+		}
+	}
+	raw["methods"] = methods
+	used := map[string]any{}
+	collectRefs(w.members(rawSchemas(raw)), methods, used)
+	raw["components"] = map[string]any{"schemas": used}
+	if info, ok := raw["info"].(map[string]any); ok && r.Known() {
+		info["version"] = r.String()
+	}
+	text, err := json.MarshalIndent(raw, "", " ")
+	if err != nil {
+		return nil, fmt.Errorf("write the OpenRPC document: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// method copies a method as the view's release has it.
+func (w view) method(m *Method, raw map[string]any) map[string]any {
+	out := make(map[string]any, len(raw))
+	for key, value := range raw {
+		out[key] = value
+	}
+	params := []any{}
+	list, _ := raw["params"].([]any)
+	for _, v := range list {
+		p := v.(map[string]any)
+		name := p["name"].(string)
+		if !m.Param(name).Schema.Has(w.release) {
+			continue
+		}
+		q := map[string]any{"schema": w.schema(p["schema"])}
+		for key, value := range p {
+			if key != "schema" {
+				q[key] = value
+			}
+		}
+		if m.Param(name).Required {
+			q["required"] = m.requiredAt(name, w.release)
+		}
+		params = append(params, q)
+	}
+	out["params"] = params
+	if result, ok := raw["result"].(map[string]any); ok {
+		q := map[string]any{}
+		for key, value := range result {
+			q[key] = value
+		}
+		q["schema"] = w.schema(result["schema"])
+		out["result"] = q
+	}
+	return out
+}
+
+// collectRefs adds to used every schema that v refers to, by whatever way.
+func collectRefs(schemas map[string]any, v any, used map[string]any) {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			collectRefs(schemas, item, used)
+		}
+	case map[string]any:
+		for key, value := range v {
+			ref, isText := value.(string)
+			if key != "$ref" || !isText || len(ref) <= len(refPrefix) {
+				collectRefs(schemas, value, used)
+				continue
+			}
+			name := ref[len(refPrefix):]
+			if _, done := used[name]; done || schemas[name] == nil {
+				continue
+			}
+			used[name] = schemas[name]
+			collectRefs(schemas, schemas[name], used)
+		}
+	}
+}

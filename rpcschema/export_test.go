@@ -1,0 +1,48 @@
+package rpcschema
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestExport(t *testing.T) {
+	text, err := Default().Export(v2605, func(m *Method) bool { return strings.HasPrefix(m.Name, "bdev_lvol_") })
+	require.NoError(t, err)
+	d, err := Load(text)
+	require.NoError(t, err)
+	for _, m := range d.Methods() {
+		assert.True(t, strings.HasPrefix(m.Name, "bdev_lvol_"), m.Name)
+	}
+	create, ok := d.Method("bdev_lvol_create")
+	require.True(t, ok)
+	assert.Nil(t, create.Param("size"), "v26.05 no longer has it")
+	assert.True(t, create.Param("size_in_mib").Required)
+	assert.Contains(t, d.Schemas(), "LvolStore", "what is referred to comes along")
+	assert.NotContains(t, d.Schemas(), "NvmfSubsystem", "what is not referred to stays out")
+	for _, m := range d.Methods() {
+		_, err := d.compiled(Release{}, "results", m.Name)
+		require.NoError(t, err, "every reference leads somewhere")
+	}
+
+	text, err = Default().Export(v2401, nil)
+	require.NoError(t, err)
+	d, err = Load(text)
+	require.NoError(t, err)
+	_, ok = d.Method("bdev_lvol_check_shallow_copy")
+	assert.False(t, ok, "v24.01 did not have it yet")
+	create, _ = d.Method("bdev_lvol_create")
+	assert.False(t, create.Param("size_in_mib").Required, "v24.01 takes either")
+}
+
+// A member may be called as a keyword is: bdev_ftl_get_properties has properties.
+func TestAMemberNamedLikeAKeyword(t *testing.T) {
+	d, err := Load([]byte(`{"methods":[{"name":"m","params":[],"result":{"name":"r","schema":{"type":"object",
+		"properties":{"properties":{"type":"object","properties":{"a":{"type":"string"}}},"required":{"type":"boolean"}},"required":["properties"]}}}]}`))
+	require.NoError(t, err)
+	require.NoError(t, d.ValidateResult("m", map[string]any{"properties": map[string]any{"a": "x"}, "required": true}, v2605))
+	require.ErrorContains(t, d.ValidateResult("m", map[string]any{"properties": map[string]any{"b": "x"}}, v2605), "/properties/b: no such member")
+	require.ErrorContains(t, d.ValidateResult("m", map[string]any{}, v2605), "/properties: is required")
+}

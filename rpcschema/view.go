@@ -1,0 +1,94 @@
+package rpcschema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// A view copies raw schemas as one release has them.
+type view struct {
+	release Release
+	closed  bool // objects that don't say otherwise refuse members they don't describe
+}
+
+func (d *Document) rawDocument() (map[string]any, error) {
+	dec := json.NewDecoder(bytes.NewReader(d.raw))
+	dec.UseNumber()
+	var raw map[string]any
+	if err := dec.Decode(&raw); err != nil {
+		return nil, fmt.Errorf("load the RPC schema: %w", err)
+	}
+	return raw, nil
+}
+
+func rawSchemas(raw map[string]any) map[string]any {
+	components, _ := raw["components"].(map[string]any)
+	schemas, _ := components["schemas"].(map[string]any)
+	return schemas
+}
+
+// schema copies one schema: only the keywords that hold schemas are looked
+// into, for a member may bear the name of a keyword.
+func (w view) schema(v any) any {
+	s, ok := v.(map[string]any)
+	if !ok {
+		return v // true, false
+	}
+	out := make(map[string]any, len(s))
+	for keyword, value := range s {
+		switch keyword {
+		case "properties":
+			members, _ := value.(map[string]any)
+			out[keyword] = w.members(members)
+		case "items", "additionalProperties":
+			out[keyword] = w.schema(value)
+		case "oneOf", "anyOf":
+			var variants []any
+			list, _ := value.([]any)
+			for _, variant := range list {
+				variants = append(variants, w.schema(variant))
+			}
+			out[keyword] = variants
+		default:
+			out[keyword] = value
+		}
+	}
+	members, ok := out["properties"].(map[string]any)
+	if !ok {
+		return out
+	}
+	if required, ok := out["required"].([]any); ok {
+		out["required"] = slices.DeleteFunc(slices.Clone(required), func(name any) bool {
+			_, there := members[name.(string)]
+			return !there
+		})
+	}
+	if _, said := out["additionalProperties"]; w.closed && !said {
+		out["additionalProperties"] = false
+	}
+	return out
+}
+
+// members copies named schemas but for those that the release doesn't know.
+func (w view) members(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m))
+	for name, v := range m {
+		if s, ok := v.(map[string]any); ok && !windowOf(s).Has(w.release) {
+			continue
+		}
+		out[name] = w.schema(v)
+	}
+	return out
+}
+
+func windowOf(s map[string]any) (w Window) {
+	if since, ok := s["x-spdk-since"].(string); ok {
+		w.Since, _ = ParseRelease(since)
+	}
+	if until, ok := s["x-spdk-until"].(string); ok {
+		w.Until, _ = ParseRelease(until)
+	}
+	return w
+}
