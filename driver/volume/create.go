@@ -1,0 +1,154 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// MiB is the unit in which SPDK takes sizes.
+const MiB = 1 << 20
+
+// A Spec is what a volume is to be.
+type Spec struct {
+	Name string // asked for under this name, any text
+	// MinBytes is the least size; MaxBytes the largest, 0 for any.
+	MinBytes, MaxBytes int64
+	Thick              bool
+	// Clear is done to clusters when they are freed; unmap when empty.
+	Clear spdkrpc.LvolClearMethod
+}
+
+// Size is the size that a volume of min bytes gets in the store.
+func (st Store) Size(min int64) int64 { return roundUp(roundUp(min, MiB), st.ClusterBytes) }
+
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+
+// Room tells whether the store can take the volume: an error of kind ErrOutOfRange or ErrNoSpace if not. A thin volume
+// takes its clusters later, so it may be larger than what is free, but never than the whole store.
+func (st Store) Room(spec Spec) error {
+	size := st.Size(spec.MinBytes)
+	switch {
+	case spec.MaxBytes > 0 && size > spec.MaxBytes:
+		return fmt.Errorf("%w: lvstore %s makes volumes in steps of %d bytes: %d bytes for the asked %d, more than the limit %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
+	case size > st.TotalBytes:
+		return fmt.Errorf("%w: lvstore %s has %d bytes in all, the volume needs %d", ErrNoSpace, st.Name, st.TotalBytes, size)
+	case spec.Thick && size > st.FreeBytes:
+		return fmt.Errorf("%w: lvstore %s has %d bytes free, the volume needs %d", ErrNoSpace, st.Name, st.FreeBytes, size)
+	case st.FreeBytes == 0:
+		return fmt.Errorf("%w: lvstore %s has nothing free", ErrNoSpace, st.Name)
+	}
+	return nil
+}
+
+// Create makes an empty volume in a store in which it was looked for and not found. If somebody else made it meanwhile,
+// and it is as asked, that is the volume.
+func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, error) {
+	if err := st.Room(spec); err != nil {
+		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
+	}
+	clear := spec.Clear
+	if clear == "" {
+		clear = spdkrpc.LvolClearMethodUnmap
+	}
+	_, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
+		LvolName: LvolName(spec.Name), LvsName: &st.Name, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
+		ThinProvision: new(!spec.Thick), ClearMethod: &clear,
+	})
+	if failed != nil && !readable(failed) {
+		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
+	}
+	v, err := s.lookUp(ctx, st.Name+"/"+LvolName(spec.Name))
+	switch {
+	case err == nil:
+		return v, s.Matches(ctx, v, spec, Origin{})
+	case !errors.Is(err, ErrNotFound):
+		return Volume{}, err
+	case failed == nil:
+		return Volume{}, fmt.Errorf("target %s: %w: volume %q was made in lvstore %s and is gone", s.Name, ErrBusy, spec.Name, st.Name)
+	}
+	// It was not made. SPDK tells a full lvstore from other failures by text only.
+	now, err := s.store(ctx, st.Name)
+	if err != nil {
+		return Volume{}, err
+	}
+	if err := now.Room(spec); err != nil {
+		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
+	}
+	return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
+}
+
+// Matches tells whether an existing volume is what spec and origin ask for: an error of kind ErrIncompatible if not.
+func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin) error {
+	if v.Snapshot {
+		return fmt.Errorf("target %s: %w: %s is a snapshot", s.Name, ErrIncompatible, v)
+	}
+	if v.SizeBytes < spec.MinBytes || spec.MaxBytes > 0 && v.SizeBytes > spec.MaxBytes {
+		return fmt.Errorf("target %s: %w: %s has %d bytes, asked for are %s", s.Name, ErrIncompatible, v, v.SizeBytes, spec.sizes())
+	}
+	return s.matchesOrigin(ctx, v, want)
+}
+
+func (spec Spec) sizes() string {
+	if spec.MaxBytes > 0 {
+		return fmt.Sprintf("%d to %d", spec.MinBytes, spec.MaxBytes)
+	}
+	return fmt.Sprintf("%d or more", spec.MinBytes)
+}
+
+// Expand grows a volume to at least min bytes and at most max, 0 for any, and returns its size.
+func (s *Service) Expand(ctx context.Context, id string, min, max int64) (int64, error) {
+	v, err := s.GetVolume(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	v, err = s.grow(ctx, v, min, max)
+	return v.SizeBytes, err
+}
+
+func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, error) {
+	if max > 0 && v.SizeBytes > max {
+		return v, fmt.Errorf("target %s: %w: %s has %d bytes already, more than the limit %d; volumes do not shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, max)
+	}
+	if v.SizeBytes >= min {
+		return v, nil
+	}
+	room := func() (Store, error) {
+		st, err := s.store(ctx, v.Store)
+		if err != nil {
+			return st, err
+		}
+		switch size := st.Size(min); {
+		case max > 0 && size > max:
+			return st, fmt.Errorf("target %s: %w: lvstore %s would make %d bytes of the asked %d, more than the limit %d", s.Name, ErrOutOfRange, st.Name, size, min, max)
+		case size > st.TotalBytes:
+			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes in all, %s would need %d", s.Name, ErrOutOfRange, st.Name, st.TotalBytes, v, size)
+		case !v.Thin && size-v.SizeBytes > st.FreeBytes:
+			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes free, %s needs %d more", s.Name, ErrNoSpace, st.Name, st.FreeBytes, v, size-v.SizeBytes)
+		}
+		return st, nil
+	}
+	st, err := room()
+	if err != nil {
+		return v, err
+	}
+	failed := s.rpc.BdevLvolResize(ctx, spdkrpc.BdevLvolResizeParams{Name: v.UUID, SizeInMiB: uint64(st.Size(min) / MiB)})
+	if failed != nil && !readable(failed) {
+		return v, fmt.Errorf("target %s: grow %s: %w", s.Name, v, failed)
+	}
+	grown, err := s.Get(ctx, v.UUID)
+	switch {
+	case err != nil:
+		return v, err
+	case grown.SizeBytes >= min:
+		return grown, nil
+	case failed == nil:
+		return v, fmt.Errorf("target %s: %w: %s was grown to %d bytes and has %d", s.Name, ErrBusy, v, st.Size(min), grown.SizeBytes)
+	}
+	if _, err := room(); err != nil {
+		return v, err
+	}
+	return v, fmt.Errorf("target %s: grow %s to %d bytes: %w", s.Name, v, st.Size(min), failed)
+}

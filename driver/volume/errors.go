@@ -1,0 +1,41 @@
+package volume
+
+import (
+	"errors"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Kinds of failure. Errors of this package wrap one of them or an error of spdkrpc; the text says what to do.
+var (
+	// ErrNotFound: the target has no such volume or snapshot.
+	ErrNotFound = errors.New("not found")
+	// ErrIncompatible: the name is taken by a volume or snapshot of another size or source.
+	ErrIncompatible = errors.New("exists and is different")
+	// ErrNoSpace: the lvstore has too few free clusters.
+	ErrNoSpace = errors.New("not enough free space")
+	// ErrOutOfRange: no size that the lvstore can make lies within the asked range.
+	ErrOutOfRange = errors.New("size out of range")
+	// ErrInUse: a host is admitted or connected to the volume, or a snapshot has clones.
+	ErrInUse = errors.New("in use")
+	// ErrBusy: the volume changed while it was looked at, or another operation on it is under way. Try again.
+	ErrBusy = errors.New("busy")
+	// ErrWrongKind: a snapshot where a volume was expected, the other way round, or a bdev that is no logical volume.
+	ErrWrongKind = errors.New("not of the expected kind")
+	// ErrStoreMissing: an lvstore that should be there is not, so nobody knows what it holds.
+	ErrStoreMissing = errors.New("lvstore missing")
+	// ErrStoreForbidden: the volume lies in an lvstore that is not the driver's.
+	ErrStoreForbidden = errors.New("lvstore not permitted")
+	// ErrForeignExport: the target exports something under the volume's name that this package did not make.
+	ErrForeignExport = errors.New("exported otherwise")
+)
+
+// readable tells whether reading back can clarify what a failed call did. It cannot when the target does not answer,
+// and need not when the call surely was not executed.
+func readable(err error) bool {
+	switch spdkrpc.KindOf(err) {
+	case spdkrpc.Unreachable, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,253 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// nvmf exports volumes over NVMe over Fabrics: a subsystem for each, with one namespace, which bears the volume's UUID,
+// and with the publishing node as its only host.
+type nvmf struct{ *Service }
+
+func (n nvmf) admit(ctx context.Context, id string, h Host) error {
+	sub, err := n.subsystem(ctx, id)
+	if err != nil && !errors.Is(err, errNotExported) {
+		return err
+	}
+	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
+		return err
+	}
+	if err := n.ensureTransport(ctx); err != nil {
+		return err
+	}
+	if err := runAll(n.missing(ctx, id, sub, h)); err != nil {
+		return err
+	}
+	// Whatever was answered: this is what counts.
+	if sub, err = n.subsystem(ctx, id); err != nil {
+		return err
+	}
+	if left := n.missing(ctx, id, sub, h); len(left) > 0 {
+		return fmt.Errorf("%w: the subsystem changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].what)
+	}
+	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
+		// Another controller admitted another host in the same moment. One of both has to step back; both may.
+		return errors.Join(err, n.removeHost(ctx, id, h))
+	}
+	return nil
+}
+
+// mayAdmit refuses if anybody but h could be writing to the volume, or the subsystem is not the volume's.
+func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem, h Host) error {
+	if sub == nil {
+		return nil
+	}
+	for _, ns := range sub.Namespaces {
+		if ns.BdevName != id {
+			return fmt.Errorf("%w: subsystem %s holds bdev %s: remove it, this subsystem is the driver's", ErrForeignExport, sub.NQN, ns.BdevName)
+		}
+	}
+	for _, other := range sub.Hosts {
+		if other.NQN != h.NQN {
+			return fmt.Errorf("%w: it is published to host %s: unpublish it there first", ErrInUse, other.NQN)
+		}
+	}
+	if !sub.AllowAnyHost {
+		return nil
+	}
+	return n.nobodyConnected(ctx, id, func(hostNQN string) bool { return hostNQN == h.NQN })
+}
+
+// nobodyConnected refuses while hosts are connected, except those that may be.
+func (n nvmf) nobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
+	controllers, err := n.rpc.NvmfSubsystemGetControllers(ctx, spdkrpc.NvmfSubsystemGetControllersParams{NQN: NQN(id)})
+	if err != nil {
+		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
+	}
+	for _, c := range controllers {
+		if !except(c.Hostnqn) {
+			return fmt.Errorf("%w: host %s is connected: disconnect it first", ErrInUse, c.Hostnqn)
+		}
+	}
+	return nil
+}
+
+// missing lists the steps between what there is and a volume exported to h alone. The listener comes last, so that
+// nobody is let in before it is said who may be.
+func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem, h Host) []step {
+	var steps []step
+	add := func(what string, do func() error, done func(*spdkrpc.NvmfSubsystem) bool) {
+		if sub != nil && done(sub) {
+			return
+		}
+		steps = append(steps, step{what, do, func() (bool, error) {
+			now, err := n.subsystem(ctx, id)
+			return err == nil && done(now), err
+		}})
+	}
+	nqn := NQN(id)
+	add("create subsystem", func() error {
+		return n.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{
+			NQN: nqn, SerialNumber: new(serial(id)), ModelNumber: &id, MaxNamespaces: new(uint32(1)), AllowAnyHost: new(false),
+		})
+	}, func(*spdkrpc.NvmfSubsystem) bool { return true })
+	add("add namespace", func() error {
+		nguid := strings.ReplaceAll(id, "-", "")
+		_, err := n.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{
+			NQN: nqn, Namespace: spdkrpc.NvmfNamespaceParams{BdevName: id, NSID: new(uint32(1)), UUID: &id, NGUID: &nguid},
+		})
+		return err
+	}, func(sub *spdkrpc.NvmfSubsystem) bool { return len(sub.Namespaces) == 1 })
+	add("admit host "+h.NQN, func() error {
+		return n.rpc.NvmfSubsystemAddHost(ctx, spdkrpc.NvmfSubsystemAddHostParams{NQN: nqn, Host: h.NQN})
+	}, func(sub *spdkrpc.NvmfSubsystem) bool { return admits(sub, h) })
+	add("admit no other host", func() error {
+		return n.rpc.NvmfSubsystemAllowAnyHost(ctx, spdkrpc.NvmfSubsystemAllowAnyHostParams{NQN: nqn, AllowAnyHost: false})
+	}, func(sub *spdkrpc.NvmfSubsystem) bool { return !sub.AllowAnyHost })
+	if sub == nil { // a new one admits nobody
+		steps = slices.Delete(steps, 3, 4)
+	}
+	add("listen on "+n.ListenAddr+":"+n.ListenPort, func() error {
+		return n.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listener()})
+	}, n.listens)
+	return steps
+}
+
+func admits(sub *spdkrpc.NvmfSubsystem, h Host) bool {
+	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NvmfSubsystemHost) bool { return x.NQN == h.NQN })
+}
+
+func (n nvmf) listens(sub *spdkrpc.NvmfSubsystem) bool {
+	return slices.ContainsFunc(sub.ListenAddresses, func(a spdkrpc.NvmfTransportID) bool {
+		return strings.EqualFold(a.Trtype, string(n.Transport)) && sameAddr(a.Traddr, n.ListenAddr) && a.Trsvcid == n.ListenPort
+	})
+}
+
+// sameAddr compares IP addresses, which may be written in several ways.
+func sameAddr(a, b string) bool {
+	x, errX := netip.ParseAddr(strings.Trim(a, "[]"))
+	y, errY := netip.ParseAddr(strings.Trim(b, "[]"))
+	return a == b || errX == nil && errY == nil && x == y
+}
+
+func (n nvmf) listener() spdkrpc.NvmfListenAddress {
+	family := "IPv4"
+	if ip, err := netip.ParseAddr(n.ListenAddr); err == nil && ip.Is6() {
+		family = "IPv6"
+	}
+	return spdkrpc.NvmfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: n.ListenAddr, Trsvcid: &n.ListenPort}
+}
+
+// serial is a serial number of the volume's own, in the 20 characters that NVMe has for it.
+func serial(id string) string { return strings.ReplaceAll(id, "-", "")[:20] }
+
+func (n nvmf) ensureTransport(ctx context.Context) error {
+	n.shared.Lock()
+	defer n.shared.Unlock()
+	trtype := string(n.Transport)
+	exists := func() (bool, error) {
+		_, err := n.rpc.NvmfGetTransports(ctx, spdkrpc.NvmfGetTransportsParams{Trtype: &trtype})
+		if errors.Is(err, spdkrpc.NoSuchDevice) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	there, err := exists()
+	if err != nil {
+		return fmt.Errorf("look for transport %s: %w", trtype, err)
+	}
+	if there {
+		return nil
+	}
+	return step{"create transport " + trtype, func() error {
+		return n.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: trtype})
+	}, exists}.run()
+}
+
+func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
+	sub, err := n.subsystem(ctx, id)
+	if errors.Is(err, errNotExported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if h != nil && admits(sub, *h) {
+		if err := n.removeHost(ctx, id, *h); err != nil {
+			return err
+		}
+		if sub, err = n.subsystem(ctx, id); errors.Is(err, errNotExported) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	if h != nil && len(sub.Hosts) > 0 {
+		return nil
+	}
+	if h != nil && sub.AllowAnyHost {
+		// spdk-csi made it, and a node may be using it still.
+		if err := n.nobodyConnected(ctx, id, func(hostNQN string) bool { return hostNQN == h.NQN }); err != nil {
+			return err
+		}
+	}
+	return n.delete(ctx, id)
+}
+
+func (n nvmf) removeHost(ctx context.Context, id string, h Host) error {
+	return step{"withdraw the admission of " + h.NQN, func() error {
+		return n.rpc.NvmfSubsystemRemoveHost(ctx, spdkrpc.NvmfSubsystemRemoveHostParams{NQN: NQN(id), Host: h.NQN})
+	}, func() (bool, error) {
+		now, err := n.subsystem(ctx, id)
+		if errors.Is(err, errNotExported) {
+			return true, nil
+		}
+		return err == nil && !admits(now, h), err
+	}}.run()
+}
+
+func (n nvmf) retract(ctx context.Context, id string) error {
+	sub, err := n.subsystem(ctx, id)
+	if errors.Is(err, errNotExported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, h := range sub.Hosts {
+		return fmt.Errorf("%w: it is published to host %s: unpublish it first", ErrInUse, h.NQN)
+	}
+	if err := n.nobodyConnected(ctx, id, func(string) bool { return false }); err != nil {
+		return err
+	}
+	return n.delete(ctx, id)
+}
+
+func (n nvmf) delete(ctx context.Context, id string) error {
+	return step{"delete subsystem " + NQN(id), func() error {
+		return n.rpc.NvmfDeleteSubsystem(ctx, spdkrpc.NvmfDeleteSubsystemParams{NQN: NQN(id)})
+	}, func() (bool, error) {
+		_, err := n.subsystem(ctx, id)
+		return errors.Is(err, errNotExported), nil
+	}}.run()
+}
+
+// subsystem reads the volume's subsystem; errNotExported if there is none.
+func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NvmfSubsystem, error) {
+	subs, err := n.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: new(NQN(id))})
+	switch {
+	case errors.Is(err, spdkrpc.NoSuchDevice):
+		return nil, errNotExported
+	case err != nil:
+		return nil, fmt.Errorf("read subsystem %s: %w", NQN(id), err)
+	case len(subs) != 1:
+		return nil, fmt.Errorf("read subsystem %s: %d were answered instead of one", NQN(id), len(subs))
+	}
+	return &subs[0], nil
+}

@@ -1,0 +1,142 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Snapshot is a snapshot that somebody asked for.
+type Snapshot struct {
+	Volume
+	// SourceUUID is the volume it was taken of, even if that is gone. Empty when not known: spdk-csi recorded none.
+	SourceUUID string
+	// CreatedAt is when it was taken, to the second. Zero when not known, likewise.
+	CreatedAt time.Time
+}
+
+// Snapshot takes a snapshot of a volume under a name. If there is one of that name, it must be of that volume.
+func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, error) {
+	v, err := s.GetVolume(ctx, source)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	snap, err := s.FindSnapshot(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		snap, err = s.snapshot(ctx, name, v)
+	}
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if snap.SourceUUID == "" {
+		// spdk-csi's: it is of this volume if it stands among its parents.
+		if snap.SourceUUID, err = s.adopt(ctx, snap.Volume, v); err != nil {
+			return Snapshot{}, err
+		}
+	}
+	if snap.SourceUUID != source {
+		return Snapshot{}, fmt.Errorf("target %s: %w: snapshot %q is %s, taken of volume %s, asked for is one of %s", s.Name, ErrIncompatible, name, snap.Volume, snap.SourceUUID, v)
+	}
+	return snap, nil
+}
+
+func (s *Service) snapshot(ctx context.Context, name string, v Volume) (Snapshot, error) {
+	id, failed := s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: snapshotName(name, v.UUID, s.Now())})
+	if failed == nil {
+		return s.GetSnapshot(ctx, id)
+	}
+	if readable(failed) {
+		snap, err := s.FindSnapshot(ctx, name)
+		if !errors.Is(err, ErrNotFound) {
+			return snap, err
+		}
+	}
+	return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
+}
+
+// GetSnapshot returns the snapshot of a UUID.
+func (s *Service) GetSnapshot(ctx context.Context, id string) (Snapshot, error) {
+	v, err := s.Get(ctx, id)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	n, ours := parseName(v.Name)
+	if !v.Snapshot || n.base {
+		return Snapshot{}, fmt.Errorf("target %s: %w: %s is not a snapshot that somebody asked for", s.Name, ErrWrongKind, v)
+	}
+	if !ours {
+		return Snapshot{Volume: v}, nil
+	}
+	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt}, nil
+}
+
+// FindSnapshot returns the snapshot that was asked for under name, in whichever lvstore of the target it is.
+func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
+	lvols, err := s.lvols(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	want := hash(name)
+	lvols = slices.DeleteFunc(lvols, func(l spdkrpc.LvolInfo) bool {
+		n, ours := parseName(l.Name)
+		return !l.IsSnapshot || !(ours && !n.base && n.hash == want || l.Name == name)
+	})
+	if len(lvols) == 0 {
+		return Snapshot{}, fmt.Errorf("target %s: snapshot %q: %w", s.Name, name, ErrNotFound)
+	}
+	// Should there be two after all, the older one is the one that was answered first.
+	first := slices.MinFunc(lvols, func(a, b spdkrpc.LvolInfo) int {
+		m, _ := parseName(a.Name)
+		n, _ := parseName(b.Name)
+		return m.createdAt.Compare(n.createdAt)
+	})
+	return s.GetSnapshot(ctx, first.UUID)
+}
+
+// adopt tells of which volume a snapshot without a record is, given the volume it ought to be of.
+func (s *Service) adopt(ctx context.Context, snap, v Volume) (source string, err error) {
+	for name := v.Base; name != ""; {
+		if name == snap.Name && v.Store == snap.Store {
+			return v.UUID, nil
+		}
+		parent, err := s.lookUp(ctx, v.Store+"/"+name)
+		if err != nil {
+			return "", err
+		}
+		name = parent.Base
+	}
+	return "", nil
+}
+
+// lvols lists the lvols of all lvstores of the driver.
+func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
+	stores, err := s.Stores(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lists := make([][]spdkrpc.LvolInfo, len(stores))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, st := range stores {
+		g.Go(func() error {
+			var err error
+			if lists[i], err = s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsName: &st.Name}); err != nil {
+				return fmt.Errorf("target %s: list lvstore %s: %w", s.Name, st.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	var all []spdkrpc.LvolInfo
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all, nil
+}

@@ -1,0 +1,222 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Config says which target this is, and how it exports.
+type Config struct {
+	Name      string // for messages
+	Transport Transport
+	// ListenAddr and ListenPort are where the target listens for nodes, as the target sees it.
+	ListenAddr, ListenPort string
+	// Stores are the lvstores that the driver may use; all of the target's when empty.
+	Stores []string
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+}
+
+// A Target is one SPDK target. It is made once, for all credentials: it holds the lock under which what volumes share
+// (transports, portal groups, initiator groups) is made and removed.
+type Target struct {
+	Config
+	shared sync.Mutex
+}
+
+// NewTarget returns the target of a configuration.
+func NewTarget(c Config) *Target {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Target{Config: c}
+}
+
+// A Service manages the volumes of one target with the credentials of its client.
+type Service struct {
+	*Target
+	rpc *spdkrpc.Client
+}
+
+// Service returns the service that works through client.
+func (t *Target) Service(client *spdkrpc.Client) *Service { return &Service{Target: t, rpc: client} }
+
+// A Volume is a logical volume: a volume in CSI's sense, or a snapshot.
+type Volume struct {
+	UUID      string
+	Store     string // lvstore
+	Name      string // within the lvstore
+	SizeBytes int64
+	Thin      bool
+	Snapshot  bool
+	Base      string   // name of the parent within the lvstore, empty if it has none
+	Clones    []string // names of the clones within the lvstore; only of snapshots
+	// Allocated counts the clusters that it holds itself; nil where the release does not tell.
+	Allocated *uint64
+}
+
+// Pristine tells whether nobody ever wrote to the volume, as far as the target knows (known).
+func (v Volume) Pristine() (pristine, known bool) {
+	if v.Base != "" {
+		return false, true
+	}
+	if !v.Thin || v.Allocated == nil {
+		return false, false
+	}
+	return *v.Allocated == 0, true
+}
+
+func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID + ")" }
+
+// A Store is an lvstore.
+type Store struct {
+	Name         string
+	ClusterBytes int64
+	TotalBytes   int64
+	FreeBytes    int64
+}
+
+// Stores lists the lvstores that the driver may use. One that the configuration names and the target does not have is
+// an error: perhaps the target is still starting, and what the lvstore holds is not known.
+func (s *Service) Stores(ctx context.Context) ([]Store, error) {
+	all, err := s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
+	if err != nil {
+		return nil, fmt.Errorf("target %s: list lvstores: %w", s.Name, err)
+	}
+	var stores []Store
+	for _, l := range all {
+		if s.permits(l.Name) {
+			c := int64(l.ClusterSize)
+			stores = append(stores, Store{Name: l.Name, ClusterBytes: c, TotalBytes: int64(l.TotalDataClusters) * c, FreeBytes: int64(l.FreeClusters) * c})
+		}
+	}
+	for _, name := range s.Config.Stores {
+		if !slices.ContainsFunc(stores, func(s Store) bool { return s.Name == name }) {
+			return nil, fmt.Errorf("target %s: %w: %q is configured and not there: wait until the target has loaded it, or take it out of lvstores", s.Name, ErrStoreMissing, name)
+		}
+	}
+	if len(stores) == 0 {
+		return nil, fmt.Errorf("target %s: %w: it has none: wait until the target has loaded it, or create one with bdev_lvol_create_lvstore", s.Name, ErrStoreMissing)
+	}
+	return stores, nil
+}
+
+func (s *Service) store(ctx context.Context, name string) (Store, error) {
+	stores, err := s.Stores(ctx)
+	if err != nil {
+		return Store{}, err
+	}
+	for _, st := range stores {
+		if st.Name == name {
+			return st, nil
+		}
+	}
+	return Store{}, fmt.Errorf("target %s: %w: %q", s.Name, ErrStoreMissing, name)
+}
+
+func (t *Target) permits(store string) bool {
+	return len(t.Config.Stores) == 0 || slices.Contains(t.Config.Stores, store)
+}
+
+// Get returns the volume or snapshot of a UUID.
+func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
+	v, err := s.lookUp(ctx, id)
+	if err != nil {
+		return Volume{}, err
+	}
+	if v.UUID != id {
+		return Volume{}, fmt.Errorf("target %s: %w: bdev %q is the volume %s", s.Name, ErrWrongKind, id, v.UUID)
+	}
+	return v, nil
+}
+
+// GetVolume is Get for what must not be a snapshot.
+func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
+	v, err := s.Get(ctx, id)
+	if err == nil && v.Snapshot {
+		return v, fmt.Errorf("target %s: %w: %s is a snapshot, not a volume", s.Name, ErrWrongKind, v)
+	}
+	return v, err
+}
+
+// Find returns the volume that was asked for under name, in whichever lvstore it is.
+func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume, error) {
+	found := make([]*Volume, len(stores))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, st := range stores {
+		g.Go(func() error {
+			v, err := s.lookUp(ctx, st.Name+"/"+LvolName(name))
+			if errors.Is(err, ErrNotFound) {
+				return nil
+			}
+			found[i] = &v
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return Volume{}, err
+	}
+	found = slices.DeleteFunc(found, func(v *Volume) bool { return v == nil })
+	switch {
+	case len(found) == 0:
+		return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, name, ErrNotFound)
+	case len(found) > 1:
+		return Volume{}, fmt.Errorf("target %s: %w: volume %q is there twice: %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
+	}
+	return *found[0], nil
+}
+
+// lookUp returns the lvol of a UUID, or of an alias LVSTORE/LVOL.
+func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
+	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &bdev})
+	switch {
+	case errors.Is(err, spdkrpc.NoSuchDevice):
+		return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, bdev, ErrNotFound)
+	case err != nil:
+		return Volume{}, fmt.Errorf("target %s: look up volume %q: %w", s.Name, bdev, err)
+	case len(infos) != 1:
+		return Volume{}, fmt.Errorf("target %s: look up volume %q: %d bdevs were answered instead of one", s.Name, bdev, len(infos))
+	}
+	return s.volume(infos[0])
+}
+
+func (s *Service) volume(b spdkrpc.BdevInfo) (Volume, error) {
+	l := b.DriverSpecific.Lvol
+	if l == nil || len(b.Aliases) == 0 {
+		return Volume{}, fmt.Errorf("target %s: %w: bdev %s is no logical volume", s.Name, ErrWrongKind, b.Name)
+	}
+	store, name, ok := strings.Cut(b.Aliases[0], "/")
+	if !ok {
+		return Volume{}, fmt.Errorf("target %s: %w: bdev %s has the alias %q, which is not LVSTORE/LVOL", s.Name, ErrWrongKind, b.Name, b.Aliases[0])
+	}
+	v := Volume{
+		UUID: b.UUID, Store: store, Name: name, SizeBytes: int64(b.NumBlocks) * int64(b.BlockSize),
+		Thin: value(l.ThinProvision), Snapshot: value(l.Snapshot), Base: value(l.BaseSnapshot), Clones: l.Clones, Allocated: l.NumAllocatedClusters,
+	}
+	if !s.permits(store) {
+		return Volume{}, fmt.Errorf("target %s: %w: %s lies in lvstore %q: add it to lvstores in the configuration if it is the driver's", s.Name, ErrStoreForbidden, v, store)
+	}
+	return v, nil
+}
+
+// absent confirms that what was not found cannot be in an lvstore which the target has yet to load.
+func (s *Service) absent(ctx context.Context) error {
+	_, err := s.Stores(ctx)
+	return err
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
