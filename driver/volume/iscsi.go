@@ -109,7 +109,7 @@ func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.IscsiTarget
 		return []step{{"create iSCSI target " + name, func() error {
 			return i.rpc.IscsiCreateTargetNode(ctx, spdkrpc.IscsiCreateTargetNodeParams{
 				Name: name, AliasName: id, PgIgMaps: []spdkrpc.IscsiPGIGMap{own},
-				LUNs: []spdkrpc.IscsiLUN{{BdevName: id, LUNID: 0}}, QueueDepth: iscsiQueueDepth, DisableCHAP: new(true),
+				LUNs: []spdkrpc.IscsiLUNParams{{BdevName: id, LUNID: new(int32(0))}}, QueueDepth: iscsiQueueDepth, DisableCHAP: new(true),
 			})
 		}, done(func(now *spdkrpc.IscsiTargetNode) bool { return leadsTo(now, own) })}}
 	}

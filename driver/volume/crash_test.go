@@ -1,0 +1,237 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A fault strikes one call of a Caller, and, if the caller dies of it, all calls after.
+type fault struct {
+	spdkrpc.Caller
+	mu     sync.Mutex
+	calls  int
+	at     int // 1: the next call; 0: none
+	after  bool
+	deadly bool
+	struck string
+}
+
+func (f *fault) arm(at int, after, deadly bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls, f.at, f.after, f.deadly, f.struck = 0, at, after, deadly, ""
+}
+
+func (f *fault) Call(ctx context.Context, method string, params, result any) error {
+	f.mu.Lock()
+	f.calls++
+	hit := f.at > 0 && (f.calls == f.at || f.deadly && f.calls > f.at)
+	first := hit && f.calls == f.at
+	if first {
+		f.struck = method
+	}
+	after := f.after && first
+	f.mu.Unlock()
+	if !hit {
+		return f.Caller.Call(ctx, method, params, result)
+	}
+	if after {
+		_ = f.Caller.Call(ctx, method, params, nil)
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
+	}
+	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Unreachable, Message: "struck"}
+}
+
+// TestCrashPoints strikes every operation at each of its calls, before and after the target executed it, once alone and
+// once with the death of the caller, then repeats the operation. It must succeed, and the target must look as if
+// nothing had happened.
+func TestCrashPoints(t *testing.T) {
+	for _, tr := range []Transport{TCP, ISCSI} {
+		for _, op := range operations {
+			if tr == ISCSI && !op.exports {
+				continue
+			}
+			t.Run(string(tr)+"/"+op.name, func(t *testing.T) { crashAll(t, tr, op) })
+		}
+	}
+}
+
+type operation struct {
+	name    string
+	exports bool
+	// prepare returns the operation, ready to be done.
+	prepare func(t *testing.T, b *bench) func(ctx context.Context) (string, error)
+	// undo takes back whatever the operation made.
+	undo func(t *testing.T, b *bench, id string)
+}
+
+var operations = []operation{
+	{name: "create", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		return func(ctx context.Context) (string, error) {
+			stores, err := b.Stores(ctx)
+			if err != nil {
+				return "", err
+			}
+			spec := Spec{Name: "pvc-1", MinBytes: 5 * MiB}
+			v, err := b.Find(ctx, stores, "pvc-1")
+			if errors.Is(err, ErrNotFound) {
+				v, err = b.Create(ctx, stores[0], spec)
+			}
+			return v.UUID, err
+		}
+	}},
+	{name: "expand", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		return func(ctx context.Context) (string, error) {
+			size, err := b.Expand(ctx, v.UUID, 9*MiB, 0)
+			return fmt.Sprint(size), err
+		}
+	}},
+	{name: "snapshot", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		return func(ctx context.Context) (string, error) {
+			s, err := b.Snapshot(ctx, "snapshot-1", v.UUID)
+			return s.UUID + s.CreatedAt.String(), err
+		}
+	}},
+	{name: "restore, larger", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+		require.NoError(t, err)
+		return func(ctx context.Context) (string, error) {
+			c, err := b.Clone(ctx, Origin{UUID: s.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 10 * MiB})
+			return fmt.Sprint(c.UUID, c.SizeBytes), err
+		}
+	}},
+	{name: "clone, larger", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		return func(ctx context.Context) (string, error) {
+			c, err := b.Clone(ctx, Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 10 * MiB})
+			return fmt.Sprint(c.UUID, c.SizeBytes), err
+		}
+	}},
+	{name: "delete", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		legacyExport(t, b, v)
+		return func(ctx context.Context) (string, error) { return "", b.Delete(ctx, v.UUID) }
+	}},
+	{name: "delete a snapshot", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+		require.NoError(t, err)
+		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, s.UUID) }
+	}},
+	{name: "publish", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		return func(ctx context.Context) (string, error) {
+			_, err := b.Export(ctx, v.UUID, host("n1"))
+			return "", err
+		}
+	}},
+	{name: "publish what spdk-csi exported", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		legacyExport(t, b, v)
+		return func(ctx context.Context) (string, error) {
+			_, err := b.Export(ctx, v.UUID, host("n1"))
+			return "", err
+		}
+	}},
+	{name: "unpublish", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		_, err := b.Export(t.Context(), v.UUID, host("n1"))
+		require.NoError(t, err)
+		return func(ctx context.Context) (string, error) { return "", b.Unexport(ctx, v.UUID, new(host("n1"))) }
+	}},
+}
+
+func crashAll(t *testing.T, tr Transport, op operation) {
+	want, calls := undisturbed(t, tr, op)
+	require.Positive(t, calls)
+	points := 0
+	for at := 1; at <= calls; at++ {
+		for _, after := range []bool{false, true} {
+			for _, deadly := range []bool{false, true} {
+				b := newBench(t, tr)
+				do := op.prepare(t, b)
+				b.fault.arm(at, after, deadly)
+				first, err := do(t.Context())
+				where := fmt.Sprintf("call %d, %s, struck after execution: %v, deadly: %v", at, b.fault.struck, after, deadly)
+				if deadly {
+					require.Error(t, err, where)
+				}
+				b.fault.arm(0, false, false)
+				id, again := do(t.Context())
+				require.NoError(t, again, where)
+				if err == nil {
+					assert.Equal(t, first, id, where)
+				}
+				assert.Equal(t, want, anonymous(b.state(t)), where)
+				if t.Failed() {
+					return
+				}
+				cleanUp(t, b, where)
+				points++
+			}
+		}
+	}
+	t.Logf("%d crash points", points)
+}
+
+func undisturbed(t *testing.T, tr Transport, op operation) (state, int) {
+	b := newBench(t, tr)
+	do := op.prepare(t, b)
+	b.fault.arm(0, false, false)
+	_, err := do(t.Context())
+	require.NoError(t, err)
+	calls := b.fault.calls
+	want := anonymous(b.state(t))
+	cleanUp(t, b, "undisturbed")
+	return want, calls
+}
+
+// anonymous forgets what differs from one run to the next.
+func anonymous(s state) state {
+	for i, alias := range s.Lvols {
+		s.Lvols[i] = alias[:min(10, len(alias))]
+	}
+	for i := range s.Subsystems {
+		s.Subsystems[i] = "one"
+	}
+	for i := range s.Targets {
+		s.Targets[i] = "one"
+	}
+	return s
+}
+
+// cleanUp deletes everything as its user would, and expects an empty target.
+func cleanUp(t *testing.T, b *bench, where string) {
+	t.Helper()
+	ctx := t.Context()
+	volumes, _, err := b.List(ctx, Page{})
+	require.NoError(t, err, where)
+	for _, v := range volumes {
+		require.NoError(t, b.Unexport(ctx, v.UUID, new(host("n1"))), where)
+		require.NoError(t, b.Delete(ctx, v.UUID), where)
+	}
+	snapshots, _, err := b.ListSnapshots(ctx, "", Page{})
+	require.NoError(t, err, where)
+	for _, s := range snapshots {
+		require.NoError(t, b.DeleteSnapshot(ctx, s.UUID), where)
+	}
+	left := b.state(t)
+	assert.Empty(t, left.Lvols, where)
+	assert.Empty(t, left.Subsystems, where)
+	assert.Empty(t, left.Targets, where)
+	assert.LessOrEqual(t, left.Groups, 1, where) // spdk-csi's own
+	for name, free := range left.Free {
+		assert.Equal(t, b.store(t, name).TotalBytes/clusterMiB/MiB, free, where)
+	}
+}

@@ -1,0 +1,156 @@
+package volume
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// legacyExport exports a volume as spdk-csi does: to everybody, all with one serial number.
+func legacyExport(t *testing.T, b *bench, v Volume) {
+	t.Helper()
+	ctx := t.Context()
+	if b.Transport == ISCSI {
+		require.NoError(t, b.rpc.IscsiCreatePortalGroup(ctx, spdkrpc.IscsiCreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.IscsiPortal{{Host: b.ListenAddr, Port: b.ListenPort}}}))
+		require.NoError(t, b.rpc.IscsiCreateInitiatorGroup(ctx, spdkrpc.IscsiCreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
+		require.NoError(t, b.rpc.IscsiCreateTargetNode(ctx, spdkrpc.IscsiCreateTargetNodeParams{
+			Name: v.UUID, AliasName: v.UUID, LUNs: []spdkrpc.IscsiLUNParams{{BdevName: v.UUID, LUNID: new(int32(0))}},
+			PgIgMaps: []spdkrpc.IscsiPGIGMap{{PgTag: 1, IgTag: 1}}, QueueDepth: 64, DisableCHAP: new(true),
+		}))
+		return
+	}
+	require.NoError(t, b.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"}))
+	require.NoError(t, b.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: NQN(v.UUID), AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &v.UUID}))
+	_, err := b.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NvmfNamespaceParams{BdevName: v.UUID}})
+	require.NoError(t, err)
+	require.NoError(t, b.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{
+		NQN: NQN(v.UUID), ListenAddress: spdkrpc.NvmfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: b.ListenAddr, Trsvcid: &b.ListenPort},
+	}))
+}
+
+func (b *bench) subsystem(t *testing.T, v Volume) spdkrpc.NvmfSubsystem {
+	t.Helper()
+	subs, err := b.rpc.NvmfGetSubsystems(t.Context(), spdkrpc.NvmfGetSubsystemsParams{NQN: new(NQN(v.UUID))})
+	require.NoError(t, err)
+	require.Len(t, subs, 1)
+	return subs[0]
+}
+
+func TestExportNVMe(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		b := newBench(t, TCP)
+		v := b.create(t, "pvc-1", 4)
+		if legacy {
+			legacyExport(t, b, v)
+		}
+		for range 2 {
+			_, err := b.Export(t.Context(), v.UUID, host("n1"))
+			require.NoError(t, err)
+		}
+		sub := b.subsystem(t, v)
+		assert.False(t, sub.AllowAnyHost)
+		assert.Equal(t, []spdkrpc.NvmfSubsystemHost{{NQN: host("n1").NQN}}, sub.Hosts)
+		require.Len(t, sub.Namespaces, 1)
+		assert.Equal(t, v.UUID, *sub.Namespaces[0].UUID)
+		require.Len(t, sub.ListenAddresses, 1)
+		assert.Equal(t, v.UUID, *sub.ModelNumber)
+		if !legacy {
+			assert.Equal(t, uint32(1), *sub.MaxNamespaces)
+			assert.Equal(t, serial(v.UUID), *sub.SerialNumber)
+		}
+
+		_, err := b.Export(t.Context(), v.UUID, host("n2"))
+		require.ErrorIs(t, err, ErrInUse, "one node at a time")
+		require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse)
+		require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n2"))), "was not published there")
+		require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse, "and still is, elsewhere")
+		for range 2 {
+			require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
+		}
+		assert.Empty(t, b.state(t).Subsystems)
+		_, err = b.Export(t.Context(), v.UUID, host("n2"))
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, b.Unexport(t.Context(), v.UUID, nil), "from wherever it is")
+			require.NoError(t, b.Delete(t.Context(), v.UUID))
+		}
+		assert.Empty(t, b.state(t).Lvols)
+	}
+}
+
+func TestExportISCSI(t *testing.T) {
+	b := newBench(t, ISCSI)
+	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+	legacyExport(t, b, v)
+	for range 2 {
+		for _, x := range []Volume{v, w} {
+			_, err := b.Export(t.Context(), x.UUID, host("n1"))
+			require.NoError(t, err)
+		}
+	}
+	nodes, err := b.rpc.IscsiGetTargetNodes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, nodes, 2)
+	for _, n := range nodes {
+		require.Len(t, n.PgIgMaps, 1)
+		assert.Equal(t, nodes[0].PgIgMaps, n.PgIgMaps)
+		assert.GreaterOrEqual(t, n.PgIgMaps[0].IgTag, int32(leastTag))
+		require.Len(t, n.LUNs, 1)
+	}
+	_, err = b.Export(t.Context(), v.UUID, host("n2"))
+	require.ErrorIs(t, err, ErrInUse)
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse)
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n2"))))
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse)
+	for range 2 {
+		require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
+	}
+	assert.Equal(t, 2, b.state(t).Groups, "the node's group is needed for its other volume")
+	require.NoError(t, b.Unexport(t.Context(), w.UUID, nil))
+	assert.Equal(t, 1, b.state(t).Groups)
+	assert.Empty(t, b.state(t).Targets)
+}
+
+func TestExportFindsForeignNamespace(t *testing.T) {
+	b := newBench(t, TCP)
+	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+	require.NoError(t, b.rpc.NvmfCreateSubsystem(t.Context(), spdkrpc.NvmfCreateSubsystemParams{NQN: NQN(v.UUID)}))
+	_, err := b.rpc.NvmfSubsystemAddNS(t.Context(), spdkrpc.NvmfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NvmfNamespaceParams{BdevName: other.UUID}})
+	require.NoError(t, err)
+	before := b.subsystem(t, v)
+	_, err = b.Export(t.Context(), v.UUID, host("n1"))
+	require.ErrorIs(t, err, ErrForeignExport)
+	assert.Equal(t, before, b.subsystem(t, v), "nothing was changed")
+}
+
+// What outlives its volume must not stay for ever, nor keep the volume's deletion from succeeding.
+func TestLeftovers(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	_, err := b.Export(t.Context(), v.UUID, host("n1"))
+	require.NoError(t, err)
+	require.NoError(t, b.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.UUID}))
+	assert.Len(t, b.state(t).Subsystems, 1, "SPDK keeps it")
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse, "a node is still to be told")
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
+	assert.Empty(t, b.state(t).Subsystems)
+
+	w := b.create(t, "pvc-2", 4)
+	require.NoError(t, b.rpc.NvmfCreateSubsystem(t.Context(), spdkrpc.NvmfCreateSubsystemParams{NQN: NQN(w.UUID)}))
+	require.NoError(t, b.Delete(t.Context(), w.UUID))
+	assert.Empty(t, b.state(t).Subsystems, "one without listener and namespace, which looks published to nobody")
+}
+
+func TestPublishMissingVolume(t *testing.T) {
+	for _, tr := range []Transport{TCP, ISCSI} {
+		b := newBench(t, tr)
+		_, err := b.Export(t.Context(), uuid.NewString(), host("n1"))
+		require.ErrorIs(t, err, ErrNotFound)
+		require.NoError(t, b.Unexport(t.Context(), uuid.NewString(), new(host("n1"))))
+		require.NoError(t, b.Unexport(t.Context(), uuid.NewString(), nil))
+	}
+}

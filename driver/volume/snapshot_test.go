@@ -1,0 +1,171 @@
+package volume
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+func TestSnapshot(t *testing.T) {
+	b := newBench(t, TCP)
+	clock := time.Date(2026, 11, 21, 10, 0, 0, 123, time.UTC)
+	b.Now = func() time.Time { clock = clock.Add(time.Hour); return clock }
+	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+
+	first, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+	require.NoError(t, err)
+	assert.Equal(t, v.UUID, first.SourceUUID)
+	assert.Equal(t, clock.Truncate(time.Second), first.CreatedAt)
+	_, err = b.Snapshot(t.Context(), "snapshot-2", v.UUID)
+	require.NoError(t, err)
+	again, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+	require.NoError(t, err)
+	assert.Equal(t, first.UUID, again.UUID)
+	assert.Equal(t, first.CreatedAt, again.CreatedAt, "hours later")
+	_, err = b.Snapshot(t.Context(), "snapshot-1", other.UUID)
+	require.ErrorIs(t, err, ErrIncompatible)
+	_, err = b.Snapshot(t.Context(), "snapshot-3", first.UUID)
+	require.ErrorIs(t, err, ErrWrongKind)
+	_, err = b.Snapshot(t.Context(), "snapshot-3", uuid.NewString())
+	require.ErrorIs(t, err, ErrNotFound)
+
+	require.ErrorIs(t, b.Delete(t.Context(), first.UUID), ErrWrongKind)
+	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), v.UUID), ErrWrongKind)
+
+	// The source goes first; its snapshots stay, and still know it.
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+	got, err := b.GetSnapshot(t.Context(), first.UUID)
+	require.NoError(t, err)
+	assert.Equal(t, v.UUID, got.SourceUUID)
+	list, _, err := b.ListSnapshots(t.Context(), v.UUID, Page{})
+	require.NoError(t, err)
+	assert.Len(t, list, 2)
+	for _, s := range list {
+		for range 2 {
+			require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID))
+		}
+	}
+	require.NoError(t, b.Delete(t.Context(), other.UUID))
+	cleanUp(t, b, "")
+}
+
+func TestSnapshotWithClones(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+	require.NoError(t, err)
+	c, err := b.Clone(t.Context(), Origin{UUID: s.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	require.NoError(t, err)
+	err = b.DeleteSnapshot(t.Context(), s.UUID)
+	require.ErrorIs(t, err, ErrInUse)
+	assert.ErrorContains(t, err, "pvc-1, pvc-2")
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID))
+	require.NoError(t, b.Delete(t.Context(), c.UUID))
+	cleanUp(t, b, "")
+}
+
+// Volumes of spdk-csi know their snapshots by the snapshots' plain names, and nothing else about them.
+func TestLegacySnapshot(t *testing.T) {
+	b := newBench(t, TCP)
+	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+	id, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snapshot-1"})
+	require.NoError(t, err)
+	s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+	require.NoError(t, err)
+	assert.Equal(t, id, s.UUID)
+	assert.Equal(t, v.UUID, s.SourceUUID)
+	assert.Zero(t, s.CreatedAt)
+	_, err = b.Snapshot(t.Context(), "snapshot-1", other.UUID)
+	require.ErrorIs(t, err, ErrIncompatible)
+	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB})
+	require.NoError(t, err, "still the volume that was made from nothing")
+	c, err := b.Clone(t.Context(), Origin{UUID: id, Snapshot: true}, Spec{Name: "pvc-3", MinBytes: 4 * MiB})
+	require.NoError(t, err)
+	require.NoError(t, b.Delete(t.Context(), c.UUID))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), id))
+	cleanUp(t, b, "")
+}
+
+func TestCloneOrigins(t *testing.T) {
+	b := newBench(t, TCP)
+	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+	fromV := Origin{UUID: v.UUID}
+	spec := Spec{Name: "clone", MinBytes: 4 * MiB}
+	c, err := b.Clone(t.Context(), fromV, spec)
+	require.NoError(t, err)
+	s, err := b.Snapshot(t.Context(), "of-the-clone", c.UUID)
+	require.NoError(t, err)
+	again, err := b.Clone(t.Context(), fromV, spec)
+	require.NoError(t, err, "its own snapshot does not hide where it came from")
+	assert.Equal(t, c.UUID, again.UUID)
+	for name, from := range map[string]Origin{"another volume": {UUID: other.UUID}, "a snapshot": {UUID: s.UUID, Snapshot: true}} {
+		_, err = b.Clone(t.Context(), from, spec)
+		require.ErrorIs(t, err, ErrIncompatible, name)
+	}
+	_, err = b.Create(t.Context(), b.store(t, "lvs0"), spec)
+	require.ErrorIs(t, err, ErrIncompatible, "from nothing")
+	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB})
+	require.NoError(t, err, "the source was made from nothing, although it has a parent now")
+	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID, Snapshot: true}, spec)
+	require.ErrorIs(t, err, ErrWrongKind)
+	_, err = b.Clone(t.Context(), Origin{UUID: uuid.NewString()}, spec)
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = b.Clone(t.Context(), fromV, Spec{Name: "small", MinBytes: 1, MaxBytes: 3 * MiB})
+	require.ErrorIs(t, err, ErrOutOfRange)
+	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID))
+}
+
+// Snapshots that cloning needs go when they are no longer needed, in whatever order their clones do.
+func TestBasesVanish(t *testing.T) {
+	for name, order := range map[string][]int{"source first": {0, 1, 2, 3}, "source last": {1, 2, 3, 0}, "mixed": {2, 0, 3, 1}, "reverse": {3, 2, 1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, TCP)
+			v := b.create(t, "pvc-0", 4)
+			chain := []Volume{v}
+			for i, from := range []int{0, 0, 1} {
+				c, err := b.Clone(t.Context(), Origin{UUID: chain[from].UUID}, Spec{Name: "clone-" + string(rune('a'+i)), MinBytes: 4 * MiB})
+				require.NoError(t, err)
+				chain = append(chain, c)
+			}
+			assert.Len(t, b.state(t).Lvols, 7)
+			list, _, err := b.ListSnapshots(t.Context(), "", Page{})
+			require.NoError(t, err)
+			assert.Empty(t, list, "nobody asked for them")
+			for _, i := range order {
+				require.NoError(t, b.Delete(t.Context(), chain[i].UUID))
+			}
+			cleanUp(t, b, name)
+		})
+	}
+}
+
+func TestListPages(t *testing.T) {
+	b := newBench(t, TCP)
+	for i := range 7 {
+		b.create(t, "pvc-"+string(rune('a'+i)), 4)
+	}
+	all, next, err := b.List(t.Context(), Page{})
+	require.NoError(t, err)
+	assert.Empty(t, next)
+	require.Len(t, all, 7)
+	var got []Volume
+	for page := (Page{Max: 3}); ; page.After = next {
+		var part []Volume
+		part, next, err = b.List(t.Context(), page)
+		require.NoError(t, err)
+		got = append(got, part...)
+		if next == "" {
+			break
+		}
+		require.Len(t, part, 3)
+		require.NoError(t, b.Delete(t.Context(), part[0].UUID)) // the list stays in step
+		require.NoError(t, b.Delete(t.Context(), next))
+	}
+	assert.Equal(t, all, got)
+}

@@ -1,0 +1,280 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const (
+	storeMiB   = 200
+	clusterMiB = 4
+)
+
+// A bench is a simulated target with two lvstores, and a service on it whose calls can be struck.
+type bench struct {
+	*Service
+	target *spdktest.Target
+	rpc    *spdkrpc.Client // past the fault
+	fault  *fault
+}
+
+func newBench(t *testing.T, tr Transport) *bench {
+	t.Helper()
+	target, err := spdktest.Start(spdktest.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, target.Close()) })
+	socket := spdkrpc.NewSocket(target.Socket())
+	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
+	b := &bench{target: target, rpc: spdkrpc.NewClient(socket), fault: &fault{Caller: socket}}
+	for _, store := range []string{"lvs0", "lvs1"} {
+		_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-" + store), NumBlocks: storeMiB << 8, BlockSize: 4096})
+		require.NoError(t, err)
+		_, err = b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store, ClusterSz: new(uint32(clusterMiB * MiB))})
+		require.NoError(t, err)
+	}
+	b.Service = NewTarget(Config{Name: "t0", Transport: tr, ListenAddr: "127.0.0.1", ListenPort: "4420"}).Service(spdkrpc.NewClient(b.fault))
+	return b
+}
+
+func (b *bench) store(t *testing.T, name string) Store {
+	t.Helper()
+	st, err := b.Service.store(t.Context(), name)
+	require.NoError(t, err)
+	return st
+}
+
+func (b *bench) create(t *testing.T, name string, mib int64) Volume {
+	t.Helper()
+	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: name, MinBytes: mib * MiB})
+	require.NoError(t, err)
+	return v
+}
+
+// A state is everything that may leak on a target.
+type state struct {
+	Free       map[string]int64
+	Lvols      []string
+	Subsystems []string
+	Targets    []string
+	Groups     int
+}
+
+func (b *bench) state(t *testing.T) state {
+	t.Helper()
+	s := state{Free: map[string]int64{}}
+	ctx := context.Background()
+	stores, err := b.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
+	require.NoError(t, err)
+	for _, st := range stores {
+		s.Free[st.Name] = int64(st.FreeClusters)
+	}
+	lvols, err := b.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
+	require.NoError(t, err)
+	for _, l := range lvols {
+		s.Lvols = append(s.Lvols, l.Alias)
+	}
+	subs, err := b.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
+	require.NoError(t, err)
+	for _, sub := range subs {
+		if sub.Subtype == "NVMe" {
+			s.Subsystems = append(s.Subsystems, sub.NQN)
+		}
+	}
+	if b.Transport == ISCSI {
+		nodes, err := b.rpc.IscsiGetTargetNodes(ctx)
+		require.NoError(t, err)
+		for _, n := range nodes {
+			s.Targets = append(s.Targets, n.Name)
+		}
+		groups, err := b.rpc.IscsiGetInitiatorGroups(ctx)
+		require.NoError(t, err)
+		s.Groups = len(groups)
+	}
+	return s
+}
+
+func host(node string) Host {
+	id := uuid.NewSHA1(uuid.NameSpaceDNS, []byte(node)).String()
+	return Host{NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id, IQN: "iqn.2026-11.io.spdkgate:host:" + id}
+}
+
+func TestCreate(t *testing.T) {
+	b := newBench(t, TCP)
+	st := b.store(t, "lvs0")
+	for name, c := range map[string]struct {
+		spec Spec
+		size int64
+		err  error
+	}{
+		"rounded up to the cluster":       {Spec{MinBytes: 5 * MiB}, 8 * MiB, nil},
+		"one byte":                        {Spec{MinBytes: 1}, 4 * MiB, nil},
+		"limit leaves no size":            {Spec{MinBytes: 5 * MiB, MaxBytes: 7 * MiB}, 0, ErrOutOfRange},
+		"limit is the size":               {Spec{MinBytes: 5 * MiB, MaxBytes: 8 * MiB}, 8 * MiB, nil},
+		"thin, larger than what is free":  {Spec{MinBytes: st.FreeBytes}, st.FreeBytes, nil},
+		"thin, larger than the store":     {Spec{MinBytes: st.TotalBytes + 1}, 0, ErrNoSpace},
+		"thick, larger than what is free": {Spec{MinBytes: st.FreeBytes + 1, Thick: true}, 0, ErrNoSpace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.spec.Name = "pvc-" + uuid.NewString()
+			v, err := b.Create(t.Context(), st, c.spec)
+			require.ErrorIs(t, err, c.err)
+			if c.err == nil {
+				assert.Equal(t, c.size, v.SizeBytes)
+				assert.Equal(t, !c.spec.Thick, v.Thin)
+				assert.Equal(t, c.spec.Name, v.Name, "as spdk-csi names them")
+				require.NoError(t, b.Delete(t.Context(), v.UUID))
+			}
+		})
+	}
+	assert.Empty(t, b.state(t).Lvols)
+}
+
+func TestCreateNoticesFullStore(t *testing.T) {
+	b := newBench(t, TCP)
+	before := b.store(t, "lvs0")
+	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Thick: true})
+	require.NoError(t, err)
+	// With the figures of before there was room; SPDK says otherwise, with the code it has for everything.
+	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Thick: true})
+	require.ErrorIs(t, err, ErrNoSpace)
+}
+
+func TestCreateAgain(t *testing.T) {
+	b := newBench(t, TCP)
+	st := b.store(t, "lvs0")
+	v := b.create(t, "pvc-1", 8)
+	snap, err := b.Snapshot(t.Context(), "s", v.UUID)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		spec Spec
+		err  error
+	}{
+		"same":           {Spec{MinBytes: 8 * MiB}, nil},
+		"less is there":  {Spec{MinBytes: 9 * MiB}, ErrIncompatible},
+		"more is there":  {Spec{MinBytes: 1, MaxBytes: 7 * MiB}, ErrIncompatible},
+		"within a range": {Spec{MinBytes: 5 * MiB, MaxBytes: 10 * MiB}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.spec.Name = "pvc-1"
+			again, err := b.Create(t.Context(), st, c.spec)
+			require.ErrorIs(t, err, c.err)
+			if c.err == nil {
+				assert.Equal(t, v.UUID, again.UUID)
+			}
+		})
+	}
+	_, err = b.Clone(t.Context(), Origin{UUID: snap.UUID, Snapshot: true}, Spec{Name: "pvc-1", MinBytes: 8 * MiB})
+	require.ErrorIs(t, err, ErrIncompatible, "a volume of that name that was not made from the snapshot")
+}
+
+func TestFiftyAtOnceMakeOne(t *testing.T) {
+	b := newBench(t, TCP)
+	st := b.store(t, "lvs0")
+	ids := make([]string, 50)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			v, err := b.Create(t.Context(), st, Spec{Name: "pvc-1", MinBytes: 8 * MiB})
+			assert.NoError(t, err)
+			ids[i] = v.UUID
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		assert.Equal(t, ids[0], id)
+	}
+	assert.Len(t, b.state(t).Lvols, 1)
+}
+
+func TestNames(t *testing.T) {
+	long := fmt.Sprintf("%0128d", 7)
+	for name, want := range map[string]string{
+		"pvc-5f3c":        "pvc-5f3c",
+		"a.b_C-1":         "a.b_C-1",
+		"with/slash":      "vwith-slash-",
+		"snap.mine":       "vsnap.mine-",
+		"base.mine":       "vbase.mine-",
+		"näme mit spaces": "vn-me-mit-spaces-",
+		long:              "v" + long[:29] + "-",
+		"-":               "v--",
+	} {
+		got := LvolName(name)
+		assert.Contains(t, got, want)
+		assert.LessOrEqual(t, len(got), nameMax)
+		assert.Equal(t, got, LvolName(name))
+		assert.Regexp(t, plainName, got)
+		_, ours := parseName(got)
+		assert.False(t, ours)
+	}
+	id := uuid.NewString()
+	n, ours := parseName(baseName("x", id))
+	assert.True(t, ours && n.base)
+	assert.Equal(t, id, n.source)
+}
+
+func TestStoresAllowed(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	only := NewTarget(Config{Name: "t0", Stores: []string{"lvs1"}}).Service(b.rpc)
+	stores, err := only.Stores(t.Context())
+	require.NoError(t, err)
+	require.Len(t, stores, 1)
+	assert.Equal(t, "lvs1", stores[0].Name)
+	_, err = only.Get(t.Context(), v.UUID)
+	require.ErrorIs(t, err, ErrStoreForbidden)
+	require.ErrorIs(t, only.Delete(t.Context(), v.UUID), ErrStoreForbidden)
+
+	gone := NewTarget(Config{Name: "t0", Stores: []string{"lvs0", "lvs7"}}).Service(b.rpc)
+	_, err = gone.Stores(t.Context())
+	require.ErrorIs(t, err, ErrStoreMissing)
+	require.ErrorIs(t, gone.Delete(t.Context(), uuid.NewString()), ErrStoreMissing, "perhaps it lies in the lvstore that is not loaded yet")
+	require.ErrorIs(t, gone.DeleteSnapshot(t.Context(), uuid.NewString()), ErrStoreMissing)
+	require.NoError(t, b.Delete(t.Context(), uuid.NewString()))
+}
+
+func TestExpand(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 8)
+	for name, c := range map[string]struct {
+		min, max, size int64
+		err            error
+	}{
+		"to a cluster":       {9 * MiB, 0, 12 * MiB, nil},
+		"again":              {9 * MiB, 0, 12 * MiB, nil},
+		"smaller than it is": {4 * MiB, 0, 12 * MiB, nil},
+		"limit below":        {4 * MiB, 5 * MiB, 12 * MiB, ErrOutOfRange},
+		"limit leaves none":  {13 * MiB, 15 * MiB, 12 * MiB, ErrOutOfRange},
+		"more than all":      {9999 * MiB, 0, 12 * MiB, ErrOutOfRange},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name != "to a cluster" {
+				_, err := b.Expand(t.Context(), v.UUID, 9*MiB, 0)
+				require.NoError(t, err)
+			}
+			size, err := b.Expand(t.Context(), v.UUID, c.min, c.max)
+			require.ErrorIs(t, err, c.err)
+			assert.Equal(t, c.size, size)
+		})
+	}
+	thick, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "thick", MinBytes: 100 * MiB, Thick: true})
+	require.NoError(t, err)
+	_, err = b.Expand(t.Context(), thick.UUID, b.store(t, "lvs1").TotalBytes, 0)
+	require.NoError(t, err)
+	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "filler", MinBytes: 150 * MiB, Thick: true})
+	require.NoError(t, err)
+	small, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "small", MinBytes: 4 * MiB, Thick: true})
+	require.NoError(t, err)
+	_, err = b.Expand(t.Context(), small.UUID, 160*MiB, 0)
+	require.ErrorIs(t, err, ErrNoSpace)
+	_, err = b.Expand(t.Context(), uuid.NewString(), MiB, 0)
+	require.ErrorIs(t, err, ErrNotFound)
+}
