@@ -3,6 +3,7 @@ package mount
 import (
 	"log/slog"
 
+	"golang.org/x/sync/singleflight"
 	mountutils "k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
 )
@@ -11,12 +12,44 @@ import (
 type Options struct {
 	// Exec runs blkid, mkfs, e2fsck, resize2fs and xfs_growfs; the real thing when nil.
 	Exec utilexec.Interface
-	// Mount runs mount(8) and umount(8); the real thing when nil.
+	// Mount runs mount(8); the real thing when nil.
 	Mount mountutils.Interface
 	// MountInfo is the file that lists the mounts; /proc/self/mountinfo when empty.
 	MountInfo string
 	// Log is slog.Default() when nil.
 	Log *slog.Logger
+}
+
+// Mounter does everything between block device and path.
+type Mounter struct {
+	exec      utilexec.Interface
+	mount     mountutils.Interface
+	umount    func(path string) error
+	mountInfo string
+	sysBlock  string // devices by number
+	dev       string
+	log       *slog.Logger
+	running   running
+	queries   singleflight.Group
+}
+
+// New returns a Mounter for this node.
+func New(o Options) *Mounter {
+	m := &Mounter{exec: o.Exec, mount: o.Mount, umount: umount, mountInfo: o.MountInfo, sysBlock: "/sys/dev/block", dev: "/dev", log: o.Log}
+	if m.exec == nil {
+		m.exec = utilexec.New()
+	}
+	if m.mount == nil {
+		// systemd-run is for file systems with daemons of their own, which ext4 and xfs have not.
+		m.mount = mountutils.NewWithoutSystemd("")
+	}
+	if m.mountInfo == "" {
+		m.mountInfo = "/proc/self/mountinfo"
+	}
+	if m.log == nil {
+		m.log = slog.Default()
+	}
+	return m
 }
 
 // Stage says how a device is to be mounted.
@@ -41,6 +74,11 @@ type Point struct {
 	Block    bool // the path is a raw block device
 	// Stale: the device below was removed. All access fails; unmount it and mount anew.
 	Stale bool
+
+	number    string   // device number, major:minor
+	root      string   // what of the file system is mounted
+	options   []string // of the mount
+	superOpts []string // of the file system
 }
 
 // Stats of a mounted file system.

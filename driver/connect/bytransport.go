@@ -1,0 +1,100 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// transport is what differs between NVMe, iSCSI and loop devices. Methods run one at a time for
+// each target, under a context with a deadline.
+type transport interface {
+	connect(ctx context.Context, e Export, at *step) (Device, error)
+	find(e Export) (Device, error)
+	disconnect(ctx context.Context, e Export, at *step) error
+	rescan(ctx context.Context, e Export, wantBytes int64, at *step) (int64, error)
+}
+
+// byTransport is the Connector: it picks the transport, bounds the time, locks the target, names
+// the operation in errors and logs it.
+type byTransport struct {
+	transports map[Transport]transport
+	calls      calls
+	timeout    time.Duration
+	log        *slog.Logger
+}
+
+func newByTransport(h Host, o Options) *byTransport {
+	n := newNode(o.Root)
+	fabrics := &nvme{node: n, host: h, options: o.NVMe, exec: o.Exec, log: o.Log}
+	return &byTransport{
+		transports: map[Transport]transport{
+			TCP:   fabrics,
+			RDMA:  fabrics,
+			ISCSI: &iscsi{node: n, host: h, exec: o.Exec, log: o.Log},
+			Loop:  &loop{node: n, host: h, allowed: o.AllowLoop},
+		},
+		timeout: o.Timeout,
+		log:     o.Log,
+	}
+}
+
+func (c *byTransport) Connect(ctx context.Context, e Export) (Device, error) {
+	return operate(ctx, c, "connect", e, func(ctx context.Context, t transport, at *step) (Device, error) {
+		return t.connect(ctx, e, at)
+	})
+}
+
+func (c *byTransport) Find(_ context.Context, e Export) (Device, error) {
+	t, err := c.of(e)
+	if err != nil {
+		return Device{}, fmt.Errorf("find %v: %w", e, err)
+	}
+	d, err := t.find(e)
+	if err != nil {
+		return Device{}, fmt.Errorf("find %v: %w", e, err)
+	}
+	return d, nil
+}
+
+func (c *byTransport) Disconnect(ctx context.Context, e Export) error {
+	_, err := operate(ctx, c, "disconnect", e, func(ctx context.Context, t transport, at *step) (struct{}, error) {
+		return struct{}{}, t.disconnect(ctx, e, at)
+	})
+	return err
+}
+
+func (c *byTransport) Rescan(ctx context.Context, e Export, wantBytes int64) (int64, error) {
+	return operate(ctx, c, "rescan", e, func(ctx context.Context, t transport, at *step) (int64, error) {
+		return t.rescan(ctx, e, wantBytes, at)
+	})
+}
+
+func (c *byTransport) of(e Export) (transport, error) {
+	if t, ok := c.transports[e.Transport]; ok {
+		return t, nil
+	}
+	return nil, fmt.Errorf("%w: unknown transport %q", ErrInvalidExport, e.Transport)
+}
+
+func operate[T any](ctx context.Context, c *byTransport, name string, e Export, fn func(context.Context, transport, *step) (T, error)) (T, error) {
+	start := time.Now()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
+	t, err := c.of(e)
+	var v T
+	if err == nil {
+		v, err = run(ctx, &c.calls, e.Target(), func(ctx context.Context, at *step) (T, error) { return fn(ctx, t, at) })
+	}
+	log := c.log.With("operation", name, "transport", e.Transport, "target", e.Target(), "uuid", e.NSUUID, "took", time.Since(start))
+	if err != nil {
+		log.Error("device operation failed", "error", err)
+		return v, fmt.Errorf("%s %v: %w", name, e, err)
+	}
+	log.Info("device operation done", "result", v)
+	return v, nil
+}

@@ -1,0 +1,205 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	utilexec "k8s.io/utils/exec"
+)
+
+// iscsi attaches LUN 0 of iSCSI targets. Logging in and out is iscsiadm's and its daemon's doing;
+// what came of it is read in sysfs. Target and portal are given to iscsiadm as a record, without
+// discovery: a portal may advertise addresses that this node cannot reach.
+type iscsi struct {
+	node *node
+	host Host
+	exec utilexec.Interface
+	log  *slog.Logger
+}
+
+// lunWait bounds how long a session may take to show its LUN.
+const lunWait = 10 * time.Second
+
+func (i *iscsi) connect(ctx context.Context, e Export, at *step) (Device, error) {
+	existing, err := i.sessions(e.IQN)
+	if err != nil {
+		return Device{}, err
+	}
+	made := false
+	if len(existing) == 0 {
+		if made, err = i.login(ctx, e, at); err != nil {
+			return Device{}, err
+		}
+	}
+	d, err := i.waitForDevice(ctx, e, at)
+	if err != nil && made {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if undoErr := i.disconnect(undo, e, at); undoErr != nil {
+			err = errors.Join(err, fmt.Errorf("undo the session: %w", undoErr))
+		}
+	}
+	return d, err
+}
+
+// login makes the records that iscsiadm works from, and logs in with them. The interface record
+// carries this host's initiator name: the node's own, in /etc/iscsi, belongs to its administrator.
+func (i *iscsi) login(ctx context.Context, e Export, at *step) (made bool, err error) {
+	at.is("making the records of the iSCSI session (iscsiadm)")
+	for _, args := range [][]string{
+		i.ifaceArgs("new"),
+		i.ifaceArgs("update", "-n", "iface.initiatorname", "-v", i.host.IQN),
+		i.recordArgs(e, "-o", "new"),
+		// The driver logs in when the volume is staged; the node's own start-up scripts must not.
+		i.recordArgs(e, "-o", "update", "-n", "node.startup", "-v", "manual"),
+	} {
+		if err := i.iscsiadm(ctx, args, exitExists); err != nil {
+			return false, err
+		}
+	}
+	at.is("logging in to %s (iscsiadm)", e.portal())
+	if err := i.iscsiadm(ctx, i.recordArgs(e, "--login"), exitExists); err != nil {
+		err = i.explainLogin(e, err)
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return false, errors.Join(err, i.forget(cleanup, e))
+	}
+	return true, nil
+}
+
+func (i *iscsi) explainLogin(e Export, err error) error {
+	var failed *iscsiadmError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	switch failed.code {
+	case exitTransport, exitTransportTimeout, exitPDUTimeout, exitHostNotFound:
+		return fmt.Errorf("%w: %s: is the target running, does it listen there, does the network let this node through? (%w)", ErrUnreachable, e.portal(), err)
+	case exitAuthFailed:
+		return fmt.Errorf("%w: %s does not allow initiator %s: the volume must be published to this node first (%w)", ErrRefused, e.IQN, i.host.IQN, err)
+	case exitFatalLogin, exitLogin:
+		return fmt.Errorf("%w: %s turned the login down: was %s exported there, or has the target lost its configuration in a restart? (%w)", ErrNoSubsystem, e.portal(), e.IQN, err)
+	case exitDaemonComm, exitDaemonNotConnected:
+		return fmt.Errorf("%w: iscsid does not answer: start it on the node (systemctl enable --now iscsid) and run the node plugin in the host's network namespace (%w)", ErrUnsupported, err)
+	case exitNoTransport:
+		return fmt.Errorf("%w: load the kernel module iscsi_tcp on the node (%w)", ErrUnsupported, err)
+	}
+	return err
+}
+
+func (i *iscsi) waitForDevice(ctx context.Context, e Export, at *step) (Device, error) {
+	var d Device
+	var last error
+	start, rescanned := time.Now(), false
+	at.is("waiting for LUN 0")
+	inTime, err := poll(ctx, func() (bool, error) {
+		if d, last = i.find(e); last == nil {
+			return true, nil
+		}
+		if waited := time.Since(start); waited > lunWait && errors.Is(last, ErrNoNamespace) {
+			return false, last
+		} else if waited > lunWait/4 && !rescanned {
+			rescanned = true
+			return false, i.scanHosts(e)
+		}
+		return false, nil
+	})
+	if err == nil && !inTime {
+		err = fmt.Errorf("%w %v: %w", timeout(ctx), at, last)
+	}
+	return d, err
+}
+
+func (i *iscsi) find(e Export) (Device, error) {
+	sessions, err := i.sessions(e.IQN)
+	if err != nil {
+		return Device{}, err
+	}
+	if len(sessions) == 0 {
+		return Device{}, fmt.Errorf("%w: this node has no session with it", ErrNotConnected)
+	}
+	luns, err := i.luns(sessions)
+	if err != nil {
+		return Device{}, err
+	}
+	l, err := chooseLUN(e, luns)
+	if err != nil {
+		return Device{}, err
+	}
+	for _, s := range sessions {
+		if s.name == l.session && s.state != "LOGGED_IN" {
+			return Device{}, fmt.Errorf("%w: session %s is %s: is the target running?", ErrUnreachable, s.name, s.state)
+		}
+	}
+	d, err := i.node.device(l.name)
+	if err == nil && d.SizeBytes == 0 {
+		err = fmt.Errorf("%w: %s has size 0: the target has taken the LUN away", ErrNoNamespace, l.name)
+	}
+	return d, err
+}
+
+func (i *iscsi) disconnect(ctx context.Context, e Export, at *step) error {
+	sessions, err := i.sessions(e.IQN)
+	if err != nil {
+		return err
+	}
+	if len(sessions) == 0 {
+		// A record can outlive its session; without iscsiadm there is none.
+		return i.forget(ctx, e)
+	}
+	at.is("finding out who uses the target's LUNs")
+	luns, err := i.luns(sessions)
+	if err != nil {
+		return err
+	}
+	for _, l := range luns {
+		err := i.node.inUse(l.name)
+		if errors.Is(err, ErrBusy) && l.number != "0" {
+			i.log.Info("session stays: another LUN of the target is in use", "iqn", e.IQN, "device", l.name)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	at.is("logging out of %s (iscsiadm)", e.portal())
+	if err := i.iscsiadm(ctx, i.recordArgs(e, "--logout"), exitNoObjects, exitNoSession); err != nil {
+		return err
+	}
+	at.is("waiting until the kernel has removed the session")
+	gone, err := poll(ctx, func() (bool, error) {
+		left, err := i.sessions(e.IQN)
+		return len(left) == 0, err
+	})
+	if err != nil {
+		return err
+	}
+	if !gone {
+		return fmt.Errorf("%w %v: is iscsid running on the node?", timeout(ctx), at)
+	}
+	return i.forget(ctx, e)
+}
+
+func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, at *step) (int64, error) {
+	d, err := i.find(e)
+	if err != nil || d.SizeBytes >= wantBytes {
+		return d.SizeBytes, err
+	}
+	at.is("waiting for the device to grow")
+	inTime, err := poll(ctx, func() (bool, error) {
+		// The target announces its new size with some later command's sense data: ask again.
+		if err := i.rescanDevice(d); err != nil {
+			return false, err
+		}
+		d, err = i.find(e)
+		return err == nil && d.SizeBytes >= wantBytes, err
+	})
+	if err == nil && !inTime {
+		err = fmt.Errorf("%w %v: %s has %d bytes, wanted are %d: the volume must be resized on the target first",
+			timeout(ctx), at, d.Path, d.SizeBytes, wantBytes)
+	}
+	return d.SizeBytes, err
+}

@@ -1,0 +1,83 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	utilexec "k8s.io/utils/exec"
+)
+
+// Exit codes of iscsiadm (open-iscsi, include/iscsi_err.h).
+const (
+	exitNoSession          = 2
+	exitTransport          = 4
+	exitLogin              = 5
+	exitTransportTimeout   = 8
+	exitPDUTimeout         = 11
+	exitNoTransport        = 12
+	exitExists             = 15
+	exitDaemonComm         = 18
+	exitFatalLogin         = 19
+	exitDaemonNotConnected = 20
+	exitNoObjects          = 21
+	exitHostNotFound       = 23
+	exitAuthFailed         = 24
+)
+
+// iface is the name of iscsiadm's interface record with this host's initiator name.
+const iface = "spdkgate"
+
+// iscsiadmError is a run of iscsiadm that failed. Arguments are not kept: some will be secrets.
+type iscsiadmError struct {
+	code   int
+	output string
+}
+
+func (e *iscsiadmError) Error() string {
+	return fmt.Sprintf("iscsiadm: exit code %d: %s", e.code, e.output)
+}
+
+// iscsiadm runs the tool; the exit codes in fine are no failures.
+func (i *iscsi) iscsiadm(ctx context.Context, args []string, fine ...int) error {
+	out, err := i.exec.CommandContext(ctx, "iscsiadm", args...).CombinedOutput()
+	var exit utilexec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: iscsiadm was ended after its deadline (%w)", timeout(ctx), err)
+	case errors.As(err, &exit) && exit.Exited():
+		if slices.Contains(fine, exit.ExitStatus()) {
+			return nil
+		}
+		return &iscsiadmError{code: exit.ExitStatus(), output: strings.TrimSpace(string(out))}
+	case notInstalled(err):
+		return fmt.Errorf("%w: iscsiadm is not installed: install open-iscsi (%w)", ErrUnsupported, err)
+	}
+	return fmt.Errorf("run iscsiadm: %w", err)
+}
+
+func notInstalled(err error) bool {
+	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, utilexec.ErrExecutableNotFound)
+}
+
+func (i *iscsi) ifaceArgs(operation string, more ...string) []string {
+	return append([]string{"-m", "iface", "-I", iface, "-o", operation}, more...)
+}
+
+func (i *iscsi) recordArgs(e Export, more ...string) []string {
+	return append([]string{"-m", "node", "-T", e.IQN, "-p", e.portal(), "-I", iface}, more...)
+}
+
+// forget removes the record of a target.
+func (i *iscsi) forget(ctx context.Context, e Export) error {
+	err := i.iscsiadm(ctx, i.recordArgs(e, "-o", "delete"), exitNoObjects)
+	if errors.Is(err, ErrUnsupported) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package connect
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A simulated target lays out what it exports in its data folder:
+//
+//	simulated-spdk-target                     marker: without it the folder is left alone
+//	exports/<NQN or IQN, path-escaped>/hosts  allowed hosts, one a line, or *
+//	exports/<…>/namespaces/<UUID>             symlink to the volume's file, within the data folder
+const (
+	simulationMarker = "simulated-spdk-target"
+	exportsDir       = "exports"
+	hostsFile        = "hosts"
+	namespacesDir    = "namespaces"
+)
+
+// simulatedVolume finds the file of an export, if this host may have it, and its namespace's UUID.
+func simulatedVolume(e Export, h Host) (path, id string, err error) {
+	root, err := filepath.EvalSymlinks(e.LoopDir)
+	if err != nil {
+		return "", "", fmt.Errorf("%w: %s: the simulated target's data folder must be reachable under this path on the node: %w", ErrUnreachable, KeyLoopDir, err)
+	}
+	if _, err := os.Lstat(filepath.Join(root, simulationMarker)); err != nil {
+		return "", "", fmt.Errorf("%w: %s %q is not the data folder of a simulated target: it has no file %s (%w)", ErrUnsupported, KeyLoopDir, e.LoopDir, simulationMarker, err)
+	}
+	exported := filepath.Join(root, exportsDir, url.PathEscape(e.Target()))
+	hosts, err := os.ReadFile(filepath.Join(exported, hostsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", fmt.Errorf("%w: the simulated target does not export %s", ErrNoSubsystem, e.Target())
+	} else if err != nil {
+		return "", "", fmt.Errorf("read the allowed hosts: %w", err)
+	}
+	if !hostAllowed(string(hosts), e, h) {
+		return "", "", fmt.Errorf("%w: %s does not allow host %s: the volume must be published to this node first", ErrRefused, e.Target(), h.nameFor(e))
+	}
+	entries, err := os.ReadDir(filepath.Join(exported, namespacesDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", "", fmt.Errorf("list namespaces: %w", err)
+	}
+	all := make([]namespace, len(entries))
+	for i, entry := range entries {
+		all[i] = namespace{name: entry.Name(), uuid: strings.ToLower(entry.Name())}
+	}
+	ns, err := choose(e, all)
+	if err != nil {
+		return "", "", err
+	}
+	path, err = filepath.EvalSymlinks(filepath.Join(exported, namespacesDir, ns.name))
+	if err != nil {
+		return "", "", fmt.Errorf("%w: the namespace's file is gone: %w", ErrNoNamespace, err)
+	}
+	if !strings.HasPrefix(path, root+"/") {
+		return "", "", fmt.Errorf("%w: the namespace's file %s is outside the data folder %s", ErrUnsupported, path, root)
+	}
+	return path, ns.uuid, nil
+}
+
+// nameFor is the name by which the export's target knows this host.
+func (h Host) nameFor(e Export) string {
+	if e.NQN == "" {
+		return h.IQN
+	}
+	return h.NQN
+}
+
+func hostAllowed(list string, e Export, h Host) bool {
+	lines := strings.Fields(list)
+	return slices.Contains(lines, "*") || slices.Contains(lines, h.nameFor(e))
+}
+
+// label marks a loop device as made by this package for an export. Without a UUID it is the
+// beginning that all labels of the export's target share. It fits into the 63 characters that the
+// kernel keeps.
+func label(e Export, id string) string {
+	sum := sha256.Sum256([]byte(e.LoopDir + "\x00" + e.Target()))
+	return fmt.Sprintf("spdkgate:%x:%s", sum[:6], id)
+}

@@ -1,0 +1,274 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	utilexec "k8s.io/utils/exec"
+)
+
+// nvme attaches NVMe over Fabrics namespaces by the kernel's own interface: what nvme-cli does,
+// without its output to parse. Controllers are made by a write to /dev/nvme-fabrics and removed by
+// one to their delete_controller; all else is read in sysfs.
+type nvme struct {
+	node    *node
+	host    Host
+	options NVMeOptions
+	exec    utilexec.Interface
+	log     *slog.Logger
+}
+
+// namespaceWait bounds how long a live controller may take to show the namespace. The target adds
+// it before this node is told to connect, so that seconds are plenty.
+const namespaceWait = 10 * time.Second
+
+func (n *nvme) connect(ctx context.Context, e Export, at *step) (Device, error) {
+	at.is("resolving the target's address")
+	address, err := resolve(ctx, e.Address)
+	if err != nil {
+		return Device{}, err
+	}
+	made, err := n.ensureController(ctx, e, address, at)
+	if err != nil {
+		return Device{}, err
+	}
+	d, err := n.waitForDevice(ctx, e, at)
+	if err != nil && made {
+		err = errors.Join(err, n.undo(ctx, e, at))
+	}
+	return d, err
+}
+
+// ensureController makes a controller on the target's address unless there is one.
+func (n *nvme) ensureController(ctx context.Context, e Export, address string, at *step) (made bool, err error) {
+	for {
+		existing, err := n.controllersAt(e, address)
+		if err != nil {
+			return false, err
+		}
+		if len(existing) == 0 {
+			break
+		}
+		if slices.ContainsFunc(existing, controller.staysUp) {
+			return false, nil
+		}
+		at.is("waiting until the kernel has removed %s", existing[0].name)
+		if gone, err := poll(ctx, func() (bool, error) {
+			left, err := n.controllersAt(e, address)
+			return len(left) == 0, err
+		}); err != nil {
+			return false, err
+		} else if !gone {
+			return false, fmt.Errorf("%w %v: %s is %s", timeout(ctx), at, existing[0].name, existing[0].state)
+		}
+	}
+	if err := n.prepare(ctx, e, at); err != nil {
+		return false, err
+	}
+	at.is("the kernel connects to %s (write to /dev/nvme-fabrics)", e.portal())
+	_, err = n.node.exchange(n.node.path("dev/nvme-fabrics"), fabricsOptions(e, address, n.host, n.options))
+	if err == nil || errors.Is(err, syscall.EALREADY) {
+		return err == nil, nil
+	}
+	at.is("asking %s why it refused", e.portal())
+	return false, n.explain(ctx, e, address, err)
+}
+
+// prepare sees to the kernel's NVMe over Fabrics being there. Modules may be built in, or loaded
+// by the host: that modprobe fails is only of interest when something is missing.
+func (n *nvme) prepare(ctx context.Context, e Export, at *step) error {
+	module := "nvme-" + string(e.Transport)
+	var loaded error
+	if !n.node.exists("sys/module", strings.ReplaceAll(module, "-", "_")) || !n.node.exists("dev/nvme-fabrics") {
+		at.is("modprobe %s", module)
+		if out, err := n.exec.CommandContext(ctx, "modprobe", module).CombinedOutput(); err != nil {
+			loaded = fmt.Errorf("modprobe %s: %w: %s", module, err, strings.TrimSpace(string(out)))
+		}
+	}
+	if _, err := poll(ctx, func() (bool, error) {
+		return loaded != nil || n.node.exists("dev/nvme-fabrics"), nil
+	}); err != nil {
+		return err
+	}
+	if !n.node.exists("dev/nvme-fabrics") {
+		return fmt.Errorf("%w: no /dev/nvme-fabrics: load the kernel module %s on the node, and mount the host's /dev (%w)",
+			ErrUnsupported, module, errors.Join(loaded, ctx.Err()))
+	}
+	if loaded != nil {
+		n.log.Warn("kernel module could not be loaded, going on since NVMe over Fabrics is there", "module", module, "error", loaded)
+	}
+	return nil
+}
+
+// waitForDevice waits for the export's namespace on a live controller, and for its device node.
+func (n *nvme) waitForDevice(ctx context.Context, e Export, at *step) (Device, error) {
+	var d Device
+	var last error
+	live := time.Time{}
+	rescanned := false
+	at.is("waiting for the namespace")
+	inTime, err := poll(ctx, func() (bool, error) {
+		d, last = n.find(e)
+		if errors.Is(last, ErrNotConnected) {
+			return false, fmt.Errorf("the kernel has given up the connection: look at the node's kernel log: %w", last)
+		}
+		// A device may be there while its target is not: reading it would wait for ever.
+		up, err := n.liveControllers(e)
+		if err != nil || len(up) == 0 {
+			live, rescanned = time.Time{}, false
+			return false, err
+		}
+		if last == nil {
+			return true, nil
+		}
+		if live.IsZero() {
+			live = time.Now()
+		}
+		if waited := time.Since(live); waited > namespaceWait {
+			return false, last
+		} else if waited > namespaceWait/4 && !rescanned {
+			// The target's notice that a namespace was added may have been lost.
+			rescanned = true
+			at.is("rescanning %s for the namespace", up[0].name)
+			return false, n.rescanControllers(up)
+		}
+		return false, nil
+	})
+	if err == nil && !inTime {
+		err = fmt.Errorf("%w %v: is the target running? Controllers: %s", timeout(ctx), at, n.describe(e))
+		if last != nil {
+			err = fmt.Errorf("%w: %w", err, last)
+		}
+	}
+	return d, err
+}
+
+// undo removes what this connect made, unless another volume has come to use it meanwhile.
+func (n *nvme) undo(ctx context.Context, e Export, at *step) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := n.disconnect(ctx, e, at); err != nil {
+		return fmt.Errorf("undo the connection: %w", err)
+	}
+	return nil
+}
+
+func (n *nvme) find(e Export) (Device, error) {
+	controllers, err := n.controllers(e.NQN)
+	if err != nil {
+		return Device{}, err
+	}
+	if len(controllers) == 0 {
+		return Device{}, fmt.Errorf("%w: this node has no controller for it", ErrNotConnected)
+	}
+	found, err := n.namespaces(controllers)
+	if err != nil {
+		return Device{}, err
+	}
+	ns, err := choose(e, found)
+	if err != nil {
+		return Device{}, err
+	}
+	d, err := n.node.device(ns.name)
+	if err == nil && d.SizeBytes == 0 {
+		err = fmt.Errorf("%w: %s has size 0: the target has taken the namespace away", ErrNoNamespace, ns.name)
+	}
+	d.UUID = ns.uuid
+	return d, err
+}
+
+func (n *nvme) disconnect(ctx context.Context, e Export, at *step) error {
+	controllers, err := n.controllers(e.NQN)
+	if err != nil || len(controllers) == 0 {
+		return err
+	}
+	at.is("finding out who uses the subsystem's devices")
+	all, err := n.namespaces(controllers)
+	if err != nil {
+		return err
+	}
+	// Ours may be gone from the target. If it cannot be told from the others, any that is in use
+	// might be ours.
+	ours, chooseErr := choose(e, all)
+	known := chooseErr == nil || errors.Is(chooseErr, ErrNoNamespace)
+	for _, ns := range all {
+		err := n.node.inUse(ns.name)
+		if errors.Is(err, ErrBusy) && known && ns.name != ours.name {
+			n.log.Info("connection stays: another volume of the subsystem is in use", "nqn", e.NQN, "device", ns.name)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range controllers {
+		at.is("the kernel removes %s (write to its delete_controller)", c.name)
+		err := n.node.write(n.node.path("sys/class/nvme", c.name, "delete_controller"), "1")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
+			return fmt.Errorf("remove controller %s: %w", c.name, err)
+		}
+	}
+	at.is("waiting until the kernel has removed the controllers")
+	gone, err := poll(ctx, func() (bool, error) {
+		left, err := n.controllers(e.NQN)
+		return len(left) == 0, err
+	})
+	if err == nil && !gone {
+		err = fmt.Errorf("%w %v: controllers: %s", timeout(ctx), at, n.describe(e))
+	}
+	return err
+}
+
+func (n *nvme) rescan(ctx context.Context, e Export, wantBytes int64, at *step) (int64, error) {
+	d, err := n.find(e)
+	if err != nil || d.SizeBytes >= wantBytes {
+		return d.SizeBytes, err
+	}
+	up, err := n.liveControllers(e)
+	if err != nil {
+		return 0, err
+	}
+	if err := n.rescanControllers(up); err != nil {
+		return 0, err
+	}
+	at.is("waiting for the device to grow")
+	inTime, err := poll(ctx, func() (bool, error) {
+		d, err = n.find(e)
+		return err == nil && d.SizeBytes >= wantBytes, err
+	})
+	if err == nil && !inTime {
+		err = fmt.Errorf("%w %v: %s has %d bytes, wanted are %d: the volume must be resized on the target first (controllers: %s)",
+			timeout(ctx), at, d.Path, d.SizeBytes, wantBytes, n.describe(e))
+	}
+	return d.SizeBytes, err
+}
+
+func (n *nvme) rescanControllers(controllers []controller) error {
+	for _, c := range controllers {
+		if err := n.node.write(n.node.path("sys/class/nvme", c.name, "rescan_controller"), "1"); err != nil {
+			return fmt.Errorf("rescan controller %s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// resolve turns a host name into an address, which is all that the kernel takes.
+func resolve(ctx context.Context, address string) (string, error) {
+	if net.ParseIP(address) != nil || strings.Contains(address, ":") {
+		return address, nil
+	}
+	addresses, err := net.DefaultResolver.LookupHost(ctx, address)
+	if err != nil {
+		return "", fmt.Errorf("%w: look up the host name in %s: %w", ErrUnreachable, KeyTargetAddr, err)
+	}
+	slices.Sort(addresses)
+	return addresses[0], nil
+}

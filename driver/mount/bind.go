@@ -1,0 +1,203 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bind mounts a staged file system at a second path, which it makes (a directory) if missing. Of
+// flags, those that concern the mount and not the file system are applied (nosuid, noexec, …).
+func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error {
+	flags, ro, err := checkFlags(flags)
+	if err == nil {
+		source, err = canonical(source)
+	}
+	if err == nil {
+		target, err = canonical(target)
+	}
+	if err == nil {
+		_, err = do(ctx, m, []string{target}, func(ctx context.Context, at *step) (struct{}, error) {
+			return struct{}{}, m.bind(ctx, source, target, readOnly || ro, perMountFlags(flags), at)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("publish %s at %s: %w", source, target, err)
+	}
+	return nil
+}
+
+func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool, flags []string, at *step) error {
+	at.is("looking at what is mounted")
+	staged, err := m.at(source)
+	if err != nil {
+		return fmt.Errorf("the volume is not staged: %w", err)
+	}
+	if staged.Stale {
+		return fmt.Errorf("the volume's device was removed since it was staged: stage it again: %w", ErrNotMounted)
+	}
+	if staged.ReadOnly && !readOnly {
+		return fmt.Errorf("%w: the volume is staged read-only, asked for is read-write", ErrConflict)
+	}
+	done, err := m.isPublished(target, func(p Point) bool { return p.number == staged.number && p.root == staged.root }, readOnly, flags)
+	if done || err != nil {
+		return err
+	}
+	if err := os.MkdirAll(target, 0o750); err != nil {
+		return fmt.Errorf("make the target path: %w", err)
+	}
+	return m.bindMount(ctx, source, target, readOnly, flags, at)
+}
+
+// isPublished tells whether target is mounted from where and how it should; a stale mount is
+// removed, another one is an error.
+func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly bool, flags []string) (bool, error) {
+	p, err := m.at(target)
+	switch {
+	case errors.Is(err, ErrNotMounted):
+		return false, nil
+	case err != nil:
+		return false, err
+	case p.Stale:
+		m.log.Warn("replacing a stale mount", "path", target)
+		return false, m.unmountAll(target)
+	case !same(p):
+		return false, fmt.Errorf("%w: %s is mounted there: unpublish it first", ErrConflict, orUnknown(p.Device))
+	}
+	return true, p.conflict(readOnly, flags)
+}
+
+// bindMount never leaves half of it: a bind mount is first made as its source is, then changed.
+func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, at *step) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	options := append([]string{"bind"}, flags...)
+	if readOnly {
+		options = append(options, "ro")
+	}
+	at.is("mount --bind %s %s", source, target)
+	err := m.mount.Mount(source, target, "", options)
+	if err == nil {
+		var p Point
+		if p, err = m.at(target); err == nil {
+			err = p.conflict(readOnly, flags)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, m.unmountAll(target))
+	}
+	return nil
+}
+
+// BindDevice mounts a block device's node over a file, which it makes if missing: a raw block
+// volume. On a node, all publications of one device are read-only, or all are not: a bind mount
+// cannot protect a device, so that the device itself is set.
+func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
+	number, err := blockRdev(device)
+	if err == nil {
+		target, err = canonical(target)
+	}
+	if err == nil {
+		_, err = do(ctx, m, []string{"device " + number, target}, func(ctx context.Context, at *step) (struct{}, error) {
+			return struct{}{}, m.bindDevice(ctx, device, number, target, readOnly, at)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("publish device %s at %s: %w", device, target, err)
+	}
+	return nil
+}
+
+func (m *Mounter) bindDevice(ctx context.Context, device, number, target string, readOnly bool, at *step) error {
+	done, err := m.isPublished(target, func(p Point) bool { return p.Block && p.number == number }, readOnly, nil)
+	if done || err != nil {
+		return err
+	}
+	if err := m.sameAccess(device, readOnly); err != nil {
+		return err
+	}
+	at.is("setting %s to read-only or read-write", device)
+	if err := setReadOnly(device, readOnly); err != nil {
+		return err
+	}
+	if err := makeFile(target); err != nil {
+		return fmt.Errorf("make the target path: %w", err)
+	}
+	return m.bindMount(ctx, device, target, readOnly, nil, at)
+}
+
+// sameAccess makes sure that the device is not published with the other kind of access.
+func (m *Mounter) sameAccess(device string, readOnly bool) error {
+	others, err := m.publications(device)
+	if err != nil {
+		return err
+	}
+	for _, p := range others {
+		if err := p.conflict(readOnly, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publications lists the mounts of a device's node.
+func (m *Mounter) publications(device string) ([]Point, error) {
+	all, err := m.points()
+	return slices.DeleteFunc(all, func(p Point) bool {
+		return p.root != "/"+filepath.Base(device) || p.FSType != "devtmpfs" && p.FSType != "tmpfs"
+	}), err
+}
+
+// releaseProtection makes a device writable again whose last read-only publication is gone: the
+// protection would outlive the volume on devices that are used again, such as loop devices.
+func (m *Mounter) releaseProtection(p Point) error {
+	if !p.Block || !p.ReadOnly || p.Device == "" {
+		return nil
+	}
+	left, err := m.publications(p.Device)
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	return setReadOnly(p.Device, false)
+}
+
+func makeFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		info, err := os.Lstat(path)
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%w: %s is there, and is no regular file", ErrConflict, path)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func setReadOnly(device string, readOnly bool) error {
+	d, err := os.OpenFile(device, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	value := 0
+	if readOnly {
+		value = 1
+	}
+	if err := unix.IoctlSetPointerInt(int(d.Fd()), unix.BLKROSET, value); err != nil {
+		return fmt.Errorf("set %s to read-only %v: %w", device, readOnly, err)
+	}
+	return nil
+}

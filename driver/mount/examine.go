@@ -1,0 +1,175 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// contents is what a device was found to hold. All empty: nothing.
+type contents struct {
+	filesystem string // ext4 or xfs
+	other      string // anything else, described
+	// interrupted: a mkfs of ours did not finish, so that what is there was never mounted.
+	interrupted bool
+}
+
+// examine finds out what a device holds, by reading it and by asking blkid, which knows the
+// signatures. Neither is enough: blkid calls a device empty that it could not read, and has no
+// name for a database that lives on the bare device. What cannot be read is an error.
+func (m *Mounter) examine(ctx context.Context, device string, write bool) (contents, error) {
+	d, err := openDevice(device, os.O_RDONLY)
+	if err != nil {
+		return contents{}, err
+	}
+	defer d.Close()
+	if write {
+		if err := writable(d); err != nil {
+			return contents{}, err
+		}
+	}
+	found, err := scan(ctx, d)
+	if err != nil {
+		return contents{}, err
+	}
+	signature, err := m.blkid(device)
+	if err != nil {
+		return contents{}, err
+	}
+	return classify(found, signature), nil
+}
+
+// classify puts together what reading and what blkid found.
+func classify(found scanned, signature string) contents {
+	switch {
+	case signature == xfs && unfinishedXFS(found.start),
+		signature == ext4 && found.marked && neverMounted(found.start),
+		signature == "" && found.marked:
+		return contents{interrupted: true}
+	case signature == ext4 || signature == xfs:
+		return contents{filesystem: signature}
+	case signature != "":
+		return contents{other: signature}
+	case found.dataAt >= 0:
+		return contents{other: fmt.Sprintf("data at offset %d that is no known file system", found.dataAt)}
+	}
+	return contents{}
+}
+
+// openDevice opens a block device that nobody else holds.
+func openDevice(device string, mode int) (*os.File, error) {
+	d, err := os.OpenFile(device, mode|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, fmt.Errorf("%w: %s is held by another mount or device: find it with lsblk", ErrBusy, device)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	return d, nil
+}
+
+// writable makes sure that a device is not write-protected: mount(8) would quietly mount it
+// read-only.
+func writable(d *os.File) error {
+	protected, err := unix.IoctlGetInt(int(d.Fd()), unix.BLKROGET)
+	if err != nil {
+		return fmt.Errorf("is %s write-protected: %w", d.Name(), err)
+	}
+	if protected != 0 {
+		return fmt.Errorf("%w: %s is write-protected: mount the volume read-only, or export it for writing", ErrConflict, d.Name())
+	}
+	return nil
+}
+
+// scanned is what reading the device told.
+type scanned struct {
+	start  []byte // its first bytes
+	dataAt int64  // first offset with data, -1: none was seen
+	marked bool   // has the mark of a mkfs that was not finished
+}
+
+// scan reads the places of a device where anything that uses it is bound to have left a trace.
+func scan(ctx context.Context, d *os.File) (scanned, error) {
+	size, err := d.Seek(0, io.SeekEnd)
+	if err != nil {
+		return scanned{}, fmt.Errorf("%w: size of %s: %w", ErrUnreadable, d.Name(), err)
+	}
+	if size == 0 {
+		return scanned{}, fmt.Errorf("%w: %s has size 0: has the target taken the volume away?", ErrUnreadable, d.Name())
+	}
+	result := scanned{dataAt: -1}
+	buf := make([]byte, 1<<20)
+	for _, p := range places(size) {
+		for off := p.from; off < p.to; {
+			if err := ctx.Err(); err != nil {
+				return scanned{}, err
+			}
+			chunk := buf[:min(int64(len(buf)), p.to-off)]
+			if n, err := d.ReadAt(chunk, off); n < len(chunk) {
+				return scanned{}, fmt.Errorf("%w: %s at offset %d: %w: nothing is known of what it holds, so nothing is done to it", ErrUnreadable, d.Name(), off+int64(n), err)
+			}
+			if off == 0 {
+				result.start = slices.Clone(chunk[:min(len(chunk), 4096)])
+			}
+			if i := slices.IndexFunc(chunk, func(b byte) bool { return b != 0 }); i >= 0 && result.dataAt < 0 {
+				result.dataAt = off + int64(i)
+			}
+			off += int64(len(chunk))
+		}
+	}
+	result.marked, err = formattingMarked(d, size)
+	return result, err
+}
+
+type place struct{ from, to int64 }
+
+// places are the first 4 MiB and the last 1 MiB, 64 KiB where ext4 keeps its first spare
+// superblocks, and 64 KiB at 16 even steps.
+func places(size int64) []place {
+	const kib, mib = int64(1 << 10), int64(1 << 20)
+	all := []place{{0, 4 * mib}, {size - mib, size}, {8 * mib, 8*mib + 64*kib}, {128 * mib, 128*mib + 64*kib}}
+	for i := range int64(16) {
+		at := size / 16 * i &^ (64*kib - 1)
+		all = append(all, place{at, at + 64*kib})
+	}
+	for i, p := range all {
+		all[i] = place{max(p.from, 0), min(p.to, size)}
+	}
+	return slices.DeleteFunc(all, func(p place) bool { return p.from >= p.to })
+}
+
+// blkid names the file system, partition table or other signature on a device; empty if it finds
+// none.
+func (m *Mounter) blkid(device string) (string, error) {
+	const nothing, several = 2, 8
+	out, code, err := m.runTool("blkid", "-p", "-o", "export", device)
+	switch {
+	case err != nil:
+		return "", err
+	case code == nothing:
+		return "", nil
+	case code == several:
+		return "several signatures at once", nil
+	case code != 0:
+		return "", fmt.Errorf("%w: blkid: exit code %d: %s", ErrUnreadable, code, out)
+	}
+	values := make(map[string]string)
+	for line := range strings.Lines(out) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			values[key] = value
+		}
+	}
+	switch {
+	case values["PTTYPE"] != "":
+		return "a partition table (" + values["PTTYPE"] + ")", nil
+	case values["TYPE"] != "":
+		return values["TYPE"], nil
+	}
+	return "a signature without a name", nil
+}

@@ -1,0 +1,215 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	utilexec "k8s.io/utils/exec"
+	testingexec "k8s.io/utils/exec/testing"
+)
+
+// fakeExec answers every command by one function, and keeps what was run.
+type fakeExec struct {
+	utilexec.Interface
+	answer func(args []string) ([]byte, error)
+
+	mu  sync.Mutex
+	ran []string
+}
+
+func (f *fakeExec) CommandContext(_ context.Context, name string, args ...string) utilexec.Cmd {
+	line := append([]string{name}, args...)
+	f.mu.Lock()
+	f.ran = append(f.ran, strings.Join(line, " "))
+	f.mu.Unlock()
+	return fakeCmd{run: func() ([]byte, error) { return f.answer(line) }}
+}
+
+type fakeCmd struct {
+	utilexec.Cmd
+	run func() ([]byte, error)
+}
+
+func (c fakeCmd) CombinedOutput() ([]byte, error) { return c.run() }
+
+func exits(code int, output string) func([]string) ([]byte, error) {
+	return func([]string) ([]byte, error) {
+		if code == 0 {
+			return []byte(output), nil
+		}
+		return []byte(output), testingexec.FakeExitError{Status: code}
+	}
+}
+
+func TestBlkid(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		answer func([]string) ([]byte, error)
+		want   string
+		kind   error
+	}{
+		{"ext4", exits(0, "DEVNAME=/dev/x\nUUID=1\nTYPE=ext4\nUSAGE=filesystem\n"), "ext4", nil},
+		{"nothing", exits(2, ""), "", nil},
+		{"partitions", exits(0, "PTTYPE=gpt\n"), "a partition table (gpt)", nil},
+		{"partitions and a type", exits(0, "TYPE=ext4\nPTTYPE=dos\n"), "a partition table (dos)", nil},
+		{"nameless", exits(0, "DEVNAME=/dev/x\n"), "a signature without a name", nil},
+		{"ambivalent", exits(8, ""), "several signatures at once", nil},
+		{"usage", exits(4, "blkid: what?"), "", ErrUnreadable},
+		{"missing", func([]string) ([]byte, error) { return nil, &exec.Error{Name: "blkid", Err: exec.ErrNotFound} }, "", ErrUnsupported},
+		{"cannot run", func([]string) ([]byte, error) { return nil, io.ErrUnexpectedEOF }, "", io.ErrUnexpectedEOF},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := New(Options{Exec: &fakeExec{answer: tt.answer}}).blkid("/dev/x")
+			assert.Equal(t, tt.want, got)
+			require.ErrorIs(t, err, tt.kind)
+		})
+	}
+}
+
+func TestCheckExitCodes(t *testing.T) {
+	for code, kind := range map[int]error{0: nil, 1: nil, 2: nil, 3: nil, 4: ErrDamaged, 5: ErrDamaged, 12: ErrDamaged} {
+		err := testMounter(t, Options{Exec: &fakeExec{answer: exits(code, "said e2fsck")}}).check("/dev/x")
+		require.ErrorIs(t, err, kind, "exit code %d", code)
+	}
+	for _, code := range []int{8, 16, 32, 128} {
+		err := testMounter(t, Options{Exec: &fakeExec{answer: exits(code, "said e2fsck")}}).check("/dev/x")
+		require.ErrorContains(t, err, "said e2fsck", "exit code %d", code)
+	}
+}
+
+func TestDecide(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		found  contents
+		stage  Stage
+		format bool
+		fsType string
+		kind   error
+	}{
+		{"empty", contents{}, Stage{FSType: xfs, MayFormat: true}, true, xfs, nil},
+		{"empty, any type", contents{}, Stage{MayFormat: true}, true, ext4, nil},
+		{"interrupted", contents{interrupted: true}, Stage{MayFormat: true}, true, ext4, nil},
+		{"interrupted, may not", contents{interrupted: true}, Stage{}, false, "", ErrEmptyDevice},
+		{"empty, may not", contents{}, Stage{FSType: ext4}, false, ext4, ErrEmptyDevice},
+		{"empty, read-only", contents{}, Stage{MayFormat: true, ReadOnly: true}, false, "", ErrEmptyDevice},
+		{"as asked", contents{filesystem: xfs}, Stage{FSType: xfs, MayFormat: true}, false, xfs, nil},
+		{"any type", contents{filesystem: xfs}, Stage{MayFormat: true}, false, xfs, nil},
+		{"another type", contents{filesystem: xfs}, Stage{FSType: ext4, MayFormat: true}, false, ext4, ErrWrongFilesystem},
+		{"other data", contents{other: "LVM2_member"}, Stage{FSType: ext4, MayFormat: true}, false, ext4, ErrHoldsData},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			format, err := decide(tt.found, &tt.stage)
+			assert.Equal(t, tt.format, format)
+			assert.Equal(t, tt.fsType, tt.stage.FSType)
+			require.ErrorIs(t, err, tt.kind)
+		})
+	}
+}
+
+func TestClassify(t *testing.T) {
+	never, used := make([]byte, 4096), make([]byte, 4096)
+	used[1024+44] = 1
+	unfinished := append([]byte("XFSB"), make([]byte, 200)...)
+	unfinished[126] = 1
+	for _, tt := range []struct {
+		name      string
+		found     scanned
+		signature string
+		want      contents
+	}{
+		{"empty", scanned{dataAt: -1}, "", contents{}},
+		{"data", scanned{dataAt: 7}, "", contents{other: "data at offset 7 that is no known file system"}},
+		{"blkid saw more", scanned{dataAt: -1}, "LVM2_member", contents{other: "LVM2_member"}},
+		{"ext4", scanned{start: used}, "ext4", contents{filesystem: ext4}},
+		{"ext4 without mark, never mounted", scanned{start: never}, "ext4", contents{filesystem: ext4}},
+		{"ext4 with mark, never mounted", scanned{start: never, marked: true}, "ext4", contents{interrupted: true}},
+		{"ext4 with mark, was mounted", scanned{start: used, marked: true}, "ext4", contents{filesystem: ext4}},
+		{"mark only", scanned{marked: true, dataAt: 4096}, "", contents{interrupted: true}},
+		{"mark in something else", scanned{marked: true}, "btrfs", contents{other: "btrfs"}},
+		{"unfinished xfs", scanned{start: unfinished}, "xfs", contents{interrupted: true}},
+		{"xfs", scanned{start: make([]byte, 512), marked: true}, "xfs", contents{filesystem: xfs}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.found, tt.signature)) })
+	}
+}
+
+func TestPlacesStayOnTheDevice(t *testing.T) {
+	for _, size := range []int64{1, 512, 4096, mib, 5 * mib, 200 * mib, 1 << 44} {
+		covered := int64(0)
+		for _, p := range places(size) {
+			require.GreaterOrEqual(t, p.from, int64(0))
+			require.Less(t, p.from, p.to)
+			require.LessOrEqual(t, p.to, size)
+			covered += p.to - p.from
+		}
+		require.GreaterOrEqual(t, covered, min(size, 5*mib))
+		require.LessOrEqual(t, covered, int64(8*mib), "reading takes no longer on large devices")
+	}
+}
+
+func TestFlags(t *testing.T) {
+	label := `context="system_u:object_r:container_file_t:s0:c1,c2"`
+	kept, ro, err := checkFlags([]string{"noatime,discard", " ro ", "rw", "defaults", "noatime", "", "logbsize=256k", label})
+	require.NoError(t, err)
+	assert.True(t, ro)
+	assert.Equal(t, []string{"noatime", "discard", "logbsize=256k", label}, kept)
+	for _, bad := range []string{"bind", "remount", "loop=/dev/loop3", "x-mount.mkdir", "X-mount.subdir=/etc", "shared", "helper=sh", "-o", "a b", "a;b", "Offset=0", `context="a b"`} {
+		_, _, err := checkFlags([]string{"noatime", bad})
+		require.ErrorIs(t, err, ErrInvalid, bad)
+	}
+	_, err = Stage{FSType: "btrfs", Path: "/x"}.checked()
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = Stage{Path: "x"}.checked()
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestDeadlineLeavesToolsAlone(t *testing.T) {
+	m := New(Options{})
+	started, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	hang := func(context.Context, *step) (int, error) {
+		close(started)
+		<-goOn
+		close(ended)
+		return 1, nil
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() { <-started; cancel(errors.New("enough")) }()
+	_, err := do(ctx, m, []string{"device 7:0", "/path"}, hang)
+	require.ErrorContains(t, err, "enough")
+	none := func(context.Context, *step) (int, error) { return 2, nil }
+	_, err = do(t.Context(), m, []string{"other", "/path"}, none)
+	require.ErrorIs(t, err, ErrBusy, "still running")
+	close(goOn)
+	<-ended
+	require.Eventually(t, func() bool {
+		n, err := do(t.Context(), m, []string{"other", "/path"}, none)
+		return n == 2 && err == nil
+	}, wait, tick)
+	assert.Empty(t, m.running.what)
+}
+
+func TestSharedQueryHangsOnce(t *testing.T) {
+	m := New(Options{})
+	calls, goOn := make(chan struct{}, 10), make(chan struct{})
+	hang := func() (int, error) { calls <- struct{}{}; <-goOn; return 7, nil }
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := shared(ctx, m, "statfs /x", hang)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	<-calls
+	assert.Empty(t, calls)
+	close(goOn)
+	require.Eventually(t, func() bool {
+		n, err := shared(t.Context(), m, "statfs /x", func() (int, error) { return 8, nil })
+		return n == 8 && err == nil
+	}, wait, tick)
+}

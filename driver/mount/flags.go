@@ -1,0 +1,83 @@
+package mount
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// File systems that this package makes and mounts.
+const (
+	ext4 = "ext4"
+	xfs  = "xfs"
+)
+
+// checked returns the stage with its path and flags in canonical form.
+func (s Stage) checked() (Stage, error) {
+	if s.FSType != "" && s.FSType != ext4 && s.FSType != xfs {
+		return s, fmt.Errorf("%w: file system type %q: use ext4 or xfs", ErrInvalid, s.FSType)
+	}
+	path, err := canonical(s.Path)
+	if err != nil {
+		return s, err
+	}
+	flags, readOnly, err := checkFlags(s.Flags)
+	if err != nil {
+		return s, err
+	}
+	s.Path, s.Flags, s.ReadOnly = path, flags, s.ReadOnly || readOnly
+	return s, nil
+}
+
+// forbiddenFlags change what is mounted, or where it shows: with them a volume's user could reach
+// what is not the volume's.
+var forbiddenFlags = []string{
+	"bind", "rbind", "move", "remount", "loop", "offset", "sizelimit", "source", "helper", "uhelper",
+	"shared", "rshared", "slave", "rslave", "private", "rprivate", "unbindable", "runbindable",
+	"user", "users", "owner", "group", "logdev", "rtdev", "journal_dev", "journal_path",
+}
+
+var (
+	flagPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_=:./@+-]*$`)
+	// kubelet gives a volume's SELinux label in quotes, since categories are parted by commas.
+	labelPattern = regexp.MustCompile(`^(fs|def|root)?context="[A-Za-z0-9_:,.-]+"$`)
+)
+
+// checkFlags splits and checks mount options; ro and rw are taken out.
+func checkFlags(flags []string) (kept []string, readOnly bool, err error) {
+	for _, f := range splitFlags(strings.Join(flags, ",")) {
+		f = strings.TrimSpace(f)
+		name, _, _ := strings.Cut(f, "=")
+		switch lower := strings.ToLower(name); {
+		case f == "" || f == "rw" || f == "defaults":
+		case f == "ro":
+			readOnly = true
+		case !flagPattern.MatchString(f) && !labelPattern.MatchString(f):
+			return nil, false, fmt.Errorf("%w: mount option %q: only letters, digits and _=:./@+- are taken", ErrInvalid, f)
+		case slices.Contains(forbiddenFlags, lower) || strings.HasPrefix(lower, "x-"):
+			return nil, false, fmt.Errorf("%w: mount option %q is not allowed for volumes: remove it from the storage class", ErrInvalid, f)
+		case !slices.Contains(kept, f):
+			kept = append(kept, f)
+		}
+	}
+	return kept, readOnly, nil
+}
+
+// splitFlags splits at commas outside of quotes.
+func splitFlags(s string) []string {
+	quoted := false
+	return strings.FieldsFunc(s, func(r rune) bool {
+		if r == '"' {
+			quoted = !quoted
+		}
+		return r == ',' && !quoted
+	})
+}
+
+// perMountFlags are those of the flags that a bind mount can have for itself, without ro.
+func perMountFlags(flags []string) []string {
+	return slices.DeleteFunc(slices.Clone(flags), func(f string) bool {
+		return !slices.Contains([]string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "relatime"}, f)
+	})
+}

@@ -1,0 +1,145 @@
+package mount
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Grow makes the file system mounted at path as large as its device, online, and returns its size
+// in bytes. It does nothing when it is that large already.
+func (m *Mounter) Grow(ctx context.Context, path string) (sizeBytes int64, err error) {
+	target, err := canonical(path)
+	if err == nil {
+		sizeBytes, err = do(ctx, m, []string{"grow " + target}, func(ctx context.Context, at *step) (int64, error) {
+			return m.growMounted(ctx, target, at)
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("grow the file system at %s: %w", path, err)
+	}
+	return sizeBytes, nil
+}
+
+func (m *Mounter) growMounted(ctx context.Context, path string, at *step) (int64, error) {
+	p, err := m.at(path)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case p.Stale:
+		return 0, fmt.Errorf("%w: the device below was removed: stage the volume again", ErrNotMounted)
+	case p.FSType != ext4 && p.FSType != xfs:
+		return 0, fmt.Errorf("%w: file system of type %q cannot be grown: only ext4 and xfs can", ErrInvalid, p.FSType)
+	case p.ReadOnly:
+		return 0, fmt.Errorf("%w: %s is mounted read-only, and cannot be grown", ErrConflict, path)
+	}
+	at.is("comparing sizes of %s and its file system", p.Device)
+	want, err := deviceSize(p.Device)
+	if err != nil {
+		return 0, err
+	}
+	have, err := p.filesystemSize()
+	if err != nil {
+		return 0, err
+	}
+	const block = 4096 // less than a block cannot be used
+	if want-have < block {
+		return have, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if err := CanGrow(p.FSType); err != nil {
+		return 0, err
+	}
+	tool, args := "resize2fs", []string{p.Device}
+	if p.FSType == xfs {
+		tool, args = "xfs_growfs", []string{"-d", path}
+	}
+	at.is("%s %s", tool, p.Device)
+	out, code, err := m.runTool(tool, args...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s %s: exit code %d: %s", tool, args[len(args)-1], code, out)
+	}
+	if err != nil {
+		return 0, err
+	}
+	size, err := p.filesystemSize()
+	if err == nil && size != have {
+		m.log.Info("file system grown", "device", p.Device, "path", path, "from", have, "to", size)
+	}
+	return size, err
+}
+
+// CanGrow tells whether this process may grow mounted file systems of a type: the kernel demands
+// CAP_SYS_RESOURCE for ext4, which privileged containers have and some sandboxes have not.
+func CanGrow(fsType string) error {
+	if fsType == xfs {
+		return nil
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("read this process's capabilities: %w", err)
+	}
+	if data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) == 0 {
+		return fmt.Errorf("%w: growing a mounted ext4 needs CAP_SYS_RESOURCE: run the node plugin privileged, or use xfs", ErrUnsupported)
+	}
+	return nil
+}
+
+func (p Point) filesystemSize() (int64, error) {
+	if p.FSType == xfs {
+		return xfsSize(p.Path)
+	}
+	return ext4Size(p.Device)
+}
+
+// xfsSize asks the kernel: an xfs superblock on the device lags behind a mounted one.
+func xfsSize(path string) (int64, error) {
+	// struct xfs_fsop_geom_v1 of xfs_fs.h, and the ioctl XFS_IOC_FSGEOMETRY_V1, _IOR('X', 100, …).
+	type geometry struct {
+		blockSize, _, _, _, _, _, _, _ uint32
+		dataBlocks                     uint64
+		_                              [72]byte
+	}
+	var g geometry
+	const xfsGeometry = 2<<30 | unsafe.Sizeof(g)<<16 | 'X'<<8 | 100
+	dir, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), xfsGeometry, uintptr(unsafe.Pointer(&g))); errno != 0 {
+		return 0, fmt.Errorf("geometry of the xfs at %s: %w", path, errno)
+	}
+	return int64(g.dataBlocks) * int64(g.blockSize), nil
+}
+
+// ext4 superblock: at byte 1024, magic at its offset 56, block count at 4 and (high half) 336,
+// logarithm of block size - 10 at 24.
+func ext4Size(device string) (int64, error) {
+	d, err := os.Open(device)
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	sb := make([]byte, 1024)
+	if _, err := d.ReadAt(sb, 1024); err != nil {
+		return 0, fmt.Errorf("read the superblock of %s: %w", device, err)
+	}
+	if binary.LittleEndian.Uint16(sb[56:]) != 0xef53 {
+		return 0, fmt.Errorf("%w: %s has no ext4 superblock", ErrDamaged, device)
+	}
+	const feature64Bit = 0x80
+	blocks := int64(binary.LittleEndian.Uint32(sb[4:]))
+	if binary.LittleEndian.Uint32(sb[96:])&feature64Bit != 0 {
+		blocks |= int64(binary.LittleEndian.Uint32(sb[336:])) << 32
+	}
+	return blocks << (10 + binary.LittleEndian.Uint32(sb[24:])), nil
+}
