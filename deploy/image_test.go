@@ -1,0 +1,291 @@
+package deploy
+
+import (
+	"debug/elf"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const repository = ".."
+
+var programs = []string{"spdk-csi", "spdk-proxy"}
+
+// instruction is one instruction of a Dockerfile, with its continuation lines joined.
+type instruction struct {
+	line       int
+	name, rest string
+}
+
+var dockerfileInstructions = []string{"ARG", "FROM", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT"}
+
+// dockerfile reads what our Dockerfiles are made of, and refuses the rest of the language: no
+// parser of it comes without a container engine's module graph.
+func dockerfile(source string) ([]instruction, error) {
+	var found []instruction
+	continued := false
+	for i, line := range strings.Split(source, "\n") {
+		text := strings.TrimSpace(line)
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		more := strings.HasSuffix(text, `\`)
+		text = strings.TrimSpace(strings.TrimSuffix(text, `\`))
+		if continued {
+			found[len(found)-1].rest += " " + text
+		} else {
+			name, rest, _ := strings.Cut(text, " ")
+			if !slices.Contains(dockerfileInstructions, name) || rest == "" {
+				return nil, fmt.Errorf("line %d: %q is no instruction of ours", i+1, text)
+			}
+			found = append(found, instruction{i + 1, name, strings.TrimSpace(rest)})
+		}
+		continued = more
+	}
+	if continued {
+		return nil, fmt.Errorf("the last line is continued")
+	}
+	return found, nil
+}
+
+// expand replaces ${NAME} by the defaults of ARG. A name without one is an error.
+func expand(t *testing.T, args map[string]string, s string) string {
+	return os.Expand(s, func(name string) string {
+		value, ok := args[name]
+		assert.True(t, ok, "%s has no default: declare it with ARG in its stage", name)
+		return value
+	})
+}
+
+func load(t *testing.T, program string) []instruction {
+	t.Helper()
+	source, err := os.ReadFile("image/" + program + ".Dockerfile")
+	require.NoError(t, err)
+	found, err := dockerfile(string(source))
+	require.NoError(t, err)
+	return found
+}
+
+var imageTag = regexp.MustCompile(`^[a-z0-9.-]+\.[a-z]+/[a-z0-9./-]+:[a-z0-9.-]+$`)
+
+func TestImages(t *testing.T) {
+	for _, program := range programs {
+		t.Run(program, func(t *testing.T) {
+			global := map[string]string{"BUILDPLATFORM": "linux/amd64"} // the builder's own
+			args, stages, final := global, []string{}, map[string]string{}
+			for _, in := range load(t, program) {
+				switch in.name {
+				case "ARG":
+					name, value, ok := strings.Cut(in.rest, "=")
+					require.True(t, ok, "line %d: a default keeps the build the same everywhere", in.line)
+					args[name] = value
+				case "FROM":
+					fields := strings.Fields(strings.TrimPrefix(in.rest, "--platform=${BUILDPLATFORM} "))
+					base := expand(t, global, fields[0])
+					assert.Regexp(t, imageTag, base, "line %d: registry, name and tag", in.line)
+					assert.NotContains(t, base, ":latest", "line %d", in.line)
+					stages, args, final = append(stages, fields[len(fields)-1]), map[string]string{}, map[string]string{}
+				case "COPY":
+					testCopy(t, in, stages)
+				default:
+					final[in.name] = expand(t, args, in.rest)
+				}
+			}
+			assert.Len(t, stages, 2, "a stage that builds, and one that is shipped")
+			assert.Equal(t, `["/usr/local/bin/`+program+`"]`, final["ENTRYPOINT"], "no shell between the container and the program")
+			assert.Equal(t, "65532:65532", final["USER"], "not root, and by number: Kubernetes cannot judge names")
+			for _, label := range []string{"title", "description", "source", "licenses", "version", "revision"} {
+				assert.Contains(t, final["LABEL"], "org.opencontainers.image."+label+"=")
+			}
+			assert.Contains(t, final["LABEL"], `licenses="Apache-2.0"`)
+		})
+	}
+}
+
+// testCopy makes sure that what is copied is there, and reaches the builder.
+func testCopy(t *testing.T, in instruction, stages []string) {
+	fields := strings.Fields(in.rest)
+	if from, ok := strings.CutPrefix(fields[0], "--from="); ok {
+		assert.Contains(t, stages[:len(stages)-1], from, "line %d", in.line)
+		return
+	}
+	for _, source := range fields[:len(fields)-1] {
+		assert.FileExists(t, filepath.Join(repository, "go.mod"))
+		_, err := os.Stat(filepath.Join(repository, source))
+		assert.NoError(t, err, "line %d", in.line)
+		assert.True(t, source == "." || sent(t, source), "line %d: .dockerignore keeps %s from the builder", in.line, source)
+	}
+}
+
+// sent says whether .dockerignore lets a path through. Ours begins with * and names exceptions.
+func sent(t *testing.T, path string) bool {
+	source, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
+	require.NoError(t, err)
+	sent := true
+	for line := range strings.Lines(string(source)) {
+		pattern := strings.TrimSpace(line)
+		if pattern == "" || strings.HasPrefix(pattern, "#") {
+			continue
+		}
+		exception := strings.HasPrefix(pattern, "!")
+		pattern = strings.TrimPrefix(pattern, "!")
+		if deep, ok := strings.CutPrefix(pattern, "**/"); ok {
+			matched := slices.ContainsFunc(strings.Split(path, "/"), func(e string) bool { ok, _ := filepath.Match(deep, e); return ok })
+			if matched {
+				sent = exception
+			}
+		} else if pattern == "*" || path == pattern || strings.HasPrefix(path, pattern+"/") {
+			sent = exception
+		}
+	}
+	return sent
+}
+
+// What the programs are built from reaches the builder, and what is nobody's business does not.
+func TestBuildContext(t *testing.T) {
+	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
+		assert.False(t, sent(t, path), path)
+	}
+	for _, program := range programs {
+		list := exec.Command("go", "list", "-deps", "-f", `{{if .Module}}{{if .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}
+{{end}}{{range .EmbedFiles}}{{$d}}/{{.}}
+{{end}}{{end}}{{end}}`, "./cmd/"+program)
+		list.Dir = repository
+		out, err := list.Output()
+		require.NoError(t, err)
+		root, err := filepath.Abs(repository)
+		require.NoError(t, err)
+		files := strings.Fields(string(out))
+		require.NotEmpty(t, files)
+		for _, f := range files {
+			path, err := filepath.Rel(root, f)
+			require.NoError(t, err)
+			assert.True(t, sent(t, path), "%s is built from %s, which .dockerignore keeps from the builder", program, path)
+		}
+	}
+}
+
+// The command by which the image builds the program is run as it stands, but for the place of the result.
+func TestImageBuildCommand(t *testing.T) {
+	for _, program := range programs {
+		t.Run(program, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), program)
+			args := map[string]string{}
+			built := false
+			for _, in := range load(t, program) {
+				if name, value, ok := strings.Cut(in.rest, "="); in.name == "ARG" && ok {
+					args[name] = value
+				}
+				if in.name != "RUN" || !strings.Contains(in.rest, "go build") {
+					continue
+				}
+				args["VERSION"] = "v1.2.3-test"
+				command := strings.Replace(expand(t, args, in.rest), "/out/"+program, out, 1)
+				require.NotEqual(t, in.rest, command)
+				cmd := exec.Command("sh", "-c", command)
+				cmd.Dir = repository
+				log, err := cmd.CombinedOutput()
+				require.NoError(t, err, "%s: %s", command, log)
+				built = true
+			}
+			require.True(t, built, "no go build")
+			binary, err := elf.Open(out)
+			require.NoError(t, err)
+			defer binary.Close()
+			libraries, err := binary.ImportedLibraries()
+			require.NoError(t, err)
+			assert.Empty(t, libraries, "the binary must be static")
+			for _, p := range binary.Progs {
+				assert.NotEqual(t, elf.PT_INTERP, p.Type, "the binary must be static")
+			}
+			content, err := os.ReadFile(out)
+			require.NoError(t, err)
+			assert.Contains(t, string(content), "v1.2.3-test", "the version is not built in")
+		})
+	}
+}
+
+// Debian's packages of the programs that the node service runs.
+var packageOf = map[string]string{
+	"blkid": "util-linux", "nsenter": "util-linux",
+	"mount": "mount", "umount": "mount",
+	"modprobe": "kmod",
+	"e2fsck":   "e2fsprogs", "mkfs.ext4": "e2fsprogs", "resize2fs": "e2fsprogs",
+	"mkfs.xfs": "xfsprogs", "xfs_growfs": "xfsprogs",
+	"iscsiadm": "", // ours, see image/iscsiadm
+}
+
+func TestImageHasWhatTheDriverRuns(t *testing.T) {
+	var installed string
+	for _, in := range load(t, "spdk-csi") {
+		if in.name == "RUN" && strings.Contains(in.rest, "apt-get install") {
+			installed = in.rest
+		}
+	}
+	assert.Contains(t, installed, "--no-install-recommends")
+	run := commandsOf(t, filepath.Join(repository, "driver"))
+	require.NotEmpty(t, run)
+	// By names that the code puts together, by mount-utils, and by image/iscsiadm.
+	run = append(run, "mkfs.ext4", "mkfs.xfs", "resize2fs", "xfs_growfs", "mount", "umount", "nsenter")
+	for _, program := range run {
+		pkg, known := packageOf[program]
+		require.True(t, known, "the driver runs %s: which package has it?", program)
+		if pkg != "" {
+			assert.Contains(t, strings.Fields(installed), pkg, program)
+		}
+	}
+	source, err := os.ReadFile("image/iscsiadm")
+	require.NoError(t, err)
+	assert.Contains(t, string(source), "nsenter --mount=")
+	info, err := os.Stat("image/iscsiadm")
+	require.NoError(t, err)
+	assert.NotZero(t, info.Mode()&0o111, "image/iscsiadm must be executable")
+}
+
+// commandsOf finds the programs that the code below a folder runs: the names given, as literals, to
+// functions that run commands.
+func commandsOf(t *testing.T, folder string) []string {
+	var found []string
+	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if s, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"Command", "CommandContext", "runTool"}, s.Sel.Name) {
+				for _, a := range call.Args {
+					if lit, ok := a.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+						if name, err := strconv.Unquote(lit.Value); err == nil {
+							found = append(found, name)
+						}
+						break
+					}
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	require.NoError(t, err)
+	return found
+}

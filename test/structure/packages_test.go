@@ -1,0 +1,92 @@
+package structure
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/spdkgate/spdkgate"
+
+// rooms are the folders of the module's root that hold packages.
+var rooms = []string{"rpcschema", "proxy", "driver", "cmd", "deploy", "systemd", "test"}
+
+// pkg is a package of this module as the go command sees it; paths within the module are relative
+// to it, so that rules and failures are short.
+type pkg struct {
+	ImportPath, Name, Dir, Doc string
+	Imports                    []string // by the package itself
+	TestImports, XTestImports  []string
+	Deps                       []string // everything it is linked with
+	GoFiles                    []string
+	TestGoFiles, XTestGoFiles  []string
+}
+
+func (p pkg) path() string { return relative(p.ImportPath) }
+
+// within says whether the package is the room, or lies in it. "." is the root of the module.
+func within(importPath string, rooms ...string) bool {
+	return slices.ContainsFunc(rooms, func(room string) bool {
+		return importPath == room || strings.HasPrefix(importPath, room+"/")
+	})
+}
+
+func relative(importPath string) string {
+	if importPath == module {
+		return "."
+	}
+	return strings.TrimPrefix(importPath, module+"/")
+}
+
+// standard says whether a relative path is of the standard library. Other modules begin with a
+// domain, and ours with one of our rooms.
+func standard(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return !strings.Contains(first, ".") && !slices.Contains(rooms, first)
+}
+
+var load = sync.OnceValues(func() ([]pkg, error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Name,Dir,Doc,Imports,TestImports,XTestImports,Deps,GoFiles,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Dir = "../.."
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, errors.New("go list: " + err.Error() + ": " + stderr.String())
+	}
+	var pkgs []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs, nil
+		} else if err != nil {
+			return nil, err
+		}
+		for _, list := range [][]string{p.Imports, p.TestImports, p.XTestImports, p.Deps} {
+			for i := range list {
+				list[i] = relative(list[i])
+			}
+		}
+		pkgs = append(pkgs, p)
+	}
+})
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	pkgs, err := load()
+	require.NoError(t, err)
+	require.NotEmpty(t, pkgs)
+	return pkgs
+}
+
+// elements are the parts of an import path.
+func elements(importPath string) []string { return strings.Split(path.Clean(importPath), "/") }

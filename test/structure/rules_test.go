@@ -1,0 +1,246 @@
+package structure
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A rule binds some packages and refuses some imports to them.
+type rule struct {
+	who    string
+	binds  func(pkg) bool
+	not    func(from, path string) bool
+	reason string
+	// linked looks at everything the package is built from, not at its own imports alone: for
+	// knowledge that must not come in through a third package either.
+	linked bool
+	// tests binds the package's test files too.
+	tests bool
+}
+
+const (
+	csiProtobufs = "github.com/container-storage-interface/spec"
+	grpc         = "google.golang.org/grpc"
+)
+
+// stages of the proxy, in their order.
+var stages = []string{"proxy/authn", "proxy/policy", "proxy/tenancy", "proxy/target"}
+
+var rules = []rule{
+	{
+		who:   "rpcschema/jsonrpc imports the standard library and a JSON parser",
+		binds: in("rpcschema/jsonrpc"),
+		not: func(_, path string) bool {
+			return !standard(path) && !within(path, "github.com/go-json-experiment/json")
+		},
+		reason: "it decides what a byte sequence from a stranger means; what it stands on must fit into one reader's head",
+	},
+	{
+		who:    "rpcschema knows neither its client nor its users",
+		binds:  is("rpcschema"),
+		not:    others("rpcschema/jsonrpc"),
+		linked: true,
+		reason: "client, proxy, simulation and generator are all built on the document: it would be a circle, and each would pull in the others",
+	},
+	{
+		who:    "rpcschema/... knows neither proxy nor driver",
+		binds:  in("rpcschema"),
+		not:    anyOf("proxy", "driver", "cmd"),
+		linked: true, tests: true,
+		reason: "others must be able to use schema, client and simulated target without either of our programs",
+	},
+	{
+		who:    "the stages of the proxy do not know each other",
+		binds:  in(stages...),
+		not:    otherStages,
+		linked: true,
+		reason: "their order is written in one function of package proxy; a stage that calls another hides a decision from its reader",
+	},
+	{
+		who:    "proxy does not know the driver",
+		binds:  in("proxy"),
+		not:    anyOf("driver", "cmd", csiProtobufs, grpc),
+		linked: true, tests: true,
+		reason: "the proxy serves every client alike, and is installed without Kubernetes; what both need belongs to rpcschema",
+	},
+	{
+		who:    "driver does not know the proxy",
+		binds:  in("driver"),
+		not:    anyOf("proxy", "cmd"),
+		linked: true, tests: true,
+		reason: "the driver also works through rpc_http_proxy.py; tests with both belong to test/",
+	},
+	{
+		who:    "volume, placement, connect and mount know nothing of gRPC",
+		binds:  in("driver/volume", "driver/placement", "driver/connect", "driver/mount"),
+		not:    anyOf(grpc, csiProtobufs),
+		linked: true,
+		reason: "their errors are kinds of their own, and become gRPC codes in one place of package driver",
+	},
+	{
+		who:    "placement, connect and mount do not know volume",
+		binds:  in("driver/placement", "driver/connect", "driver/mount"),
+		not:    anyOf("driver/volume"),
+		linked: true,
+		reason: "they are what a volume's life is made of: it calls them, never the other way round",
+	},
+	{
+		who:    "only package driver imports the CSI protobufs",
+		binds:  func(p pkg) bool { return p.path() != "driver" && !within(p.path(), "test", "deploy") },
+		not:    anyOf(csiProtobufs),
+		reason: "requests are parsed once, at the boundary; further in there are only parsed values",
+	},
+	{
+		who:    "only tests and the demo use the simulated target",
+		binds:  func(p pkg) bool { return !within(p.path(), "rpcschema/spdktest", "test") },
+		not:    anyOf("rpcschema/spdktest"),
+		linked: true,
+		reason: "a simulation that is linked into a program would one day answer in the place of a target",
+	},
+	{
+		who:    "no package imports test/",
+		binds:  func(p pkg) bool { return !within(p.path(), "test") },
+		not:    anyOf("test"),
+		tests:  true,
+		reason: "test/ is what needs more than one package: nothing stands on it",
+	},
+	{
+		who:   "cmd/... is flags and wiring",
+		binds: in("cmd"),
+		not: func(_, path string) bool {
+			own := within(path, "proxy", "driver", "rpcschema")
+			return !standard(path) && !own && !within(path, "github.com/spf13", "github.com/coreos/go-systemd/v22")
+		},
+		reason: "what a main package knows cannot be imported, so it is neither reused nor tested from outside",
+	},
+	{
+		who:    "cmd/spdk-proxy does not know the driver",
+		binds:  in("cmd/spdk-proxy"),
+		not:    anyOf("driver", "cmd/spdk-csi", csiProtobufs, grpc, "k8s.io"),
+		linked: true,
+		reason: "it runs on storage servers, and carries nothing of Kubernetes",
+	},
+	{
+		who:    "cmd/spdk-csi does not know the proxy",
+		binds:  in("cmd/spdk-csi"),
+		not:    anyOf("proxy", "cmd/spdk-proxy"),
+		linked: true,
+		reason: "it runs in the cluster, and holds no server of SPDK's socket",
+	},
+}
+
+// in matches the named packages and those below them, is only the named one.
+func in(rooms ...string) func(pkg) bool {
+	return func(p pkg) bool { return within(p.path(), rooms...) }
+}
+
+func is(room string) func(pkg) bool {
+	return func(p pkg) bool { return p.path() == room }
+}
+
+// anyOf refuses the named packages and those below them.
+func anyOf(rooms ...string) func(from, path string) bool {
+	return func(_, path string) bool { return within(path, rooms...) }
+}
+
+// others refuses all rooms of this module but the named ones.
+func others(allowed ...string) func(from, path string) bool {
+	return func(_, path string) bool {
+		return within(path, rooms...) && !within(path, allowed...)
+	}
+}
+
+// otherStages refuses the proxy to a stage, but for the stage's own rooms.
+func otherStages(from, path string) bool {
+	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
+	return within(path, "proxy", "driver", "cmd") && !own
+}
+
+// broken lists what of p's imports the rule refuses.
+func (r rule) broken(p pkg) []string {
+	if !r.binds(p) {
+		return nil
+	}
+	looked := p.Imports
+	if r.linked {
+		looked = slices.Concat(looked, p.Deps)
+	}
+	if r.tests {
+		looked = slices.Concat(looked, p.TestImports, p.XTestImports)
+	}
+	var found []string
+	for _, path := range looked {
+		if r.not(p.path(), path) {
+			found = append(found, path)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func TestImports(t *testing.T) {
+	for _, r := range rules {
+		t.Run(r.who, func(t *testing.T) {
+			bound := 0
+			for _, p := range packages(t) {
+				if r.binds(p) {
+					bound++
+				}
+				if found := r.broken(p); len(found) > 0 {
+					t.Errorf("%s must not know %s.\nThe rule: %s: %s.", p.path(), strings.Join(found, ", "), r.who, r.reason)
+				}
+			}
+			assert.NotZero(t, bound, "the rule binds no package any more: correct it, or take it out")
+		})
+	}
+}
+
+// The rules themselves: each refuses what it is there for, and lets through what it must.
+func TestRulesHold(t *testing.T) {
+	for _, c := range []struct {
+		who, pkg, imports string
+		refused           bool
+	}{
+		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "github.com/go-json-experiment/json/jsontext", false},
+		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "encoding/base64", false},
+		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "go.yaml.in/yaml/v3", true},
+		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "rpcschema", true},
+		{"rpcschema knows neither its client", "rpcschema", "rpcschema/jsonrpc", false},
+		{"rpcschema knows neither its client", "rpcschema", "rpcschema/spdkrpc", true},
+		{"rpcschema/... knows neither", "rpcschema/spdktest", "proxy", true},
+		{"the stages", "proxy/policy", "rpcschema", false},
+		{"the stages", "proxy/policy", "proxy/authn", true},
+		{"the stages", "proxy/target", "proxy", true},
+		{"the stages", "proxy/target", "proxy/target/pool", false},
+		{"the stages", "proxy/target/pool", "proxy/authn", true},
+		{"proxy does not know", "proxy", "proxy/authn", false},
+		{"proxy does not know", "proxy/target", "driver/volume", true},
+		{"driver does not know", "driver/volume", "proxy/policy", true},
+		{"volume, placement", "driver/connect", "google.golang.org/grpc/codes", true},
+		{"volume, placement", "driver/connect", "k8s.io/utils/exec", false},
+		{"placement, connect", "driver/placement", "driver/volume", true},
+		{"only package driver", "driver", csiProtobufs + "/lib/go/csi", false},
+		{"only package driver", "driver/mount", csiProtobufs + "/lib/go/csi", true},
+		{"only package driver", "test/sanity", csiProtobufs + "/lib/go/csi", false},
+		{"only tests and the demo", "test/demo", "rpcschema/spdktest", false},
+		{"only tests and the demo", "cmd/spdk-csi", "rpcschema/spdktest", true},
+		{"no package imports test/", "driver", "test/demo", true},
+		{"cmd/...", "cmd/spdk-proxy", "proxy/policy", false},
+		{"cmd/...", "cmd/spdk-proxy", "github.com/spf13/cobra", false},
+		{"cmd/...", "cmd/spdk-csi", grpc, true},
+		{"cmd/spdk-proxy does", "cmd/spdk-proxy", "k8s.io/mount-utils", true},
+		{"cmd/spdk-csi does", "cmd/spdk-csi", "proxy", true},
+	} {
+		t.Run(fmt.Sprintf("%s may import %s: %v", c.pkg, c.imports, !c.refused), func(t *testing.T) {
+			i := slices.IndexFunc(rules, func(r rule) bool { return strings.HasPrefix(r.who, c.who) })
+			require.GreaterOrEqual(t, i, 0, "no rule begins with %q", c.who)
+			p := pkg{ImportPath: module + "/" + c.pkg, Imports: []string{c.imports}}
+			assert.Equal(t, c.refused, len(rules[i].broken(p)) > 0)
+		})
+	}
+}
