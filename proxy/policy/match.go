@@ -65,10 +65,8 @@ func commonPrefix(sorted []string) string {
 
 func unknownRole(user, role string, roles map[string]Role) error {
 	names := slices.Sorted(maps.Keys(roles))
-	for _, name := range names {
-		if strings.EqualFold(name, role) || strings.HasPrefix(name, role) || strings.HasPrefix(role, name) {
-			return fmt.Errorf("user %s has role %q, which is not under roles: did you mean %s?", user, role, name)
-		}
+	if near := rpcschema.Nearest(role, names); near != "" {
+		return fmt.Errorf("user %s has role %q, which is not under roles: did you mean %s?", user, role, near)
 	}
 	if len(names) == 0 {
 		return fmt.Errorf("user %s has role %q, and there are no roles", user, role)

@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// NewLogger makes the logger that a configuration asks for.
+func NewLogger(w io.Writer, c LogConfig) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: c.Level}
+	if c.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, opts))
+	}
+	return slog.New(slog.NewJSONHandler(w, opts))
+}
+
+// What a client can make long is logged up to here.
+const (
+	maxLogged      = 16 << 10 // body; of longer ones the parameters are left out
+	maxLoggedName  = 128      // name of a method, which may be none
+	maxLoggedError = 2 << 10  // error that repeats what is not known
+)
+
+// audit writes the one line that each call leaves: who, from where, what, how
+// it was decided and how it ended. Calls that were not executed are warnings.
+// Secrets are redacted; passwords, hashes and Authorization never get here.
+func (s *Server) audit(c *call) {
+	level := slog.LevelInfo
+	if c.answer.err != nil && !c.answer.spdk {
+		level = slog.LevelWarn
+	}
+	if !s.log.Enabled(context.Background(), level) {
+		return
+	}
+	list := make([]slog.Attr, 0, 16)
+	list = append(list,
+		slog.String("request_id", c.id),
+		slog.String("user", c.user),
+		slog.String("source", c.source.String()),
+		slog.String("method", clip(c.method, maxLoggedName)),
+	)
+	if c.params != nil {
+		list = append(list, slog.Any("params", c.loggedParams()))
+	}
+	for _, t := range c.translations {
+		list = append(list, slog.String("translated", t.From+" to "+t.To))
+	}
+	list = append(list,
+		slog.String("decision", c.decision),
+		slog.String("rule", c.rule),
+		slog.Int("status", c.answer.status),
+	)
+	if c.answer.err != nil {
+		list = append(list, slog.Int("code", c.answer.err.Code), slog.String("error", clip(c.err.Error(), maxLoggedError)))
+	}
+	list = append(list, slog.Float64("latency_ms", float64(time.Since(c.started).Microseconds())/1000))
+	s.log.LogAttrs(context.Background(), level, "call", list...)
+}
+
+func clip(s string, most int) string { return s[:min(len(s), most)] }
+
+func (c *call) loggedParams() any {
+	if c.bodyBytes > maxLogged {
+		return "(too long to be logged)"
+	}
+	return loggedParams(c.params)
+}
+
+// loggedParams are written as JSON by every handler.
+type loggedParams map[string]any
+
+func (p loggedParams) MarshalJSON() ([]byte, error) { return jsonrpc.Marshal(map[string]any(p)) }
+
+func (p loggedParams) MarshalText() ([]byte, error) { return p.MarshalJSON() }
+
+// recoverFrom keeps a bug at one call from ending the others, and from going
+// unseen.
+func (s *Server) recoverFrom(c *call, w http.ResponseWriter) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	s.log.Error("panic", "request_id", c.id, "method", c.method, "panic", p, "stack", string(debug.Stack()))
+	c.end(nil, errPanic)
+	c.reply(w)
+	s.audit(c)
+}

@@ -1,0 +1,49 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// readBody reads a request's body of at most limit bytes, of known length or
+// chunked, within the time bound.
+func readBody(w http.ResponseWriter, r *http.Request, limit int, bound time.Duration) ([]byte, error) {
+	if r.ContentLength > int64(limit) {
+		return nil, &http.MaxBytesError{Limit: int64(limit)}
+	}
+	// The deadline must go again: it would end the wait for a reply, too, for the
+	// server reads on to see whether the client leaves.
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(bound))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, int64(limit)), r.ContentLength)
+	_ = conn.SetReadDeadline(time.Time{})
+
+	var tooLong *http.MaxBytesError
+	var network net.Error
+	switch {
+	case err == nil, errors.As(err, &tooLong):
+		return body, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, errSlowBody
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &network):
+		return nil, fmt.Errorf("%w: %w", errGone, err)
+	default: // such as chunks that are none
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParseError, "the request's body cannot be read: send it with Content-Length, or rightly chunked")
+	}
+}
+
+func readAll(r io.Reader, length int64) ([]byte, error) {
+	if length < 0 {
+		return io.ReadAll(r)
+	}
+	body := make([]byte, length)
+	_, err := io.ReadFull(r, body)
+	return body, err
+}

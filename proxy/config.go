@@ -1,0 +1,194 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Config is what the configuration file says, with defaults filled in.
+// systemd/spdk-proxy.yaml documents every key.
+type Config struct {
+	Listen string                `yaml:"listen"`
+	TLS    TLSConfig             `yaml:"tls"`
+	Target TargetConfig          `yaml:"target"`
+	Users  []UserConfig          `yaml:"users"`
+	Roles  map[string]RoleConfig `yaml:"roles"`
+	Log    LogConfig             `yaml:"log"`
+	Limits LimitsConfig          `yaml:"limits"`
+
+	dir      string   // which relative paths start at
+	warnings []string // what is allowed, but should be known
+}
+
+// TLSConfig says which certificate to show: that of two files, or else a
+// self-signed one; or none at all.
+type TLSConfig struct {
+	CertFile          string `yaml:"cert_file"`
+	KeyFile           string `yaml:"key_file"`
+	SelfSignedDir     string `yaml:"self_signed_dir"`
+	InsecurePlaintext bool   `yaml:"insecure_plaintext"`
+}
+
+// TargetConfig says where spdk_tgt listens and how much it is asked at once.
+type TargetConfig struct {
+	Socket      string        `yaml:"socket"`
+	Connections int           `yaml:"connections"`
+	MaxInFlight int           `yaml:"max_in_flight"`
+	Timeouts    TimeoutConfig `yaml:"timeouts"`
+}
+
+// TimeoutConfig says how long SPDK's answer is waited for.
+type TimeoutConfig struct {
+	Default Duration            `yaml:"default"`
+	Methods map[string]Duration `yaml:"methods"`
+}
+
+// UserConfig is one user.
+type UserConfig struct {
+	Name             string   `yaml:"name"`
+	PasswordHash     string   `yaml:"password_hash"`
+	PasswordHashFile string   `yaml:"password_hash_file"`
+	Roles            []string `yaml:"roles"`
+}
+
+// RoleConfig lists globs over methods.
+type RoleConfig struct {
+	Allow []string `yaml:"allow"`
+	Deny  []string `yaml:"deny"`
+}
+
+// LogConfig says how the log is written.
+type LogConfig struct {
+	Format string     `yaml:"format"`
+	Level  slog.Level `yaml:"level"`
+}
+
+// LimitsConfig bounds what clients may take.
+type LimitsConfig struct {
+	RequestKiB            int      `yaml:"request_kib"`
+	Read                  Duration `yaml:"read"`
+	Idle                  Duration `yaml:"idle"`
+	Drain                 Duration `yaml:"drain"`
+	AuthFailuresPerMinute int      `yaml:"auth_failures_per_minute"`
+}
+
+// A Duration is written with its unit, such as 30s or 5m.
+type Duration time.Duration
+
+// UnmarshalYAML reads a duration, and refuses a number without a unit.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	parsed, err := time.ParseDuration(n.Value)
+	if err != nil || parsed <= 0 {
+		return errors.New("a duration with its unit, such as 30s or 5m")
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// slowMethods take as long as the data that they touch is large. The values are
+// the timeouts that hold unless the configuration names the method.
+var slowMethods = map[string]time.Duration{
+	"bdev_lvol_create_lvstore":  10 * time.Minute,
+	"bdev_lvol_delete_lvstore":  10 * time.Minute,
+	"bdev_lvol_grow_lvstore":    10 * time.Minute,
+	"bdev_lvol_delete":          10 * time.Minute,
+	"bdev_lvol_resize":          10 * time.Minute,
+	"bdev_lvol_inflate":         time.Hour,
+	"bdev_lvol_decouple_parent": time.Hour,
+	"framework_start_init":      10 * time.Minute,
+	"framework_wait_init":       10 * time.Minute,
+}
+
+// defaults are what holds where the file says nothing.
+func defaults() Config {
+	return Config{
+		Target: TargetConfig{
+			Socket: "/var/tmp/spdk.sock", Connections: 4, MaxInFlight: 1024,
+			Timeouts: TimeoutConfig{Default: Duration(30 * time.Second)},
+		},
+		Log: LogConfig{Format: "json"},
+		Limits: LimitsConfig{
+			RequestKiB: 256, Read: Duration(10 * time.Second), Idle: Duration(2 * time.Minute),
+			Drain: Duration(20 * time.Second), AuthFailuresPerMinute: 20,
+		},
+	}
+}
+
+// LoadConfig reads a configuration file. Its errors name the file, the line
+// and what to do, all of them at once; they never repeat a value.
+func LoadConfig(path string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no configuration at %s: copy spdk-proxy.yaml, which explains itself, or name another file with --config", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	c := defaults()
+	if err := decodeStrict(text, &c); err != nil {
+		return nil, within(path, err)
+	}
+	c.dir = filepath.Dir(path)
+	if err := c.validate(); err != nil {
+		return nil, within(path, err)
+	}
+	c.warnAbout(path)
+	return &c, nil
+}
+
+// within puts the file's name before each of the errors joined in err.
+func within(path string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	var named []error
+	for _, e := range joined.Unwrap() {
+		named = append(named, within(path, e))
+	}
+	return errors.Join(named...)
+}
+
+// Warnings are what the configuration allows but its author should know.
+func (c *Config) Warnings() []string { return c.warnings }
+
+func (c *Config) warnAbout(path string) {
+	inline := false
+	for _, u := range c.Users {
+		inline = inline || u.PasswordHash != ""
+	}
+	if info, err := os.Stat(path); err == nil && inline && info.Mode().Perm()&0o004 != 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("%s holds password hashes and everybody on this host may read it: chmod o-r %s, or move the hashes into files (password_hash_file)", path, path))
+	}
+	if c.TLS.InsecurePlaintext {
+		c.warnings = append(c.warnings, "tls.insecure_plaintext: passwords and calls travel in the clear for whoever listens on the way")
+	}
+}
+
+// path makes a path of the configuration absolute: it is relative to the file
+// that it stands in, and may begin with $CREDENTIALS_DIRECTORY.
+func (c *Config) path(p string) (string, error) {
+	const credentials = "$CREDENTIALS_DIRECTORY"
+	if rest, ok := strings.CutPrefix(p, credentials+"/"); ok {
+		dir := os.Getenv(credentials[1:])
+		if dir == "" {
+			return "", fmt.Errorf("%s: systemd sets %s for what LoadCredential= names; to check by hand, set it to the folder of the file", p, credentials)
+		}
+		return filepath.Join(dir, rest), nil
+	}
+	if strings.HasPrefix(p, "$") {
+		return "", fmt.Errorf("%s: no variable but %s is known here", p, credentials)
+	}
+	if filepath.IsAbs(p) {
+		return p, nil
+	}
+	return filepath.Join(c.dir, p), nil
+}

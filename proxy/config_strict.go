@@ -1,0 +1,149 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// decodeStrict decodes one YAML document. What is misspelt, twice there or of
+// the wrong type is an error that names the line: a key that is silently left
+// out could be the one that denies. All errors are joined.
+func decodeStrict(text []byte, into any) error {
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	var document yaml.Node
+	if err := dec.Decode(&document); err != nil {
+		if errors.Is(err, io.EOF) {
+			return errors.New("the file is empty")
+		}
+		return fmt.Errorf("not YAML: %w", err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return errors.New("there is a second document in the file (---): keep one")
+	}
+	var s strictness
+	s.check(document.Content[0], reflect.TypeOf(into).Elem(), "")
+	if len(s.wrong) > 0 {
+		return errors.Join(s.wrong...)
+	}
+	return document.Decode(into)
+}
+
+type strictness struct{ wrong []error }
+
+func (s *strictness) complain(n *yaml.Node, format string, args ...any) {
+	s.wrong = append(s.wrong, fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...)))
+}
+
+// check holds a node against the type that it will be decoded into.
+func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Tag == "!!null" {
+		return // as if it were left out
+	}
+	if _, ok := reflect.New(t).Interface().(yaml.Unmarshaler); ok {
+		s.scalar(n, t, path)
+		return
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		fields := map[string]reflect.Type{}
+		var names []string
+		for f := range t.Fields() {
+			if name := f.Tag.Get("yaml"); name != "" {
+				fields[name] = f.Type
+				names = append(names, name)
+			}
+		}
+		s.mapping(n, path, func(key *yaml.Node, value *yaml.Node) {
+			field, ok := fields[key.Value]
+			if !ok {
+				s.complain(key, "%s is not a key%s: %s", join(path, key.Value), where(path), suggestion(key.Value, names))
+				return
+			}
+			s.check(value, field, join(path, key.Value))
+		})
+	case reflect.Map:
+		s.mapping(n, path, func(key, value *yaml.Node) { s.check(value, t.Elem(), join(path, key.Value)) })
+	case reflect.Slice:
+		if n.Kind != yaml.SequenceNode {
+			s.complain(n, "%s must be a list: [a, b]", path)
+			return
+		}
+		for i, item := range n.Content {
+			s.check(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+		}
+	default:
+		s.scalar(n, t, path)
+	}
+}
+
+func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		if path == "" {
+			path = "the configuration"
+		}
+		s.complain(n, "%s must be a mapping (key: value)", path)
+		return
+	}
+	lines := map[string]int{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if line, twice := lines[key.Value]; twice {
+			s.complain(key, "%s stands in line %d already: keep one", join(path, key.Value), line)
+			continue
+		}
+		lines[key.Value] = key.Line
+		each(key, n.Content[i+1])
+	}
+}
+
+// scalar tries to decode a single value. The library's own errors repeat the
+// value, which may be secret.
+func (s *strictness) scalar(n *yaml.Node, t reflect.Type, path string) {
+	v := reflect.New(t)
+	if n.Kind == yaml.ScalarNode && n.Decode(v.Interface()) == nil {
+		return
+	}
+	want := "text"
+	if u, ok := v.Interface().(yaml.Unmarshaler); ok {
+		want = u.UnmarshalYAML(n).Error()
+	} else if t.Kind() == reflect.Bool {
+		want = "true or false"
+	} else if _, ok := v.Interface().(interface{ UnmarshalText([]byte) error }); ok {
+		want = "debug, info, warn or error"
+	} else if t.Kind() == reflect.Int {
+		want = "a whole number"
+	}
+	s.complain(n, "%s must be %s", path, want)
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func where(path string) string {
+	if path == "" {
+		return ""
+	}
+	return " of " + path
+}
+
+func suggestion(key string, names []string) string {
+	if near := rpcschema.Nearest(key, names); near != "" {
+		return fmt.Sprintf("did you mean %s?", near)
+	}
+	return "there are " + strings.Join(names, ", ")
+}

@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+)
+
+// validate checks what each key may hold. What depends on the schema of SPDK's
+// methods is checked when a Server is made of it.
+func (c *Config) validate() error {
+	return errors.Join(c.validateListen(), c.validateTLS(), c.validateTarget(), c.validateUsers(), c.validateRest())
+}
+
+func (c *Config) validateListen() error {
+	if c.Listen == "" {
+		return errors.New(`listen is missing: give address and port, such as listen: "0.0.0.0:9009"`)
+	}
+	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port == "" {
+		return errors.New(`listen must be an address and a port, such as "0.0.0.0:9009" or "[::]:9009"`)
+	}
+	return nil
+}
+
+func (c *Config) validateTLS() (err error) {
+	t := &c.TLS
+	files := t.CertFile != "" || t.KeyFile != ""
+	switch {
+	case t.InsecurePlaintext && (files || t.SelfSignedDir != ""):
+		return errors.New("tls: insecure_plaintext shows no certificate: give either it or the files")
+	case files && t.SelfSignedDir != "":
+		return errors.New("tls: give either cert_file and key_file, or self_signed_dir")
+	case files && (t.CertFile == "" || t.KeyFile == ""):
+		return errors.New("tls: cert_file and key_file are needed together; one file that holds both may be named twice")
+	}
+	for _, p := range []*string{&t.CertFile, &t.KeyFile, &t.SelfSignedDir} {
+		if *p != "" {
+			var wrong error
+			*p, wrong = c.path(*p)
+			err = errors.Join(err, wrong)
+		}
+	}
+	return err
+}
+
+func (c *Config) validateTarget() error {
+	var wrong []error
+	if c.Target.Socket == "" {
+		wrong = append(wrong, errors.New("target.socket is empty: it is the path that spdk_tgt was given by -r, /var/tmp/spdk.sock unless told otherwise"))
+	}
+	// SPDK serves 64 connections in all; other programs need some.
+	wrong = append(wrong, between("target.connections", c.Target.Connections, 32), between("target.max_in_flight", c.Target.MaxInFlight, 65536))
+	return errors.Join(wrong...)
+}
+
+func (c *Config) validateUsers() error {
+	if len(c.Users) == 0 {
+		return errors.New("there are no users, so nobody could call anything: give users a name, a password_hash (`spdk-proxy hash-password` makes one) and roles")
+	}
+	var wrong []error
+	for i := range c.Users {
+		u := &c.Users[i]
+		label := fmt.Sprintf("users[%d]", i)
+		if u.Name == "" {
+			wrong = append(wrong, fmt.Errorf("%s has no name", label))
+		} else {
+			label += " (" + u.Name + ")"
+		}
+		if (u.PasswordHash == "") == (u.PasswordHashFile == "") {
+			wrong = append(wrong, fmt.Errorf("%s: give one of password_hash and password_hash_file", label))
+			continue
+		}
+		if _, err := c.hashOf(*u); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %w", label, err))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// hashOf reads a user's password hash, from its file if it has one.
+func (c *Config) hashOf(u UserConfig) (authn.Hash, error) {
+	text, key := u.PasswordHash, "password_hash"
+	if u.PasswordHashFile != "" {
+		key = "password_hash_file"
+		path, err := c.path(u.PasswordHashFile)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		read, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		text = strings.TrimSpace(string(read))
+	}
+	h, err := authn.ParseHash(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return h, nil
+}
+
+func (c *Config) validateRest() error {
+	var wrong []error
+	if c.Log.Format != "json" && c.Log.Format != "text" {
+		wrong = append(wrong, errors.New("log.format must be json or text"))
+	}
+	// SPDK itself takes no more than 256 KiB.
+	wrong = append(wrong, between("limits.request_kib", c.Limits.RequestKiB, 256), between("limits.auth_failures_per_minute", c.Limits.AuthFailuresPerMinute, 10000))
+	return errors.Join(wrong...)
+}
+
+func between(key string, n, most int) error {
+	if n < 1 || n > most {
+		return fmt.Errorf("%s must be 1 to %d", key, most)
+	}
+	return nil
+}

@@ -1,0 +1,12 @@
+// Package proxy is spdk-proxy: it lets people and programs call SPDK's RPCs over
+// HTTPS who must not have the target's socket itself. [Server] takes a request
+// through stages that each answer one question: who (package authn), what
+// (jsonrpc), known (rpcschema), allowed (policy), well formed (rpcschema), and
+// what SPDK says (target); then it answers and logs.
+//
+// What a client sent is never forwarded: it is decoded strictly, decided on, and
+// written anew. Every failure becomes an answer in one place, errors.go.
+//
+// It may not know the CSI driver. The stages don't know each other, nor HTTP's
+// answers.
+package proxy

@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Errors that arise in the server itself.
+var (
+	errDenied   = errors.New("denied by policy")
+	errDraining = errors.New("the proxy is stopping")
+	errSlowBody = errors.New("the request did not arrive in time")
+	errGone     = errors.New("the client left before its request had arrived")
+	errPanic    = errors.New("the proxy failed at this call")
+)
+
+// statusClientGone is what the log says where nobody is left to be told.
+const statusClientGone = 499
+
+// An answer is what a client gets.
+type answer struct {
+	status     int
+	err        *jsonrpc.Error // nil: the result
+	spdk       bool           // the error is SPDK's own
+	retryAfter time.Duration
+}
+
+// answerTo turns the error of any stage into an answer: the one place where
+// that is done. SPDK's own errors travel with 200 and exactly as SPDK gave them;
+// all others say what to do.
+func answerTo(err error) answer {
+	var (
+		slow      *authn.TooManyFailuresError
+		tooLong   *http.MaxBytesError
+		malformed *jsonrpc.Error
+		unknown   *rpcschema.UnknownMethodError
+		invalid   rpcschema.Violations
+		down      *target.DownError
+		called    *spdkrpc.Error
+	)
+	refuse := func(status, code int, format string, args ...any) answer {
+		return answer{status: status, err: jsonrpc.Errorf(code, format, args...)}
+	}
+	wait := func(d time.Duration, a answer) answer { a.retryAfter = d; return a }
+	switch {
+	case err == nil:
+		return answer{status: http.StatusOK}
+
+	case errors.Is(err, authn.ErrNoCredentials), errors.Is(err, authn.ErrWrongCredentials):
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "who are you? Give the name and password of a user of this proxy, by HTTP Basic authentication")
+	case errors.As(err, &slow):
+		return wait(slow.RetryAfter, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many failed logins: wait %s, then give the right name and password", slow.RetryAfter))
+	case errors.Is(err, authn.ErrBusy):
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many logins at once: nothing was executed, try again"))
+
+	case errors.Is(err, errDraining):
+		return wait(time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeDraining, "the proxy is stopping: nothing was executed, try again on a new connection"))
+	case errors.As(err, &tooLong):
+		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the request is longer than %d KiB, which SPDK would not take: split it", tooLong.Limit>>10)
+	case errors.Is(err, errSlowBody):
+		return refuse(http.StatusRequestTimeout, jsonrpc.CodeInvalidRequest, "the request did not arrive in time: send it at once, with its right Content-Length")
+	case errors.Is(err, errGone), errors.Is(err, target.ErrAbandoned), errors.Is(err, context.Canceled):
+		return refuse(statusClientGone, jsonrpc.CodeUnreachable, "the client left: nothing was executed")
+
+	case errors.As(err, &malformed) && malformed.Code == jsonrpc.CodeTooLarge:
+		return answer{status: http.StatusRequestEntityTooLarge, err: malformed}
+	case errors.As(err, &malformed):
+		return answer{status: http.StatusBadRequest, err: malformed}
+	case errors.As(err, &unknown):
+		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", unknown)
+	case errors.Is(err, errDenied):
+		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may not make this call: ask whoever runs this proxy for a role that allows it")
+	case errors.As(err, &invalid):
+		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidParams, "invalid parameters: %s", invalid)
+
+	case errors.Is(err, target.ErrBusy):
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls are under way: nothing was executed, try again"))
+	case errors.As(err, &down), errors.Is(err, spdkrpc.Unreachable):
+		return wait(time.Second, refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "the SPDK target cannot be reached: nothing was executed; see that spdk_tgt runs, then try again"))
+	case errors.Is(err, target.ErrReplyTooLong):
+		return refuse(http.StatusGatewayTimeout, jsonrpc.CodeOutcomeUnknown, "SPDK's answer is too long to be passed on: ask for less")
+	case errors.Is(err, spdkrpc.OutcomeUnknown):
+		return refuse(http.StatusGatewayTimeout, jsonrpc.CodeOutcomeUnknown, "SPDK did not answer: the call may have been executed, or still be; read back what it changes before trying again")
+	case errors.As(err, &called) && called.Code == jsonrpc.CodeTooLarge:
+		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the request does not fit this target's release: split it")
+	case errors.As(err, &called) && called.Code != 0:
+		return answer{status: http.StatusOK, spdk: true, err: &jsonrpc.Error{Code: called.Code, Message: called.Message}}
+	}
+	return refuse(http.StatusInternalServerError, jsonrpc.CodeInternalError, "the proxy failed at this call: its log says more, under the id in X-Request-Id")
+}

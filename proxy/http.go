@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// Bounds on what a client may do to a connection.
+const (
+	maxHeaderBytes = 16 << 10
+	headerWait     = 10 * time.Second // for a request's header, and for the TLS handshake
+	writeWait      = 30 * time.Second // for a client to take what was written to it
+	readyWait      = 2 * time.Second
+)
+
+// Handler serves the proxy's paths. Calls are taken at any path, as
+// rpc_http_proxy.py takes them, whose clients may have one in their URL; HEAD
+// is answered likewise.
+func (s *Server) Handler() http.Handler {
+	r := mux.NewRouter().SkipClean(true)
+	r.HandleFunc("/healthz", s.serveHealth).Methods(http.MethodGet, http.MethodHead)
+	r.HandleFunc("/readyz", s.serveReady).Methods(http.MethodGet, http.MethodHead)
+	r.HandleFunc("/healthz", refuseMethod("GET, HEAD"))
+	r.HandleFunc("/readyz", refuseMethod("GET, HEAD"))
+	r.PathPrefix("/").Methods(http.MethodPost).HandlerFunc(s.serveRPC)
+	r.PathPrefix("/").Methods(http.MethodHead).HandlerFunc(s.serveHealth)
+	r.Path("/").HandlerFunc(refuseMethod("POST, HEAD"))
+	r.NotFoundHandler = http.HandlerFunc(refusePath)
+	r.MethodNotAllowedHandler = http.HandlerFunc(refusePath)
+	return r
+}
+
+// serveHealth tells that this process is alive, and no more.
+func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+// serveReady tells whether calls can be expected to work. Anybody may ask, so
+// it gives no reason; the log has it.
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
+	defer cancel()
+	if s.calls.isDraining() {
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		return
+	}
+	if err := s.target.Probe(ctx); err != nil {
+		s.log.Debug("not ready", "error", err)
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ready\n")
+}
+
+func refusePath(w http.ResponseWriter, _ *http.Request) {
+	writeError(w, http.StatusNotFound, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+		"there is nothing here: POST JSON-RPC requests to /, or GET /healthz or /readyz"))
+}
+
+func refuseMethod(allow string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", allow)
+		writeError(w, http.StatusMethodNotAllowed, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
+			"%s takes only %s: calls are JSON-RPC requests that are POSTed to /", r.URL.Path, allow))
+	}
+}
+
+// httpServer is the HTTP server around the handler. It has no ReadTimeout or
+// WriteTimeout, which would end slow calls as well: bodies have a deadline of
+// their own (readBody), and so has every write (patientConn).
+func (s *Server) httpServer() *http.Server {
+	return &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: headerWait,
+		IdleTimeout:       time.Duration(s.config.Limits.Idle),
+		MaxHeaderBytes:    maxHeaderBytes,
+		// No HTTP/2: one client's streams, opened and reset in a row, would cost it
+		// nothing and us a call each; and calls are small, so that kept HTTP/1.1
+		// connections are cheaper than streams.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		ErrorLog:     slog.NewLogLogger(quiet{s.log.Handler()}, slog.LevelDebug),
+	}
+}
+
+// quiet keeps what net/http has to say about clients, such as failed
+// handshakes, at the level of debug and in our words.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Message = strings.TrimPrefix(r.Message, "http: ")
+	return q.Handler.Handle(ctx, r)
+}

@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// serveRPC takes one request to its answer and into the log.
+func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
+	c := newCall(r)
+	w.Header().Set("X-Request-Id", c.id)
+	defer s.recoverFrom(c, w)
+	result, err := s.perform(c, w, r)
+	c.end(result, err)
+	c.reply(w)
+	s.audit(c)
+}
+
+// perform is the whole way of a call, in its order: who, what, known, allowed,
+// well formed, and then what SPDK says. Nothing is told to whoever is nobody,
+// and nothing but no to whoever may not.
+func (s *Server) perform(c *call, w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
+	now := s.settings.Load()
+
+	user, err := now.authn.Authenticate(r.Context(), r.Header.Get("Authorization"), c.source.Addr())
+	c.authenticated(user, err)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.calls.enter(); err != nil {
+		return nil, err
+	}
+	defer s.calls.leave()
+
+	body, err := readBody(w, r, now.maxBody, now.read)
+	if err != nil {
+		return nil, err
+	}
+	request, err := jsonrpc.DecodeRequest(body, jsonrpc.LimitsV2605)
+	c.decoded(request, len(body))
+	if err != nil {
+		return nil, err
+	}
+	method, err := s.schema.Find(request.Method, rpcschema.Release{})
+	if err != nil {
+		return nil, err
+	}
+	c.found(method, s.schema.Redact(method.Name, request.Params))
+
+	decision := now.policy.Decide(user, method.Name)
+	c.decided(decision)
+	if !decision.Allowed {
+		return nil, errDenied
+	}
+
+	conn, err := s.target.Connect(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	params, translations, err := method.Translate(request.Params, conn.Release())
+	c.translated(translations)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.schema.ValidateParams(method.Name, params, conn.Release()); err != nil {
+		return nil, err
+	}
+	return conn.Call(r.Context(), method.Name, params, now.timeoutOf(method.Name))
+}

@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Ten years: whoever trusts a self-signed certificate trusts this very one, so
+// that a new one would lock clients out.
+const selfSignedFor = 10 * 365 * 24 * time.Hour
+
+// selfSigned is the certificate for whoever has none: kept in the state folder,
+// if there is one, so that it is the same after a restart. It is never silent.
+func selfSigned(c *Config, log *slog.Logger) (*tls.Certificate, error) {
+	dir := c.TLS.SelfSignedDir
+	if dir == "" {
+		cert, _, _, err := generate(c.Listen)
+		if err != nil {
+			return nil, err
+		}
+		log.Warn("showing a self-signed certificate made just now, which clients cannot know: give tls.cert_file and tls.key_file, or tls.self_signed_dir to keep it",
+			"sha256", fingerprint(cert))
+		return cert, nil
+	}
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	_, certErr := os.Stat(certFile)
+	_, keyErr := os.Stat(keyFile)
+	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
+		if err := generateInto(dir, certFile, keyFile, c.Listen); err != nil {
+			return nil, err
+		}
+	}
+	cert, err := readPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("self-signed certificate: %w (remove both tls.crt and tls.key in %s to have new ones made)", err, dir)
+	}
+	log.Warn("showing a self-signed certificate: clients must be given it to trust, or see its fingerprint",
+		"cert_file", certFile, "key_file", keyFile, "sha256", fingerprint(cert))
+	return cert, nil
+}
+
+func generateInto(dir, certFile, keyFile, listen string) error {
+	_, certPEM, keyPEM, err := generate(listen)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("keep the self-signed certificate: %w", err)
+	}
+	if err := os.WriteFile(keyFile, keyPEM, 0o600); err != nil {
+		return fmt.Errorf("keep the self-signed certificate's key: %w", err)
+	}
+	if err := os.WriteFile(certFile, certPEM, 0o644); err != nil {
+		return fmt.Errorf("keep the self-signed certificate: %w", err)
+	}
+	return nil
+}
+
+func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+	}
+	names, addresses := addressesOf(listen)
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: names[len(names)-1], Organization: []string{"spdk-proxy, self-signed"}},
+		NotBefore:    now.Add(-time.Hour), // clocks differ
+		NotAfter:     now.Add(selfSignedFor),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:     names, IPAddresses: addresses,
+		BasicConstraintsValid: true, // no CA: it vouches for itself only
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+	}
+	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+	}
+	return &pair, certPEM, keyPEM, nil
+}

@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Listen opens the address of the configuration.
+func (s *Server) Listen() (net.Listener, error) {
+	l, err := net.Listen("tcp", s.config.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", s.config.Listen, err)
+	}
+	return l, nil
+}
+
+// Serve answers on l until ctx ends. Then it stops accepting, lets the calls
+// under way finish within the drain bound while new ones on kept connections
+// are told to go elsewhere, and ends the connections to the target.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	scheme := "http"
+	server := s.httpServer()
+	l = patientListener{l}
+	if !s.config.TLS.InsecurePlaintext {
+		scheme = "https"
+		l = tls.NewListener(l, s.cert.serverTLS())
+	}
+	s.log.Info("serving", "url", fmt.Sprintf("%s://%s/", scheme, l.Addr()), "socket", s.config.Target.Socket)
+
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return errors.Join(fmt.Errorf("serve: %w", err), s.target.Close())
+	case <-ctx.Done():
+	}
+	return s.stop(server, l)
+}
+
+func (s *Server) stop(server *http.Server, l net.Listener) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
+	defer cancel()
+	drained := s.calls.drain()
+	s.log.Info("stopping", "calls", s.target.InFlight(), "bound", time.Duration(s.config.Limits.Drain).String())
+	_ = l.Close()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+		s.log.Warn("stopped with calls under way", "calls", s.target.InFlight())
+	}
+	err := server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	if errors.Is(err, net.ErrClosed) {
+		err = nil // the listener, above
+	}
+	return errors.Join(err, s.target.Close())
+}
+
+// A patientListener's connections give their clients a bounded time to take
+// what is written to them, counted anew for each piece.
+type patientListener struct{ net.Listener }
+
+func (l patientListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return patientConn{c}, nil
+}
+
+type patientConn struct{ net.Conn }
+
+// largestWrite is written in one piece; a client has to take it within writeWait.
+const largestWrite = 64 << 10
+
+func (c patientConn) Write(b []byte) (written int, err error) {
+	for {
+		if err := c.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
+			return written, err
+		}
+		piece := b[:min(len(b), largestWrite)]
+		n, err := c.Conn.Write(piece)
+		written += n
+		if err != nil || n == len(b) {
+			return written, err
+		}
+		b = b[n:]
+	}
+}

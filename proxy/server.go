@@ -1,0 +1,175 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// Options of a Server; the zero value holds the defaults.
+type Options struct {
+	Schema *rpcschema.Document // nil: rpcschema.Default()
+	Log    *slog.Logger        // events and the audit log; nil: none
+}
+
+// A Server is the proxy in front of one target.
+type Server struct {
+	schema *rpcschema.Document
+	log    *slog.Logger
+	config *Config // as started; what a reload may not change
+	target *target.Target
+	cert   certificate
+
+	settings atomic.Pointer[settings]
+	calls    calls
+}
+
+// settings are what a reload replaces as a whole: each call sees one state of
+// the configuration from its beginning to its end.
+type settings struct {
+	authn    *authn.Basic
+	policy   *policy.Policy
+	timeout  time.Duration
+	timeouts map[string]time.Duration
+	maxBody  int
+	read     time.Duration
+}
+
+// NewServer makes a Server of a configuration. It does not listen or connect
+// yet; a configuration that it accepts is sound.
+func NewServer(c *Config, opts Options) (*Server, error) {
+	if opts.Schema == nil {
+		opts.Schema = rpcschema.Default()
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{schema: opts.Schema, log: opts.Log, config: c}
+	settings, err := newSettings(c, s.schema)
+	if err != nil {
+		return nil, err
+	}
+	s.settings.Store(settings)
+	if !c.TLS.InsecurePlaintext {
+		cert, err := loadCertificate(c, s.log)
+		if err != nil {
+			return nil, err
+		}
+		s.cert.current.Store(cert)
+	}
+	s.target = target.New(target.Config{
+		Socket: c.Target.Socket, Connections: c.Target.Connections, MaxInFlight: c.Target.MaxInFlight, Log: s.log,
+	})
+	return s, nil
+}
+
+// Check tells everything that is wrong with a configuration beyond what
+// LoadConfig sees, without making a certificate or connecting.
+func Check(c *Config, schema *rpcschema.Document) error {
+	_, err := newSettings(c, schema)
+	if c.TLS.CertFile != "" {
+		_, certErr := loadCertificate(c, slog.New(slog.DiscardHandler))
+		err = errors.Join(err, certErr)
+	}
+	return err
+}
+
+func newSettings(c *Config, schema *rpcschema.Document) (*settings, error) {
+	var users []authn.User
+	var wrong []error
+	roles, rolesOf := map[string]policy.Role{}, map[string][]string{}
+	for _, u := range c.Users {
+		h, err := c.hashOf(u)
+		wrong = append(wrong, err)
+		users = append(users, authn.User{Name: u.Name, Hash: h})
+		rolesOf[u.Name] = u.Roles
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return nil, err
+	}
+	who, err := authn.New(users, authn.Options{FailuresPerMinute: c.Limits.AuthFailuresPerMinute})
+	wrong = append(wrong, err)
+	for name, r := range c.Roles {
+		roles[name] = policy.Role(r)
+	}
+	may, err := policy.New(roles, rolesOf, schema)
+	wrong = append(wrong, err)
+	timeouts, err := timeoutsOf(c.Target.Timeouts, schema)
+	wrong = append(wrong, err)
+	if err := errors.Join(wrong...); err != nil {
+		return nil, err
+	}
+	return &settings{
+		authn: who, policy: may,
+		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
+		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
+	}, nil
+}
+
+func timeoutsOf(c TimeoutConfig, schema *rpcschema.Document) (map[string]time.Duration, error) {
+	timeouts := map[string]time.Duration{}
+	for name, d := range slowMethods {
+		timeouts[name] = max(d, time.Duration(c.Default))
+	}
+	var wrong []error
+	for name, d := range c.Methods {
+		if _, err := schema.Find(name, rpcschema.Release{}); err != nil {
+			wrong = append(wrong, fmt.Errorf("target.timeouts.methods: %w", err))
+		}
+		timeouts[name] = time.Duration(d)
+	}
+	return timeouts, errors.Join(wrong...)
+}
+
+// timeoutOf is how long the answer to a method is waited for.
+func (s *settings) timeoutOf(method string) time.Duration {
+	if d, ok := s.timeouts[method]; ok {
+		return d
+	}
+	return s.timeout
+}
+
+// Reload replaces users, roles, timeouts, limits of requests and the
+// certificate. Calls under way go on as they began. With an error, nothing has
+// changed.
+func (s *Server) Reload(c *Config) error {
+	old := s.config
+	var fixed []error
+	for key, changed := range map[string]bool{
+		"listen":                 c.Listen != old.Listen,
+		"tls.insecure_plaintext": c.TLS.InsecurePlaintext != old.TLS.InsecurePlaintext,
+		"target.socket":          c.Target.Socket != old.Target.Socket,
+		"target.connections":     c.Target.Connections != old.Target.Connections,
+		"target.max_in_flight":   c.Target.MaxInFlight != old.Target.MaxInFlight,
+		"log":                    c.Log != old.Log,
+		"limits.idle":            c.Limits.Idle != old.Limits.Idle,
+		"limits.drain":           c.Limits.Drain != old.Limits.Drain,
+	} {
+		if changed {
+			fixed = append(fixed, fmt.Errorf("%s has changed, which takes a restart", key))
+		}
+	}
+	if err := errors.Join(fixed...); err != nil {
+		return fmt.Errorf("reload: %w", err)
+	}
+	settings, err := newSettings(c, s.schema)
+	if err != nil {
+		return fmt.Errorf("reload: %w", err)
+	}
+	if !c.TLS.InsecurePlaintext {
+		cert, err := loadCertificate(c, s.log)
+		if err != nil {
+			return fmt.Errorf("reload: %w", err)
+		}
+		s.cert.current.Store(cert)
+	}
+	s.settings.Store(settings)
+	return nil
+}
