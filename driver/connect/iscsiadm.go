@@ -28,6 +28,10 @@ const (
 	exitAuthFailed         = 24
 )
 
+// exitNotInstalled is not iscsiadm's: in a container a wrapper runs the node's own iscsiadm, and
+// shells and env report in this way that there is none.
+const exitNotInstalled = 127
+
 // iface is the name of iscsiadm's interface record with this host's initiator name.
 const iface = "spdkgate"
 
@@ -53,6 +57,9 @@ func (i *iscsi) iscsiadm(ctx context.Context, args []string, fine ...int) error 
 	case errors.As(err, &exit) && exit.Exited():
 		if slices.Contains(fine, exit.ExitStatus()) {
 			return nil
+		}
+		if exit.ExitStatus() == exitNotInstalled {
+			return fmt.Errorf("%w: the node has no iscsiadm: install open-iscsi on it (%s)", ErrUnsupported, strings.TrimSpace(string(out)))
 		}
 		return &iscsiadmError{code: exit.ExitStatus(), output: strings.TrimSpace(string(out))}
 	case notInstalled(err):

@@ -1,0 +1,28 @@
+package connect
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	utilexec "k8s.io/utils/exec"
+)
+
+// In a container iscsiadm is a wrapper around the node's own. That the node has none must look as
+// if there were no wrapper: volumes of other transports must not mind.
+func TestNodeWithoutISCSIAdm(t *testing.T) {
+	for name, script := range map[string]string{"no wrapper": "", "wrapper": "#!/bin/sh\nexec /usr/bin/env -i PATH=/nowhere iscsiadm \"$@\"\n"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if script != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "iscsiadm"), []byte(script), 0o755))
+			}
+			t.Setenv("PATH", dir)
+			i := &iscsi{exec: utilexec.New()}
+			assert.ErrorIs(t, i.iscsiadm(t.Context(), []string{"-m", "session"}), ErrUnsupported)
+			assert.NoError(t, i.forget(t.Context(), Export{Transport: ISCSI, IQN: "iqn.2016-06.io.spdk:x"}), "there is nothing to forget")
+		})
+	}
+}
