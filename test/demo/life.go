@@ -1,0 +1,297 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A demo is the story that is told.
+type demo struct {
+	*world
+	report *report
+
+	freeAtStart uint64
+	data        *claim
+	snapshot    *csi.Snapshot
+	restored    *claim
+	block       *claim
+	sum         [sha256.Size]byte
+}
+
+// A step says, when it succeeded, what it proved.
+type step struct {
+	name string
+	do   func() (proved string, err error)
+}
+
+// steps runs steps until one fails.
+func (d *demo) steps(list ...step) error {
+	for _, s := range list {
+		if err := d.report.step(s.name, s.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) setUp(ctx context.Context) error {
+	d.report.title("Setting up")
+	return d.steps(
+		step{"build", func() (string, error) {
+			return "spdk-proxy and spdk-csi, as make build does", d.build(ctx)
+		}},
+		step{"simulated spdk_tgt", func() (_ string, err error) {
+			d.freeAtStart, err = d.startTarget(ctx)
+			return fmt.Sprintf("%s on a real UNIX socket, lvstore %s with %d free clusters", d.target.Release(), lvstore, d.freeAtStart), err
+		}},
+		step{"spdk-proxy", func() (string, error) {
+			return "HTTPS at " + d.proxyURL + " for two users, " + csiUser + " and " + auditorUser, d.startProxy(ctx)
+		}},
+		step{"spdk-csi", func() (string, error) {
+			if err := d.startDriver(ctx); err != nil {
+				return "", err
+			}
+			var name string
+			err := d.wait(ctx, "spdk-csi", func() error {
+				info, err := csi.NewIdentityClient(d.conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{})
+				name = info.GetName()
+				return err
+			})
+			return name + " answers as controller and node", err
+		}},
+	)
+}
+
+func (d *demo) life(ctx context.Context) error {
+	d.data, d.restored, d.block = d.claim("pvc-data", false), d.claim("pvc-restored", false), d.claim("pvc-block", true)
+	d.report.title("A volume's life")
+	err := d.steps(
+		step{"CreateVolume", func() (string, error) {
+			v, err := d.data.create(ctx, 64, nil)
+			if err != nil {
+				return "", err
+			}
+			again, err := d.data.create(ctx, 64, nil)
+			if err == nil && again.GetVolumeId() != v.GetVolumeId() {
+				err = fmt.Errorf("the same call made a second volume, %s beside %s", again.GetVolumeId(), v.GetVolumeId())
+			}
+			return fmt.Sprintf("%d MiB, and the same call again gives the same volume", v.GetCapacityBytes()>>20), err
+		}},
+		step{"ControllerPublishVolume", func() (string, error) {
+			if err := d.data.attach(ctx); err != nil {
+				return "", err
+			}
+			return d.hosts(ctx, d.data)
+		}},
+	)
+	if err != nil {
+		return err
+	}
+	if d.canMount() {
+		err = d.lifeOnANode(ctx)
+	} else {
+		for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "grow", "restore", "raw block"} {
+			d.report.skip(name, "mounting and loop devices take root")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.refusals(ctx); err != nil {
+		return err
+	}
+	return d.cleanUp(ctx)
+}
+
+// hosts tells which hosts may connect to a volume's subsystem.
+func (d *demo) hosts(ctx context.Context, c *claim) (string, error) {
+	found, err := d.local.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: new(c.publish["nqn"])})
+	if err != nil {
+		return "", err
+	}
+	s := found[0]
+	if s.AllowAnyHost || len(s.Hosts) != 1 {
+		return "", fmt.Errorf("subsystem %s is open to %d hosts, any host: %t", s.NQN, len(s.Hosts), s.AllowAnyHost)
+	}
+	return "exported to this node's host NQN only", nil
+}
+
+func (d *demo) lifeOnANode(ctx context.Context) error {
+	file := func(c *claim) string { return filepath.Join(c.target(), "hello") }
+	return d.steps(
+		step{"NodeStageVolume", func() (string, error) {
+			return "connected, found empty, formatted ext4, mounted", d.data.stage(ctx)
+		}},
+		step{"NodePublishVolume", func() (string, error) {
+			if err := d.data.mount(ctx); err != nil {
+				return "", err
+			}
+			content := make([]byte, 8<<20)
+			_, _ = rand.Read(content)
+			d.sum = sha256.Sum256(content)
+			return "8 MiB written to a file, and synced", writeSynced(file(d.data), content)
+		}},
+		step{"CreateSnapshot", func() (string, error) {
+			r, err := csi.NewControllerClient(d.conn).CreateSnapshot(ctx, &csi.CreateSnapshotRequest{
+				SourceVolumeId: d.data.volume.GetVolumeId(), Name: "snapshot-1", Secrets: d.secrets(),
+			})
+			d.snapshot = r.GetSnapshot()
+			return fmt.Sprintf("ready to use: %t", d.snapshot.GetReadyToUse()), err
+		}},
+		step{"grow while mounted", func() (string, error) {
+			before, after, err := d.data.grow(ctx, 128)
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("filesystem %d → %d MiB, file intact", before>>20, after>>20), d.verify(file(d.data))
+		}},
+		step{"restore", func() (string, error) {
+			source := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+				Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: d.snapshot.GetSnapshotId()},
+			}}
+			if _, err := d.restored.create(ctx, 96, source); err != nil {
+				return "", err
+			}
+			if err := errors.Join(d.restored.attach(ctx), d.restored.stage(ctx), d.restored.mount(ctx)); err != nil {
+				return "", err
+			}
+			size, err := fsBytes(d.restored.target())
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("a second volume from the snapshot holds the file, grown to %d MiB", size>>20), d.verify(file(d.restored))
+		}},
+		step{"raw block", func() (string, error) {
+			if _, err := d.block.create(ctx, 32, nil); err != nil {
+				return "", err
+			}
+			if err := errors.Join(d.block.attach(ctx), d.block.stage(ctx), d.block.mount(ctx)); err != nil {
+				return "", err
+			}
+			return "unformatted device in the pod: what was written is read back", readBack(d.block.target())
+		}},
+	)
+}
+
+func (d *demo) refusals(ctx context.Context) error {
+	d.report.title("What is refused")
+	return d.steps(
+		step{"a user without the right", func() (string, error) {
+			auditor, err := d.as(auditorUser)
+			if err != nil {
+				return "", err
+			}
+			err = auditor.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: lvstore + "/pvc-data"})
+			return refused(err)
+		}},
+		step{"a wrong password", func() (string, error) {
+			right := d.passwords[auditorUser]
+			d.passwords[auditorUser] = "guess"
+			stranger, err := d.as(auditorUser)
+			d.passwords[auditorUser] = right
+			if err != nil {
+				return "", err
+			}
+			_, err = stranger.SpdkGetVersion(ctx)
+			return refused(err)
+		}},
+	)
+}
+
+func refused(err error) (string, error) {
+	if !errors.Is(err, spdkrpc.Denied) {
+		return "", fmt.Errorf("it was not denied: %w", err)
+	}
+	return err.Error(), nil
+}
+
+func (d *demo) cleanUp(ctx context.Context) error {
+	d.report.title("Cleaning up")
+	return d.steps(
+		step{"everything deleted", func() (string, error) {
+			if d.snapshot != nil {
+				_, err := csi.NewControllerClient(d.conn).DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: d.snapshot.GetSnapshotId(), Secrets: d.secrets()})
+				if err != nil {
+					return "", err
+				}
+			}
+			n := 0
+			for _, c := range []*claim{d.block, d.restored, d.data} {
+				if c.volume == nil {
+					continue
+				}
+				if err := c.remove(ctx); err != nil {
+					return "", fmt.Errorf("%s: %w", c.name, err)
+				}
+				n++
+			}
+			return fmt.Sprintf("%d volumes: unpublished, unstaged, unexported, deleted", n), nil
+		}},
+		step{"nothing is left", func() (string, error) {
+			free, err := d.freeClusters(ctx)
+			if err != nil {
+				return "", err
+			}
+			volumes, err := d.local.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsName: new(lvstore)})
+			if err != nil {
+				return "", err
+			}
+			if free != d.freeAtStart || len(volumes) > 0 {
+				return "", fmt.Errorf("%d of %d clusters are free and %d volumes are there", free, d.freeAtStart, len(volumes))
+			}
+			mounts, err := os.ReadFile("/proc/self/mountinfo")
+			if err == nil && strings.Contains(string(mounts), d.dir) {
+				err = fmt.Errorf("something under %s is still mounted", d.dir)
+			}
+			return fmt.Sprintf("%d clusters are free, as at the start", free), err
+		}},
+	)
+}
+
+func (d *demo) verify(path string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if sha256.Sum256(content) != d.sum {
+		return fmt.Errorf("%s does not hold what was written", path)
+	}
+	return nil
+}
+
+func writeSynced(path string, content []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// readBack writes to a device and reads it again.
+func readBack(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	want := []byte(rand.Text())
+	_, err = f.WriteAt(want, 1<<20)
+	err = errors.Join(err, f.Sync())
+	got := make([]byte, len(want))
+	_, readErr := f.ReadAt(got, 1<<20)
+	if err = errors.Join(err, readErr, f.Close()); err == nil && !bytes.Equal(got, want) {
+		err = errors.New("the device does not hold what was written")
+	}
+	return err
+}

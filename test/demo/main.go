@@ -1,0 +1,67 @@
+// Command demo shows a volume's whole life through the real spdk-proxy and the
+// real spdk-csi, on a simulated SPDK target whose data is real: every step goes
+// through CSI's gRPC and the proxy's HTTPS, and says what it proved.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	keep := flag.Bool("keep", false, "leave everything running afterwards, and say how to talk to it")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: make demo [ARGS=--keep]\n\nRuns a volume's whole life on a simulated SPDK target.")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *keep); err != nil {
+		fmt.Fprintln(os.Stderr, "\ndemo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, keep bool) (err error) {
+	dir, err := os.MkdirTemp("", "spdkgate-demo-")
+	if err != nil {
+		return err
+	}
+	w := &world{dir: dir}
+	info, _ := os.Stdout.Stat()
+	r := &report{out: os.Stdout, started: time.Now(), color: info != nil && info.Mode()&os.ModeCharDevice != 0}
+	defer func() {
+		stopped := w.stop()
+		if err != nil {
+			err = fmt.Errorf("%w\n(the logs are in %s)", err, dir)
+			return
+		}
+		if err = stopped; err == nil {
+			err = os.RemoveAll(dir)
+		}
+	}()
+	d := &demo{world: w, report: r}
+	if err := d.setUp(ctx); err != nil {
+		return err
+	}
+	if err := d.life(ctx); err != nil {
+		return err
+	}
+	facts, err := d.facts()
+	if err != nil {
+		return err
+	}
+	r.summary(facts...)
+	if keep {
+		fmt.Print(w.howToTalk())
+		<-ctx.Done()
+		fmt.Println("\nstopping")
+	}
+	return nil
+}

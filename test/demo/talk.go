@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// facts are what the logs tell of the whole run.
+func (d *demo) facts() ([]string, error) {
+	log, err := os.ReadFile(d.path("spdk-proxy.log"))
+	if err != nil {
+		return nil, err
+	}
+	calls, denied := 0, 0
+	for line := range bytes.Lines(log) {
+		var entry struct {
+			Method   string `json:"method"`
+			Decision string `json:"decision"`
+		}
+		if json.Unmarshal(line, &entry) != nil || entry.Method == "" {
+			continue
+		}
+		calls++
+		if entry.Decision == "denied" || entry.Decision == "deny" {
+			denied++
+		}
+	}
+	return []string{fmt.Sprintf("The proxy's audit log holds %d calls, %d of them denied; no password stands in it.", calls, denied)}, nil
+}
+
+// howToTalk says how to talk to what --keep left running.
+func (w *world) howToTalk() string {
+	return fmt.Sprintf(`
+Everything is running, in %[1]s. Try:
+
+  curl --cacert %[1]s/tls/tls.crt --user %[2]s:"$(cat %[1]s/%[2]s.password)" \
+    -d '{"jsonrpc":"2.0","id":1,"method":"bdev_lvol_get_lvstores"}' %[3]s
+
+  %[1]s/bin/spdk-proxy call bdev_get_bdevs --url %[3]s --ca %[1]s/tls/tls.crt \
+    --user %[2]s --password-file %[1]s/%[2]s.password
+
+  grpcurl -plaintext -unix %[1]s/csi.sock csi.v1.Identity/GetPluginInfo
+  csc -e unix://%[1]s/csi.sock identity plugin-info
+
+  tail -f %[1]s/spdk-proxy.log %[1]s/spdk-csi.log
+
+Ctrl-C ends it.
+`, w.dir, csiUser, w.proxyURL)
+}
