@@ -1,6 +1,8 @@
 package deploy
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -66,6 +68,20 @@ func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	}
 	assert.Zero(t, left, "unknown parameters of Kubernetes in %v", parameters)
 	return purposes
+}
+
+// The classes name Secrets for just those calls in which the driver looks for one: its messages tell
+// people to set these parameters.
+func TestSecretsAreThoseTheDriverAsksFor(t *testing.T) {
+	source, err := os.ReadFile("../driver/controller.go")
+	require.NoError(t, err)
+	var asked []string
+	for _, m := range regexp.MustCompile(`"`+prefix+`([a-z-]+)-secret"`).FindAllStringSubmatch(string(source), -1) {
+		asked = append(asked, m[1])
+	}
+	named := secretPurposes(t, find[*storagev1.StorageClass](t, plain(t), storageClass).Parameters)
+	named = append(named, secretPurposes(t, find[*snapshotv1.VolumeSnapshotClass](t, plain(t), snapshotClass).Parameters)...)
+	assert.ElementsMatch(t, asked, named)
 }
 
 // namedSecrets are all references to Secrets in the manifests and examples, by where they stand.

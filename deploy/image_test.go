@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"debug/elf"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -175,46 +174,6 @@ func TestBuildContext(t *testing.T) {
 			require.NoError(t, err)
 			assert.True(t, sent(t, path), "%s is built from %s, which .dockerignore keeps from the builder", program, path)
 		}
-	}
-}
-
-// The command by which the image builds the program is run as it stands, but for the place of the result.
-func TestImageBuildCommand(t *testing.T) {
-	for _, program := range programs {
-		t.Run(program, func(t *testing.T) {
-			out := filepath.Join(t.TempDir(), program)
-			args := map[string]string{}
-			built := false
-			for _, in := range load(t, program) {
-				if name, value, ok := strings.Cut(in.rest, "="); in.name == "ARG" && ok {
-					args[name] = value
-				}
-				if in.name != "RUN" || !strings.Contains(in.rest, "go build") {
-					continue
-				}
-				args["VERSION"] = "v1.2.3-test"
-				command := strings.Replace(expand(t, args, in.rest), "/out/"+program, out, 1)
-				require.NotEqual(t, in.rest, command)
-				cmd := exec.Command("sh", "-c", command)
-				cmd.Dir = repository
-				log, err := cmd.CombinedOutput()
-				require.NoError(t, err, "%s: %s", command, log)
-				built = true
-			}
-			require.True(t, built, "no go build")
-			binary, err := elf.Open(out)
-			require.NoError(t, err)
-			defer binary.Close()
-			libraries, err := binary.ImportedLibraries()
-			require.NoError(t, err)
-			assert.Empty(t, libraries, "the binary must be static")
-			for _, p := range binary.Progs {
-				assert.NotEqual(t, elf.PT_INTERP, p.Type, "the binary must be static")
-			}
-			content, err := os.ReadFile(out)
-			require.NoError(t, err)
-			assert.Contains(t, string(content), "v1.2.3-test", "the version is not built in")
-		})
 	}
 }
 

@@ -203,7 +203,7 @@ func TestNode(t *testing.T) {
 		require.NotNil(t, m.MountPropagation, path)
 		assert.Equal(t, corev1.MountPropagationBidirectional, *m.MountPropagation, path)
 	}
-	for path, want := range map[string]string{"/dev": "/dev", "/sys": "/sys", "/lib/modules": "/lib/modules", "/host/proc": "/proc", "/var/lib/spdkcsi": "/var/lib/spdkcsi"} {
+	for path, want := range map[string]string{"/dev": "/dev", "/sys": "/sys", "/lib/modules": "/lib/modules", "/host/proc": "/proc"} {
 		m, v := w.mount(t, "spdkcsi-node", path)
 		assert.Equal(t, want, v.HostPath.Path)
 		assert.Equal(t, path == "/lib/modules" || path == "/host/proc", m.ReadOnly, path)

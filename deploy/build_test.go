@@ -1,0 +1,90 @@
+package deploy
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const testVersion = "v1.2.3-test"
+
+// builds are the programs, made by the commands by which the images make them; once for all tests.
+var builds = map[string]func() (string, error){}
+
+func TestMain(m *testing.M) {
+	folder, err := os.MkdirTemp("", "deploy")
+	if err != nil {
+		panic(err)
+	}
+	for _, program := range programs {
+		builds[program] = sync.OnceValues(func() (string, error) { return build(program, filepath.Join(folder, program)) })
+	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+// build runs the image's build command as it stands, but for the place of the result.
+func build(program, out string) (string, error) {
+	source, err := os.ReadFile("image/" + program + ".Dockerfile")
+	if err != nil {
+		return "", err
+	}
+	instructions, err := dockerfile(string(source))
+	if err != nil {
+		return "", err
+	}
+	args := map[string]string{}
+	for _, in := range instructions {
+		if name, value, ok := strings.Cut(in.rest, "="); in.name == "ARG" && ok {
+			args[name] = value
+		}
+		if in.name == "RUN" && strings.Contains(in.rest, "go build") && strings.Contains(in.rest, "/out/"+program+" ") {
+			args["VERSION"], args["TARGETARCH"] = testVersion, runtime.GOARCH
+			command := os.Expand(in.rest, func(name string) string { return args[name] })
+			cmd := exec.Command("sh", "-c", strings.Replace(command, "/out/"+program+" ", out+" ", 1))
+			cmd.Dir = repository
+			if log, err := cmd.CombinedOutput(); err != nil {
+				return "", fmt.Errorf("%s: %w: %s", command, err, log)
+			}
+			return out, nil
+		}
+	}
+	return "", fmt.Errorf("%s.Dockerfile has no go build", program)
+}
+
+func binary(t *testing.T, program string) string {
+	t.Helper()
+	path, err := builds[program]()
+	require.NoError(t, err)
+	return path
+}
+
+func TestImageBuildCommand(t *testing.T) {
+	for _, program := range programs {
+		t.Run(program, func(t *testing.T) {
+			path := binary(t, program)
+			f, err := elf.Open(path)
+			require.NoError(t, err)
+			defer f.Close()
+			libraries, err := f.ImportedLibraries()
+			require.NoError(t, err)
+			assert.Empty(t, libraries, "the binary must be static")
+			for _, p := range f.Progs {
+				assert.NotEqual(t, elf.PT_INTERP, p.Type, "the binary must be static")
+			}
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.Contains(t, string(content), testVersion, "the version is not built in")
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// What stands in the ConfigMap is what the driver's own loader takes.
+func TestConfig(t *testing.T) {
+	config := loadConfig(t)
+	require.NotEmpty(t, config.Nodes)
+	for _, n := range config.Nodes {
+		assert.True(t, strings.HasPrefix(n.RPCURL, "https://"), "examples get copied: passwords travel encrypted")
+		require.NotEmpty(t, n.CAFile, "show where the CA goes")
+		m, v := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(n.CAFile))
+		assert.True(t, m.ReadOnly)
+		assert.Equal(t, "spdkcsi-ca", v.ConfigMap.Name)
+		assert.Equal(t, "ca.crt", filepath.Base(n.CAFile), "the key that README.md has people make")
+	}
+}
+
+func loadConfig(t *testing.T) *driver.Config {
+	t.Helper()
+	cm := find[*corev1.ConfigMap](t, plain(t), "spdkcsi-cm")
+	require.Len(t, cm.Data, 1)
+	text := []byte(cm.Data[filepath.Base(driver.ConfigPath)])
+	config, err := driver.ParseConfig(text)
+	require.NoError(t, err)
+	return config
+}
+
+// The same for the Secret; and it has an account for each of the storage servers.
+func TestSecret(t *testing.T) {
+	secret := find[*corev1.Secret](t, plain(t), "spdkcsi-secret")
+	require.Len(t, secret.StringData, 1)
+	path := filepath.Join(t.TempDir(), "secret.json")
+	require.NoError(t, os.WriteFile(path, []byte(secret.StringData["secret.json"]), 0o600))
+	t.Setenv(driver.CredentialsEnv, path)
+	loaded, err := driver.CredentialsFile()
+	require.NoError(t, err)
+	assert.Equal(t, path, loaded)
+
+	var content struct {
+		RPCTokens []struct{ Name, Password string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(secret.StringData["secret.json"]), &content))
+	var accounts, servers []string
+	for _, token := range content.RPCTokens {
+		accounts = append(accounts, token.Name)
+		assert.Equal(t, "REPLACE-ME", token.Password, "a password that looks usable would be used")
+	}
+	for _, n := range loadConfig(t).Nodes {
+		servers = append(servers, n.Name)
+	}
+	assert.ElementsMatch(t, servers, accounts)
+}
+
+// Both are mounted where the driver looks for them.
+func TestFilesAreWhereTheDriverLooks(t *testing.T) {
+	_, config := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(driver.ConfigPath))
+	assert.Equal(t, "spdkcsi-cm", config.ConfigMap.Name)
+	_, secret := controller(t).mount(t, "spdkcsi-controller", driver.CredentialsDir)
+	assert.Equal(t, "spdkcsi-secret", secret.Secret.SecretName)
+	for _, c := range controller(t).pod.Containers {
+		if c.Name != "spdkcsi-controller" {
+			for _, m := range c.VolumeMounts {
+				assert.Equal(t, "/csi", m.MountPath, "%s has no business with it", c.Name)
+			}
+		}
+	}
+}
+
+// The program takes the arguments that it is given, and knows which half it is.
+func TestDriverFlags(t *testing.T) {
+	program := binary(t, "spdk-csi")
+	for _, w := range workloads(t) {
+		args := slices.Clone(w.container(t, w.name).Args)
+		half, other := "--controller", "--node"
+		if w.name == "spdkcsi-node" {
+			half, other = other, half
+		}
+		assert.Contains(t, args, half)
+		assert.NotContains(t, args, other)
+		out, err := exec.Command(program, append(args, "--help")...).CombinedOutput()
+		assert.NoError(t, err, "%s %v: %s", program, args, out)
+		out, err = exec.Command(program, append(args, "--no-such-flag", "--help")...).CombinedOutput()
+		assert.Error(t, err, "this test would not notice an unknown flag: %s", out)
+	}
+}
+
+// A static volume's handle and attributes are those that the driver understands.
+func TestStaticVolume(t *testing.T) {
+	pv := find[*corev1.PersistentVolume](t, examples(t), "spdkcsi-pv-static")
+	server, lvol, ok := strings.Cut(pv.Spec.CSI.VolumeHandle, ":")
+	require.True(t, ok)
+	assert.True(t, slices.ContainsFunc(loadConfig(t).Nodes, func(n driver.TargetConfig) bool {
+		return n.Name == server && n.TargetAddr == pv.Spec.CSI.VolumeAttributes[connect.KeyTargetAddr]
+	}))
+	export, err := connect.ParseExport(pv.Spec.CSI.VolumeAttributes)
+	require.NoError(t, err)
+	assert.Equal(t, connect.TCP, export.Transport)
+	assert.Equal(t, lvol, export.LegacyUUID)
+	assert.Equal(t, volume.NQN(lvol), export.NQN, "the subsystem that the controller works on")
+}
