@@ -90,11 +90,9 @@ func operate[T any](ctx context.Context, c *byTransport, name string, e Export, 
 	if err == nil {
 		v, err = run(ctx, &c.calls, e.Target(), func(ctx context.Context, at *step) (T, error) { return fn(ctx, t, at) })
 	}
-	log := c.log.With("operation", name, "transport", e.Transport, "target", e.Target(), "uuid", e.NSUUID, "took", time.Since(start))
 	if err != nil {
-		log.Error("device operation failed", "error", err)
 		return v, fmt.Errorf("%s %v: %w", name, e, err)
 	}
-	log.Info("device operation done", "result", v)
+	c.log.Info("device operation", "operation", name, "transport", e.Transport, "target", e.Target(), "uuid", e.NSUUID, "took", time.Since(start), "result", v)
 	return v, nil
 }

@@ -52,10 +52,10 @@ func run[T any](ctx context.Context, c *calls, target string, fn func(context.Co
 	done := make(chan outcome, 1)
 	at := new(step)
 	go func() {
-		defer unlock()
 		inner, cancel := earlier(ctx)
 		defer cancel()
 		v, err := fn(inner, at)
+		unlock()
 		done <- outcome{v, err}
 	}()
 	select {

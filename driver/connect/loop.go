@@ -26,6 +26,12 @@ func (l *loop) connect(ctx context.Context, e Export, at *step) (Device, error) 
 		return Device{}, err
 	}
 	defer file.backing.Close()
+	at.is("waiting for another process that attaches %s", file.backing.Name())
+	if err := unix.Flock(int(file.backing.Fd()), unix.LOCK_EX); err != nil {
+		return Device{}, fmt.Errorf("lock the volume's file: %w", err)
+	}
+	// The loop device keeps the open file, and with it the lock: closing does not release it.
+	defer unix.Flock(int(file.backing.Fd()), unix.LOCK_UN)
 	at.is("attaching %s to a loop device", file.backing.Name())
 	attached, err := l.attachedTo(file)
 	if err != nil {

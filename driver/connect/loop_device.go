@@ -91,7 +91,13 @@ func (l *loop) attach(ctx context.Context, v volumeFile) error {
 			return false, fmt.Errorf("find a free loop device: %w", err)
 		}
 		name := fmt.Sprintf("loop%d", number)
-		last = l.withDevice(name, os.O_RDWR, func(fd int) error { return unix.IoctlLoopConfigure(fd, config) })
+		last = l.withDevice(name, os.O_RDWR, func(fd int) error {
+			if err := unix.IoctlLoopConfigure(fd, config); err != nil {
+				return err
+			}
+			// Write protection stays with a loop device when its file changes.
+			return unix.IoctlSetPointerInt(fd, unix.BLKROSET, 0)
+		})
 		if errors.Is(last, unix.EBUSY) || errors.Is(last, unix.ENXIO) || errors.Is(last, fs.ErrNotExist) {
 			return false, nil
 		}

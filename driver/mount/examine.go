@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,7 @@ func scan(ctx context.Context, d *os.File) (scanned, error) {
 		return scanned{}, fmt.Errorf("%w: %s has size 0: has the target taken the volume away?", ErrUnreadable, d.Name())
 	}
 	result := scanned{dataAt: -1}
-	buf := make([]byte, 1<<20)
+	buf, zeros := make([]byte, 1<<20), make([]byte, 1<<20)
 	for _, p := range places(size) {
 		for off := p.from; off < p.to; {
 			if err := ctx.Err(); err != nil {
@@ -117,8 +118,8 @@ func scan(ctx context.Context, d *os.File) (scanned, error) {
 			if off == 0 {
 				result.start = slices.Clone(chunk[:min(len(chunk), 4096)])
 			}
-			if i := slices.IndexFunc(chunk, func(b byte) bool { return b != 0 }); i >= 0 && result.dataAt < 0 {
-				result.dataAt = off + int64(i)
+			if result.dataAt < 0 && !bytes.Equal(chunk, zeros[:len(chunk)]) {
+				result.dataAt = off + int64(slices.IndexFunc(chunk, func(b byte) bool { return b != 0 }))
 			}
 			off += int64(len(chunk))
 		}

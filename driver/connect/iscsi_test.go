@@ -1,0 +1,223 @@
+package connect
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var exportISCSI = Export{Transport: ISCSI, Address: "10.0.0.1", Port: "3260", IQN: iqn1, NSUUID: uuid1}
+
+// iscsiKernel adds iSCSI sessions, and an iscsiadm that makes them.
+type iscsiKernel struct {
+	*kernel
+	host Host
+	ran  []string
+	exit map[string]int // exit code by what a command line contains
+}
+
+func newISCSIKernel(t *testing.T) (*iscsiKernel, *byTransport) {
+	k := &iscsiKernel{kernel: newKernel(t), host: HostOf("worker-1"), exit: map[string]int{}}
+	k.dir("sys/class/iscsi_session")
+	i := &iscsi{node: k.node, host: k.host, log: testLog(t), exec: fakeExec(func(line string) (string, int) {
+		k.ran = append(k.ran, line)
+		for part, code := range k.exit {
+			if strings.Contains(line, part) {
+				return "iscsiadm: failed", code
+			}
+		}
+		switch {
+		case strings.HasSuffix(line, "--login"):
+			k.session(1, iqn1, k.host.IQN)
+			k.lun(1, 0, "sda", uuid1[:31], gib)
+		case strings.HasSuffix(line, "--logout"):
+			k.remove("sys/class/iscsi_session/session1")
+		}
+		return "", 0
+	})}
+	return k, k.connector(map[Transport]transport{ISCSI: i})
+}
+
+func (k *iscsiKernel) session(n int, iqn, initiator string) {
+	dir := fmt.Sprintf("sys/class/iscsi_session/session%d/", n)
+	k.file(dir+"targetname", iqn+"\n")
+	k.file(dir+"initiatorname", initiator+"\n")
+	k.file(dir+"state", "LOGGED_IN\n")
+	k.dir(fmt.Sprintf("sys/class/iscsi_host/host%d/device/session%d", n, n))
+	k.file(fmt.Sprintf("sys/class/scsi_host/host%d/scan", n), "")
+}
+
+func (k *iscsiKernel) lun(session, number int, name, serial string, bytes int64) {
+	dir := fmt.Sprintf("sys/class/iscsi_session/session%d/device/target%d:0:0/%d:0:0:%d", session, session, session, number)
+	k.file(dir+"/vpd_pg80", "\x00\x80\x00\x20"+serial+"\x00")
+	k.block(dir+"/block/"+name, uint32(session*16+number), bytes)
+	k.file(dir+"/block/"+name+"/device/rescan", "")
+}
+
+func (k *iscsiKernel) commands() []string {
+	defer func() { k.ran = nil }()
+	return k.ran
+}
+
+func TestISCSILife(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	record := "iscsiadm -m node -T " + iqn1 + " -p 10.0.0.1:3260 -I spdkgate "
+	_, err := c.Find(t.Context(), exportISCSI)
+	require.ErrorIs(t, err, ErrNotConnected)
+	d, err := c.Connect(t.Context(), exportISCSI)
+	require.NoError(t, err)
+	assert.Equal(t, Device{Path: k.root + "/dev/sda", SizeBytes: gib}, d)
+	assert.Equal(t, []string{
+		"iscsiadm -m iface -I spdkgate -o new",
+		"iscsiadm -m iface -I spdkgate -o update -n iface.initiatorname -v " + k.host.IQN,
+		record + "-o new",
+		record + "-o update -n node.startup -v manual",
+		record + "--login",
+	}, k.commands())
+	again, err := c.Connect(t.Context(), exportISCSI)
+	require.NoError(t, err)
+	assert.Equal(t, d, again)
+	assert.Empty(t, k.commands())
+
+	k.onWrite = func(path, _ string) error {
+		assert.Equal(t, "sys/block/sda/device/rescan", path)
+		k.lun(1, 0, "sda", uuid1[:31], 2*gib)
+		return nil
+	}
+	size, err := c.Rescan(t.Context(), exportISCSI, 2*gib)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2*gib, size)
+
+	require.NoError(t, c.Disconnect(t.Context(), exportISCSI))
+	assert.Equal(t, []string{record + "--logout", record + "-o delete"}, k.commands())
+	k.exit["-o delete"] = exitNoObjects
+	require.NoError(t, c.Disconnect(t.Context(), exportISCSI))
+	assert.Equal(t, []string{record + "-o delete"}, k.commands(), "a record may have been left")
+}
+
+func TestISCSIIdentity(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	find := func() (string, error) {
+		d, err := c.Find(t.Context(), exportISCSI)
+		return filepath.Base(d.Path), err
+	}
+	k.session(1, iqn1, "iqn.1993-08.org.debian:01:abc")
+	k.lun(1, 0, "sda", uuid1[:31], gib)
+	_, err := find()
+	require.ErrorIs(t, err, ErrNotConnected, "another initiator's session")
+	k.session(2, iqn1, k.host.IQN)
+	_, err = find()
+	require.ErrorIs(t, err, ErrNoNamespace)
+	k.lun(2, 1, "sdb", uuid1[:31], gib)
+	_, err = find()
+	require.ErrorIs(t, err, ErrNoNamespace, "not LUN 0")
+	k.lun(2, 0, "sdc", uuid2[:31], gib)
+	_, err = find()
+	require.ErrorIs(t, err, ErrNoNamespace, "LUN 0 is another volume")
+	require.ErrorContains(t, err, uuid2[:31])
+	for _, serial := range []string{uuid1[:31], strings.ToUpper(uuid1), "SPDK-SERIAL", ""} {
+		k.lun(2, 0, "sdc", serial, gib)
+		name, err := find()
+		require.NoError(t, err, serial)
+		assert.Equal(t, "sdc", name)
+	}
+	k.file("sys/class/iscsi_session/session2/state", "FAILED\n")
+	_, err = find()
+	require.ErrorIs(t, err, ErrUnreachable)
+	k.session(3, iqn1, k.host.IQN)
+	k.lun(3, 0, "sdd", uuid1[:31], gib)
+	_, err = find()
+	require.ErrorIs(t, err, ErrAmbiguous)
+}
+
+func TestISCSILoginFailures(t *testing.T) {
+	for code, tt := range map[int]struct {
+		kind error
+		says string
+	}{
+		exitTransport:          {ErrUnreachable, "is the target running"},
+		exitTransportTimeout:   {ErrUnreachable, "10.0.0.1:3260"},
+		exitAuthFailed:         {ErrRefused, "published to this node"},
+		exitFatalLogin:         {ErrNoSubsystem, "lost its configuration"},
+		exitDaemonNotConnected: {ErrUnsupported, "iscsid"},
+		exitNoTransport:        {ErrUnsupported, "iscsi_tcp"},
+		1:                      {nil, "exit code 1: iscsiadm: failed"},
+	} {
+		k, c := newISCSIKernel(t)
+		k.exit["--login"] = code
+		_, err := c.Connect(t.Context(), exportISCSI)
+		require.Error(t, err)
+		if tt.kind != nil {
+			require.ErrorIs(t, err, tt.kind, "exit code %d", code)
+		}
+		require.ErrorContains(t, err, tt.says)
+		ran := k.commands()
+		assert.Contains(t, ran[len(ran)-1], "-o delete", "the record is not left behind")
+	}
+	k, c := newISCSIKernel(t)
+	k.exit["-o new"] = exitExists
+	_, err := c.Connect(t.Context(), exportISCSI)
+	require.NoError(t, err, "records that exist are no failure")
+}
+
+func TestISCSIWaitsAndUndoes(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	k.exit["--logout"] = exitNoObjects
+	i := c.transports[ISCSI].(*iscsi)
+	i.exec = fakeExec(func(line string) (string, int) {
+		switch {
+		case strings.HasSuffix(line, "--login"):
+			k.session(1, iqn1, k.host.IQN)
+		case strings.HasSuffix(line, "--logout"):
+			k.remove("sys/class/iscsi_session/session1")
+		}
+		return "", 0
+	})
+	_, err := c.Connect(soon(t, 300*time.Millisecond), exportISCSI)
+	require.ErrorIs(t, err, ErrTimeout)
+	require.ErrorIs(t, err, ErrNoNamespace)
+	require.NoDirExists(t, filepath.Join(k.root, "sys/class/iscsi_session/session1"))
+
+	k.onWrite = func(path, text string) error { // the LUN only comes when asked for
+		assert.Equal(t, "sys/class/scsi_host/host1/scan", path)
+		assert.Equal(t, "- - -", text)
+		k.lun(1, 0, "sda", uuid1[:31], gib)
+		return nil
+	}
+	_, err = c.Connect(t.Context(), exportISCSI)
+	require.NoError(t, err)
+}
+
+func TestISCSIDisconnectSparesOthers(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	k.session(1, iqn1, k.host.IQN)
+	k.lun(1, 0, "sda", uuid1[:31], gib)
+	k.lun(1, 1, "sdb", uuid2[:31], gib)
+	k.held["sda"] = true
+	require.ErrorIs(t, c.Disconnect(t.Context(), exportISCSI), ErrBusy)
+	k.held = map[string]bool{"sdb": true}
+	require.NoError(t, c.Disconnect(t.Context(), exportISCSI))
+	assert.Empty(t, k.commands())
+	k.held = nil
+	require.NoError(t, c.Disconnect(t.Context(), exportISCSI))
+	assert.NotEmpty(t, k.commands())
+}
+
+func TestISCSINotInstalled(t *testing.T) {
+	if _, err := os.Stat("/usr/sbin/iscsiadm"); err == nil {
+		t.Setenv("PATH", "/nonexistent")
+	}
+	k := newKernel(t)
+	c, err := New(HostOf("worker-1"), Options{Root: k.root, Log: testLog(t)})
+	require.NoError(t, err)
+	_, err = c.Connect(t.Context(), exportISCSI)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "install open-iscsi")
+	require.NoError(t, c.Disconnect(t.Context(), exportISCSI), "so there is nothing to undo")
+}

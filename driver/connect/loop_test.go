@@ -1,0 +1,241 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const mib = 1 << 20
+
+// simulation is the data folder of a simulated target.
+type simulation struct {
+	t   *testing.T
+	dir string
+}
+
+func newSimulation(t *testing.T) *simulation {
+	s := &simulation{t: t, dir: t.TempDir()}
+	s.file(simulationMarker, "")
+	return s
+}
+
+func (s *simulation) file(path, text string) {
+	path = filepath.Join(s.dir, path)
+	require.NoError(s.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(s.t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// export adds a volume and exports it to hosts.
+func (s *simulation) export(target, id string, sizeMiB int64, hosts ...string) {
+	s.file("lvols/"+id, "")
+	s.resize(id, sizeMiB)
+	dir := "exports/" + url.PathEscape(target)
+	s.file(dir+"/hosts", strings.Join(hosts, "\n")+"\n")
+	require.NoError(s.t, os.MkdirAll(filepath.Join(s.dir, dir, "namespaces"), 0o700))
+	require.NoError(s.t, os.Symlink(filepath.Join(s.dir, "lvols", id), filepath.Join(s.dir, dir, "namespaces", id)))
+}
+
+func (s *simulation) unexport(target string) {
+	require.NoError(s.t, os.RemoveAll(filepath.Join(s.dir, "exports", url.PathEscape(target))))
+}
+
+func (s *simulation) resize(id string, sizeMiB int64) {
+	require.NoError(s.t, os.Truncate(filepath.Join(s.dir, "lvols", id), sizeMiB*mib))
+}
+
+func (s *simulation) of(target, id string) Export {
+	e := Export{Transport: Loop, NQN: target, NSUUID: id, LoopDir: s.dir}
+	if strings.HasPrefix(target, "iqn.") {
+		e.NQN, e.IQN = "", target
+	}
+	return e
+}
+
+func loopConnector(t *testing.T, e ...Export) Connector {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for loop devices: run as root, or sudo -E make test")
+	}
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		t.Skipf("needs loop devices: modprobe loop, and give the container /dev (%v)", err)
+	}
+	c, err := New(HostOf("worker-1"), Options{AllowLoop: true, Log: testLog(t)})
+	require.NoError(t, err)
+	for _, e := range e {
+		t.Cleanup(func() { require.NoError(t, c.Disconnect(context.Background(), e)) })
+	}
+	return c
+}
+
+func TestLoopLife(t *testing.T) {
+	for _, target := range []string{nqn1, iqn1, "nqn.2026-11.io.x:a/b"} {
+		t.Run(url.PathEscape(target), func(t *testing.T) {
+			s, host := newSimulation(t), HostOf("worker-1")
+			e := s.of(target, uuid1)
+			c := loopConnector(t, e)
+			_, err := c.Connect(t.Context(), e)
+			require.ErrorIs(t, err, ErrNoSubsystem)
+			s.export(target, uuid1, 8, HostOf("another").nameFor(e))
+			_, err = c.Connect(t.Context(), e)
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorContains(t, err, host.nameFor(e))
+			s.file("exports/"+url.PathEscape(target)+"/hosts", "x\n"+host.nameFor(e)+"\n")
+
+			_, err = c.Find(t.Context(), e)
+			require.ErrorIs(t, err, ErrNotConnected)
+			require.NoError(t, c.Disconnect(t.Context(), e), "was never connected")
+			d, err := c.Connect(t.Context(), e)
+			require.NoError(t, err)
+			assert.Equal(t, int64(8*mib), d.SizeBytes)
+			assert.Equal(t, uuid1, d.UUID)
+			again, err := c.Connect(t.Context(), e)
+			require.NoError(t, err)
+			assert.Equal(t, d, again)
+
+			require.NoError(t, os.WriteFile(d.Path, []byte("through the device"), 0))
+			sync, err := os.OpenFile(d.Path, os.O_RDWR, 0)
+			require.NoError(t, err)
+			require.NoError(t, sync.Sync())
+			require.NoError(t, sync.Close())
+			b, err := os.ReadFile(filepath.Join(s.dir, "lvols", uuid1))
+			require.NoError(t, err)
+			assert.Equal(t, "through the device", string(b[:18]))
+
+			s.resize(uuid1, 16)
+			size, err := c.Rescan(t.Context(), e, 16*mib)
+			require.NoError(t, err)
+			assert.EqualValues(t, 16*mib, size)
+			_, err = c.Rescan(soon(t, 100*time.Millisecond), e, 17*mib)
+			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorContains(t, err, "must be resized on the target first")
+
+			s.unexport(target)
+			require.NoError(t, c.Disconnect(t.Context(), e), "the target took it away first")
+			require.NoError(t, c.Disconnect(t.Context(), e))
+			out, err := exec.Command("losetup", "--associated", filepath.Join(s.dir, "lvols", uuid1)).CombinedOutput()
+			require.NoError(t, err)
+			assert.Empty(t, string(out))
+			_, err = c.Rescan(t.Context(), e, 1)
+			require.ErrorIs(t, err, ErrNotConnected)
+		})
+	}
+}
+
+func TestLoopIsRefused(t *testing.T) {
+	s := newSimulation(t)
+	s.export(nqn1, uuid1, 8, "*")
+	e := s.of(nqn1, uuid1)
+	c, err := New(HostOf("worker-1"), Options{})
+	require.NoError(t, err)
+	_, err = c.Connect(t.Context(), e)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "loop devices allowed")
+	require.ErrorIs(t, c.Disconnect(t.Context(), e), ErrUnsupported)
+	_, err = c.Find(t.Context(), e)
+	require.ErrorIs(t, err, ErrUnsupported)
+
+	host := HostOf("worker-1")
+	require.NoError(t, os.Remove(filepath.Join(s.dir, simulationMarker)))
+	_, _, err = simulatedVolume(e, host)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, simulationMarker)
+	s.file(simulationMarker, "")
+	_, _, err = simulatedVolume(e, host)
+	require.NoError(t, err)
+	e.NSUUID = uuid2
+	_, _, err = simulatedVolume(e, host)
+	require.ErrorIs(t, err, ErrNoNamespace)
+	escape := filepath.Join(s.dir, "exports", url.PathEscape(nqn1), "namespaces", uuid2)
+	require.NoError(t, os.Symlink("/etc/hostname", escape))
+	_, _, err = simulatedVolume(e, host)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "outside the data folder")
+	require.NoError(t, os.Remove(escape))
+	require.NoError(t, os.Symlink(filepath.Join(s.dir, "lvols", "gone"), escape))
+	_, _, err = simulatedVolume(e, host)
+	require.ErrorIs(t, err, ErrNoNamespace)
+	e.LoopDir = "/missing"
+	_, _, err = simulatedVolume(e, host)
+	require.ErrorIs(t, err, ErrUnreachable)
+}
+
+func TestLoopBusy(t *testing.T) {
+	s := newSimulation(t)
+	s.export(nqn1, uuid1, 8, "*")
+	e := s.of(nqn1, uuid1)
+	c := loopConnector(t, e)
+	d, err := c.Connect(t.Context(), e)
+	require.NoError(t, err)
+	held, err := os.OpenFile(d.Path, os.O_RDONLY|os.O_EXCL, 0)
+	require.NoError(t, err)
+	require.ErrorIs(t, c.Disconnect(t.Context(), e), ErrBusy)
+	require.NoError(t, held.Close())
+
+	// Without the device's being held, the kernel promises to detach it once it is closed.
+	open, err := os.Open(d.Path)
+	require.NoError(t, err)
+	err = c.Disconnect(soon(t, 200*time.Millisecond), e)
+	require.ErrorIs(t, err, ErrBusy)
+	require.ErrorIs(t, err, ErrTimeout)
+	require.NoError(t, open.Close())
+	require.NoError(t, c.Disconnect(t.Context(), e))
+
+	// Somebody else's loop device on the same file: two caches of one volume.
+	out, err := exec.Command("losetup", "--find", "--show", filepath.Join(s.dir, "lvols", uuid1)).Output()
+	require.NoError(t, err)
+	foreign := strings.TrimSpace(string(out))
+	defer exec.Command("losetup", "--detach", foreign).Run()
+	_, err = c.Connect(t.Context(), e)
+	require.ErrorIs(t, err, ErrBusy)
+	require.ErrorContains(t, err, "losetup -d "+foreign)
+	require.NoError(t, c.Disconnect(t.Context(), e), "it is not ours to detach")
+	require.NoError(t, exec.Command("losetup", foreign).Run())
+}
+
+// Many at once: every volume gets a device of its own, however often it is asked for.
+func TestLoopParallel(t *testing.T) {
+	s := newSimulation(t)
+	var all []Export
+	for i := range 12 {
+		id := fmt.Sprintf("0b6a4b3e-2f1d-4c5a-9e8f-0000000000%02d", i)
+		target := "nqn.2026-11.io.x:" + id
+		s.export(target, id, int64(4+i), "*")
+		all = append(all, s.of(target, id))
+	}
+	c, other := loopConnector(t, all...), loopConnector(t)
+	var mu sync.Mutex
+	devices := map[string]string{}
+	var wg sync.WaitGroup
+	for i, e := range all {
+		for _, of := range []Connector{c, c, other} { // other: as another process would
+			wg.Go(func() {
+				d, err := of.Connect(t.Context(), e)
+				if assert.NoError(t, err) {
+					assert.Equal(t, int64(4+i)*mib, d.SizeBytes)
+					mu.Lock()
+					devices[d.Path] = e.NSUUID
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	assert.Len(t, devices, len(all))
+	for _, e := range all {
+		wg.Go(func() {
+			assert.NoError(t, c.Disconnect(t.Context(), e))
+			assert.NoError(t, c.Disconnect(t.Context(), e))
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,130 @@
+package connect
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"io/fs"
+	"net"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// nvmeTarget is the least of an NVMe/TCP target: it takes one connect after the other and answers
+// by a function of NQN and host NQN.
+func nvmeTarget(t *testing.T, answer func(nqn, hostNQN string) uint16) (port string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serveConnect(t, c, answer)
+			c.Close()
+		}
+	}()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+func serveConnect(t *testing.T, c io.ReadWriter, answer func(nqn, hostNQN string) uint16) {
+	request := make([]byte, 128)
+	if _, err := io.ReadFull(c, request); err != nil {
+		return
+	}
+	assert.Equal(t, append([]byte{0, 0, 128, 0, 128, 0, 0, 0}, make([]byte, 120)...), request, "ICReq")
+	request[0] = 1
+	c.Write(request)
+	capsule := make([]byte, 72+1024)
+	if _, err := io.ReadFull(c, capsule); err != nil {
+		return
+	}
+	assert.Equal(t, []byte{4, 0, 72, 72}, capsule[:4])
+	assert.EqualValues(t, 72+1024, binary.LittleEndian.Uint32(capsule[4:]))
+	assert.Equal(t, []byte{0x7f, 0x40}, capsule[8:10])
+	assert.EqualValues(t, 1, capsule[8+4], "fabrics command type: connect")
+	assert.Zero(t, binary.LittleEndian.Uint16(capsule[8+42:]), "admin queue")
+	data := capsule[72:]
+	assert.Equal(t, uuid.MustParse(HostOf("worker-1").UUID), uuid.UUID(data[:16]))
+	assert.EqualValues(t, 0xffff, binary.LittleEndian.Uint16(data[16:]))
+	text := func(b []byte) string { return string(b[:bytes.IndexByte(b, 0)]) }
+	status := answer(text(data[256:512]), text(data[512:768]))
+	response := append([]byte{5, 0, 24, 0, 24, 0, 0, 0}, make([]byte, 16)...)
+	binary.LittleEndian.PutUint16(response[8+14:], 1<<15|status<<1|1) // do not retry, status, phase
+	c.Write(response)
+}
+
+func TestNVMeExplains(t *testing.T) {
+	host := HostOf("worker-1")
+	port := nvmeTarget(t, func(nqn, hostNQN string) uint16 {
+		assert.Equal(t, host.NQN, hostNQN)
+		switch nqn {
+		case "nqn.2026-11.io.x:missing":
+			return 0x182
+		case "nqn.2026-11.io.x:refused":
+			return 0x184
+		case "nqn.2026-11.io.x:keys":
+			return 0x191
+		case "nqn.2026-11.io.x:busy":
+			return 0x181
+		}
+		return 0
+	})
+	for _, tt := range []struct {
+		name   string
+		export Export
+		kernel error
+		kind   error
+		says   string
+	}{
+		{"no subsystem", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:missing"}, syscall.EIO, ErrNoSubsystem, "lost its configuration"},
+		{"host not allowed", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:refused"}, syscall.EIO, ErrRefused, host.NQN},
+		{"host not allowed, another errno", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:refused"}, syscall.EINVAL, ErrRefused, "published to this node"},
+		{"keys", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:keys"}, syscall.EIO, ErrRefused, "in-band authentication"},
+		{"another status", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:busy"}, syscall.EIO, ErrRefused, "0x181"},
+		{"kernel's own trouble", Export{Transport: TCP, NQN: nqn1}, syscall.EINVAL, ErrUnsupported, "nvme-tcp"},
+		{"refused by RDMA", Export{Transport: RDMA, NQN: nqn1}, syscall.EIO, ErrRefused, "kernel log"},
+		{"nobody listens", Export{Transport: TCP, NQN: nqn1}, syscall.ECONNREFUSED, ErrUnreachable, "is the target running"},
+		{"not allowed to", Export{Transport: TCP, NQN: nqn1}, &fs.PathError{Op: "open", Err: syscall.EACCES}, ErrUnsupported, "privileged"},
+		{"nobody listens any more", Export{Transport: TCP, NQN: nqn1, Port: "1"}, syscall.EIO, ErrUnreachable, "neither can we"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k, c := newNVMeKernel(t, true)
+			k.dir("sys/module/nvme_rdma")
+			k.exchange = func(string) error { return tt.kernel }
+			tt.export.Address = "127.0.0.1"
+			if tt.export.Port == "" {
+				tt.export.Port = port
+			}
+			_, err := c.Connect(t.Context(), tt.export)
+			require.ErrorIs(t, err, tt.kind)
+			require.ErrorIs(t, err, tt.kernel)
+			require.ErrorContains(t, err, tt.says)
+			t.Log(err)
+		})
+	}
+}
+
+func TestAskWhyOfSomethingElse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c.Write(bytes.Repeat([]byte("HTTP/1.1 400 Bad Request\r\n"), 10))
+		io.Copy(io.Discard, c)
+		c.Close()
+	}()
+	_, err = askWhy(t.Context(), "127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nqn1, HostOf("worker-1"))
+	require.ErrorContains(t, err, "does not speak NVMe/TCP")
+}

@@ -1,0 +1,380 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	utilexec "k8s.io/utils/exec"
+	testingexec "k8s.io/utils/exec/testing"
+)
+
+const gib = 1 << 30
+
+var export1 = Export{Transport: TCP, Address: "127.0.0.1", Port: "4420", NQN: nqn1, NSUUID: uuid1}
+
+// noExec fails the test when a command is run.
+type noExec struct{ t *testing.T }
+
+func (e noExec) Command(name string, args ...string) utilexec.Cmd {
+	return e.CommandContext(context.Background(), name, args...)
+}
+func (e noExec) CommandContext(_ context.Context, name string, args ...string) utilexec.Cmd {
+	e.t.Errorf("unexpected command %s %v", name, args)
+	return nil
+}
+func (e noExec) LookPath(string) (string, error) { return "", errors.New("no") }
+
+// fakeExec answers commands by a function.
+type fakeExec func(line string) (output string, exitCode int)
+
+func (e fakeExec) Command(name string, args ...string) utilexec.Cmd {
+	return e.CommandContext(context.Background(), name, args...)
+}
+func (e fakeExec) CommandContext(_ context.Context, name string, args ...string) utilexec.Cmd {
+	return &testingexec.FakeCmd{CombinedOutputScript: []testingexec.FakeAction{func() ([]byte, []byte, error) {
+		out, code := e(name + " " + strings.Join(args, " "))
+		if code != 0 {
+			return []byte(out), nil, testingexec.FakeExitError{Status: code}
+		}
+		return []byte(out), nil, nil
+	}}}
+}
+func (e fakeExec) LookPath(string) (string, error) { return "", nil }
+
+func soon(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestNVMeLife(t *testing.T) {
+	for _, multipath := range []bool{true, false} {
+		t.Run(fmt.Sprintf("multipath %v", multipath), func(t *testing.T) {
+			k, c := newNVMeKernel(t, multipath)
+			k.exchange = func(string) error {
+				k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+				k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+				return nil
+			}
+			_, err := c.Find(t.Context(), export1)
+			require.ErrorIs(t, err, ErrNotConnected)
+			require.NoError(t, c.Disconnect(t.Context(), export1), "was never connected")
+			require.Empty(t, k.log())
+
+			d, err := c.Connect(t.Context(), export1)
+			require.NoError(t, err)
+			assert.Equal(t, Device{Path: k.root + "/dev/nvme0n1", SizeBytes: gib, UUID: uuid1}, d)
+			assert.Equal(t, []string{"fabrics=" + fabricsOptions(export1, "127.0.0.1", k.host, NVMeOptions{})}, k.log())
+			again, err := c.Connect(t.Context(), export1)
+			require.NoError(t, err)
+			assert.Equal(t, d, again)
+			assert.Empty(t, k.log(), "connected already")
+			found, err := c.Find(t.Context(), export1)
+			require.NoError(t, err)
+			assert.Equal(t, d, found)
+
+			require.NoError(t, c.Disconnect(t.Context(), export1))
+			assert.Equal(t, []string{"sys/class/nvme/nvme0/delete_controller=1"}, k.log())
+			require.NoError(t, c.Disconnect(t.Context(), export1))
+			assert.Empty(t, k.log())
+			assert.Empty(t, c.calls.locks, "no locks are left behind")
+		})
+	}
+}
+
+// Only what is the asked namespace of the asked subsystem, seen by this host, is the device.
+func TestNVMeIdentity(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.controller(0, 0, "nqn.2026-11.io.x:other", k.host.NQN, "live", "127.0.0.1")
+	k.namespace(0, 0, 1, "uuid."+uuid1, gib) // the same UUID on another subsystem
+	k.controller(1, 1, nqn1, HostOf("another").NQN, "live", "127.0.0.1")
+	k.namespace(1, 1, 1, "uuid."+uuid2, gib)
+	_, err := c.Find(t.Context(), export1)
+	require.ErrorIs(t, err, ErrNotConnected)
+	require.NoError(t, c.Disconnect(t.Context(), export1), "other hosts' controllers are not ours")
+	require.Empty(t, k.log())
+
+	k.controller(2, 2, nqn1, k.host.NQN, "live", "127.0.0.1")
+	k.namespace(2, 2, 1, "uuid."+uuid2, gib)
+	want := k.namespace(2, 2, 2, "uuid."+uuid1, 2*gib)
+	d, err := c.Find(t.Context(), export1)
+	require.NoError(t, err)
+	assert.Equal(t, Device{Path: k.root + "/dev/" + want, SizeBytes: 2 * gib, UUID: uuid1}, d)
+
+	k.rdevs[want]++
+	_, err = c.Find(t.Context(), export1)
+	require.ErrorIs(t, err, ErrAmbiguous, "the node leads to another device")
+	delete(k.rdevs, want)
+	_, err = c.Find(t.Context(), export1)
+	require.ErrorContains(t, err, "is the host's /dev mounted?")
+}
+
+func TestChoose(t *testing.T) {
+	one := []namespace{{"nvme0n1", uuid1, "m"}}
+	two := []namespace{{"nvme0n1", uuid1, "m"}, {"nvme0n2", uuid2, "m"}}
+	for _, tt := range []struct {
+		name   string
+		export Export
+		all    []namespace
+		want   string
+		kind   error
+	}{
+		{"by UUID", Export{NSUUID: uuid2}, two, "nvme0n2", nil},
+		{"UUID is not there", Export{NSUUID: uuid2}, one, "", ErrNoNamespace},
+		{"UUID is not there, but legacy would match", Export{NSUUID: uuid2, LegacyUUID: uuid1}, one, "", ErrNoNamespace},
+		{"none", Export{NSUUID: uuid1}, nil, "", ErrNoNamespace},
+		{"legacy, by UUID", Export{LegacyUUID: uuid1}, two, "nvme0n1", nil},
+		{"legacy, the only one, by model", Export{LegacyUUID: uuid1}, []namespace{{"nvme0n1", uuid2, uuid1}}, "nvme0n1", nil},
+		{"legacy, the only one, other model", Export{LegacyUUID: uuid1}, []namespace{{"nvme0n1", uuid2, "SPDK"}}, "", ErrNoNamespace},
+		{"legacy, of several", Export{LegacyUUID: "x"}, two, "", ErrNoNamespace},
+		{"nothing known, the only one", Export{}, one, "nvme0n1", nil},
+		{"nothing known, of several", Export{}, two, "", ErrAmbiguous},
+		{"nothing known, none", Export{}, nil, "", ErrNoNamespace},
+		{"two paths as two devices", Export{NSUUID: uuid1}, []namespace{{"nvme0n1", uuid1, ""}, {"nvme1n1", uuid1, ""}}, "", ErrAmbiguous},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := choose(tt.export, tt.all)
+			assert.Equal(t, tt.want, got.name)
+			require.ErrorIs(t, err, tt.kind)
+		})
+	}
+}
+
+func TestNamespaceUUID(t *testing.T) {
+	k, c := newNVMeKernel(t, false)
+	n := c.transports[TCP].(*nvme)
+	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+	for wwid, want := range map[string]string{
+		"uuid." + strings.ToUpper(uuid1):            uuid1,
+		"eui." + strings.ReplaceAll(uuid1, "-", ""): uuid1,
+		"eui.0025385b71b0a3c1":                      "",
+		"nvme.0000-53504b-5350444b-00000001":        "",
+		"":                                          "",
+	} {
+		name := k.namespace(0, 0, 1, wwid, gib)
+		assert.Equal(t, want, n.namespaceUUID(name), wwid)
+	}
+}
+
+func TestNVMeWaits(t *testing.T) {
+	t.Run("for the namespace", func(t *testing.T) {
+		k, c := newNVMeKernel(t, true)
+		k.exchange = func(string) error {
+			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+			time.AfterFunc(50*time.Millisecond, func() { k.namespace(0, 0, 1, "uuid."+uuid1, gib) })
+			return nil
+		}
+		_, err := c.Connect(t.Context(), export1)
+		require.NoError(t, err)
+	})
+	t.Run("and rescans when it does not come", func(t *testing.T) {
+		k, c := newNVMeKernel(t, true)
+		k.exchange = func(string) error {
+			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+			return nil
+		}
+		k.onWrite = func(path, _ string) error {
+			assert.Equal(t, "sys/class/nvme/nvme0/rescan_controller", path)
+			k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+			return nil
+		}
+		_, err := c.Connect(t.Context(), export1)
+		require.NoError(t, err)
+	})
+	t.Run("for an old controller to go", func(t *testing.T) {
+		k, c := newNVMeKernel(t, true)
+		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
+		time.AfterFunc(50*time.Millisecond, func() { k.removeController("nvme0") })
+		k.exchange = func(string) error {
+			k.controller(1, 1, nqn1, k.host.NQN, "live", "127.0.0.1")
+			k.namespace(1, 1, 1, "uuid."+uuid1, gib)
+			return nil
+		}
+		d, err := c.Connect(t.Context(), export1)
+		require.NoError(t, err)
+		assert.Equal(t, k.root+"/dev/nvme1n1", d.Path)
+	})
+	t.Run("for a reconnecting controller", func(t *testing.T) {
+		k, c := newNVMeKernel(t, true)
+		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
+		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+		_, err := c.Connect(soon(t, 200*time.Millisecond), export1)
+		require.ErrorIs(t, err, ErrTimeout, "the device is there, its target is not")
+		require.ErrorContains(t, err, "nvme0 connecting at 127.0.0.1:4420")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Empty(t, k.log(), "what was there before is not undone")
+		time.AfterFunc(50*time.Millisecond, func() { k.set(0, "state", "live") })
+		_, err = c.Connect(t.Context(), export1)
+		require.NoError(t, err)
+	})
+	t.Run("not for one that was given up", func(t *testing.T) {
+		k, c := newNVMeKernel(t, true)
+		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
+		time.AfterFunc(50*time.Millisecond, func() { k.removeController("nvme0") })
+		_, err := c.Connect(t.Context(), export1)
+		require.ErrorIs(t, err, ErrNotConnected)
+	})
+}
+
+func TestNVMeConnectUndoes(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.exchange = func(string) error {
+		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+		k.namespace(0, 0, 1, "uuid."+uuid2, gib)
+		return nil
+	}
+	_, err := c.Connect(soon(t, 300*time.Millisecond), export1)
+	require.ErrorIs(t, err, ErrNoNamespace)
+	require.ErrorContains(t, err, "nvme0n1 ("+uuid2+")", "tells what is there")
+	assert.Contains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
+
+	// Another volume has come to use the connection meanwhile.
+	k.held["nvme0n1"] = true
+	_, err = c.Connect(soon(t, 300*time.Millisecond), export1)
+	require.ErrorIs(t, err, ErrNoNamespace)
+	assert.NotContains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
+}
+
+func TestNVMeAlreadyConnected(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.exchange = func(string) error { // another process was faster
+		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+		return syscall.EALREADY
+	}
+	_, err := c.Connect(t.Context(), export1)
+	require.NoError(t, err)
+}
+
+func TestNVMeOtherAddressIsAnotherPath(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.controller(0, 0, nqn1, k.host.NQN, "live", "10.9.9.9")
+	k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+	k.exchange = func(string) error {
+		k.controller(1, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+		return nil
+	}
+	d, err := c.Connect(t.Context(), export1)
+	require.NoError(t, err)
+	assert.Equal(t, k.root+"/dev/nvme0n1", d.Path, "multipath: one device over both")
+	require.NoError(t, c.Disconnect(t.Context(), export1))
+	assert.Subset(t, k.log(), []string{"sys/class/nvme/nvme0/delete_controller=1", "sys/class/nvme/nvme1/delete_controller=1"})
+}
+
+func TestNVMeDisconnectSparesOthers(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+	ours := k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+	other := k.namespace(0, 0, 2, "uuid."+uuid2, gib)
+
+	k.held[ours] = true
+	require.ErrorIs(t, c.Disconnect(t.Context(), export1), ErrBusy)
+	delete(k.held, ours)
+	published := "30 20 0:5 /%s /var/lib/kubelet/pods/1/dev rw,nosuid - devtmpfs udev rw\n"
+	k.file("proc/self/mountinfo", fmt.Sprintf(published, ours))
+	err := c.Disconnect(t.Context(), export1)
+	require.ErrorIs(t, err, ErrBusy)
+	require.ErrorContains(t, err, "/var/lib/kubelet/pods/1/dev")
+
+	k.file("proc/self/mountinfo", fmt.Sprintf(published, other))
+	require.NoError(t, c.Disconnect(t.Context(), export1))
+	k.file("proc/self/mountinfo", "")
+	k.held[other] = true
+	require.NoError(t, c.Disconnect(t.Context(), export1))
+	gone := export1
+	gone.NSUUID = "99999999-2222-4333-8444-555555555555"
+	require.NoError(t, c.Disconnect(t.Context(), gone), "its namespace is gone, the other stays connected")
+	gone.NSUUID = ""
+	require.ErrorIs(t, c.Disconnect(t.Context(), gone), ErrBusy, "any of them might be it")
+	assert.Empty(t, k.log())
+
+	delete(k.held, other)
+	require.NoError(t, c.Disconnect(t.Context(), export1))
+	assert.Equal(t, []string{"sys/class/nvme/nvme0/delete_controller=1"}, k.log())
+}
+
+func TestNVMeRescan(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	_, err := c.Rescan(t.Context(), export1, gib)
+	require.ErrorIs(t, err, ErrNotConnected)
+	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+	k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+	size, err := c.Rescan(t.Context(), export1, gib)
+	require.NoError(t, err)
+	assert.EqualValues(t, gib, size)
+	assert.Empty(t, k.log(), "large enough")
+
+	k.onWrite = func(string, string) error {
+		time.AfterFunc(50*time.Millisecond, func() { k.namespace(0, 0, 1, "uuid."+uuid1, 2*gib) })
+		return nil
+	}
+	size, err = c.Rescan(t.Context(), export1, 2*gib)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2*gib, size)
+	assert.Equal(t, []string{"sys/class/nvme/nvme0/rescan_controller=1"}, k.log())
+
+	k.onWrite = nil
+	_, err = c.Rescan(soon(t, 100*time.Millisecond), export1, 3*gib)
+	require.ErrorIs(t, err, ErrTimeout)
+	require.ErrorContains(t, err, "must be resized on the target first")
+}
+
+// A write that hangs in the kernel is left to itself, and what comes of it later is removed.
+func TestNVMeHangingConnect(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	started, goOn := make(chan struct{}, 1), make(chan struct{})
+	k.exchange = func(string) error {
+		started <- struct{}{}
+		<-goOn
+		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() { <-started; cancel(ErrTimeout) }()
+	_, err := c.Connect(ctx, export1)
+	require.ErrorIs(t, err, ErrTimeout)
+	require.ErrorContains(t, err, "write to /dev/nvme-fabrics")
+
+	err = c.Disconnect(soon(t, 50*time.Millisecond), export1)
+	require.ErrorIs(t, err, ErrBusy, "must not report success while a connection may still appear")
+	other := export1
+	other.NQN = "nqn.2026-11.io.x:other"
+	require.NoError(t, c.Disconnect(t.Context(), other), "other targets are not held up")
+
+	close(goOn)
+	require.NoError(t, c.Disconnect(t.Context(), export1))
+	_, err = c.Find(t.Context(), export1)
+	require.ErrorIs(t, err, ErrNotConnected)
+	assert.Empty(t, c.calls.locks)
+}
+
+func TestNVMeModules(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	n := c.transports[TCP].(*nvme)
+	var ran []string
+	n.exec = fakeExec(func(line string) (string, int) { ran = append(ran, line); return "modprobe: FATAL: not found", 1 })
+	k.remove("sys/module/nvme_tcp")
+	k.exchange = func(string) error {
+		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+		return nil
+	}
+	_, err := c.Connect(t.Context(), export1)
+	require.NoError(t, err, "built in, or loaded otherwise")
+	assert.Equal(t, []string{"modprobe nvme-tcp"}, ran)
+
+	require.NoError(t, c.Disconnect(t.Context(), export1))
+	k.remove("dev/nvme-fabrics")
+	_, err = c.Connect(t.Context(), export1)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "load the kernel module nvme-tcp")
+	require.ErrorContains(t, err, "FATAL: not found")
+}
