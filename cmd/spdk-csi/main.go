@@ -1,0 +1,183 @@
+// Command spdk-csi is the CSI driver for SPDK: the controller, which makes and exports volumes through spdk-proxy, and
+// the node plugin, which attaches and mounts them. Flags and wiring only.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+)
+
+// version is set by the linker; otherwise it is what the Go toolchain knows.
+var version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(os.Stderr).ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "spdk-csi:", err)
+		os.Exit(1)
+	}
+}
+
+type flags struct {
+	controller, node     bool
+	endpoint             string
+	nodeID, driverName   string
+	maxVolumes           int64
+	allowLoop            bool
+	nvme                 connect.NVMeOptions
+	logLevel, logFormat  string
+	verbosity            int
+	slowAfter, drainTime time.Duration
+}
+
+func command(logs io.Writer) *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "spdk-csi --controller | --node [flags]",
+		Short: "CSI driver for SPDK",
+		Long: `spdk-csi is the CSI driver for SPDK targets behind spdk-proxy.
+
+The controller (--controller) makes, exports, snapshots and deletes volumes. It runs once in a
+cluster, beside the sidecars provisioner, attacher, resizer and snapshotter, and reads
+  config.json   the targets: $SPDKCSI_CONFIG, or /etc/spdkcsi-config/config.json
+  secret.json   their users, from the secret that each CSI call brings (StorageClass parameters
+                csi.storage.k8s.io/provisioner-secret-name and so on). Calls that bring none use
+                $SPDKCSI_SECRET, or /etc/spdkcsi-secret/secret.json. Without such a file
+                ListVolumes, GetCapacity and ControllerGetVolume are not offered.
+
+The node plugin (--node) runs on every node, as root, and attaches volumes over NVMe/TCP,
+NVMe/RDMA or iSCSI, formats and mounts them. It needs no configuration and no secrets: what it
+may connect to is decided by the controller, per volume and node.
+
+Both may run in one process. The driver keeps no state: it may be stopped at any time.`,
+		Example: `  spdk-csi --controller --endpoint unix:///csi/csi.sock
+  spdk-csi --node --nodeid "$NODE_NAME" --endpoint unix:///csi/csi.sock`,
+		Version:       versionText(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f, logs) },
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&f.controller, "controller", false, "serve the controller service")
+	fs.BoolVar(&f.node, "node", false, "serve the node service")
+	fs.StringVar(&f.endpoint, "endpoint", "unix://tmp/spdkcsi.sock", "UNIX socket to serve CSI on")
+	fs.StringVar(&f.nodeID, "nodeid", "", "id of this node, its name in the cluster (needed with --node)")
+	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver, as in its CSIDriver object")
+	fs.Int64Var(&f.maxVolumes, "max-volumes-per-node", 0, "how many volumes a node takes, 0 for any number")
+	fs.BoolVar(&f.allowLoop, "node-allow-loop", false, "attach volumes of simulated targets as loop devices: for tests and the demo, never for real data")
+	fs.DurationVar(&f.nvme.CtrlLossTimeout, "nvme-ctrl-loss-timeout", 10*time.Minute, "how long the kernel tries to reach a lost target before it fails I/O and removes the device; negative: for ever")
+	fs.DurationVar(&f.nvme.ReconnectDelay, "nvme-reconnect-delay", 2*time.Second, "pause between such tries")
+	fs.DurationVar(&f.nvme.KeepAlive, "nvme-keep-alive", 5*time.Second, "after what time a silent target counts as lost")
+	fs.DurationVar(&f.nvme.FastIOFail, "nvme-fast-io-fail", 0, "fail I/O after that long without a target, while reconnecting goes on; 0: do not")
+	fs.IntVar(&f.nvme.IOQueues, "nvme-io-queues", 0, "number of I/O queues of a connection, 0 for one per CPU")
+	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; debug logs each request, without its secrets")
+	fs.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	fs.DurationVar(&f.slowAfter, "slow-call-after", 30*time.Second, "log calls that take longer than this")
+	fs.DurationVar(&f.drainTime, "drain-timeout", 20*time.Second, "how long to wait for calls in flight when stopping")
+	fs.IntVar(&f.verbosity, "v", 0, "spdk-csi's log level: 5 and more is debug")
+	_ = fs.MarkHidden("v")
+	return cmd
+}
+
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+func run(ctx context.Context, f flags, logs io.Writer) error {
+	if !f.controller && !f.node {
+		return errors.New("nothing to serve: give --controller, --node or both (see --help)")
+	}
+	if f.verbosity >= 5 {
+		f.logLevel = "debug"
+	}
+	log, err := logger(logs, f.logLevel, f.logFormat)
+	if err != nil {
+		return err
+	}
+	klog.SetSlogLogger(log) // Kubernetes' mount library logs by it
+	server := driver.Server{
+		Identity: &driver.Identity{Name: f.driverName, Version: versionText()},
+		Log:      log, SlowAfter: f.slowAfter, Drain: f.drainTime,
+	}
+	if f.controller {
+		if server.Controller, err = newController(log); err != nil {
+			return err
+		}
+		defer server.Controller.Close()
+	}
+	if f.node {
+		if server.Node, err = newNode(f, log); err != nil {
+			return err
+		}
+	}
+	l, err := driver.Listen(f.endpoint)
+	if err != nil {
+		return err
+	}
+	log.Info("serving CSI", "endpoint", l.Addr().String(), "driver", f.driverName, "version", versionText(), "controller", f.controller, "node", f.node)
+	err = server.Serve(ctx, l)
+	log.Info("stopped")
+	return err
+}
+
+func logger(w io.Writer, level, format string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", level)
+	}
+	o := &slog.HandlerOptions{Level: l}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	}
+	return nil, fmt.Errorf("--log-format %q: use text or json", format)
+}
+
+func newController(log *slog.Logger) (*driver.Controller, error) {
+	config, err := driver.LoadConfig()
+	if err != nil {
+		return nil, err
+	}
+	credentials, err := driver.CredentialsFile()
+	if err != nil {
+		return nil, err
+	}
+	return driver.NewController(config, credentials, log)
+}
+
+func newNode(f flags, log *slog.Logger) (*driver.Node, error) {
+	if f.nodeID == "" {
+		return nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")
+	}
+	connector, err := connect.New(connect.HostOf(f.nodeID), connect.Options{AllowLoop: f.allowLoop, NVMe: f.nvme, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return driver.NewNode(f.nodeID, f.maxVolumes, connector, mount.New(mount.Options{Log: log}), log)
+}

@@ -1,0 +1,187 @@
+package driver
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// Where the controller's files are, unless the environment says otherwise. The first two are spdk-csi's.
+const (
+	ConfigEnv      = "SPDKCSI_CONFIG"
+	ConfigPath     = "/etc/spdkcsi-config/config.json"
+	CredentialsEnv = "SPDKCSI_SECRET"
+	CredentialsDir = "/etc/spdkcsi-secret"
+)
+
+// A Config is the controller's config.json: the storage nodes, each one SPDK target behind a proxy.
+type Config struct {
+	Nodes []TargetConfig `json:"nodes"`
+}
+
+// A TargetConfig says how to reach one target, and how nodes reach what it exports.
+type TargetConfig struct {
+	// Name of the target; it becomes part of volume ids, and must stay.
+	Name string `json:"name"`
+	// RPCURL is where spdk-proxy, or rpc_http_proxy.py, answers: https://host:port/, or http:// where the way is trusted.
+	RPCURL string `json:"rpcURL"`
+	// TargetType is nvme-tcp, nvme-rdma or iscsi; loop for simulated targets.
+	TargetType string `json:"targetType"`
+	// TargetAddr and TargetPort are where nodes connect to. The port is 4420 by default, 3260 for iSCSI.
+	TargetAddr string `json:"targetAddr"`
+	TargetPort string `json:"targetPort,omitzero"`
+	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes connect to.
+	ListenAddr string `json:"listenAddr,omitzero"`
+	ListenPort string `json:"listenPort,omitzero"`
+	// CA or CAFile are the PEM certificates of the authorities to trust for RPCURL; the system's when both are empty.
+	CA     string `json:"ca,omitzero"`
+	CAFile string `json:"caFile,omitzero"`
+	// Lvstores are those that the driver may use; all of the target's when empty.
+	Lvstores []string `json:"lvstores,omitzero"`
+	// LoopDir is the data folder of a simulated target.
+	LoopDir string `json:"loopDir,omitzero"`
+}
+
+// The values of TargetType.
+const (
+	targetNVMeTCP  = "nvme-tcp"
+	targetNVMeRDMA = "nvme-rdma"
+	targetISCSI    = "iscsi"
+	targetLoop     = "loop"
+)
+
+const configShape = `{"nodes": [{"name": "…", "rpcURL": "https://…", "targetType": "nvme-tcp", "targetAddr": "…"}]}`
+
+// LoadConfig reads config.json from where the environment says, or from its usual place.
+func LoadConfig() (*Config, error) {
+	path := cmp.Or(os.Getenv(ConfigEnv), ConfigPath)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w: put it there, or say in $%s where it is; it looks like %s", err, ConfigEnv, configShape)
+	}
+	c, err := ParseConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// ParseConfig reads config.json, strictly but for the case of names: spdk-csi, whose files must work, ignores it.
+func ParseConfig(text []byte) (*Config, error) {
+	var c Config
+	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
+	if err != nil {
+		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, ca, caFile, lvstores", err, configShape)
+	}
+	if len(c.Nodes) == 0 {
+		return nil, fmt.Errorf("nodes is empty: name at least one target, like %s", configShape)
+	}
+	var problems []error
+	names := map[string]bool{}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		n.setDefaults()
+		for _, err := range n.check() {
+			problems = append(problems, fmt.Errorf("nodes[%d] (%s): %w", i, n.Name, err))
+		}
+		if names[n.Name] {
+			problems = append(problems, fmt.Errorf("nodes[%d]: the name %q is used twice", i, n.Name))
+		}
+		names[n.Name] = true
+	}
+	return &c, errors.Join(problems...)
+}
+
+func (n *TargetConfig) setDefaults() {
+	n.TargetType = strings.ToLower(n.TargetType)
+	port := "4420"
+	if n.TargetType == targetISCSI {
+		port = "3260"
+	}
+	if n.TargetType == targetLoop {
+		n.TargetAddr = cmp.Or(n.TargetAddr, "127.0.0.1")
+	}
+	n.TargetPort = cmp.Or(n.TargetPort, port)
+	n.ListenAddr = cmp.Or(n.ListenAddr, n.TargetAddr)
+	n.ListenPort = cmp.Or(n.ListenPort, n.TargetPort)
+}
+
+func (n *TargetConfig) check() (problems []error) {
+	bad := func(key, value, want string) {
+		problems = append(problems, fmt.Errorf("%s is %q, it must be %s", key, value, want))
+	}
+	if !targetName.MatchString(n.Name) {
+		bad("name", n.Name, "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit")
+	}
+	if u, err := url.Parse(n.RPCURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
+		// The value may hold a password: it is not repeated.
+		problems = append(problems, errors.New("rpcURL must be https://host:port/, or http://host:port/, without user and password: those belong into the secret"))
+	}
+	switch n.TargetType {
+	case targetNVMeTCP, targetNVMeRDMA, targetISCSI, targetLoop:
+	default:
+		bad("targetType", n.TargetType, "nvme-tcp, nvme-rdma or iscsi")
+	}
+	if n.TargetAddr == "" {
+		bad("targetAddr", n.TargetAddr, "the address under which nodes reach the target")
+	}
+	if _, err := netip.ParseAddr(n.ListenAddr); err != nil && n.TargetAddr != "" {
+		bad("listenAddr", n.ListenAddr, "the IP address on which the target listens (targetAddr is taken when it is not given, and may be a host name only if it is)")
+	}
+	for key, port := range map[string]string{"targetPort": n.TargetPort, "listenPort": n.ListenPort} {
+		if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
+			bad(key, port, "a port number, in quotes")
+		}
+	}
+	if (n.TargetType == targetLoop) != (n.LoopDir != "") {
+		bad("loopDir", n.LoopDir, "the simulated target's data folder where targetType is loop, and left out elsewhere")
+	} else if n.LoopDir != "" && !filepath.IsAbs(n.LoopDir) {
+		bad("loopDir", n.LoopDir, "an absolute path")
+	}
+	if n.CA != "" && n.CAFile != "" {
+		problems = append(problems, errors.New("ca and caFile are both given: give one"))
+	}
+	return problems
+}
+
+// pool is the certificates to trust; nil for the system's.
+func (n *TargetConfig) pool() (*x509.CertPool, error) {
+	pem := []byte(n.CA)
+	if n.CAFile != "" {
+		var err error
+		if pem, err = os.ReadFile(n.CAFile); err != nil {
+			return nil, fmt.Errorf("target %s: caFile: %w", n.Name, err)
+		}
+	}
+	if len(pem) == 0 {
+		return nil, nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("target %s: ca or caFile holds no certificate in PEM form", n.Name)
+	}
+	return pool, nil
+}
+
+// transport is how the target exports.
+func (n *TargetConfig) transport() volume.Transport {
+	switch n.TargetType {
+	case targetNVMeRDMA:
+		return volume.RDMA
+	case targetISCSI:
+		return volume.ISCSI
+	}
+	return volume.TCP // what the loop connector attaches stands behind a subsystem too
+}

@@ -1,0 +1,158 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// CreateSnapshot takes a snapshot of a volume, or finds it.
+func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	switch {
+	case req.GetName() == "":
+		return nil, fmt.Errorf("%w: name is missing", errInvalid)
+	case req.GetSourceVolumeId() == "":
+		return nil, fmt.Errorf("%w: source_volume_id is missing", errInvalid)
+	}
+	for key := range req.GetParameters() {
+		// spdk-csi's sample class has fsType in it, for no reason.
+		if key != keyFSType && !strings.HasPrefix(key, "csi.storage.k8s.io/") {
+			return nil, fmt.Errorf("%w: VolumeSnapshotClass parameter %q: there are none but csi.storage.k8s.io/snapshotter-secret-name and -namespace", errInvalid, key)
+		}
+	}
+	source, err := parseVolumeID(req.GetSourceVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	claim := c.locks.claim()
+	defer claim.release()
+	if err := claim.take("snapshot name " + req.GetName()); err != nil {
+		return nil, err
+	}
+	if err := claim.take(source.uuid); err != nil {
+		return nil, err
+	}
+	service, err := c.resolve(ctx, source, req.GetSecrets(), snapshotterSecret)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.snapshotElsewhere(ctx, service, req); err != nil {
+		return nil, err
+	}
+	s, err := service.Snapshot(ctx, req.GetName(), source.uuid)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.CreateSnapshotResponse{Snapshot: message(service.Name, s)}, nil
+}
+
+// snapshotElsewhere refuses a name that a snapshot on another target has. A target that cannot be asked is passed over:
+// what it holds is of other volumes, and those of a healthy target can be snapshotted while it is down.
+func (c *Controller) snapshotElsewhere(ctx context.Context, here *volume.Service, req *csi.CreateSnapshotRequest) error {
+	if len(c.targets.configs) == 1 {
+		return nil
+	}
+	services, err := c.services(req.GetSecrets(), snapshotterSecret)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, s := range services {
+		if s.Name == here.Name {
+			continue
+		}
+		g.Go(func() error {
+			found, err := s.FindSnapshot(ctx, req.GetName())
+			switch {
+			case err == nil:
+				return fmt.Errorf("%w: snapshot %q is %s on target %s", volume.ErrIncompatible, req.GetName(), found.Volume, s.Name)
+			case !errors.Is(err, volume.ErrNotFound):
+				c.log.WarnContext(ctx, "cannot look for a snapshot of the same name", "target", s.Name, "error", err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func message(target string, s volume.Snapshot) *csi.Snapshot {
+	m := &csi.Snapshot{
+		SnapshotId:   volumeID{target, s.UUID}.String(),
+		SizeBytes:    s.SizeBytes,
+		CreationTime: timestamppb.New(s.CreatedAt),
+		ReadyToUse:   true,
+	}
+	if s.CreatedAt.IsZero() {
+		m.CreationTime = &timestamppb.Timestamp{} // spdk-csi's: nobody knows, but it must be there, and the same each time
+	}
+	if s.SourceUUID != "" {
+		m.SourceVolumeId = volumeID{target, s.SourceUUID}.String()
+	}
+	return m
+}
+
+// DeleteSnapshot deletes a snapshot.
+func (c *Controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	if req.GetSnapshotId() == "" {
+		return nil, fmt.Errorf("%w: snapshot_id is missing", errInvalid)
+	}
+	id, err := parseVolumeID(req.GetSnapshotId())
+	if errors.Is(err, errNoSuchID) || err == nil && id.target == "" {
+		c.log.WarnContext(ctx, "nothing to delete: not a snapshot of this driver's making", "snapshot", req.GetSnapshotId())
+		return &csi.DeleteSnapshotResponse{}, nil
+	}
+	claim := c.locks.claim()
+	defer claim.release()
+	if err := claim.take(id.uuid); err != nil {
+		return nil, err
+	}
+	service, err := c.service(id, req.GetSecrets(), snapshotterSecret)
+	if err != nil {
+		return nil, err
+	}
+	if err := service.DeleteSnapshot(ctx, id.uuid); err != nil {
+		return nil, err
+	}
+	return &csi.DeleteSnapshotResponse{}, nil
+}
+
+// GetSnapshot describes one snapshot.
+func (c *Controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+	if req.GetSnapshotId() == "" {
+		return nil, fmt.Errorf("%w: snapshot_id is missing", errInvalid)
+	}
+	m, err := c.snapshot(ctx, req.GetSnapshotId(), req.GetSecrets())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.GetSnapshotResponse{Snapshot: m}, nil
+}
+
+func (c *Controller) snapshot(ctx context.Context, text string, secrets map[string]string) (*csi.Snapshot, error) {
+	id, err := parseVolumeID(text)
+	if err == nil && id.target == "" {
+		err = fmt.Errorf("%w: %q is not of the form TARGET:UUID", errNoSuchID, text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	service, err := c.service(id, secrets, listSecret)
+	if err != nil {
+		return nil, err
+	}
+	s, err := service.GetSnapshot(ctx, id.uuid)
+	if errors.Is(err, volume.ErrWrongKind) {
+		return nil, fmt.Errorf("%w: %w", errNoSuchID, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return message(service.Name, s), nil
+}

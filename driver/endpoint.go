@@ -1,0 +1,66 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path"
+	"strings"
+	"time"
+)
+
+// Listen listens on a CSI endpoint: unix:///path, unix://path (as spdk-csi reads it: from the root all the same),
+// unix:/path or /path. A socket that a dead process left is replaced; one that answers is not.
+func Listen(endpoint string) (net.Listener, error) {
+	p, err := socketPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if err := removeStale(p); err != nil {
+		return nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
+	}
+	l, err := net.Listen("unix", p)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
+	}
+	// Whoever reaches it commands the driver.
+	if err := os.Chmod(p, 0o660); err != nil {
+		return nil, errors.Join(fmt.Errorf("endpoint %s: %w", endpoint, err), l.Close())
+	}
+	return l, nil
+}
+
+func socketPath(endpoint string) (string, error) {
+	scheme, rest, ok := strings.Cut(endpoint, ":")
+	if !ok {
+		scheme, rest = "unix", endpoint
+		if !strings.HasPrefix(endpoint, "/") {
+			rest = ""
+		}
+	}
+	p := path.Clean("/" + strings.TrimPrefix(rest, "//"))
+	if !strings.EqualFold(scheme, "unix") || p == "/" || strings.HasSuffix(rest, "/") {
+		return "", fmt.Errorf("endpoint %q: it must be a UNIX socket, such as unix:///csi/csi.sock", endpoint)
+	}
+	return p, nil
+}
+
+func removeStale(p string) error {
+	info, err := os.Lstat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is no socket: remove it, or choose another endpoint", p)
+	}
+	if c, err := net.DialTimeout("unix", p, time.Second); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("another process listens on %s: stop it, or choose another endpoint", p)
+	}
+	return os.Remove(p)
+}

@@ -1,0 +1,143 @@
+package driver
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Kinds of failure of this package itself.
+var (
+	errInvalid       = errors.New("invalid request")
+	errUnsupported   = errors.New("not offered")
+	errNoSuchID      = errors.New("not found")
+	errNoSuchPath    = errors.New("not found")
+	errUnknownTarget = errors.New("target is not configured")
+	errInFlight      = errors.New("another call is under way")
+	errCredentials   = errors.New("unusable credentials")
+	errNoCredentials = errors.New("no credentials")
+	errBadToken      = errors.New("invalid starting_token")
+	errElsewhere     = errors.New("published elsewhere on this node")
+	errNotStaged     = errors.New("not staged")
+	errConflict      = errors.New("staged otherwise")
+)
+
+// codesOf is the one table from errors to gRPC codes, after the tables of the CSI specification. The first that matches
+// counts. A caller repeats ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED knowing that the call may be under way still; what
+// cannot succeed by repeating must not get one of these.
+var codesOf = []struct {
+	kind error
+	code codes.Code
+}{
+	{context.Canceled, codes.Canceled},
+	{errInvalid, codes.InvalidArgument},
+	{placement.ErrParameter, codes.InvalidArgument},
+	{errCredentials, codes.InvalidArgument},
+	{errUnsupported, codes.InvalidArgument},
+	{volume.ErrWrongKind, codes.InvalidArgument},
+	{connect.ErrInvalidExport, codes.InvalidArgument},
+	{mount.ErrInvalid, codes.InvalidArgument},
+	{errNoSuchID, codes.NotFound},
+	{errNoSuchPath, codes.NotFound},
+	{volume.ErrNotFound, codes.NotFound},
+	{volume.ErrIncompatible, codes.AlreadyExists},
+	{errConflict, codes.AlreadyExists},
+	{mount.ErrConflict, codes.AlreadyExists},
+	{volume.ErrNoSpace, codes.ResourceExhausted},
+	{volume.ErrOutOfRange, codes.OutOfRange},
+	{volume.ErrInUse, codes.FailedPrecondition},
+	{volume.ErrForeignExport, codes.FailedPrecondition},
+	{volume.ErrStoreForbidden, codes.FailedPrecondition},
+	{errUnknownTarget, codes.FailedPrecondition},
+	{errNoCredentials, codes.FailedPrecondition},
+	{errElsewhere, codes.FailedPrecondition},
+	{errNotStaged, codes.FailedPrecondition},
+	{mount.ErrUnsupported, codes.FailedPrecondition},
+	{mount.ErrEmptyDevice, codes.FailedPrecondition},
+	{mount.ErrHoldsData, codes.FailedPrecondition},
+	{mount.ErrWrongFilesystem, codes.FailedPrecondition},
+	{mount.ErrDamaged, codes.FailedPrecondition},
+	{mount.ErrNotEmpty, codes.FailedPrecondition},
+	{mount.ErrNotMounted, codes.FailedPrecondition},
+	{connect.ErrUnsupported, codes.FailedPrecondition},
+	{connect.ErrNoSubsystem, codes.FailedPrecondition},
+	{connect.ErrRefused, codes.FailedPrecondition},
+	{connect.ErrNoNamespace, codes.FailedPrecondition},
+	{connect.ErrNotConnected, codes.FailedPrecondition},
+	{errBadToken, codes.Aborted},
+	{errInFlight, codes.Aborted},
+	{volume.ErrBusy, codes.Aborted},
+	{mount.ErrBusy, codes.Aborted},
+	{connect.ErrBusy, codes.Aborted},
+	{volume.ErrStoreMissing, codes.Unavailable},
+	{connect.ErrUnreachable, codes.Unavailable},
+	{connect.ErrTimeout, codes.DeadlineExceeded},
+	{connect.ErrAmbiguous, codes.Internal},
+	{mount.ErrUnreadable, codes.Internal},
+	// Of a call to a target.
+	{spdkrpc.OutcomeUnknown, codes.Aborted},
+	{spdkrpc.Busy, codes.Aborted},
+	{spdkrpc.Unreachable, codes.Unavailable},
+	{spdkrpc.WrongState, codes.Unavailable},
+	{spdkrpc.Denied, codes.PermissionDenied},
+	{spdkrpc.MethodNotFound, codes.FailedPrecondition},
+	{spdkrpc.NoSpace, codes.ResourceExhausted},
+	{context.DeadlineExceeded, codes.DeadlineExceeded},
+}
+
+// code is the gRPC code of an error of this or any package below.
+func code(err error) codes.Code {
+	if err == nil {
+		return codes.OK
+	}
+	if s, ok := status.FromError(err); ok {
+		return s.Code()
+	}
+	var e *spdkrpc.Error
+	if errors.As(err, &e) && e.Code == jsonrpc.CodeUnauthorized {
+		return codes.Unauthenticated
+	}
+	for _, c := range codesOf {
+		if errors.Is(err, c.kind) {
+			return c.code
+		}
+	}
+	return codes.Internal
+}
+
+// remedies say what to do about errors whose makers cannot know.
+var remedies = []struct {
+	kind error
+	text string
+}{
+	{spdkrpc.Denied, "check the target's entry in rpcTokens, and the user's role in the proxy's configuration"},
+	{spdkrpc.Unreachable, "check that the target's rpcURL is right, and that the proxy and spdk_tgt run there"},
+	{spdkrpc.MethodNotFound, "the target runs an SPDK release without this method: v23.05 or later is needed"},
+}
+
+// asStatus makes a gRPC status of an error, with its whole text.
+func asStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	text := err.Error()
+	for _, r := range remedies {
+		if errors.Is(err, r.kind) {
+			text += ": " + r.text
+			break
+		}
+	}
+	return status.Error(code(err), text)
+}

@@ -1,0 +1,146 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+)
+
+// NodePublishVolume makes a staged volume appear at a path. If its device was lost since, because its target was away
+// for too long, it is staged anew: Kubernetes does not do so for a pod that replaces another on the same node.
+func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
+	switch {
+	case id == "":
+		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
+	case target == "":
+		return nil, fmt.Errorf("%w: target_path is missing", errInvalid)
+	}
+	if err := checkCapabilities(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	if staging == "" {
+		return nil, fmt.Errorf("%w: staging_target_path is missing", errInvalid)
+	}
+	if err := checkPaths(id, staging, target); err != nil {
+		return nil, err
+	}
+	claim := n.locks.claim()
+	defer claim.release()
+	if err := claim.take(id); err != nil {
+		return nil, err
+	}
+	record, staged, err := readRecord(staging, id)
+	if err != nil {
+		return nil, err
+	}
+	if !staged {
+		return nil, fmt.Errorf("publish volume %s: %w at %s", id, errNotStaged, staging)
+	}
+	capability := req.GetVolumeCapability()
+	if block := capability.GetBlock() != nil; block != record.Block {
+		return nil, fmt.Errorf("publish volume %s: %w: it is staged with the other volume mode", id, errConflict)
+	}
+	if err := n.soleWriter(capability, record, target); err != nil {
+		return nil, fmt.Errorf("publish volume %s: %w", id, err)
+	}
+	if err := record.publishedAt(staging, target, n.isMounted); err != nil {
+		return nil, err
+	}
+	ro := req.GetReadonly() || readOnly(capability)
+	if record.Block {
+		err = n.publishDevice(ctx, record, target, ro)
+	} else {
+		err = n.publishMount(ctx, staging, record, capability, req.GetVolumeContext(), target, ro)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("publish volume %s: %w", id, err)
+	}
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+// soleWriter refuses a second path for a volume that only one may use.
+func (n *Node) soleWriter(c *csi.VolumeCapability, r stageRecord, target string) error {
+	if c.GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
+		return nil
+	}
+	for _, t := range r.Targets {
+		if t != target && n.isMounted(t) {
+			return fmt.Errorf("%w: at %s, and its access mode is %s: unpublish it there first", errElsewhere, t, c.GetAccessMode().GetMode())
+		}
+	}
+	return nil
+}
+
+func (n *Node) isMounted(path string) bool {
+	_, err := n.mounter.At(path)
+	return !errors.Is(err, mount.ErrNotMounted)
+}
+
+func (n *Node) publishDevice(ctx context.Context, r stageRecord, target string, ro bool) error {
+	device, err := n.connector.Find(ctx, r.Export)
+	if errors.Is(err, connect.ErrNotConnected) {
+		n.log.WarnContext(ctx, "staging a volume anew whose device is gone", "volume", r.VolumeID)
+		device, err = n.connector.Connect(ctx, r.Export)
+	}
+	if err != nil {
+		return err
+	}
+	if err := n.clearStale(ctx, target); err != nil {
+		return err
+	}
+	return n.mounter.BindDevice(ctx, device.Path, target, ro)
+}
+
+func (n *Node) publishMount(ctx context.Context, staging string, r stageRecord, c *csi.VolumeCapability, remembered map[string]string, target string, ro bool) error {
+	source := stagePath(staging, r.VolumeID)
+	at, err := n.mounter.At(source)
+	if errors.Is(err, mount.ErrNotMounted) || err == nil && at.Stale {
+		n.log.WarnContext(ctx, "staging a volume anew whose mount is gone", "volume", r.VolumeID)
+		// It was staged before: it has its file system, or has lost it. Neither is to be formatted.
+		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: remembered[keyFSType]}))
+	}
+	if err != nil {
+		return err
+	}
+	if err := n.clearStale(ctx, target); err != nil {
+		return err
+	}
+	return n.mounter.Bind(ctx, source, target, ro, c.GetMount().GetMountFlags())
+}
+
+// clearStale unmounts what is left at a path of a device that is gone.
+func (n *Node) clearStale(ctx context.Context, target string) error {
+	if at, err := n.mounter.At(target); err != nil || !at.Stale {
+		return nil // the mount that follows says what is wrong
+	}
+	return n.mounter.Unmount(ctx, target)
+}
+
+// NodeUnpublishVolume takes a volume away from a path.
+func (n *Node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	id, target := req.GetVolumeId(), req.GetTargetPath()
+	switch {
+	case id == "":
+		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
+	case target == "":
+		return nil, fmt.Errorf("%w: target_path is missing", errInvalid)
+	}
+	if err := checkPaths(id, target); err != nil {
+		return nil, err
+	}
+	claim := n.locks.claim()
+	defer claim.release()
+	if err := claim.take(id); err != nil {
+		return nil, err
+	}
+	if err := n.mounter.UnmountAndRemove(ctx, target); err != nil {
+		return nil, fmt.Errorf("unpublish volume %s: %w", id, err)
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}

@@ -1,0 +1,135 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+)
+
+// undoTimeout bounds the undoing of what a failed call did, whose own time may be up.
+const undoTimeout = 30 * time.Second
+
+// NodeStageVolume connects a volume, and mounts its file system if it is to have one. A raw block volume is only
+// connected.
+func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
+	switch {
+	case id == "":
+		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
+	case staging == "":
+		return nil, fmt.Errorf("%w: staging_target_path is missing", errInvalid)
+	}
+	if err := errors.Join(checkPaths(id, staging), checkCapabilities(req.GetVolumeCapability())); err != nil {
+		return nil, err
+	}
+	a, err := readAttachment(req.GetVolumeContext(), req.GetPublishContext())
+	if err != nil {
+		return nil, err
+	}
+	claim := n.locks.claim()
+	defer claim.release()
+	if err := claim.take(id); err != nil {
+		return nil, err
+	}
+
+	record, staged, err := readRecord(staging, id)
+	if err != nil {
+		return nil, err
+	}
+	if staged && record.Export.Target() != a.export.Target() {
+		return nil, fmt.Errorf("%w: %s is there, asked for is %s: unstage it first", errConflict, record.Export, a.export)
+	}
+	block := req.GetVolumeCapability().GetBlock() != nil
+	if staged && record.Block != block {
+		return nil, fmt.Errorf("%w: it is staged with the other volume mode: unstage it first", errConflict)
+	}
+	fresh := stageRecord{VolumeID: id, Export: a.export, Block: block, Targets: record.Targets}
+	if err := fresh.write(staging); err != nil {
+		return nil, err
+	}
+	if err := n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a)); err != nil {
+		if !staged {
+			err = errors.Join(err, n.undoStage(ctx, staging, fresh))
+		}
+		return nil, fmt.Errorf("stage volume %s: %w", id, err)
+	}
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+// mountOf says how a volume is to be mounted, but for its device and path.
+func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
+	fsType := c.GetMount().GetFsType()
+	if fsType == "" {
+		fsType = a.fsType
+	}
+	return mount.Stage{FSType: fsType, Flags: c.GetMount().GetMountFlags(), ReadOnly: readOnly(c), MayFormat: a.mayFormat && !readOnly(c)}
+}
+
+// stage does the steps of staging that are missing.
+func (n *Node) stage(ctx context.Context, staging string, r stageRecord, how mount.Stage) error {
+	device, err := n.connector.Connect(ctx, r.Export)
+	if err != nil || r.Block {
+		return err
+	}
+	how.Device, how.Path = device.Path, stagePath(staging, r.VolumeID)
+	return n.mounter.FormatAndMount(ctx, how)
+}
+
+// undoStage takes back a staging that failed, in reverse order. Kubernetes does not unstage what it believes was never
+// staged. What cannot be undone now keeps its record, and so can be undone by NodeUnstageVolume.
+func (n *Node) undoStage(ctx context.Context, staging string, r stageRecord) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if err := n.unstage(ctx, staging, r); err != nil {
+		return fmt.Errorf("undo it: %w", err)
+	}
+	return nil
+}
+
+// NodeUnstageVolume unmounts and disconnects a volume. It does what is left to do, however far an earlier call came.
+func (n *Node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
+	switch {
+	case id == "":
+		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
+	case staging == "":
+		return nil, fmt.Errorf("%w: staging_target_path is missing", errInvalid)
+	}
+	if err := checkPaths(id, staging); err != nil {
+		return nil, err
+	}
+	claim := n.locks.claim()
+	defer claim.release()
+	if err := claim.take(id); err != nil {
+		return nil, err
+	}
+	record, staged, err := readRecord(staging, id)
+	if err != nil {
+		return nil, err
+	}
+	if !staged {
+		record = stageRecord{VolumeID: id}
+	}
+	if err := n.unstage(ctx, staging, record); err != nil {
+		return nil, fmt.Errorf("unstage volume %s: %w", id, err)
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+func (n *Node) unstage(ctx context.Context, staging string, r stageRecord) error {
+	if err := n.mounter.UnmountAndRemove(ctx, stagePath(staging, r.VolumeID)); err != nil {
+		return err
+	}
+	if r.Export != (connect.Export{}) {
+		if err := n.connector.Disconnect(ctx, r.Export); err != nil {
+			return err
+		}
+	}
+	return removeRecord(staging)
+}

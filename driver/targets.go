@@ -1,0 +1,131 @@
+package driver
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// targets are the configured targets, with the connections to their proxies.
+type targets struct {
+	configs []TargetConfig
+	made    map[string]*volume.Target
+	pools   map[string]*x509.CertPool
+
+	mu      sync.Mutex
+	clients map[clientKey]*client
+	clock   uint64
+}
+
+// A clientKey keeps connections with different credentials apart, without holding on to passwords.
+type clientKey struct {
+	target     string
+	credential [sha256.Size]byte
+}
+
+type client struct {
+	rpc   *spdkrpc.Client
+	https *spdkrpc.HTTPS
+	used  uint64
+}
+
+// maxClients bounds the clients that are kept; credentials change seldom.
+const maxClients = 64
+
+func newTargets(c *Config) (*targets, error) {
+	t := &targets{configs: c.Nodes, made: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
+	for _, n := range c.Nodes {
+		pool, err := n.pool()
+		if err != nil {
+			return nil, err
+		}
+		t.pools[n.Name] = pool
+		t.made[n.Name] = volume.NewTarget(volume.Config{
+			Name: n.Name, Transport: n.transport(), ListenAddr: n.ListenAddr, ListenPort: n.ListenPort, Stores: n.Lvstores,
+		})
+	}
+	return t, nil
+}
+
+func (t *targets) config(name string) (TargetConfig, error) {
+	i := slices.IndexFunc(t.configs, func(c TargetConfig) bool { return c.Name == name })
+	if i < 0 {
+		return TargetConfig{}, fmt.Errorf("%w: %q: add it to nodes in config.json again, or make sure that what it held is gone", errUnknownTarget, name)
+	}
+	return t.configs[i], nil
+}
+
+// open returns the service of one target with credentials.
+func (t *targets) open(name string, tokens map[string]credential) (*volume.Service, error) {
+	c, err := t.config(name)
+	if err != nil {
+		return nil, err
+	}
+	token, ok := tokens[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s has no entry in rpcTokens named %q, as the target in config.json is", errCredentials, secretKey, name)
+	}
+	rpc, err := t.client(c, token)
+	if err != nil {
+		return nil, err
+	}
+	return t.made[name].Service(rpc), nil
+}
+
+// openAll returns the services of all targets.
+func (t *targets) openAll(tokens map[string]credential) ([]*volume.Service, error) {
+	services := make([]*volume.Service, len(t.configs))
+	for i, c := range t.configs {
+		var err error
+		if services[i], err = t.open(c.Name, tokens); err != nil {
+			return nil, err
+		}
+	}
+	return services, nil
+}
+
+func (t *targets) client(c TargetConfig, token credential) (*spdkrpc.Client, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clock++
+	key := clientKey{c.Name, sha256.Sum256([]byte(token.Username + "\x00" + token.Password))}
+	if known, ok := t.clients[key]; ok {
+		known.used = t.clock
+		return known.rpc, nil
+	}
+	https, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: c.RPCURL, Username: token.Username, Password: token.Password, CA: t.pools[c.Name]})
+	if err != nil {
+		return nil, fmt.Errorf("target %s: %w", c.Name, err)
+	}
+	if len(t.clients) >= maxClients {
+		t.evict()
+	}
+	made := &client{rpc: spdkrpc.NewClient(https), https: https, used: t.clock}
+	t.clients[key] = made
+	return made.rpc, nil
+}
+
+// evict drops the client that was used longest ago. Calls in flight end undisturbed.
+func (t *targets) evict() {
+	var oldest clientKey
+	for k, c := range t.clients {
+		if o, ok := t.clients[oldest]; !ok || c.used < o.used {
+			oldest = k
+		}
+	}
+	_ = t.clients[oldest].https.Close()
+	delete(t.clients, oldest)
+}
+
+func (t *targets) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.clients {
+		_ = c.https.Close()
+	}
+}
