@@ -1,6 +1,7 @@
 package spdktest
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"syscall"
@@ -11,13 +12,32 @@ import (
 // Malloc and null bdevs hold nothing that a test could read: they have a size,
 // and lvstores can be made on them. A crash forgets both.
 
-type malloc struct{ mdSize uint32 }
+type malloc struct{}
 
-func (m *malloc) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
+func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	t := &info.SupportedIOTypes
 	t.Unmap, t.Flush, t.WriteZeroes, t.Zcopy, t.Abort, t.Copy = true, true, true, true, true, true
 	t.Compare = !e.before("v24.05")
-	info.NUMAID = new(int32(-1))
+	info.NUMAID = b.numaID()
+}
+
+// numaID is the NUMA node of a bdev that tells one: any, for memory.
+func (b *bdev) numaID() *int32 {
+	if _, ok := b.driver.(*malloc); ok {
+		return new(int32(-1))
+	}
+	return nil
+}
+
+// hasDomains reports whether volumes on a bdev tell of memory domains.
+func (b *bdev) hasDomains() bool {
+	_, ok := b.driver.(*malloc)
+	return ok
+}
+
+var memoryDomains = []spdkrpc.BdevMemoryDomain{
+	{DMADeviceID: "system", DMADeviceType: json.RawMessage(`"DMA"`)},
+	{DMADeviceID: "SPDK_ACCEL_DMA_DEVICE", DMADeviceType: json.RawMessage(`"ACCEL"`)},
 }
 
 type null struct{}

@@ -60,29 +60,42 @@ var decodeTexts = map[int]string{
 // execute has the engine do a call, and answers it.
 func (s *server) execute(r *request, m *method, params map[string]any) {
 	result, err := s.perform(r, m, params)
-	if err != nil {
-		r.fail(err)
-		return
+	var answer *jsonrpc.Error
+	switch {
+	case err == nil:
+		r.succeed(result)
+	case errors.Is(err, errSilent):
+	case errors.Is(err, errCrash):
+		s.crash()
+	case errors.As(err, &answer):
+		r.fail(answer)
 	}
-	r.succeed(result)
 }
 
-// perform has the engine do a call without answering it.
-func (s *server) perform(r *request, m *method, params map[string]any) (json.RawMessage, *jsonrpc.Error) {
+// crash brings the target down from within a call, and waits for the end.
+func (s *server) crash() {
+	go s.target.Crash()
+	<-s.down
+}
+
+// perform has the engine do a call without answering it. The error is a
+// *jsonrpc.Error to answer with, errSilent or errCrash.
+func (s *server) perform(r *request, m *method, params map[string]any) (json.RawMessage, error) {
 	result, err := m.run(s.engine, params)
+	if err == nil {
+		s.record(r, params, nil)
+		return m.shape(result)
+	}
+	if errors.Is(err, errSilent) || errors.Is(err, errCrash) {
+		s.record(r, params, nil)
+		return nil, err
+	}
 	var answer *jsonrpc.Error
-	if err != nil && !errors.As(err, &answer) {
+	if !errors.As(err, &answer) {
 		answer = jsonrpc.Errorf(jsonrpc.CodeInternalError, "%s", err)
 	}
 	s.record(r, params, answer)
-	if answer != nil {
-		return nil, answer
-	}
-	text, err := m.shape(result)
-	if err != nil {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternalError, "%s", err)
-	}
-	return text, nil
+	return nil, answer
 }
 
 // record keeps a call for the tests, and logs it.
@@ -118,14 +131,16 @@ func (m *method) when() string {
 // shape writes a result as the release writes it.
 func (m *method) shape(result any) (json.RawMessage, error) {
 	text, err := jsonrpc.Marshal(result)
-	if err != nil || m.trim == nil {
-		return text, err
+	if err == nil && m.trim != nil {
+		var value any
+		if value, err = jsonrpc.DecodeValue(text, jsonrpc.Limits{}); err == nil {
+			text, err = jsonrpc.Marshal(m.trim(value))
+		}
 	}
-	value, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
 	if err != nil {
-		return nil, fmt.Errorf("result of %s: %w", m.Name, err)
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternalError, "result of %s: %s", m.Name, err)
 	}
-	return jsonrpc.Marshal(m.trim(value))
+	return text, nil
 }
 
 // A methodTable is what a release of SPDK can be asked, as far as it is simulated.

@@ -28,6 +28,7 @@ type engine struct {
 	bdevMod bdevModules
 	keys    []*key
 	nvmf    nvmfTarget
+	iscsi   iscsiTarget
 	stale   []func() error // exports to lay out anew
 }
 
@@ -35,6 +36,7 @@ func newEngine(t *Target) *engine {
 	e := &engine{target: t, release: t.opts.Release, media: t.media, dir: t.dir, ready: make(chan struct{}), gone: make(chan struct{})}
 	e.bdevs.init()
 	e.nvmf.init()
+	e.iscsi.init()
 	if !t.opts.WaitForRPC {
 		e.start()
 	}
@@ -88,6 +90,13 @@ func (e *engine) unlocked(io func() error) error {
 
 // errDead ends what a crash overtook; nobody is there to hear it.
 var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
+
+// errCrash ends the whole target, where a real one was seen to crash; errSilent
+// ends a call that a real target was seen never to answer.
+var (
+	errCrash  = errors.New("SPDK crashes here")
+	errSilent = errors.New("SPDK never answers here")
+)
 
 // before reports whether the target is older than a release.
 func (e *engine) before(release string) bool {

@@ -2,7 +2,6 @@ package spdktest
 
 import (
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -92,7 +91,7 @@ func (e *engine) setLvolParentBdev(p spdkrpc.BdevLvolSetParentBdevParams) error 
 	switch {
 	case !ok:
 		return invalid(syscall.ENODEV)
-	case b == l.bdev, !l.Thin, b.size() != l.Clusters*l.store.ClusterSize:
+	case b == l.bdev, !l.Thin, b.size()%l.store.ClusterSize != 0:
 		return invalid(syscall.EINVAL)
 	case l.External == b.uuid:
 		return invalid(syscall.EEXIST)
@@ -111,12 +110,9 @@ func (e *engine) setLvolParentBdev(p spdkrpc.BdevLvolSetParentBdevParams) error 
 // and those on top of them.
 func (e *engine) wakeDegraded(b *bdev) {
 	for _, s := range e.stores {
-		for _, l := range s.lvols {
-			if l.bdev == nil && strings.EqualFold(l.External, b.uuid) && b.claimExternal() {
-				e.register(l)
-				for _, clone := range l.clones() {
-					e.register(clone)
-				}
+		if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.bdev == nil && l.External == b.uuid }) {
+			for _, l := range s.lvols {
+				e.load(l)
 			}
 		}
 	}

@@ -101,8 +101,7 @@ func (s *server) faulty(r *request, m *method, params map[string]any, f *Fault) 
 	case Close:
 		r.conn.kill()
 	case Crash:
-		go s.target.Crash() // which waits for this call to end
-		<-s.down
+		s.crash()
 	case Fail:
 		e := f.Error
 		if e == nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -15,10 +16,11 @@ import (
 type key struct {
 	name, path string
 	refs       int
+	removed    bool // and only waits until nobody uses it
 }
 
 func (e *engine) key(name string) *key {
-	i := slices.IndexFunc(e.keys, func(k *key) bool { return k.name == name })
+	i := slices.IndexFunc(e.keys, func(k *key) bool { return k.name == name && !k.removed })
 	if i < 0 {
 		return nil
 	}
@@ -33,6 +35,9 @@ func init() {
 
 // keyringFileAddKey takes only files that nobody but their owner can read.
 func (e *engine) keyringFileAddKey(p spdkrpc.KeyringFileAddKeyParams) error {
+	if i := strings.IndexByte(p.Name, ':'); i > 0 {
+		return errno(syscall.EINVAL)
+	}
 	if e.key(p.Name) != nil {
 		return errno(syscall.EEXIST)
 	}
@@ -58,15 +63,20 @@ func (e *engine) keyringFileRemoveKey(p spdkrpc.KeyringFileRemoveKeyParams) erro
 	if k == nil {
 		return errno(syscall.ENOKEY)
 	}
+	k.removed = true
+	e.keys = append(slices.DeleteFunc(e.keys, func(o *key) bool { return o == k }), k)
 	k.refs--
-	e.keys = slices.DeleteFunc(e.keys, func(o *key) bool { return o == k })
 	return nil
 }
 
 func (e *engine) keyringGetKeys() ([]spdkrpc.KeyringKey, error) {
+	e.keys = slices.DeleteFunc(e.keys, func(k *key) bool { return k.refs == 0 })
 	list := make([]spdkrpc.KeyringKey, len(e.keys))
 	for i, k := range e.keys {
-		list[i] = spdkrpc.KeyringKey{Name: k.name, Module: "keyring_file", Refcnt: int32(k.refs), Path: new(k.path)}
+		list[i] = spdkrpc.KeyringKey{Name: k.name, Module: "keyring_file", Removed: k.removed, Refcnt: int32(k.refs)}
+		if !k.removed {
+			list[i].Path = new(k.path)
+		}
 	}
 	return list, nil
 }

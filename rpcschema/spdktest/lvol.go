@@ -17,12 +17,19 @@ type lvol struct {
 	bdev  *bdev  // nil while the external snapshot below is missing: degraded
 	alias string // LVSTORE/NAME, but a rename that fails halfway leaves it ahead
 	busy  bool   // its data are being copied
+	// frozen volumes are told to take no writes: a volume that was made
+	// read-only is only once it is loaded again.
+	frozen bool
 }
 
 func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	t := &info.SupportedIOTypes
-	t.Write, t.Unmap, t.WriteZeroes = !l.ReadOnly, !l.ReadOnly, !l.ReadOnly
+	t.Write, t.Unmap, t.WriteZeroes = !l.frozen, !l.frozen, !l.frozen
 	t.SeekHole, t.SeekData = true, true
+	info.NUMAID = l.store.base.numaID()
+	if external, ok := e.bdevs.find(l.External); l.store.base.hasDomains() || ok && external.hasDomains() {
+		info.MemoryDomains = memoryDomains
+	}
 	// Copies: the engine goes on while the answer is written.
 	d := &spdkrpc.BdevDriverLvol{
 		LvolStoreUUID: new(l.store.UUID), BaseBdev: new(l.store.base.name), ThinProvision: new(l.Thin), NumAllocatedClusters: new(l.Allocated),
@@ -138,6 +145,7 @@ func (e *engine) addLvol(s *lvstore, r *lvolRecord) *lvol {
 // register gives a volume its bdev and its alias.
 func (e *engine) register(l *lvol) {
 	s := l.store
+	l.frozen = l.ReadOnly
 	l.bdev = &bdev{
 		name: l.UUID, uuid: l.UUID, product: "Logical Volume", blockSize: uint32(s.BlockSize), blocks: l.Clusters * s.ClusterSize / s.BlockSize,
 		driver: l,
@@ -165,14 +173,14 @@ func (e *engine) lvol(name string) (*lvol, error) {
 	return l, err
 }
 
-// lvolOrDegraded finds degraded volumes too, by UUID or as LVSTORE/NAME.
+// lvolOrDegraded finds volumes that have no bdev too, by UUID or as LVSTORE/NAME.
 func (e *engine) lvolOrDegraded(name string) (*lvol, error) {
 	if l, err := e.lvol(name); err == nil {
 		return l, nil
 	}
 	for _, s := range e.stores {
 		for _, l := range s.lvols {
-			if l.bdev == nil && (l.UUID == name || s.Name+"/"+l.Name == name) {
+			if l.UUID == name || s.Name+"/"+l.Name == name {
 				return l, nil
 			}
 		}

@@ -145,19 +145,25 @@ func (e *engine) loadStore(base *bdev, r *storeRecord) {
 	base.users = append(base.users, s.user)
 	e.stores = append(e.stores, s)
 	for _, l := range r.sorted() {
-		e.load(s, l)
+		s.lvols = append(s.lvols, &lvol{lvolRecord: l, store: s})
+	}
+	for _, l := range s.lvols {
+		e.load(l)
 	}
 }
 
 // load brings up a volume that was on the medium. Without the external snapshot
 // that it, or what it is a clone of, lies on, it is degraded and has no bdev.
-func (e *engine) load(s *lvstore, r *lvolRecord) {
-	l := &lvol{lvolRecord: r, store: s}
-	s.lvols = append(s.lvols, l)
-	if b, ok := e.bdevs.find(r.External); r.External != "" && (!ok || !b.claimExternal()) {
+func (e *engine) load(l *lvol) {
+	if l.bdev != nil {
 		return
 	}
-	if parent := l.parent(); parent != nil && parent.bdev == nil && parent.External != "" {
+	if parent := l.parent(); parent != nil {
+		if e.load(parent); parent.bdev == nil {
+			return
+		}
+	}
+	if b, ok := e.bdevs.find(l.External); l.External != "" && (!ok || !b.claimExternal()) {
 		return
 	}
 	e.register(l)

@@ -53,14 +53,10 @@ func transportID(a spdkrpc.NvmfListenAddress) (spdkrpc.NvmfTransportID, error) {
 
 // canListen holds for an IP address of this host and a port.
 func canListen(id spdkrpc.NvmfTransportID) bool {
-	port, err := strconv.ParseUint(id.Trsvcid, 10, 16)
-	if err != nil || port == 0 {
+	if !isAddress(id) {
 		return false
 	}
-	addr, err := netip.ParseAddr(id.Traddr)
-	if err != nil || addr.Is4() != (id.Adrfam == "IPv4") {
-		return false
-	}
+	addr := netip.MustParseAddr(id.Traddr)
 	if addr.IsUnspecified() || addr.IsLoopback() {
 		return true
 	}
@@ -69,6 +65,13 @@ func canListen(id spdkrpc.NvmfTransportID) bool {
 		n, ok := a.(*net.IPNet)
 		return ok && n.IP.Equal(addr.AsSlice())
 	})
+}
+
+// isAddress holds for an IP address of the stated family and a port.
+func isAddress(id spdkrpc.NvmfTransportID) bool {
+	port, err := strconv.ParseUint(id.Trsvcid, 10, 16)
+	addr, addrErr := netip.ParseAddr(id.Traddr)
+	return err == nil && port != 0 && addrErr == nil && addr.Is4() == (id.Adrfam == "IPv4")
 }
 
 func (s *subsystem) listener(id spdkrpc.NvmfTransportID) int {

@@ -1,0 +1,191 @@
+package spdktest
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A portalGroup is a set of addresses to log in at.
+type portalGroup struct {
+	spdkrpc.IscsiPortalGroup
+	chap chap
+}
+
+const (
+	maxInitiatorName = 223
+	maxNetmask       = 64
+)
+
+func init() {
+	confirm("iscsi_create_portal_group", (*engine).iscsiCreatePortalGroup)
+	confirm("iscsi_delete_portal_group", (*engine).iscsiDeletePortalGroup)
+	confirm("iscsi_start_portal_group", func(e *engine, p spdkrpc.IscsiStartPortalGroupParams) error {
+		_, err := e.portalGroup(p.Tag)
+		return err
+	})
+	confirm("iscsi_portal_group_set_auth", (*engine).iscsiPortalGroupSetAuth)
+	query("iscsi_get_portal_groups", func(e *engine) ([]spdkrpc.IscsiPortalGroup, error) {
+		list := []spdkrpc.IscsiPortalGroup{}
+		for _, g := range e.iscsi.portals {
+			list = append(list, g.IscsiPortalGroup)
+		}
+		return list, nil
+	})
+	confirm("iscsi_create_initiator_group", (*engine).iscsiCreateInitiatorGroup)
+	confirm("iscsi_delete_initiator_group", (*engine).iscsiDeleteInitiatorGroup)
+	confirm("iscsi_initiator_group_add_initiators", (*engine).iscsiAddInitiators)
+	confirm("iscsi_initiator_group_remove_initiators", (*engine).iscsiRemoveInitiators)
+	query("iscsi_get_initiator_groups", func(e *engine) ([]spdkrpc.IscsiInitiatorGroup, error) {
+		list := []spdkrpc.IscsiInitiatorGroup{}
+		for _, g := range e.iscsi.initiators {
+			list = append(list, spdkrpc.IscsiInitiatorGroup{Tag: g.Tag, Initiators: slices.Clone(g.Initiators), Netmasks: slices.Clone(g.Netmasks)})
+		}
+		return list, nil
+	})
+}
+
+func (e *engine) portalGroup(tag int32) (*portalGroup, error) {
+	i := slices.IndexFunc(e.iscsi.portals, func(g *portalGroup) bool { return g.Tag == tag })
+	if i < 0 {
+		return nil, errInvalidParams
+	}
+	return e.iscsi.portals[i], nil
+}
+
+// iscsiCreatePortalGroup crashes the target when a portal is another group's
+// already: so does SPDK v26.05. v24.01 refuses it.
+func (e *engine) iscsiCreatePortalGroup(p spdkrpc.IscsiCreatePortalGroupParams) error {
+	g := &portalGroup{IscsiPortalGroup: spdkrpc.IscsiPortalGroup{Tag: p.Tag, Portals: []spdkrpc.IscsiPortal{}, Private: value(p.Private)}}
+	for _, portal := range p.Portals {
+		switch portal.Host {
+		case "*":
+			portal.Host = "0.0.0.0"
+		case "[*]":
+			portal.Host = "[::]"
+		}
+		taken := e.portalTaken(portal)
+		if taken && !e.before("v26.05") {
+			return errCrash
+		}
+		if taken || slices.Contains(g.Portals, portal) || !canListen(portalAddress(portal)) {
+			return errInvalidParams
+		}
+		g.Portals = append(g.Portals, portal)
+	}
+	if _, err := e.portalGroup(p.Tag); err == nil {
+		return errInvalidParams
+	}
+	e.iscsi.portals = append(e.iscsi.portals, g)
+	return nil
+}
+
+func (e *engine) portalTaken(portal spdkrpc.IscsiPortal) bool {
+	return slices.ContainsFunc(e.iscsi.portals, func(g *portalGroup) bool { return slices.Contains(g.Portals, portal) })
+}
+
+func portalAddress(p spdkrpc.IscsiPortal) spdkrpc.NvmfTransportID {
+	host, six := strings.CutPrefix(p.Host, "[")
+	if six {
+		return spdkrpc.NvmfTransportID{Adrfam: "IPv6", Traddr: strings.TrimSuffix(host, "]"), Trsvcid: p.Port}
+	}
+	return spdkrpc.NvmfTransportID{Adrfam: "IPv4", Traddr: p.Host, Trsvcid: p.Port}
+}
+
+func (e *engine) iscsiDeletePortalGroup(p spdkrpc.IscsiDeletePortalGroupParams) error {
+	g, err := e.portalGroup(p.Tag)
+	if err != nil {
+		return err
+	}
+	e.iscsi.portals = slices.DeleteFunc(e.iscsi.portals, func(o *portalGroup) bool { return o == g })
+	return e.dropMaps(func(m spdkrpc.IscsiPGIGMap) bool { return m.PgTag == p.Tag })
+}
+
+func (e *engine) iscsiPortalGroupSetAuth(p spdkrpc.IscsiPortalGroupSetAuthParams) error {
+	g, err := e.portalGroup(p.Tag)
+	if err != nil {
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Could not find portal group %d", p.Tag)
+	}
+	c := newChap(p.DisableCHAP, p.RequireCHAP, p.MutualCHAP, p.CHAPGroup)
+	if !c.consistent() {
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid combination of auth params")
+	}
+	g.chap = c
+	return nil
+}
+
+func (e *engine) initiatorGroup(tag int32) (*spdkrpc.IscsiInitiatorGroup, error) {
+	i := slices.IndexFunc(e.iscsi.initiators, func(g *spdkrpc.IscsiInitiatorGroup) bool { return g.Tag == tag })
+	if i < 0 {
+		return nil, errInvalidParams
+	}
+	return e.iscsi.initiators[i], nil
+}
+
+func (e *engine) iscsiCreateInitiatorGroup(p spdkrpc.IscsiCreateInitiatorGroupParams) error {
+	if _, err := e.initiatorGroup(p.Tag); err == nil || len(p.Initiators) == 0 || len(p.Netmasks) == 0 {
+		return errInvalidParams
+	}
+	g := &spdkrpc.IscsiInitiatorGroup{Tag: p.Tag}
+	if !addInitiators(g, p.Initiators, p.Netmasks) {
+		return errInvalidParams
+	}
+	e.iscsi.initiators = append(e.iscsi.initiators, g)
+	return nil
+}
+
+// addInitiators adds all or none: a name or netmask that stands twice, or is
+// too long, is refused.
+func addInitiators(g *spdkrpc.IscsiInitiatorGroup, names, netmasks []string) bool {
+	names, netmasks = slices.Concat(g.Initiators, names), slices.Concat(g.Netmasks, netmasks)
+	if !distinct(names, maxInitiatorName) || !distinct(netmasks, maxNetmask) {
+		return false
+	}
+	g.Initiators, g.Netmasks = names, netmasks
+	return true
+}
+
+func distinct(list []string, maxLength int) bool {
+	for i, s := range list {
+		if len(s) > maxLength || slices.Contains(list[:i], s) {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *engine) iscsiAddInitiators(p spdkrpc.IscsiInitiatorGroupAddInitiatorsParams) error {
+	g, err := e.initiatorGroup(p.Tag)
+	if err != nil {
+		return err
+	}
+	if !addInitiators(g, p.Initiators, p.Netmasks) {
+		return errInvalidParams
+	}
+	return e.exportNodes()
+}
+
+func (e *engine) iscsiRemoveInitiators(p spdkrpc.IscsiInitiatorGroupRemoveInitiatorsParams) error {
+	g, err := e.initiatorGroup(p.Tag)
+	if err != nil {
+		return err
+	}
+	missing := func(have []string) func(string) bool { return func(s string) bool { return !slices.Contains(have, s) } }
+	if slices.ContainsFunc(p.Initiators, missing(g.Initiators)) || slices.ContainsFunc(p.Netmasks, missing(g.Netmasks)) {
+		return errInvalidParams
+	}
+	g.Initiators = slices.DeleteFunc(g.Initiators, func(s string) bool { return slices.Contains(p.Initiators, s) })
+	g.Netmasks = slices.DeleteFunc(g.Netmasks, func(s string) bool { return slices.Contains(p.Netmasks, s) })
+	return e.exportNodes()
+}
+
+func (e *engine) iscsiDeleteInitiatorGroup(p spdkrpc.IscsiDeleteInitiatorGroupParams) error {
+	g, err := e.initiatorGroup(p.Tag)
+	if err != nil {
+		return err
+	}
+	e.iscsi.initiators = slices.DeleteFunc(e.iscsi.initiators, func(o *spdkrpc.IscsiInitiatorGroup) bool { return o == g })
+	return e.dropMaps(func(m spdkrpc.IscsiPGIGMap) bool { return m.IgTag == p.Tag })
+}
