@@ -83,11 +83,25 @@ var rules = []rule{
 		reason: "their errors are kinds of their own, and become gRPC codes in one place of package driver",
 	},
 	{
-		who:    "placement, connect and mount do not know volume",
-		binds:  in("driver/placement", "driver/connect", "driver/mount"),
-		not:    anyOf("driver/volume"),
+		who:    "connect and mount know neither SPDK's calls nor what the controller is made of",
+		binds:  in("driver/connect", "driver/mount"),
+		not:    anyOf("rpcschema", "driver/volume", "driver/placement"),
 		linked: true,
-		reason: "they are what a volume's life is made of: it calls them, never the other way round",
+		reason: "they run on nodes, which never speak to a proxy: the controller tells them all they need",
+	},
+	{
+		who:    "connect and mount do not know each other",
+		binds:  in("driver/connect", "driver/mount"),
+		not:    otherHalf,
+		linked: true,
+		reason: "a block device is all that they have in common: raw block volumes are never mounted",
+	},
+	{
+		who:    "volume does not know placement",
+		binds:  in("driver/volume"),
+		not:    anyOf("driver/placement", "driver/connect", "driver/mount"),
+		linked: true,
+		reason: "it is a volume's life on one target; which target, others have decided",
 	},
 	{
 		who:    "only package driver imports the CSI protobufs",
@@ -114,7 +128,7 @@ var rules = []rule{
 		binds: in("cmd"),
 		not: func(_, path string) bool {
 			own := within(path, "proxy", "driver", "rpcschema")
-			return !standard(path) && !own && !within(path, "github.com/spf13", "github.com/coreos/go-systemd/v22")
+			return !standard(path) && !own && !within(path, "github.com/spf13", "github.com/coreos/go-systemd/v22", "k8s.io/klog/v2")
 		},
 		reason: "what a main package knows cannot be imported, so it is neither reused nor tested from outside",
 	},
@@ -159,6 +173,11 @@ func others(allowed ...string) func(from, path string) bool {
 func otherStages(from, path string) bool {
 	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
 	return within(path, "proxy", "driver", "cmd") && !own
+}
+
+// otherHalf refuses the one of connect and mount to the other.
+func otherHalf(from, path string) bool {
+	return within(path, "driver/connect", "driver/mount") && within(from, "driver/connect") != within(path, "driver/connect")
 }
 
 // broken lists what of p's imports the rule refuses.
@@ -223,7 +242,11 @@ func TestRulesHold(t *testing.T) {
 		{"driver does not know", "driver/volume", "proxy/policy", true},
 		{"volume, placement", "driver/connect", "google.golang.org/grpc/codes", true},
 		{"volume, placement", "driver/connect", "k8s.io/utils/exec", false},
-		{"placement, connect", "driver/placement", "driver/volume", true},
+		{"connect and mount know neither", "driver/connect", "rpcschema/spdkrpc", true},
+		{"connect and mount do not", "driver/connect", "driver/mount", true},
+		{"connect and mount do not", "driver/mount", "driver/connect", true},
+		{"connect and mount do not", "driver/mount", "driver/mount/probe", false},
+		{"volume does not", "driver/volume", "driver/placement", true},
 		{"only package driver", "driver", csiProtobufs + "/lib/go/csi", false},
 		{"only package driver", "driver/mount", csiProtobufs + "/lib/go/csi", true},
 		{"only package driver", "test/sanity", csiProtobufs + "/lib/go/csi", false},
