@@ -22,6 +22,8 @@ type Schema struct {
 	Additional  Additional `json:"additionalProperties"`
 	Items       *Schema    `json:"items"`
 	Enum        []any      `json:"enum"`
+	// EnumSince tells of enumerated values that came later than their member.
+	EnumSince map[string]Release `json:"x-spdk-enum-since"`
 	Const       any        `json:"const"`
 	Default     any        `json:"default"`
 	OneOf       []*Schema  `json:"oneOf"`

@@ -45,12 +45,12 @@ func (w view) schema(v any) any {
 		case "items", "additionalProperties":
 			out[keyword] = w.schema(value)
 		case "oneOf", "anyOf":
-			var variants []any
 			list, _ := value.([]any)
-			for _, variant := range list {
-				variants = append(variants, w.schema(variant))
+			if variants := w.variants(list); len(variants) > 0 {
+				out[keyword] = variants
 			}
-			out[keyword] = variants
+		case "enum":
+			out[keyword] = w.enum(value, s["x-spdk-enum-since"])
 		default:
 			out[keyword] = value
 		}
@@ -69,6 +69,30 @@ func (w view) schema(v any) any {
 		out["additionalProperties"] = false
 	}
 	return out
+}
+
+// variants copies the forms of a union that the release knows.
+func (w view) variants(list []any) (variants []any) {
+	for _, v := range list {
+		if s, ok := v.(map[string]any); !ok || windowOf(s).Has(w.release) {
+			variants = append(variants, w.schema(v))
+		}
+	}
+	return variants
+}
+
+// enum leaves out the values that the release doesn't know yet.
+func (w view) enum(values, since any) any {
+	list, _ := values.([]any)
+	releases, _ := since.(map[string]any)
+	if len(releases) == 0 {
+		return values
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(v any) bool {
+		text, _ := releases[fmt.Sprint(v)].(string)
+		r, err := ParseRelease(text)
+		return err == nil && !(Window{Since: r}).Has(w.release)
+	})
 }
 
 // members copies named schemas but for those that the release doesn't know.

@@ -92,7 +92,7 @@ func (g *generator) method(m *rpcschema.Method) error {
 	}
 	g.facts(b, m)
 	result := m.Result.Schema
-	if confirms(result) {
+	if confirms(m) {
 		fmt.Fprintf(b, "func (c *Client) %s(ctx context.Context%s) error {\n\treturn c.confirm(ctx, %q, %s)\n}\n\n", name, argument, m.Name, params)
 		return nil
 	}
@@ -105,13 +105,17 @@ func (g *generator) method(m *rpcschema.Method) error {
 	return nil
 }
 
-// confirms tells a result that says nothing but that the call was executed:
-// true. False, from the few methods that answer so, is an error to the client.
-func confirms(result *rpcschema.Schema) bool { return result.Type.Main() == "boolean" }
+// confirms tells a method whose result says nothing but that the call was
+// executed: true. False, from the few that answer so, is an error to the client.
+// A method that only reads may well have false to say.
+func confirms(m *rpcschema.Method) bool {
+	s := m.Result.Schema
+	return s.Type.Main() == "boolean" && (m.Mutates || s.Const != nil)
+}
 
 // facts adds to a method's comment what its signature does not say.
 func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
-	if m.Result.Summary != "" && !confirms(m.Result.Schema) {
+	if m.Result.Summary != "" && !confirms(m) {
 		comment(b, "", "\nThe result: "+lowerFirst(m.Result.Summary))
 	}
 	for _, group := range m.OneOf {

@@ -342,8 +342,8 @@ func (c *Client) BdevLvolStartShallowCopy(ctx context.Context, params BdevLvolSt
 	return result, err
 }
 
-// LvolClearMethod is: what is done to clusters whose old contents are not to be seen. SPDK does not mind upper
-// case.
+// LvolClearMethod is: what is done to clusters whose old contents are not to be seen. Up to v26.05 SPDK does not
+// mind upper case.
 type LvolClearMethod string
 
 // The values of LvolClearMethod.
@@ -351,6 +351,7 @@ const (
 	LvolClearMethodNone        LvolClearMethod = "none"
 	LvolClearMethodUnmap       LvolClearMethod = "unmap"
 	LvolClearMethodWriteZeroes LvolClearMethod = "write_zeroes"
+	LvolClearMethodDefault     LvolClearMethod = "default"
 )
 
 // LvolInfo is: a logical volume.
@@ -409,6 +410,17 @@ type LvolStore struct {
 	MaxGrowableSize uint64 `json:"max_growable_size"`
 }
 
+// LvolStoreClearMethod is: what is done to the data area of an lvstore. Up to v26.05 SPDK does not mind upper
+// case.
+type LvolStoreClearMethod string
+
+// The values of LvolStoreClearMethod.
+const (
+	LvolStoreClearMethodNone        LvolStoreClearMethod = "none"
+	LvolStoreClearMethodUnmap       LvolStoreClearMethod = "unmap"
+	LvolStoreClearMethodWriteZeroes LvolStoreClearMethod = "write_zeroes"
+)
+
 // LvolStoreRef is: the lvstore of a logical volume.
 type LvolStoreRef struct {
 	Name string `json:"name"`
@@ -464,7 +476,7 @@ type BdevLvolCreateLvstoreParams struct {
 	// Size of a cluster, the unit that volumes are allocated in; a multiple of 4096 and of the bdev's block size, 0 for the default. Unit: bytes. Default: 4.194304e+06.
 	ClusterSz *uint32 `json:"cluster_sz,omitzero"`
 	// What is done to the bdev's data area while it is formatted. Default: unmap.
-	ClearMethod *LvolClearMethod `json:"clear_method,omitzero"`
+	ClearMethod *LvolStoreClearMethod `json:"clear_method,omitzero"`
 	// Metadata pages reserved per 100 clusters; more of them let the lvstore grow further later. 0 for the default. Default: 100.
 	NumMDPagesPerClusterRatio *uint32 `json:"num_md_pages_per_cluster_ratio,omitzero"`
 	// Size of a metadata page, a power of 2; 0 for the larger of 4096 and the bdev's physical block size. Unit: bytes. One of 0, 4096, 8192, 16384, 32768, 65536. Default: 0. SPDK v25.01 and later.

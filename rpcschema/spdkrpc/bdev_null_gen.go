@@ -52,7 +52,7 @@ type BdevNullCreateParams struct {
 	Name string `json:"name"`
 	// Size of the bdev. Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`
-	// Size of a block, a multiple of 512; without metadata from v24.01 on, with them before. Of 0, SPDK v26.05 aborts. Unit: bytes.
+	// Size of a block, a multiple of 512; without metadata from v24.01 on, with them before. Of 0, the target aborts. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
 	// Physical block size to tell, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
 	PhysicalBlockSize *uint32 `json:"physical_block_size,omitzero"`

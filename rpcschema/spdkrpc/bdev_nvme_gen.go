@@ -365,6 +365,8 @@ func (c *Client) BdevNVMeSetPreferredPath(ctx context.Context, params BdevNVMeSe
 // BdevNVMeStartDiscovery calls bdev_nvme_start_discovery: ask a discovery service for subsystems, attach to
 // them, and follow what changes.
 //
+// With `wait_for_attach` but without `attach_timeout_ms` it may never answer.
+//
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -110: The subsystems were not attached in time
@@ -771,6 +773,8 @@ type BdevNVMeAttachControllerParams struct {
 	AllowUnrecognizedCsi *bool `json:"allow_unrecognized_csi,omitzero"`
 	// How several paths are used. SPDK v26.05 and later.
 	MultipathOpts *BdevNvmeMultipathOptions `json:"multipath_opts,omitzero"`
+	// Ask a controller over a fabric to do without flow control of the submission queues. Default: false. SPDK v26.09 and later.
+	DisableSqFlowControl *bool `json:"disable_sq_flow_control,omitzero"`
 }
 
 // BdevNVMeCuseRegisterParams are the parameters of bdev_nvme_cuse_register.

@@ -92,6 +92,8 @@ func (c *Client) FrameworkGetReactors(ctx context.Context) (result FrameworkReac
 
 // FrameworkGetScheduler calls framework_get_scheduler: tell which scheduler is in use, and how it is set.
 //
+// Up to v24.05 not in the startup state.
+//
 // The result: the scheduler.
 //
 // Errors of SPDK:
@@ -138,6 +140,7 @@ func (c *Client) FrameworkMonitorContextSwitch(ctx context.Context, params Frame
 // reactors.
 //
 // The period is set even if the scheduler is then refused. Going back to `static` is possible from v25.01 on.
+// SPDK ignores options that are another scheduler's.
 //
 // Errors of SPDK:
 //   - -32603: No such scheduler, or it could not be started, or refuses its options
@@ -382,11 +385,11 @@ type FrameworkScheduler struct {
 	SchedulingCore uint32 `json:"scheduling_core"`
 	// Governor of the cores' frequencies, left out if there is none.
 	GovernorName *string `json:"governor_name,omitzero"`
-	// Load in percent below which a thread counts as idle.
+	// Load below which a thread counts as idle. Unit: percent.
 	LoadLimit *uint8 `json:"load_limit,omitzero"`
-	// Load in percent up to which threads are put on a core.
+	// Load up to which threads are put on a core. Unit: percent.
 	CoreLimit *uint8 `json:"core_limit,omitzero"`
-	// Load in percent above which a core gives threads away.
+	// Load above which a core gives threads away. Unit: percent.
 	CoreBusy *uint8 `json:"core_busy,omitzero"`
 }
 
@@ -515,12 +518,14 @@ type FrameworkSetSchedulerParams struct {
 	Name string `json:"name"`
 	// Time between two rounds of the scheduler; 0 leaves it as it is, which is one second at first. Unit: us. Default: 0.
 	Period *uint64 `json:"period,omitzero"`
-	// For `dynamic`, load in percent below which a thread counts as idle and is moved to the main core; 20 at first.
+	// For `dynamic`, load below which a thread counts as idle and is moved to the main core; 20 at first. Unit: percent.
 	LoadLimit *uint8 `json:"load_limit,omitzero"`
-	// For `dynamic`, load in percent up to which threads are put on a core; 80 at first.
+	// For `dynamic`, load up to which threads are put on a core; 80 at first. Unit: percent.
 	CoreLimit *uint8 `json:"core_limit,omitzero"`
-	// For `dynamic`, load in percent above which a core gives threads away; 95 at first.
+	// For `dynamic`, load above which a core gives threads away; 95 at first. Unit: percent.
 	CoreBusy *uint8 `json:"core_busy,omitzero"`
+	// For `static`, cores to put threads on, as `THREAD:CORE` parted by commas; `thread_get_stats` tells the threads' numbers. SPDK v25.01 and later.
+	Mappings *string `json:"mappings,omitzero"`
 }
 
 // RPCGetMethodsParams are the parameters of rpc_get_methods.

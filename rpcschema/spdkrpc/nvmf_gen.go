@@ -4,6 +4,7 @@ package spdkrpc
 
 import (
 	"context"
+	"encoding/json"
 )
 
 // NvmfCreateSubsystem calls nvmf_create_subsystem: create an NVMe subsystem, without namespaces, listeners or
@@ -129,8 +130,8 @@ func (c *Client) NvmfGetStats(ctx context.Context, params NvmfGetStatsParams) (r
 // The result: the subsystems, among them the discovery subsystem.
 //
 // Errors of SPDK:
-//   - -19: No such subsystem
-//   - -32602: A parameter is wrong
+//   - -19: No such subsystem (up to v26.05)
+//   - -32602: A parameter is wrong; from v26.09 also no such subsystem
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -470,6 +471,9 @@ type NvmfController struct {
 	NumIOQpairs uint32 `json:"num_io_qpairs"`
 }
 
+// NvmfDiscoveryFilters is: what must agree with the host's connection; empty for nothing.
+type NvmfDiscoveryFilters []string
+
 // NvmfListenAddress is: an address of NVMe-oF, as it is given to SPDK.
 type NvmfListenAddress struct {
 	// Transport: TCP, RDMA, FC, VFIOUSER or a custom one, in any case.
@@ -649,6 +653,8 @@ type NvmfSubsystem struct {
 	Hosts        []NvmfSubsystemHost `json:"hosts"`
 	SerialNumber *string             `json:"serial_number,omitzero"`
 	ModelNumber  *string             `json:"model_number,omitzero"`
+	// Left out where there is none. SPDK v26.09 and later.
+	AdminLabel *string `json:"admin_label,omitzero"`
 	// Highest NSID.
 	MaxNamespaces *uint32 `json:"max_namespaces,omitzero"`
 	// Whether commands are passed to the NVMe devices underneath. SPDK v26.01 and later.
@@ -797,6 +803,8 @@ type NvmfCreateSubsystemParams struct {
 	SerialNumber *string `json:"serial_number,omitzero"`
 	// Model number that controllers report, printable ASCII. Default: SPDK bdev Controller.
 	ModelNumber *string `json:"model_number,omitzero"`
+	// Label that hosts find in the discovery log, 4 to 256 characters of printable ASCII; empty for none. Default: . SPDK v26.09 and later.
+	AdminLabel *string `json:"admin_label,omitzero"`
 	// Highest NSID, hence the largest number of namespaces. 0 means 32. Default: 32.
 	MaxNamespaces *uint32 `json:"max_namespaces,omitzero"`
 	// Admit every host instead of only those added by `nvmf_subsystem_add_host`. Default: false.
@@ -807,9 +815,9 @@ type NvmfCreateSubsystemParams struct {
 	MinCntlid *uint16 `json:"min_cntlid,omitzero"`
 	// Highest controller ID, at least `min_cntlid`. Default: 65519.
 	MaxCntlid *uint16 `json:"max_cntlid,omitzero"`
-	// Largest range of one deallocation in KiB, 0 for no limit. Deprecated in v26.05, use `dmrsl`. Unit: KiB. SPDK v24.01 and later.
+	// Largest range of one deallocation in KiB, 0 for no limit. Deprecated in v26.05, use `dmrsl`. Unit: KiB. SPDK v24.01 to v26.05.
 	MaxDiscardSizeKib *uint64 `json:"max_discard_size_kib,omitzero"`
-	// Largest Write Zeroes command in KiB, 0 for no limit or a power of two of at least 8. Deprecated in v26.05, use `wzsl`. Unit: KiB. SPDK v24.01 and later.
+	// Largest Write Zeroes command in KiB, 0 for no limit or a power of two of at least 8. Deprecated in v26.05, use `wzsl`. Unit: KiB. SPDK v24.01 to v26.05.
 	MaxWriteZeroesSizeKib *uint64 `json:"max_write_zeroes_size_kib,omitzero"`
 	// Largest range of one deallocation in units of 512 bytes, 0 for no limit. Default: 2.097152e+06. SPDK v26.05 and later.
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
@@ -828,7 +836,7 @@ type NvmfCreateTargetParams struct {
 	// Largest number of subsystems. 0 means 1024. Default: 1024.
 	MaxSubsystems *uint32 `json:"max_subsystems,omitzero"`
 	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Default: match_any. SPDK v26.01 and later.
-	DiscoveryFilter *string `json:"discovery_filter,omitzero"`
+	DiscoveryFilter json.RawMessage `json:"discovery_filter,omitzero"`
 	// Whether a host NQN may connect twice to a subsystem through the same listener. One of allow, restrict_per_listener. Default: allow. SPDK v26.05 and later.
 	DupHostPolicy *string `json:"dup_host_policy,omitzero"`
 }
@@ -1009,8 +1017,10 @@ type NvmfSetConfigParams struct {
 	AdminCmdPassthru *NvmfAdminCmdPassthru `json:"admin_cmd_passthru,omitzero"`
 	// CPU mask of the poll groups, hexadecimal or a list such as `[0,2-3]`. Left out, all of the process's cores.
 	PollGroupsMask *string `json:"poll_groups_mask,omitzero"`
-	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Default: match_any.
+	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Deprecated in v26.09, use `discovery_filters`. Default: match_any.
 	DiscoveryFilter *string `json:"discovery_filter,omitzero"`
+	// What must agree with the host's connection for a discovery log to list a listener. SPDK v26.09 and later.
+	DiscoveryFilters NvmfDiscoveryFilters `json:"discovery_filters,omitzero"`
 	// Digests allowed for DH-HMAC-CHAP. Left out, all. SPDK v24.05 and later.
 	DHCHAPDigests []string `json:"dhchap_digests,omitzero"`
 	// Diffie-Hellman groups allowed for DH-HMAC-CHAP. `null` is the one without key exchange. Left out, all. SPDK v24.05 and later.
