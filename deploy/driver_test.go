@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -114,4 +116,20 @@ func TestStaticVolume(t *testing.T) {
 	assert.Equal(t, connect.TCP, export.Transport)
 	assert.Equal(t, lvol, export.LegacyUUID)
 	assert.Equal(t, volume.NQN(lvol), export.NQN, "the subsystem that the controller works on")
+}
+
+var parameterRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\|")
+
+// The parameters that README.md tells people to use are taken.
+func TestDocumentedParameters(t *testing.T) {
+	readme, err := os.ReadFile("kubernetes/README.md")
+	require.NoError(t, err)
+	rows := parameterRow.FindAllStringSubmatch(string(readme), -1)
+	require.NotEmpty(t, rows)
+	for _, r := range rows {
+		_, err := placement.ParseParameters(map[string]string{r[1]: r[2]})
+		assert.NoError(t, err)
+	}
+	_, err = placement.ParseParameters(map[string]string{"no-such-parameter": "x"})
+	assert.Error(t, err)
 }

@@ -163,8 +163,8 @@ func TestBuildContext(t *testing.T) {
 {{end}}{{range .EmbedFiles}}{{$d}}/{{.}}
 {{end}}{{end}}{{end}}`, "./cmd/"+program)
 		list.Dir = repository
-		out, err := list.Output()
-		require.NoError(t, err)
+		out, err := list.CombinedOutput()
+		require.NoError(t, err, "%s", out)
 		root, err := filepath.Abs(repository)
 		require.NoError(t, err)
 		files := strings.Fields(string(out))
