@@ -53,8 +53,9 @@ func command(logs io.Writer) *cobra.Command {
 		Short: "CSI driver for SPDK",
 		Long: `spdk-csi is the CSI driver for SPDK targets behind spdk-proxy.
 
-The controller (--controller) makes, exports, snapshots and deletes volumes. It runs once in a
-cluster, beside the sidecars provisioner, attacher, resizer and snapshotter, and reads
+The controller (--controller) makes, exports, snapshots and deletes volumes. It runs beside the
+sidecars provisioner, attacher, resizer and snapshotter, whose leader election lets one of
+several replicas work, and reads
   config.json   the targets: $SPDKCSI_CONFIG, or /etc/spdkcsi-config/config.json
   secret.json   their users, from the secret that each CSI call brings (StorageClass parameters
                 csi.storage.k8s.io/provisioner-secret-name and so on). Calls that bring none use
