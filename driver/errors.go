@@ -39,6 +39,8 @@ var codesOf = []struct {
 	code codes.Code
 }{
 	{context.Canceled, codes.Canceled},
+	{errNoSuchID, codes.NotFound},
+	{errNoSuchPath, codes.NotFound},
 	{errInvalid, codes.InvalidArgument},
 	{placement.ErrParameter, codes.InvalidArgument},
 	{errCredentials, codes.InvalidArgument},
@@ -46,8 +48,6 @@ var codesOf = []struct {
 	{volume.ErrWrongKind, codes.InvalidArgument},
 	{connect.ErrInvalidExport, codes.InvalidArgument},
 	{mount.ErrInvalid, codes.InvalidArgument},
-	{errNoSuchID, codes.NotFound},
-	{errNoSuchPath, codes.NotFound},
 	{volume.ErrNotFound, codes.NotFound},
 	{volume.ErrIncompatible, codes.AlreadyExists},
 	{errConflict, codes.AlreadyExists},
