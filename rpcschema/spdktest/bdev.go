@@ -12,18 +12,18 @@ import (
 
 // A bdev is one block device.
 type bdev struct {
-	name      string
-	uuid      string
-	aliases   []string
-	product   string
-	blockSize uint32
-	blocks    uint64
-	readOnly  bool
-	claim     claim
-	limits    spdkrpc.BdevRateLimits
-	limited   bool        // rate limits were set once
-	driver    driver      // what is particular to its kind
-	users     []*bdevUser // who must know when it goes away
+	name           string
+	uuid           string
+	aliases        []string
+	product        string
+	blockSize      uint32
+	blocks         uint64
+	readOnly       bool
+	claim          claim
+	limits         spdkrpc.BdevRateLimits
+	samplingPeriod uint64      // of the queue depth, in us
+	driver         driver      // what is particular to its kind
+	users          []*bdevUser // who must know when it goes away
 }
 
 // A driver is a kind of bdev.
@@ -47,8 +47,9 @@ const (
 
 // A bdevUser has a bdev open.
 type bdevUser struct {
-	writes bool
-	gone   func() // hot removal
+	writes  bool
+	channel bool   // does I/O, or is ready to
+	gone    func() // hot removal
 }
 
 // A registry finds bdevs by name, alias or UUID.
@@ -67,8 +68,12 @@ func (r *registry) name(b *bdev, name string) {
 	r.grown = make(chan struct{})
 }
 
-// add registers a bdev under its name and UUID, or fails with EEXIST.
+// add registers a bdev under its name and UUID. Without a name it fails with
+// EINVAL, with one that is taken with EEXIST.
 func (r *registry) add(b *bdev) error {
+	if b.name == "" {
+		return errno(syscall.EINVAL)
+	}
 	if b.uuid == "" {
 		b.uuid = uuid.NewString()
 	}

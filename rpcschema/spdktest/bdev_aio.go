@@ -20,9 +20,7 @@ type aio struct {
 
 func (a *aio) describe(_ *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	info.ProductName = "AIO disk"
-	info.SupportedIOTypes.Write = !b.readOnly
-	info.SupportedIOTypes.Flush = true
-	info.SupportedIOTypes.WriteZeroes = !b.readOnly
+	info.SupportedIOTypes.WriteZeroes, info.SupportedIOTypes.Flush = true, true
 	info.DriverSpecific.Aio = &spdkrpc.BdevDriverAio{
 		Filename: a.params.Filename, BlockSizeOverride: a.override, Readonly: b.readOnly,
 		Fallocate: value(a.params.Fallocate), Nowait: value(a.params.Nowait),
@@ -41,7 +39,7 @@ func (e *engine) bdevAioCreate(p spdkrpc.BdevAioCreateParams) (string, error) {
 		return "", err
 	}
 	block := value(p.BlockSize)
-	if block < 512 || block&(block-1) != 0 || size%uint64(block) != 0 || p.Name == "" {
+	if block < 512 || block&(block-1) != 0 || size%uint64(block) != 0 {
 		return "", errno(syscall.EINVAL)
 	}
 	path, err := filepath.Abs(p.Filename)
@@ -119,8 +117,12 @@ func (e *engine) bdevAioRescan(p spdkrpc.BdevAioRescanParams) error {
 		return err
 	}
 	blocks := size / uint64(b.blockSize)
-	if blocks < b.blocks && len(b.users) > 0 {
-		return errno(syscall.EBUSY)
+	if blocks == 0 {
+		e.bdevs.remove(b)
+		return nil
+	}
+	if blocks < b.blocks {
+		return errno(syscall.EBUSY) // the rescan itself has the bdev open
 	}
 	b.blocks = blocks
 	return nil

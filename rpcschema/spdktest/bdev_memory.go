@@ -19,6 +19,9 @@ func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	t.Unmap, t.Flush, t.WriteZeroes, t.Zcopy, t.Abort, t.Copy = true, true, true, true, true, true
 	t.Compare = !e.before("v24.05")
 	info.NUMAID = b.numaID()
+	if e.before("v24.05") {
+		info.MemoryDomains = e.memoryDomains()
+	}
 }
 
 // numaID is the NUMA node of a bdev that tells one: any, for memory.
@@ -35,9 +38,20 @@ func (b *bdev) hasDomains() bool {
 	return ok
 }
 
-var memoryDomains = []spdkrpc.BdevMemoryDomain{
-	{DMADeviceID: "system", DMADeviceType: json.RawMessage(`"DMA"`)},
-	{DMADeviceID: "SPDK_ACCEL_DMA_DEVICE", DMADeviceType: json.RawMessage(`"ACCEL"`)},
+// memoryDomains are those of memory, which it tells itself up to v24.01.
+func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
+	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: "SPDK_ACCEL_DMA_DEVICE", DMADeviceType: accelDomain(e)}
+	if e.before("v24.05") {
+		return []spdkrpc.BdevMemoryDomain{accel}
+	}
+	return []spdkrpc.BdevMemoryDomain{{DMADeviceID: "system", DMADeviceType: json.RawMessage(`"DMA"`)}, accel}
+}
+
+func accelDomain(e *engine) json.RawMessage {
+	if e.before("v24.05") {
+		return json.RawMessage("2")
+	}
+	return json.RawMessage(`"ACCEL"`)
 }
 
 type null struct{}
@@ -52,8 +66,8 @@ const mallocMemory = 1 << 32
 
 // bdevModules is what modules count.
 type bdevModules struct {
-	mallocs   int
-	passthrus []passthruPair
+	mallocs int
+	stacks  []stackPlan
 }
 
 func init() {

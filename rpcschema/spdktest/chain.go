@@ -82,7 +82,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	}
 	switch n := l.store.checkName(p.CloneName); {
 	case n != 0:
-		return "", invalid(n)
+		return "", invalid(n) // up to v26.01 for a name that is not given, too
 	case !l.ReadOnly:
 		return "", invalid(syscall.EINVAL)
 	case l.busy:

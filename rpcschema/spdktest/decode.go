@@ -46,7 +46,7 @@ func newDecoder(doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Releas
 			continue
 		}
 		d.fields[p.Name] = newField(doc, p.Schema, r)
-		if p.Required && !replaced(m, p, r) {
+		if p.Required && !replaced(m, p, r) && !r.Before(requiredSince[m.Name+" "+p.Name]) {
 			d.required = append(d.required, p.Name)
 		}
 	}
@@ -191,6 +191,9 @@ func integer(v any, format string) (any, bool) {
 		return nil, false
 	}
 	n, bounds := r.Num(), integerBounds[format]
+	if bounds.min == 0 && text[0] == '-' {
+		return nil, false // -0 too
+	}
 	if n.Cmp(big.NewInt(bounds.min)) < 0 || n.Cmp(new(big.Int).SetUint64(bounds.max)) > 0 {
 		return nil, false
 	}

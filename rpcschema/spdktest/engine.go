@@ -18,18 +18,19 @@ type engine struct {
 	media   *media
 	dir     *dataDir // nil: volumes have no data
 
-	mu      sync.Mutex
-	dead    bool
-	started bool          // past the startup state
-	ready   chan struct{} // closed when started
-	gone    chan struct{} // closed when dead
-	bdevs   registry
-	stores  []*lvstore // in the order in which they were found
-	bdevMod bdevModules
-	keys    []*key
-	nvmf    nvmfTarget
-	iscsi   iscsiTarget
-	stale   []func() error // exports to lay out anew
+	mu         sync.Mutex
+	dead       bool
+	started    bool          // past the startup state
+	ready      chan struct{} // closed when started
+	gone       chan struct{} // closed when dead
+	bdevs      registry
+	stores     []*lvstore // in the order in which they were found
+	bdevMod    bdevModules
+	keys       []*key
+	cryptoKeys []*cryptoKey
+	nvmf       nvmfTarget
+	iscsi      iscsiTarget
+	stale      []func() error // exports to lay out anew
 }
 
 func newEngine(t *Target) *engine {

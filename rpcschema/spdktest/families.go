@@ -3,6 +3,7 @@ package spdktest
 import (
 	"strings"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
@@ -40,6 +41,11 @@ var methodsThatIgnoreParams = []string{"framework_wait_init", "keyring_get_keys"
 var relaxedMethods = []string{
 	"keyring_file_add_key", "nvmf_create_transport", "nvmf_discovery_add_referral",
 	"nvmf_subsystem_add_host", "nvmf_subsystem_add_listener", "nvmf_subsystem_add_ns",
+}
+
+// requiredSince are parameters that older releases could do without, in decoding.
+var requiredSince = map[string]rpcschema.Release{
+	"bdev_lvol_clone clone_name": rpcschema.MustRelease("v26.05"),
 }
 
 // methodsWithoutParams have parameters, and can be called without any.

@@ -28,7 +28,7 @@ func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	t.SeekHole, t.SeekData = true, true
 	info.NUMAID = l.store.base.numaID()
 	if external, ok := e.bdevs.find(l.External); l.store.base.hasDomains() || ok && external.hasDomains() {
-		info.MemoryDomains = memoryDomains
+		info.MemoryDomains = e.memoryDomains()
 	}
 	// Copies: the engine goes on while the answer is written.
 	d := &spdkrpc.BdevDriverLvol{
@@ -278,6 +278,7 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 		return err
 	}
 	l.ReadOnly = true
+	l.frozen = l.frozen || e.before("v24.05")
 	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
 }
 

@@ -45,7 +45,7 @@ func init() {
 // clearMethods are what SPDK takes for a clear method, in any case.
 var clearMethods = []string{"none", "unmap", "write_zeroes"}
 
-func validClearMethod(m *spdkrpc.LvolClearMethod) bool {
+func validClearMethod[M ~string](m *M) bool {
 	return m == nil || slices.ContainsFunc(clearMethods, func(known string) bool { return strings.EqualFold(known, string(*m)) })
 }
 
@@ -70,7 +70,9 @@ func (e *engine) createLvstore(p spdkrpc.BdevLvolCreateLvstoreParams) (string, e
 	if size := value(p.ClusterSz); size != 0 {
 		r.ClusterSize = uint64(size)
 	}
-	if r.ClusterSize < r.BlockSize || r.ClusterSize%r.BlockSize != 0 {
+	if whole := r.ClusterSize >= r.BlockSize && r.ClusterSize%r.BlockSize == 0; !whole && !e.before("v25.01") {
+		return "", errno(syscall.EINVAL)
+	} else if r.ClusterSize < r.BlockSize {
 		return "", errno(syscall.EINVAL)
 	}
 	if slices.ContainsFunc(e.stores, func(s *lvstore) bool { return s.Name == p.LvsName }) {
@@ -134,14 +136,14 @@ func (e *engine) examine(b *bdev) {
 		}
 	}
 	e.wakeDegraded(b)
-	e.examinePassthru(b)
+	e.examineStacks(b)
 }
 
 // loadStore brings a lvstore and its volumes up.
 func (e *engine) loadStore(base *bdev, r *storeRecord) {
 	s := &lvstore{storeRecord: r, base: base}
 	base.claim = claim{by: "lvol", kind: readManyWriteOne}
-	s.user = &bdevUser{writes: true, gone: func() { e.unloadStore(s) }}
+	s.user = &bdevUser{writes: true, channel: true, gone: func() { e.unloadStore(s) }}
 	base.users = append(base.users, s.user)
 	e.stores = append(e.stores, s)
 	for _, l := range r.sorted() {

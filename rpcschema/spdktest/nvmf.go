@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -129,15 +130,28 @@ func (e *engine) nvmfGetStats(p spdkrpc.NvmfGetStatsParams) (spdkrpc.NvmfStats, 
 	if err := checkTarget(p.TgtName); err != nil {
 		return spdkrpc.NvmfStats{}, err
 	}
-	group := spdkrpc.NvmfPollGroupStats{Name: "nvmf_tgt_poll_group_000", Transports: []spdkrpc.NvmfTransportStats{}}
+	group := spdkrpc.NvmfPollGroupStats{Name: e.pollGroup(), Transports: []spdkrpc.NvmfTransportStats{}}
 	for _, t := range e.nvmf.transports {
 		group.Transports = append(group.Transports, spdkrpc.NvmfTransportStats{Trtype: t.Trtype})
 	}
 	return spdkrpc.NvmfStats{TickRate: tickRate, PollGroups: []spdkrpc.NvmfPollGroupStats{group}}, nil
 }
 
+// pollGroup is the name of the one poll group.
+func (e *engine) pollGroup() string {
+	if e.before("v24.05") {
+		return "nvmf_tgt_poll_group_0"
+	}
+	return "nvmf_tgt_poll_group_000"
+}
+
 // tickRate is how many ticks the simulation's clock has in a second.
-const tickRate = 1_000_000_000
+const tickRate = uint64(time.Second)
+
+var clockStart = time.Now()
+
+// ticks is what the clock shows.
+func ticks() uint64 { return uint64(time.Since(clockStart)) }
 
 func (e *engine) nvmfAddReferral(p spdkrpc.NvmfDiscoveryAddReferralParams) error {
 	if err := checkTarget(p.TgtName); err != nil {

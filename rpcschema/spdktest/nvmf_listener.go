@@ -94,6 +94,9 @@ func (e *engine) nvmfAddListener(p spdkrpc.NvmfSubsystemAddListenerParams) error
 	if s.anyHost && value(p.SecureChannel) {
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Cannot establish secure channel, when 'allow_any_host' is set")
 	}
+	if s.listener(id) >= 0 && e.before("v24.05") {
+		return nil // listens already: as good as done
+	}
 	if _, there := e.nvmf.transport(id.Trtype); !there || s.listener(id) >= 0 || !canListen(id) || len(s.listeners) == maxListeners {
 		return errInvalidParams
 	}

@@ -65,6 +65,7 @@ func (e *engine) nvmfAddNS(p spdkrpc.NvmfSubsystemAddNSParams) (uint32, error) {
 	if err != nil {
 		return 0, errInvalidParams
 	}
+	ns.user.channel = true
 	b.claim = claim{by: "NVMe-oF Target", kind: exclusiveWrite}
 	if ns.uuid == "" {
 		ns.uuid = b.uuid

@@ -41,9 +41,6 @@ func nextText(buf []byte) (text, error) {
 		return text{}, errUnparsable
 	}
 	end := int(p.dec.InputOffset())
-	if _, number := value.(json.Number); number && end == len(buf) {
-		return text{}, errIncomplete // more digits may follow
-	}
 	for end < len(buf) && bytes.IndexByte([]byte(" \t\r\n"), buf[end]) >= 0 {
 		end++
 	}

@@ -1,0 +1,113 @@
+package spdktest
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A stacked bdev stands in front of another, which it claims: passthru and
+// crypto. SPDK remembers what was asked for, so that it comes when its base does.
+type stacked struct {
+	stackPlan
+	base *bdev
+	user *bdevUser
+}
+
+// A stackPlan is what was asked for.
+type stackPlan struct {
+	module, name, base, uuid string
+	key                      *cryptoKey // of a crypto bdev
+	ownKey                   bool       // made for it alone
+}
+
+// Namespaces of the UUIDs that stacked bdevs get from their bases', so that they
+// are the same each time.
+var stackSpaces = map[string]uuid.UUID{
+	"passthru": uuid.MustParse("7e25812e-c8c0-4d3f-8599-16d790555b85"),
+	"crypto":   uuid.MustParse("f6e8a7ba-8d3b-4d94-bd87-f13c4a1e4bbd"),
+}
+
+func (s *stacked) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
+	s.base.driver.describe(e, s.base, info)
+	info.ProductName = b.product
+	info.DriverSpecific = spdkrpc.BdevDriverSpecific{}
+	if s.module == "passthru" {
+		info.DriverSpecific.Passthru = &spdkrpc.BdevDriverPassthru{Name: b.name, BaseBdevName: s.base.name}
+		return
+	}
+	info.SupportedIOTypes.Zcopy, info.SupportedIOTypes.Compare, info.SupportedIOTypes.Abort, info.SupportedIOTypes.Copy = false, false, false, false
+	if e.before("v24.05") {
+		info.MemoryDomains = append(info.MemoryDomains, e.memoryDomains()...)
+	}
+	info.DriverSpecific.Crypto = &spdkrpc.BdevDriverCrypto{Name: b.name, BaseBdevName: s.base.name, KeyName: s.key.Name}
+}
+
+func init() {
+	handle("bdev_passthru_create", func(e *engine, p spdkrpc.BdevPassthruCreateParams) (string, error) {
+		return e.stack(stackPlan{module: "passthru", name: p.Name, base: p.BaseBdevName, uuid: normalUUID(p.UUID)})
+	})
+	confirm("bdev_passthru_delete", func(e *engine, p spdkrpc.BdevPassthruDeleteParams) error { return e.unstack("passthru", p.Name) })
+	confirm("bdev_crypto_delete", func(e *engine, p spdkrpc.BdevCryptoDeleteParams) error { return e.unstack("crypto", p.Name) })
+}
+
+func (e *engine) stack(p stackPlan) (string, error) {
+	if slices.ContainsFunc(e.bdevMod.stacks, func(o stackPlan) bool { return o.module == p.module && o.name == p.name }) {
+		return "", errno(syscall.EEXIST)
+	}
+	if base, ok := e.bdevs.find(p.base); ok {
+		if err := e.raise(p, base); err != nil {
+			return "", err
+		}
+	}
+	e.bdevMod.stacks = append(e.bdevMod.stacks, p)
+	return p.name, nil
+}
+
+// raise puts a planned bdev in front of its base.
+func (e *engine) raise(p stackPlan, base *bdev) error {
+	s := &stacked{stackPlan: p, base: base}
+	b := &bdev{name: p.name, uuid: p.uuid, product: p.module, blockSize: base.blockSize, blocks: base.blocks, driver: s}
+	if b.uuid == "" {
+		b.uuid = uuid.NewSHA1(stackSpaces[p.module], []byte(base.uuid)).String()
+	}
+	user, err := base.open(true, func() { e.bdevs.remove(b) })
+	if err != nil {
+		return err
+	}
+	if err := e.bdevs.add(b); err != nil {
+		base.close(user)
+		return err
+	}
+	s.user = user
+	base.claim = claim{by: p.module, kind: exclusiveWrite}
+	e.examine(b)
+	return nil
+}
+
+// examineStacks makes the bdevs that waited for a base.
+func (e *engine) examineStacks(base *bdev) {
+	for _, p := range e.bdevMod.stacks {
+		if _, there := e.bdevs.find(p.name); !there && p.base == base.name {
+			_ = e.raise(p, base) // SPDK only logs that it could not
+		}
+	}
+}
+
+func (e *engine) unstack(module, name string) error {
+	b, s, err := findOfKind[*stacked](e, name)
+	if err != nil || s.module != module {
+		return errno(syscall.ENODEV)
+	}
+	e.bdevMod.stacks = slices.DeleteFunc(e.bdevMod.stacks, func(o stackPlan) bool { return o.module == module && o.name == b.name })
+	e.bdevs.remove(b)
+	s.base.close(s.user)
+	s.base.claim = claim{}
+	if s.ownKey {
+		e.dropCryptoKey(s.key)
+	}
+	return nil
+}

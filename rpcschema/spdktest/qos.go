@@ -1,0 +1,124 @@
+package spdktest
+
+import (
+	"math"
+	"slices"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const (
+	iopsStep       = 1000
+	maxMiBPerSec   = math.MaxUint64 >> 20
+	limitUndefined = math.MaxUint64
+)
+
+func init() {
+	confirm("bdev_set_qos_limit", (*engine).bdevSetQoSLimit)
+	handle("bdev_get_iostat", (*engine).bdevGetIostat)
+	confirm("bdev_reset_iostat", (*engine).bdevResetIostat)
+	confirm("bdev_set_qd_sampling_period", (*engine).bdevSetQDSamplingPeriod)
+}
+
+func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
+	b, ok := e.bdevs.find(p.Name)
+	if !ok {
+		return errno(syscall.ENODEV)
+	}
+	limits, given := b.limits, false
+	for _, l := range []struct {
+		asked *uint64
+		into  *uint64
+		iops  bool
+	}{
+		{p.RWIOsPerSec, &limits.RWIOsPerSec, true}, {p.RWMbytesPerSec, &limits.RWMbytesPerSec, false},
+		{p.RMbytesPerSec, &limits.RMbytesPerSec, false}, {p.WMbytesPerSec, &limits.WMbytesPerSec, false},
+	} {
+		if l.asked == nil || *l.asked == limitUndefined {
+			continue
+		}
+		given = true
+		if *l.into = min(*l.asked, maxMiBPerSec); l.iops {
+			*l.into = divideUp(*l.asked, iopsStep) * iopsStep
+		}
+	}
+	if !given {
+		return jsonrpc.Errorf(-int(syscall.EINVAL), "No rate limits specified")
+	}
+	// From v25.09 on, opening a limited bdev that nobody does I/O on starts its
+	// limiter anew, and the call itself opens it: its own change comes too early.
+	idle := !slices.ContainsFunc(b.users, func(u *bdevUser) bool { return u.channel })
+	if b.limits != (spdkrpc.BdevRateLimits{}) && idle && !e.before("v25.09") {
+		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Failed to configure rate limit: %s", strerror(syscall.EAGAIN))
+	}
+	b.limits = limits
+	return nil
+}
+
+// resetModes are what a reset of statistics can be told to reset.
+var resetModes = []spdkrpc.BdevResetStatMode{"all", "maxmin", "error", "none"}
+
+// bdevGetIostat tells that no bdev ever saw I/O.
+func (e *engine) bdevGetIostat(p spdkrpc.BdevGetIostatParams) (spdkrpc.BdevIostat, error) {
+	out := spdkrpc.BdevIostat{TickRate: tickRate, Ticks: ticks()}
+	names := p.Names
+	if p.Name != nil {
+		if p.Names != nil {
+			return out, errno(syscall.EINVAL)
+		}
+		names = []string{*p.Name}
+	}
+	if !slices.Contains(resetModes, or(p.ResetMode, "none")) {
+		return out, jsonrpc.Errorf(jsonrpc.CodeInternalError, "spdk_json_decode_object failed")
+	}
+	if value(p.PerChannel) && len(names) != 1 {
+		return out, errno(syscall.EINVAL)
+	}
+	bdevs := e.bdevs.all
+	if names != nil {
+		bdevs = nil
+		for _, name := range names {
+			b, ok := e.bdevs.find(name)
+			if !ok {
+				return out, errno(syscall.ENODEV)
+			}
+			bdevs = append(bdevs, b)
+		}
+	}
+	if value(p.PerChannel) {
+		out.Name, out.Channels = new(bdevs[0].name), []spdkrpc.BdevIostatChannel{}
+		return out, nil
+	}
+	out.Bdevs = []spdkrpc.BdevIostatBdev{}
+	for _, b := range bdevs {
+		stat := spdkrpc.BdevIostatBdev{Name: b.name, IOError: map[string]uint32{}}
+		if b.samplingPeriod > 0 {
+			stat.QueueDepthPollingPeriod = new(b.samplingPeriod)
+			stat.QueueDepth, stat.IOTime, stat.WeightedIOTime = new(uint64(0)), new(uint64(0)), new(uint64(0))
+		}
+		out.Bdevs = append(out.Bdevs, stat)
+	}
+	return out, nil
+}
+
+func (e *engine) bdevResetIostat(p spdkrpc.BdevResetIostatParams) error {
+	if !slices.Contains(resetModes, or(p.Mode, "all")) {
+		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "spdk_json_decode_object failed")
+	}
+	if p.Name != nil {
+		_, ok := e.bdevs.find(*p.Name)
+		return orMissing(ok)
+	}
+	return nil
+}
+
+func (e *engine) bdevSetQDSamplingPeriod(p spdkrpc.BdevSetQDSamplingPeriodParams) error {
+	b, ok := e.bdevs.find(p.Name)
+	if !ok {
+		return errno(syscall.ENODEV)
+	}
+	b.samplingPeriod = p.Period
+	return nil
+}
