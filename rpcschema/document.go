@@ -164,6 +164,9 @@ func (m *Method) Param(name string) *Param {
 func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {
+		if max(len(c)-len(name), len(name)-len(c)) >= bestDistance {
+			continue // as far away at least; and a name may be very long
+		}
 		if d := editDistance(name, c); d < bestDistance {
 			best, bestDistance = c, d
 		}
