@@ -75,16 +75,16 @@ func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 		p := v.(map[string]any)
 		name := p["name"].(string)
 		properties[name] = p["schema"]
-		if m.requiredAt(name, r) {
+		if m.RequiredAt(name, r) {
 			required = append(required, name)
 		}
 	}
 	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
-// requiredAt reports whether release r insists on a parameter. While a release
+// RequiredAt reports whether release r insists on a parameter. While a release
 // knows both an old parameter and its successor, either will do.
-func (m *Method) requiredAt(name string, r Release) bool {
+func (m *Method) RequiredAt(name string, r Release) bool {
 	p := m.Param(name)
 	if !p.Required || !p.Schema.Has(r) {
 		return false

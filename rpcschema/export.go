@@ -56,7 +56,7 @@ func (w view) method(m *Method, raw map[string]any) map[string]any {
 			}
 		}
 		if m.Param(name).Required {
-			q["required"] = m.requiredAt(name, w.release)
+			q["required"] = m.RequiredAt(name, w.release)
 		}
 		params = append(params, q)
 	}

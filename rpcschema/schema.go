@@ -10,7 +10,7 @@ import (
 )
 
 // A Schema is one node of JSON Schema as our document uses it, with what we
-// know beyond it. Keywords that only a validator needs are not kept here.
+// know beyond it.
 type Schema struct {
 	Window
 	Ref         string     `json:"$ref"`
@@ -28,6 +28,15 @@ type Schema struct {
 	Default     any        `json:"default"`
 	OneOf       []*Schema  `json:"oneOf"`
 	AnyOf       []*Schema  `json:"anyOf"`
+
+	Minimum       json.Number `json:"minimum"` // "": none
+	Maximum       json.Number `json:"maximum"`
+	MinLength     int         `json:"minLength"`
+	MaxLength     *int        `json:"maxLength"`
+	Pattern       string      `json:"pattern"`
+	MinItems      int         `json:"minItems"`
+	MaxItems      *int        `json:"maxItems"`
+	MinProperties int         `json:"minProperties"`
 
 	// Area is the part of SPDK that a shared schema belongs to.
 	Area string `json:"x-spdk-area"`

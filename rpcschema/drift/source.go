@@ -13,6 +13,7 @@ import (
 
 // A Source is the schema file of an SPDK source tree.
 type Source struct {
+	Path    string         `yaml:"-"`
 	Methods []SourceMethod `yaml:"methods"`
 	Enums   []struct {
 		Name   string `yaml:"name"`
@@ -28,23 +29,34 @@ type Source struct {
 		Name     string `yaml:"name"`
 		ItemType string `yaml:"item_type"`
 		Class    string `yaml:"class"`
+		MaxCount int    `yaml:"max_count"`
 	} `yaml:"arrays"`
+	// Bitmasks are arrays of an enum's values, on the wire.
+	Bitmasks []struct {
+		Name  string `yaml:"name"`
+		Enum  string `yaml:"enum"`
+		Width int    `yaml:"width"`
+	} `yaml:"bitmasks"`
 }
 
 // A SourceMethod is one method of a Source.
 type SourceMethod struct {
-	Name    string        `yaml:"name"`
-	Private bool          `yaml:"private"`
-	Params  []SourceParam `yaml:"params"`
+	Name   string        `yaml:"name"`
+	Params []SourceParam `yaml:"params"`
 }
 
 // A SourceParam is one parameter, or one member of an object, of a Source.
 type SourceParam struct {
-	Name       string `yaml:"name"`
-	Type       string `yaml:"type"`
-	Class      string `yaml:"class"` // names an enum, an object or an array
-	Required   bool   `yaml:"required"`
-	Deprecated any    `yaml:"deprecated"`
+	Name     string `yaml:"name"`
+	Type     string `yaml:"type"`
+	Class    string `yaml:"class"` // names an enum, an object, an array or a bitmask
+	Required bool   `yaml:"required"`
+}
+
+// A SourceArray is one array type of a Source.
+type SourceArray struct {
+	Item SourceParam // without a name
+	Max  int         // 0: not said
 }
 
 // LoadSource reads an SPDK source tree's schema: path is the tree, or the file.
@@ -57,20 +69,28 @@ func LoadSource(path string) (*Source, error) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && info.IsDir() {
 			continue
 		}
-		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read SPDK's schema: %w", err)
 		}
-		s := &Source{}
-		if err := yaml.Unmarshal(text, s); err != nil { // JSON is YAML too
-			return nil, fmt.Errorf("read SPDK's schema %s: %w", file, err)
-		}
-		if len(s.Methods) == 0 {
-			return nil, fmt.Errorf("read SPDK's schema %s: it lists no methods", file)
-		}
-		return s, nil
+		return readSource(file)
 	}
-	return nil, fmt.Errorf("no schema/schema.yaml or schema/schema.json in %s: SPDK has one since v25.09", path)
+	return nil, fmt.Errorf("no schema/schema.yaml or schema/schema.json in %s: name an SPDK source tree of v25.09 or later, or its schema file", path)
+}
+
+func readSource(file string) (*Source, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read SPDK's schema: %w", err)
+	}
+	s := &Source{}
+	if err := yaml.Unmarshal(text, s); err != nil { // JSON is YAML too
+		return nil, fmt.Errorf("read SPDK's schema %s: %w", file, err)
+	}
+	if len(s.Methods) == 0 {
+		return nil, fmt.Errorf("read SPDK's schema %s: it lists no methods: is it SPDK's schema file?", file)
+	}
+	s.Path = file
+	return s, nil
 }
 
 func (s *Source) enum(name string) []string {
@@ -95,12 +115,17 @@ func (s *Source) object(name string) []SourceParam {
 	return nil
 }
 
-// array gives the item of a named array as if it were a parameter.
-func (s *Source) array(name string) (SourceParam, bool) {
+// array finds an array or a bitmask; nil when there is none.
+func (s *Source) array(name string) *SourceArray {
 	for _, a := range s.Arrays {
 		if a.Name == name {
-			return SourceParam{Type: a.ItemType, Class: a.Class}, true
+			return &SourceArray{Item: SourceParam{Type: a.ItemType, Class: a.Class}, Max: a.MaxCount}
 		}
 	}
-	return SourceParam{}, false
+	for _, b := range s.Bitmasks {
+		if b.Name == name {
+			return &SourceArray{Item: SourceParam{Type: "enum", Class: b.Enum}, Max: b.Width}
+		}
+	}
+	return nil
 }

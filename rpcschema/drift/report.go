@@ -1,0 +1,80 @@
+package drift
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// Kind says in which way the schema and SPDK disagree.
+type Kind string
+
+// The kinds of differences, as seen from the schema.
+const (
+	Missing  Kind = "missing"  // SPDK has it, the schema does not
+	Extra    Kind = "extra"    // the schema has it, SPDK does not
+	Renamed  Kind = "renamed"  // SPDK lists a deprecated name
+	Type     Kind = "type"     // JSON type or size of an integer
+	Required Kind = "required" // must it be given?
+	Enum     Kind = "enum"     // the values that are allowed
+	Count    Kind = "count"    // how many items an array may have
+	Stale    Kind = "stale"    // known.yaml explains what is not there
+)
+
+// A Difference is one place where the schema and SPDK disagree.
+type Difference struct {
+	Method string
+	Param  string // "" for the method itself; members of objects are dotted, items bear []
+	Kind   Kind
+	Detail string
+	Why    string // "" for what nobody has explained
+}
+
+func (d Difference) String() string {
+	where := d.Method
+	if d.Param != "" {
+		where += " " + d.Param
+	}
+	s := fmt.Sprintf("%s: %s: %s", where, d.Kind, d.Detail)
+	if d.Why != "" {
+		s += " (known: " + d.Why + ")"
+	}
+	return s
+}
+
+// A Report is the outcome of one comparison.
+type Report struct {
+	Subject     string // what the schema was compared with
+	Release     rpcschema.Release
+	Compared    int // methods
+	Differences []Difference
+}
+
+// Unexplained are the differences that someone must look at.
+func (r *Report) Unexplained() (list []Difference) {
+	for _, d := range r.Differences {
+		if d.Why == "" {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// Write prints the unexplained differences, one a line, or with all every one,
+// and a last line that sums up.
+func (r *Report) Write(w io.Writer, all bool) error {
+	unexplained := r.Unexplained()
+	list := unexplained
+	if all {
+		list = r.Differences
+	}
+	for _, d := range list {
+		if _, err := fmt.Fprintln(w, d); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s (%s): %d methods compared, %d unexplained and %d known differences\n",
+		r.Subject, r.Release, r.Compared, len(unexplained), len(r.Differences)-len(unexplained))
+	return err
+}
