@@ -174,7 +174,7 @@ func (w *world) startDriver(ctx context.Context) error {
 		return err
 	}
 	err = w.start("spdk-csi", "--controller", "--node", "--endpoint", "unix://"+w.path("csi.sock"),
-		"--nodeid", nodeName, "--allow-loop", "--state-dir", w.path("state"))
+		"--nodeid", nodeName, "--node-allow-loop")
 	if err != nil {
 		return err
 	}
