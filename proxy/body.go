@@ -18,13 +18,14 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, bound time.Dura
 	if r.ContentLength > int64(limit) {
 		return nil, &http.MaxBytesError{Limit: int64(limit)}
 	}
-	// The deadline must go again: it would end the wait for a reply, too, for the
-	// server reads on to see whether the client leaves.
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(bound))
 	body, err := readAll(http.MaxBytesReader(w, r.Body, int64(limit)), r.ContentLength)
-	_ = conn.SetReadDeadline(time.Time{})
-
+	if err == nil {
+		// Otherwise it would end the wait for SPDK's answer, too, for the server
+		// reads on to see whether the client leaves.
+		_ = conn.SetReadDeadline(time.Time{})
+	}
 	var tooLong *http.MaxBytesError
 	var network net.Error
 	switch {

@@ -142,7 +142,13 @@ func where(path string) string {
 }
 
 func suggestion(key string, names []string) string {
-	if near := rpcschema.Nearest(key, names); near != "" {
+	near := rpcschema.Nearest(key, names)
+	for _, name := range names {
+		if near == "" && strings.HasPrefix(name, key) {
+			near = name
+		}
+	}
+	if near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	return "there are " + strings.Join(names, ", ")

@@ -36,7 +36,12 @@ func (s *Server) Handler() http.Handler {
 	r.Path("/").HandlerFunc(refuseMethod("POST, HEAD"))
 	r.NotFoundHandler = http.HandlerFunc(refusePath)
 	r.MethodNotAllowedHandler = http.HandlerFunc(refusePath)
-	return r
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// A body that no handler reads is read by the server after the answer, for
+		// the sake of the next request: not for ever.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.settings.Load().read))
+		r.ServeHTTP(w, req)
+	})
 }
 
 // serveHealth tells that this process is alive, and no more.

@@ -77,6 +77,14 @@ func (l patientListener) Accept() (net.Conn, error) {
 
 type patientConn struct{ net.Conn }
 
+// CloseWrite lets net/http end a connection so that its last answer arrives.
+func (c patientConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}
+
 // largestWrite is written in one piece; a client has to take it within writeWait.
 const largestWrite = 64 << 10
 

@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+func TestAuditLine(t *testing.T) {
+	b := newBench(t, "v26.05")
+	g := b.post(createMalloc)
+	line := b.lastCall()
+	for key, want := range map[string]any{
+		"level": "INFO", "msg": "call", "user": "admin", "method": "bdev_malloc_create", "decision": "allow", "rule": "role admin: allow *",
+		"status": 200.0, "request_id": g.Header.Get("X-Request-Id"),
+		"params": map[string]any{"name": "m0", "num_blocks": 2048.0, "block_size": 512.0},
+	} {
+		assert.Equal(t, want, line[key], key)
+	}
+	assert.Regexp(t, `^127\.0\.0\.1:\d+$`, line["source"])
+	assert.Greater(t, line["latency_ms"], 0.0)
+	assert.NotContains(t, line, "code")
+
+	b.post(createMalloc)
+	assert.EqualValues(t, -17, b.lastCall()["code"])
+	assert.Equal(t, "INFO", b.lastCall()["level"], "SPDK's answer is no failure of the proxy")
+	b.post("{")
+	assert.Equal(t, "WARN", b.lastCall()["level"])
+}
+
+// Secrets that clients send, however the call ends, are nowhere in the log.
+func TestSecretsAreNotLogged(t *testing.T) {
+	const secret = "0123456789abcdef0123456789ABCDEF"
+	b := newBench(t, "v26.05")
+	call := func(user, password, body string) { b.do("POST", "/", user, password, strings.NewReader(body)) }
+	create := `{"id":1,"method":"accel_crypto_key_create","params":{"cipher":"AES_CBC","key":"` + secret + `","name":"k"}}`
+	call("admin", adminPassword, create)
+	require.Equal(t, map[string]any{"cipher": "AES_CBC", "key": rpcschema.Redacted, "name": "k"}, b.lastCall()["params"])
+	call("viewer", viewerPassword, create)
+	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":{"key":"`+secret+`","nam":"`+secret+`","cipher":["`+secret+`"]}}`)
+	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_crate","params":{"key":"`+secret+`"}}`)
+	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":"`+secret+`"}`)
+	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":{"key":"`+secret+`"`)
+	call("admin", secret, create)
+	call(secret, "x", create) // a password where the name should be
+	require.Len(t, b.log.lines(t, "call"), 8)
+	for _, hidden := range []string{secret, adminPassword, viewerPassword, basicHeader("admin", adminPassword), hashes()[adminPassword], "$2a$"} {
+		assert.NotContains(t, b.log.String(), hidden)
+	}
+}
+
+func TestLongInputIsNotLogged(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.post(`{"id":1,"method":"` + strings.Repeat("m", 100<<10) + `"}`)
+	b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("n", 100<<10) + `"}}`)
+	b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"` + strings.Repeat("n", 100<<10) + `":1}}`)
+	require.Len(t, b.log.lines(t, "call"), 3)
+	assert.Less(t, len(b.log.String()), 16<<10)
+}
+
+func TestTextLog(t *testing.T) {
+	book := new(logBook)
+	log := NewLogger(book, LogConfig{Format: "text", Level: slog.LevelWarn})
+	s := &Server{log: log}
+	c := newCall(&http.Request{RemoteAddr: "192.0.2.1:5"})
+	c.params = map[string]any{"a": json.Number("1"), "b": "<x>"}
+	c.end(nil, errDenied)
+	s.audit(c)
+	assert.Contains(t, book.String(), `params="{\"a\":1,\"b\":\"<x>\"}"`)
+	c.end(nil, nil)
+	s.audit(c)
+	assert.Equal(t, 1, strings.Count(book.String(), "\n"), "level warn holds only what was refused")
+}

@@ -1,0 +1,342 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// serving is a bench whose proxy listens by itself, as in production.
+type serving struct {
+	*bench
+	addr string
+	stop context.CancelFunc
+	done chan error
+}
+
+func serve(t *testing.T, b *bench) *serving {
+	l, err := b.proxy.Listen()
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	s := &serving{bench: b, addr: l.Addr().String(), stop: stop, done: make(chan error, 1)}
+	go func() { s.done <- b.proxy.Serve(ctx, l) }()
+	t.Cleanup(stop)
+	return s
+}
+
+// A rawClient writes bytes and reads HTTP answers on one connection.
+type rawClient struct {
+	t *testing.T
+	net.Conn
+	r *bufio.Reader
+}
+
+func (s *serving) dial() *rawClient {
+	c, err := net.Dial("tcp", s.addr)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = c.Close() })
+	return &rawClient{s.t, c, bufio.NewReader(c)}
+}
+
+func (c *rawClient) send(text string) {
+	_, err := io.WriteString(c, text)
+	require.NoError(c.t, err)
+}
+
+func (c *rawClient) call(body string) {
+	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", basicHeader("admin", adminPassword), len(body), body))
+}
+
+func (c *rawClient) answer() got {
+	resp, err := http.ReadResponse(c.r, nil)
+	require.NoError(c.t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(c.t, err)
+	return got{resp, string(body)}
+}
+
+func (c *rawClient) closed() {
+	_, err := c.r.ReadByte()
+	require.Error(c.t, err)
+}
+
+const version = `{"id":1,"method":"spdk_get_version"}`
+
+func TestDrain(t *testing.T) {
+	b := newBench(t, "v26.05")
+	s := serve(t, b)
+	kept, slow := s.dial(), s.dial()
+	kept.call(version)
+	assert.Equal(t, 200, kept.answer().StatusCode)
+
+	// The target is slow until the test has seen what it wants.
+	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
+	slow.call(createMalloc)
+	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	s.stop()
+	require.Eventually(t, b.proxy.calls.isDraining, long, time.Millisecond)
+
+	kept.call(version)
+	g := kept.answer()
+	assert.Equal(t, 503, g.StatusCode)
+	assert.Contains(t, g.body, "nothing was executed")
+	assert.True(t, g.Close, "on a new connection")
+	assert.Equal(t, 503, b.do("GET", "/readyz", "", "", nil).StatusCode)
+
+	g = slow.answer()
+	assert.Equal(t, 200, g.StatusCode, "what was under way is finished")
+	assert.Contains(t, g.body, "m0")
+	require.NoError(t, <-s.done)
+	_, err := net.Dial("tcp", s.addr)
+	require.Error(t, err)
+}
+
+func TestDrainIsBounded(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) { c.Limits.Drain = Duration(10 * time.Millisecond) })
+	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Do: spdktest.Hang})
+	s := serve(t, b)
+	slow := s.dial()
+	slow.call(createMalloc)
+	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	s.stop()
+	require.NoError(t, <-s.done)
+	assert.Len(t, b.log.lines(t, "stopped with calls under way"), 1)
+}
+
+func TestSlowBodiesAreCutOff(t *testing.T) {
+	s := serve(t, newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(20 * time.Millisecond) }))
+	c := s.dial()
+	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nContent-Length: 100\r\n\r\n{")
+	g := c.answer()
+	assert.Equal(t, 408, g.StatusCode)
+	c.closed()
+}
+
+// The deadline for a body must not end the wait for a reply.
+func TestSlowCallsAreNotCutOff(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(20 * time.Millisecond) })
+	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
+	c := serve(t, b).dial()
+	c.call(createMalloc)
+	assert.Equal(t, 200, c.answer().StatusCode)
+	c.call(version)
+	assert.Equal(t, 200, c.answer().StatusCode, "and the connection is kept")
+}
+
+// Not even whoever is nobody may hold a connection by not sending a body.
+func TestBodiesOfNobodyAreCutOff(t *testing.T) {
+	s := serve(t, newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(20 * time.Millisecond) }))
+	for _, request := range []string{"POST / HTTP/1.1", "PUT /else HTTP/1.1", "GET /healthz HTTP/1.1"} {
+		c := s.dial()
+		c.send(request + "\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+		c.answer()
+		c.closed()
+	}
+}
+
+func TestUnfinishedBody(t *testing.T) {
+	b := newBench(t, "v26.05")
+	c := serve(t, b).dial()
+	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nContent-Length: 100\r\n\r\n" + version)
+	require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
+	require.Eventually(t, func() bool { return len(b.log.lines(t, "call")) == 1 }, long, time.Millisecond)
+	assert.EqualValues(t, statusClientGone, b.lastCall()["status"])
+	assert.Empty(t, b.target.Calls())
+}
+
+func TestChunksThatAreNone(t *testing.T) {
+	c := serve(t, newBench(t, "v26.05")).dial()
+	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n")
+	g := c.answer()
+	assert.Equal(t, 400, g.StatusCode)
+	assert.Contains(t, g.body, "chunked")
+}
+
+func TestLongHeadersAreRefused(t *testing.T) {
+	c := serve(t, newBench(t, "v26.05")).dial()
+	c.send("POST / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*maxHeaderBytes) + "\r\n\r\n")
+	assert.Equal(t, 431, c.answer().StatusCode)
+}
+
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	c := serve(t, newBench(t, "v26.05", func(c *Config) { c.Limits.Idle = Duration(time.Millisecond) })).dial()
+	c.call(version)
+	assert.Equal(t, 200, c.answer().StatusCode)
+	c.closed()
+}
+
+func withTLS(dir string) func(*Config) {
+	return func(c *Config) { c.TLS = TLSConfig{SelfSignedDir: dir} }
+}
+
+func trust(t *testing.T, certFile string) *x509.CertPool {
+	text, err := os.ReadFile(certFile)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(text))
+	return pool
+}
+
+func TestSelfSignedCertificate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	b := newBench(t, "v26.05", withTLS(dir))
+	s := serve(t, b)
+	info, err := os.Stat(filepath.Join(dir, "tls.key"))
+	require.NoError(t, err)
+	assert.EqualValues(t, 0o600, info.Mode().Perm())
+
+	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "https://" + s.addr, Username: "admin", Password: adminPassword, CA: trust(t, filepath.Join(dir, "tls.crt"))})
+	require.NoError(t, err)
+	var v spdkrpc.FrameworkVersion
+	require.NoError(t, caller.Call(t.Context(), "spdk_get_version", nil, &v))
+	assert.Contains(t, v.Version, "v26.05")
+
+	const msg = "showing a self-signed certificate: clients must be given it to trust, or see its fingerprint"
+	lines := b.log.lines(t, msg)
+	require.Len(t, lines, 1)
+	assert.Equal(t, "WARN", lines[0]["level"])
+	assert.Equal(t, filepath.Join(dir, "tls.crt"), lines[0]["cert_file"])
+	assert.Regexp(t, "^([0-9A-F]{2}:){31}[0-9A-F]{2}$", lines[0]["sha256"])
+
+	again := newBench(t, "v26.05", withTLS(dir))
+	assert.Equal(t, lines[0]["sha256"], again.log.lines(t, msg)[0]["sha256"], "kept over a restart")
+
+	fleeting := newBench(t, "v26.05", withTLS(""))
+	assert.Contains(t, fleeting.log.String(), "which clients cannot know")
+
+	require.NoError(t, os.Remove(filepath.Join(dir, "tls.crt")))
+	_, err = NewServer(b.config, Options{})
+	require.ErrorContains(t, err, "remove both", "nothing is overwritten")
+}
+
+func TestTLSIsNewAndWithoutHTTP2(t *testing.T) {
+	s := serve(t, newBench(t, "v26.05", withTLS("")))
+	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
+	require.Error(t, err)
+	c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
+	require.NoError(t, err)
+	assert.Equal(t, "http/1.1", c.ConnectionState().NegotiatedProtocol)
+	assert.GreaterOrEqual(t, c.ConnectionState().Version, uint16(tls.VersionTLS12))
+	require.NoError(t, c.Close())
+
+	plain := s.dial()
+	plain.call(version)
+	assert.Equal(t, 400, plain.answer().StatusCode, "no HTTP where TLS is expected")
+}
+
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	b := newBench(t, "v26.05", withTLS(dir))
+	asViewer := func() int {
+		return b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc)).StatusCode
+	}
+	require.Equal(t, 403, asViewer())
+	before := b.proxy.cert.current.Load()
+
+	c := *b.config
+	c.Roles = map[string]RoleConfig{"admin": {Allow: []string{"*"}}, "viewer": {Allow: []string{"*"}}}
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, b.proxy.Reload(&c))
+	assert.Equal(t, 200, asViewer())
+	assert.NotEqual(t, fingerprint(before), fingerprint(b.proxy.cert.current.Load()))
+
+	for name, change := range map[string]func(*Config){
+		"unsound":            func(c *Config) { c.Roles = map[string]RoleConfig{"admin": {Allow: []string{"nope"}}} },
+		"takes a restart":    func(c *Config) { c.Target.Socket = "/else" },
+		"limits.drain":       func(c *Config) { c.Limits.Drain++ },
+		"certificate is not": func(c *Config) { c.TLS = TLSConfig{CertFile: "/none", KeyFile: "/none"} },
+	} {
+		bad := c
+		bad.Users = bad.Users[:1] // would lock the viewer out
+		change(&bad)
+		require.Error(t, b.proxy.Reload(&bad), name)
+		assert.Equal(t, 200, asViewer(), "the old configuration stays")
+	}
+
+	c.Users = c.Users[:1]
+	require.NoError(t, b.proxy.Reload(&c))
+	assert.Equal(t, 401, asViewer(), "a remembered password is forgotten")
+}
+
+// Clients that exist must find what they found at rpc_http_proxy.py.
+func TestExistingClients(t *testing.T) {
+	b := newBench(t, "v26.05")
+	s := serve(t, b)
+	b.post(createMalloc)
+	t.Run("OpenStack Cinder", func(t *testing.T) {
+		for range 3 { // a new connection each, always the same id
+			c := s.dial()
+			body := `{"jsonrpc": "2.0", "method": "bdev_lvol_get_lvstores", "id": 1}`
+			c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", basicHeader("admin", adminPassword), len(body), body))
+			g := c.answer()
+			assert.Equal(t, 200, g.StatusCode)
+			assert.Equal(t, `{"jsonrpc":"2.0","id":1,"result":[]}`+"\n", g.body)
+		}
+	})
+	t.Run("spdk-csi", func(t *testing.T) {
+		g := b.do("POST", "/", "admin", adminPassword, strings.NewReader(`{"jsonrpc":"2.0","method":"bdev_get_bdevs","id":42,"params":{"name":"m0"}}`), "Content-Type", "application/json")
+		assert.Equal(t, 200, g.StatusCode)
+		assert.Contains(t, g.body, `"id":42,"result":[{`)
+		g = b.do("POST", "/", "admin", adminPassword, strings.NewReader(`{"jsonrpc":"2.0","method":"bdev_get_bdevs","id":43,"params":{"name":"gone"}}`), "Content-Type", "application/json")
+		assert.Equal(t, 200, g.StatusCode)
+		assert.Contains(t, g.body, "No such device", "it looks for this text")
+	})
+	t.Run("spdkrpc", func(t *testing.T) {
+		caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "http://" + s.addr, Username: "admin", Password: adminPassword})
+		require.NoError(t, err)
+		client := spdkrpc.NewClient(caller)
+		release, err := client.Release(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, rpcschema.MustRelease("v26.05"), release)
+		_, err = client.BdevGetBdevs(t.Context(), spdkrpc.BdevGetBdevsParams{Name: new("gone")})
+		require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
+	})
+}
+
+// A reply of many MiB passes through.
+func TestLongReplies(t *testing.T) {
+	b := newBench(t, "v26.05")
+	s := serve(t, b)
+	for i := range 2000 {
+		b.post(fmt.Sprintf(`{"method":"bdev_malloc_create","params":{"name":"m%d","num_blocks":2048,"block_size":512}}`, i))
+	}
+	g := b.do("POST", "/", "admin", adminPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`))
+	assert.Equal(t, 200, g.StatusCode)
+	assert.EqualValues(t, len(g.body), g.ContentLength)
+	assert.Greater(t, len(g.body), 1<<20)
+
+	c := s.dial()
+	c.call(`{"id":1,"method":"bdev_get_bdevs"}`)
+	assert.Len(t, c.answer().body, len(g.body))
+}
+
+func TestPatientConnWritesEverything(t *testing.T) {
+	a, b := net.Pipe()
+	text := strings.Repeat("0123456789", largestWrite/4)
+	go func() {
+		n, err := patientConn{a}.Write([]byte(text))
+		assert.NoError(t, err)
+		assert.Equal(t, len(text), n)
+		_ = a.Close()
+	}()
+	read, err := io.ReadAll(b)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(read))
+}

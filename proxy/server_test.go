@@ -1,0 +1,531 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const long = time.Minute // for what must not run out
+
+// A bench is a proxy before a simulated target, with what it logs.
+type bench struct {
+	t      *testing.T
+	target *spdktest.Target
+	config *Config
+	proxy  *Server
+	http   *httptest.Server
+	log    *logBook
+}
+
+// logBook keeps log lines.
+type logBook struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// lines are those with one message.
+func (b *logBook) lines(t *testing.T, msg string) (found []map[string]any) {
+	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
+		var m map[string]any
+		if line == "" {
+			continue
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &m), line)
+		if m["msg"] == msg {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+const (
+	adminPassword  = "correct horse"
+	viewerPassword = "battery staple"
+)
+
+var hashes = sync.OnceValue(func() map[string]string {
+	made := map[string]string{}
+	for _, password := range []string{adminPassword, viewerPassword} {
+		h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+		if err != nil {
+			panic(err)
+		}
+		made[password] = string(h)
+	}
+	return made
+})
+
+func testConfig(socket string) *Config {
+	c := defaults()
+	c.Listen = "127.0.0.1:0"
+	c.TLS.InsecurePlaintext = true
+	c.Target.Socket = socket
+	c.Users = []UserConfig{
+		{Name: "admin", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}},
+		{Name: "viewer", PasswordHash: hashes()[viewerPassword], Roles: []string{"viewer"}},
+	}
+	c.Roles = map[string]RoleConfig{"admin": {Allow: []string{"*"}}, "viewer": {Allow: []string{"spdk_get_version", "*_get_*"}}}
+	return &c
+}
+
+func newBench(t *testing.T, release string, change ...func(*Config)) *bench {
+	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = target.Close() })
+	b := &bench{t: t, target: target, config: testConfig(target.Socket()), log: new(logBook)}
+	for _, f := range change {
+		f(b.config)
+	}
+	b.proxy, err = NewServer(b.config, Options{Log: NewLogger(b.log, LogConfig{Format: "json", Level: slog.LevelDebug})})
+	require.NoError(t, err)
+	b.http = httptest.NewServer(b.proxy.Handler())
+	t.Cleanup(func() { b.http.Close(); _ = b.proxy.target.Close() })
+	return b
+}
+
+// A got is an answer as a client sees it.
+type got struct {
+	*http.Response
+	body string
+}
+
+func (g got) code(t *testing.T) int {
+	var r struct {
+		Error jsonrpc.Error
+	}
+	require.NoError(t, json.Unmarshal([]byte(g.body), &r), g.body)
+	return r.Error.Code
+}
+
+func (b *bench) do(method, path, user, password string, body io.Reader, header ...string) got {
+	r, err := http.NewRequest(method, b.http.URL+path, body)
+	require.NoError(b.t, err)
+	if user != "" {
+		r.SetBasicAuth(user, password)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := b.http.Client().Do(r)
+	require.NoError(b.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(b.t, err)
+	return got{resp, string(text)}
+}
+
+func (b *bench) post(body string) got {
+	return b.do("POST", "/", "admin", adminPassword, strings.NewReader(body))
+}
+
+func (b *bench) lastCall() map[string]any {
+	lines := b.log.lines(b.t, "call")
+	require.NotEmpty(b.t, lines)
+	return lines[len(lines)-1]
+}
+
+// reached are the methods that arrived at SPDK, without the proxy's own.
+func (b *bench) reached() (methods []string) {
+	for _, c := range b.target.Calls() {
+		if c.Method != "spdk_get_version" {
+			methods = append(methods, c.Method)
+		}
+	}
+	return methods
+}
+
+const createMalloc = `{"id":1,"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}`
+
+func TestCallsAndTheirAnswers(t *testing.T) {
+	b := newBench(t, "v26.05")
+	g := b.post(createMalloc)
+	assert.Equal(t, 200, g.StatusCode)
+	assert.Equal(t, `{"jsonrpc":"2.0","id":1,"result":"m0"}`+"\n", g.body)
+	assert.Equal(t, "application/json", g.Header.Get("Content-Type"))
+	assert.Regexp(t, "^[0-9a-f]{16}$", g.Header.Get("X-Request-Id"))
+
+	for _, id := range []string{`"a\"b"`, `"<&>"`, `18446744073709551616`, `1.50`, `-0`, `null`, `""`} {
+		g = b.post(`{"jsonrpc":"2.0","id":` + id + `,"method":"bdev_get_bdevs","params":{"name":"m0"}}`)
+		assert.Equal(t, 200, g.StatusCode)
+		assert.True(t, strings.HasPrefix(g.body, `{"jsonrpc":"2.0","id":`+id+`,"result":[{`), g.body)
+	}
+
+	g = b.post(`{"id":7,"method":"bdev_get_bdevs","params":{"name":"none"}}`)
+	assert.Equal(t, 200, g.StatusCode, "SPDK's own errors are answers")
+	assert.Equal(t, `{"jsonrpc":"2.0","id":7,"error":{"code":-19,"message":"No such device"}}`+"\n", g.body)
+}
+
+func TestNotifications(t *testing.T) {
+	b := newBench(t, "v26.05")
+	g := b.post(strings.Replace(createMalloc, `"id":1,`, "", 1))
+	assert.Equal(t, 204, g.StatusCode)
+	assert.Empty(t, g.body)
+	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached(), "executed")
+
+	g = b.post(strings.Replace(createMalloc, `"id":1,`, "", 1)) // exists by now
+	assert.Equal(t, 204, g.StatusCode)
+	assert.EqualValues(t, -17, b.lastCall()["code"])
+
+	g = b.post(`{"method":"bdev_malloc_crate"}`)
+	assert.Equal(t, 400, g.StatusCode, "what was not executed is said")
+}
+
+// Every kind of bad input, its status and code, and what its error says.
+func TestBadInput(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for name, c := range map[string]struct {
+		body         string
+		status, code int
+		says         string
+	}{
+		"malformed JSON":       {`{"id":1,"method":`, 400, -32700, "ends too early"},
+		"nothing":              {``, 400, -32700, "empty"},
+		"duplicate members":    {`{"id":1,"method":"spdk_get_version","method":"spdk_kill_instance"}`, 400, -32700, "/method stands twice"},
+		"duplicate parameters": {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"a","name":"b"}}`, 400, -32700, "/params/name stands twice"},
+		"wrong case":           {`{"id":1,"Method":"spdk_get_version"}`, 400, -32600, `unknown member \"Method\"`},
+		"both cases":           {`{"id":1,"method":"spdk_get_version","METHOD":"spdk_kill_instance"}`, 400, -32600, "unknown member"},
+		"method in capitals":   {`{"id":1,"method":"SPDK_GET_VERSION"}`, 400, -32601, "unknown method"},
+		"unknown method":       {`{"id":1,"method":"bdev_lvol_crate"}`, 400, -32601, "did you mean bdev_lvol_create?"},
+		"batch":                {`[{"id":1,"method":"spdk_get_version"}]`, 400, -32600, "one by one"},
+		"two requests":         {`{"id":1,"method":"spdk_get_version"}{"id":2,"method":"spdk_kill_instance"}`, 400, -32700, "more than one"},
+		"params by position":   {`{"id":1,"method":"bdev_get_bdevs","params":["m0"]}`, 400, -32602, "by position"},
+		"unknown parameter":    {`{"id":1,"method":"bdev_get_bdevs","params":{"nam":"m0"}}`, 400, -32602, "/nam: bdev_get_bdevs has no such parameter: did you mean name?"},
+		"parameter's case":     {`{"id":1,"method":"bdev_get_bdevs","params":{"Name":"m0"}}`, 400, -32602, "did you mean name?"},
+		"mistyped parameter":   {`{"id":1,"method":"bdev_get_bdevs","params":{"name":7}}`, 400, -32602, "/name: must be string, not number"},
+		"missing parameter":    {`{"id":1,"method":"bdev_malloc_create","params":{"num_blocks":1}}`, 400, -32602, "/block_size: is required"},
+		"too old a parameter":  {`{"id":1,"method":"bdev_lvol_resize","params":{"name":"a","size":1,"size_in_mib":1}}`, 400, -32602, "give only size_in_mib"},
+		"300 KiB":              {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("x", 300<<10) + `"}}`, 413, jsonrpc.CodeTooLarge, "256 KiB"},
+		"too many values":      {`{"id":1,"method":"bdev_get_bdevs","params":{"name":[` + strings.Repeat("0,", 9000) + `0]}}`, 413, jsonrpc.CodeTooLarge, "8192 values"},
+		"too deep":             {`{"id":1,"method":"bdev_get_bdevs","params":{"name":` + strings.Repeat("[", 50) + strings.Repeat("]", 50) + `}}`, 413, jsonrpc.CodeTooLarge, "nesting"},
+		"grows when escaped":   {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("<", 100<<10) + `"}}`, 413, jsonrpc.CodeTooLarge, "split it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			g := b.post(c.body)
+			assert.Equal(t, c.status, g.StatusCode, g.body)
+			assert.Equal(t, c.code, g.code(t))
+			assert.Contains(t, g.body, c.says)
+			assert.Equal(t, "application/json", g.Header.Get("Content-Type"))
+			line := b.lastCall()
+			assert.EqualValues(t, c.status, line["status"])
+			assert.EqualValues(t, c.code, line["code"])
+			assert.Equal(t, g.Header.Get("X-Request-Id"), line["request_id"])
+		})
+	}
+	assert.Empty(t, b.reached(), "nothing of it reached SPDK")
+	b.t = t
+	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
+}
+
+func TestErrorsBearTheID(t *testing.T) {
+	b := newBench(t, "v26.05")
+	assert.Contains(t, b.post(`{"id":"x7","method":"nope"}`).body, `"id":"x7"`)
+	assert.Contains(t, b.post(`{"id":"x7","method":"bdev_get_bdevs","params":[]}`).body, `"id":"x7"`)
+	assert.Contains(t, b.post(`{"id":"x7",`).body, `"id":null`)
+}
+
+func TestSPDKsMethodNotFound(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Fail, Error: jsonrpc.Errorf(-32601, "Method not found")})
+	g := b.post(`{"id":1,"method":"bdev_get_bdevs"}`)
+	assert.Equal(t, 200, g.StatusCode)
+	assert.Contains(t, g.body, `{"code":-32601,"message":"Method not found"}`)
+}
+
+func TestWho(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for name, c := range map[string][2]string{
+		"nobody": {"", ""}, "wrong password": {"admin", "wrong"}, "unknown": {"eve", adminPassword}, "another's password": {"viewer", adminPassword},
+	} {
+		for _, body := range []string{createMalloc, `{"id":1,"method":"nope"}`, `{`, strings.Repeat("x", 300<<10)} {
+			g := b.do("POST", "/", c[0], c[1], strings.NewReader(body))
+			assert.Equal(t, 401, g.StatusCode, name)
+			assert.Equal(t, `Basic realm="spdk-proxy", charset="UTF-8"`, g.Header.Get("WWW-Authenticate"))
+			assert.Equal(t, jsonrpc.CodeUnauthorized, g.code(t))
+			assert.NotContains(t, g.body, "nope")
+			line := b.lastCall()
+			assert.Equal(t, "unauthenticated", line["decision"])
+			assert.Equal(t, "", line["method"], "not even looked at")
+		}
+	}
+	assert.Empty(t, b.reached())
+}
+
+func TestTooManyFailedLogins(t *testing.T) {
+	b := newBench(t, "v26.05")
+	var g got
+	for range 11 {
+		g = b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))
+	}
+	assert.Equal(t, 429, g.StatusCode)
+	assert.Equal(t, jsonrpc.CodeTooMany, g.code(t))
+	assert.NotEmpty(t, g.Header.Get("Retry-After"))
+	assert.Equal(t, 200, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"spdk_get_version"}`)).StatusCode)
+}
+
+func TestMay(t *testing.T) {
+	b := newBench(t, "v26.05")
+	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
+	assert.Equal(t, 403, g.StatusCode)
+	assert.Equal(t, jsonrpc.CodeForbidden, g.code(t))
+	line := b.lastCall()
+	assert.Equal(t, "deny", line["decision"])
+	assert.Equal(t, "no rule allows it", line["rule"])
+	assert.Equal(t, "viewer", line["user"])
+	assert.Equal(t, "bdev_malloc_create", line["method"])
+	assert.Empty(t, b.reached())
+
+	g = b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"bdev_malloc_create","params":{"wrong":1}}`))
+	assert.Equal(t, 403, g.StatusCode, "whoever may not learns nothing of parameters")
+
+	g = b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`))
+	assert.Equal(t, 200, g.StatusCode)
+	assert.Equal(t, "role viewer: allow *_get_*", b.lastCall()["rule"])
+}
+
+func TestDeprecatedNamesAreDecidedByTheirPresentOnes(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) {
+		c.Roles["viewer"] = RoleConfig{Allow: []string{"*"}, Deny: []string{"bdev_lvol_get_lvstores"}}
+	})
+	request := `{"id":1,"method":"get_lvol_stores"}`
+	assert.Equal(t, 403, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(request)).StatusCode)
+	assert.Equal(t, 200, b.post(request).StatusCode)
+	assert.Equal(t, []string{"bdev_lvol_get_lvstores"}, b.reached())
+}
+
+// What SPDK gets is made of what policy saw, not of the client's bytes.
+func TestNothingIsForwardedAsItCame(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.post(createMalloc)
+	b.target.ForgetCalls()
+	g := b.post(" {\n\t\"params\" : { \"n\\u0061me\" : \"m\\u0030\" } , \"id\":1e0, \"method\":\"bdev_get\\u005fbdevs\" } \n")
+	assert.Equal(t, 200, g.StatusCode, g.body)
+	assert.Contains(t, g.body, `"id":1e0`)
+	calls := b.target.Calls()
+	require.Len(t, calls, 1)
+	assert.Equal(t, map[string]any{"name": "m0"}, calls[0].Params)
+}
+
+func TestParamsAreLeftOutWhereTheyWere(t *testing.T) {
+	b := newBench(t, "v26.05")
+	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores"}`).StatusCode)
+	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores","params":null}`).StatusCode)
+	assert.Contains(t, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores","params":{}}`).body, `"code":-22`, "SPDK tells {} from nothing")
+}
+
+func TestOldClientsOnNewTargetsAndBack(t *testing.T) {
+	create := func(size string) string {
+		return `{"id":1,"method":"bdev_lvol_create","params":{"lvol_name":"v","lvs_name":"none",` + size + `}}`
+	}
+	for release, c := range map[string]struct{ sends, gets string }{
+		"v26.05": {`"size":10485761`, "size_in_mib"},
+		"v23.01": {`"size_in_mib":11`, "size"},
+	} {
+		b := newBench(t, release)
+		g := b.post(create(c.sends))
+		assert.Equal(t, 200, g.StatusCode, g.body)
+		assert.Contains(t, g.body, `"code":-19`, "SPDK looked for the lvstore, and so took the parameters")
+		calls := b.target.Calls()
+		last := calls[len(calls)-1]
+		require.Equal(t, "bdev_lvol_create", last.Method)
+		assert.Contains(t, last.Params, c.gets)
+		assert.NotEmpty(t, b.lastCall()["translated"])
+	}
+}
+
+func TestMethodOfAnotherRelease(t *testing.T) {
+	b := newBench(t, "v23.01")
+	g := b.post(`{"id":1,"method":"bdev_lvol_get_lvols"}`)
+	assert.Equal(t, 400, g.StatusCode)
+	assert.Equal(t, -32601, g.code(t))
+	assert.Contains(t, g.body, "SPDK v23.05 and later, and the target runs v23.01")
+}
+
+func TestLimitsOfAnOldTarget(t *testing.T) {
+	b := newBench(t, "v24.01")
+	g := b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("x", 33<<10) + `"}}`)
+	assert.Equal(t, 413, g.StatusCode)
+	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
+}
+
+func TestTargetThatIsNotThere(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.target.Crash()
+	g := b.post(createMalloc)
+	assert.Equal(t, 502, g.StatusCode)
+	assert.Equal(t, jsonrpc.CodeUnreachable, g.code(t))
+	assert.NotContains(t, g.body, b.target.Socket(), "paths are for the log")
+	assert.Contains(t, b.lastCall()["error"], b.target.Socket())
+
+	require.NoError(t, b.target.Restart())
+	require.Eventually(t, func() bool { return b.post(createMalloc).StatusCode == 200 }, long, time.Millisecond)
+}
+
+func TestOutcomeUnknown(t *testing.T) {
+	for name, fault := range map[string]spdktest.Fault{
+		"no answer": {Do: spdktest.Hang}, "executed, no answer": {Do: spdktest.Hang, Executed: true},
+		"connection closed": {Do: spdktest.Close}, "crash": {Do: spdktest.Crash, Executed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "v26.05", func(c *Config) {
+				c.Target.Timeouts.Methods = map[string]Duration{"bdev_malloc_create": Duration(50 * time.Millisecond)}
+			})
+			fault.Method = "bdev_malloc_create"
+			b.target.Inject(fault)
+			g := b.post(createMalloc)
+			assert.Equal(t, 504, g.StatusCode, g.body)
+			assert.Equal(t, jsonrpc.CodeOutcomeUnknown, g.code(t))
+			assert.Contains(t, g.body, "read back")
+		})
+	}
+}
+
+func TestABrokenConnectionIsMadeAnew(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Do: spdktest.Close})
+	assert.Equal(t, 504, b.post(createMalloc).StatusCode)
+	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
+}
+
+func TestCallsDoNotMix(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for i := range 16 {
+		b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"m%d","num_blocks":2048,"block_size":512}}`, i))
+	}
+	var clients sync.WaitGroup
+	for client := range 16 {
+		clients.Go(func() {
+			for n := range 30 {
+				id := fmt.Sprint(client*1000 + n)
+				g := b.post(fmt.Sprintf(`{"id":%s,"method":"bdev_get_bdevs","params":{"name":"m%d"}}`, id, client))
+				assert.Contains(t, g.body, `"id":`+id+`,`)
+				assert.Contains(t, g.body, fmt.Sprintf(`"name":"m%d"`, client))
+			}
+		})
+	}
+	clients.Wait()
+}
+
+func TestPathsAndMethods(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for _, c := range []struct {
+		method, path string
+		status       int
+		says, allow  string
+	}{
+		{"POST", "/", 200, `"result":`, ""},
+		{"POST", "/spdk/rpc", 200, `"result":`, ""}, // as rpc_http_proxy.py
+		{"POST", "//", 200, `"result":`, ""},
+		{"POST", "/?x=1", 200, `"result":`, ""},
+		{"GET", "/", 405, "POSTed to /", "POST, HEAD"},
+		{"PUT", "/", 405, "POSTed to /", "POST, HEAD"},
+		{"GET", "/else", 404, "POST JSON-RPC requests to /", ""},
+		{"DELETE", "/else", 404, "POST JSON-RPC requests to /", ""},
+		{"HEAD", "/", 200, "", ""}, // as rpc_http_proxy.py
+		{"GET", "/healthz", 200, "ok", ""},
+		{"HEAD", "/healthz", 200, "", ""},
+		{"POST", "/healthz", 405, "GET, HEAD", "GET, HEAD"},
+		{"GET", "/readyz", 200, "ready", ""},
+		{"POST", "/readyz", 405, "GET, HEAD", "GET, HEAD"},
+	} {
+		g := b.do(c.method, c.path, "admin", adminPassword, strings.NewReader(`{"id":1,"method":"spdk_get_version"}`))
+		assert.Equal(t, c.status, g.StatusCode, "%s %s", c.method, c.path)
+		assert.Contains(t, g.body, c.says)
+		assert.Equal(t, c.allow, g.Header.Get("Allow"))
+	}
+}
+
+func TestHealthAndReadiness(t *testing.T) {
+	b := newBench(t, "v26.05")
+	get := func(path string) got { return b.do("GET", path, "", "", nil) }
+	assert.Equal(t, 200, get("/healthz").StatusCode)
+	assert.Equal(t, 200, get("/readyz").StatusCode)
+	b.target.Crash()
+	assert.Equal(t, 200, get("/healthz").StatusCode)
+	g := get("/readyz")
+	assert.Equal(t, 503, g.StatusCode)
+	assert.Equal(t, "not ready\n", g.body)
+	require.NoError(t, b.target.Restart())
+	assert.Equal(t, 200, get("/readyz").StatusCode)
+}
+
+func TestBodiesOfUnknownLength(t *testing.T) {
+	b := newBench(t, "v26.05")
+	chunked := func(body string) got {
+		return b.do("POST", "/", "admin", adminPassword, io.MultiReader(strings.NewReader(body)))
+	}
+	assert.Equal(t, 200, chunked(createMalloc).StatusCode)
+	g := chunked(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("x", 300<<10) + `"}}`)
+	assert.Equal(t, 413, g.StatusCode)
+	assert.Equal(t, jsonrpc.CodeTooLarge, g.code(t))
+}
+
+func TestPanicsAreContained(t *testing.T) {
+	b := newBench(t, "v26.05")
+	working := b.proxy.settings.Load()
+	broken := *working
+	broken.policy = nil
+	b.proxy.settings.Store(&broken)
+	g := b.post(createMalloc)
+	assert.Equal(t, 500, g.StatusCode)
+	assert.Equal(t, -32603, g.code(t))
+	assert.Len(t, b.log.lines(t, "panic"), 1)
+	assert.EqualValues(t, 500, b.lastCall()["status"])
+	b.proxy.settings.Store(working)
+	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
+	<-b.proxy.calls.drain() // nothing counts as under way
+}
+
+func TestTheClientLeaves(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 50 * time.Millisecond})
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", b.http.URL, strings.NewReader(createMalloc))
+	require.NoError(t, err)
+	r.SetBasicAuth("admin", adminPassword)
+	failed := make(chan error)
+	go func() {
+		_, err := b.http.Client().Do(r)
+		failed <- err
+	}()
+	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	leave()
+	require.Error(t, <-failed)
+	require.Eventually(t, func() bool { return len(b.log.lines(t, "call")) == 1 }, long, time.Millisecond)
+	assert.EqualValues(t, 200, b.lastCall()["status"], "what came of it is in the log all the same")
+}
+
+func basicHeader(user, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+}
