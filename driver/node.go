@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -166,7 +167,10 @@ func (n *Node) published(volumeID, path string) (mount.Point, error) {
 	case path == "":
 		return mount.Point{}, fmt.Errorf("%w: volume_path is missing", errInvalid)
 	}
-	if err := checkPaths(volumeID, path); err != nil {
+	if !filepath.IsAbs(path) {
+		return mount.Point{}, fmt.Errorf("%w: %q is no absolute path, and so nothing is published there", errNoSuchPath, path)
+	}
+	if err := checkPaths(volumeID); err != nil {
 		return mount.Point{}, err
 	}
 	at, err := n.mounter.At(path)

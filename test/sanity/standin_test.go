@@ -1,0 +1,124 @@
+package sanity
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+)
+
+// A standIn connects and mounts nothing, but remembers what it was asked for: enough for the suite to go through a
+// volume's life where only the controller side is real.
+type standIn struct {
+	mu        sync.Mutex
+	connected map[string]connect.Export
+	mounted   map[string]mount.Point
+}
+
+func newStandIn() *standIn {
+	return &standIn{connected: map[string]connect.Export{}, mounted: map[string]mount.Point{}}
+}
+
+func (s *standIn) Connect(_ context.Context, e connect.Export) (connect.Device, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connected[e.Target()] = e
+	return s.device(e), nil
+}
+
+func (s *standIn) device(e connect.Export) connect.Device {
+	return connect.Device{Path: "/dev/" + e.Target(), SizeBytes: e.SizeBytes}
+}
+
+func (s *standIn) Find(_ context.Context, e connect.Export) (connect.Device, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.connected[e.Target()]; !ok {
+		return connect.Device{}, fmt.Errorf("%s: %w", e, connect.ErrNotConnected)
+	}
+	return s.device(e), nil
+}
+
+func (s *standIn) Disconnect(_ context.Context, e connect.Export) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.mounted {
+		if p.Device == s.device(e).Path {
+			return fmt.Errorf("%s is mounted at %s: %w", p.Device, p.Path, connect.ErrBusy)
+		}
+	}
+	delete(s.connected, e.Target())
+	return nil
+}
+
+func (s *standIn) Rescan(_ context.Context, _ connect.Export, want int64) (int64, error) {
+	return want, nil
+}
+
+func (s *standIn) mount(p mount.Point, directory bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if directory {
+		if err := os.MkdirAll(p.Path, 0o750); err != nil {
+			return err
+		}
+	} else if err := os.WriteFile(p.Path, nil, 0o600); err != nil {
+		return err
+	}
+	s.mounted[p.Path] = p
+	return nil
+}
+
+func (s *standIn) FormatAndMount(_ context.Context, st mount.Stage) error {
+	return s.mount(mount.Point{Path: st.Path, Device: st.Device, FSType: "ext4", ReadOnly: st.ReadOnly}, true)
+}
+
+func (s *standIn) Bind(_ context.Context, source, target string, readOnly bool, _ []string) error {
+	p, err := s.At(source)
+	if err != nil {
+		return err
+	}
+	p.Path, p.ReadOnly = target, readOnly
+	return s.mount(p, true)
+}
+
+func (s *standIn) BindDevice(_ context.Context, device, target string, readOnly bool) error {
+	return s.mount(mount.Point{Path: target, Device: device, ReadOnly: readOnly, Block: true}, false)
+}
+
+func (s *standIn) Unmount(_ context.Context, path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mounted, path)
+	return nil
+}
+
+func (s *standIn) UnmountAndRemove(ctx context.Context, path string) error {
+	if err := s.Unmount(ctx, path); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return nil
+}
+
+func (s *standIn) At(path string) (mount.Point, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p, ok := s.mounted[path]; ok {
+		return p, nil
+	}
+	return mount.Point{}, fmt.Errorf("%s: %w", path, mount.ErrNotMounted)
+}
+
+func (s *standIn) Grow(context.Context, string) (int64, error) { return 1, nil }
+
+func (s *standIn) Stats(context.Context, string) (mount.Stats, error) {
+	return mount.Stats{TotalBytes: 3, AvailableBytes: 2, UsedBytes: 1, TotalInodes: 3, FreeInodes: 2, UsedInodes: 1}, nil
+}
+
+func (s *standIn) DeviceSize(context.Context, string) (int64, error) { return 1, nil }
