@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// callOptions say where a call goes.
+type callOptions struct {
+	socket, url, user, passwordFile, ca string
+	timeout                             time.Duration
+}
+
+func newCall() *cobra.Command {
+	var o callOptions
+	cmd := &cobra.Command{
+		Use:   "call METHOD [name=value | name:=JSON]...",
+		Short: "Make one call and print SPDK's answer",
+		Long: `Make one call, through a proxy (--url) or straight through the target's socket
+(--socket), and print the result as JSON.
+
+Values get the type that SPDK's schema gives the parameter. a.b=value is member b
+of the object a; name=value again adds to a list; name:=JSON takes the value as it
+is written. The password comes from --password-file, from $SPDK_PROXY_PASSWORD, or
+is asked for.
+
+Exit codes: 0 done; 1 SPDK or the proxy refused the call; 2 a mistake on this
+command line; 3 the proxy or the target cannot be reached, nothing was executed;
+4 no answer came, the call may have been executed; 5 not allowed, or a wrong
+password.`,
+		Example: `  export SPDK_PROXY_URL=https://storage1:9009 SPDK_PROXY_USER=admin
+  spdk-proxy call --ca tls.crt spdk_get_version
+  spdk-proxy call --ca tls.crt bdev_lvol_create lvs_name=lvs0 lvol_name=vol1 size_in_mib=1024 thin_provision=true
+  spdk-proxy call --ca tls.crt nvmf_subsystem_add_listener nqn=nqn.2024-01.io.spdk:v1 \
+      listen_address.trtype=tcp listen_address.traddr=192.0.2.1 listen_address.trsvcid=4420
+  spdk-proxy call --socket /var/tmp/spdk.sock bdev_set_qos_limit name=vol1 rw_ios_per_sec:=20000`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("METHOD is missing, such as spdk_get_version: see `spdk-proxy call --help`")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeCall,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			result, err := o.call(ctx, args[0], args[1:])
+			if err != nil {
+				return err
+			}
+			var pretty bytes.Buffer
+			if err := json.Indent(&pretty, result, "", "  "); err != nil {
+				return fmt.Errorf("the answer is not JSON: %w", err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), pretty.String())
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.url, "url", os.Getenv("SPDK_PROXY_URL"), "the proxy, such as https://storage1:9009 ($SPDK_PROXY_URL)")
+	f.StringVar(&o.user, "user", os.Getenv("SPDK_PROXY_USER"), "user of the proxy ($SPDK_PROXY_USER)")
+	f.StringVar(&o.passwordFile, "password-file", "", "file with the password in its first line")
+	f.StringVar(&o.ca, "ca", "", "PEM file with the certificates to trust instead of the system's")
+	f.StringVar(&o.socket, "socket", "", "the target's own socket, instead of a proxy")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait for the answer")
+	return cmd
+}
+
+func (o callOptions) call(ctx context.Context, method string, args []string) (json.RawMessage, error) {
+	schema := rpcschema.Default()
+	m, err := schema.Find(method, rpcschema.Release{})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	params, err := parseParams(m, schema, args)
+	if err != nil {
+		return nil, err
+	}
+	caller, err := o.caller()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = caller.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	if o.socket != "" {
+		// A proxy would do this.
+		release, err := spdkrpc.NewClient(caller).Release(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if params, _, err = m.Translate(params, release); err != nil {
+			return nil, usage("%s: %w", method, err)
+		}
+		if err := schema.ValidateParams(m.Name, params, release); err != nil {
+			return nil, usage("%s: %w", method, err)
+		}
+	}
+	var argument any
+	if params != nil {
+		argument = params
+	}
+	var result json.RawMessage
+	err = caller.Call(ctx, m.Name, argument, &result)
+	return result, err
+}
+
+// A closer is a Caller with a connection.
+type closer interface {
+	spdkrpc.Caller
+	Close() error
+}
+
+func (o callOptions) caller() (closer, error) {
+	if (o.socket == "") == (o.url == "") {
+		return nil, usage("give either --url of a proxy or --socket of a target")
+	}
+	if o.socket != "" {
+		return spdkrpc.NewSocket(o.socket), nil
+	}
+	if o.user == "" {
+		return nil, usage("give --user of the proxy")
+	}
+	config := spdkrpc.HTTPSConfig{URL: o.url, Username: o.user, Timeout: o.timeout}
+	var err error
+	if config.CA, err = o.trusted(); err != nil {
+		return nil, err
+	}
+	if config.Password, err = o.password(); err != nil {
+		return nil, err
+	}
+	caller, err := spdkrpc.NewHTTPS(config)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return caller, nil
+}
+
+func (o callOptions) trusted() (*x509.CertPool, error) {
+	if o.ca == "" {
+		return nil, nil // the system's
+	}
+	text, err := os.ReadFile(o.ca)
+	if err != nil {
+		return nil, usage("--ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, usage("--ca: there is no PEM certificate in %s", o.ca)
+	}
+	return pool, nil
+}
+
+func (o callOptions) password() (string, error) {
+	if o.passwordFile != "" {
+		f, err := os.Open(o.passwordFile)
+		if err != nil {
+			return "", usage("--password-file: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		return firstLine(f)
+	}
+	if password, ok := os.LookupEnv("SPDK_PROXY_PASSWORD"); ok {
+		return password, nil
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return "", usageError{errors.New("give the password by --password-file or $SPDK_PROXY_PASSWORD")}
+	}
+	return ask(os.Stdin, os.Stderr, fmt.Sprintf("Password of %s: ", o.user))
+}
+
+// completeCall offers methods, and then the parameters of one.
+func completeCall(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var offers []cobra.Completion
+	if len(args) == 0 {
+		for _, m := range rpcschema.Default().Methods() {
+			offers = append(offers, cobra.CompletionWithDesc(m.Name, m.Summary))
+		}
+		return offers, cobra.ShellCompDirectiveNoFileComp
+	}
+	if m, ok := rpcschema.Default().Method(args[0]); ok {
+		for _, p := range m.Params {
+			offers = append(offers, cobra.CompletionWithDesc(p.Name+"=", p.Summary))
+		}
+	}
+	return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}

@@ -1,0 +1,127 @@
+// Command spdk-proxy lets people and programs call SPDK's RPCs over HTTPS, each
+// as far as the configuration allows. It is flags and wiring only.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const defaultConfig = "/etc/spdk-proxy/spdk-proxy.yaml"
+
+func main() {
+	root := newRoot()
+	if args := os.Args[1:]; isScript(root, args) {
+		root.SetArgs(append([]string{scriptCommand}, args...))
+	}
+	if err := root.Execute(); err != nil {
+		fmt.Fprintf(os.Stderr, "spdk-proxy: %v\n", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "spdk-proxy",
+		Short: "Let others call SPDK's RPCs over HTTPS, each as far as it is allowed",
+		Long: `spdk-proxy stands beside spdk_tgt, whose RPC socket trusts whoever reaches it,
+and takes JSON-RPC calls over HTTPS: it asks who calls, what exactly, whether
+that user may, and whether SPDK would understand it; then it asks SPDK, answers,
+and logs a line.`,
+		Example: `  # Set it up: a hash for the password of each user, a configuration, a look at it.
+  spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
+  spdk-proxy check-config ` + defaultConfig + `
+  systemctl enable --now spdk-proxy
+
+  # Call through it, or straight through the socket.
+  spdk-proxy call --url https://storage1:9009 --user admin --ca tls.crt bdev_get_bdevs name=lvs0/vol1
+  spdk-proxy call --socket /var/tmp/spdk.sock spdk_get_version
+
+  # The command line of SPDK's rpc_http_proxy.py works as it stands.
+  spdk-proxy 0.0.0.0 9009 USER PASSWORD -s /var/tmp/spdk.sock -c server.pem`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          knownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w: see `%s --help`", err, cmd.CommandPath())
+	})
+	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newCall(), newVersion(), newScript())
+	return root
+}
+
+// knownCommand refuses what is no command.
+func knownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	root.SuggestionsMinimumDistance = 2
+	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
+		return usage("unknown command %q: did you mean %s?", args[0], near[0])
+	}
+	return usage("unknown command %q: see `spdk-proxy --help`", args[0])
+}
+
+// isScript recognises the command line of rpc_http_proxy.py: HOST PORT USER
+// PASSWORD where a command should stand, with -s and -c anywhere.
+func isScript(root *cobra.Command, args []string) bool {
+	var positional []string
+	for i := 0; i < len(args); i++ {
+		switch a := args[i]; {
+		case a == "-s" || a == "-c":
+			i++
+		case strings.HasPrefix(a, "-s"), strings.HasPrefix(a, "-c"):
+		case strings.HasPrefix(a, "-"):
+			return false
+		default:
+			positional = append(positional, a)
+		}
+	}
+	if len(positional) < 2 || slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == positional[0] }) {
+		return false
+	}
+	_, err := strconv.ParseUint(positional[1], 10, 16)
+	return err == nil
+}
+
+// A usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// What the exit code says; `spdk-proxy call --help` lists them.
+const (
+	exitFailed         = 1
+	exitUsage          = 2
+	exitUnreachable    = 3
+	exitOutcomeUnknown = 4
+	exitDenied         = 5
+)
+
+func exitCode(err error) int {
+	var misused usageError
+	if errors.As(err, &misused) {
+		return exitUsage
+	}
+	switch spdkrpc.KindOf(err) {
+	case spdkrpc.Unreachable:
+		return exitUnreachable
+	case spdkrpc.OutcomeUnknown:
+		return exitOutcomeUnknown
+	case spdkrpc.Denied:
+		return exitDenied
+	}
+	return exitFailed
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// parseParams makes parameters of name=value and name:=JSON arguments. A value
+// gets the type that the schema gives the parameter; a.b=value is member b of
+// object a; name=value again adds to a list. nil stands for no parameters.
+func parseParams(m *rpcschema.Method, schema *rpcschema.Document, args []string) (map[string]any, error) {
+	top := rpcschema.Schema{Type: rpcschema.TypeSet{"object"}}
+	for _, p := range m.Params {
+		top.Properties = append(top.Properties, rpcschema.Property{Name: p.Name, Schema: p.Schema})
+	}
+	p := paramParser{schema: schema, method: m.Name}
+	var params map[string]any
+	for _, arg := range args {
+		if params == nil {
+			params = map[string]any{}
+		}
+		if err := p.argument(params, &top, arg); err != nil {
+			return nil, usage("%w", err)
+		}
+	}
+	return params, nil
+}
+
+type paramParser struct {
+	schema *rpcschema.Document
+	method string
+}
+
+func (p *paramParser) argument(params map[string]any, top *rpcschema.Schema, arg string) error {
+	name, text, ok := strings.Cut(arg, "=")
+	if !ok || name == "" || name == ":" {
+		return fmt.Errorf("%q: parameters are name=value, or name:=JSON", arg)
+	}
+	name, isJSON := strings.CutSuffix(name, ":")
+	object, s := params, top
+	path := strings.Split(name, ".")
+	for i, member := range path {
+		next, err := p.member(s, member, strings.Join(path[:i], "."))
+		if err != nil {
+			return err
+		}
+		s = next
+		if i == len(path)-1 {
+			value, err := p.value(s, name, text, isJSON)
+			if err != nil {
+				return err
+			}
+			return set(object, member, name, value, s)
+		}
+		inner, ok := object[member].(map[string]any)
+		if !ok {
+			if _, taken := object[member]; taken {
+				return fmt.Errorf("%s is given as a whole and by members", strings.Join(path[:i+1], "."))
+			}
+			inner = map[string]any{}
+			object[member] = inner
+		}
+		object = inner
+	}
+	return nil
+}
+
+// member is the schema of one member, which there must be.
+func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcschema.Schema, error) {
+	if next := s.Properties.Get(name); next != nil {
+		return p.schema.Resolve(next), nil
+	}
+	if s.Additional.Allowed {
+		if s.Additional.Schema == nil {
+			return &rpcschema.Schema{}, nil
+		}
+		return p.schema.Resolve(s.Additional.Schema), nil
+	}
+	of := p.method
+	if within != "" {
+		of = within + " of " + p.method
+	}
+	var names []string
+	for _, property := range s.Properties {
+		names = append(names, property.Name)
+	}
+	if near := rpcschema.Nearest(name, names); near != "" {
+		return nil, fmt.Errorf("%s has no %s: did you mean %s?", of, name, near)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s has no members that could be given so", of)
+	}
+	return nil, fmt.Errorf("%s has no %s: it takes %s", of, name, strings.Join(names, ", "))
+}
+
+// value makes a value of text, as the schema types it.
+func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool) (any, error) {
+	if isJSON {
+		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return v, nil
+	}
+	switch main := s.Type.Main(); main {
+	case "string":
+		return text, nil
+	case "array":
+		item, err := p.value(p.schema.Resolve(s.Items), name, text, false)
+		if err != nil {
+			return nil, err
+		}
+		return []any{item}, nil
+	case "object":
+		return nil, fmt.Errorf("%s is an object: give its members (%s.member=value), or all of it (%s:='{…}')", name, name, name)
+	default:
+		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
+		if main == "" { // one of several types: text, if it is no JSON
+			if err != nil {
+				v = text
+			}
+			return v, nil
+		}
+		if err != nil || !slices.Contains(typesOf(v), main) {
+			return nil, fmt.Errorf("%s must be %s, not %q", name, withArticle(main), text)
+		}
+		return v, nil
+	}
+}
+
+func typesOf(v any) []string {
+	switch v := v.(type) {
+	case bool:
+		return []string{"boolean"}
+	case json.Number:
+		if strings.ContainsAny(v.String(), ".eE") {
+			return []string{"number"}
+		}
+		return []string{"number", "integer"}
+	case nil:
+		return []string{"null"}
+	}
+	return nil
+}
+
+func withArticle(kind string) string {
+	if kind == "integer" {
+		return "a whole number"
+	}
+	if kind == "boolean" {
+		return "true or false"
+	}
+	return "a " + kind
+}
+
+// set gives object a member; a list grows.
+func set(object map[string]any, member, name string, value any, s *rpcschema.Schema) error {
+	old, given := object[member]
+	if !given {
+		object[member] = value
+		return nil
+	}
+	list, isList := old.([]any)
+	more, isMore := value.([]any)
+	if !isList || !isMore || s.Type.Main() != "array" {
+		return fmt.Errorf("%s is given twice", name)
+	}
+	object[member] = append(list, more...)
+	return nil
+}

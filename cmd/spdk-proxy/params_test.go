@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// A document of its own: the test is about types, not about SPDK.
+const schemaText = `{"methods":[{"name":"m","params":[
+	{"name":"text","schema":{"type":"string"}},
+	{"name":"whole","schema":{"type":"integer"}},
+	{"name":"number","schema":{"type":"number"}},
+	{"name":"flag","schema":{"type":"boolean"}},
+	{"name":"list","schema":{"type":"array","items":{"type":"string"}}},
+	{"name":"numbers","schema":{"type":"array","items":{"type":"integer"}}},
+	{"name":"object","schema":{"$ref":"#/components/schemas/Object"}},
+	{"name":"map","schema":{"type":"object","additionalProperties":{"type":"integer"}}},
+	{"name":"open","schema":{"type":"object","additionalProperties":true}},
+	{"name":"either","schema":{"type":["string","integer"]}}
+]},{"name":"bare","params":[]}],
+"components":{"schemas":{"Object":{"type":"object","properties":{"inner":{"$ref":"#/components/schemas/Inner"},"name":{"type":"string"}}},
+	"Inner":{"type":"object","properties":{"port":{"type":"string"},"deep":{"type":"boolean"}}}}}}`
+
+func parse(t *testing.T, method string, args ...string) (map[string]any, error) {
+	d, err := rpcschema.Load([]byte(schemaText))
+	require.NoError(t, err)
+	m, ok := d.Method(method)
+	require.True(t, ok)
+	return parseParams(m, d, args)
+}
+
+func TestParseParams(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, `null`},
+		{[]string{"text=a"}, `{"text":"a"}`},
+		{[]string{"text="}, `{"text":""}`},
+		{[]string{"text=a=b"}, `{"text":"a=b"}`},
+		{[]string{"text=7"}, `{"text":"7"}`},
+		{[]string{"text=true"}, `{"text":"true"}`},
+		{[]string{`text:="a\u0062"`}, `{"text":"ab"}`},
+		{[]string{"text:=null"}, `{"text":null}`},
+		{[]string{"text:=[1,{}]"}, `{"text":[1,{}]}`}, // the target says what is wrong
+		{[]string{"whole=18446744073709551615"}, `{"whole":18446744073709551615}`},
+		{[]string{"number=1.5"}, `{"number":1.5}`},
+		{[]string{"number=1"}, `{"number":1}`},
+		{[]string{"flag=true"}, `{"flag":true}`},
+		{[]string{"list=a"}, `{"list":["a"]}`},
+		{[]string{"list=a", "list=b"}, `{"list":["a","b"]}`},
+		{[]string{"numbers=1", "numbers=2"}, `{"numbers":[1,2]}`},
+		{[]string{"object.name=a", "object.inner.port=4420", "object.inner.deep=false"}, `{"object":{"name":"a","inner":{"port":"4420","deep":false}}}`},
+		{[]string{`object:={"name":"a"}`}, `{"object":{"name":"a"}}`},
+		{[]string{"map.a=1", "map.b=2"}, `{"map":{"a":1,"b":2}}`},
+		{[]string{"open.a=x", "open.b=2"}, `{"open":{"a":"x","b":2}}`},
+		{[]string{"either=7"}, `{"either":7}`},
+		{[]string{"either=x"}, `{"either":"x"}`},
+	} {
+		got, err := parse(t, "m", c.args...)
+		require.NoError(t, err, c.args)
+		text, err := json.Marshal(got)
+		require.NoError(t, err)
+		assert.JSONEq(t, c.want, string(text), c.args)
+	}
+}
+
+func TestParseParamsRefuses(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"text"}, "name=value, or name:=JSON"},
+		{[]string{"=x"}, "name=value"},
+		{[]string{":=x"}, "name=value"},
+		{[]string{"txt=a"}, "m has no txt: did you mean text?"},
+		{[]string{"colour=a"}, "it takes text, whole"},
+		{[]string{"whole=x"}, `whole must be a whole number, not "x"`},
+		{[]string{"whole=1.5"}, "must be a whole number"},
+		{[]string{"whole="}, "must be a whole number"},
+		{[]string{"flag=yes"}, "flag must be true or false"},
+		{[]string{"number=NaN"}, "must be a number"},
+		{[]string{"numbers=x"}, "numbers must be a whole number"},
+		{[]string{"object=x"}, "object is an object: give its members (object.member=value)"},
+		{[]string{"object.nam=x"}, "object of m has no nam: did you mean name?"},
+		{[]string{"text.a=x"}, "no members"},
+		{[]string{"text=a", "text=b"}, "text is given twice"},
+		{[]string{"list=a", "list:=3"}, "list is given twice"},
+		{[]string{`object:={"name":"a"}`, "object=x"}, "object is an object"},
+		{[]string{"object:=7", "object.name=x"}, "as a whole and by members"},
+		{[]string{`text:={`}, "ends too early"},
+		{[]string{`object:={"a":1,"a":2}`}, "stands twice"},
+	} {
+		_, err := parse(t, "m", c.args...)
+		require.ErrorContains(t, err, c.says, c.args)
+		assert.Equal(t, exitUsage, exitCode(err))
+	}
+	_, err := parse(t, "bare", "x=1")
+	require.ErrorContains(t, err, "bare has no members")
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+)
+
+func newHashPassword() *cobra.Command {
+	var bcrypt bool
+	cmd := &cobra.Command{
+		Use:   "hash-password",
+		Short: "Make a password hash for the configuration",
+		Long: `Ask for a password, twice and without showing it, and print its hash for
+password_hash or password_hash_file in the configuration. Without a terminal the
+password is the first line of standard input.`,
+		Example: `  spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
+  openssl rand -base64 24 | tee password | spdk-proxy hash-password`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			password, err := newPassword(cmd.InOrStdin(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			hash := authn.HashPassword
+			if bcrypt {
+				hash = authn.HashPasswordBcrypt
+			}
+			text, err := hash(password)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), text)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&bcrypt, "bcrypt", false, "by bcrypt instead of argon2id")
+	return cmd
+}
+
+// newPassword asks for a password twice, or reads the first line.
+func newPassword(in io.Reader, prompt io.Writer) (string, error) {
+	f, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return firstLine(in)
+	}
+	password, err := ask(f, prompt, "Password: ")
+	if err != nil {
+		return "", err
+	}
+	again, err := ask(f, prompt, "Again: ")
+	if err != nil {
+		return "", err
+	}
+	if password != again {
+		return "", errors.New("the two are not the same: try again")
+	}
+	return password, nil
+}
+
+func ask(terminal *os.File, prompt io.Writer, question string) (string, error) {
+	fmt.Fprint(prompt, question)
+	text, err := term.ReadPassword(int(terminal.Fd()))
+	fmt.Fprintln(prompt)
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	return string(text), nil
+}
+
+func firstLine(in io.Reader) (string, error) {
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"unsafe"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/proxy"
+)
+
+// scriptCommand stands for the command line of rpc_http_proxy.py, which has no
+// command. Nobody types it.
+const scriptCommand = "rpc-http-proxy"
+
+func newScript() *cobra.Command {
+	var s proxy.Script
+	cmd := &cobra.Command{
+		Use:    scriptCommand + " HOST PORT USER PASSWORD [-s SOCK] [-c CERT]",
+		Short:  "Serve as SPDK's rpc_http_proxy.py does",
+		Hidden: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 4 {
+				return usage("there must be HOST PORT USER PASSWORD [-s SOCK] [-c CERT], as for rpc_http_proxy.py, or a command: see `spdk-proxy --help`")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			s.Host, s.Port, s.User = args[0], args[1], args[2]
+			s.Password = strings.Clone(args[3])
+			hide(args[3])
+			config, err := s.Config()
+			if err != nil {
+				return err
+			}
+			return serve(config, nil)
+		},
+	}
+	cmd.Flags().StringVarP(&s.Socket, "socket", "s", "/var/tmp/spdk.sock", "path of spdk_tgt's socket")
+	cmd.Flags().StringVarP(&s.Cert, "cert", "c", "", "PEM file with certificate and key")
+	return cmd
+}
+
+// hide overwrites an argument where the system keeps it, so that ps shows it no
+// longer. It was there for a moment all the same. Go's os.Args are that very
+// memory (runtime.goargs), and so is the argument, as long as nobody copied it.
+func hide(secret string) {
+	for _, a := range os.Args {
+		if len(secret) > 0 && unsafe.StringData(a) == unsafe.StringData(secret) {
+			memory := unsafe.Slice(unsafe.StringData(a), len(a))
+			for i := range memory {
+				memory[i] = 'x'
+			}
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+)
+
+// A Script is the command line of SPDK's rpc_http_proxy.py.
+type Script struct {
+	Host, Port, User, Password string
+	Socket                     string
+	Cert                       string // PEM with certificate and key; "": plain HTTP
+}
+
+// Config makes the configuration that does what the script did: one user, who
+// may call everything.
+func (s Script) Config() (*Config, error) {
+	hash, err := authn.HashPassword(s.Password)
+	if err != nil {
+		return nil, fmt.Errorf("PASSWORD: %w", err)
+	}
+	c := defaults()
+	c.Listen = net.JoinHostPort(s.Host, s.Port)
+	c.TLS = TLSConfig{CertFile: s.Cert, KeyFile: s.Cert, InsecurePlaintext: s.Cert == ""}
+	c.Target.Socket = s.Socket
+	c.Users = []UserConfig{{Name: s.User, PasswordHash: hash, Roles: []string{"all"}}}
+	c.Roles = map[string]RoleConfig{"all": {Allow: []string{"*"}}}
+	c.Log.Format = "text"
+	c.dir = "."
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	c.warnings = append(c.warnings,
+		"the password stands on the command line, and one user may call everything: write a configuration and use `spdk-proxy serve` (see `spdk-proxy --help`)")
+	if s.Cert == "" {
+		c.warnings = append(c.warnings, "without -c CERT, passwords and calls travel in the clear for whoever listens on the way")
+	}
+	return &c, nil
+}
