@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -25,6 +27,7 @@ type demo struct {
 	data        *claim
 	snapshot    *csi.Snapshot
 	restored    *claim
+	small       *claim
 	block       *claim
 	sum         [sha256.Size]byte
 }
@@ -74,15 +77,17 @@ func (d *demo) setUp(ctx context.Context) error {
 }
 
 func (d *demo) life(ctx context.Context) error {
-	d.data, d.restored, d.block = d.claim("pvc-data", false), d.claim("pvc-restored", false), d.claim("pvc-block", true)
+	// xfs grows under any root; ext4 only where root has CAP_SYS_RESOURCE, which containers often lack.
+	d.data, d.restored = d.claim("pvc-data", "xfs"), d.claim("pvc-restored", "xfs")
+	d.small, d.block = d.claim("pvc-small", "ext4"), d.claim("pvc-block", "")
 	d.report.title("A volume's life")
 	err := d.steps(
 		step{"CreateVolume", func() (string, error) {
-			v, err := d.data.create(ctx, 64, nil)
+			v, err := d.data.create(ctx, 320, nil)
 			if err != nil {
 				return "", err
 			}
-			again, err := d.data.create(ctx, 64, nil)
+			again, err := d.data.create(ctx, 320, nil)
 			if err == nil && again.GetVolumeId() != v.GetVolumeId() {
 				err = fmt.Errorf("the same call made a second volume, %s beside %s", again.GetVolumeId(), v.GetVolumeId())
 			}
@@ -101,7 +106,7 @@ func (d *demo) life(ctx context.Context) error {
 	if d.canMount() {
 		err = d.lifeOnANode(ctx)
 	} else {
-		for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "grow", "restore", "raw block"} {
+		for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "grow", "restore", "ext4", "raw block"} {
 			d.report.skip(name, "mounting and loop devices take root")
 		}
 	}
@@ -131,7 +136,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 	file := func(c *claim) string { return filepath.Join(c.target(), "hello") }
 	return d.steps(
 		step{"NodeStageVolume", func() (string, error) {
-			return "connected, found empty, formatted ext4, mounted", d.data.stage(ctx)
+			return "connected, found empty, formatted xfs, mounted", d.data.stage(ctx)
 		}},
 		step{"NodePublishVolume", func() (string, error) {
 			if err := d.data.mount(ctx); err != nil {
@@ -150,7 +155,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 			return fmt.Sprintf("ready to use: %t", d.snapshot.GetReadyToUse()), err
 		}},
 		step{"grow while mounted", func() (string, error) {
-			before, after, err := d.data.grow(ctx, 128)
+			before, after, err := d.data.grow(ctx, 448)
 			if err != nil {
 				return "", err
 			}
@@ -160,7 +165,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 			source := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 				Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: d.snapshot.GetSnapshotId()},
 			}}
-			if _, err := d.restored.create(ctx, 96, source); err != nil {
+			if _, err := d.restored.create(ctx, 384, source); err != nil {
 				return "", err
 			}
 			if err := errors.Join(d.restored.attach(ctx), d.restored.stage(ctx), d.restored.mount(ctx)); err != nil {
@@ -171,6 +176,15 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 				return "", err
 			}
 			return fmt.Sprintf("a second volume from the snapshot holds the file, grown to %d MiB", size>>20), d.verify(file(d.restored))
+		}},
+		step{"ext4", func() (string, error) {
+			if _, err := d.small.create(ctx, 16, nil); err != nil {
+				return "", err
+			}
+			if err := errors.Join(d.small.attach(ctx), d.small.stage(ctx), d.small.mount(ctx)); err != nil {
+				return "", err
+			}
+			return "a small volume, formatted, mounted, written", writeSynced(file(d.small), []byte("hello"))
 		}},
 		step{"raw block", func() (string, error) {
 			if _, err := d.block.create(ctx, 32, nil); err != nil {
@@ -186,6 +200,18 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 
 func (d *demo) refusals(ctx context.Context) error {
 	d.report.title("What is refused")
+	if d.restored.volume != nil {
+		err := d.report.step("a snapshot in use", func() (string, error) {
+			err := d.deleteSnapshot(ctx)
+			if status.Code(err) != codes.FailedPrecondition {
+				return "", fmt.Errorf("deleting it was not refused: %w", err)
+			}
+			return "FailedPrecondition: two volumes still need it, and nothing was changed", nil
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return d.steps(
 		step{"a user without the right", func() (string, error) {
 			auditor, err := d.as(auditorUser)
@@ -220,23 +246,8 @@ func (d *demo) cleanUp(ctx context.Context) error {
 	d.report.title("Cleaning up")
 	return d.steps(
 		step{"everything deleted", func() (string, error) {
-			if d.snapshot != nil {
-				_, err := csi.NewControllerClient(d.conn).DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: d.snapshot.GetSnapshotId(), Secrets: d.secrets()})
-				if err != nil {
-					return "", err
-				}
-			}
-			n := 0
-			for _, c := range []*claim{d.block, d.restored, d.data} {
-				if c.volume == nil {
-					continue
-				}
-				if err := c.remove(ctx); err != nil {
-					return "", fmt.Errorf("%s: %w", c.name, err)
-				}
-				n++
-			}
-			return fmt.Sprintf("%d volumes: unpublished, unstaged, unexported, deleted", n), nil
+			n, err := d.remove(ctx)
+			return fmt.Sprintf("%d volumes: unpublished, unstaged, unexported, deleted", n), err
 		}},
 		step{"nothing is left", func() (string, error) {
 			free, err := d.freeClusters(ctx)
@@ -257,6 +268,37 @@ func (d *demo) cleanUp(ctx context.Context) error {
 			return fmt.Sprintf("%d clusters are free, as at the start", free), err
 		}},
 	)
+}
+
+// remove deletes what was made, the snapshot when only one volume needs it any
+// more, and counts the volumes.
+func (d *demo) remove(ctx context.Context) (n int, err error) {
+	for _, c := range []*claim{d.block, d.small, d.restored} {
+		if c == nil || c.volume == nil {
+			continue
+		}
+		if err := c.remove(ctx); err != nil {
+			return n, fmt.Errorf("%s: %w", c.name, err)
+		}
+		n++
+	}
+	if d.snapshot != nil {
+		if err := d.deleteSnapshot(ctx); err != nil {
+			return n, err
+		}
+	}
+	if d.data == nil || d.data.volume == nil {
+		return n, nil
+	}
+	if err := d.data.remove(ctx); err != nil {
+		return n, fmt.Errorf("%s: %w", d.data.name, err)
+	}
+	return n + 1, nil
+}
+
+func (d *demo) deleteSnapshot(ctx context.Context) error {
+	_, err := csi.NewControllerClient(d.conn).DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: d.snapshot.GetSnapshotId(), Secrets: d.secrets()})
+	return err
 }
 
 func (d *demo) verify(path string) error {

@@ -36,17 +36,17 @@ func run(ctx context.Context, keep bool) (err error) {
 	w := &world{dir: dir}
 	info, _ := os.Stdout.Stat()
 	r := &report{out: os.Stdout, started: time.Now(), color: info != nil && info.Mode()&os.ModeCharDevice != 0}
+	d := &demo{world: w, report: r}
 	defer func() {
-		stopped := w.stop()
 		if err != nil {
+			d.abandon(ctx)
 			err = fmt.Errorf("%w\n(the logs are in %s)", err, dir)
 			return
 		}
-		if err = stopped; err == nil {
+		if err = w.stop(); err == nil {
 			err = os.RemoveAll(dir)
 		}
 	}()
-	d := &demo{world: w, report: r}
 	if err := d.setUp(ctx); err != nil {
 		return err
 	}
@@ -64,4 +64,18 @@ func run(ctx context.Context, keep bool) (err error) {
 		fmt.Println("\nstopping")
 	}
 	return nil
+}
+
+// abandon leaves no mount, loop device or process behind after a failure.
+func (d *demo) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	if d.conn != nil {
+		if _, err := d.remove(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "demo: clean up:", err)
+		}
+	}
+	if err := d.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "demo: stop:", err)
+	}
 }

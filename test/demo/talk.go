@@ -13,21 +13,25 @@ func (d *demo) facts() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	calls, denied := 0, 0
+	calls, refused := 0, 0
 	for line := range bytes.Lines(log) {
 		var entry struct {
-			Method   string `json:"method"`
 			Decision string `json:"decision"`
 		}
-		if json.Unmarshal(line, &entry) != nil || entry.Method == "" {
+		if json.Unmarshal(line, &entry) != nil || entry.Decision == "" {
 			continue
 		}
 		calls++
-		if entry.Decision == "denied" || entry.Decision == "deny" {
-			denied++
+		if entry.Decision != "allow" {
+			refused++
 		}
 	}
-	return []string{fmt.Sprintf("The proxy's audit log holds %d calls, %d of them denied; no password stands in it.", calls, denied)}, nil
+	for user, password := range d.passwords {
+		if bytes.Contains(log, []byte(password)) {
+			return nil, fmt.Errorf("the password of %s stands in the proxy's log", user)
+		}
+	}
+	return []string{fmt.Sprintf("The proxy's audit log holds %d calls, %d of them refused; no password stands in it.", calls, refused)}, nil
 }
 
 // howToTalk says how to talk to what --keep left running.

@@ -18,12 +18,13 @@ type claim struct {
 	publish    map[string]string
 }
 
-func (w *world) claim(name string, block bool) *claim {
+// claim asks for a volume with a file system, or for a raw block device with none.
+func (w *world) claim(name, filesystem string) *claim {
 	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
-	if block {
+	if filesystem == "" {
 		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	} else {
-		c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4"}}
+		c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: filesystem}}
 	}
 	return &claim{w: w, name: name, capability: c}
 }
@@ -37,7 +38,7 @@ func (c *claim) create(ctx context.Context, mib int64, source *csi.VolumeContent
 	r, err := c.controller().CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: c.name, CapacityRange: &csi.CapacityRange{RequiredBytes: mib << 20},
 		VolumeCapabilities: []*csi.VolumeCapability{c.capability}, VolumeContentSource: source,
-		Parameters: map[string]string{"fsType": "ext4"}, Secrets: c.w.secrets(),
+		Secrets: c.w.secrets(),
 	})
 	if err != nil {
 		return nil, err
