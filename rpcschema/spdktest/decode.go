@@ -33,7 +33,6 @@ type field struct {
 	kind   string // string, boolean, integer, number, array, object, or "" for anything
 	format string // of an integer or a string
 	item   *field // of an array
-	max    int    // items of an array; 0: no bound
 	object *decoder
 }
 

@@ -1,6 +1,7 @@
 package spdktest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func (s *server) perform(r *request, m *method, params map[string]any) (json.Raw
 func (s *server) record(r *request, params map[string]any, err *jsonrpc.Error) {
 	s.target.journal.add(Call{Method: r.method, Params: params, Err: err})
 	log := s.target.opts.Logger
-	if !log.Enabled(nil, slog.LevelDebug) { //nolint:staticcheck // nobody's context
+	if !log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
 	code := 0

@@ -67,16 +67,20 @@ func (m *media) get(uuid string) (*storeRecord, bool) {
 	return s, ok
 }
 
-// volatile lists the lvstores whose medium a crash loses.
-func (m *media) volatile() (lost []*storeRecord) {
+// loseMemory forgets the lvstores whose medium does not outlive the target.
+func (m *media) loseMemory(d *dataDir) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, s := range m.stores {
-		if s.Base == "" {
-			lost = append(lost, s)
+	for id, s := range m.stores {
+		if s.Base != "" {
+			continue
+		}
+		delete(m.stores, id)
+		if err := d.removeStore(s); err != nil {
+			return err
 		}
 	}
-	return lost
+	return nil
 }
 
 // sorted are the volumes in the order of their creation.

@@ -106,6 +106,9 @@ func (t *Target) Crash() {
 // Restart starts the target anew, after a crash or instead of one.
 func (t *Target) Restart() error {
 	t.Crash()
+	if err := t.media.loseMemory(t.dir); err != nil {
+		return fmt.Errorf("start simulated target: %w", err)
+	}
 	e := newEngine(t)
 	if t.dir != nil {
 		if err := t.dir.resetExports(); err != nil {

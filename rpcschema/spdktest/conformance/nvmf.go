@@ -1,0 +1,424 @@
+package conformance
+
+import (
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const discoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
+
+// transport makes sure that there is a TCP transport; it stays, for none can be deleted.
+func (s *suite) transport() {
+	s.Helper()
+	_, _ = s.call("nvmf_create_transport", P{"trtype": "TCP"})
+	var list []spdkrpc.NvmfTransport
+	s.get(&list, "nvmf_get_transports", P{"trtype": "TCP"})
+	require.Len(s, list, 1)
+}
+
+// subsystem makes a subsystem and returns its NQN.
+func (s *suite) subsystem(base string) string {
+	s.Helper()
+	return s.subsystemWith(base, nil)
+}
+
+func (s *suite) subsystemWith(base string, more P) string {
+	s.Helper()
+	p := P{"nqn": s.nqn(base)}
+	for k, v := range more {
+		p[k] = v
+	}
+	s.undo("nvmf_delete_subsystem", P{"nqn": p["nqn"]})
+	s.ok("nvmf_create_subsystem", p)
+	return s.nqn(base)
+}
+
+func (s *suite) describe(nqn string) spdkrpc.NvmfSubsystem {
+	s.Helper()
+	var list []spdkrpc.NvmfSubsystem
+	s.get(&list, "nvmf_get_subsystems", P{"nqn": nqn})
+	require.Len(s, list, 1)
+	return list[0]
+}
+
+func (s *suite) port() string {
+	s.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(s, err)
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+func tcp(port string) P {
+	return P{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": port}
+}
+
+func testTransports(s *suite) {
+	s.fails(noDevice, "nvmf_get_transports", P{"trtype": "NOPE"})
+	s.fails(invalidParams, "nvmf_create_transport", P{"trtype": "NOPE"})
+	s.fails(invalidParams, "nvmf_create_transport", P{})
+	s.transport()
+	s.fails(internalError, "nvmf_create_transport", P{"trtype": "TCP"})
+	s.fails(internalError, "nvmf_create_transport", P{"trtype": "tcp"})
+	var list []spdkrpc.NvmfTransport
+	s.get(&list, "nvmf_get_transports", P{"trtype": "tcp"})
+	require.Len(s, list, 1)
+	assert.Equal(s, "TCP", list[0].Trtype)
+	assert.EqualValues(s, 128, list[0].MaxQueueDepth)
+	assert.EqualValues(s, 127, list[0].MaxIOQpairsPerCtrlr)
+	assert.EqualValues(s, 131072, list[0].MaxIOSize)
+	assert.True(s, *list[0].C2hSuccess)
+	s.get(&list, "nvmf_get_transports", nil)
+	assert.NotEmpty(s, list)
+	s.fails(internalError, "nvmf_get_transports", P{"tgt_name": s.name("nobody")})
+	var targets []string
+	s.get(&targets, "nvmf_get_targets", nil)
+	assert.Equal(s, []string{"nvmf_tgt"}, targets)
+	var stats spdkrpc.NvmfStats
+	s.get(&stats, "nvmf_get_stats", nil)
+	require.NotEmpty(s, stats.PollGroups)
+	assert.Contains(s, stats.PollGroups[0].Transports, spdkrpc.NvmfTransportStats{Trtype: "TCP"})
+}
+
+func testSubsystems(s *suite) {
+	nqn := s.subsystem("plain")
+	d := s.describe(nqn)
+	assert.Equal(s, "NVMe", d.Subtype)
+	assert.Equal(s, strings.Repeat("0", 20), *d.SerialNumber)
+	assert.Equal(s, "SPDK bdev Controller", *d.ModelNumber)
+	assert.EqualValues(s, 32, *d.MaxNamespaces)
+	assert.EqualValues(s, 1, *d.MinCntlid)
+	assert.EqualValues(s, 65519, *d.MaxCntlid)
+	assert.False(s, d.AllowAnyHost)
+	assert.Empty(s, d.Hosts)
+	assert.Empty(s, d.ListenAddresses)
+	assert.Empty(s, d.Namespaces)
+
+	full := s.subsystemWith("full", P{
+		"serial_number": "SPDK00000000000002", "model_number": "Model 2", "max_namespaces": 4, "allow_any_host": true,
+		"ana_reporting": true, "min_cntlid": 2, "max_cntlid": 100, "tgt_name": "nvmf_tgt",
+	})
+	d = s.describe(full)
+	assert.Equal(s, "SPDK00000000000002", *d.SerialNumber)
+	assert.Equal(s, "Model 2", *d.ModelNumber)
+	assert.EqualValues(s, 4, *d.MaxNamespaces)
+	assert.EqualValues(s, 2, *d.MinCntlid)
+	assert.EqualValues(s, 100, *d.MaxCntlid)
+	assert.True(s, d.AllowAnyHost)
+
+	var all []spdkrpc.NvmfSubsystem
+	s.get(&all, "nvmf_get_subsystems", nil)
+	assert.Contains(s, all, d)
+	for _, other := range all {
+		if other.NQN == discoveryNQN {
+			assert.Equal(s, "Discovery", other.Subtype)
+			assert.True(s, other.AllowAnyHost)
+		}
+	}
+
+	s.fails(internalError, "nvmf_create_subsystem", P{"nqn": nqn})
+	s.fails(internalError, "nvmf_create_subsystem", P{"nqn": nqn, "serial_number": "OTHER"})
+	for _, bad := range []string{"", "bad", "nqn.2016-06.io.spdk", "NQN.2016-06.io.spdk:x", "nqn.2014-08.org.nvmexpress:uuid:zz",
+		"nqn.2016-06.io.spdk:" + strings.Repeat("x", 204), "nqn.2016-06.io..spdk:x", "nqn.2016-06.-io:x", "nqn.20a6-06.io:x"} {
+		s.fails(internalError, "nvmf_create_subsystem", P{"nqn": bad})
+	}
+	for _, good := range []string{"nqn.2016-13.io.spdk:" + s.prefix, "nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111112",
+		s.nqn("ü "), "nqn.2016-06.io.spdk:" + s.prefix + strings.Repeat("x", 203-len(s.prefix))} {
+		s.ok("nvmf_create_subsystem", P{"nqn": good})
+		assert.Equal(s, good, s.describe(good).NQN)
+		s.ok("nvmf_delete_subsystem", P{"nqn": good})
+	}
+	x := s.nqn("x")
+	s.fails(invalidParams, "nvmf_create_subsystem", P{"nqn": x, "serial_number": strings.Repeat("S", 21)})
+	s.fails(invalidParams, "nvmf_create_subsystem", P{"nqn": x, "serial_number": "ü"})
+	s.fails(invalidParams, "nvmf_create_subsystem", P{"nqn": x, "model_number": strings.Repeat("M", 41)})
+	s.fails(invalidParams, "nvmf_create_subsystem", P{"nqn": x, "min_cntlid": 10, "max_cntlid": 5})
+	s.fails(invalidParams, "nvmf_create_subsystem", P{"nqn": x, "min_cntlid": 0})
+	s.fails(internalError, "nvmf_create_subsystem", P{"nqn": x, "tgt_name": s.name("nobody")})
+	s.fails(noDevice, "nvmf_get_subsystems", P{"nqn": x})
+
+	var controllers []spdkrpc.NvmfController
+	s.get(&controllers, "nvmf_subsystem_get_controllers", P{"nqn": nqn})
+	assert.Empty(s, controllers)
+	var qpairs []spdkrpc.NvmfQpair
+	s.get(&qpairs, "nvmf_subsystem_get_qpairs", P{"nqn": nqn})
+	assert.Empty(s, qpairs)
+	s.fails(invalidParams, "nvmf_subsystem_get_controllers", P{"nqn": x})
+	s.fails(invalidParams, "nvmf_subsystem_get_qpairs", P{"nqn": x})
+
+	s.fails(invalidParams, "nvmf_delete_subsystem", P{"nqn": x})
+	s.ok("nvmf_delete_subsystem", P{"nqn": nqn})
+	s.fails(invalidParams, "nvmf_delete_subsystem", P{"nqn": nqn})
+	s.fails(noDevice, "nvmf_get_subsystems", P{"nqn": nqn})
+}
+
+func testNamespaces(s *suite) {
+	s.transport()
+	store := s.store("lvs")
+	v := s.lvol(store, "v", 64, true)
+	m0, m1, m2 := s.malloc("m0", 8), s.malloc("m1", 8), s.malloc("m2", 8)
+	nqn, other := s.subsystem("a"), s.subsystemWith("b", P{"max_namespaces": 4, "ana_reporting": true})
+	add := func(nqn string, namespace P) P { return P{"nqn": nqn, "namespace": namespace} }
+	nsid := func(nqn string, namespace P) (id uint32) {
+		s.Helper()
+		s.get(&id, "nvmf_subsystem_add_ns", add(nqn, namespace))
+		return id
+	}
+	refuse := func(nqn string, namespace P) {
+		s.Helper()
+		before := s.describe(nqn)
+		s.fails(invalidParams, "nvmf_subsystem_add_ns", add(nqn, namespace))
+		assert.Equal(s, before, s.describe(nqn))
+	}
+	refuse(nqn, P{"bdev_name": s.name("nobody")})
+	refuse(nqn, P{})
+	s.fails(invalidParams, "nvmf_subsystem_add_ns", P{"nqn": nqn})
+	s.fails(invalidParams, "nvmf_subsystem_add_ns", add(s.nqn("nobody"), P{"bdev_name": m0}))
+	assert.EqualValues(s, 1, nsid(nqn, P{"bdev_name": m0}))
+	b := s.bdev(m0)
+	assert.True(s, b.Claimed)
+	if !s.before("v24.05") {
+		assert.Equal(s, "exclusive_write", *b.ClaimType)
+	}
+	require.Len(s, s.describe(nqn).Namespaces, 1)
+	ns := s.describe(nqn).Namespaces[0]
+	assert.Equal(s, m0, ns.BdevName)
+	assert.Equal(s, m0, ns.Name)
+	assert.Equal(s, b.UUID, *ns.UUID)
+	assert.Equal(s, strings.ToUpper(strings.ReplaceAll(b.UUID, "-", "")), *ns.NGUID)
+	assert.Nil(s, ns.EUI64)
+	assert.Nil(s, ns.Anagrpid)
+
+	refuse(nqn, P{"bdev_name": m1, "nsid": 1})
+	refuse(nqn, P{"bdev_name": m0, "nsid": 7}) // claimed already
+	refuse(other, P{"bdev_name": m0})
+	refuse(nqn, P{"bdev_name": m1, "nsid": 33})
+	refuse(other, P{"bdev_name": m1, "nsid": 5})
+	refuse(nqn, P{"bdev_name": m1, "nsid": uint32(1<<32 - 1)})
+	refuse(nqn, P{"bdev_name": m1, "nguid": "xyz"})
+	refuse(nqn, P{"bdev_name": m1, "nguid": b.UUID})
+	refuse(nqn, P{"bdev_name": m1, "uuid": "bad"})
+	refuse(nqn, P{"bdev_name": m1, "eui64": "12"})
+	refuse(nqn, P{"bdev_name": m1, "no_such_member": 1})
+	refuse(other, P{"bdev_name": m1, "anagrpid": 5})
+	assert.False(s, s.bdev(m1).Claimed, "failures claim nothing")
+
+	const uuid = "22222222-2222-4222-8222-222222222222"
+	assert.EqualValues(s, 9, nsid(nqn, P{"bdev_name": m1, "nsid": 9, "uuid": uuid, "nguid": "abcdef0123456789abcdef0123456789", "eui64": "ABCDEF0123456789"}))
+	ns = s.describe(nqn).Namespaces[1]
+	assert.Equal(s, uuid, *ns.UUID)
+	assert.Equal(s, "ABCDEF0123456789ABCDEF0123456789", *ns.NGUID)
+	assert.Equal(s, "ABCDEF0123456789", *ns.EUI64)
+	assert.EqualValues(s, 2, nsid(nqn, P{"bdev_name": store + "/v", "nsid": 0}), "the lowest that is free")
+	assert.Equal(s, v, s.describe(nqn).Namespaces[1].BdevName, "an alias is told as the name")
+	assert.EqualValues(s, 1, nsid(other, P{"bdev_name": m2}))
+	assert.EqualValues(s, 1, *s.describe(other).Namespaces[0].Anagrpid)
+
+	if !s.before("v24.09") {
+		s.ok("nvmf_subsystem_set_ns_ana_group", P{"nqn": other, "nsid": 1, "anagrpid": 3})
+		assert.EqualValues(s, 3, *s.describe(other).Namespaces[0].Anagrpid)
+		s.fails(invalidParams, "nvmf_subsystem_set_ns_ana_group", P{"nqn": other, "nsid": 2, "anagrpid": 3})
+		s.fails(invalidParams, "nvmf_subsystem_set_ns_ana_group", P{"nqn": other, "nsid": 1, "anagrpid": 5})
+	}
+
+	// What is exported can be snapshotted and grown, and goes when it is deleted.
+	s.ok("bdev_lvol_resize", P{"name": v, "size_in_mib": 128})
+	s.ok("bdev_lvol_snapshot", P{"lvol_name": v, "snapshot_name": "s"})
+	assert.True(s, s.bdev(v).Claimed)
+	s.fails(invalidParams, "bdev_lvol_resize", P{"name": v, "size_in_mib": 64}) // in use
+	s.ok("bdev_lvol_delete", P{"name": v})
+	assert.Len(s, s.describe(nqn).Namespaces, 2)
+	s.ok("bdev_malloc_delete", P{"name": m0})
+	assert.Len(s, s.describe(nqn).Namespaces, 1)
+
+	remove := func(nsid any) P { return P{"nqn": nqn, "nsid": nsid} }
+	for _, id := range []any{1, 2, 30, 0, 100} {
+		s.fails(invalidParams, "nvmf_subsystem_remove_ns", remove(id))
+	}
+	s.fails(invalidParams, "nvmf_subsystem_remove_ns", P{"nqn": s.nqn("nobody"), "nsid": 1})
+	s.ok("nvmf_subsystem_remove_ns", remove(9))
+	s.fails(invalidParams, "nvmf_subsystem_remove_ns", remove(9))
+	assert.False(s, s.bdev(m1).Claimed)
+	assert.Empty(s, s.describe(nqn).Namespaces)
+	s.ok("nvmf_delete_subsystem", P{"nqn": other})
+	assert.False(s, s.bdev(m2).Claimed, "a subsystem gives its bdevs back")
+}
+
+func testHosts(s *suite) {
+	nqn := s.subsystem("a")
+	h1, h2 := "nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111", s.nqn("host2")
+	host := func(h any) P { return P{"nqn": nqn, "host": h} }
+	names := func() (list []string) {
+		s.Helper()
+		for _, h := range s.describe(nqn).Hosts {
+			list = append(list, h.NQN)
+		}
+		return list
+	}
+	s.ok("nvmf_subsystem_add_host", host(h1))
+	if s.before("v24.09") {
+		s.ok("nvmf_subsystem_add_host", host(h1))
+	} else {
+		s.fails(internalError, "nvmf_subsystem_add_host", host(h1))
+	}
+	assert.Equal(s, []string{h1}, names())
+	for _, bad := range []string{"bad", "", strings.ToUpper(h1)} {
+		s.fails(internalError, "nvmf_subsystem_add_host", host(bad))
+	}
+	s.fails(invalidParams, "nvmf_subsystem_add_host", P{"nqn": s.nqn("nobody"), "host": h1})
+	s.fails(invalidParams, "nvmf_subsystem_add_host", P{"nqn": nqn})
+	s.ok("nvmf_subsystem_add_host", host(h2))
+	assert.ElementsMatch(s, []string{h1, h2}, names())
+	s.fails(internalError, "nvmf_subsystem_remove_host", host(s.nqn("nobody")))
+	s.ok("nvmf_subsystem_remove_host", host(h2))
+	s.fails(internalError, "nvmf_subsystem_remove_host", host(h2))
+	s.fails(invalidParams, "nvmf_subsystem_remove_host", P{"nqn": s.nqn("nobody"), "host": h1})
+	assert.Equal(s, []string{h1}, names())
+
+	allow := func(any bool) P { return P{"nqn": nqn, "allow_any_host": any} }
+	for _, any := range []bool{true, true, false, false} {
+		s.ok("nvmf_subsystem_allow_any_host", allow(any))
+		assert.Equal(s, any, s.describe(nqn).AllowAnyHost)
+		assert.Equal(s, []string{h1}, names(), "the list of hosts stays")
+	}
+	s.fails(invalidParams, "nvmf_subsystem_allow_any_host", P{"nqn": s.nqn("nobody"), "allow_any_host": true})
+}
+
+func testListeners(s *suite) {
+	s.transport()
+	nqn, other := s.subsystem("a"), s.subsystem("b")
+	p1, p2, p3 := s.port(), s.port(), s.port()
+	at := func(nqn string, address P) P { return P{"nqn": nqn, "listen_address": address} }
+	addresses := func(nqn string) (ports []string) {
+		s.Helper()
+		for _, a := range s.describe(nqn).ListenAddresses {
+			assert.Equal(s, "TCP", a.Trtype)
+			assert.Equal(s, "IPv4", a.Adrfam)
+			assert.Equal(s, "127.0.0.1", a.Traddr)
+			ports = append(ports, a.Trsvcid)
+		}
+		return ports
+	}
+	s.ok("nvmf_subsystem_add_listener", at(nqn, tcp(p1)))
+	if s.before("v24.05") {
+		s.ok("nvmf_subsystem_add_listener", at(nqn, tcp(p1)))
+	} else {
+		s.fails(invalidParams, "nvmf_subsystem_add_listener", at(nqn, tcp(p1)))
+	}
+	assert.Equal(s, []string{p1}, addresses(nqn))
+	s.ok("nvmf_subsystem_add_listener", at(other, tcp(p1)))
+	s.ok("nvmf_subsystem_add_listener", at(nqn, P{"trtype": "tcp", "traddr": "127.0.0.1", "trsvcid": p2}))
+	assert.ElementsMatch(s, []string{p1, p2}, addresses(nqn))
+	with := func(name string, value any) P {
+		a := tcp(p3)
+		if a[name] = value; value == nil {
+			delete(a, name)
+		}
+		return a
+	}
+	for _, bad := range []P{
+		with("traddr", "192.0.2.77"), with("traddr", "nonsense"), with("traddr", "localhost"), with("traddr", "::1"),
+		with("trsvcid", "99999"), with("trsvcid", "abc"), with("trsvcid", "0"), with("trsvcid", 4420), with("trsvcid", nil),
+		with("adrfam", "nope"), with("trtype", "NOPE"), with("trtype", nil), with("traddr", nil), with("no_such_member", 1),
+	} {
+		s.fails(invalidParams, "nvmf_subsystem_add_listener", at(nqn, bad))
+	}
+	s.fails(invalidParams, "nvmf_subsystem_add_listener", at(s.nqn("nobody"), tcp(p3)))
+	s.fails(invalidParams, "nvmf_subsystem_add_listener", P{"nqn": nqn})
+	assert.ElementsMatch(s, []string{p1, p2}, addresses(nqn))
+
+	var listeners []spdkrpc.NvmfListener
+	s.get(&listeners, "nvmf_subsystem_get_listeners", P{"nqn": nqn})
+	assert.Len(s, listeners, 2)
+	assert.Nil(s, listeners[0].ANAStates)
+	s.fails(invalidParams, "nvmf_subsystem_get_listeners", P{"nqn": s.nqn("nobody")})
+
+	s.fails(invalidParams, "nvmf_subsystem_remove_listener", at(nqn, tcp(p3)))
+	s.fails(invalidParams, "nvmf_subsystem_remove_listener", at(s.nqn("nobody"), tcp(p1)))
+	s.ok("nvmf_subsystem_remove_listener", at(nqn, tcp(p1)))
+	s.fails(invalidParams, "nvmf_subsystem_remove_listener", at(nqn, tcp(p1)))
+	assert.Equal(s, []string{p2}, addresses(nqn))
+	assert.Equal(s, []string{p1}, addresses(other), "another subsystem's listener at the same address stays")
+	if !s.before("v23.05") {
+		s.ok("nvmf_subsystem_allow_any_host", P{"nqn": nqn, "allow_any_host": true})
+		secure := at(nqn, tcp(p3))
+		secure["secure_channel"] = true
+		s.fails(internalError, "nvmf_subsystem_add_listener", secure)
+	}
+}
+
+func testANA(s *suite) {
+	s.transport()
+	nqn, plain := s.subsystemWith("ana", P{"ana_reporting": true, "max_namespaces": 3}), s.subsystem("plain")
+	port := s.port()
+	s.ok("nvmf_subsystem_add_listener", P{"nqn": nqn, "listen_address": tcp(port)})
+	s.ok("nvmf_subsystem_add_listener", P{"nqn": plain, "listen_address": tcp(port)})
+	states := func() (list []string) {
+		s.Helper()
+		var listeners []spdkrpc.NvmfListener
+		s.get(&listeners, "nvmf_subsystem_get_listeners", P{"nqn": nqn})
+		require.Len(s, listeners, 1)
+		for i, state := range listeners[0].ANAStates {
+			assert.EqualValues(s, i+1, state.ANAGroup)
+			list = append(list, state.ANAState)
+		}
+		return list
+	}
+	set := func(nqn, port, state string, group any) P {
+		p := P{"nqn": nqn, "listen_address": tcp(port), "ana_state": state}
+		if group != nil {
+			p["anagrpid"] = group
+		}
+		return p
+	}
+	const method = "nvmf_subsystem_listener_set_ana_state"
+	assert.Equal(s, []string{"optimized", "optimized", "optimized"}, states())
+	s.ok(method, set(nqn, port, "inaccessible", nil))
+	assert.Equal(s, []string{"inaccessible", "inaccessible", "inaccessible"}, states())
+	s.ok(method, set(nqn, port, "non_optimized", 2))
+	assert.Equal(s, []string{"inaccessible", "non_optimized", "inaccessible"}, states())
+	s.fails(internalError, method, set(nqn, port, "optimized", 4))
+	s.fails(internalError, method, set(nqn, s.port(), "optimized", nil))
+	s.fails(internalError, method, set(plain, port, "optimized", nil))
+	s.fails(invalidParams, method, set(nqn, port, "nope", nil))
+	s.fails(invalidParams, method, set(s.nqn("nobody"), port, "optimized", nil))
+	assert.Equal(s, []string{"inaccessible", "non_optimized", "inaccessible"}, states())
+	if !s.before("v24.01") {
+		second := s.port()
+		s.ok("nvmf_subsystem_add_listener", P{"nqn": plain, "listen_address": tcp(second), "ana_state": "inaccessible"})
+		s.fails(invalidParams, "nvmf_subsystem_add_listener", P{"nqn": plain, "listen_address": tcp(s.port()), "ana_state": "nope"})
+	}
+}
+
+func testReferrals(s *suite) {
+	if s.before("v24.01") {
+		return
+	}
+	address := tcp(s.port())
+	count := func() (n int) {
+		s.Helper()
+		var list []spdkrpc.NvmfReferral
+		s.get(&list, "nvmf_discovery_get_referrals", nil)
+		for _, r := range list {
+			if r.Address.Trsvcid == address["trsvcid"] {
+				assert.Equal(s, discoveryNQN, r.Subnqn)
+				assert.False(s, r.SecureChannel)
+				n++
+			}
+		}
+		return n
+	}
+	s.undo("nvmf_discovery_remove_referral", P{"address": address})
+	s.ok("nvmf_discovery_add_referral", P{"address": address})
+	s.ok("nvmf_discovery_add_referral", P{"address": address})
+	assert.Equal(s, 1, count())
+	s.ok("nvmf_discovery_remove_referral", P{"address": address})
+	s.fails(internalError, "nvmf_discovery_remove_referral", P{"address": address})
+	assert.Zero(s, count())
+}
