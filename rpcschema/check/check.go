@@ -1,0 +1,201 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A Violation is one place of the input that is not what the schema says.
+type Violation struct {
+	File    string
+	Line    int    // where the call or answer begins
+	Method  string // "" when it is not known
+	Pointer string // JSON pointer from the call's or answer's object, as /params/nqn
+	Message string // never repeats a value, which may be secret
+}
+
+func (v Violation) String() string {
+	s := fmt.Sprintf("%s:%d: ", v.File, v.Line)
+	if v.Method != "" {
+		s += v.Method + ": "
+	}
+	if v.Pointer != "" {
+		s += v.Pointer + ": "
+	}
+	return s + v.Message
+}
+
+// A Report is what was found in one or more inputs.
+type Report struct {
+	Calls, Results, Errors int // that were checked
+	Violations             []Violation
+}
+
+// Add takes over what other found.
+func (r *Report) Add(other *Report) {
+	r.Calls += other.Calls
+	r.Results += other.Results
+	r.Errors += other.Errors
+	r.Violations = append(r.Violations, other.Violations...)
+}
+
+// Write prints the violations, one a line, and a last line that sums up.
+func (r *Report) Write(w io.Writer) error {
+	for _, v := range r.Violations {
+		if _, err := fmt.Fprintln(w, v); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%d calls, %d results and %d errors checked, %d violations\n", r.Calls, r.Results, r.Errors, len(r.Violations))
+	return err
+}
+
+// A Checker checks against one release; the zero Release stands for all.
+type Checker struct {
+	Document *rpcschema.Document
+	Release  rpcschema.Release
+}
+
+// Read checks everything in one input; file is its name in reports. Input that
+// is not JSON is a violation too; an error means that it could not be read.
+func (c Checker) Read(file string, in io.Reader) (*Report, error) {
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	run := &run{Checker: c, file: file, asked: map[string]string{}}
+	run.values(text)
+	return &run.report, nil
+}
+
+// A run is the check of one input.
+type run struct {
+	Checker
+	file   string
+	line   int
+	asked  map[string]string // id → method of the last request with it
+	noID   string            // method of the request just before, if it bears no id
+	report Report
+}
+
+func (r *run) complain(method, pointer, message string) {
+	r.report.Violations = append(r.report.Violations, Violation{File: r.file, Line: r.line, Method: method, Pointer: pointer, Message: message})
+}
+
+// object checks one call, answer, or both in one.
+func (r *run) object(object map[string]any) {
+	if _, config := object["subsystems"]; config {
+		r.config(object)
+		return
+	}
+	for _, name := range slices.Sorted(keys(object)) {
+		if !slices.Contains(members, name) {
+			r.complain("", "/"+name, "unknown member: a call has "+strings.Join(members, ", "))
+		}
+	}
+	method, isCall := r.methodOf(object)
+	if method == "" {
+		return
+	}
+	if isCall {
+		r.params(method, object["params"])
+	}
+	result, hasResult := object["result"]
+	failure, hasError := object["error"]
+	switch {
+	case hasResult && hasError:
+		r.complain(method, "", "either a result or an error, not both")
+	case hasResult:
+		r.report.Results++
+		r.judge(method, "/result", r.Document.ValidateResult(method, result, r.Release))
+	case hasError:
+		r.failure(method, failure)
+	}
+}
+
+var members = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+
+// methodOf is the method that an object is about: its own, for a call; for a
+// reply, that of the request just before if that has no id, or else that of the
+// last request with the same id.
+func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
+	id, hasID := object["id"]
+	key := fmt.Sprintf("%T %v", id, id) // 1 is not "1"
+	before := r.noID
+	r.noID = ""
+	value, given := object["method"]
+	if given {
+		method, ok := value.(string)
+		if !ok || method == "" {
+			r.complain("", "/method", "must be the name of a method")
+			return "", true
+		}
+		if hasID {
+			r.asked[key] = method
+		} else {
+			r.noID = method
+		}
+		return method, true
+	}
+	_, result := object["result"]
+	_, failure := object["error"]
+	if !result && !failure {
+		r.complain("", "", "neither a call nor a reply: method is missing")
+		return "", false
+	}
+	if before != "" {
+		return before, false
+	}
+	method, asked := r.asked[key]
+	if !asked {
+		r.complain("", "/id", "a reply to nothing: no request with this id stands before it")
+	}
+	return method, false
+}
+
+func (r *run) params(method string, value any) {
+	r.report.Calls++
+	params, ok := value.(map[string]any)
+	if !ok && value != nil {
+		r.complain(method, "/params", "must be an object of named parameters, not "+jsonrpc.TypeName(value))
+		return
+	}
+	r.judge(method, "/params", r.Document.ValidateParams(method, params, r.Release))
+}
+
+// failure checks the shape of an error. Codes that the schema does not list are
+// let through: it lists those that are known, which need not be all.
+func (r *run) failure(method string, value any) {
+	r.report.Errors++
+	failure, ok := value.(map[string]any)
+	if !ok {
+		r.complain(method, "/error", "must be an object with code and message, not "+jsonrpc.TypeName(value))
+		return
+	}
+	if !isInteger(failure["code"]) {
+		r.complain(method, "/error/code", "must be an integer")
+	}
+	if _, ok := failure["message"].(string); !ok {
+		r.complain(method, "/error/message", "must be a string")
+	}
+}
+
+// judge turns the verdict of the schema into violations.
+func (r *run) judge(method, at string, err error) {
+	var violations rpcschema.Violations
+	switch {
+	case err == nil:
+	case errors.As(err, &violations):
+		for _, v := range violations {
+			r.complain(method, at+v.Pointer, v.Message)
+		}
+	default:
+		r.complain(method, at, err.Error())
+	}
+}
