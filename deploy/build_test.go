@@ -1,7 +1,9 @@
 package deploy
 
 import (
+	"bytes"
 	"debug/elf"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -84,7 +86,23 @@ func TestImageBuildCommand(t *testing.T) {
 			}
 			content, err := os.ReadFile(path)
 			require.NoError(t, err)
-			assert.Contains(t, string(content), testVersion, "the version is not built in")
+			assert.True(t, bytes.Contains(content, []byte(testVersion)), "the version is not built in")
 		})
+	}
+}
+
+// What the images start is a command that the programs have.
+func TestImageStartsACommand(t *testing.T) {
+	for _, program := range programs {
+		for _, in := range load(t, program) {
+			if in.name != "CMD" {
+				continue
+			}
+			var args []string
+			require.NoError(t, json.Unmarshal([]byte(in.rest), &args), "line %d: no shell between the container and the program", in.line)
+			out, err := exec.Command(binary(t, program), append(args, "--help")...).CombinedOutput()
+			assert.NoError(t, err, "%s", out)
+			assert.Contains(t, string(out), program+" "+args[0])
+		}
 	}
 }

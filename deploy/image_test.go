@@ -29,7 +29,7 @@ type instruction struct {
 	name, rest string
 }
 
-var dockerfileInstructions = []string{"ARG", "FROM", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT"}
+var dockerfileInstructions = []string{"ARG", "FROM", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
 
 // dockerfile reads what our Dockerfiles are made of, and refuses the rest of the language: no
 // parser of it comes without a container engine's module graph.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 
@@ -15,17 +16,19 @@ func newVersion() *cobra.Command {
 		Short: "Tell the version, and how much of SPDK it knows",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "spdk-proxy %s, %d methods of SPDK from %s on\n", version(), len(rpcschema.Default().Methods()), rpcschema.Oldest)
+			fmt.Fprintf(cmd.OutOrStdout(), "spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().Methods()), rpcschema.Oldest)
 			return nil
 		},
 	}
 }
 
-// version is that of the module, or of the commit that it was built from.
-func version() string {
+// version is set by the linker; otherwise it is what the Go toolchain knows.
+var version string
+
+func versionText() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "(unknown)"
+		return cmp.Or(version, "(unknown)")
 	}
-	return info.Main.Version + " " + info.GoVersion
+	return cmp.Or(version, info.Main.Version) + " " + info.GoVersion
 }

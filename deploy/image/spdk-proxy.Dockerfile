@@ -31,3 +31,5 @@ LABEL org.opencontainers.image.title="spdk-proxy" \
 USER 65532:65532
 EXPOSE 9009
 ENTRYPOINT ["/usr/local/bin/spdk-proxy"]
+# Its configuration is /etc/spdk-proxy/spdk-proxy.yaml.
+CMD ["serve"]

@@ -128,7 +128,7 @@ var rules = []rule{
 		binds: in("cmd"),
 		not: func(_, path string) bool {
 			own := within(path, "proxy", "driver", "rpcschema")
-			return !standard(path) && !own && !within(path, "github.com/spf13", "github.com/coreos/go-systemd/v22", "k8s.io/klog/v2")
+			return !standard(path) && !own && !within(path, "github.com/spf13", "github.com/coreos/go-systemd/v22", "k8s.io/klog/v2", "golang.org/x/term")
 		},
 		reason: "what a main package knows cannot be imported, so it is neither reused nor tested from outside",
 	},
