@@ -48,6 +48,10 @@ func (i *iscsi) connect(ctx context.Context, e Export, at *step) (Device, error)
 // login makes the records that iscsiadm works from, and logs in with them. The interface record
 // carries this host's initiator name: the node's own, in /etc/iscsi, belongs to its administrator.
 func (i *iscsi) login(ctx context.Context, e Export, at *step) (made bool, err error) {
+	at.is("asking %s for a login", e.portal())
+	if err := i.mayLogIn(ctx, e); err != nil {
+		return false, err
+	}
 	at.is("making the records of the iSCSI session (iscsiadm)")
 	for _, args := range [][]string{
 		i.ifaceArgs("new"),
@@ -55,6 +59,9 @@ func (i *iscsi) login(ctx context.Context, e Export, at *step) (made bool, err e
 		i.recordArgs(e, "-o", "new"),
 		// The driver logs in when the volume is staged; the node's own start-up scripts must not.
 		i.recordArgs(e, "-o", "update", "-n", "node.startup", "-v", "manual"),
+		// By default iscsid tries for two minutes.
+		i.recordArgs(e, "-o", "update", "-n", "node.session.initial_login_retry_max", "-v", "2"),
+		i.recordArgs(e, "-o", "update", "-n", "node.conn[0].timeo.login_timeout", "-v", "5"),
 	} {
 		if err := i.iscsiadm(ctx, args, exitExists); err != nil {
 			return false, err
@@ -62,12 +69,16 @@ func (i *iscsi) login(ctx context.Context, e Export, at *step) (made bool, err e
 	}
 	at.is("logging in to %s (iscsiadm)", e.portal())
 	if err := i.iscsiadm(ctx, i.recordArgs(e, "--login"), exitExists); err != nil {
-		err = i.explainLogin(e, err)
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		return false, errors.Join(err, i.forget(cleanup, e))
+		return false, errors.Join(i.explainLogin(e, err), i.logout(cleanup, e), i.forget(cleanup, e))
 	}
 	return true, nil
+}
+
+// logout ends the session, and iscsid's attempts to make one.
+func (i *iscsi) logout(ctx context.Context, e Export) error {
+	return i.iscsiadm(ctx, i.recordArgs(e, "--logout"), exitNoObjects, exitNoSession)
 }
 
 func (i *iscsi) explainLogin(e Export, err error) error {
@@ -76,12 +87,10 @@ func (i *iscsi) explainLogin(e Export, err error) error {
 		return err
 	}
 	switch failed.code {
-	case exitTransport, exitTransportTimeout, exitPDUTimeout, exitHostNotFound:
-		return fmt.Errorf("%w: %s: is the target running, does it listen there, does the network let this node through? (%w)", ErrUnreachable, e.portal(), err)
+	case exitTransport, exitTransportTimeout, exitPDUTimeout, exitHostNotFound, exitFatalLogin, exitLogin:
+		return fmt.Errorf("%w: %s answered, but iscsid could not log in: look at its log on the node (journalctl -u iscsid): %w", ErrUnreachable, e.portal(), err)
 	case exitAuthFailed:
 		return fmt.Errorf("%w: %s does not allow initiator %s: the volume must be published to this node first (%w)", ErrRefused, e.IQN, i.host.IQN, err)
-	case exitFatalLogin, exitLogin:
-		return fmt.Errorf("%w: %s turned the login down: was %s exported there, or has the target lost its configuration in a restart? (%w)", ErrNoSubsystem, e.portal(), e.IQN, err)
 	case exitDaemonComm, exitDaemonNotConnected:
 		return fmt.Errorf("%w: iscsid does not answer: start it on the node (systemctl enable --now iscsid) and run the node plugin in the host's network namespace (%w)", ErrUnsupported, err)
 	case exitNoTransport:
@@ -166,7 +175,7 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, at *step) error {
 		}
 	}
 	at.is("logging out of %s (iscsiadm)", e.portal())
-	if err := i.iscsiadm(ctx, i.recordArgs(e, "--logout"), exitNoObjects, exitNoSession); err != nil {
+	if err := i.logout(ctx, e); err != nil {
 		return err
 	}
 	at.is("waiting until the kernel has removed the session")

@@ -1,9 +1,13 @@
 package connect
 
 import (
+	"encoding/binary"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,18 +16,66 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var exportISCSI = Export{Transport: ISCSI, Address: "10.0.0.1", Port: "3260", IQN: iqn1, NSUUID: uuid1}
+// exportISCSI needs a port, of a target that listens.
+var exportISCSI = Export{Transport: ISCSI, Address: "127.0.0.1", IQN: iqn1, NSUUID: uuid1}
+
+// iscsiTarget is the least of an iSCSI target: it answers the first step of a login.
+func iscsiTarget(t *testing.T, answer func(iqn, initiator string) uint16) (port string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serveLogin(t, c, answer)
+			c.Close()
+		}
+	}()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+func serveLogin(t *testing.T, c io.ReadWriter, answer func(iqn, initiator string) uint16) {
+	head := make([]byte, 48)
+	if _, err := io.ReadFull(c, head); err != nil {
+		return
+	}
+	assert.Equal(t, []byte{0x43, 0x81, 0, 0, 0}, head[:5], "login, immediate, versions, no additional header")
+	text := make([]byte, (binary.BigEndian.Uint32(head[4:])+3)&^3)
+	if _, err := io.ReadFull(c, text); err != nil {
+		return
+	}
+	keys := map[string]string{}
+	for _, pair := range strings.Split(string(text), "\x00") {
+		key, value, _ := strings.Cut(pair, "=")
+		keys[key] = value
+	}
+	assert.Equal(t, "Normal", keys["SessionType"])
+	response := make([]byte, 48)
+	response[0] = 0x23
+	binary.BigEndian.PutUint16(response[36:], answer(keys["TargetName"], keys["InitiatorName"]))
+	c.Write(response)
+}
 
 // iscsiKernel adds iSCSI sessions, and an iscsiadm that makes them.
 type iscsiKernel struct {
 	*kernel
-	host Host
-	ran  []string
-	exit map[string]int // exit code by what a command line contains
+	host   Host
+	export Export
+	ran    []string
+	exit   map[string]int // exit code by what a command line contains
+	status uint16         // of a login
 }
 
 func newISCSIKernel(t *testing.T) (*iscsiKernel, *byTransport) {
-	k := &iscsiKernel{kernel: newKernel(t), host: HostOf("worker-1"), exit: map[string]int{}}
+	k := &iscsiKernel{kernel: newKernel(t), host: HostOf("worker-1"), export: exportISCSI, exit: map[string]int{}}
+	k.export.Port = iscsiTarget(t, func(iqn, initiator string) uint16 {
+		assert.Equal(t, iqn1, iqn)
+		assert.Equal(t, k.host.IQN, initiator)
+		return k.status
+	})
 	k.dir("sys/class/iscsi_session")
 	i := &iscsi{node: k.node, host: k.host, log: testLog(t), exec: fakeExec(func(line string) (string, int) {
 		k.ran = append(k.ran, line)
@@ -67,10 +119,10 @@ func (k *iscsiKernel) commands() []string {
 
 func TestISCSILife(t *testing.T) {
 	k, c := newISCSIKernel(t)
-	record := "iscsiadm -m node -T " + iqn1 + " -p 10.0.0.1:3260 -I spdkgate "
-	_, err := c.Find(t.Context(), exportISCSI)
+	record := "iscsiadm -m node -T " + iqn1 + " -p 127.0.0.1:" + k.export.Port + " -I spdkgate "
+	_, err := c.Find(t.Context(), k.export)
 	require.ErrorIs(t, err, ErrNotConnected)
-	d, err := c.Connect(t.Context(), exportISCSI)
+	d, err := c.Connect(t.Context(), k.export)
 	require.NoError(t, err)
 	assert.Equal(t, Device{Path: k.root + "/dev/sda", SizeBytes: gib}, d)
 	assert.Equal(t, []string{
@@ -78,9 +130,11 @@ func TestISCSILife(t *testing.T) {
 		"iscsiadm -m iface -I spdkgate -o update -n iface.initiatorname -v " + k.host.IQN,
 		record + "-o new",
 		record + "-o update -n node.startup -v manual",
+		record + "-o update -n node.session.initial_login_retry_max -v 2",
+		record + "-o update -n node.conn[0].timeo.login_timeout -v 5",
 		record + "--login",
 	}, k.commands())
-	again, err := c.Connect(t.Context(), exportISCSI)
+	again, err := c.Connect(t.Context(), k.export)
 	require.NoError(t, err)
 	assert.Equal(t, d, again)
 	assert.Empty(t, k.commands())
@@ -90,21 +144,21 @@ func TestISCSILife(t *testing.T) {
 		k.lun(1, 0, "sda", uuid1[:31], 2*gib)
 		return nil
 	}
-	size, err := c.Rescan(t.Context(), exportISCSI, 2*gib)
+	size, err := c.Rescan(t.Context(), k.export, 2*gib)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2*gib, size)
 
-	require.NoError(t, c.Disconnect(t.Context(), exportISCSI))
+	require.NoError(t, c.Disconnect(t.Context(), k.export))
 	assert.Equal(t, []string{record + "--logout", record + "-o delete"}, k.commands())
 	k.exit["-o delete"] = exitNoObjects
-	require.NoError(t, c.Disconnect(t.Context(), exportISCSI))
+	require.NoError(t, c.Disconnect(t.Context(), k.export))
 	assert.Equal(t, []string{record + "-o delete"}, k.commands(), "a record may have been left")
 }
 
 func TestISCSIIdentity(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	find := func() (string, error) {
-		d, err := c.Find(t.Context(), exportISCSI)
+		d, err := c.Find(t.Context(), k.export)
 		return filepath.Base(d.Path), err
 	}
 	k.session(1, iqn1, "iqn.1993-08.org.debian:01:abc")
@@ -136,33 +190,63 @@ func TestISCSIIdentity(t *testing.T) {
 	require.ErrorIs(t, err, ErrAmbiguous)
 }
 
+func TestISCSIRefusals(t *testing.T) {
+	for status, tt := range map[uint16]struct {
+		kind error
+		says string
+	}{
+		0x0201: {ErrRefused, "published to this node"},
+		0x0202: {ErrRefused, HostOf("worker-1").IQN},
+		0x0203: {ErrNoSubsystem, "lost its configuration"},
+		0x0301: {ErrNoSubsystem, iqn1},
+		0x0302: {ErrRefused, "0x0302"},
+	} {
+		k, c := newISCSIKernel(t)
+		k.status = status
+		_, err := c.Connect(t.Context(), k.export)
+		require.ErrorIs(t, err, tt.kind, "status %#x", status)
+		require.ErrorContains(t, err, tt.says)
+		assert.Empty(t, k.commands(), "iscsid is not bothered")
+	}
+	k, c := newISCSIKernel(t)
+	k.export.Port = "1"
+	_, err := c.Connect(t.Context(), k.export)
+	require.ErrorIs(t, err, ErrUnreachable)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	k.export.Port = strconv.Itoa(silent.Addr().(*net.TCPAddr).Port)
+	_, err = c.Connect(soon(t, 300*time.Millisecond), k.export)
+	require.ErrorIs(t, err, ErrUnreachable, "accepts connections, but does not answer")
+}
+
 func TestISCSILoginFailures(t *testing.T) {
 	for code, tt := range map[int]struct {
 		kind error
 		says string
 	}{
-		exitTransport:          {ErrUnreachable, "is the target running"},
-		exitTransportTimeout:   {ErrUnreachable, "10.0.0.1:3260"},
+		exitTransportTimeout:   {ErrUnreachable, "journalctl -u iscsid"},
+		exitFatalLogin:         {ErrUnreachable, "could not log in"},
 		exitAuthFailed:         {ErrRefused, "published to this node"},
-		exitFatalLogin:         {ErrNoSubsystem, "lost its configuration"},
 		exitDaemonNotConnected: {ErrUnsupported, "iscsid"},
 		exitNoTransport:        {ErrUnsupported, "iscsi_tcp"},
 		1:                      {nil, "exit code 1: iscsiadm: failed"},
 	} {
 		k, c := newISCSIKernel(t)
 		k.exit["--login"] = code
-		_, err := c.Connect(t.Context(), exportISCSI)
+		k.exit["--logout"] = exitNoObjects
+		_, err := c.Connect(t.Context(), k.export)
 		require.Error(t, err)
 		if tt.kind != nil {
 			require.ErrorIs(t, err, tt.kind, "exit code %d", code)
 		}
 		require.ErrorContains(t, err, tt.says)
-		ran := k.commands()
-		assert.Contains(t, ran[len(ran)-1], "-o delete", "the record is not left behind")
+		ran := strings.Join(k.commands(), "\n")
+		assert.Regexp(t, `(?s)--login.*--logout.*-o delete$`, ran, "neither attempts nor a record are left behind")
 	}
 	k, c := newISCSIKernel(t)
 	k.exit["-o new"] = exitExists
-	_, err := c.Connect(t.Context(), exportISCSI)
+	_, err := c.Connect(t.Context(), k.export)
 	require.NoError(t, err, "records that exist are no failure")
 }
 
@@ -179,7 +263,7 @@ func TestISCSIWaitsAndUndoes(t *testing.T) {
 		}
 		return "", 0
 	})
-	_, err := c.Connect(soon(t, 300*time.Millisecond), exportISCSI)
+	_, err := c.Connect(soon(t, 300*time.Millisecond), k.export)
 	require.ErrorIs(t, err, ErrTimeout)
 	require.ErrorIs(t, err, ErrNoNamespace)
 	require.NoDirExists(t, filepath.Join(k.root, "sys/class/iscsi_session/session1"))
@@ -190,7 +274,7 @@ func TestISCSIWaitsAndUndoes(t *testing.T) {
 		k.lun(1, 0, "sda", uuid1[:31], gib)
 		return nil
 	}
-	_, err = c.Connect(t.Context(), exportISCSI)
+	_, err = c.Connect(t.Context(), k.export)
 	require.NoError(t, err)
 }
 
@@ -200,12 +284,12 @@ func TestISCSIDisconnectSparesOthers(t *testing.T) {
 	k.lun(1, 0, "sda", uuid1[:31], gib)
 	k.lun(1, 1, "sdb", uuid2[:31], gib)
 	k.held["sda"] = true
-	require.ErrorIs(t, c.Disconnect(t.Context(), exportISCSI), ErrBusy)
+	require.ErrorIs(t, c.Disconnect(t.Context(), k.export), ErrBusy)
 	k.held = map[string]bool{"sdb": true}
-	require.NoError(t, c.Disconnect(t.Context(), exportISCSI))
+	require.NoError(t, c.Disconnect(t.Context(), k.export))
 	assert.Empty(t, k.commands())
 	k.held = nil
-	require.NoError(t, c.Disconnect(t.Context(), exportISCSI))
+	require.NoError(t, c.Disconnect(t.Context(), k.export))
 	assert.NotEmpty(t, k.commands())
 }
 
@@ -213,11 +297,12 @@ func TestISCSINotInstalled(t *testing.T) {
 	if _, err := os.Stat("/usr/sbin/iscsiadm"); err == nil {
 		t.Setenv("PATH", "/nonexistent")
 	}
-	k := newKernel(t)
+	k, e := newKernel(t), exportISCSI
+	e.Port = iscsiTarget(t, func(string, string) uint16 { return 0 })
 	c, err := New(HostOf("worker-1"), Options{Root: k.root, Log: testLog(t)})
 	require.NoError(t, err)
-	_, err = c.Connect(t.Context(), exportISCSI)
+	_, err = c.Connect(t.Context(), e)
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "install open-iscsi")
-	require.NoError(t, c.Disconnect(t.Context(), exportISCSI), "so there is nothing to undo")
+	require.NoError(t, c.Disconnect(t.Context(), e), "so there is nothing to undo")
 }

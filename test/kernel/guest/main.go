@@ -1,0 +1,69 @@
+// Command guest is the init of the virtual machine in which the node's side of spdk-csi is tested:
+// it sets the machine up, runs one scenario, reports each step to the host, and ends the machine.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spdkgate/spdkgate/test/kernel/control"
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	err := start()
+	if err != nil {
+		fmt.Println("guest:", err)
+	}
+	unix.Sync()
+	// qemu is told not to reboot, and ends.
+	fmt.Println("guest: end:", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
+}
+
+func start() (err error) {
+	if err := setUp(); err != nil {
+		return fmt.Errorf("set the machine up: %w", err)
+	}
+	params, err := parameters()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	h := newHost(params[control.ParamPort])
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+		if err != nil {
+			h.report(control.Step{Name: "scenario", Error: err.Error()})
+			return
+		}
+		err = h.post(context.Background(), control.PathDone, nil, nil)
+	}()
+	s := &scenario{ctx: ctx, host: h}
+	switch kind := params[control.ParamScenario] + " " + params[control.ParamTarget]; kind {
+	case control.NVMe + " " + control.Own:
+		s.target = newNVMeTarget()
+		return s.nvme()
+	case control.NVMe + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.nvme()
+	case control.ISCSI + " " + control.Own:
+		s.target = newSCSITarget()
+		return s.iscsi()
+	case control.ISCSI + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.iscsi()
+	default:
+		return fmt.Errorf("no such scenario: %q", kind)
+	}
+}
+
+func init() {
+	// The tools live where Debian has them.
+	os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+}

@@ -1,0 +1,199 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// kitVersion is part of a kit's folder name: raise it when what is in a kit changes.
+const kitVersion = "1"
+
+// packages are what a kit is made of, with all that they depend on.
+var packages = []string{
+	"linux-image-amd64", "kmod", "qemu-system-x86", "seabios", "xz-utils",
+	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi",
+}
+
+// kit is a folder with a kernel, an emulator and file system tools, unpacked from Debian packages.
+type kit struct {
+	dir    string // complete once it has its final name
+	kernel string // release, such as 6.1.0-56-amd64
+}
+
+func (k kit) root(elem ...string) string { return filepath.Join(k.dir, "root", filepath.Join(elem...)) }
+
+func (k kit) vmlinux() string { return filepath.Join(k.dir, "vmlinux") }
+
+func (k kit) initramfs() string { return filepath.Join(k.dir, "initramfs.cpio") }
+
+// openKit returns the newest kit of the user's cache, or makes one.
+func openKit(ctx context.Context, log func(format string, args ...any)) (kit, error) {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return kit{}, errors.New("kernel tests are for Linux on amd64")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return kit{}, err
+	}
+	cache = filepath.Join(cache, "spdkgate", "kernel")
+	made, err := filepath.Glob(filepath.Join(cache, "*-kit"+kitVersion))
+	if err != nil {
+		return kit{}, err
+	}
+	if len(made) > 0 {
+		k := kit{dir: made[len(made)-1]}
+		k.kernel, _, _ = strings.Cut(filepath.Base(k.dir), "-kit")
+		return k, nil
+	}
+	log("making a kit from Debian packages in %s, once; this takes a minute", cache)
+	k, err := makeKit(ctx, cache)
+	if err != nil {
+		return kit{}, fmt.Errorf("make a kit: %w", err)
+	}
+	return k, nil
+}
+
+func makeKit(ctx context.Context, cache string) (k kit, err error) {
+	for tool, pkg := range map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return kit{}, fmt.Errorf("%s is missing (package %s): kernel tests need Debian or a relative of it", tool, pkg)
+		}
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return kit{}, err
+	}
+	k.dir, err = os.MkdirTemp(cache, "making-")
+	if err != nil {
+		return kit{}, err
+	}
+	defer os.RemoveAll(k.dir) // it has another name by then, if all went well
+	if err := download(ctx, k.dir); err != nil {
+		return kit{}, err
+	}
+	debs, err := filepath.Glob(filepath.Join(k.dir, "apt/archives/*.deb"))
+	if err != nil {
+		return kit{}, err
+	}
+	for _, deb := range debs {
+		if err := command(ctx, "dpkg-deb", "--extract", deb, k.root()); err != nil {
+			return kit{}, err
+		}
+	}
+	releases, err := filepath.Glob(k.root("lib/modules/*"))
+	if err != nil || len(releases) != 1 {
+		return kit{}, fmt.Errorf("want one kernel in the packages, got %v %w", releases, err)
+	}
+	k.kernel = filepath.Base(releases[0])
+	if err := k.run(ctx, "depmod", k.root("bin/kmod"), "-b", k.root(), k.kernel); err != nil {
+		return kit{}, err
+	}
+	if err := k.unpackKernel(ctx); err != nil {
+		return kit{}, err
+	}
+	if err := k.writeInitramfs(); err != nil {
+		return kit{}, err
+	}
+	if err := os.RemoveAll(filepath.Join(k.dir, "apt")); err != nil {
+		return kit{}, err
+	}
+	final := filepath.Join(cache, k.kernel+"-kit"+kitVersion)
+	if err := os.Rename(k.dir, final); err != nil {
+		return kit{}, err
+	}
+	return kit{dir: final, kernel: k.kernel}, nil
+}
+
+// download gets the packages and all that they depend on, as if nothing was installed. apt works
+// in a folder of its own: it needs no root, and nothing on this machine changes.
+func download(ctx context.Context, dir string) error {
+	apt := filepath.Join(dir, "apt")
+	for _, d := range []string{"lists/partial", "archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
+			return err
+		}
+	}
+	config := fmt.Sprintf(`
+		Dir::State::lists "%[1]s/lists";
+		Dir::State::status "%[1]s/status";
+		Dir::Cache "%[1]s";
+		Dir::Cache::archives "%[1]s/archives";
+		APT::Sandbox::User "";
+		APT::Install-Recommends "false";
+		APT::Get::Download-Only "true";
+		APT::Get::Assume-Yes "true";
+		Debug::NoLocking "true";
+	`, apt)
+	for name, text := range map[string]string{"apt.conf": config, "status": ""} {
+		if err := os.WriteFile(filepath.Join(apt, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, args := range [][]string{{"update"}, append([]string{"install"}, packages...)} {
+		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(apt, "apt.conf"), "LC_ALL=C")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get %s: %w: %s", args[0], err, lastOf(out))
+		}
+	}
+	return nil
+}
+
+// unpackKernel makes an uncompressed image of the packed one, which an emulated processor would
+// need four seconds to unpack, at each boot. The packed image is Linux's boot protocol: sizes and
+// offsets of its header are in Documentation/arch/x86/boot.rst.
+func (k kit) unpackKernel(ctx context.Context) error {
+	image, err := os.ReadFile(k.root("boot/vmlinuz-" + k.kernel))
+	if err != nil {
+		return err
+	}
+	word := func(at int) int {
+		return int(image[at]) | int(image[at+1])<<8 | int(image[at+2])<<16 | int(image[at+3])<<24
+	}
+	const setupSectors, payloadOffset, payloadLength = 0x1f1, 0x248, 0x24c
+	from := (int(image[setupSectors])+1)*512 + word(payloadOffset)
+	payload := image[from : from+word(payloadLength)]
+	if !bytes.HasPrefix(payload, []byte("\xfd7zXZ\x00")) {
+		return os.WriteFile(k.vmlinux(), image, 0o644) // packed otherwise: qemu boots that too
+	}
+	cmd := k.command(ctx, "xz", k.root("usr/bin/xz"), "--decompress", "--stdout", "--single-stream")
+	cmd.Stdin = bytes.NewReader(payload)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("unpack the kernel: %w: %s", err, lastOf(said.Bytes()))
+	}
+	return os.WriteFile(k.vmlinux(), out, 0o644)
+}
+
+// command runs a program of the kit with the kit's own loader and libraries.
+func (k kit) command(ctx context.Context, name, program string, args ...string) *exec.Cmd {
+	libraries := []string{k.root("lib/x86_64-linux-gnu"), k.root("usr/lib/x86_64-linux-gnu")}
+	return exec.CommandContext(ctx, k.root("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
+		append([]string{"--argv0", name, "--library-path", strings.Join(libraries, ":"), program}, args...)...)
+}
+
+func (k kit) run(ctx context.Context, name, program string, args ...string) error {
+	if out, err := k.command(ctx, name, program, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, lastOf(out))
+	}
+	return nil
+}
+
+func command(ctx context.Context, name string, args ...string) error {
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, lastOf(out))
+	}
+	return nil
+}
+
+func lastOf(out []byte) string { return string(out[max(0, len(out)-2000):]) }

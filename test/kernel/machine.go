@@ -1,0 +1,116 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/test/kernel/control"
+)
+
+// machine is one boot of the virtual machine.
+type machine struct {
+	t      *testing.T
+	kit    kit
+	target func(context.Context, control.TargetCall) (map[string]string, error) // nil: none on the host
+
+	mu    sync.Mutex
+	steps int
+	done  bool
+}
+
+// run boots a machine for a scenario, and returns when it has ended.
+func (m *machine) run(scenario, target string, kernelParams ...string) {
+	t := m.t
+	dir := t.TempDir()
+	init, initramfs, console := filepath.Join(dir, "init"), filepath.Join(dir, "initramfs"), filepath.Join(dir, "console")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", init, "./guest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, m.kit.withInit(init, initramfs))
+
+	server := httptest.NewServer(m.handler())
+	defer server.Close()
+	port := server.Listener.Addr().(*net.TCPAddr).Port
+
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+	defer cancel()
+	params := append([]string{
+		"console=ttyS0", "quiet", "panic=-1", "nokaslr", "mitigations=off", "audit=0", "no_timer_check", "tsc=reliable",
+		fmt.Sprintf("%s=%d", control.ParamPort, port), control.ParamScenario + "=" + scenario, control.ParamTarget + "=" + target,
+	}, kernelParams...)
+	cmd := m.kit.command(ctx, "qemu", m.kit.root("usr/bin/qemu-system-x86_64"),
+		"-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max", "-smp", "1", "-m", "1024",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-L", m.kit.root("usr/share/qemu"), "-L", m.kit.root("usr/share/seabios"),
+		"-kernel", m.kit.vmlinux(), "-initrd", initramfs, "-append", strings.Join(params, " "),
+		"-serial", "file:"+console,
+		"-netdev", "user,id=net,restrict=off", "-device", "virtio-net-pci,netdev=net,romfile=")
+	// qemu looks for its parts beside its program, which is the loader here.
+	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+m.kit.root("usr/lib/x86_64-linux-gnu/qemu"))
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	start := time.Now()
+	fmt.Fprintf(t.Output(), "booting kernel %s: scenario %s, target %s %s\n", m.kit.kernel, scenario, target, strings.Join(kernelParams, " "))
+	err = cmd.Run()
+	text, _ := os.ReadFile(console)
+	if err != nil || !m.done || t.Failed() {
+		t.Logf("console:\n%s", lastOf(text))
+	}
+	require.NoError(t, err, "qemu: %s", said.String())
+	require.True(t, m.done, "the machine ended before its scenario did")
+	fmt.Fprintf(t.Output(), "%d steps in %.0f s\n", m.steps, time.Since(start).Seconds())
+}
+
+func (m *machine) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+control.PathStep, func(_ http.ResponseWriter, r *http.Request) {
+		var s control.Step
+		if err := json.NewDecoder(r.Body).Decode(&s); err != nil {
+			m.t.Errorf("step: %v", err)
+			return
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.steps++
+		if s.Error != "" {
+			m.t.Errorf("FAIL %6.2f s  %s: %s %s", s.Seconds, s.Name, s.Error, s.Detail)
+			return
+		}
+		fmt.Fprintf(m.t.Output(), "ok %6.2f s  %-36s %s\n", s.Seconds, s.Name, strings.TrimSpace(s.Detail))
+	})
+	mux.HandleFunc("POST "+control.PathTarget, func(w http.ResponseWriter, r *http.Request) {
+		var c control.TargetCall
+		var reply control.TargetReply
+		err := json.NewDecoder(r.Body).Decode(&c)
+		if err == nil {
+			reply.Context, err = m.target(r.Context(), c)
+		}
+		if err != nil {
+			reply.Error = err.Error()
+		}
+		json.NewEncoder(w).Encode(reply)
+	})
+	mux.HandleFunc("POST "+control.PathDone, func(http.ResponseWriter, *http.Request) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.done = true
+	})
+	return mux
+}
