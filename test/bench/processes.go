@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const (
+	user     = "bench"
+	password = "only for this run"
+)
+
+// startTarget gives the socket of the target to measure and what it is.
+func startTarget(ctx context.Context, poll time.Duration) (socket, what string, stop func() error, err error) {
+	if socket := os.Getenv("SPDK_SOCK"); socket != "" {
+		return socket, "real, behind $SPDK_SOCK", func() error { return nil }, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", "", nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "-simulate", "-poll", poll.String())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", "", nil, fmt.Errorf("start the simulated target: %w", err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return "", "", nil, errors.Join(fmt.Errorf("start the simulated target: %w", err), cmd.Wait())
+	}
+	what = "simulated, answering at once"
+	if poll > 0 {
+		what = fmt.Sprintf("simulated, polling every %s", poll)
+	}
+	return strings.TrimSpace(line), what, func() error { return end(cmd) }, nil
+}
+
+func runSimulation(ctx context.Context, poll time.Duration) error {
+	target, err := spdktest.Start(spdktest.Options{Poll: poll})
+	if err != nil {
+		return err
+	}
+	fmt.Println(target.Socket())
+	<-ctx.Done()
+	return target.Close()
+}
+
+// A proxy is a spdk-proxy in a process of its own, with TLS and its log in a file.
+type proxy struct {
+	cmd *exec.Cmd
+	dir string
+	url string
+	ca  *x509.CertPool
+}
+
+func startProxy(ctx context.Context, socket string) (_ *proxy, err error) {
+	dir, err := os.MkdirTemp("", "spdk-proxy-bench-")
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.stop())
+		}
+	}()
+	program := filepath.Join(dir, "spdk-proxy")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/spdkgate/spdkgate/cmd/spdk-proxy").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build spdk-proxy: %w\n%s", err, out)
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	hash, err := authn.HashPassword(password)
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "config.yaml")
+	text := fmt.Sprintf("listen: %q\ntls: {self_signed_dir: .}\ntarget: {socket: %q}\nusers: [{name: %s, password_hash: %q, roles: [all]}]\nroles: {all: {allow: [\"*\"]}}\n",
+		address, socket, user, hash)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	p.cmd = exec.CommandContext(ctx, program, "serve", "--config", config)
+	p.cmd.Stderr = log
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start spdk-proxy: %w", err)
+	}
+	p.url = "https://" + address + "/"
+	return p, p.awaitReady(ctx)
+}
+
+// awaitReady waits until the proxy reaches its target.
+func (p *proxy) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		if text, err := os.ReadFile(filepath.Join(p.dir, "tls.crt")); err == nil {
+			p.ca = x509.NewCertPool()
+			p.ca.AppendCertsFromPEM(text)
+			if p.ready(ctx) {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			log, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+			return fmt.Errorf("spdk-proxy is not ready: %w\n%s", ctx.Err(), log)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (p *proxy) ready(ctx context.Context) bool {
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.ca}, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func (p *proxy) stop() error {
+	var err error
+	if p.cmd != nil && p.cmd.Process != nil {
+		err = end(p.cmd)
+	}
+	return errors.Join(err, os.RemoveAll(p.dir))
+}
+
+// idleRSS makes one call and lets the proxy come to rest. It is in KiB.
+func (p *proxy) idleRSS(ctx context.Context) (int, error) {
+	if _, err := measureProxy(ctx, p, 1, 10*time.Millisecond); err != nil {
+		return 0, err
+	}
+	select {
+	case <-time.After(6 * time.Second): // what a password's hash took goes back after 5
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		if rest, ok := strings.CutPrefix(string(line), "VmRSS:"); ok {
+			return strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+		}
+	}
+	return 0, errors.New("there is no VmRSS")
+}
+
+// cpu is the processor time that the proxy took so far.
+func (p *proxy) cpu() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	var ticks int
+	for _, f := range fields[11:13] { // user and system time
+		n, _ := strconv.Atoi(f)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond // USER_HZ is 100 on every Linux
+}
+
+func end(cmd *exec.Cmd) error {
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
+}
