@@ -69,8 +69,6 @@ type operation struct {
 	exports bool
 	// prepare returns the operation, ready to be done.
 	prepare func(t *testing.T, b *bench) func(ctx context.Context) (string, error)
-	// undo takes back whatever the operation made.
-	undo func(t *testing.T, b *bench, id string)
 }
 
 var operations = []operation{
@@ -154,46 +152,54 @@ var operations = []operation{
 
 func crashAll(t *testing.T, tr Transport, op operation) {
 	want, calls := undisturbed(t, tr, op)
-	require.Positive(t, calls)
 	points := 0
 	for at := 1; at <= calls; at++ {
 		for _, after := range []bool{false, true} {
 			for _, deadly := range []bool{false, true} {
-				b := newBench(t, tr)
-				do := op.prepare(t, b)
-				b.fault.arm(at, after, deadly)
-				first, err := do(t.Context())
-				where := fmt.Sprintf("call %d, %s, struck after execution: %v, deadly: %v", at, b.fault.struck, after, deadly)
-				if deadly {
-					require.Error(t, err, where)
-				}
-				b.fault.arm(0, false, false)
-				id, again := do(t.Context())
-				require.NoError(t, again, where)
-				if err == nil {
-					assert.Equal(t, first, id, where)
-				}
-				assert.Equal(t, want, anonymous(b.state(t)), where)
-				if t.Failed() {
+				points++
+				if !t.Run(fmt.Sprintf("call %d, executed %v, deadly %v", at, after, deadly), func(t *testing.T) {
+					b := newBench(t, tr)
+					crash(t, b, op, want, func() { b.fault.arm(at, after, deadly) })
+				}) {
 					return
 				}
-				cleanUp(t, b, where)
-				points++
 			}
 		}
 	}
 	t.Logf("%d crash points", points)
 }
 
-func undisturbed(t *testing.T, tr Transport, op operation) (state, int) {
-	b := newBench(t, tr)
+func crash(t *testing.T, b *bench, op operation, want state, arm func()) {
 	do := op.prepare(t, b)
+	arm()
+	first, err := do(t.Context())
+	where := "struck at " + b.fault.struck
+	if b.fault.deadly {
+		require.Error(t, err, where)
+	}
 	b.fault.arm(0, false, false)
-	_, err := do(t.Context())
-	require.NoError(t, err)
-	calls := b.fault.calls
-	want := anonymous(b.state(t))
-	cleanUp(t, b, "undisturbed")
+	id, again := do(t.Context())
+	require.NoError(t, again, where)
+	if err == nil {
+		assert.Equal(t, first, id, where)
+	}
+	assert.Equal(t, want, anonymous(b.state(t)), where)
+	cleanUp(t, b, where)
+}
+
+// undisturbed tells what the operation makes of a target, and by how many calls.
+func undisturbed(t *testing.T, tr Transport, op operation) (want state, calls int) {
+	require.True(t, t.Run("undisturbed", func(t *testing.T) {
+		b := newBench(t, tr)
+		do := op.prepare(t, b)
+		b.fault.arm(0, false, false)
+		_, err := do(t.Context())
+		require.NoError(t, err)
+		calls = b.fault.calls
+		want = anonymous(b.state(t))
+		cleanUp(t, b, "undisturbed")
+	}))
+	require.Positive(t, calls)
 	return want, calls
 }
 
@@ -230,7 +236,7 @@ func cleanUp(t *testing.T, b *bench, where string) {
 	assert.Empty(t, left.Lvols, where)
 	assert.Empty(t, left.Subsystems, where)
 	assert.Empty(t, left.Targets, where)
-	assert.LessOrEqual(t, left.Groups, 1, where) // spdk-csi's own
+	assert.LessOrEqual(t, left.Groups, 1, where) // spdk-csi's
 	for name, free := range left.Free {
 		assert.Equal(t, b.store(t, name).TotalBytes/clusterMiB/MiB, free, where)
 	}

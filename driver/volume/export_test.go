@@ -15,15 +15,13 @@ func legacyExport(t *testing.T, b *bench, v Volume) {
 	t.Helper()
 	ctx := t.Context()
 	if b.Transport == ISCSI {
-		require.NoError(t, b.rpc.IscsiCreatePortalGroup(ctx, spdkrpc.IscsiCreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.IscsiPortal{{Host: b.ListenAddr, Port: b.ListenPort}}}))
-		require.NoError(t, b.rpc.IscsiCreateInitiatorGroup(ctx, spdkrpc.IscsiCreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
 		require.NoError(t, b.rpc.IscsiCreateTargetNode(ctx, spdkrpc.IscsiCreateTargetNodeParams{
 			Name: v.UUID, AliasName: v.UUID, LUNs: []spdkrpc.IscsiLUNParams{{BdevName: v.UUID, LUNID: new(int32(0))}},
 			PgIgMaps: []spdkrpc.IscsiPGIGMap{{PgTag: 1, IgTag: 1}}, QueueDepth: 64, DisableCHAP: new(true),
 		}))
 		return
 	}
-	require.NoError(t, b.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"}))
+	require.NoError(t, nvmf{b.Service}.ensureTransport(ctx))
 	require.NoError(t, b.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: NQN(v.UUID), AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &v.UUID}))
 	_, err := b.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NvmfNamespaceParams{BdevName: v.UUID}})
 	require.NoError(t, err)
@@ -41,45 +39,49 @@ func (b *bench) subsystem(t *testing.T, v Volume) spdkrpc.NvmfSubsystem {
 }
 
 func TestExportNVMe(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
-		b := newBench(t, TCP)
-		v := b.create(t, "pvc-1", 4)
-		if legacy {
-			legacyExport(t, b, v)
-		}
-		for range 2 {
-			_, err := b.Export(t.Context(), v.UUID, host("n1"))
-			require.NoError(t, err)
-		}
-		sub := b.subsystem(t, v)
-		assert.False(t, sub.AllowAnyHost)
-		assert.Equal(t, []spdkrpc.NvmfSubsystemHost{{NQN: host("n1").NQN}}, sub.Hosts)
-		require.Len(t, sub.Namespaces, 1)
-		assert.Equal(t, v.UUID, *sub.Namespaces[0].UUID)
-		require.Len(t, sub.ListenAddresses, 1)
-		assert.Equal(t, v.UUID, *sub.ModelNumber)
-		if !legacy {
-			assert.Equal(t, uint32(1), *sub.MaxNamespaces)
-			assert.Equal(t, serial(v.UUID), *sub.SerialNumber)
-		}
-
-		_, err := b.Export(t.Context(), v.UUID, host("n2"))
-		require.ErrorIs(t, err, ErrInUse, "one node at a time")
-		require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse)
-		require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n2"))), "was not published there")
-		require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse, "and still is, elsewhere")
-		for range 2 {
-			require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
-		}
-		assert.Empty(t, b.state(t).Subsystems)
-		_, err = b.Export(t.Context(), v.UUID, host("n2"))
-		require.NoError(t, err)
-		for range 2 {
-			require.NoError(t, b.Unexport(t.Context(), v.UUID, nil), "from wherever it is")
-			require.NoError(t, b.Delete(t.Context(), v.UUID))
-		}
-		assert.Empty(t, b.state(t).Lvols)
+	for name, legacy := range map[string]bool{"anew": false, "taken over from spdk-csi": true} {
+		t.Run(name, func(t *testing.T) { testExportNVMe(t, legacy) })
 	}
+}
+
+func testExportNVMe(t *testing.T, legacy bool) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	if legacy {
+		legacyExport(t, b, v)
+	}
+	for range 2 {
+		_, err := b.Export(t.Context(), v.UUID, host("n1"))
+		require.NoError(t, err)
+	}
+	sub := b.subsystem(t, v)
+	assert.False(t, sub.AllowAnyHost)
+	assert.Equal(t, []spdkrpc.NvmfSubsystemHost{{NQN: host("n1").NQN}}, sub.Hosts)
+	require.Len(t, sub.Namespaces, 1)
+	assert.Equal(t, v.UUID, *sub.Namespaces[0].UUID)
+	require.Len(t, sub.ListenAddresses, 1)
+	assert.Equal(t, v.UUID, *sub.ModelNumber)
+	if !legacy {
+		assert.Equal(t, uint32(1), *sub.MaxNamespaces)
+		assert.Equal(t, serial(v.UUID), *sub.SerialNumber)
+	}
+
+	_, err := b.Export(t.Context(), v.UUID, host("n2"))
+	require.ErrorIs(t, err, ErrInUse, "one node at a time")
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse)
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n2"))), "was not published there")
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse, "and still is, elsewhere")
+	for range 2 {
+		require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
+	}
+	assert.Empty(t, b.state(t).Subsystems)
+	_, err = b.Export(t.Context(), v.UUID, host("n2"))
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, b.Unexport(t.Context(), v.UUID, nil), "from wherever it is")
+		require.NoError(t, b.Delete(t.Context(), v.UUID))
+	}
+	assert.Empty(t, b.state(t).Lvols)
 }
 
 func TestExportISCSI(t *testing.T) {
@@ -147,10 +149,12 @@ func TestLeftovers(t *testing.T) {
 
 func TestPublishMissingVolume(t *testing.T) {
 	for _, tr := range []Transport{TCP, ISCSI} {
-		b := newBench(t, tr)
-		_, err := b.Export(t.Context(), uuid.NewString(), host("n1"))
-		require.ErrorIs(t, err, ErrNotFound)
-		require.NoError(t, b.Unexport(t.Context(), uuid.NewString(), new(host("n1"))))
-		require.NoError(t, b.Unexport(t.Context(), uuid.NewString(), nil))
+		t.Run(string(tr), func(t *testing.T) {
+			b := newBench(t, tr)
+			_, err := b.Export(t.Context(), uuid.NewString(), host("n1"))
+			require.ErrorIs(t, err, ErrNotFound)
+			require.NoError(t, b.Unexport(t.Context(), uuid.NewString(), new(host("n1"))))
+			require.NoError(t, b.Unexport(t.Context(), uuid.NewString(), nil))
+		})
 	}
 }

@@ -3,6 +3,8 @@ package volume
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -19,30 +21,90 @@ const (
 	clusterMiB = 4
 )
 
-// A bench is a simulated target with two lvstores, and a service on it whose calls can be struck.
+// A bench is a target with two lvstores, and a service on it whose calls can be struck. The target is simulated, or, when
+// SPDK_SOCK is set, real: what is tested here is what we believe of SPDK.
 type bench struct {
 	*Service
-	target *spdktest.Target
-	rpc    *spdkrpc.Client // past the fault
-	fault  *fault
+	rpc   *spdkrpc.Client // past the fault
+	fault *fault
 }
 
 func newBench(t *testing.T, tr Transport) *bench {
 	t.Helper()
-	target, err := spdktest.Start(spdktest.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, target.Close()) })
-	socket := spdkrpc.NewSocket(target.Socket())
-	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
-	b := &bench{target: target, rpc: spdkrpc.NewClient(socket), fault: &fault{Caller: socket}}
-	for _, store := range []string{"lvs0", "lvs1"} {
-		_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-" + store), NumBlocks: storeMiB << 8, BlockSize: 4096})
+	socket := os.Getenv("SPDK_SOCK")
+	if socket == "" {
+		target, err := spdktest.Start(spdktest.Options{})
 		require.NoError(t, err)
-		_, err = b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store, ClusterSz: new(uint32(clusterMiB * MiB))})
-		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, target.Close()) })
+		socket = target.Socket()
 	}
-	b.Service = NewTarget(Config{Name: "t0", Transport: tr, ListenAddr: "127.0.0.1", ListenPort: "4420"}).Service(spdkrpc.NewClient(b.fault))
+	caller := spdkrpc.NewSocket(socket)
+	t.Cleanup(func() { assert.NoError(t, caller.Close()) })
+	b := &bench{rpc: spdkrpc.NewClient(caller), fault: &fault{Caller: caller}}
+	for _, store := range []string{"lvs0", "lvs1"} {
+		b.makeStore(t, store)
+	}
+	port := "4420"
+	if tr == ISCSI {
+		port = "3260"
+		b.makePortal(t)
+	}
+	b.Service = NewTarget(Config{Name: "t0", Transport: tr, ListenAddr: "127.0.0.1", ListenPort: port}).Service(spdkrpc.NewClient(b.fault))
 	return b
+}
+
+func (b *bench) makeStore(t *testing.T, store string) {
+	t.Helper()
+	disk := filepath.Join(t.TempDir(), store)
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, os.Truncate(disk, storeMiB*MiB))
+	_, err := b.rpc.BdevAioCreate(t.Context(), spdkrpc.BdevAioCreateParams{Name: "disk-" + store, Filename: disk, BlockSize: new(uint32(4096))})
+	require.NoError(t, err)
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		assert.NoError(t, b.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: "disk-" + store}))
+	})
+	_, err = b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store, ClusterSz: new(uint32(clusterMiB * MiB))})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, b.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &store}))
+		b.removeExports(t, ctx)
+	})
+}
+
+// makePortal makes what spdk-csi leaves on a target for ever.
+func (b *bench) makePortal(t *testing.T) {
+	t.Helper()
+	portals, err := b.rpc.IscsiGetPortalGroups(t.Context())
+	require.NoError(t, err)
+	if len(portals) == 0 { // a real one stays from bench to bench
+		require.NoError(t, b.rpc.IscsiCreatePortalGroup(t.Context(), spdkrpc.IscsiCreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.IscsiPortal{{Host: "127.0.0.1", Port: "3260"}}}))
+		require.NoError(t, b.rpc.IscsiCreateInitiatorGroup(t.Context(), spdkrpc.IscsiCreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
+	}
+}
+
+// removeExports removes what tests that failed, or were about leftovers, left on a real target.
+func (b *bench) removeExports(t *testing.T, ctx context.Context) {
+	t.Helper()
+	subs, err := b.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
+	require.NoError(t, err)
+	for _, sub := range subs {
+		if sub.Subtype == "NVMe" {
+			assert.NoError(t, b.rpc.NvmfDeleteSubsystem(ctx, spdkrpc.NvmfDeleteSubsystemParams{NQN: sub.NQN}))
+		}
+	}
+	nodes, err := b.rpc.IscsiGetTargetNodes(ctx)
+	require.NoError(t, err)
+	for _, n := range nodes {
+		assert.NoError(t, b.rpc.IscsiDeleteTargetNode(ctx, spdkrpc.IscsiDeleteTargetNodeParams{Name: n.Name}))
+	}
+	groups, err := b.rpc.IscsiGetInitiatorGroups(ctx)
+	require.NoError(t, err)
+	for _, g := range groups {
+		if g.Tag >= leastTag {
+			assert.NoError(t, b.rpc.IscsiDeleteInitiatorGroup(ctx, spdkrpc.IscsiDeleteInitiatorGroupParams{Tag: g.Tag}))
+		}
+	}
 }
 
 func (b *bench) store(t *testing.T, name string) Store {
