@@ -2,7 +2,6 @@ package rpcschema
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -79,7 +78,7 @@ func Load(text []byte) (*Document, error) {
 			Schemas map[string]*Schema `json:"schemas"`
 		} `json:"components"`
 	}
-	if err := json.Unmarshal(text, &file); err != nil {
+	if err := decode(text, &file); err != nil {
 		return nil, fmt.Errorf("load the RPC schema: %w", err)
 	}
 	d := &Document{methods: file.Methods, byName: map[string]*Method{}, byAlias: map[string]*Method{}, schemas: file.Components.Schemas, raw: text}

@@ -24,10 +24,10 @@ type Schema struct {
 	Enum        []any      `json:"enum"`
 	// EnumSince tells of enumerated values that came later than their member.
 	EnumSince map[string]Release `json:"x-spdk-enum-since"`
-	Const       any        `json:"const"`
-	Default     any        `json:"default"`
-	OneOf       []*Schema  `json:"oneOf"`
-	AnyOf       []*Schema  `json:"anyOf"`
+	Const     any                `json:"const"`
+	Default   any                `json:"default"`
+	OneOf     []*Schema          `json:"oneOf"`
+	AnyOf     []*Schema          `json:"anyOf"`
 
 	Minimum       json.Number `json:"minimum"` // "": none
 	Maximum       json.Number `json:"maximum"`
@@ -127,7 +127,7 @@ func (p *Properties) UnmarshalJSON(b []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := json.Unmarshal(raw, q.Schema); err != nil {
+		if err := decode(raw, q.Schema); err != nil {
 			return fmt.Errorf("property %s: %w", q.Name, err)
 		}
 		*p = append(*p, q)
@@ -149,5 +149,13 @@ func (a *Additional) UnmarshalJSON(b []byte) error {
 		return json.Unmarshal(b, &a.Allowed)
 	}
 	a.Allowed = true
-	return json.Unmarshal(b, &a.Schema)
+	return decode(b, &a.Schema)
+}
+
+// decode is json.Unmarshal that keeps the spelling of numbers in Enum, Const and
+// Default: a uint64 would not survive a float64.
+func decode(text []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	return dec.Decode(v)
 }

@@ -426,7 +426,7 @@ type AccelErrorInjectErrorParams struct {
 	Opcode AccelOpcode `json:"opcode"`
 	// What is to happen. One of disable, corrupt, failure.
 	Type string `json:"type"`
-	// How often it is to happen. Default: 1.8446744073709552e+19.
+	// How often it is to happen. Default: 18446744073709551615.
 	Count *uint64 `json:"count,omitzero"`
 	// Operations from one time to the next; 0 for every one. Default: 0.
 	Interval *uint64 `json:"interval,omitzero"`

@@ -785,7 +785,7 @@ type BdevEnableHistogramParams struct {
 	Granularity *uint8 `json:"granularity,omitzero"`
 	// Least latency counted; less than `max_nsec`. Unit: ns. Default: 1000. SPDK v25.05 and later.
 	MinNsec *uint64 `json:"min_nsec,omitzero"`
-	// Greatest latency counted. Unit: ns. Default: 1.2e+11. SPDK v25.05 and later.
+	// Greatest latency counted. Unit: ns. Default: 120000000000. SPDK v25.05 and later.
 	MaxNsec *uint64 `json:"max_nsec,omitzero"`
 }
 

@@ -473,7 +473,7 @@ type BdevLvolCreateLvstoreParams struct {
 	BdevName string `json:"bdev_name"`
 	// Name of the new lvstore, unique in this target, 1 to 63 bytes.
 	LvsName string `json:"lvs_name"`
-	// Size of a cluster, the unit that volumes are allocated in; a multiple of 4096 and of the bdev's block size, 0 for the default. Unit: bytes. Default: 4.194304e+06.
+	// Size of a cluster, the unit that volumes are allocated in; a multiple of 4096 and of the bdev's block size, 0 for the default. Unit: bytes. Default: 4194304.
 	ClusterSz *uint32 `json:"cluster_sz,omitzero"`
 	// What is done to the bdev's data area while it is formatted. Default: unmap.
 	ClearMethod *LvolStoreClearMethod `json:"clear_method,omitzero"`

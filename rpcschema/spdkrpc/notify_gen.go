@@ -49,6 +49,6 @@ type NotifyEvent struct {
 type NotifyGetNotificationsParams struct {
 	// Number of the first notification wanted. Ask next time for one more than the last one told. Default: 0.
 	ID *uint64 `json:"id,omitzero"`
-	// Notifications wanted at most. Default: 1.8446744073709552e+19.
+	// Notifications wanted at most. Default: 18446744073709551615.
 	Max *uint64 `json:"max,omitzero"`
 }

@@ -819,7 +819,7 @@ type NvmfCreateSubsystemParams struct {
 	MaxDiscardSizeKib *uint64 `json:"max_discard_size_kib,omitzero"`
 	// Largest Write Zeroes command in KiB, 0 for no limit or a power of two of at least 8. Deprecated in v26.05, use `wzsl`. Unit: KiB. SPDK v24.01 to v26.05.
 	MaxWriteZeroesSizeKib *uint64 `json:"max_write_zeroes_size_kib,omitzero"`
-	// Largest range of one deallocation in units of 512 bytes, 0 for no limit. Default: 2.097152e+06. SPDK v26.05 and later.
+	// Largest range of one deallocation in units of 512 bytes, 0 for no limit. Default: 2097152. SPDK v26.05 and later.
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
 	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. 12 stands for 16 MiB. Default: 12. SPDK v26.05 and later.
 	Wzsl *uint8 `json:"wzsl,omitzero"`

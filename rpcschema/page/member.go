@@ -1,0 +1,203 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// words for what must be there and what need not: to a reader of parameters the
+// one is worth saying, to a reader of results the other.
+type words struct{ required, optional string }
+
+// need says whether a value must be there, or what stands for it.
+func need(required bool, s *rpcschema.Schema, must, may string) string {
+	switch {
+	case required:
+		return must
+	case s.Default != nil && s.Default != "":
+		return fmt.Sprintf("default %v", s.Default)
+	default:
+		return may
+	}
+}
+
+// entry writes one value: name, type and need in a line, then what else there is
+// to say.
+func (p *page) entry(name, need string, s *rpcschema.Schema, text string) {
+	line := fmt.Sprintf("  %-30s %-22s %s", name, p.typeOf(s), need)
+	if name == "" {
+		line = "  " + p.typeOf(s)
+	}
+	p.b.WriteString(strings.TrimRight(line, " ") + "\n")
+	resolved := p.doc.Resolve(s)
+	text = cmp.Or(text, s.Description, resolved.Description)
+	p.wrap("      ", strings.Join(append([]string{text}, p.facts(s, resolved)...), " "))
+}
+
+// facts are the sentences that a value's schema gives.
+func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
+	say := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
+	if unit := cmp.Or(use.Unit, s.Unit); unit != "" {
+		say("Unit: %s.", unit)
+	}
+	if len(s.Enum) > 0 {
+		say("One of %s.", strings.Join(p.values(s), ", "))
+	}
+	if limits := limitsOf(s); limits != "" {
+		say("%s.", limits)
+	}
+	if s.Pattern != "" {
+		say("Matches `%s`.", s.Pattern)
+	}
+	if resource := cmp.Or(use.Resource, s.Resource); resource != "" {
+		say("Names: %s.", resource)
+	}
+	if use.Sensitive || s.Sensitive {
+		say("Secret.")
+	}
+	if rep := use.Replaces; rep != nil {
+		if rep.Factor > 0 {
+			say("Replaces %s, which is this times %d.", rep.Name, rep.Factor)
+		} else {
+			say("Replaces %s.", rep.Name)
+		}
+	}
+	if w := use.Window.String(); w != "" {
+		say("%s.", w)
+	}
+	return facts
+}
+
+// values are those that the release knows; without a release, the later ones
+// say since when they are there.
+func (p *page) values(s *rpcschema.Schema) (values []string) {
+	for _, v := range s.Enum {
+		text := fmt.Sprint(v)
+		since := s.EnumSince[text]
+		switch {
+		case !rpcschema.Window{Since: since}.Has(p.release):
+		case since.Known() && !p.release.Known():
+			values = append(values, fmt.Sprintf("%s (since %s)", text, since))
+		default:
+			values = append(values, text)
+		}
+	}
+	return values
+}
+
+// formatRanges are the bounds that an integer's type says already.
+var formatRanges = []string{"255", "65535", "4294967295", "18446744073709551615", "-2147483648", "2147483647", "-9223372036854775808", "9223372036854775807"}
+
+func limitsOf(s *rpcschema.Schema) string {
+	var parts []string
+	if s.Minimum != "" && s.Minimum != "0" && !slices.Contains(formatRanges, s.Minimum.String()) {
+		parts = append(parts, "at least "+s.Minimum.String())
+	}
+	if s.Maximum != "" && !slices.Contains(formatRanges, s.Maximum.String()) {
+		parts = append(parts, "at most "+s.Maximum.String())
+	}
+	parts = append(parts, span(s.MinLength, s.MaxLength, "characters")...)
+	parts = append(parts, span(s.MinItems, s.MaxItems, "items")...)
+	parts = append(parts, span(s.MinProperties, nil, "members")...)
+	if len(parts) == 0 {
+		return ""
+	}
+	text := strings.Join(parts, ", ")
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func span(low int, high *int, what string) []string {
+	switch {
+	case low > 0 && high != nil:
+		return []string{fmt.Sprintf("%d to %d %s", low, *high, what)}
+	case low > 0:
+		return []string{fmt.Sprintf("at least %d %s", low, what)}
+	case high != nil:
+		return []string{fmt.Sprintf("at most %d %s", *high, what)}
+	}
+	return nil
+}
+
+// typeOf is a value's type in a word or two.
+func (p *page) typeOf(s *rpcschema.Schema) string {
+	name := s.RefName()
+	s = p.doc.Resolve(s)
+	if forms := p.forms(s); len(forms) > 0 {
+		names := make([]string, len(forms))
+		for i, form := range forms {
+			names[i] = p.typeOf(form)
+		}
+		return strings.Join(slices.Compact(names), " or ")
+	}
+	var names []string
+	for _, t := range s.Type {
+		switch {
+		case t == "integer" && s.Format != "", t == "string" && s.Format == "uuid":
+			t = s.Format
+		case t == "array" && s.Items != nil:
+			t = "array of " + p.typeOf(s.Items)
+		case t == "object" && name != "":
+			t = name
+		case t == "object" && s.Additional.Schema != nil:
+			t = "map of " + p.typeOf(s.Additional.Schema)
+		}
+		names = append(names, t)
+	}
+	if s.Const != nil {
+		return fmt.Sprint(s.Const)
+	}
+	if len(names) == 0 {
+		return "any"
+	}
+	return strings.Join(names, " or ")
+}
+
+// forms are those of a union that the release knows.
+func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
+	for _, v := range slices.Concat(s.OneOf, s.AnyOf) {
+		if v.Has(p.release) {
+			forms = append(forms, v)
+		}
+	}
+	return forms
+}
+
+// inside writes the members of what holds any, at any depth; within names the
+// schemas that it is in, so that one that holds itself ends.
+func (p *page) inside(at string, s *rpcschema.Schema, say words, within []string) {
+	if name := s.RefName(); name != "" {
+		if slices.Contains(within, name) {
+			return
+		}
+		within = append(slices.Clone(within), name)
+	}
+	s = p.doc.Resolve(s)
+	for _, form := range p.forms(s) {
+		p.inside(at, form, say, within)
+	}
+	if s.Items != nil {
+		p.inside(at+"[]", s.Items, say, within)
+	}
+	if s.Additional.Schema != nil {
+		p.inside(dot(at, "NAME"), s.Additional.Schema, say, within)
+	}
+	for _, member := range s.Properties {
+		if !member.Schema.Has(p.release) {
+			continue
+		}
+		required := slices.Contains(s.Required, member.Name)
+		p.entry(dot(at, member.Name), need(required, member.Schema, say.required, say.optional), member.Schema, "")
+		p.inside(dot(at, member.Name), member.Schema, say, within)
+	}
+}
+
+func dot(at, name string) string {
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}

@@ -1,0 +1,234 @@
+package sample
+
+import (
+	"encoding/json"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// A Broken call has one thing wrong with it.
+type Broken struct {
+	What    string // missing, mistyped, null, fraction, too small, too large, too short, too long, pattern, enum, too few, too many, unknown, release, group
+	Pointer string // to the broken member, from the parameters
+	Params  map[string]any
+}
+
+// Broken makes calls of m that the schema does not take: each starts from the
+// Maker's valid parameters and breaks one thing.
+func (k Maker) Broken(m *rpcschema.Method) []Broken {
+	b := &breaker{Maker: k, base: k.Params(m)}
+	for _, p := range m.Params {
+		pointer := "/" + p.Name
+		value, given := b.base[p.Name]
+		switch {
+		case !p.Schema.Has(k.Release):
+			b.set("release", pointer, k.Value(p.Schema))
+			continue
+		case given && m.RequiredAt(p.Name, k.Release):
+			b.set("missing", pointer, nothing)
+		case !given && b.inGroup(m, p.Name):
+			continue // to give it would break the group as well
+		case !given:
+			value = k.Value(p.Schema)
+		}
+		with := &breaker{Maker: k, base: maps.Clone(b.base)}
+		with.base[p.Name] = value
+		with.value(pointer, p.Schema, value)
+		b.found = append(b.found, with.found...)
+	}
+	b.set("unknown", "/no_such_parameter", json.Number("1"))
+	b.groups(m)
+	return b.found
+}
+
+type breaker struct {
+	Maker
+	base  map[string]any
+	found []Broken
+}
+
+func (b *breaker) inGroup(m *rpcschema.Method, name string) bool {
+	for _, group := range m.OneOf {
+		if slices.Contains(group, name) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Schema.Replaces != nil && p.Schema.Replaces.Name == name })
+}
+
+// groups gives both of exactly one, and none of those of which one is needed.
+func (b *breaker) groups(m *rpcschema.Method) {
+	for _, group := range slices.Concat(m.OneOf, m.AnyOf) {
+		group = b.known(m, group)
+		if len(group) == 0 {
+			continue
+		}
+		none := maps.Clone(b.base)
+		for _, name := range group {
+			delete(none, name)
+		}
+		b.found = append(b.found, Broken{"group", "", none})
+	}
+	for _, group := range m.OneOf {
+		all := maps.Clone(b.base)
+		group = b.known(m, group)
+		for _, name := range group {
+			all[name] = b.Value(m.Param(name).Schema)
+		}
+		if len(group) > 1 {
+			b.found = append(b.found, Broken{"group", "", all})
+		}
+	}
+}
+
+// nothing stands for the absence of a member.
+var nothing = new(int)
+
+func (b *breaker) set(what, pointer string, value any) {
+	params := replace(b.base, strings.Split(pointer[1:], "/"), value).(map[string]any)
+	b.found = append(b.found, Broken{what, pointer, params})
+}
+
+// replace copies the way to a member and puts a value there.
+func replace(at any, path []string, value any) any {
+	if len(path) == 0 {
+		return value
+	}
+	switch at := at.(type) {
+	case []any:
+		list := slices.Clone(at)
+		list[0] = replace(list[0], path[1:], value) // arrays of samples hold equal items
+		return list
+	case map[string]any:
+		object := maps.Clone(at)
+		if len(path) == 1 && value == any(nothing) {
+			delete(object, path[0])
+		} else {
+			object[path[0]] = replace(object[path[0]], path[1:], value)
+		}
+		return object
+	}
+	return at
+}
+
+// value breaks one value, and what is in it, in each way that it can be.
+func (b *breaker) value(pointer string, s *rpcschema.Schema, value any) {
+	s = b.Document.Resolve(s)
+	variants := b.variants(s)
+	types := slices.Clone(s.Type)
+	for _, v := range variants {
+		types = append(types, b.Document.Resolve(v).Type...)
+	}
+	if len(types) == 0 {
+		return // anything goes
+	}
+	b.set("mistyped", pointer, otherType(types))
+	if !slices.Contains(types, "null") {
+		b.set("null", pointer, nil)
+	}
+	if len(variants) > 0 {
+		return
+	}
+	if len(s.Enum) > 0 {
+		b.enum(pointer, s)
+		return
+	}
+	switch value := value.(type) {
+	case json.Number:
+		b.number(pointer, s)
+	case string:
+		b.text(pointer, s)
+	case []any:
+		b.array(pointer, s, value)
+	case map[string]any:
+		b.object(pointer, s, value)
+	}
+}
+
+// otherType is a value of a type that is not among those allowed.
+func otherType(types []string) any {
+	switch {
+	case !slices.Contains(types, "string"):
+		return "text"
+	case !slices.Contains(types, "boolean"):
+		return true
+	default:
+		return json.Number("7")
+	}
+}
+
+func (b *breaker) enum(pointer string, s *rpcschema.Schema) {
+	if s.Type.Main() == "string" {
+		b.set("enum", pointer, "no_such_value")
+		return
+	}
+	b.set("enum", pointer, json.Number("3"))
+}
+
+func (b *breaker) number(pointer string, s *rpcschema.Schema) {
+	if s.Type.Main() != "integer" {
+		return
+	}
+	b.set("fraction", pointer, json.Number("1.5"))
+	one := big.NewInt(1)
+	if s.Minimum != "" {
+		low := bound(s.Minimum, "")
+		b.set("too small", pointer, json.Number(low.Sub(low, one).String()))
+	}
+	if s.Maximum != "" {
+		high := bound(s.Maximum, "")
+		b.set("too large", pointer, json.Number(high.Add(high, one).String()))
+	}
+}
+
+func (b *breaker) text(pointer string, s *rpcschema.Schema) {
+	if s.MinLength > 0 {
+		b.set("too short", pointer, strings.Repeat("x", s.MinLength-1))
+	}
+	if s.MaxLength != nil {
+		b.set("too long", pointer, strings.Repeat("x", *s.MaxLength+1))
+	}
+	if s.Pattern != "" && !fits("\tno:such\x7ftext", &rpcschema.Schema{Pattern: s.Pattern}) {
+		b.set("pattern", pointer, "\tno:such\x7ftext")
+	}
+}
+
+func (b *breaker) array(pointer string, s *rpcschema.Schema, value []any) {
+	if s.Items == nil {
+		return
+	}
+	full := b.Maker
+	full.Full = true
+	item := full.Value(s.Items)
+	if s.MinItems > 0 {
+		b.set("too few", pointer, slices.Repeat([]any{item}, s.MinItems-1))
+	}
+	if s.MaxItems != nil {
+		b.set("too many", pointer, slices.Repeat([]any{item}, *s.MaxItems+1))
+	}
+	if len(value) > 0 {
+		b.value(pointer+"/0", s.Items, value[0])
+	}
+}
+
+func (b *breaker) object(pointer string, s *rpcschema.Schema, value map[string]any) {
+	for _, p := range s.Properties {
+		if !p.Schema.Has(b.Release) {
+			continue
+		}
+		member, given := value[p.Name]
+		if given && slices.Contains(s.Required, p.Name) {
+			b.set("missing", pointer+"/"+p.Name, nothing)
+		}
+		if given {
+			b.value(pointer+"/"+p.Name, p.Schema, member)
+		}
+	}
+	if !s.Additional.Allowed {
+		b.set("unknown", pointer+"/no_such_member", json.Number("1"))
+	}
+}
