@@ -1,0 +1,124 @@
+package driver
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseConfig(t *testing.T) {
+	// spdk-csi's own example, and the spelling of its Go code.
+	for _, nodes := range []string{"nodes", "Nodes"} {
+		c, err := ParseConfig([]byte(`{"` + nodes + `": [{"name": "localhost", "rpcURL": "http://127.0.0.1:9009", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`))
+		require.NoError(t, err)
+		assert.Equal(t, []TargetConfig{{
+			Name: "localhost", RPCURL: "http://127.0.0.1:9009", TargetType: "nvme-tcp", TargetAddr: "127.0.0.1", TargetPort: "4420", ListenAddr: "127.0.0.1", ListenPort: "4420",
+		}}, c.Nodes)
+	}
+	c, err := ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "iSCSI", "targetAddr": "storage.example", "listenAddr": "192.0.2.1", "listenPort": "9", "lvstores": ["x"]}]}`))
+	require.NoError(t, err)
+	assert.Equal(t, "3260", c.Nodes[0].TargetPort)
+	assert.Equal(t, "9", c.Nodes[0].ListenPort)
+}
+
+func TestBadConfig(t *testing.T) {
+	node := func(rest string) string {
+		return `{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"` + rest + `}]}`
+	}
+	require.NotPanics(t, func() { _, err := ParseConfig([]byte(node(""))); require.NoError(t, err) })
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":             {``, "it must look like"},
+		"no JSON":           {`nodes:`, "it must look like"},
+		"no nodes":          {`{"nodes": []}`, "at least one target"},
+		"unknown key":       {node(`, "lvstore": ["x"]`), "lvstore"},
+		"twice":             {node(`, "name": "b"`), "name"},
+		"both spellings":    {`{"nodes": [], "Nodes": []}`, "Nodes"},
+		"number for a port": {node(`, "targetPort": 4420`), "targetPort"},
+		"port":              {node(`, "targetPort": "0"`), "targetPort"},
+		"loopDir":           {node(`, "loopDir": "/x"`), "loopDir"},
+		"two CAs":           {node(`, "ca": "x", "caFile": "y"`), "give one"},
+		"name with colon":   {`{"nodes": [{"name": "a:b", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "name"},
+		"type":              {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme", "targetAddr": "192.0.2.1"}]}`, "nvme-tcp, nvme-rdma or iscsi"},
+		"host name":         {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "storage"}]}`, "listenAddr"},
+		"no address":        {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp"}]}`, "targetAddr"},
+		"URL":               {`{"nodes": [{"name": "a", "rpcURL": "s:1", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
+		"password in URL":   {`{"nodes": [{"name": "a", "rpcURL": "https://u:hunter2@s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "belong into the secret"},
+		"same name":         {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}, {"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseConfig([]byte(c.text))
+			require.ErrorContains(t, err, c.want)
+			assert.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+func TestLoadConfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	t.Setenv(ConfigEnv, path)
+	_, err := LoadConfig()
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.ErrorContains(t, err, "$SPDKCSI_CONFIG")
+	require.NoError(t, os.WriteFile(path, []byte(`{"nodes": 1}`), 0o600))
+	_, err = LoadConfig()
+	assert.ErrorContains(t, err, path)
+}
+
+func TestCAs(t *testing.T) {
+	n := TargetConfig{Name: "a"}
+	pool, err := n.pool()
+	require.NoError(t, err)
+	assert.Nil(t, pool, "the system's")
+	n.CA = "no certificate"
+	_, err = n.pool()
+	assert.ErrorContains(t, err, "PEM")
+	_, err = (&TargetConfig{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}).pool()
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestCredentialsFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), secretKey)
+	t.Setenv(CredentialsEnv, path)
+	_, err := CredentialsFile()
+	require.ErrorIs(t, err, os.ErrNotExist, "it was promised")
+	for text, want := range map[string]string{
+		`{"rpcTokens": [{"name": "a", "username": "u", "password": "hunter2"}]}`:                                                        "",
+		`{"rpcTokens": [{"name": "a", "username": "u", "passwort": "hunter2"}]}`:                                                        "rpcTokens",
+		`{"rpcTokens": [{"name": "a", "password": "hunter2"}]}`:                                                                         "no username",
+		`{"rpcTokens": [{"name": "a", "username": "u", "password": "hunter2"}, {"name": "a", "username": "v", "password": "hunter2"}]}`: "twice",
+		`hunter2`: "must look like",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		got, err := CredentialsFile()
+		if want == "" {
+			require.NoError(t, err)
+			assert.Equal(t, path, got)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestVolumeIDs(t *testing.T) {
+	const id = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
+	for text, want := range map[string]volumeID{"node001:" + id: {"node001", id}, "a.b-c_d:" + id: {"a.b-c_d", id}, id: {"", id}} {
+		got, err := parseVolumeID(text)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+		assert.Equal(t, text, got.String())
+	}
+}
+
+func FuzzVolumeID(f *testing.F) {
+	f.Add("node001:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d")
+	f.Add("::")
+	f.Fuzz(func(t *testing.T, s string) {
+		if id, err := parseVolumeID(s); err == nil && id.String() != s {
+			t.Errorf("%q is read as %q: one volume would have two ids", s, id)
+		}
+	})
+}

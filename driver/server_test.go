@@ -1,0 +1,185 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+func TestEndpoints(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"unix:///csi/csi.sock": "/csi/csi.sock", "unix://csi/csi.sock": "/csi/csi.sock", "unix:/csi/csi.sock": "/csi/csi.sock", "/csi/csi.sock": "/csi/csi.sock", "UNIX:///x": "/x",
+		"tcp://127.0.0.1:1": "", "csi.sock": "", "unix://": "", "unix:///": "", "unix:///csi/": "", "": "",
+	} {
+		got, err := socketPath(endpoint)
+		assert.Equal(t, want, got, endpoint)
+		assert.Equal(t, want == "", err != nil, endpoint)
+	}
+}
+
+func TestListen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "csi.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	require.NoError(t, err)
+	_, err = Listen("unix://" + path)
+	require.ErrorContains(t, err, "another process")
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	again, err := Listen("unix://" + path)
+	require.NoError(t, err, "of a process that is dead")
+	require.NoError(t, again.Close())
+	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
+	_, err = Listen("unix://" + path)
+	require.ErrorContains(t, err, "no socket")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, "precious", string(text))
+}
+
+// A lockedBuffer is a log that a server and a test share.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func serve(t *testing.T, s *Server) (conn *grpc.ClientConn, logs *lockedBuffer, stop func() error) {
+	t.Helper()
+	logs = &lockedBuffer{}
+	s.Log = slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	l, err := Listen(filepath.Join(t.TempDir(), "csi.sock"))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	conn, err = grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	return conn, logs, func() error { cancel(); return <-ended }
+}
+
+func TestServer(t *testing.T) {
+	b := newBench(t, newSimTarget(t, "t0", "lvs0"))
+	b.withCredentials(t)
+	conn, logs, stop := serve(t, &Server{Identity: &Identity{Name: DefaultName, Version: "v1"}, Controller: b.Controller})
+	info, err := csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, "csi.spdk.io", info.GetName())
+	capabilities, err := csi.NewIdentityClient(conn).GetPluginCapabilities(t.Context(), &csi.GetPluginCapabilitiesRequest{})
+	require.NoError(t, err)
+	assert.Len(t, capabilities.GetCapabilities(), 2)
+	_, err = csi.NewNodeClient(conn).NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "this is no node")
+
+	c := csi.NewControllerClient(conn)
+	v, err := c.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
+	require.NoError(t, err)
+	_, err = c.CreateVolume(t.Context(), b.request("pvc-1", 400*mib))
+	assert.Equal(t, codes.AlreadyExists, status.Code(err))
+	assert.ErrorContains(t, err, "asked for are 419430400 or more")
+	require.NoError(t, stop())
+	assert.Contains(t, logs.String(), "method=CreateVolume request_id=")
+	assert.Contains(t, logs.String(), "code=AlreadyExists took=")
+	assert.Contains(t, logs.String(), v.GetVolume().GetVolumeId()[:3])
+	assert.NotContains(t, logs.String(), password)
+}
+
+func TestPanicsAreSurvived(t *testing.T) {
+	conn, logs, stop := serve(t, &Server{Identity: &Identity{}, Controller: &Controller{}})
+	for range 2 {
+		_, err := csi.NewControllerClient(conn).DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"})
+		require.Equal(t, codes.Internal, status.Code(err))
+		assert.ErrorContains(t, err, "see its log")
+	}
+	require.NoError(t, stop())
+	assert.Contains(t, logs.String(), "nil pointer")
+}
+
+func TestSlowCallsAndDrain(t *testing.T) {
+	b := newBench(t, newSimTarget(t, "t0", "lvs0"))
+	hang := make(chan struct{})
+	entered := make(chan struct{}, 1)
+	slow := &calls{log: slog.New(slog.DiscardHandler), slowAfter: time.Hour}
+	logs := &lockedBuffer{}
+	slow.log, slow.slowAfter = slog.New(slog.NewTextHandler(logs, nil)), time.Millisecond
+	done := make(chan error, 1)
+	go func() {
+		_, err := slow.intercept(t.Context(), b.request("x", 1), &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/CreateVolume"}, func(context.Context, any) (any, error) {
+			entered <- struct{}{}
+			<-hang
+			return nil, nil
+		})
+		done <- err
+	}()
+	<-entered
+	require.Eventually(t, func() bool { return bytes.Contains([]byte(logs.String()), []byte("call is slow")) }, 10*time.Second, time.Millisecond)
+	close(hang)
+	require.NoError(t, <-done)
+	assert.Contains(t, logs.String(), "name=x")
+}
+
+func TestCodes(t *testing.T) {
+	rpc := func(kind spdkrpc.Kind, number int) error {
+		return fmt.Errorf("target t0: x: %w", &spdkrpc.Error{Method: "m", Kind: kind, Code: number})
+	}
+	for want, errs := range map[codes.Code][]error{
+		codes.OK:                 {nil},
+		codes.InvalidArgument:    {errInvalid, errUnsupported, errCredentials, placement.ErrParameter, volume.ErrWrongKind, connect.ErrInvalidExport, mount.ErrInvalid},
+		codes.NotFound:           {errNoSuchID, errNoSuchPath, volume.ErrNotFound, fmt.Errorf("%w: %w", errNoSuchID, volume.ErrWrongKind)},
+		codes.AlreadyExists:      {volume.ErrIncompatible, errConflict, mount.ErrConflict},
+		codes.ResourceExhausted:  {volume.ErrNoSpace, errors.Join(volume.ErrOutOfRange, volume.ErrNoSpace), rpc(spdkrpc.NoSpace, -28)},
+		codes.OutOfRange:         {volume.ErrOutOfRange},
+		codes.FailedPrecondition: {volume.ErrInUse, volume.ErrForeignExport, volume.ErrStoreForbidden, errUnknownTarget, errNoCredentials, errElsewhere, errNotStaged, mount.ErrHoldsData, mount.ErrEmptyDevice, connect.ErrRefused, connect.ErrNoSubsystem, rpc(spdkrpc.MethodNotFound, -32601)},
+		codes.Aborted:            {errInFlight, errBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
+		codes.Unavailable:        {volume.ErrStoreMissing, connect.ErrUnreachable, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
+		codes.PermissionDenied:   {rpc(spdkrpc.Denied, jsonrpc.CodeForbidden), rpc(spdkrpc.Denied, 0)},
+		codes.Unauthenticated:    {rpc(spdkrpc.Denied, jsonrpc.CodeUnauthorized)},
+		codes.DeadlineExceeded:   {context.DeadlineExceeded, connect.ErrTimeout},
+		codes.Canceled:           {context.Canceled},
+		codes.Internal:           {errors.New("surprise"), rpc(spdkrpc.Failed, -32603), rpc(spdkrpc.InvalidParams, -32602), mount.ErrUnreadable},
+		codes.Unimplemented:      {status.Error(codes.Unimplemented, "x")},
+	} {
+		for _, err := range errs {
+			assert.Equal(t, want, status.Code(asStatus(err)), "%v", err)
+			if err != nil {
+				assert.Equal(t, want, code(fmt.Errorf("more: %w", err)), "%v", err)
+			}
+		}
+	}
+	assert.ErrorContains(t, asStatus(rpc(spdkrpc.Denied, 0)), "rpcTokens")
+	assert.ErrorContains(t, asStatus(rpc(spdkrpc.Unreachable, 0)), "rpcURL")
+}
