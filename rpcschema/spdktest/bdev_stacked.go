@@ -58,13 +58,14 @@ func (e *engine) stack(p stackPlan) (string, error) {
 	if slices.ContainsFunc(e.bdevMod.stacks, func(o stackPlan) bool { return o.module == p.module && o.name == p.name }) {
 		return "", errno(syscall.EEXIST)
 	}
+	var err error
 	if base, ok := e.bdevs.find(p.base); ok {
-		if err := e.raise(p, base); err != nil {
-			return "", err
-		}
+		err = e.raise(p, base)
 	}
-	e.bdevMod.stacks = append(e.bdevMod.stacks, p)
-	return p.name, nil
+	if err == nil || p.module == "passthru" { // which remembers what failed, too
+		e.bdevMod.stacks = append(e.bdevMod.stacks, p)
+	}
+	return p.name, err
 }
 
 // raise puts a planned bdev in front of its base.

@@ -64,7 +64,7 @@ func replaced(m *rpcschema.Method, p *rpcschema.Param, r rpcschema.Release) bool
 }
 
 func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release) field {
-	names := s.Resource
+	names, ref := s.Resource, s.RefName()
 	s = doc.Resolve(s)
 	f := field{kind: s.Type.Main(), format: s.Format}
 	if f.format == "uuid" && (names != "" || s.Resource != "") {
@@ -86,7 +86,7 @@ func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release)
 				continue
 			}
 			o.fields[p.Name] = newField(doc, p.Schema, r)
-			if slices.Contains(s.Required, p.Name) {
+			if slices.Contains(s.Required, p.Name) && !r.Before(requiredSince[ref+" "+p.Name]) {
 				o.required = append(o.required, p.Name)
 			}
 		}

@@ -43,9 +43,11 @@ var relaxedMethods = []string{
 	"nvmf_subsystem_add_host", "nvmf_subsystem_add_listener", "nvmf_subsystem_add_ns",
 }
 
-// requiredSince are parameters that older releases could do without, in decoding.
+// requiredSince are parameters of methods, and members of objects, that older
+// releases could do without, in decoding.
 var requiredSince = map[string]rpcschema.Release{
 	"bdev_lvol_clone clone_name": rpcschema.MustRelease("v26.05"),
+	"NvmfListenAddress trtype":   rpcschema.MustRelease("v24.09"),
 }
 
 // methodsWithoutParams have parameters, and can be called without any.

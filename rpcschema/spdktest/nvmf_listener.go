@@ -37,6 +37,11 @@ var addressFamilies = []string{"IPv4", "IPv6", "IB", "FC"}
 
 // transportID reads an address as SPDK tells it.
 func transportID(a spdkrpc.NvmfListenAddress) (spdkrpc.NvmfTransportID, error) {
+	if a.Trtype == "" {
+		if a.Trtype = value(a.Transport); a.Trtype == "" {
+			return spdkrpc.NvmfTransportID{}, errCrash // releases that don't insist on it don't look for it either
+		}
+	}
 	id := spdkrpc.NvmfTransportID{Trtype: strings.ToUpper(a.Trtype), Adrfam: "IPv4", Traddr: a.Traddr, Trsvcid: value(a.Trsvcid)}
 	if a.Adrfam != nil {
 		i := slices.IndexFunc(addressFamilies, func(f string) bool { return strings.EqualFold(f, *a.Adrfam) })

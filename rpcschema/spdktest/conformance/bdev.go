@@ -121,7 +121,9 @@ func testAIO(s *suite) {
 
 // testStacked looks at passthru bdevs: they claim their base, wait for it and go with it.
 func testStacked(s *suite) {
-	base, top := s.malloc("base", 8), s.name("pt")
+	// What could not be made is remembered for ever and comes with a base of
+	// that name: nobody else may use it.
+	base, top := s.malloc("stackbase", 8), s.name("pt")
 	s.undo("bdev_passthru_delete", P{"name": top})
 	assert.Equal(s, top, s.text("bdev_passthru_create", P{"name": top, "base_bdev_name": base}))
 	b := s.bdev(top)
@@ -140,11 +142,16 @@ func testStacked(s *suite) {
 
 	s.ok("bdev_malloc_delete", P{"name": base})
 	s.gone(top)
-	s.malloc("base", 8)
+	s.malloc("stackbase", 8)
 	s.ok("bdev_wait_for_examine", nil)
 	s.bdev(top)
 	s.ok("bdev_passthru_delete", P{"name": top})
 	s.gone(top)
+	s.ok("bdev_malloc_delete", P{"name": base})
+	s.malloc("stackbase", 8)
+	s.ok("bdev_wait_for_examine", nil)
+	s.bdev(s.name("pt2"))
+	s.ok("bdev_passthru_delete", P{"name": s.name("pt2")})
 	assert.False(s, s.bdev(base).Claimed)
 
 	late, waiting := s.name("late"), s.name("waiting")

@@ -101,8 +101,7 @@ func testIscsiGroups(s *suite) {
 	s.ok(remove, P{"tag": ig, "initiators": []string{"iqn.2016-06.io.host:c"}})
 	s.fails(invalidParams, remove, P{"tag": ig, "initiators": []string{"iqn.2016-06.io.host:a", "iqn.2016-06.io.host:c"}})
 	s.fails(invalidParams, remove, P{"tag": free, "initiators": []string{"x"}})
-	want.Initiators = want.Initiators[:2]
-	assert.Equal(s, want, initiators(ig))
+	assert.ElementsMatch(s, want.Initiators[:2], initiators(ig).Initiators, "all or none, although in another order")
 	s.ok("iscsi_delete_initiator_group", P{"tag": ig})
 	assert.Nil(s, initiators(ig))
 }
