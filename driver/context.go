@@ -55,29 +55,25 @@ func volumeContext(c TargetConfig, v volume.Volume, fsType string, from volume.O
 }
 
 // publishContext is what the node is told: where the volume is now, and whether it may be formatted.
-func publishContext(c TargetConfig, v volume.Volume, remembered map[string]string) map[string]string {
+func publishContext(c TargetConfig, v volume.Volume, mayFormat bool) map[string]string {
 	m := exportContext(c, v)
-	m[keyMayFormat] = strconv.FormatBool(mayFormat(v, remembered))
+	m[keyMayFormat] = strconv.FormatBool(mayFormat)
 	return m
 }
 
-// mayFormat decides by the clusters that the volume has: where none was ever written, nothing can be lost. Thick volumes
-// have all of theirs, and old releases do not count; then what the PV remembers decides, and spdk-csi's PVs, which
-// remember nothing, were all to be formatted when they were empty. (The node looks at the device, in any case.)
-func mayFormat(v volume.Volume, remembered map[string]string) bool {
-	if remembered[keyMayFormat] == "false" {
-		return false
-	}
-	pristine, known := v.Pristine()
-	return pristine || !known
+// mayFormat decides by the clusters that the volume has: where none was ever written, nothing can be lost. Where the target
+// does not know, what the PV remembers decides; those of spdk-csi, which remember nothing, were all to be formatted when
+// they were empty. (The node looks at the device, in any case.)
+func mayFormat(pristine, known bool, remembered map[string]string) bool {
+	return remembered[keyMayFormat] != "false" && (pristine || !known)
 }
 
 // An attachment is what a node needs to know of a volume.
 type attachment struct {
 	export    connect.Export
 	fsType    string
-	mayFormat bool
-	context   map[string]string
+	mayFormat bool // if it is empty
+	mayFinish bool // if an earlier formatting was cut off
 }
 
 // readAttachment reads the contexts of a call. The publish context, which is younger, wins.
@@ -87,7 +83,7 @@ func readAttachment(remembered, published map[string]string) (attachment, error)
 		m = map[string]string{}
 	}
 	maps.Copy(m, published)
-	a := attachment{context: m, fsType: remembered[keyFSType]}
+	a := attachment{fsType: remembered[keyFSType], mayFinish: remembered[keyMayFormat] == "true"}
 	var err error
 	if a.export, err = connect.ParseExport(m); err != nil {
 		return a, fmt.Errorf("%w: is the volume published by this driver's controller, and attachRequired true in its CSIDriver?", err)

@@ -52,7 +52,13 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, err
 	}
-	return &csi.ControllerPublishVolumeResponse{PublishContext: publishContext(config, v, req.GetVolumeContext())}, nil
+	pristine, known, err := service.Pristine(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerPublishVolumeResponse{
+		PublishContext: publishContext(config, v, mayFormat(pristine, known, req.GetVolumeContext())),
+	}, nil
 }
 
 // exportedByHand tells whether a PV that was written by hand leads to a target that is not in config.json. Who may

@@ -68,7 +68,10 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 	if fsType == "" {
 		fsType = a.fsType
 	}
-	return mount.Stage{FSType: fsType, Flags: c.GetMount().GetMountFlags(), ReadOnly: readOnly(c), MayFormat: a.mayFormat && !readOnly(c)}
+	return mount.Stage{
+		FSType: fsType, Flags: c.GetMount().GetMountFlags(), ReadOnly: readOnly(c),
+		MayFormat: a.mayFormat && !readOnly(c), MayFinish: a.mayFinish && !readOnly(c),
+	}
 }
 
 // stage does the steps of staging that are missing.

@@ -28,7 +28,7 @@ func TestStageAndBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	path := filepath.Join(f.staging, volID)
-	assert.Equal(t, mount.Stage{Device: "/dev/" + lvolUUID, Path: path, FSType: "xfs", MayFormat: true}, f.stage)
+	assert.Equal(t, mount.Stage{Device: "/dev/" + lvolUUID, Path: path, FSType: "xfs", MayFormat: true, MayFinish: true}, f.stage)
 	require.Contains(t, f.mounts, path, "where spdk-csi has it")
 	n = f.node() // another process
 	for range 2 {
@@ -66,6 +66,8 @@ func TestWhatIsFormatted(t *testing.T) {
 			_, err := n.NodeStageVolume(t.Context(), req)
 			require.NoError(t, err)
 			assert.Equal(t, c.want, f.stage.MayFormat)
+			began := req.GetVolumeContext()[keyMayFormat] == "true"
+			assert.Equal(t, began && !f.stage.ReadOnly, f.stage.MayFinish)
 			assert.Equal(t, readOnly(req.GetVolumeCapability()), f.stage.ReadOnly)
 		})
 	}

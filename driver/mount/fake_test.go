@@ -97,6 +97,8 @@ func TestDecide(t *testing.T) {
 		{"empty, any type", contents{}, Stage{MayFormat: true}, true, ext4, nil},
 		{"interrupted", contents{interrupted: true}, Stage{MayFormat: true}, true, ext4, nil},
 		{"interrupted, may not", contents{interrupted: true}, Stage{}, false, "", ErrEmptyDevice},
+		{"interrupted, may finish", contents{interrupted: true}, Stage{MayFinish: true}, true, ext4, nil},
+		{"empty, may finish", contents{}, Stage{MayFinish: true}, false, "", ErrEmptyDevice},
 		{"empty, may not", contents{}, Stage{FSType: ext4}, false, ext4, ErrEmptyDevice},
 		{"empty, read-only", contents{}, Stage{MayFormat: true, ReadOnly: true}, false, "", ErrEmptyDevice},
 		{"as asked", contents{filesystem: xfs}, Stage{FSType: xfs, MayFormat: true}, false, xfs, nil},

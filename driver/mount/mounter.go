@@ -63,6 +63,9 @@ type Stage struct {
 	// MayFormat permits a file system to be made, should the device be empty. False for whatever
 	// holds, or may hold, data by its history: clones, restores, volumes that were formatted before.
 	MayFormat bool
+	// MayFinish permits it only where an earlier mkfs of this package was cut off: what it left was
+	// never mounted, however much was written.
+	MayFinish bool
 }
 
 // A Point is what is mounted at a path.

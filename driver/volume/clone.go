@@ -155,3 +155,24 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) erro
 	}
 	return nil
 }
+
+// Pristine tells whether nobody ever wrote to a volume, as far as the target knows (known). It does not where the volume
+// has all of its clusters from the beginning, and where the release does not count them.
+func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
+	for at := v; ; {
+		switch {
+		case !at.Thin || at.Allocated == nil:
+			return false, false, nil
+		case *at.Allocated > 0:
+			return false, true, nil
+		case at.Base == "":
+			return true, true, nil
+		}
+		if n, ours := parseName(at.Base); !ours || n.source != v.UUID {
+			return false, true, nil // a copy of something else
+		}
+		if at, err = s.lookUp(ctx, v.Store+"/"+at.Base); err != nil {
+			return false, false, err
+		}
+	}
+}

@@ -169,3 +169,38 @@ func TestListPages(t *testing.T) {
 	}
 	assert.Equal(t, all, got)
 }
+
+func TestPristine(t *testing.T) {
+	b := newBench(t, TCP)
+	of := func(v Volume) (pristine, known bool) {
+		v, err := b.Get(t.Context(), v.UUID)
+		require.NoError(t, err)
+		pristine, known, err = b.Pristine(t.Context(), v)
+		require.NoError(t, err)
+		return pristine, known
+	}
+	v := b.create(t, "pvc-1", 4)
+	if v.Allocated == nil {
+		t.Skip("this release does not count a volume's clusters")
+	}
+	for _, name := range []string{"never written", "and snapshotted", "and again"} {
+		pristine, known := of(v)
+		assert.True(t, pristine && known, name)
+		_, err := b.Snapshot(t.Context(), name, v.UUID)
+		require.NoError(t, err)
+	}
+	c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "clone", MinBytes: 4 * MiB})
+	require.NoError(t, err)
+	pristine, known := of(c)
+	assert.True(t, !pristine && known, "a copy is none, even of nothing")
+	pristine, known = of(v)
+	assert.True(t, pristine && known)
+	thick, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "thick", MinBytes: 4 * MiB, Thick: true})
+	require.NoError(t, err)
+	_, known = of(thick)
+	assert.False(t, known)
+	v.Allocated = new(uint64(1))
+	pristine, known, err = b.Pristine(t.Context(), v)
+	require.NoError(t, err)
+	assert.True(t, !pristine && known)
+}

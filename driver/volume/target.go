@@ -64,17 +64,6 @@ type Volume struct {
 	Allocated *uint64
 }
 
-// Pristine tells whether nobody ever wrote to the volume, as far as the target knows (known).
-func (v Volume) Pristine() (pristine, known bool) {
-	if v.Base != "" {
-		return false, true
-	}
-	if !v.Thin || v.Allocated == nil {
-		return false, false
-	}
-	return *v.Allocated == 0, true
-}
-
 func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID + ")" }
 
 // A Store is an lvstore.

@@ -1,7 +1,6 @@
 package sanity
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/google/uuid"
 	csisanity "github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
@@ -56,6 +54,9 @@ func suite(v variant) (err error) {
 	}
 	if !run(v, world, dir) {
 		return errors.New("the suite failed")
+	}
+	if err := world.mounted(); err != nil {
+		return err
 	}
 	after, err := world.state(ctx)
 	if err == nil && after != before {
@@ -131,21 +132,4 @@ func freeAddress() (string, error) {
 		return "", err
 	}
 	return l.Addr().String(), l.Close()
-}
-
-// eventually repeats what is about to succeed.
-func eventually(ctx context.Context, what string, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, cmp.Or(err, ctx.Err()))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }

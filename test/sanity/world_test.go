@@ -1,6 +1,7 @@
 package sanity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/crypto/bcrypt"
 	"golang.org/x/sync/errgroup"
@@ -25,6 +27,7 @@ type world struct {
 	socket      string // the driver's
 	secretsFile string
 	rpc         *spdkrpc.Client // straight to the target
+	mounted     func() error    // what the node mounted is what the variant is about
 	closers     []func() error
 }
 
@@ -163,7 +166,7 @@ func (w *world) startDriver(ctx context.Context, v variant, dir, url string, ser
 		return err
 	}
 	w.closers = append(w.closers, func() error { controller.Close(); return nil })
-	node, err := newNode(v, log)
+	node, err := w.newNode(v, log)
 	if err != nil {
 		return err
 	}
@@ -177,16 +180,71 @@ func (w *world) startDriver(ctx context.Context, v variant, dir, url string, ser
 }
 
 // newNode is the real node service. Where this kernel cannot attach what the target exports, what is below it is not.
-func newNode(v variant, log *slog.Logger) (*driver.Node, error) {
+func (w *world) newNode(v variant, log *slog.Logger) (*driver.Node, error) {
 	if v.TargetType != "loop" {
 		s := newStandIn()
+		w.mounted = func() error { return nil }
 		return driver.NewNode(nodeName, 0, s, s, log)
 	}
 	connector, err := connect.New(connect.HostOf(nodeName), connect.Options{AllowLoop: true, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	return driver.NewNode(nodeName, 0, connector, mount.New(mount.Options{Log: log}), log)
+	m := &witness{Mounter: mount.New(mount.Options{Log: log})}
+	w.mounted = func() error { return m.saw(v) }
+	return driver.NewNode(nodeName, 0, connector, m, log)
+}
+
+// A witness looks at what was really mounted.
+type witness struct {
+	*mount.Mounter
+	mu     sync.Mutex
+	points map[string]int
+}
+
+func (w *witness) look(path string) error {
+	p, err := w.At(path)
+	if err != nil {
+		return err
+	}
+	what := p.FSType
+	if p.Block {
+		what = "block"
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.points == nil {
+		w.points = map[string]int{}
+	}
+	w.points[what]++
+	return nil
+}
+
+func (w *witness) FormatAndMount(ctx context.Context, s mount.Stage) error {
+	if err := w.Mounter.FormatAndMount(ctx, s); err != nil {
+		return err
+	}
+	return w.look(s.Path)
+}
+
+func (w *witness) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
+	if err := w.Mounter.BindDevice(ctx, device, target, readOnly); err != nil {
+		return err
+	}
+	return w.look(target)
+}
+
+func (w *witness) saw(v variant) error {
+	want := cmp.Or(v.FSType, "ext4")
+	if v.AccessType == "block" {
+		want = "block"
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.points) != 1 || w.points[want] < 5 {
+		return fmt.Errorf("mounted were %v, instead of %s only", w.points, want)
+	}
+	return nil
 }
 
 func logger(who string) *slog.Logger {

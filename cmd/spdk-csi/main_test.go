@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func execute(ctx context.Context, args ...string) error {
+	cmd := command(&bytes.Buffer{})
+	cmd.SetArgs(args)
+	cmd.SetOut(&bytes.Buffer{})
+	return cmd.ExecuteContext(ctx)
+}
+
+func TestRefuses(t *testing.T) {
+	t.Setenv("SPDKCSI_CONFIG", filepath.Join(t.TempDir(), "config.json"))
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"neither":      {nil, "--controller, --node or both"},
+		"no config":    {[]string{"--controller"}, "$SPDKCSI_CONFIG"},
+		"no node id":   {[]string{"--node"}, "--nodeid"},
+		"bad node id":  {[]string{"--node", "--nodeid", "a b"}, "no node's id"},
+		"endpoint":     {[]string{"--node", "--nodeid", "a", "--endpoint", "tcp://127.0.0.1:1"}, "UNIX socket"},
+		"level":        {[]string{"--node", "--nodeid", "a", "--log-level", "loud"}, "debug, info, warn or error"},
+		"format":       {[]string{"--node", "--nodeid", "a", "--log-format", "xml"}, "text or json"},
+		"NVMe option":  {[]string{"--node", "--nodeid", "a", "--nvme-keep-alive", "1500ms"}, "whole seconds"},
+		"unknown flag": {[]string{"--nodes"}, "unknown flag"},
+		"argument":     {[]string{"--node", "x"}, "x"},
+	} {
+		t.Run(name, func(t *testing.T) { assert.ErrorContains(t, execute(t.Context(), c.args...), c.want) })
+	}
+}
+
+func TestServesAndStops(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("SPDKCSI_CONFIG", filepath.Join(dir, "config.json"))
+	t.Setenv("SPDKCSI_SECRET", filepath.Join(dir, "secret.json"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"nodes": [{"name": "a", "rpcURL": "https://127.0.0.1:1/", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret.json"), []byte(`{"rpcTokens": []}`), 0o600))
+	socket := filepath.Join(dir, "csi.sock")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	// As spdk-csi's manifests start it, and both services in one process.
+	go func() {
+		ended <- execute(ctx, "--v=5", "--endpoint=unix://"+socket, "--nodeid=node-1", "--node", "--controller", "--drivername=x.example")
+	}()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("unix", socket)
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	}, 10*time.Second, 5*time.Millisecond)
+	require.Error(t, execute(t.Context(), "--node", "--nodeid=node-1", "--endpoint=unix://"+socket), "one is running there")
+	stop()
+	require.NoError(t, <-ended)
+	assert.NoFileExists(t, socket)
+}

@@ -1,0 +1,110 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const mib = 1 << 20
+
+func TestParseParameters(t *testing.T) {
+	p, err := ParseParameters(map[string]string{
+		"fsType": "xfs", "target": "t0", "lvstore": "lvs0", "thin": "false", "clearMethod": "write_zeroes", "csi.storage.k8s.io/pvc/name": "x",
+	})
+	require.NoError(t, err)
+	assert.Equal(t, Parameters{FSType: "xfs", Target: "t0", Store: "lvs0", Thick: true, Clear: spdkrpc.LvolClearMethodWriteZeroes}, p)
+	p, err = ParseParameters(map[string]string{"fstype": "ext4"})
+	require.NoError(t, err)
+	assert.Equal(t, Parameters{FSType: "ext4"}, p)
+	for key, value := range map[string]string{"fsType": "btrfs", "target": "", "lvstore": "", "thin": "yes", "clearMethod": "WRITE_ZEROES", "Lvstore": "x", "csi.example/x": "y"} {
+		_, err := ParseParameters(map[string]string{key: value})
+		require.ErrorIs(t, err, ErrParameter, key)
+		assert.ErrorContains(t, err, key)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	target := volume.NewTarget(volume.Config{Name: "t"}).Service(nil)
+	var places []place
+	for name, free := range map[string]int64{"small": 1 << 30, "large": 3 << 30, "full": 0} {
+		places = append(places, place{target, volume.Store{Name: name, FreeBytes: free}})
+	}
+	first := map[string]int{}
+	for i := range 4000 {
+		got := order(places, fmt.Sprintf("pvc-%d", i))
+		require.Equal(t, got, order([]place{places[2], places[0], places[1]}, fmt.Sprintf("pvc-%d", i)), "the same each time")
+		assert.Equal(t, "full", got[2].store.Name)
+		first[got[0].store.Name]++
+	}
+	assert.InDelta(t, 3000, first["large"], 200, "in proportion to free space")
+}
+
+// targets are simulated targets with one lvstore each.
+func targets(t *testing.T, sizesMiB ...uint64) (services []*volume.Service, clients []*spdkrpc.Client, sims []*spdktest.Target) {
+	t.Helper()
+	for i, size := range sizesMiB {
+		sim, err := spdktest.Start(spdktest.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, sim.Close()) })
+		socket := spdkrpc.NewSocket(sim.Socket())
+		t.Cleanup(func() { assert.NoError(t, socket.Close()) })
+		c := spdkrpc.NewClient(socket)
+		_, err = c.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: size << 8, BlockSize: 4096})
+		require.NoError(t, err)
+		_, err = c.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
+		require.NoError(t, err)
+		services = append(services, volume.NewTarget(volume.Config{Name: fmt.Sprintf("t%d", i)}).Service(c))
+		clients, sims = append(clients, c), append(sims, sim)
+	}
+	return services, clients, sims
+}
+
+func TestCreateTriesTheNext(t *testing.T) {
+	services, _, _ := targets(t, 100, 100, 1000)
+	for i := range 3 { // none of these fits anywhere but on the large one
+		p, err := Create(t.Context(), services, Parameters{}, volume.Spec{Name: fmt.Sprint("pvc-", i), MinBytes: 200 * mib, Thick: true})
+		require.NoError(t, err)
+		assert.Equal(t, "t2", p.Target)
+	}
+	_, err := Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-9", MinBytes: 500 * mib, Thick: true})
+	require.ErrorIs(t, err, volume.ErrNoSpace)
+	for _, target := range []string{"t0", "t1", "t2"} {
+		assert.ErrorContains(t, err, target)
+	}
+	_, err = Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-9", MinBytes: 5 * mib, MaxBytes: 6 * mib})
+	require.ErrorIs(t, err, volume.ErrOutOfRange)
+	require.NotErrorIs(t, err, volume.ErrNoSpace)
+}
+
+func TestCreateLooksEverywhereFirst(t *testing.T) {
+	services, clients, sims := targets(t, 100, 1000)
+	spec := volume.Spec{Name: "pvc-1", MinBytes: 4 * mib}
+	_, err := clients[0].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4})
+	require.NoError(t, err)
+	p, err := Create(t.Context(), services, Parameters{}, spec)
+	require.NoError(t, err)
+	assert.Equal(t, "t0", p.Target)
+	_, err = clients[1].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4})
+	require.NoError(t, err)
+	_, err = Create(t.Context(), services, Parameters{}, spec)
+	require.ErrorIs(t, err, volume.ErrIncompatible, "two of them: which one is meant?")
+
+	sims[0].Crash()
+	for name, spec := range map[string]volume.Spec{"there": spec, "new": {Name: "pvc-2", MinBytes: 4 * mib}} {
+		_, err = Create(t.Context(), services, Parameters{}, spec)
+		require.Error(t, err, name)
+		assert.True(t, errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, spdkrpc.OutcomeUnknown), err)
+	}
+	lvols, err := clients[1].BdevLvolGetLvols(context.WithoutCancel(t.Context()), spdkrpc.BdevLvolGetLvolsParams{})
+	require.NoError(t, err)
+	assert.Len(t, lvols, 1, "nothing was made elsewhere")
+}
