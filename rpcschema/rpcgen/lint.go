@@ -12,7 +12,7 @@ import (
 // resources and units are the words that the annotations may use
 // (areas/README.md says what they mean).
 var (
-	resources = strings.Fields("bdev lvstore lvstore-uuid lvol-name nqn host-nqn iqn initiator address file key crypto-key new-bdev new-lvstore")
+	resources = strings.Fields("bdev lvstore lvstore-uuid lvol-name nqn host-nqn iqn initiator address file key crypto-key portal-group initiator-group auth-group ublk new-bdev new-lvstore new-nqn new-iqn new-key")
 	units     = strings.Fields("bytes KiB MiB blocks us ms s ns ticks IO/s MiB/s percent")
 	states    = strings.Fields("startup runtime")
 )

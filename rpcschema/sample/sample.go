@@ -197,6 +197,7 @@ var examples = map[string]string{
 	"lvstore-uuid": exampleUUID, "nqn": "nqn.2016-06.io.spdk:cnode1", "host-nqn": "nqn.2016-06.io.spdk:host1",
 	"iqn": "iqn.2016-06.io.spdk:disk1", "initiator": "iqn.2016-06.io.spdk:host1", "address": "192.0.2.1", "file": "/tmp/file0",
 	"key": "key0", "crypto-key": "crypto0",
+	"new-nqn": "nqn.2016-06.io.spdk:cnode1", "new-iqn": "iqn.2016-06.io.spdk:disk1", "new-key": "key0",
 }
 
 const exampleUUID = "11111111-2222-4333-8444-555555555555"
