@@ -24,6 +24,7 @@ type Config struct {
 	Log    LogConfig             `yaml:"log"`
 	Limits LimitsConfig          `yaml:"limits"`
 
+	file     string   // that it was read from
 	dir      string   // which relative paths start at
 	warnings []string // what is allowed, but should be known
 }
@@ -136,7 +137,7 @@ func LoadConfig(path string) (*Config, error) {
 	if err := decodeStrict(text, &c); err != nil {
 		return nil, within(path, err)
 	}
-	c.dir = filepath.Dir(path)
+	c.file, c.dir = path, filepath.Dir(path)
 	if err := c.validate(); err != nil {
 		return nil, within(path, err)
 	}

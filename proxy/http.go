@@ -44,8 +44,11 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// serveHealth tells that this process is alive, and no more.
+// serveHealth tells that this process is alive, and no more: that what every
+// call takes can be taken. The target may be away.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	s.calls.isDraining()
+	s.target.Connections()
 	_, _ = io.WriteString(w, "ok\n")
 }
 

@@ -32,8 +32,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.log.Info("serving", "url", fmt.Sprintf("%s://%s/", scheme, l.Addr()), "socket", s.config.Target.Socket)
 
-	failed := make(chan error, 1)
+	failed := make(chan error, 2)
 	go func() { failed <- server.Serve(l) }()
+	go func() { failed <- server.Serve(s.inside) }()
 	select {
 	case err := <-failed:
 		return errors.Join(fmt.Errorf("serve: %w", err), s.target.Close())
@@ -45,9 +46,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) stop(server *http.Server, l net.Listener) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
 	defer cancel()
+	// First the listener: who comes from now on waits in systemd's socket, if it is
+	// that, for the next process.
+	_ = l.Close()
+	_ = s.inside.Close()
 	drained := s.calls.drain()
 	s.log.Info("stopping", "calls", s.target.InFlight(), "bound", time.Duration(s.config.Limits.Drain).String())
-	_ = l.Close()
 	select {
 	case <-drained:
 	case <-ctx.Done():

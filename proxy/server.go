@@ -29,6 +29,7 @@ type Server struct {
 
 	settings atomic.Pointer[settings]
 	calls    calls
+	inside   *insideListener // see Alive
 }
 
 // settings are what a reload replaces as a whole: each call sees one state of
@@ -51,7 +52,7 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{schema: opts.Schema, log: opts.Log, config: c}
+	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener()}
 	settings, err := newSettings(c, s.schema)
 	if err != nil {
 		return nil, err

@@ -119,6 +119,14 @@ func (t *Target) pick() *Conn {
 	return least
 }
 
+// Connections counts the living ones for calls.
+func (t *Target) Connections() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.conns = slices.DeleteFunc(t.conns, (*Conn).broken)
+	return len(t.conns)
+}
+
 // add makes one more connection, unless the last attempt failed just now.
 func (t *Target) add() (*Conn, error) {
 	t.mu.Lock()

@@ -1,0 +1,43 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAlive(t *testing.T) {
+	b := newBench(t, "v26.05", withTLS(""))
+	s := serve(t, b)
+	for range 3 {
+		require.NoError(t, b.proxy.Alive(t.Context()))
+	}
+	require.NoError(t, b.target.Close())
+	require.NoError(t, b.proxy.Alive(t.Context()), "that the target is away is not this process's death")
+
+	s.stop()
+	require.NoError(t, <-s.done)
+	require.ErrorIs(t, b.proxy.Alive(t.Context()), net.ErrClosed)
+}
+
+// A process that only seems to live is one whose calls do not get past a lock.
+func TestNotAliveBehindALock(t *testing.T) {
+	b := newBench(t, "v26.05")
+	serve(t, b)
+	b.proxy.calls.mu.Lock()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, b.proxy.Alive(ctx), "no answer comes")
+	b.proxy.calls.mu.Unlock()
+	assert.NoError(t, b.proxy.Alive(t.Context()))
+}
+
+func TestNotAliveBeforeItServes(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, newBench(t, "v26.05").proxy.Alive(ctx), context.Canceled)
+}

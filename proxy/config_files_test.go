@@ -1,0 +1,28 @@
+package proxy
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestFilesOfAConfiguration(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/x")
+	c := &Config{
+		file: "/etc/p/p.yaml", dir: "/etc/p",
+		TLS: TLSConfig{CertFile: "tls/both.pem", KeyFile: "tls/both.pem"},
+		Users: []UserConfig{
+			{Name: "a", PasswordHashFile: "$CREDENTIALS_DIRECTORY/a"},
+			{Name: "b", PasswordHash: "not a file"},
+			{Name: "c", PasswordHashFile: "/else/c"},
+		},
+	}
+	assert.Equal(t, []string{"/else/c", "/etc/p/p.yaml", "/etc/p/tls/both.pem", "/run/credentials/x/a"}, c.Files())
+}
+
+func TestFilesOfALoadedConfiguration(t *testing.T) {
+	c, err := LoadConfig("testdata/config/least.good.yml")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"testdata/config/hash", "testdata/config/least.good.yml"}, c.Files())
+}
