@@ -9,16 +9,11 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
-
-// writeBound is how long a target may refuse to read before its connection is
-// given up.
-const writeBound = 10 * time.Second
 
 // Socket is a Caller on the target's UNIX socket: one connection with many
 // calls in flight, matched by id. A reply that comes after its caller gave up
@@ -48,13 +43,28 @@ func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
 
 // Call makes one call.
 func (s *Socket) Call(ctx context.Context, method string, params, result any) error {
-	text, err := s.encode(method, params)
+	p, err := s.Start(ctx, method, params)
 	if err != nil {
 		return err
 	}
+	return p.Wait(ctx, result)
+}
+
+// A Pending is a call that was sent.
+type Pending struct {
+	method string
+	waiter jsonrpc2.Waiter
+}
+
+// Start sends one call. What Start fails at was not executed.
+func (s *Socket) Start(ctx context.Context, method string, params any) (Pending, error) {
+	text, err := s.encode(method, params)
+	if err != nil {
+		return Pending{}, err
+	}
 	conn, err := s.connect(ctx)
 	if err != nil {
-		return &Error{Method: method, Kind: Unreachable, Err: err}
+		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
 	}
 	var argument any
 	if text != nil {
@@ -66,20 +76,26 @@ func (s *Socket) Call(ctx context.Context, method string, params, result any) er
 	if err != nil {
 		// Not, or not wholly, written: SPDK executes whole values only.
 		_ = conn.Close()
-		return &Error{Method: method, Kind: Unreachable, Err: err}
+		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
 	}
+	return Pending{method, waiter}, nil
+}
+
+// Wait waits for the answer. When ctx ends first, the outcome is unknown, and
+// Wait may be called again for it.
+func (p Pending) Wait(ctx context.Context, result any) error {
 	var raw json.RawMessage
-	if err := waiter.Wait(ctx, &raw); err != nil {
+	if err := p.waiter.Wait(ctx, &raw); err != nil {
 		var answer *jsonrpc2.Error
 		if errors.As(err, &answer) {
-			return answered(method, int(answer.Code), answer.Message)
+			return answered(p.method, int(answer.Code), answer.Message)
 		}
 		if errors.Is(err, jsonrpc2.ErrClosed) {
 			err = errors.New("the target closed the connection before it answered")
 		}
-		return &Error{Method: method, Kind: OutcomeUnknown, Err: err}
+		return &Error{Method: p.method, Kind: OutcomeUnknown, Err: err}
 	}
-	return decodeResult(method, raw, result)
+	return decodeResult(p.method, raw, result)
 }
 
 // encode writes the parameters and holds them against the target's limits.
@@ -125,8 +141,9 @@ func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.conn = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(boundedWrites{c}), noRequests{},
-		jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
+	stream := newStream(c)
+	s.conn = jsonrpc2.NewConn(context.Background(), stream, noRequests{},
+		jsonrpc2.OnSend(stream.sending), jsonrpc2.OnRecv(stream.received), jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
 	return s.conn, nil
 }
 
@@ -175,16 +192,6 @@ func decodeResult(method string, raw json.RawMessage, result any) error {
 		return &Error{Method: method, Kind: Failed, Message: "the result is not what the schema says", Err: err}
 	}
 	return nil
-}
-
-// boundedWrites keeps a target that no longer reads from blocking all callers.
-type boundedWrites struct{ net.Conn }
-
-func (c boundedWrites) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(b)
 }
 
 // noRequests ignores what looks like a request: SPDK never sends one.

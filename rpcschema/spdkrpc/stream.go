@@ -1,0 +1,164 @@
+package spdkrpc
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/sourcegraph/jsonrpc2"
+)
+
+const (
+	// writeBound is how long a target may refuse to read before its connection is
+	// given up.
+	writeBound = 10 * time.Second
+	// longReply is where the buffer that a reply took is not worth keeping.
+	longReply = 256 << 10
+)
+
+// A stream is how the library's messages travel on the socket. The library's
+// own stream decodes each result several times over, and a target's listing has
+// megabytes; here a result stays as SPDK wrote it. The library holds a lock from
+// sending to WriteObject, and reads in one goroutine.
+type stream struct {
+	conn   net.Conn
+	in     bounded
+	dec    *jsontext.Decoder
+	out    []byte
+	next   *jsonrpc2.Request // to be written
+	result json.RawMessage   // of the reply read last
+}
+
+func newStream(c net.Conn) *stream {
+	// Of its own the decoder reads what one value needs, and many replies come at once.
+	s := &stream{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
+	s.dec = newDecoder(&s.in)
+	return s
+}
+
+// newDecoder is lenient where SPDK may be: names may hold any bytes.
+func newDecoder(r io.Reader) *jsontext.Decoder {
+	return jsontext.NewDecoder(r, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+}
+
+// sending notes what WriteObject will be called for.
+func (s *stream) sending(req *jsonrpc2.Request, _ *jsonrpc2.Response) { s.next = req }
+
+// WriteObject writes the request in one piece.
+func (s *stream) WriteObject(any) error {
+	if s.next == nil {
+		return errors.New("only requests are written")
+	}
+	s.out = append(s.out[:0], `{"jsonrpc":"2.0","id":`...)
+	s.out = strconv.AppendUint(s.out, s.next.ID.Num, 10)
+	s.out = append(s.out, `,"method":`...)
+	var err error
+	if s.out, err = jsontext.AppendQuote(s.out, s.next.Method); err != nil {
+		return err
+	}
+	if s.next.Params != nil {
+		s.out = append(append(s.out, `,"params":`...), *s.next.Params...)
+	}
+	s.out = append(s.out, '}')
+	// A target that no longer reads must not block all callers.
+	if err := s.conn.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
+		return err
+	}
+	_, err = s.conn.Write(s.out)
+	return err
+}
+
+// ReadObject gives the library the next reply, without its result.
+func (s *stream) ReadObject(v any) error {
+	s.in.left = maxReply + 4096 // with what stands around the result
+	text, err := s.dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	reply, err := splitReply(text)
+	if err != nil {
+		return err
+	}
+	s.result = slices.Clone(reply.result)
+	stub := text
+	if reply.failure == nil {
+		stub = append(append([]byte(`{"id":`), reply.id...), `,"result":null}`...)
+	}
+	err = v.(json.Unmarshaler).UnmarshalJSON(stub)
+	if len(text) > longReply {
+		rest := slices.Clone(s.dec.UnreadBuffer())
+		s.dec = newDecoder(io.MultiReader(bytes.NewReader(rest), &s.in))
+	}
+	return err
+}
+
+// received gives the library's reply its result.
+func (s *stream) received(_ *jsonrpc2.Request, reply *jsonrpc2.Response) {
+	if reply != nil && reply.Error == nil {
+		result := s.result // of this reply: s.result will be that of the next
+		reply.Result = &result
+	}
+}
+
+func (s *stream) Close() error { return s.conn.Close() }
+
+// replyParts are slices of a reply's text.
+type replyParts struct{ id, result, failure []byte }
+
+// splitReply finds the members of a reply, which is sound JSON.
+func splitReply(text []byte) (parts replyParts, err error) {
+	dec := newDecoder(bytes.NewBuffer(text))
+	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
+		return parts, errors.New("the target's reply is not an object")
+	}
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return parts, fmt.Errorf("the target's reply: %w", err)
+		}
+		var part *[]byte
+		switch name.String() {
+		case "id":
+			part = &parts.id
+		case "result":
+			part = &parts.result
+		case "error":
+			part = &parts.failure
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return parts, fmt.Errorf("the target's reply: %w", err)
+		}
+		if part != nil {
+			*part = value
+		}
+	}
+	if parts.id == nil || (parts.result == nil) == (parts.failure == nil) {
+		return parts, errors.New("the target's reply has no id, or not one of result and error")
+	}
+	return parts, nil
+}
+
+// bounded fails when a reply is longer than SPDK's can be: memory has a bound,
+// whatever sits at the socket.
+type bounded struct {
+	r    io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("the target's reply is longer than %d MiB", maxReply>>20)
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

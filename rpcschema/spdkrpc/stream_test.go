@@ -1,0 +1,87 @@
+package spdkrpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestResultsStayAsTheyAre(t *testing.T) {
+	long := `"` + strings.Repeat("x", 3*longReply) + `"`
+	results := []string{
+		`{"a": 18446744073709551615,"a":2}`, "\"not \xff UTF-8\"", `null`, `""`, `[ 1 , 2 ]`, long, `true`, long, `{"error":{"code":1}}`,
+	}
+	s := dial(t, listen(t, func(p *peer) {
+		for _, result := range results {
+			p.answer(p.read(), result)
+		}
+	}))
+	for _, want := range results {
+		var got json.RawMessage
+		require.NoError(t, s.Call(t.Context(), "m", nil, &got))
+		assert.Equal(t, want, string(got))
+	}
+}
+
+func TestRepliesThatAreNone(t *testing.T) {
+	for name, reply := range map[string]string{
+		"no object": `7`, "no id": `{"result":1}`, "neither": `{"id":1}`, "both": `{"id":1,"result":1,"error":{"code":1,"message":"x"}}`, "no JSON": `{x`,
+	} {
+		s := dial(t, listen(t, func(p *peer) {
+			p.read()
+			p.write(reply + "\n")
+			_, _ = p.Read(make([]byte, 1)) // until the other side hangs up
+		}))
+		require.ErrorIs(t, s.Call(t.Context(), "m", nil, nil), OutcomeUnknown, name)
+	}
+}
+
+func TestRepliesAreBounded(t *testing.T) {
+	s := dial(t, listen(t, func(p *peer) {
+		p.read()
+		part := bytes.Repeat([]byte("x"), 1<<20)
+		p.write(`{"id":1,"result":"`)
+		for range maxReply>>20 + 1 {
+			if _, err := p.Write(part); err != nil {
+				return
+			}
+		}
+	}))
+	require.ErrorIs(t, s.Call(t.Context(), "m", nil, nil), OutcomeUnknown)
+}
+
+func TestPendingMayBeAskedAgain(t *testing.T) {
+	answer := make(chan struct{})
+	s := dial(t, listen(t, func(p *peer) {
+		c := p.read()
+		<-answer
+		p.answer(c, "7")
+	}))
+	pending, err := s.Start(t.Context(), "m", nil)
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	var n int
+	require.ErrorIs(t, pending.Wait(short, &n), OutcomeUnknown)
+	close(answer)
+	require.NoError(t, pending.Wait(t.Context(), &n))
+	assert.Equal(t, 7, n)
+}
+
+func TestMethodNamesAreQuoted(t *testing.T) {
+	names := make(chan string, 1)
+	s := dial(t, listen(t, func(p *peer) {
+		c := p.read()
+		names <- c.Method
+		p.answer(c, "true")
+	}))
+	require.NoError(t, s.Call(t.Context(), "a\"b\\\x01é", nil, nil))
+	assert.Equal(t, "a\"b\\\x01é", <-names)
+	require.ErrorIs(t, s.Call(t.Context(), "\xff", nil, nil), Unreachable)
+}
