@@ -85,8 +85,6 @@ func answerTo(err error) answer {
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls are under way: nothing was executed, try again"))
 	case errors.As(err, &down), errors.Is(err, spdkrpc.Unreachable):
 		return wait(time.Second, refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "the SPDK target cannot be reached: nothing was executed; see that spdk_tgt runs, then try again"))
-	case errors.Is(err, target.ErrReplyTooLong):
-		return refuse(http.StatusGatewayTimeout, jsonrpc.CodeOutcomeUnknown, "SPDK's answer is too long to be passed on: ask for less")
 	case errors.Is(err, spdkrpc.OutcomeUnknown):
 		return refuse(http.StatusGatewayTimeout, jsonrpc.CodeOutcomeUnknown, "SPDK did not answer: the call may have been executed, or still be; read back what it changes before trying again")
 	case errors.As(err, &called) && called.Code == jsonrpc.CodeTooLarge:

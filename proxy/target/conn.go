@@ -15,9 +15,6 @@ import (
 
 const versionMethod = "spdk_get_version"
 
-// maxReply is the largest reply that SPDK writes.
-const maxReply = 32 << 20
-
 var errClosed = errors.New("the proxy has closed its connections")
 
 // A Conn is one connection, to a target whose release is known. What was fitted
@@ -102,44 +99,39 @@ func (c *Conn) Call(ctx context.Context, method string, params map[string]any, d
 		return nil, &DownError{Socket: c.target.config.Socket, Err: errors.New("the target closed the connection")}
 	}
 	c.inFlight.Add(1)
-	type answer struct {
-		result json.RawMessage
-		err    error
-	}
-	answered := make(chan answer, 1)
-	started := time.Now()
-	go func() {
-		defer c.target.turns.give()
-		defer c.inFlight.Add(-1)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline+c.target.config.LateAfter)
-		defer cancel()
-		var a answer
-		a.result, a.err = c.send(ctx, method, params)
-		answered <- a
-		if late := time.Since(started); late > deadline {
-			c.target.config.Log.Warn("late reply", "method", method, "latency_ms", late.Milliseconds(), "error", a.err)
-		}
-	}()
-	timer := time.NewTimer(deadline)
-	defer timer.Stop()
-	select {
-	case a := <-answered:
-		return a.result, a.err
-	case <-timer.C:
-		return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: fmt.Sprintf("no answer within %s", deadline)}
-	}
-}
-
-func (c *Conn) send(ctx context.Context, method string, params map[string]any) (result json.RawMessage, err error) {
 	var argument any // a nil map would be sent as null
 	if params != nil {
 		argument = params
 	}
-	if err := c.socket.Call(ctx, method, argument, &result); err != nil {
+	pending, err := c.socket.Start(ctx, method, argument)
+	if err != nil {
+		c.done()
 		return nil, err
 	}
-	if len(result) > maxReply {
-		return nil, ErrReplyTooLong
+	started := time.Now()
+	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), started.Add(deadline))
+	defer cancel()
+	var result json.RawMessage
+	err = pending.Wait(bounded, &result)
+	if errors.Is(err, context.DeadlineExceeded) {
+		go c.awaitLate(pending, method, started)
+		return nil, err
 	}
-	return result, nil
+	c.done()
+	return result, err
+}
+
+// awaitLate keeps a call's turn until SPDK answers it after all, or for a long while.
+func (c *Conn) awaitLate(pending spdkrpc.Pending, method string, started time.Time) {
+	defer c.done()
+	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)
+	defer cancel()
+	err := pending.Wait(ctx, nil)
+	c.target.config.Log.Warn("late reply", "method", method, "latency_ms", time.Since(started).Milliseconds(), "error", err)
+}
+
+// done gives back what a call that ended had taken.
+func (c *Conn) done() {
+	c.inFlight.Add(-1)
+	c.target.turns.give()
 }

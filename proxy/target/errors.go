@@ -11,9 +11,6 @@ var ErrBusy = errors.New("too many calls are under way at the target")
 // ErrAbandoned means that whoever called left before the call was sent.
 var ErrAbandoned = errors.New("the caller left before the call was sent")
 
-// ErrReplyTooLong means that the call was executed, and its result dropped.
-var ErrReplyTooLong = errors.New("the target's reply is longer than any that SPDK writes")
-
 // A DownError means that there is no target to send to. Nothing was executed.
 type DownError struct {
 	Socket string

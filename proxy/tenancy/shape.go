@@ -1,0 +1,138 @@
+package tenancy
+
+import (
+	"sync"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// A node is one form that a value may have, with what the schema says of it on
+// all the ways that lead there: references and unions are resolved.
+type node struct {
+	*rpcschema.Schema
+	kind      string // x-spdk-resource
+	sensitive bool
+}
+
+// shapes remembers the forms of each schema.
+type shapes struct{ known sync.Map } // *rpcschema.Schema → []node
+
+// of lists the forms of a schema; nil for none.
+func (t *Tenancy) nodes(s *rpcschema.Schema) []node {
+	if s == nil {
+		return nil
+	}
+	if list, ok := t.shapes.known.Load(s); ok {
+		return list.([]node)
+	}
+	list := t.expand(s, "", false, 0)
+	t.shapes.known.Store(s, list)
+	return list
+}
+
+func (t *Tenancy) expand(s *rpcschema.Schema, kind string, sensitive bool, depth int) (list []node) {
+	if s == nil || depth > 32 {
+		return nil
+	}
+	if s.Resource != "" {
+		kind = s.Resource
+	}
+	sensitive = sensitive || s.Sensitive
+	if s.Ref != "" {
+		return t.expand(t.schema.Schemas()[s.RefName()], kind, sensitive, depth+1)
+	}
+	list = append(list, node{s, kind, sensitive})
+	for _, variants := range [][]*rpcschema.Schema{s.OneOf, s.AnyOf} {
+		for _, v := range variants {
+			list = append(list, t.expand(v, kind, sensitive, depth+1)...)
+		}
+	}
+	return list
+}
+
+// fits says whether a form may be that of a value.
+func (n node) fits(v any) bool {
+	if len(n.Type) == 0 {
+		return true
+	}
+	for _, name := range n.Type {
+		switch v.(type) {
+		case string:
+			if name == "string" {
+				return true
+			}
+		case map[string]any:
+			if name == "object" {
+				return true
+			}
+		case []any:
+			if name == "array" {
+				return true
+			}
+		case bool:
+			if name == "boolean" {
+				return true
+			}
+		case nil:
+			if name == "null" {
+				return true
+			}
+		default:
+			if name == "integer" || name == "number" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// member lists the forms of an object's member over all forms of the object,
+// and whether it is described by its name.
+func (t *Tenancy) member(object []node, name string) (list []node, named bool) {
+	for _, n := range object {
+		if p := n.Properties.Get(name); p != nil {
+			list, named = append(list, t.nodes(p)...), true
+		}
+	}
+	if named {
+		return list, true
+	}
+	for _, n := range object {
+		list = append(list, t.nodes(n.Additional.Schema)...)
+	}
+	return list, false
+}
+
+// items lists the forms of an array's items.
+func (t *Tenancy) items(array []node) (list []node) {
+	if len(array) == 1 {
+		return t.nodes(array[0].Items)
+	}
+	for _, n := range array {
+		list = append(list, t.nodes(n.Items)...)
+	}
+	return list
+}
+
+// kindsOf are the kinds of resource that a value may name.
+func kindsOf(list []node, v any) (kinds []string) {
+	for _, n := range list {
+		if n.kind != "" && n.fits(v) {
+			kinds = append(kinds, n.kind)
+		}
+	}
+	return kinds
+}
+
+// free texts may hold anything, hence names, too.
+func free(list []node, v any) bool {
+	if _, text := v.(string); !text {
+		return false
+	}
+	for _, n := range list {
+		if n.fits(v) && len(n.Enum) == 0 && n.Const == nil && n.Format != "uuid" && (len(n.Type) > 0 || len(n.OneOf)+len(n.AnyOf) == 0) {
+			return true
+		}
+	}
+	return false
+}

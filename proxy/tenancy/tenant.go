@@ -1,0 +1,202 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// A Tenant says what belongs to a team.
+type Tenant struct {
+	Name        string
+	LVStores    []string // names of lvstores, with every volume in them
+	Bdevs       []string // globs (* ? [a-z]) over names of other bdevs
+	NQNPrefixes []string // of subsystems
+	IQNPrefixes []string // of iSCSI targets
+	KeyPrefixes []string // of keys in the target's keyring
+	Addresses   []string // to listen on: IP:PORT, or IP for all ports of it
+	Hosts       []string // globs over the NQNs of hosts that may be admitted
+	Quota       Quota
+}
+
+// A Quota bounds what a tenant may take up; 0 is no bound.
+type Quota struct {
+	Bytes      uint64 // provisioned: the sizes of all volumes and snapshots, thin ones in full
+	Volumes    int    // volumes and snapshots
+	Subsystems int    // NVMe subsystems and iSCSI targets
+}
+
+// Ask makes one call of the proxy's own on the target.
+type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
+
+// A Tenancy knows all tenants. It may be used concurrently.
+type Tenancy struct {
+	schema    *rpcschema.Document
+	plans     map[string]plan
+	shapes    shapes
+	scopes    map[string]*Scope // by tenant
+	ofUser    map[string]*Scope
+	byLVStore map[string]*Scope
+	stores    *stores
+}
+
+// A Scope is one tenant's view. A nil Scope is that of a user who belongs to no
+// tenant, and sees everything.
+type Scope struct {
+	Tenant
+	tenancy   *Tenancy
+	addresses []address
+	account   *account
+}
+
+// An address is one to listen on; port 0 stands for all.
+type address struct {
+	ip   netip.Addr
+	port uint16
+}
+
+// New makes a Tenancy of tenants and of the tenant that each user belongs to
+// (those of none are left out). What was learnt and counted by a former Tenancy
+// of the same target, if there is one, goes on to count. All that is wrong is
+// reported, joined.
+func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
+	t := &Tenancy{
+		schema: schema, plans: map[string]plan{}, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
+		byLVStore: map[string]*Scope{}, stores: &stores{},
+	}
+	if former != nil {
+		t.stores = former.stores
+	}
+	if err := validate(tenants, ofUser); err != nil {
+		return nil, err
+	}
+	for _, tenant := range tenants {
+		s := &Scope{Tenant: tenant, tenancy: t, account: newAccount()}
+		for _, a := range tenant.Addresses {
+			parsed, err := parseAddress(a)
+			if err != nil {
+				return nil, err
+			}
+			s.addresses = append(s.addresses, parsed)
+		}
+		if former != nil && former.scopes[tenant.Name] != nil {
+			s.account = former.scopes[tenant.Name].account
+		}
+		t.scopes[tenant.Name] = s
+		for _, lvs := range tenant.LVStores {
+			t.byLVStore[lvs] = s
+		}
+	}
+	for user, name := range ofUser {
+		t.ofUser[user] = t.scopes[name]
+	}
+	if len(tenants) > 0 {
+		for _, m := range schema.Methods() {
+			t.plans[m.Name] = t.planOf(m)
+		}
+	}
+	return t, nil
+}
+
+// Of is the scope of a user, nil for one that belongs to no tenant.
+func (t *Tenancy) Of(user string) *Scope { return t.ofUser[user] }
+
+// ownsNamed decides on names whose spelling alone says whose they are.
+func (s *Scope) ownsNamed(kind, name string) bool {
+	if !plain(name) {
+		return false
+	}
+	switch kind {
+	case "lvstore":
+		return s.tenancy.byLVStore[name] == s
+	case "bdev":
+		// A volume's alias is LVSTORE/LVOL, and no tenant's lvstore has a slash.
+		if lvs, lvol, ok := strings.Cut(name, "/"); ok {
+			return lvol != "" && !strings.Contains(lvol, "/") && s.tenancy.byLVStore[lvs] == s
+		}
+		return matchesAny(s.Bdevs, name)
+	case "nqn":
+		return hasPrefix(s.NQNPrefixes, name)
+	case "iqn":
+		return hasPrefix(s.IQNPrefixes, name)
+	case "key":
+		return hasPrefix(s.KeyPrefixes, name)
+	case "host-nqn":
+		return matchesAny(s.Hosts, name)
+	}
+	return false
+}
+
+// ownsAddress decides on an address to listen on: of NVMe-oF, or a portal of
+// iSCSI. Only IP addresses in plain spelling are anybody's.
+func (s *Scope) ownsAddress(v any) bool {
+	object, ok := v.(map[string]any)
+	if !ok {
+		return false
+	}
+	host, port := "", ""
+	for name, member := range object {
+		text, ok := member.(string)
+		if !ok {
+			return false
+		}
+		switch name {
+		case "traddr":
+			host = text
+		case "host":
+			host = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+		case "trsvcid", "port":
+			port = text
+		case "trtype", "transport":
+			if upper := strings.ToUpper(text); upper != "TCP" && upper != "RDMA" {
+				return false
+			}
+		case "adrfam":
+		default:
+			return false
+		}
+	}
+	ip, err := netip.ParseAddr(host)
+	number, portErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || portErr != nil || number == 0 || strconv.FormatUint(number, 10) != port {
+		return false
+	}
+	for _, a := range s.addresses {
+		if a.ip == ip.Unmap() && (a.port == 0 || uint64(a.port) == number) {
+			return true
+		}
+	}
+	return false
+}
+
+// plain texts hold nothing that could end a name early in C.
+func plain(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+func hasPrefix(prefixes []string, name string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func matchesAny(globs []string, name string) bool {
+	for _, glob := range globs {
+		if ok, err := path.Match(glob, name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// now is when things happen; tests have their own.
+var now = time.Now

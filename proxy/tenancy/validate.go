@@ -1,0 +1,151 @@
+package tenancy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// validate finds what is wrong with tenants, above all where two of them would
+// own the same thing.
+func validate(tenants []Tenant, ofUser map[string]string) error {
+	var wrong []error
+	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	names := map[string]bool{}
+	for _, t := range tenants {
+		if t.Name == "" {
+			complain("a tenant has no name")
+		}
+		if names[t.Name] {
+			complain("tenant %s stands twice", t.Name)
+		}
+		names[t.Name] = true
+		wrong = append(wrong, t.validate()...)
+	}
+	for _, user := range slices.Sorted(maps.Keys(ofUser)) {
+		if tenant := ofUser[user]; !names[tenant] {
+			complain("user %s belongs to tenant %q, which is not under tenants%s", user, tenant, didYouMean(tenant, names))
+		}
+	}
+	for i, a := range tenants {
+		for _, b := range tenants[i+1:] {
+			wrong = append(wrong, disjoint(a, b)...)
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func didYouMean(name string, names map[string]bool) string {
+	if near := rpcschema.Nearest(name, slices.Sorted(maps.Keys(names))); near != "" {
+		return ": did you mean " + near + "?"
+	}
+	return ""
+}
+
+func (t Tenant) validate() (wrong []error) {
+	complain := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("tenant %s: "+format, append([]any{t.Name}, args...)...))
+	}
+	for _, lvs := range t.LVStores {
+		if !plain(lvs) || strings.Contains(lvs, "/") || len(lvs) > 63 {
+			complain("lvstores: a name has 1 to 63 bytes and no slash, or volumes of several lvstores could not be told apart")
+		}
+	}
+	for _, glob := range t.Bdevs {
+		if strings.Contains(glob, "/") {
+			complain("bdevs: %s has a slash: volumes belong to whom their lvstore belongs to, so name that under lvstores", glob)
+		}
+		if literal(glob) == "" {
+			complain("bdevs: %s could match everything: begin with what only this tenant's names begin with", glob)
+		}
+	}
+	for _, glob := range slices.Concat(t.Bdevs, t.Hosts) {
+		if _, err := path.Match(glob, "x"); err != nil || !plain(glob) {
+			complain("%q is no glob: they know * ? and [a-z], and \\ before one that is meant literally", glob)
+		}
+	}
+	for key, list := range map[string][]string{"nqn_prefixes": t.NQNPrefixes, "iqn_prefixes": t.IQNPrefixes, "key_prefixes": t.KeyPrefixes} {
+		for _, p := range list {
+			if !plain(p) {
+				complain("%s: a prefix is empty or has control characters", key)
+			}
+			if begin := key[:3] + "."; key != "key_prefixes" && (!strings.HasPrefix(p, begin) || !strings.Contains(p, ":")) {
+				complain("%s: %s must begin with %s and go on beyond the first colon, as %s2016-06.io.spdk:team-a-", key, p, begin, begin)
+			}
+		}
+	}
+	for _, a := range t.Addresses {
+		if _, err := parseAddress(a); err != nil {
+			complain("addresses: %w", err)
+		}
+	}
+	if t.Quota.Volumes < 0 || t.Quota.Subsystems < 0 {
+		complain("quota: a number is negative; leave it out for no bound")
+	}
+	return wrong
+}
+
+// disjoint finds what two tenants would both own. Hosts and addresses may be
+// shared: they are no objects of the target.
+func disjoint(a, b Tenant) (wrong []error) {
+	complain := func(key, x, y string) {
+		wrong = append(wrong, fmt.Errorf("tenants %s and %s would share what %s names: %s and %s overlap", a.Name, b.Name, key, x, y))
+	}
+	pairs := func(xs, ys []string, overlap func(x, y string) bool, key string) {
+		for _, x := range xs {
+			for _, y := range ys {
+				if overlap(x, y) {
+					complain(key, x, y)
+				}
+			}
+		}
+	}
+	prefixes := func(x, y string) bool { return strings.HasPrefix(x, y) || strings.HasPrefix(y, x) }
+	// SPDK does not mind the case of iSCSI names.
+	folded := func(x, y string) bool { return prefixes(strings.ToLower(x), strings.ToLower(y)) }
+	pairs(a.LVStores, b.LVStores, func(x, y string) bool { return x == y }, "lvstores")
+	pairs(a.Bdevs, b.Bdevs, globsOverlap, "bdevs")
+	pairs(a.NQNPrefixes, b.NQNPrefixes, prefixes, "nqn_prefixes")
+	pairs(a.IQNPrefixes, b.IQNPrefixes, folded, "iqn_prefixes")
+	pairs(a.KeyPrefixes, b.KeyPrefixes, prefixes, "key_prefixes")
+	return wrong
+}
+
+// globsOverlap errs on the safe side where both have wildcards.
+func globsOverlap(x, y string) bool {
+	lx, ly := literal(x), literal(y)
+	switch {
+	case lx == x:
+		ok, _ := path.Match(y, x)
+		return ok
+	case ly == y:
+		ok, _ := path.Match(x, y)
+		return ok
+	}
+	return strings.HasPrefix(lx, ly) || strings.HasPrefix(ly, lx)
+}
+
+// literal is a glob up to its first wildcard.
+func literal(glob string) string {
+	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
+		return glob[:i]
+	}
+	return glob
+}
+
+func parseAddress(text string) (address, error) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		return address{ip: ip.Unmap()}, nil
+	}
+	ap, err := netip.ParseAddrPort(text)
+	if err != nil || ap.Port() == 0 || ap.Addr().Zone() != "" {
+		return address{}, fmt.Errorf("%q must be an IP address, or one with its port: 192.0.2.10, 192.0.2.10:4420, [2001:db8::1]:4420", text)
+	}
+	return address{ip: ap.Addr().Unmap(), port: ap.Port()}, nil
+}
