@@ -145,7 +145,13 @@ func (e *engine) info(b *bdev) spdkrpc.BdevInfo {
 	info := spdkrpc.BdevInfo{
 		Name: b.name, Aliases: slices.Clone(b.aliases), ProductName: b.product, BlockSize: b.blockSize, NumBlocks: b.blocks, UUID: b.uuid,
 		AssignedRateLimits: b.limits, Claimed: b.claim.by != "",
-		SupportedIOTypes: spdkrpc.BdevSupportedIOTypes{Read: true, Write: true, Reset: true},
+		PreferredWriteAlignment: new(uint32), PreferredWriteGranularity: new(uint32), OptimalWriteSize: new(uint32),
+		PreferredUnmapAlignment: new(uint32), PreferredUnmapGranularity: new(uint32),
+		SupportedIOTypes: spdkrpc.BdevSupportedIOTypes{
+			Read: true, Write: true, Reset: true,
+			NVMeIOMD: new(bool), Zcopy: new(bool), GetZoneInfo: new(bool), ZoneManagement: new(bool), ZoneAppend: new(bool),
+			SeekHole: new(bool), SeekData: new(bool), Copy: new(bool), NVMeIovMD: new(bool), NVMeNssr: new(bool), WriteUncorrectable: new(bool),
+		},
 	}
 	if info.Aliases == nil {
 		info.Aliases = []string{}

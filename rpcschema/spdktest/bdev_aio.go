@@ -23,7 +23,7 @@ func (a *aio) describe(_ *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	info.SupportedIOTypes.WriteZeroes, info.SupportedIOTypes.Flush = true, true
 	info.DriverSpecific.Aio = &spdkrpc.BdevDriverAio{
 		Filename: a.params.Filename, BlockSizeOverride: a.override, Readonly: b.readOnly,
-		Fallocate: value(a.params.Fallocate), Nowait: value(a.params.Nowait),
+		Fallocate: new(value(a.params.Fallocate)), Nowait: new(value(a.params.Nowait)),
 	}
 }
 

@@ -16,7 +16,8 @@ type malloc struct{}
 
 func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	t := &info.SupportedIOTypes
-	t.Unmap, t.Flush, t.WriteZeroes, t.Zcopy, t.Abort, t.Copy = true, true, true, true, true, true
+	t.Unmap, t.Flush, t.WriteZeroes, t.Abort = true, true, true, true
+	t.Zcopy, t.Copy = new(true), new(true)
 	t.Compare = !e.before("v24.05")
 	info.NUMAID = b.numaID()
 	if e.before("v24.05") {
@@ -40,11 +41,11 @@ func (b *bdev) hasDomains() bool {
 
 // memoryDomains are those of memory, which it tells itself up to v24.01.
 func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
-	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: "SPDK_ACCEL_DMA_DEVICE", DMADeviceType: accelDomain(e)}
+	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: new("SPDK_ACCEL_DMA_DEVICE"), DMADeviceType: accelDomain(e)}
 	if e.before("v24.05") {
 		return []spdkrpc.BdevMemoryDomain{accel}
 	}
-	return []spdkrpc.BdevMemoryDomain{{DMADeviceID: "system", DMADeviceType: json.RawMessage(`"DMA"`)}, accel}
+	return []spdkrpc.BdevMemoryDomain{{DMADeviceID: new("system"), DMADeviceType: json.RawMessage(`"DMA"`)}, accel}
 }
 
 func accelDomain(e *engine) json.RawMessage {

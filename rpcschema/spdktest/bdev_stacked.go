@@ -39,7 +39,8 @@ func (s *stacked) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 		info.DriverSpecific.Passthru = &spdkrpc.BdevDriverPassthru{Name: b.name, BaseBdevName: s.base.name}
 		return
 	}
-	info.SupportedIOTypes.Zcopy, info.SupportedIOTypes.Compare, info.SupportedIOTypes.Abort, info.SupportedIOTypes.Copy = false, false, false, false
+	info.SupportedIOTypes.Compare, info.SupportedIOTypes.Abort = false, false
+	info.SupportedIOTypes.Zcopy, info.SupportedIOTypes.Copy = new(false), new(false)
 	if e.before("v24.05") {
 		info.MemoryDomains = append(info.MemoryDomains, e.memoryDomains()...)
 	}

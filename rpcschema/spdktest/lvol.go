@@ -25,7 +25,7 @@ type lvol struct {
 func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	t := &info.SupportedIOTypes
 	t.Write, t.Unmap, t.WriteZeroes = !l.frozen, !l.frozen, !l.frozen
-	t.SeekHole, t.SeekData = true, true
+	t.SeekHole, t.SeekData = new(true), new(true)
 	info.NUMAID = l.store.base.numaID()
 	if external, ok := e.bdevs.find(l.External); l.store.base.hasDomains() || ok && external.hasDomains() {
 		info.MemoryDomains = e.memoryDomains()
@@ -202,7 +202,7 @@ func (e *engine) getLvols(given bool, p spdkrpc.BdevLvolGetLvolsParams) ([]spdkr
 		for _, l := range s.lvols {
 			list = append(list, spdkrpc.LvolInfo{
 				Alias: s.Name + "/" + l.Name, UUID: l.UUID, Name: l.Name, IsThinProvisioned: l.Thin, IsSnapshot: l.Snapshot,
-				IsClone: l.Parent != "", IsEsnapClone: l.External != "", IsDegraded: l.bdev == nil, NumAllocatedClusters: l.Allocated,
+				IsClone: l.Parent != "", IsEsnapClone: l.External != "", IsDegraded: l.bdev == nil, NumAllocatedClusters: new(l.Allocated),
 				Lvs: spdkrpc.LvolStoreRef{Name: s.Name, UUID: s.UUID},
 			})
 		}

@@ -213,7 +213,7 @@ func (e *engine) getLvstores(given bool, p spdkrpc.BdevLvolGetLvstoresParams) ([
 	for i, s := range stores {
 		list[i] = spdkrpc.LvolStore{
 			UUID: s.UUID, Name: s.Name, BaseBdev: s.base.name, TotalDataClusters: s.TotalClusters, FreeClusters: s.free(),
-			BlockSize: s.BlockSize, ClusterSize: s.ClusterSize, MaxGrowableSize: s.MaxClusters * s.ClusterSize,
+			BlockSize: s.BlockSize, ClusterSize: s.ClusterSize, MaxGrowableSize: new(s.MaxClusters * s.ClusterSize),
 		}
 	}
 	return list, nil

@@ -95,11 +95,12 @@ func (e *engine) nvmfCreateTransport(p spdkrpc.NvmfCreateTransportParams) error 
 	cache := or(p.IobufSmallCacheSize, or(p.BufCacheSize, letSPDKChoose))
 	e.nvmf.transports = append(e.nvmf.transports, spdkrpc.NvmfTransport{
 		Trtype: "TCP", MaxQueueDepth: uint32(or(p.MaxQueueDepth, 128)), MaxIOQpairsPerCtrlr: uint32(or(p.MaxIOQpairsPerCtrlr, 127)),
-		InCapsuleDataSize: or(p.InCapsuleDataSize, 4096), MaxIOSize: size, IOUnitSize: or(p.IOUnitSize, 131072), MaxAqDepth: max(or(p.MaxAqDepth, 128), 32),
-		NumSharedBuffers: or(p.NumSharedBuffers, 511), BufCacheSize: cache, IobufSmallCacheSize: cache,
-		IobufLargeCacheSize: or(p.IobufLargeCacheSize, letSPDKChoose), DIFInsertOrStrip: value(p.DIFInsertOrStrip), Zcopy: value(p.Zcopy),
+		InCapsuleDataSize: or(p.InCapsuleDataSize, 4096), MaxIOSize: size, IOUnitSize: new(or(p.IOUnitSize, 131072)), MaxAqDepth: max(or(p.MaxAqDepth, 128), 32),
+		NumSharedBuffers: new(or(p.NumSharedBuffers, 511)), BufCacheSize: &cache, IobufSmallCacheSize: &cache,
+		IobufLargeCacheSize: new(or(p.IobufLargeCacheSize, letSPDKChoose)), DIFInsertOrStrip: value(p.DIFInsertOrStrip), Zcopy: value(p.Zcopy),
 		C2hSuccess: new(or(p.C2hSuccess, true)), SockPriority: new(value(p.SockPriority)), AbortTimeoutSec: or(p.AbortTimeoutSec, 1),
-		ACKTimeout: value(p.ACKTimeout), DataWrPoolSize: value(p.DataWrPoolSize), Kas: or(p.Kas, 100), MinKato: or(p.MinKato, 10000),
+		ACKTimeout: new(value(p.ACKTimeout)), DataWrPoolSize: new(value(p.DataWrPoolSize)), Kas: new(or(p.Kas, 100)), MinKato: new(or(p.MinKato, 10000)),
+		DisableCommandPassthru: new(value(p.DisableCommandPassthru)),
 	})
 	return nil
 }
@@ -130,7 +131,7 @@ func (e *engine) nvmfGetStats(p spdkrpc.NvmfGetStatsParams) (spdkrpc.NvmfStats, 
 	if err := checkTarget(p.TgtName); err != nil {
 		return spdkrpc.NvmfStats{}, err
 	}
-	group := spdkrpc.NvmfPollGroupStats{Name: e.pollGroup(), Transports: []spdkrpc.NvmfTransportStats{}}
+	group := spdkrpc.NvmfPollGroupStats{CurrentUnassociatedQpairs: new(uint32), Name: e.pollGroup(), Transports: []spdkrpc.NvmfTransportStats{}}
 	for _, t := range e.nvmf.transports {
 		group.Transports = append(group.Transports, spdkrpc.NvmfTransportStats{Trtype: t.Trtype})
 	}

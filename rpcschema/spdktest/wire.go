@@ -138,7 +138,8 @@ type conn struct {
 	mu          sync.Mutex
 	queue       [][]byte
 	outstanding int  // calls that are not answered yet
-	deaf        bool // nothing more is read; calls completed from now on are not answered
+	taking      bool // received bytes are being parsed: replies wait, since a parse error drops them
+	deaf        bool // nothing more is read
 	dead        bool
 }
 
@@ -152,12 +153,14 @@ func (c *conn) read() {
 		}
 		c.server.wait()
 		buf = buf[:len(buf)+n]
+		c.hold(true)
 		taken, err := c.take(buf)
 		if err != nil {
 			c.kill()
 			return
 		}
 		buf = buf[:copy(buf, buf[taken:])]
+		c.hold(false)
 		c.stir()
 	}
 }
@@ -185,10 +188,18 @@ func (c *conn) expect(n int) {
 	c.mu.Unlock()
 }
 
-// answer completes one call; nil is no answer.
+// hold keeps replies back, or lets them go.
+func (c *conn) hold(taking bool) {
+	c.mu.Lock()
+	c.taking = taking
+	c.mu.Unlock()
+}
+
+// answer completes one call; nil is no answer. Since v26.05 a call that
+// completes after its connection was half-closed is not answered.
 func (c *conn) answer(reply []byte) {
 	c.mu.Lock()
-	if reply == nil || c.deaf {
+	if reply == nil || c.dead || c.deaf && !c.server.engine.before("v26.05") {
 		c.outstanding--
 	} else {
 		c.queue = append(c.queue, reply)
@@ -215,6 +226,10 @@ func (c *conn) write() {
 		}
 		c.server.wait()
 		c.mu.Lock()
+		if c.taking && !c.dead {
+			c.mu.Unlock()
+			continue
+		}
 		queue := c.queue
 		c.queue = nil
 		over := c.dead || c.deaf && c.outstanding == len(queue)

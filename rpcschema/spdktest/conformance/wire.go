@@ -94,6 +94,16 @@ func (w *wire) closed() {
 	assert.Empty(w, string(bytes.TrimSpace(rest)))
 }
 
+// read is the next n bytes.
+func (w *wire) read(n int) string {
+	w.Helper()
+	require.NoError(w, w.conn.SetReadDeadline(time.Now().Add(callTimeout)))
+	buf := make([]byte, n)
+	_, err := io.ReadFull(w.conn, buf)
+	require.NoError(w, err)
+	return string(buf)
+}
+
 // silent holds that nothing comes and the connection stays.
 func (w *wire) silent() {
 	w.Helper()
@@ -162,8 +172,16 @@ func testWire(s *suite) {
 			require.NoError(s, err)
 			w.answered(json.Number("99"), 0)
 		}
-		for _, text := range []string{`{"jsonrpc":"2.0","method":"spdk_get_version"}`, `{"jsonrpc":"2.0","id":null,"method":"spdk_get_version"}`, "", "  ", versionCall[:20]} {
+		for _, text := range []string{"", "  ", versionCall[:20]} {
 			s.sent(text).silent()
+		}
+		for _, text := range []string{`{"jsonrpc":"2.0","method":"spdk_get_version"}`, `{"jsonrpc":"2.0","id":null,"method":"spdk_get_version"}`} {
+			w := s.sent(text)
+			if s.before("v26.05") { // a reply that lacks its end
+				assert.Equal(s, `{"jsonrpc":"2.0","id":null,"result":{`, w.read(37))
+			} else {
+				w.silent()
+			}
 		}
 	})
 	s.group("broken", func(s *suite) {
@@ -208,6 +226,9 @@ func testWire(s *suite) {
 		w.closed()
 		w = s.sent(slowCall(1, 300))
 		require.NoError(s, w.conn.CloseWrite())
+		if s.before("v26.05") {
+			w.answered(one, timedOut)
+		}
 		w.closed()
 	})
 	s.group("limits", testWireLimits)
