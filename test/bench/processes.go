@@ -162,7 +162,7 @@ func (p *proxy) stop() error {
 
 // idleRSS makes one call and lets the proxy come to rest. It is in KiB.
 func (p *proxy) idleRSS(ctx context.Context) (int, error) {
-	if _, err := measureProxy(ctx, p, 1, 10*time.Millisecond); err != nil {
+	if _, err := measureProxy(ctx, p, 1, 200*time.Millisecond); err != nil {
 		return 0, err
 	}
 	select {
