@@ -103,7 +103,7 @@ type field struct {
 func fieldsOf(s *rpcschema.Schema) []field {
 	var fields []field
 	for _, p := range s.Properties {
-		fields = append(fields, field{json: p.Name, doc: p.Description, required: slices.Contains(s.Required, p.Name), schema: p.Schema})
+		fields = append(fields, field{json: p.Name, doc: p.Description, required: slices.Contains(s.Required, p.Name) && p.Schema.Window == (rpcschema.Window{}), schema: p.Schema})
 	}
 	return fields
 }

@@ -346,9 +346,9 @@ const (
 type AccelOperationStats struct {
 	Opcode AccelOpcode `json:"opcode"`
 	// Module that does it. SPDK v23.09 and later.
-	ModuleName string `json:"module_name"`
-	Executed   uint64 `json:"executed"`
-	Failed     uint64 `json:"failed"`
+	ModuleName *string `json:"module_name,omitzero"`
+	Executed   uint64  `json:"executed"`
+	Failed     uint64  `json:"failed"`
 	// Unit: bytes.
 	NumBytes uint64 `json:"num_bytes"`
 }
@@ -360,19 +360,19 @@ type AccelStats struct {
 	// Sequences that failed.
 	SequenceFailed uint64 `json:"sequence_failed"`
 	// Sequences under way. SPDK v24.09 and later.
-	SequenceOutstanding uint64 `json:"sequence_outstanding"`
+	SequenceOutstanding *uint64 `json:"sequence_outstanding,omitzero"`
 	// Operations under way. SPDK v24.09 and later.
-	TaskOutstanding uint64 `json:"task_outstanding"`
+	TaskOutstanding *uint64 `json:"task_outstanding,omitzero"`
 	// Operations that were done at least once.
 	Operations []AccelOperationStats `json:"operations"`
 	// Times that no operation was free, and that it was tried again. SPDK v23.09 and later.
-	RetryTask uint64 `json:"retry_task"`
+	RetryTask *uint64 `json:"retry_task,omitzero"`
 	// The same for sequences. SPDK v23.09 and later.
-	RetrySequence uint64 `json:"retry_sequence"`
+	RetrySequence *uint64 `json:"retry_sequence,omitzero"`
 	// The same for buffers. SPDK v23.09 and later.
-	RetryIobuf uint64 `json:"retry_iobuf"`
+	RetryIobuf *uint64 `json:"retry_iobuf,omitzero"`
 	// The same for lent buffers. SPDK v23.09 and later.
-	RetryBufdesc uint64 `json:"retry_bufdesc"`
+	RetryBufdesc *uint64 `json:"retry_bufdesc,omitzero"`
 }
 
 // AccelTweakMode is: how the tweak of AES_XTS follows from the block number.

@@ -189,9 +189,9 @@ type BdevDriverAio struct {
 	BlockSizeOverride bool `json:"block_size_override"`
 	Readonly          bool `json:"readonly"`
 	// Whether unmapping and zeroing punch holes into the file. SPDK v24.05 and later.
-	Fallocate bool `json:"fallocate"`
+	Fallocate *bool `json:"fallocate,omitzero"`
 	// Whether I/O that would block the reactor is refused and tried again. SPDK v26.01 and later.
-	Nowait bool `json:"nowait"`
+	Nowait *bool `json:"nowait,omitzero"`
 }
 
 // BdevDriverCrypto is: a bdev that encrypts.
@@ -234,10 +234,10 @@ type BdevDriverGPT struct {
 	// Where it starts on that. Unit: blocks.
 	OffsetBlocks uint64 `json:"offset_blocks"`
 	// SPDK v26.05 and later.
-	PartitionTableGuid  string `json:"partition_table_guid"`
-	PartitionTypeGuid   string `json:"partition_type_guid"`
-	UniquePartitionGuid string `json:"unique_partition_guid"`
-	PartitionName       string `json:"partition_name"`
+	PartitionTableGuid  *string `json:"partition_table_guid,omitzero"`
+	PartitionTypeGuid   string  `json:"partition_type_guid"`
+	UniquePartitionGuid string  `json:"unique_partition_guid"`
+	PartitionName       string  `json:"partition_name"`
 }
 
 // BdevDriverIscsi is: a logical unit of an iSCSI target elsewhere.
@@ -298,19 +298,19 @@ type BdevDriverPassthru struct {
 // BdevDriverRaid is: an array of bdevs.
 type BdevDriverRaid struct {
 	// All zero as long as it is not known. SPDK v24.01 and later.
-	UUID string `json:"uuid"`
+	UUID *string `json:"uuid,omitzero"`
 	// Length of a strip; 0 where there are none. Unit: KiB.
 	StripSizeKb uint32        `json:"strip_size_kb"`
 	State       BdevRaidState `json:"state"`
 	RaidLevel   BdevRaidLevel `json:"raid_level"`
 	// Whether the array is described on its bdevs. SPDK v24.01 and later.
-	Superblock bool `json:"superblock"`
+	Superblock *bool `json:"superblock,omitzero"`
 	// Bdevs that belong to it.
 	NumBaseBdevs uint32 `json:"num_base_bdevs"`
 	// Of these, bdevs that are there.
 	NumBaseBdevsDiscovered uint32 `json:"num_base_bdevs_discovered"`
 	// Of these, bdevs that must be there for the array to go online. SPDK v24.01 and later.
-	NumBaseBdevsOperational uint32 `json:"num_base_bdevs_operational"`
+	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
 	Process *BdevRaidProcess `json:"process,omitzero"`
 	// The bdevs that belong to it; up to v23.09 just their names, null for one that is missing.
@@ -367,13 +367,13 @@ type BdevHistogram struct {
 	// The buckets' counts, uint64 in the target's byte order, in base64.
 	Histogram string `json:"histogram"`
 	// Buckets in each range, as a power of 2. SPDK up to v25.01.
-	BucketShift int64 `json:"bucket_shift"`
+	BucketShift *int64 `json:"bucket_shift,omitzero"`
 	// Buckets in each range, as a power of 2. SPDK v25.05 and later.
-	Granularity int64 `json:"granularity"`
+	Granularity *int64 `json:"granularity,omitzero"`
 	// The first range that is told. SPDK v25.05 and later.
-	MinRange uint32 `json:"min_range"`
+	MinRange *uint32 `json:"min_range,omitzero"`
 	// The last range that is told. SPDK v25.05 and later.
-	MaxRange uint32 `json:"max_range"`
+	MaxRange *uint32 `json:"max_range,omitzero"`
 	// Ticks in a second; the buckets are in ticks.
 	TSCRate int64 `json:"tsc_rate"`
 }
@@ -425,16 +425,16 @@ type BdevInfo struct {
 	// Size of the bdev. Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`
 	// Writes had better start at a multiple of this. Unit: blocks. SPDK v25.09 and later.
-	PreferredWriteAlignment uint32 `json:"preferred_write_alignment"`
+	PreferredWriteAlignment *uint32 `json:"preferred_write_alignment,omitzero"`
 	// Writes had better have a multiple of this length. Unit: blocks. SPDK v25.09 and later.
-	PreferredWriteGranularity uint32 `json:"preferred_write_granularity"`
+	PreferredWriteGranularity *uint32 `json:"preferred_write_granularity,omitzero"`
 	// Best length of a write, 0 if it does not matter. Unit: blocks. SPDK v25.09 and later.
-	OptimalWriteSize uint32 `json:"optimal_write_size"`
+	OptimalWriteSize *uint32 `json:"optimal_write_size,omitzero"`
 	// Unmaps had better start at a multiple of this. Unit: blocks. SPDK v25.09 and later.
-	PreferredUnmapAlignment uint32 `json:"preferred_unmap_alignment"`
+	PreferredUnmapAlignment *uint32 `json:"preferred_unmap_alignment,omitzero"`
 	// Unmaps had better have a multiple of this length. Unit: blocks. SPDK v25.09 and later.
-	PreferredUnmapGranularity uint32 `json:"preferred_unmap_granularity"`
-	UUID                      string `json:"uuid"`
+	PreferredUnmapGranularity *uint32 `json:"preferred_unmap_granularity,omitzero"`
+	UUID                      string  `json:"uuid"`
 	// NUMA node, left out if unknown. SPDK v24.09 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
 	// Size of a block's metadata, left out if there are none. Unit: bytes.
@@ -585,7 +585,7 @@ type BdevIostatDriverSpecific struct {
 // BdevMemoryDomain is: a kind of memory that a bdev can work on.
 type BdevMemoryDomain struct {
 	// Device that reaches it. SPDK up to v26.01.
-	DMADeviceID string `json:"dma_device_id"`
+	DMADeviceID *string `json:"dma_device_id,omitzero"`
 	// Kind of device that reaches it.
 	DMADeviceType json.RawMessage `json:"dma_device_type"`
 }
@@ -745,32 +745,32 @@ type BdevSupportedIOTypes struct {
 	NVMeAdmin bool `json:"nvme_admin"`
 	NVMeIO    bool `json:"nvme_io"`
 	// SPDK v24.09 and later.
-	NVMeIOMD bool `json:"nvme_io_md"`
+	NVMeIOMD *bool `json:"nvme_io_md,omitzero"`
 	// Also true where SPDK writes the zeroes itself.
 	WriteZeroes bool `json:"write_zeroes"`
 	// SPDK v24.09 and later.
-	Zcopy bool `json:"zcopy"`
+	Zcopy *bool `json:"zcopy,omitzero"`
 	// SPDK v24.09 and later.
-	GetZoneInfo bool `json:"get_zone_info"`
+	GetZoneInfo *bool `json:"get_zone_info,omitzero"`
 	// SPDK v24.09 and later.
-	ZoneManagement bool `json:"zone_management"`
+	ZoneManagement *bool `json:"zone_management,omitzero"`
 	// SPDK v24.09 and later.
-	ZoneAppend      bool `json:"zone_append"`
-	Compare         bool `json:"compare"`
-	CompareAndWrite bool `json:"compare_and_write"`
-	Abort           bool `json:"abort"`
+	ZoneAppend      *bool `json:"zone_append,omitzero"`
+	Compare         bool  `json:"compare"`
+	CompareAndWrite bool  `json:"compare_and_write"`
+	Abort           bool  `json:"abort"`
 	// SPDK v24.09 and later.
-	SeekHole bool `json:"seek_hole"`
+	SeekHole *bool `json:"seek_hole,omitzero"`
 	// SPDK v24.09 and later.
-	SeekData bool `json:"seek_data"`
+	SeekData *bool `json:"seek_data,omitzero"`
 	// SPDK v24.09 and later.
-	Copy bool `json:"copy"`
+	Copy *bool `json:"copy,omitzero"`
 	// SPDK v24.09 and later.
-	NVMeIovMD bool `json:"nvme_iov_md"`
+	NVMeIovMD *bool `json:"nvme_iov_md,omitzero"`
 	// SPDK v25.09 and later.
-	NVMeNssr bool `json:"nvme_nssr"`
+	NVMeNssr *bool `json:"nvme_nssr,omitzero"`
 	// SPDK v26.01 and later.
-	WriteUncorrectable bool `json:"write_uncorrectable"`
+	WriteUncorrectable *bool `json:"write_uncorrectable,omitzero"`
 }
 
 // BdevEnableHistogramParams are the parameters of bdev_enable_histogram.

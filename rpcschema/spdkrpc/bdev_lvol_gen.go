@@ -371,7 +371,7 @@ type LvolInfo struct {
 	// Whether its external snapshot is missing.
 	IsDegraded bool `json:"is_degraded"`
 	// Clusters that it holds itself, those of its parents not counted. SPDK v25.01 and later.
-	NumAllocatedClusters uint64       `json:"num_allocated_clusters"`
+	NumAllocatedClusters *uint64      `json:"num_allocated_clusters,omitzero"`
 	Lvs                  LvolStoreRef `json:"lvs"`
 }
 
@@ -407,7 +407,7 @@ type LvolStore struct {
 	// Size of a cluster. Unit: bytes.
 	ClusterSize uint64 `json:"cluster_size"`
 	// Size of the bdev below up to which the lvstore can be grown. Unit: bytes. SPDK v26.01 and later.
-	MaxGrowableSize uint64 `json:"max_growable_size"`
+	MaxGrowableSize *uint64 `json:"max_growable_size,omitzero"`
 }
 
 // LvolStoreClearMethod is: what is done to the data area of an lvstore. Up to v26.05 SPDK does not mind upper

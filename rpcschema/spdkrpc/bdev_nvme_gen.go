@@ -477,7 +477,7 @@ type BdevNvmeHealth struct {
 	FirmwareRevision string `json:"firmware_revision"`
 	Traddr           string `json:"traddr"`
 	// Warnings, one bit each. SPDK v24.01 and later.
-	CriticalWarning uint64 `json:"critical_warning"`
+	CriticalWarning *uint64 `json:"critical_warning,omitzero"`
 	// Below zero, SPDK writes a number near 2^32 or 2^64.
 	TemperatureCelsius                float64 `json:"temperature_celsius"`
 	AvailableSparePercentage          uint64  `json:"available_spare_percentage"`
@@ -511,7 +511,7 @@ type BdevNvmeHost struct {
 	// Port of this host that was asked for.
 	Svcid string `json:"svcid"`
 	// Whether the controller is not told when the target ends. SPDK v26.05 and later.
-	NoShnNotification bool `json:"no_shn_notification"`
+	NoShnNotification *bool `json:"no_shn_notification,omitzero"`
 }
 
 // BdevNvmeIOPath is: a path of an NVMe bdev.

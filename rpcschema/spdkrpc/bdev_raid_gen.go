@@ -98,19 +98,19 @@ func (c *Client) BdevRaidSetOptions(ctx context.Context, params BdevRaidSetOptio
 type BdevRaidInfo struct {
 	Name string `json:"name"`
 	// All zero as long as it is not known. SPDK v24.01 and later.
-	UUID string `json:"uuid"`
+	UUID *string `json:"uuid,omitzero"`
 	// Length of a strip; 0 where there are none. Unit: KiB.
 	StripSizeKb uint32        `json:"strip_size_kb"`
 	State       BdevRaidState `json:"state"`
 	RaidLevel   BdevRaidLevel `json:"raid_level"`
 	// Whether the array is described on its bdevs. SPDK v24.01 and later.
-	Superblock bool `json:"superblock"`
+	Superblock *bool `json:"superblock,omitzero"`
 	// Bdevs that belong to it.
 	NumBaseBdevs uint32 `json:"num_base_bdevs"`
 	// Of these, bdevs that are there.
 	NumBaseBdevsDiscovered uint32 `json:"num_base_bdevs_discovered"`
 	// Of these, bdevs that must be there for the array to go online. SPDK v24.01 and later.
-	NumBaseBdevsOperational uint32 `json:"num_base_bdevs_operational"`
+	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
 	Process *BdevRaidProcess `json:"process,omitzero"`
 	// The bdevs that belong to it; up to v23.09 just their names, null for one that is missing.

@@ -323,7 +323,7 @@ type FrameworkPCIDevice struct {
 	// `pci`, or `vmd` for a device behind a VMD.
 	Type string `json:"type"`
 	// NUMA node, -1 if unknown. SPDK v26.05 and later.
-	NUMAID int32 `json:"numa_id"`
+	NUMAID *int32 `json:"numa_id,omitzero"`
 	// Configuration space in hexadecimal, 256 or 4096 bytes; empty if it could not be read.
 	ConfigSpace string `json:"config_space"`
 }
@@ -333,9 +333,9 @@ type FrameworkReactor struct {
 	// Number of the core.
 	Lcore uint32 `json:"lcore"`
 	// NUMA node, -1 if unknown. SPDK v26.05 and later.
-	NUMAID int32 `json:"numa_id"`
+	NUMAID *int32 `json:"numa_id,omitzero"`
 	// Thread of the operating system. SPDK v24.09 and later.
-	Tid uint64 `json:"tid"`
+	Tid *uint64 `json:"tid,omitzero"`
 	// Time in which there was something to do. Unit: ticks.
 	Busy uint64 `json:"busy"`
 	// Time in which there was nothing to do. Unit: ticks.
@@ -343,11 +343,11 @@ type FrameworkReactor struct {
 	// Whether it waits for interrupts instead of polling.
 	InInterrupt bool `json:"in_interrupt"`
 	// The core's time in interrupts, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
-	Irq uint64 `json:"irq"`
+	Irq *uint64 `json:"irq,omitzero"`
 	// The core's time in the kernel, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
-	Sys uint64 `json:"sys"`
+	Sys *uint64 `json:"sys,omitzero"`
 	// The core's time in processes, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
-	Usr uint64 `json:"usr"`
+	Usr *uint64 `json:"usr,omitzero"`
 	// Present frequency in MHz, only with a governor.
 	CoreFreq *uint32 `json:"core_freq,omitzero"`
 	// Threads that it runs.
@@ -369,7 +369,7 @@ type FrameworkReactors struct {
 	// Ticks in a second.
 	TickRate uint64 `json:"tick_rate"`
 	// Process that the target runs as. SPDK v24.09 and later.
-	PID      uint64             `json:"pid"`
+	PID      *uint64            `json:"pid,omitzero"`
 	Reactors []FrameworkReactor `json:"reactors"`
 }
 
@@ -380,9 +380,9 @@ type FrameworkScheduler struct {
 	// Time between two rounds, 0 if it does not run. Unit: us.
 	SchedulerPeriod uint64 `json:"scheduler_period"`
 	// Cores that it keeps its hands off, in hexadecimal. SPDK v24.09 and later.
-	IsolatedCoreMask string `json:"isolated_core_mask"`
+	IsolatedCoreMask *string `json:"isolated_core_mask,omitzero"`
 	// Core that it runs on. SPDK v24.09 and later.
-	SchedulingCore uint32 `json:"scheduling_core"`
+	SchedulingCore *uint32 `json:"scheduling_core,omitzero"`
 	// Governor of the cores' frequencies, left out if there is none.
 	GovernorName *string `json:"governor_name,omitzero"`
 	// Load below which a thread counts as idle. Unit: percent.

@@ -50,7 +50,7 @@ type IobufPoolStats struct {
 	// Times that none was free and one had to be waited for.
 	Retry uint64 `json:"retry"`
 	// Buffers that the threads' caches can hold. SPDK v26.05 and later.
-	CacheSize uint32 `json:"cache_size"`
+	CacheSize *uint32 `json:"cache_size,omitzero"`
 }
 
 // IobufSetOptionsParams are the parameters of iobuf_set_options.

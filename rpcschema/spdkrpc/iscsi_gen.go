@@ -429,13 +429,13 @@ type IscsiHistogram struct {
 	// The buckets, 64-bit counters of the target's byte order, in base64.
 	Histogram string `json:"histogram"`
 	// A range has 2 to the power of granularity buckets. SPDK v25.05 and later.
-	Granularity int64 `json:"granularity"`
+	Granularity *int64 `json:"granularity,omitzero"`
 	// First range that has buckets. SPDK v25.05 and later.
-	MinRange uint32 `json:"min_range"`
+	MinRange *uint32 `json:"min_range,omitzero"`
 	// Last range that has buckets. SPDK v25.05 and later.
-	MaxRange uint32 `json:"max_range"`
+	MaxRange *uint32 `json:"max_range,omitzero"`
 	// Same as granularity. SPDK up to v25.01.
-	BucketShift int64 `json:"bucket_shift"`
+	BucketShift *int64 `json:"bucket_shift,omitzero"`
 	// Ticks in a second.
 	TSCRate int64 `json:"tsc_rate"`
 }

@@ -464,9 +464,9 @@ type NvmfController struct {
 	// Controller ID.
 	Cntlid uint32 `json:"cntlid"`
 	// Kind of controller. One of io, discovery, administrative, unknown. SPDK v25.09 and later.
-	Cntrltype string `json:"cntrltype"`
-	Hostnqn   string `json:"hostnqn"`
-	Hostid    string `json:"hostid"`
+	Cntrltype *string `json:"cntrltype,omitzero"`
+	Hostnqn   string  `json:"hostnqn"`
+	Hostid    string  `json:"hostid"`
 	// Queue pairs that are connected.
 	NumIOQpairs uint32 `json:"num_io_qpairs"`
 }
@@ -553,7 +553,7 @@ type NvmfPollGroupStats struct {
 	// I/O queue pairs now.
 	CurrentIOQpairs uint32 `json:"current_io_qpairs"`
 	// Queue pairs now that have no controller yet. SPDK v26.05 and later.
-	CurrentUnassociatedQpairs uint32 `json:"current_unassociated_qpairs"`
+	CurrentUnassociatedQpairs *uint32 `json:"current_unassociated_qpairs,omitzero"`
 	// Commands that wait for a free bdev I/O.
 	PendingBdevIO uint64 `json:"pending_bdev_io"`
 	// Commands completed so far.
@@ -570,9 +570,9 @@ type NvmfQpair struct {
 	// `active` is what old releases call `enabled`. One of uninitialized, connecting, authenticating, enabled, active, deactivating, error.
 	State string `json:"state"`
 	// SPDK thread that serves it. SPDK v24.09 and later.
-	Thread string `json:"thread"`
+	Thread *string `json:"thread,omitzero"`
 	// SPDK v24.09 and later.
-	Hostnqn       string           `json:"hostnqn"`
+	Hostnqn       *string          `json:"hostnqn,omitzero"`
 	ListenAddress *NvmfTransportID `json:"listen_address,omitzero"`
 	// NUMA node of the listener, -1 for any. VFIOUSER only. SPDK v26.05 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
@@ -613,7 +613,7 @@ type NvmfRDMADeviceStats struct {
 	// Times a request waited to be sent an RDMA write.
 	PendingRDMAWrite uint64 `json:"pending_rdma_write"`
 	// Times a request waited to be sent a response. SPDK v24.01 and later.
-	PendingRDMASend uint64 `json:"pending_rdma_send"`
+	PendingRDMASend *uint64 `json:"pending_rdma_send,omitzero"`
 	// Send work requests submitted.
 	TotalSendWrs uint64 `json:"total_send_wrs"`
 	// Doorbells rung for sending.
@@ -692,17 +692,17 @@ type NvmfTransport struct {
 	// Largest I/O. Unit: bytes.
 	MaxIOSize uint32 `json:"max_io_size"`
 	// Size of one I/O buffer. Unit: bytes. SPDK up to v26.01.
-	IOUnitSize uint32 `json:"io_unit_size"`
+	IOUnitSize *uint32 `json:"io_unit_size,omitzero"`
 	// Largest number of outstanding commands on an admin queue.
 	MaxAqDepth uint32 `json:"max_aq_depth"`
 	// Data buffers of the transport's pool. SPDK up to v26.01.
-	NumSharedBuffers uint32 `json:"num_shared_buffers"`
+	NumSharedBuffers *uint32 `json:"num_shared_buffers,omitzero"`
 	// Buffers kept by each poll group; 4294967295 where SPDK chooses. SPDK up to v26.01.
-	BufCacheSize uint32 `json:"buf_cache_size"`
+	BufCacheSize *uint32 `json:"buf_cache_size,omitzero"`
 	// Small buffers kept by each poll group; 4294967295 where SPDK chooses. SPDK v26.05 and later.
-	IobufSmallCacheSize uint32 `json:"iobuf_small_cache_size"`
+	IobufSmallCacheSize *uint32 `json:"iobuf_small_cache_size,omitzero"`
 	// Large buffers kept by each poll group; 4294967295 where SPDK chooses. SPDK v26.05 and later.
-	IobufLargeCacheSize uint32 `json:"iobuf_large_cache_size"`
+	IobufLargeCacheSize *uint32 `json:"iobuf_large_cache_size,omitzero"`
 	// Whether protection information is inserted and stripped.
 	DIFInsertOrStrip bool `json:"dif_insert_or_strip"`
 	// Whether zero-copy I/O is used where the bdev can.
@@ -724,15 +724,15 @@ type NvmfTransport struct {
 	// How long an abort waits. Unit: s.
 	AbortTimeoutSec uint32 `json:"abort_timeout_sec"`
 	// How long to wait for the host's acknowledgement; 0 for the network stack's own. Unit: ms. SPDK v24.05 and later.
-	ACKTimeout uint32 `json:"ack_timeout"`
+	ACKTimeout *uint32 `json:"ack_timeout,omitzero"`
 	// RDMA work requests in a poll group's pool. SPDK v24.05 and later.
-	DataWrPoolSize uint32 `json:"data_wr_pool_size"`
+	DataWrPoolSize *uint32 `json:"data_wr_pool_size,omitzero"`
 	// Whether unknown I/O commands are refused. SPDK v26.01 and later.
-	DisableCommandPassthru bool `json:"disable_command_passthru"`
+	DisableCommandPassthru *bool `json:"disable_command_passthru,omitzero"`
 	// Granularity of the keep-alive timeout, in units of 100 ms. SPDK v26.01 and later.
-	Kas uint16 `json:"kas"`
+	Kas *uint16 `json:"kas,omitzero"`
 	// Shortest keep-alive timeout. Unit: ms. SPDK v26.01 and later.
-	MinKato uint32 `json:"min_kato"`
+	MinKato *uint32 `json:"min_kato,omitzero"`
 }
 
 // NvmfTransportID is: an address of NVMe-oF, as SPDK reports it.

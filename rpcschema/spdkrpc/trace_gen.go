@@ -91,9 +91,9 @@ type TraceGroup struct {
 	// Its bit in the mask of groups, in hexadecimal.
 	Mask string `json:"mask"`
 	// Its tracepoints that are on, one bit each, in hexadecimal. SPDK v26.05 and later.
-	TpointMask string `json:"tpoint_mask"`
+	TpointMask *string `json:"tpoint_mask,omitzero"`
 	// SPDK v26.05 and later.
-	Tpoints []TracePoint `json:"tpoints"`
+	Tpoints []TracePoint `json:"tpoints,omitzero"`
 }
 
 // TraceGroupInfo is: a group of tracepoints.

@@ -165,7 +165,7 @@ type VhostController struct {
 	// Path of the socket on the target's host.
 	Socket string `json:"socket"`
 	// SPDK v23.05 and later.
-	Sessions        []VhostSession `json:"sessions"`
+	Sessions        []VhostSession `json:"sessions,omitzero"`
 	BackendSpecific VhostBackend   `json:"backend_specific"`
 }
 
