@@ -36,7 +36,8 @@ type Env struct {
 	// out, manners on the wire are not looked at.
 	Socket string
 	// Validates says that parameters are held against the schema on the way:
-	// what breaks it never reaches the target and is answered with -32602.
+	// what breaks it never reaches the target and is answered with -32602; what
+	// only other releases take is put into the target's own terms.
 	Validates bool
 }
 

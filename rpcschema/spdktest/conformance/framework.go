@@ -66,7 +66,7 @@ func testFramework(s *suite) {
 	s.fails(wrongState, "framework_start_init", nil)
 	s.fails(noMethod, "no_such_method", nil)
 	s.fails(noMethod, "SPDK_get_version", nil)
-	s.fails(noMethod, "", nil)
+	s.fails(noMethod, " ", nil)
 
 	var parts []spdkrpc.FrameworkSubsystem
 	s.get(&parts, "framework_get_subsystems", nil)

@@ -1,0 +1,90 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/conformance"
+)
+
+func TestSimulated(t *testing.T) {
+	for name, opts := range map[string]spdktest.Options{
+		"v24.01":         {Release: rpcschema.MustRelease("v24.01")},
+		"v26.05":         {Release: rpcschema.MustRelease("v26.05")},
+		"v26.05-startup": {Release: rpcschema.MustRelease("v26.05"), WaitForRPC: true},
+		"v24.01-polled":  {Release: rpcschema.MustRelease("v24.01"), Poll: 4 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target, err := spdktest.Start(opts)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, target.Close()) })
+			through(t, target.Socket(), t.TempDir())
+		})
+	}
+}
+
+// TestReal runs the suite on the target that SPDK_SOCK names, which must be on
+// this host and may be used for nothing else meanwhile.
+func TestReal(t *testing.T) {
+	socket := os.Getenv("SPDK_SOCK")
+	if socket == "" {
+		t.Skip("SPDK_SOCK names no target")
+	}
+	through(t, socket, cmp.Or(filepath.Dir(os.Getenv("SPDK_AIO_FILE")), os.TempDir()))
+}
+
+const (
+	password = "not a secret"
+	config   = `listen: 127.0.0.1:0
+tls: {self_signed_dir: %q}
+target: {socket: %q}
+users: [{name: all, password_hash: %q, roles: [all]}]
+roles: {all: {allow: ["*"]}}
+`
+)
+
+// through runs the suite as a user of a proxy who may do everything.
+func through(t *testing.T, socket, targetDir string) {
+	dir := t.TempDir()
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	require.NoError(t, err)
+	path := filepath.Join(dir, "spdk-proxy.yaml")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, config, filepath.Join(dir, "tls"), socket, hash), 0o600))
+	c, err := proxy.LoadConfig(path)
+	require.NoError(t, err)
+	server, err := proxy.NewServer(c, proxy.Options{Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	listener, err := server.Listen()
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-served)
+	})
+	cert, err := os.ReadFile(filepath.Join(dir, "tls", "tls.crt"))
+	require.NoError(t, err)
+	authorities := x509.NewCertPool()
+	require.True(t, authorities.AppendCertsFromPEM(cert))
+	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{
+		URL: "https://" + listener.Addr().String() + "/", Username: "all", Password: password, CA: authorities,
+	})
+	require.NoError(t, err)
+	conformance.Run(t, conformance.Env{Caller: caller, Dir: targetDir, Validates: true})
+}
