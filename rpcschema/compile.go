@@ -83,13 +83,23 @@ func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 }
 
 // RequiredAt reports whether release r insists on a parameter. While a release
-// knows both an old parameter and its successor, either will do.
+// knows both an old parameter and its successor, either will do; while it knows
+// only the old one, that is required if the successor is.
 func (m *Method) RequiredAt(name string, r Release) bool {
 	p := m.Param(name)
-	if !p.Required || !p.Schema.Has(r) {
+	if !p.Schema.Has(r) {
 		return false
 	}
-	return m.forerunnerAt(p, r) == nil
+	if p.Required {
+		return m.forerunnerAt(p, r) == nil
+	}
+	for _, successor := range m.Params {
+		rep := successor.Schema.Replaces
+		if rep != nil && rep.Name == name && successor.Required && !successor.Schema.Has(r) {
+			return true
+		}
+	}
+	return false
 }
 
 // forerunnerAt is the parameter that p took over from, if release r has both.

@@ -55,8 +55,8 @@ func (w view) method(m *Method, raw map[string]any) map[string]any {
 				q[key] = value
 			}
 		}
-		if m.Param(name).Required {
-			q["required"] = m.RequiredAt(name, w.release)
+		if required := m.RequiredAt(name, w.release); required || m.Param(name).Required {
+			q["required"] = required
 		}
 		params = append(params, q)
 	}

@@ -64,6 +64,7 @@ func TestValidateParams(t *testing.T) {
 		"old parameter":          {"bdev_lvol_create", `{"lvol_name":"a","size":5,"lvs_name":"l"}`, v2605, "/size: bdev_lvol_create has this parameter in SPDK up to v24.01, and the target runs v26.05"},
 		"old parameter, in time": {"bdev_lvol_create", `{"lvol_name":"a","size":5,"lvs_name":"l"}`, v2401, ""},
 		"neither of both":        {"bdev_lvol_create", `{"lvol_name":"a","lvs_name":"l"}`, v2401, "give exactly one of size_in_mib, size"},
+		"neither, long ago":      {"bdev_lvol_create", `{"lvol_name":"a","lvs_name":"l"}`, Oldest, "/size: is required"},
 		"two of one":             {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":5,"lvs_name":"l","uuid":"c"}`, v2605, "give exactly one of uuid, lvs_name"},
 		"no parameters":          {"spdk_get_version", `{}`, v2605, ""},
 		"unknown method":         {"bdev_lvol_creat", `{}`, v2605, `unknown method "bdev_lvol_creat": did you mean bdev_lvol_create?`},

@@ -100,6 +100,9 @@ func (g *generator) method(m *rpcschema.Method) error {
 	if err != nil {
 		return fmt.Errorf("result of %s: %w", m.Name, err)
 	}
+	if nullable(result) && !g.nilable(typ) {
+		typ = "*" + typ
+	}
 	fmt.Fprintf(b, "func (c *Client) %s(ctx context.Context%s) (result %s, err error) {\n\terr = c.call(ctx, %q, %s, &result)\n\treturn result, err\n}\n\n",
 		name, argument, typ, m.Name, params)
 	return nil

@@ -52,7 +52,7 @@ func (g *generator) goType(s *rpcschema.Schema, hint string) (string, error) {
 func (g *generator) objectType(s *rpcschema.Schema, hint string) (string, error) {
 	switch {
 	case len(s.Properties) > 0:
-		return hint, g.declareStruct(hint, docOf(s), fieldsOf(s))
+		return hint, g.declareObject(hint, s)
 	case s.Additional.Schema != nil:
 		value, err := g.goType(s.Additional.Schema, hint+"Value")
 		return "map[string]" + value, err
@@ -64,7 +64,7 @@ func (g *generator) objectType(s *rpcschema.Schema, hint string) (string, error)
 // declareNamed declares a shared schema.
 func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
 	if s.Type.Main() == "object" && len(s.Properties) > 0 && len(s.OneOf) == 0 {
-		return g.declareStruct(name, docOf(s), fieldsOf(s))
+		return g.declareObject(name, s)
 	}
 	typ, err := g.goType(s, name+"Value")
 	if err != nil {
@@ -100,15 +100,54 @@ type field struct {
 	schema    *rpcschema.Schema
 }
 
+// fieldsOf are an object's members. One that not every release has may be absent
+// even if it is required where it is there.
 func fieldsOf(s *rpcschema.Schema) []field {
 	var fields []field
 	for _, p := range s.Properties {
-		fields = append(fields, field{json: p.Name, doc: p.Description, required: slices.Contains(s.Required, p.Name) && p.Schema.Window == (rpcschema.Window{}), schema: p.Schema})
+		always := p.Schema.Window == rpcschema.Window{}
+		fields = append(fields, field{json: p.Name, doc: p.Description, required: always && slices.Contains(s.Required, p.Name), schema: p.Schema})
 	}
 	return fields
 }
 
-func (g *generator) declareStruct(name, doc string, fields []field) error {
+// declareObject declares an object's struct. What it may hold beside the members
+// that are described goes into a map, which encoding/json has no tag for.
+func (g *generator) declareObject(name string, s *rpcschema.Schema) error {
+	if !s.Additional.Allowed {
+		return g.declareStruct(name, docOf(s), fieldsOf(s))
+	}
+	typ := raw
+	if s.Additional.Schema != nil {
+		var err error
+		if typ, err = g.goType(s.Additional.Schema, name+"Value"); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if err := g.declareStruct(name, docOf(s), fieldsOf(s), "\t// Members beside those above, by name.\n\tOthers map[string]"+typ+" `json:\"-\"`\n"); err != nil {
+		return err
+	}
+	names := make([]string, len(s.Properties))
+	for i, p := range s.Properties {
+		names[i] = fmt.Sprintf("%q", p.Name)
+	}
+	fmt.Fprintf(&g.area.types, `// UnmarshalJSON reads all members.
+func (v *%[1]s) UnmarshalJSON(text []byte) error {
+	type described %[1]s
+	return unmarshalOthers(text, (*described)(v), &v.Others, %[2]s)
+}
+
+// MarshalJSON writes all members.
+func (v %[1]s) MarshalJSON() ([]byte, error) {
+	type described %[1]s
+	return marshalOthers(described(v), v.Others)
+}
+
+`, name, strings.Join(names, ", "))
+	return nil
+}
+
+func (g *generator) declareStruct(name, doc string, fields []field, more ...string) error {
 	lines := make([]string, len(fields))
 	for i, f := range fields {
 		line, err := g.fieldLine(strings.TrimSuffix(name, "Params"), f)
@@ -120,7 +159,7 @@ func (g *generator) declareStruct(name, doc string, fields []field) error {
 	if err := g.claim(name, doc); err != nil {
 		return err
 	}
-	fmt.Fprintf(&g.area.types, "type %s struct {\n%s}\n\n", name, strings.Join(lines, ""))
+	fmt.Fprintf(&g.area.types, "type %s struct {\n%s}\n\n", name, strings.Join(append(lines, more...), ""))
 	return nil
 }
 

@@ -57,7 +57,7 @@ func (k Maker) wanted(m *rpcschema.Method, p *rpcschema.Param) bool {
 			return k.Full || p.Name == k.choice(group)
 		}
 	}
-	return k.Full || p.Required
+	return k.Full || p.Required || m.RequiredAt(p.Name, k.Release)
 }
 
 func (k Maker) known(m *rpcschema.Method, group []string) []string {

@@ -346,6 +346,20 @@ type BdevDriverSpecific struct {
 	Selector *string `json:"selector,omitzero"`
 	// I/Os that an NVMe bdev with round_robin sends on a path before the next one. SPDK v24.05 and later.
 	RrMinIO *uint32 `json:"rr_min_io,omitzero"`
+	// Members beside those above, by name.
+	Others map[string]json.RawMessage `json:"-"`
+}
+
+// UnmarshalJSON reads all members.
+func (v *BdevDriverSpecific) UnmarshalJSON(text []byte) error {
+	type described BdevDriverSpecific
+	return unmarshalOthers(text, (*described)(v), &v.Others, "lvol", "aio", "uring", "crypto", "passthru", "raid", "delay", "error_disk", "split", "opal", "gpt", "iscsi", "ftl", "zoned_block", "rbd", "virtio", "nvme", "mp_policy", "selector", "rr_min_io")
+}
+
+// MarshalJSON writes all members.
+func (v BdevDriverSpecific) MarshalJSON() ([]byte, error) {
+	type described BdevDriverSpecific
+	return marshalOthers(described(v), v.Others)
 }
 
 // BdevDriverUring is: a file or block device of the host, by io_uring.
@@ -580,6 +594,20 @@ type BdevIostatChannel struct {
 // BdevIostatDriverSpecific is: statistics that the bdev's module keeps; left out if it keeps none.
 type BdevIostatDriverSpecific struct {
 	NVMeError *BdevNvmeErrorStat `json:"nvme_error,omitzero"`
+	// Members beside those above, by name.
+	Others map[string]json.RawMessage `json:"-"`
+}
+
+// UnmarshalJSON reads all members.
+func (v *BdevIostatDriverSpecific) UnmarshalJSON(text []byte) error {
+	type described BdevIostatDriverSpecific
+	return unmarshalOthers(text, (*described)(v), &v.Others, "nvme_error")
+}
+
+// MarshalJSON writes all members.
+func (v BdevIostatDriverSpecific) MarshalJSON() ([]byte, error) {
+	type described BdevIostatDriverSpecific
+	return marshalOthers(described(v), v.Others)
 }
 
 // BdevMemoryDomain is: a kind of memory that a bdev can work on.

@@ -108,6 +108,20 @@ type TraceGroupInfo struct {
 type TraceGroups struct {
 	// Groups with a tracepoint that is on, one bit each, in hexadecimal.
 	TpointGroupMask string `json:"tpoint_group_mask"`
+	// Members beside those above, by name.
+	Others map[string]TraceGroup `json:"-"`
+}
+
+// UnmarshalJSON reads all members.
+func (v *TraceGroups) UnmarshalJSON(text []byte) error {
+	type described TraceGroups
+	return unmarshalOthers(text, (*described)(v), &v.Others, "tpoint_group_mask")
+}
+
+// MarshalJSON writes all members.
+func (v TraceGroups) MarshalJSON() ([]byte, error) {
+	type described TraceGroups
+	return marshalOthers(described(v), v.Others)
 }
 
 // TraceInfo is: where traces are written, and the groups of tracepoints, one member each.
@@ -116,6 +130,20 @@ type TraceInfo struct {
 	TpointShmPath string `json:"tpoint_shm_path"`
 	// Groups with a tracepoint that is on, one bit each, in hexadecimal.
 	TpointGroupMask string `json:"tpoint_group_mask"`
+	// Members beside those above, by name.
+	Others map[string]TraceGroupInfo `json:"-"`
+}
+
+// UnmarshalJSON reads all members.
+func (v *TraceInfo) UnmarshalJSON(text []byte) error {
+	type described TraceInfo
+	return unmarshalOthers(text, (*described)(v), &v.Others, "tpoint_shm_path", "tpoint_group_mask")
+}
+
+// MarshalJSON writes all members.
+func (v TraceInfo) MarshalJSON() ([]byte, error) {
+	type described TraceInfo
+	return marshalOthers(described(v), v.Others)
 }
 
 // TracePoint is: a tracepoint.
