@@ -25,6 +25,7 @@ type call struct {
 	notification bool
 	method       string
 	params       map[string]any // redacted
+	bodyRead     bool
 	bodyBytes    int
 	decision     string
 	rule         string

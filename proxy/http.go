@@ -29,24 +29,27 @@ func (s *Server) Handler() http.Handler {
 	r := mux.NewRouter().SkipClean(true)
 	r.HandleFunc("/healthz", s.serveHealth).Methods(http.MethodGet, http.MethodHead)
 	r.HandleFunc("/readyz", s.serveReady).Methods(http.MethodGet, http.MethodHead)
-	r.HandleFunc("/healthz", refuseMethod("GET, HEAD"))
-	r.HandleFunc("/readyz", refuseMethod("GET, HEAD"))
+	r.HandleFunc("/healthz", s.refuseMethod("GET, HEAD"))
+	r.HandleFunc("/readyz", s.refuseMethod("GET, HEAD"))
+	r.HandleFunc("/openrpc.json", s.serveOpenRPC).Methods(http.MethodGet)
 	r.PathPrefix("/").Methods(http.MethodPost).HandlerFunc(s.serveRPC)
 	r.PathPrefix("/").Methods(http.MethodHead).HandlerFunc(s.serveHealth)
-	r.Path("/").HandlerFunc(refuseMethod("POST, HEAD"))
-	r.NotFoundHandler = http.HandlerFunc(refusePath)
-	r.MethodNotAllowedHandler = http.HandlerFunc(refusePath)
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		// A body that no handler reads is read by the server after the answer, for
-		// the sake of the next request: not for ever.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.settings.Load().read))
-		r.ServeHTTP(w, req)
-	})
+	r.Path("/").HandlerFunc(s.refuseMethod("POST, HEAD"))
+	r.NotFoundHandler = http.HandlerFunc(s.refusePath)
+	r.MethodNotAllowedHandler = http.HandlerFunc(s.refusePath)
+	return r
+}
+
+// boundLeftover bounds how long the server, after the answer, reads on for the
+// rest of a body that no handler wanted, for the sake of the next request.
+func (s *Server) boundLeftover(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.settings.Load().read))
 }
 
 // serveHealth tells that this process is alive, and no more: that what every
 // call takes can be taken. The target may be away.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	s.boundLeftover(w)
 	s.calls.isDraining()
 	s.target.Connections()
 	_, _ = io.WriteString(w, "ok\n")
@@ -55,6 +58,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 // serveReady tells whether calls can be expected to work. Anybody may ask, so
 // it gives no reason; the log has it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
+	s.boundLeftover(w)
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 	defer cancel()
 	if s.calls.isDraining() {
@@ -69,13 +73,15 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
-func refusePath(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) refusePath(w http.ResponseWriter, _ *http.Request) {
+	s.boundLeftover(w)
 	writeError(w, http.StatusNotFound, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
-		"there is nothing here: POST JSON-RPC requests to /, or GET /healthz or /readyz"))
+		"there is nothing here: POST JSON-RPC requests to /, or GET /healthz, /readyz or /openrpc.json"))
 }
 
-func refuseMethod(allow string) http.HandlerFunc {
+func (s *Server) refuseMethod(allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		s.boundLeftover(w)
 		w.Header().Set("Allow", allow)
 		writeError(w, http.StatusMethodNotAllowed, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
 			"%s takes only %s: calls are JSON-RPC requests that are POSTed to /", r.URL.Path, allow))
@@ -91,6 +97,7 @@ func (s *Server) httpServer() *http.Server {
 		ReadHeaderTimeout: headerWait,
 		IdleTimeout:       time.Duration(s.config.Limits.Idle),
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withCalled,
 		// No HTTP/2: one client's streams, opened and reset in a row, would cost it
 		// nothing and us a call each; and calls are small, so that kept HTTP/1.1
 		// connections are cheaper than streams.

@@ -8,15 +8,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// serveRPC takes one request to its answer and into the log.
+// serveRPC takes one request into the log and to its answer, in this order:
+// nobody sees an answer that is not in the log.
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	c := newCall(r)
 	w.Header().Set("X-Request-Id", c.id)
 	defer s.recoverFrom(c, w)
 	result, err := s.perform(c, w, r)
+	if !c.bodyRead {
+		s.boundLeftover(w)
+	}
 	c.end(result, err)
-	c.reply(w)
 	s.audit(c)
+	c.reply(w)
 }
 
 // perform is the whole way of a call, in its order: who, what, known, allowed,
@@ -30,7 +34,7 @@ func (s *Server) perform(c *call, w http.ResponseWriter, r *http.Request) (json.
 	if err != nil {
 		return nil, err
 	}
-	if err := s.calls.enter(); err != nil {
+	if err := s.calls.enter(firstCall(r)); err != nil {
 		return nil, err
 	}
 	defer s.calls.leave()
@@ -39,10 +43,14 @@ func (s *Server) perform(c *call, w http.ResponseWriter, r *http.Request) (json.
 	if err != nil {
 		return nil, err
 	}
+	c.bodyRead = true
 	request, err := jsonrpc.DecodeRequest(body, jsonrpc.LimitsV2605)
 	c.decoded(request, len(body))
 	if err != nil {
 		return nil, err
+	}
+	if request.Method == discoverMethod {
+		return s.describe(r.Context(), now, c)
 	}
 	method, err := s.schema.Find(request.Method, rpcschema.Release{})
 	if err != nil {

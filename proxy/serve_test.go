@@ -82,7 +82,7 @@ const version = `{"id":1,"method":"spdk_get_version"}`
 func TestDrain(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
-	kept, slow := s.dial(), s.dial()
+	kept, slow, fresh := s.dial(), s.dial(), s.dial()
 	kept.call(version)
 	assert.Equal(t, 200, kept.answer().StatusCode)
 
@@ -99,6 +99,9 @@ func TestDrain(t *testing.T) {
 	assert.Contains(t, g.body, "nothing was executed")
 	assert.True(t, g.Close, "on a new connection")
 	assert.Equal(t, 503, b.do("GET", "/readyz", "", "", nil).StatusCode)
+
+	fresh.call(version)
+	assert.Equal(t, 200, fresh.answer().StatusCode, "it was accepted before, and not told to go elsewhere")
 
 	g = slow.answer()
 	assert.Equal(t, 200, g.StatusCode, "what was under way is finished")

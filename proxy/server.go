@@ -41,6 +41,8 @@ type settings struct {
 	timeouts map[string]time.Duration
 	maxBody  int
 	read     time.Duration
+
+	documents *documents
 }
 
 // NewServer makes a Server of a configuration. It does not listen or connect
@@ -111,6 +113,7 @@ func newSettings(c *Config, schema *rpcschema.Document) (*settings, error) {
 		authn: who, policy: may,
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
+		documents: &documents{},
 	}, nil
 }
 

@@ -75,6 +75,9 @@ func (t Tenant) validate() (wrong []error) {
 			if !plain(p) {
 				complain("%s: a prefix is empty or has control characters", key)
 			}
+			if strings.HasPrefix(p, "/") || strings.HasPrefix(p, ":") {
+				complain("%s: %s could be a file's path: begin with a letter", key, p)
+			}
 			if begin := key[:3] + "."; key != "key_prefixes" && (!strings.HasPrefix(p, begin) || !strings.Contains(p, ":")) {
 				complain("%s: %s must begin with %s and go on beyond the first colon, as %s2016-06.io.spdk:team-a-", key, p, begin, begin)
 			}
