@@ -1,0 +1,77 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// discoverMethod is OpenRPC's own method: what is there to call? The proxy
+// answers it by itself.
+const discoverMethod = "rpc.discover"
+
+// documents are the OpenRPC documents that were asked for: making one takes
+// milliseconds, and they are the same until the configuration or the target's
+// release changes.
+type documents struct{ made sync.Map } // documentKey → json.RawMessage
+
+type documentKey struct {
+	user    string
+	release rpcschema.Release
+}
+
+// discover describes what user may call, as the target's release has it.
+func (s *Server) discover(now *settings, user string, release rpcschema.Release) (json.RawMessage, error) {
+	key := documentKey{user, release}
+	if text, ok := now.documents.made.Load(key); ok {
+		return text.(json.RawMessage), nil
+	}
+	text, err := s.schema.Export(release, func(m *rpcschema.Method) bool {
+		return now.policy.Decide(user, m.Name).Allowed
+	})
+	if err != nil {
+		return nil, err
+	}
+	now.documents.made.Store(key, json.RawMessage(text))
+	return text, nil
+}
+
+// serveOpenRPC answers GET /openrpc.json with the same document, for tools that
+// fetch one.
+func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
+	c := newCall(r)
+	w.Header().Set("X-Request-Id", c.id)
+	defer s.recoverFrom(c, w)
+	document, err := s.openRPC(c, r)
+	c.end(document, err)
+	s.audit(c)
+	if err != nil {
+		c.reply(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(document)
+}
+
+func (s *Server) openRPC(c *call, r *http.Request) (json.RawMessage, error) {
+	now := s.settings.Load()
+	user, err := now.authn.Authenticate(r.Context(), r.Header.Get("Authorization"), c.source.Addr())
+	c.authenticated(user, err)
+	if err != nil {
+		return nil, err
+	}
+	return s.describe(r.Context(), now, c)
+}
+
+// describe answers rpc.discover, which everybody may call who is known.
+func (s *Server) describe(ctx context.Context, now *settings, c *call) (json.RawMessage, error) {
+	c.method, c.decision = discoverMethod, allowed
+	conn, err := s.target.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.discover(now, c.user, conn.Release())
+}
