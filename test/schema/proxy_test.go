@@ -1,0 +1,103 @@
+package schema
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// throughProxy is a Caller through a proxy that lets its user do everything.
+func throughProxy(t *testing.T, f *fake) *spdkrpc.HTTPS {
+	config, err := proxy.Script{Host: "127.0.0.1", Port: "1", User: "u", Password: "p", Socket: f.socket}.Config()
+	require.NoError(t, err)
+	config.Limits.AuthFailuresPerMinute = 1000
+	server, err := proxy.NewServer(config, proxy.Options{})
+	require.NoError(t, err)
+	front := httptest.NewServer(server.Handler())
+	t.Cleanup(front.Close)
+	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: front.URL, Username: "u", Password: "p"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = caller.Close() })
+	return caller
+}
+
+// Every method by the typed client through the proxy: what arrives at the target
+// is what was given, and what the target answers comes back whole.
+func TestThroughProxy(t *testing.T) {
+	doc := rpcschema.Default()
+	for _, r := range []rpcschema.Release{rpcschema.Oldest, v2605} {
+		t.Run(r.String(), func(t *testing.T) {
+			f := newFake(t, r)
+			c := spdkrpc.NewClient(throughProxy(t, f))
+			_, err := c.Release(t.Context())
+			require.NoError(t, err)
+			for _, m := range doc.Methods() {
+				if !m.Has(r) || m.Name == "spdk_get_version" { // the proxy asks for that itself
+					continue
+				}
+				for variant, k := range variants(r) {
+					params := k.Params(m)
+					if !oldNames(m, params) {
+						roundTrip(t, c, f, m, params, k.Result(m), where(m, variant, r))
+					}
+				}
+			}
+		})
+	}
+}
+
+// A call that the schema does not take does not reach the target.
+func TestProxyRefuses(t *testing.T) {
+	f := newFake(t, v2605)
+	caller := throughProxy(t, f)
+	k := variants(v2605)["minimal"]
+	refused := 0
+	for _, m := range k.Document.Methods() {
+		if !m.Has(v2605) {
+			continue
+		}
+		f.expect(m.Name, jsonrpc.Response{Result: []byte("true")})
+		before := f.count()
+		for _, b := range k.Broken(m) {
+			if _, _, err := m.Translate(b.Params, v2605); b.What == "release" && err == nil && translated(m, b.Params) {
+				continue // an old name, which the proxy translates
+			}
+			err := caller.Call(t.Context(), m.Name, b.Params, nil)
+			require.ErrorIs(t, err, spdkrpc.InvalidParams, "%s %s %s", m.Name, b.What, b.Pointer)
+			refused++
+		}
+		assert.Equal(t, before, f.count(), "%s reached the target", m.Name)
+	}
+	t.Logf("%d calls refused", refused)
+}
+
+func translated(m *rpcschema.Method, params map[string]any) bool {
+	_, done, _ := m.Translate(params, v2605)
+	return len(done) > 0
+}
+
+// What SPDK refuses is told with its own code and words.
+func TestProxyTellsRefusals(t *testing.T) {
+	f := newFake(t, v2605)
+	caller := throughProxy(t, f)
+	k := variants(v2605)["minimal"]
+	for _, m := range k.Document.Methods() {
+		if !m.Has(v2605) || m.Name == "spdk_get_version" {
+			continue
+		}
+		for _, e := range m.Errors {
+			f.expect(m.Name, jsonrpc.Response{Error: &jsonrpc.Error{Code: e.Code, Message: "in SPDK's words"}})
+			var told *spdkrpc.Error
+			require.ErrorAs(t, caller.Call(t.Context(), m.Name, k.Params(m), nil), &told)
+			assert.Equal(t, e.Code, told.Code, m.Name)
+			assert.Equal(t, "in SPDK's words", told.Message, m.Name)
+		}
+	}
+}
