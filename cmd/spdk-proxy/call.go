@@ -69,14 +69,19 @@ password.`,
 			return err
 		},
 	}
+	o.addTo(cmd)
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait for the answer")
+	return cmd
+}
+
+// addTo adds the flags that say where to call.
+func (o *callOptions) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.url, "url", os.Getenv("SPDK_PROXY_URL"), "the proxy, such as https://storage1:9009 ($SPDK_PROXY_URL)")
 	f.StringVar(&o.user, "user", os.Getenv("SPDK_PROXY_USER"), "user of the proxy ($SPDK_PROXY_USER)")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password in its first line")
 	f.StringVar(&o.ca, "ca", "", "PEM file with the certificates to trust instead of the system's")
 	f.StringVar(&o.socket, "socket", "", "the target's own socket, instead of a proxy")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait for the answer")
-	return cmd
 }
 
 func (o callOptions) call(ctx context.Context, method string, args []string) (json.RawMessage, error) {
