@@ -54,8 +54,10 @@ func TestValidateParams(t *testing.T) {
 		says           string // "" is valid
 	}{
 		"good":                   {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":5,"lvs_name":"l"}`, v2605, ""},
-		"biggest integer":        {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":18446744073709551615,"lvs_name":"l"}`, v2605, ""},
-		"too big":                {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":18446744073709551616,"lvs_name":"l"}`, v2605, "/size_in_mib: must be at most 18446744073709551615"},
+		"biggest integer":        {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":17592186044415,"lvs_name":"l"}`, v2605, ""},
+		"too big":                {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":17592186044416,"lvs_name":"l"}`, v2605, "/size_in_mib: must be at most 17592186044415"},
+		"biggest of all":         {"bdev_malloc_create", `{"num_blocks":18446744073709551615,"block_size":512}`, v2605, ""},
+		"bigger than any":        {"bdev_malloc_create", `{"num_blocks":18446744073709551616,"block_size":512}`, v2605, "/num_blocks: must be at most 18446744073709551615"},
 		"negative":               {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":-1,"lvs_name":"l"}`, v2605, "/size_in_mib: must be at least 0"},
 		"mistyped":               {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":"5","lvs_name":"l"}`, v2605, "/size_in_mib: must be integer, not string"},
 		"missing":                {"bdev_lvol_create", `{"size_in_mib":5,"lvs_name":"l"}`, v2605, "/lvol_name: is required"},
