@@ -31,7 +31,7 @@ func TestNotAliveBehindALock(t *testing.T) {
 	b.proxy.calls.mu.Lock()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	require.ErrorContains(t, b.proxy.Alive(ctx), "no answer comes")
+	require.Error(t, b.proxy.Alive(ctx))
 	b.proxy.calls.mu.Unlock()
 	assert.NoError(t, b.proxy.Alive(t.Context()))
 }

@@ -5,28 +5,37 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
+	"time"
 )
 
 // calls counts the calls under way, so that a stopping server can wait for them.
+//
+// It knows the connections that have not called yet as well. When the server
+// stops, their first call is still let in: they were accepted before, there are
+// only so many of them, and whoever opened one has not been told to go elsewhere.
+// So a restart behind systemd's socket refuses nobody.
 type calls struct {
 	mu       sync.Mutex
 	under    int
+	arriving map[net.Conn]struct{}
 	draining bool
-	drained  chan struct{} // closed when draining and none was under way
+	drained  chan struct{} // closed when draining, and none was under way or arriving
 	ended    bool          // drained is closed
 }
 
-// enter lets a call in, unless the server is stopping. The first call of a
-// connection is let in even then: the connection was accepted before, there are
-// only so many of them, and whoever opened one anew has not been told to go
-// elsewhere. So a restart behind systemd's socket refuses nobody.
-func (c *calls) enter(first bool) error {
+// arrivalWait is how long a stopping server waits for the first call of the
+// connections that it has accepted.
+const arrivalWait = 2 * time.Second
+
+// enter lets a call in, unless the server is stopping and conn has had its first.
+func (c *calls) enter(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, first := c.arriving[conn]
 	if c.draining && !first {
 		return errDraining
 	}
+	delete(c.arriving, conn)
 	c.under++
 	return nil
 }
@@ -38,22 +47,47 @@ func (c *calls) leave() {
 	c.closeIfDrained()
 }
 
-func (c *calls) closeIfDrained() {
-	if c.draining && c.under == 0 && !c.ended {
-		c.ended = true
-		close(c.drained)
+// connState is told what becomes of a server's connections.
+func (c *calls) connState(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if c.arriving == nil {
+			c.arriving = map[net.Conn]struct{}{}
+		}
+		c.arriving[conn] = struct{}{}
+	case http.StateIdle, http.StateClosed, http.StateHijacked:
+		delete(c.arriving, conn)
+		c.closeIfDrained()
 	}
 }
 
-// drain lets no further call in. The channel is closed when the last one ended.
+// drain lets no further call in, but first ones. The channel is closed when the
+// last one ended. No connection may be accepted any more.
 func (c *calls) drain() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.draining {
 		c.draining, c.drained = true, make(chan struct{})
 		c.closeIfDrained()
+		time.AfterFunc(arrivalWait, c.forgetArrivals)
 	}
 	return c.drained
+}
+
+func (c *calls) forgetArrivals() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.arriving)
+	c.closeIfDrained()
+}
+
+func (c *calls) closeIfDrained() {
+	if c.draining && c.under == 0 && len(c.arriving) == 0 && !c.ended {
+		c.ended = true
+		close(c.drained)
+	}
 }
 
 func (c *calls) isDraining() bool {
@@ -62,15 +96,14 @@ func (c *calls) isDraining() bool {
 	return c.draining
 }
 
-type calledKey struct{}
+type connKey struct{}
 
-// withCalled lets firstCall know the connections of a server.
-func withCalled(ctx context.Context, _ net.Conn) context.Context {
-	return context.WithValue(ctx, calledKey{}, new(atomic.Bool))
+// withConn lets connOf know a request's connection.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
 }
 
-// firstCall tells whether a request is the first one on its connection that asks so.
-func firstCall(r *http.Request) bool {
-	called, ok := r.Context().Value(calledKey{}).(*atomic.Bool)
-	return ok && !called.Swap(true)
+func connOf(r *http.Request) net.Conn {
+	c, _ := r.Context().Value(connKey{}).(net.Conn)
+	return c
 }

@@ -97,7 +97,8 @@ func (s *Server) httpServer() *http.Server {
 		ReadHeaderTimeout: headerWait,
 		IdleTimeout:       time.Duration(s.config.Limits.Idle),
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       withCalled,
+		ConnContext:       withConn,
+		ConnState:         s.calls.connState,
 		// No HTTP/2: one client's streams, opened and reset in a row, would cost it
 		// nothing and us a call each; and calls are small, so that kept HTTP/1.1
 		// connections are cheaper than streams.

@@ -34,7 +34,7 @@ func (s *Server) perform(c *call, w http.ResponseWriter, r *http.Request) (json.
 	if err != nil {
 		return nil, err
 	}
-	if err := s.calls.enter(firstCall(r)); err != nil {
+	if err := s.calls.enter(connOf(r)); err != nil {
 		return nil, err
 	}
 	defer s.calls.leave()

@@ -32,24 +32,28 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.log.Info("serving", "url", fmt.Sprintf("%s://%s/", scheme, l.Addr()), "socket", s.config.Target.Socket)
 
-	failed := make(chan error, 2)
-	go func() { failed <- server.Serve(l) }()
-	go func() { failed <- server.Serve(s.inside) }()
+	ended := make(chan error, 2)
+	go func() { ended <- server.Serve(l) }()
+	go func() { ended <- server.Serve(s.inside) }()
 	select {
-	case err := <-failed:
+	case err := <-ended:
 		return errors.Join(fmt.Errorf("serve: %w", err), s.target.Close())
 	case <-ctx.Done():
 	}
-	return s.stop(server, l)
-}
-
-func (s *Server) stop(server *http.Server, l net.Listener) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
-	defer cancel()
-	// First the listener: who comes from now on waits in systemd's socket, if it is
-	// that, for the next process.
+	// Who comes from now on waits in systemd's socket, if it is that, for the next
+	// process.
 	_ = l.Close()
 	_ = s.inside.Close()
+	for range cap(ended) {
+		<-ended // so that what was accepted is known
+	}
+	return s.stop(server)
+}
+
+// stop ends what is under way. The listeners are closed.
+func (s *Server) stop(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
+	defer cancel()
 	drained := s.calls.drain()
 	s.log.Info("stopping", "calls", s.target.InFlight(), "bound", time.Duration(s.config.Limits.Drain).String())
 	select {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -79,9 +78,13 @@ func (d *served) logged() string {
 	return d.log.String()
 }
 
-func (d *served) waitFor(text string) {
-	require.Eventually(d.t, func() bool { return strings.Contains(d.logged(), text) }, long, 5*time.Millisecond, text)
+func (d *served) waitFor(text string) { d.waitForTimes(text, 1) }
+
+func (d *served) waitForTimes(text string, n int) {
+	require.Eventually(d.t, func() bool { return strings.Count(d.logged(), text) >= n }, long, 5*time.Millisecond, text)
 }
+
+func (d *served) hangUp() { require.NoError(d.t, d.cmd.Process.Signal(syscall.SIGHUP)) }
 
 var servedURL = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`)
 
@@ -228,7 +231,7 @@ func TestTheOldCommandLine(t *testing.T) {
 	d.waitFor("password stands on the command line")
 	d.waitFor("in the clear")
 	assert.NotContains(t, d.logged(), "hunter2")
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
+	d.hangUp()
 	d.waitFor("there is no configuration file")
 	assert.Zero(t, d.stop())
 
@@ -264,46 +267,14 @@ func TestReloadBySignal(t *testing.T) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, bytes.Replace(text, []byte("spdk_kill_instance"), []byte("bdev_malloc_create"), 1), 0o600))
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
+	d.hangUp()
 	d.waitFor(`"msg":"reloaded"`)
 	assert.Equal(t, exitDenied, kill().code)
 
 	require.NoError(t, os.WriteFile(path, bytes.Replace(text, []byte("spdk_kill_instance"), []byte("no_such_method"), 1), 0o600))
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
+	d.hangUp()
 	d.waitFor("reload refused, the old configuration stays")
 	assert.Equal(t, exitDenied, kill().code)
-}
-
-func TestSystemdIsTold(t *testing.T) {
-	target := target(t)
-	path := filepath.Join(t.TempDir(), "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	require.NoError(t, err)
-	defer func() { _ = socket.Close() }()
-	config := config(t, target.Socket(), "")
-	d := start(t, []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=30000"}, "serve", "--config", config)
-	expect := func(want string) {
-		buf := make([]byte, 4096)
-		require.NoError(t, socket.SetReadDeadline(time.Now().Add(long)))
-		for {
-			n, err := socket.Read(buf)
-			require.NoError(t, err, want)
-			if strings.HasPrefix(string(buf[:n]), want) {
-				return
-			}
-		}
-	}
-	expect("READY=1")
-	expect("WATCHDOG=1")
-	expect("WATCHDOG=1")
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
-	expect("RELOADING=1\nMONOTONIC_USEC=")
-	expect("READY=1\nSTATUS=")
-	require.NoError(t, os.WriteFile(config, []byte("listn: x\n"), 0o600))
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
-	expect("READY=1\nSTATUS=reload refused")
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-	expect("STOPPING=1")
 }
 
 func TestServeRefusesToStart(t *testing.T) {

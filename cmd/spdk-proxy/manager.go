@@ -25,8 +25,10 @@ func (m manager) reloaded(status string) {
 	m.tell(daemon.SdNotifyReady + "\nSTATUS=" + strings.ReplaceAll(status, "\n", "; "))
 }
 
-// watchdog tells systemd that this process lives, as often as it wants to hear it.
-func (m manager) watchdog(ctx context.Context) {
+// watchdog tells systemd that this process lives, as often as it wants to hear
+// it, as long as that is so. When it is not, systemd ends it with SIGABRT, which
+// writes the stack of every goroutine to the log, and starts another.
+func (m manager) watchdog(ctx context.Context, alive func(context.Context) error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		m.log.Warn("watchdog", "error", err)
@@ -37,13 +39,24 @@ func (m manager) watchdog(ctx context.Context) {
 	tick := time.NewTicker(interval / 3)
 	defer tick.Stop()
 	for {
-		m.tell(daemon.SdNotifyWatchdog)
+		if err := m.lives(ctx, interval/3, alive); err == nil {
+			m.tell(daemon.SdNotifyWatchdog)
+		} else if ctx.Err() == nil {
+			m.log.Error("not alive", "error", err)
+			m.tell("STATUS=not alive: " + err.Error())
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+func (m manager) lives(ctx context.Context, within time.Duration, alive func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return alive(ctx)
 }
 
 func (m manager) tell(state string) {

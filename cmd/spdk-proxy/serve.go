@@ -18,10 +18,14 @@ func newServe() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve until told to stop",
 		Long: `Serve the configuration until SIGTERM or SIGINT; calls under way are finished.
-SIGHUP reads the configuration and the certificate anew: users, roles, timeouts,
-limits of requests and the certificate change without a call being dropped; what
-else has changed takes a restart. A configuration with a mistake is refused, and
-the old one stays.
+
+The configuration and the files that it names are read anew after they have
+changed, after SIGHUP, and by ` + "`spdk-proxy reload`" + `: users, roles, timeouts, limits
+of requests and the certificate change without a call being dropped; what else
+has changed takes a restart. A configuration with a mistake is refused, and the
+old one stays, as the log and the service's status say.
+
+A socket that systemd passes is served if it is at the configuration's address.
 
 The log goes to standard error: one line for each call, whether it was allowed
 or not, without secrets.`,
@@ -47,7 +51,11 @@ func serve(config *proxy.Config, load func() (*proxy.Config, error)) error {
 	if err != nil {
 		return err
 	}
-	listener, err := server.Listen()
+	listener, err := listen(server, config.Listen)
+	if err != nil {
+		return err
+	}
+	asked, err := openControl()
 	if err != nil {
 		return err
 	}
@@ -55,14 +63,11 @@ func serve(config *proxy.Config, load func() (*proxy.Config, error)) error {
 	defer stop()
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		for range hangups {
-			reload(server, load, log)
-		}
-	}()
 	notify := manager{log}
+	reloader := reloader{server: server, load: load, log: log, notify: notify, files: watchFiles(filesOf(config, load), log)}
+	go reloader.run(ctx, hangups, asked)
 	notify.ready()
-	go notify.watchdog(ctx)
+	go notify.watchdog(ctx, server.Alive)
 	context.AfterFunc(ctx, func() {
 		stop() // a second signal ends it at once
 		notify.stopping()
@@ -70,29 +75,16 @@ func serve(config *proxy.Config, load func() (*proxy.Config, error)) error {
 	return server.Serve(ctx, listener)
 }
 
+// filesOf are what a configuration was read from, if it was.
+func filesOf(config *proxy.Config, load func() (*proxy.Config, error)) []string {
+	if load == nil {
+		return nil
+	}
+	return config.Files()
+}
+
 func warn(log *slog.Logger, config *proxy.Config) {
 	for _, warning := range config.Warnings() {
 		log.Warn("configuration", "warning", warning)
 	}
-}
-
-func reload(server *proxy.Server, load func() (*proxy.Config, error), log *slog.Logger) {
-	notify := manager{log}
-	if load == nil {
-		log.Warn("reload refused", "error", "there is no configuration file")
-		return
-	}
-	notify.reloading()
-	config, err := load()
-	if err == nil {
-		err = server.Reload(config)
-	}
-	if err != nil {
-		log.Error("reload refused, the old configuration stays", "error", err)
-		notify.reloaded("reload refused, the old configuration stays: " + err.Error())
-		return
-	}
-	warn(log, config)
-	log.Info("reloaded")
-	notify.reloaded("")
 }

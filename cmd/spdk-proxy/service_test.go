@@ -1,0 +1,358 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// notifications are what systemd would be told.
+type notifications struct {
+	t      *testing.T
+	path   string
+	socket *net.UnixConn
+}
+
+func listenForNotifications(t *testing.T) *notifications {
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = socket.Close() })
+	return &notifications{t, path, socket}
+}
+
+// next is the first notification that begins so.
+func (n *notifications) next(want string) string {
+	buf := make([]byte, 4096)
+	require.NoError(n.t, n.socket.SetReadDeadline(time.Now().Add(long)))
+	for {
+		size, err := n.socket.Read(buf)
+		require.NoError(n.t, err, want)
+		if strings.HasPrefix(string(buf[:size]), want) {
+			return string(buf[:size])
+		}
+	}
+}
+
+func change(t *testing.T, path, old, new string) {
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(text), old)
+	next := path + ".new"
+	require.NoError(t, os.WriteFile(next, []byte(strings.Replace(string(text), old, new, 1)), 0o600))
+	require.NoError(t, os.Rename(next, path))
+}
+
+func TestSystemdIsTold(t *testing.T) {
+	n := listenForNotifications(t)
+	config := config(t, target(t).Socket(), "")
+	d := start(t, []string{"NOTIFY_SOCKET=" + n.path, "WATCHDOG_USEC=300000"}, "serve", "--config", config)
+	n.next("READY=1")
+	n.next("WATCHDOG=1")
+	n.next("WATCHDOG=1")
+	d.hangUp()
+	n.next("RELOADING=1\nMONOTONIC_USEC=")
+	n.next("READY=1\nSTATUS=")
+	require.NoError(t, os.WriteFile(config, []byte("listn: x\n"), 0o600))
+	d.hangUp()
+	assert.Contains(t, n.next("READY=1\nSTATUS=reload refused, the old configuration stays"), "listn is not a key")
+	d.stop()
+	n.next("STOPPING=1")
+}
+
+// The watchdog is told nothing by a process that does not live.
+func TestWatchdogIsNotBlind(t *testing.T) {
+	n := listenForNotifications(t)
+	t.Setenv("NOTIFY_SOCKET", n.path)
+	t.Setenv("WATCHDOG_USEC", "3000")
+	t.Setenv("WATCHDOG_PID", "")
+	require.NoError(t, os.Unsetenv("WATCHDOG_PID"))
+	var states []error
+	states = append(states, errors.New("stuck"), nil)
+	ctx, stop := context.WithCancel(t.Context())
+	var log bytes.Buffer
+	manager{slog.New(slog.NewTextHandler(&log, nil))}.watchdog(ctx, func(ctx context.Context) error {
+		_, bounded := ctx.Deadline()
+		assert.True(t, bounded)
+		state := states[0]
+		if states = states[1:]; len(states) == 0 {
+			stop()
+		}
+		return state
+	})
+	buf := make([]byte, 4096)
+	size, err := n.socket.Read(buf)
+	require.NoError(t, err)
+	assert.Equal(t, "STATUS=not alive: stuck", string(buf[:size]), "and no WATCHDOG=1 before")
+	n.next("WATCHDOG=1")
+	assert.Contains(t, log.String(), `msg="not alive" error=stuck`)
+}
+
+func TestReloadAndItsOutcome(t *testing.T) {
+	runtime := t.TempDir()
+	// Of a process that was killed.
+	require.NoError(t, os.WriteFile(filepath.Join(runtime, controlName), nil, 0o600))
+	path := config(t, target(t).Socket(), "")
+	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", path)
+	info, err := os.Stat(filepath.Join(runtime, controlName))
+	require.NoError(t, err)
+	assert.EqualValues(t, 0o600, info.Mode().Perm())
+	reload := func() outcome {
+		cmd := command(t.Context(), "reload")
+		cmd.Env = append(cmd.Env, "RUNTIME_DIRECTORY="+runtime)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			require.NoError(t, err)
+		}
+		return outcome{stderr: string(out), code: cmd.ProcessState.ExitCode()}
+	}
+	assert.Equal(t, outcome{}, reload())
+
+	change(t, path, "spdk_kill_instance", "no_such_method")
+	o := reload()
+	assert.Equal(t, exitFailed, o.code)
+	assert.Contains(t, o.stderr, "the old configuration stays")
+	assert.Contains(t, o.stderr, "no_such_method")
+
+	change(t, path, "no_such_method", "bdev_get_bdevs")
+	assert.Equal(t, outcome{}, reload())
+
+	// What the new file alone cannot tell.
+	change(t, path, "127.0.0.1:0", "127.0.0.1:9999")
+	o = reload()
+	assert.Equal(t, exitFailed, o.code)
+	assert.Contains(t, o.stderr, "listen has changed, which takes a restart")
+
+	d.stop()
+	o = reload()
+	assert.Equal(t, exitFailed, o.code)
+	assert.Contains(t, o.stderr, "is the service running?")
+}
+
+// What the configuration names is read anew once it changes, however it is put there.
+func TestReloadByChangedFiles(t *testing.T) {
+	path := config(t, target(t).Socket(), "")
+	dir := filepath.Dir(path)
+	// As Kubernetes mounts them: a link to a link, which is replaced.
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "v1"), 0o700))
+	require.NoError(t, os.Rename(filepath.Join(dir, "hash"), filepath.Join(dir, "v1/hash")))
+	require.NoError(t, os.Symlink("v1", filepath.Join(dir, "data")))
+	require.NoError(t, os.Symlink("data/hash", filepath.Join(dir, "hash")))
+	d := start(t, nil, "serve", "--config", path)
+	call := func() int {
+		return run(t, "", "call", "--url", d.url, "--user", "admin", "--ca", filepath.Join(dir, "tls.crt"), "spdk_get_version").code
+	}
+	require.Zero(t, call())
+
+	change(t, path, "spdk_kill_instance", "spdk_get_version")
+	d.waitFor(`"msg":"reloaded","cause":"files have changed"`)
+	assert.Equal(t, exitDenied, call())
+
+	change(t, path, "[admin]", "[nobody]")
+	d.waitFor("reload refused, the old configuration stays")
+	assert.Equal(t, exitDenied, call())
+
+	change(t, path, "[nobody]", "[admin]")
+	change(t, path, "spdk_get_version", "spdk_kill_instance")
+	d.waitForTimes(`"msg":"reloaded"`, 2)
+	require.Zero(t, call())
+
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "v2"), 0o700))
+	other := run(t, "another password\n", "hash-password", "--bcrypt").stdout
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "v2/hash"), []byte(other), 0o600))
+	require.NoError(t, os.Symlink("v2", filepath.Join(dir, "data.new")))
+	require.NoError(t, os.Rename(filepath.Join(dir, "data.new"), filepath.Join(dir, "data")))
+	d.waitForTimes(`"msg":"reloaded"`, 3)
+	assert.Equal(t, exitDenied, call(), "the password is another one")
+}
+
+// What else happens in the folder is no reason to reload.
+func TestFilesAreCompared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	require.NoError(t, os.WriteFile(path, []byte("1"), 0o600))
+	f := watchFiles([]string{path}, slog.New(slog.DiscardHandler))
+	defer f.close()
+	assert.False(t, f.changed())
+	require.NoError(t, os.WriteFile(path, []byte("1"), 0o644))
+	assert.False(t, f.changed())
+	require.NoError(t, os.WriteFile(path, []byte("2"), 0o644))
+	assert.True(t, f.changed())
+	assert.False(t, f.changed())
+	require.NoError(t, os.Remove(path))
+	assert.True(t, f.changed())
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	assert.True(t, f.changed(), "empty is not absent")
+}
+
+// startActivated starts it as systemd does, with sockets that stay open.
+func startActivated(t *testing.T, config string, sockets ...net.Listener) *served {
+	d := &served{t: t, cmd: command(context.Background(), "serve", "--config", config)}
+	d.cmd.Path, d.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, d.cmd.Args[1:]...)
+	for _, l := range sockets {
+		f, err := l.(*net.TCPListener).File()
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = f.Close() })
+		d.cmd.ExtraFiles = append(d.cmd.ExtraFiles, f)
+	}
+	d.cmd.Env = append(d.cmd.Env, "LISTEN_FDS="+string(rune('0'+len(sockets))))
+	d.cmd.Stdout, d.cmd.Stderr = d, d
+	require.NoError(t, d.cmd.Start())
+	t.Cleanup(func() { _ = d.cmd.Process.Kill(); _ = d.cmd.Wait() })
+	return d
+}
+
+func systemdSocket(t *testing.T) net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// Who comes while one process goes and another comes has to wait, and is served.
+func TestRestartRefusesNoConnection(t *testing.T) {
+	l := systemdSocket(t)
+	path := config(t, target(t).Socket(), "")
+	change(t, path, "127.0.0.1:0", l.Addr().String())
+	ca := filepath.Join(filepath.Dir(path), "tls.crt")
+	d := startActivated(t, path, l)
+	d.waitFor("serving")
+
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	outcomes := map[string]int{}
+	for range 3 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				o := run(t, "", "call", "--url", "https://"+l.Addr().String(), "--user", "admin", "--ca", ca, "spdk_get_version")
+				mu.Lock()
+				outcomes[o.stderr]++
+				mu.Unlock()
+			}
+		})
+	}
+	for range 3 {
+		assert.Zero(t, d.stop())
+		d = startActivated(t, path, l)
+		d.waitFor("serving")
+	}
+	stop()
+	wg.Wait()
+	assert.NotZero(t, outcomes[""])
+	assert.Len(t, outcomes, 1, "%v", outcomes)
+}
+
+func TestActivationMustFitTheConfiguration(t *testing.T) {
+	l, other := systemdSocket(t), systemdSocket(t)
+	path := config(t, target(t).Socket(), "")
+	d := startActivated(t, path, l)
+	d.waitFor("listen of the configuration says 127.0.0.1:0")
+	_ = d.cmd.Wait()
+	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
+
+	d = startActivated(t, path, l, other)
+	d.waitFor("systemd passes 2 sockets")
+	_ = d.cmd.Wait()
+	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
+}
+
+func TestSameAddress(t *testing.T) {
+	for _, c := range []struct {
+		configured, passed string
+		want               bool
+	}{
+		{"127.0.0.1:80", "127.0.0.1:80", true},
+		{"0.0.0.0:80", "0.0.0.0:80", true},
+		{":80", "[::]:80", true},
+		{"[::]:80", "[::]:80", true},
+		{"0.0.0.0:80", "[::]:80", false},
+		{":80", "0.0.0.0:80", false},
+		{"127.0.0.1:80", "0.0.0.0:80", false},
+		{"0.0.0.0:80", "0.0.0.0:81", false},
+	} {
+		want, err := net.ResolveTCPAddr("tcp", c.configured)
+		require.NoError(t, err)
+		passed, err := net.ResolveTCPAddr("tcp", c.passed)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, same(want, passed), c)
+	}
+	assert.False(t, same(&net.TCPAddr{}, &net.UnixAddr{}))
+}
+
+func TestGrantSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spdk.sock")
+	grant := func(args ...string) outcome {
+		return run(t, "", append([]string{"grant-socket", path}, args...)...)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root may give a file to a group that it is not in")
+	}
+	const group = "12345"
+	assert.Equal(t, outcome{}, grant("--group", group), "nothing to do yet")
+	o := grant("--group", group, "--wait", "1ms")
+	assert.Equal(t, exitFailed, o.code)
+	assert.Contains(t, o.stderr, "does spdk_tgt listen elsewhere")
+	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
+
+	// SPDK comes while it waits, and again after a restart.
+	for range 2 {
+		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
+		waiting.Stderr = os.Stderr
+		require.NoError(t, waiting.Start())
+		l, err := net.Listen("unix", path)
+		require.NoError(t, err)
+		require.NoError(t, waiting.Wait())
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.EqualValues(t, 0o660, info.Mode().Perm())
+		assert.EqualValues(t, 12345, gid(info))
+		assert.Equal(t, outcome{}, grant("--group", group), "again")
+		require.NoError(t, l.Close())
+	}
+
+	// What others put into a folder that is everybody's.
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, nil, 0o600))
+	for name, put := range map[string]func() error{
+		"a link":            func() error { return os.Symlink(secret, path) },
+		"a file":            func() error { return os.Link(secret, path) },
+		"another's socket":  func() error { return foreignSocket(t, path) },
+		"a link to nothing": func() error { return os.Symlink("/none", path) },
+	} {
+		require.NoError(t, put(), name)
+		o := grant("--group", group)
+		assert.Equal(t, exitFailed, o.code, name)
+		assert.Contains(t, o.stderr, "nothing was changed", name)
+		require.NoError(t, os.Remove(path))
+	}
+	info, err := os.Stat(secret)
+	require.NoError(t, err)
+	assert.EqualValues(t, 0o600, info.Mode().Perm())
+	assert.Zero(t, gid(info))
+}
+
+func gid(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Gid }
+
+func foreignSocket(t *testing.T, path string) error {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	l.SetUnlinkOnClose(false)
+	t.Cleanup(func() { _ = l.Close() })
+	return os.Chown(path, 12345, 12345)
+}
