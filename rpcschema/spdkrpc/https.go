@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -36,10 +38,13 @@ type HTTPSConfig struct {
 
 // HTTPS is a Caller through spdk-proxy. Connections are kept alive and shared.
 type HTTPS struct {
-	url, username, password string
-	timeout                 time.Duration
-	client                  *http.Client
-	nextID                  atomic.Uint64
+	url     *url.URL
+	header  http.Header // of every request: read only
+	timeout time.Duration
+	// No http.Client: it would follow a redirect, and carry the password and the
+	// call elsewhere.
+	transport *http.Transport
+	nextID    atomic.Uint64
 }
 
 // NewHTTPS makes a Caller of a proxy's URL. It does not connect yet.
@@ -72,19 +77,16 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true,
 	}
+	credentials := base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password))
 	return &HTTPS{
-		url: u.String(), username: c.Username, password: c.Password, timeout: timeout,
-		client: &http.Client{
-			Transport: transport,
-			// A redirect would carry the password, and the call, elsewhere.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		url: u, timeout: timeout, transport: transport,
+		header: http.Header{"Authorization": {"Basic " + credentials}, "Content-Type": {"application/json"}},
 	}, nil
 }
 
 // Close drops idle connections.
 func (h *HTTPS) Close() error {
-	h.client.CloseIdleConnections()
+	h.transport.CloseIdleConnections()
 	return nil
 }
 
@@ -121,25 +123,30 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 		GetConn:      func(string) { sent.Store(false) },
 		WroteHeaders: func() { sent.Store(true) },
 	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	resp, err := h.transport.RoundTrip(h.request(ctx, body))
 	if err != nil {
-		return &Error{Method: method, Kind: Unreachable, Err: err}
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.SetBasicAuth(h.username, h.password)
-	resp, err := h.client.Do(req)
-	if err != nil {
-		return &Error{Method: method, Kind: lost(&sent), Err: cause(err)}
+		return &Error{Method: method, Kind: lost(&sent), Err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	switch {
 	case err != nil:
-		return &Error{Method: method, Kind: OutcomeUnknown, Err: fmt.Errorf("read the reply: %w", cause(err))}
+		return &Error{Method: method, Kind: OutcomeUnknown, Err: fmt.Errorf("read the reply: %w", err)}
 	case len(text) > maxReply:
 		return &Error{Method: method, Kind: OutcomeUnknown, Message: fmt.Sprintf("the reply is longer than %d MiB", maxReply>>20)}
 	}
 	return h.answer(method, id, resp.StatusCode, text, result)
+}
+
+// request is one POST; net/http asks for its body again to repeat it.
+func (h *HTTPS) request(ctx context.Context, body []byte) *http.Request {
+	newBody := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	first, _ := newBody()
+	return (&http.Request{
+		Method: http.MethodPost, URL: h.url, Host: h.url.Host, Header: h.header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: first, GetBody: newBody, ContentLength: int64(len(body)),
+	}).WithContext(ctx)
 }
 
 // answer reads a reply of the proxy.
@@ -155,7 +162,7 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 	if reply.Error != nil {
 		return answered(method, reply.Error.Code, reply.Error.Message)
 	}
-	if string(reply.ID) != fmt.Sprint(id) {
+	if string(reply.ID) != strconv.FormatUint(id, 10) {
 		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply bears another call's id"}
 	}
 	return decodeResult(method, reply.Result, result)
@@ -166,13 +173,4 @@ func lost(sent *atomic.Bool) Kind {
 		return OutcomeUnknown
 	}
 	return Unreachable
-}
-
-// cause strips the URL that net/http puts around its errors.
-func cause(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
 }
