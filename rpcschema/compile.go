@@ -13,17 +13,29 @@ import (
 type compiler struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
-	done     sync.Map // location → *jsonschema.Schema or error
+	done     sync.Map // location → *jsonschema.Schema
+
+	params    map[string]any // method → raw schema
+	acceptors acceptors      // guarded by mu
+	accepting sync.Map       // method → *acceptor; nil: none
+}
+
+// acceptor gives the fast way to say yes to a method's params, or nil.
+func (c *compiler) acceptor(method string) *acceptor {
+	if a, ok := c.accepting.Load(method); ok {
+		return a.(*acceptor)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.acceptors.of(c.params[method])
+	c.accepting.Store(method, a)
+	return a
 }
 
 const documentURL = "spdk:///openrpc.json"
 
 // compiled is the validator of one method's params or result for release r.
-func (d *Document) compiled(r Release, part, method string) (*jsonschema.Schema, error) {
-	c, err := d.compilerFor(r)
-	if err != nil {
-		return nil, err
-	}
+func (c *compiler) compiled(r Release, part, method string) (*jsonschema.Schema, error) {
 	location := documentURL + "#/" + part + "/" + method
 	if s, ok := c.done.Load(location); ok {
 		return s.(*jsonschema.Schema), nil
@@ -56,9 +68,13 @@ func (d *Document) compilerFor(r Release) (*compiler, error) {
 			results[name] = closed.schema(result["schema"])
 		}
 	}
-	c := &compiler{compiler: jsonschema.NewCompiler()}
+	schemas := closed.members(rawSchemas(raw))
+	c := &compiler{
+		compiler: jsonschema.NewCompiler(), params: params,
+		acceptors: acceptors{schemas: schemas, shared: map[string]*acceptor{}},
+	}
 	err = c.compiler.AddResource(documentURL, map[string]any{
-		"params": params, "results": results, "components": map[string]any{"schemas": closed.members(rawSchemas(raw))},
+		"params": params, "results": results, "components": map[string]any{"schemas": schemas},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the RPC schema: %w", err)

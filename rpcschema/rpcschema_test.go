@@ -163,9 +163,11 @@ func TestEveryMethodCompiles(t *testing.T) {
 			if !m.Has(r) {
 				continue
 			}
-			_, err := d.compiled(r, "params", m.Name)
+			c, err := d.compilerFor(r)
 			require.NoError(t, err)
-			_, err = d.compiled(r, "results", m.Name)
+			_, err = c.compiled(r, "params", m.Name)
+			require.NoError(t, err)
+			_, err = c.compiled(r, "results", m.Name)
 			require.NoError(t, err)
 		}
 	}

@@ -77,14 +77,10 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 	if err != nil {
 		return err
 	}
-	s, err := d.compiled(r, "params", m.Name)
-	if err != nil {
-		return err
-	}
 	if params == nil {
 		params = map[string]any{}
 	}
-	violations, err := check(s, params)
+	violations, err := d.checkParams(m, params, r)
 	if err != nil {
 		return err
 	}
@@ -99,6 +95,22 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 	return nil
 }
 
+// checkParams holds params against their schema, the fast way if that will do.
+func (d *Document) checkParams(m *Method, params map[string]any, r Release) (Violations, error) {
+	c, err := d.compilerFor(r)
+	if err != nil {
+		return nil, err
+	}
+	if a := c.acceptor(m.Name); a != nil && a.accepts(params) {
+		return nil, nil
+	}
+	s, err := c.compiled(r, "params", m.Name)
+	if err != nil {
+		return nil, err
+	}
+	return check(s, params)
+}
+
 // ValidateResult checks a method's result. Members that the schema does not
 // describe are violations, so that the schema learns of them.
 func (d *Document) ValidateResult(method string, result any, r Release) error {
@@ -106,7 +118,11 @@ func (d *Document) ValidateResult(method string, result any, r Release) error {
 	if err != nil {
 		return err
 	}
-	s, err := d.compiled(r, "results", m.Name)
+	c, err := d.compilerFor(r)
+	if err != nil {
+		return err
+	}
+	s, err := c.compiled(r, "results", m.Name)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -41,7 +42,12 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	if lim.Bytes > 0 && len(text) > lim.Bytes {
 		return nil, &LimitError{What: "bytes", Limit: lim.Bytes}
 	}
-	d := decoder{dec: jsontext.NewDecoder(bytes.NewBuffer(text)), lim: lim}
+	d := decoder{dec: decoders.Get().(*jsontext.Decoder), lim: lim}
+	d.dec.Reset(bytes.NewBuffer(text))
+	defer func() {
+		d.dec.Reset(bytes.NewBuffer(nil)) // holds on to no request, which may hold secrets
+		decoders.Put(d.dec)
+	}()
 	v, err := d.value()
 	if err != nil {
 		return nil, describe(err)
@@ -54,6 +60,9 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	}
 	return nil, fmt.Errorf("more than one JSON value in one request: send them one by one")
 }
+
+// decoders keep the memory in which names and nesting are followed.
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(bytes.NewBuffer(nil)) }}
 
 type decoder struct {
 	dec    *jsontext.Decoder
