@@ -106,9 +106,7 @@ func (d *demo) life(ctx context.Context) error {
 	if d.canMount() {
 		err = d.lifeOnANode(ctx)
 	} else {
-		for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "grow", "restore", "ext4", "raw block"} {
-			d.report.skip(name, "mounting and loop devices take root")
-		}
+		err = d.lifeWithoutNode(ctx)
 	}
 	if err != nil {
 		return err
@@ -132,6 +130,40 @@ func (d *demo) hosts(ctx context.Context, c *claim) (string, error) {
 	return "exported to this node's host NQN only", nil
 }
 
+// lifeWithoutNode is what is left for who may not mount.
+func (d *demo) lifeWithoutNode(ctx context.Context) error {
+	for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "grow while mounted", "ext4", "raw block"} {
+		d.report.skip(name, "mounting and loop devices take root")
+	}
+	return d.steps(
+		d.takeSnapshot(ctx),
+		step{"ControllerExpandVolume", func() (string, error) {
+			bytes, err := d.data.expand(ctx, 448)
+			return fmt.Sprintf("%d MiB", bytes>>20), err
+		}},
+		step{"restore", func() (string, error) {
+			v, err := d.restore(ctx)
+			return fmt.Sprintf("a second volume from the snapshot, made larger than it: %d MiB", v.GetCapacityBytes()>>20), err
+		}},
+	)
+}
+
+func (d *demo) takeSnapshot(ctx context.Context) step {
+	return step{"CreateSnapshot", func() (string, error) {
+		r, err := csi.NewControllerClient(d.conn).CreateSnapshot(ctx, &csi.CreateSnapshotRequest{
+			SourceVolumeId: d.data.volume.GetVolumeId(), Name: "snapshot-1", Secrets: d.secrets(),
+		})
+		d.snapshot = r.GetSnapshot()
+		return fmt.Sprintf("ready to use: %t", d.snapshot.GetReadyToUse()), err
+	}}
+}
+
+func (d *demo) restore(ctx context.Context) (*csi.Volume, error) {
+	return d.restored.create(ctx, 384, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+		Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: d.snapshot.GetSnapshotId()},
+	}})
+}
+
 func (d *demo) lifeOnANode(ctx context.Context) error {
 	file := func(c *claim) string { return filepath.Join(c.target(), "hello") }
 	return d.steps(
@@ -147,13 +179,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 			d.sum = sha256.Sum256(content)
 			return "8 MiB written to a file, and synced", writeSynced(file(d.data), content)
 		}},
-		step{"CreateSnapshot", func() (string, error) {
-			r, err := csi.NewControllerClient(d.conn).CreateSnapshot(ctx, &csi.CreateSnapshotRequest{
-				SourceVolumeId: d.data.volume.GetVolumeId(), Name: "snapshot-1", Secrets: d.secrets(),
-			})
-			d.snapshot = r.GetSnapshot()
-			return fmt.Sprintf("ready to use: %t", d.snapshot.GetReadyToUse()), err
-		}},
+		d.takeSnapshot(ctx),
 		step{"grow while mounted", func() (string, error) {
 			before, after, err := d.data.grow(ctx, 448)
 			if err != nil {
@@ -162,10 +188,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 			return fmt.Sprintf("filesystem %d → %d MiB, file intact", before>>20, after>>20), d.verify(file(d.data))
 		}},
 		step{"restore", func() (string, error) {
-			source := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
-				Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: d.snapshot.GetSnapshotId()},
-			}}
-			if _, err := d.restored.create(ctx, 384, source); err != nil {
+			if _, err := d.restore(ctx); err != nil {
 				return "", err
 			}
 			if err := errors.Join(d.restored.attach(ctx), d.restored.stage(ctx), d.restored.mount(ctx)); err != nil {

@@ -78,15 +78,19 @@ func (c *claim) mount(ctx context.Context) error {
 	return err
 }
 
+func (c *claim) expand(ctx context.Context, mib int64) (bytes int64, err error) {
+	r, err := c.controller().ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
+		VolumeId: c.volume.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: mib << 20},
+		VolumeCapability: c.capability, Secrets: c.w.secrets(),
+	})
+	return r.GetCapacityBytes(), err
+}
+
 func (c *claim) grow(ctx context.Context, mib int64) (before, after uint64, err error) {
 	if before, err = fsBytes(c.target()); err != nil {
 		return 0, 0, err
 	}
-	_, err = c.controller().ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
-		VolumeId: c.volume.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: mib << 20},
-		VolumeCapability: c.capability, Secrets: c.w.secrets(),
-	})
-	if err != nil {
+	if _, err = c.expand(ctx, mib); err != nil {
 		return 0, 0, err
 	}
 	_, err = c.node().NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{
