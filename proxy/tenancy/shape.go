@@ -50,10 +50,11 @@ func (t *Tenancy) expand(s *rpcschema.Schema, kind string, sensitive bool, depth
 	return list
 }
 
-// fits says whether a form may be that of a value.
+// fits says whether a form may be that of a value. A union itself is none: its
+// variants are.
 func (n node) fits(v any) bool {
 	if len(n.Type) == 0 {
-		return true
+		return len(n.OneOf)+len(n.AnyOf) == 0
 	}
 	for _, name := range n.Type {
 		switch v.(type) {
@@ -130,7 +131,7 @@ func free(list []node, v any) bool {
 		return false
 	}
 	for _, n := range list {
-		if n.fits(v) && len(n.Enum) == 0 && n.Const == nil && n.Format != "uuid" && (len(n.Type) > 0 || len(n.OneOf)+len(n.AnyOf) == 0) {
+		if n.fits(v) && len(n.Enum) == 0 && n.Const == nil && n.Format != "uuid" {
 			return true
 		}
 	}

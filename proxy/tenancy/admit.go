@@ -1,0 +1,242 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Grant is a call that may be made, with Params. Whoever got one must Close
+// it, and hand the call's outcome to Answer before.
+type Grant struct {
+	Params map[string]any
+
+	scope   *Scope // nil: everything is theirs
+	method  *rpcschema.Method
+	plan    plan
+	owned   bool              // all that the call names is theirs
+	anchors int               // objects that the call names
+	hidden  map[string]string // name that nothing bears → what the client wrote instead
+	sight   *sight
+	claim   *claim // on the quota
+}
+
+// Hidden counts the names in the call that are not theirs.
+func (g *Grant) Hidden() int { return len(g.hidden) }
+
+// Admit decides on a call whose parameters are valid. With an error, which is a
+// *Refusal, a *QuotaError, ErrBusy or that of ask, the call must not be made.
+func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[string]any, ask Ask) (*Grant, error) {
+	g := &Grant{Params: params, scope: s, method: m}
+	if s == nil {
+		return g, nil
+	}
+	g.plan = s.tenancy.plans[m.Name]
+	if g.plan.refusal != "" {
+		return nil, s.refuse("%s is not for tenants: %s", m.Name, g.plan.refusal)
+	}
+	if g.plan.open {
+		return g, nil
+	}
+	g.sight = &sight{scope: s, ask: ask}
+	if params != nil {
+		g.Params = make(map[string]any, len(params))
+	}
+	for name, v := range params {
+		p := m.Param(name)
+		if p == nil {
+			return nil, fmt.Errorf("%s: parameter %s was not validated", m.Name, name)
+		}
+		fitted, err := g.admit(ctx, s.tenancy.nodes(p.Schema), m.Name+"."+name, v)
+		if err != nil {
+			return nil, err
+		}
+		g.Params[name] = fitted
+	}
+	if err := g.anchored(); err != nil {
+		return nil, err
+	}
+	if err := g.reserve(ctx, ask); err != nil {
+		g.free()
+		return nil, err
+	}
+	return g, nil
+}
+
+// anchored decides on the call as a whole, once each of its values was.
+func (g *Grant) anchored() error {
+	for _, p := range g.method.Params {
+		for _, n := range g.scope.tenancy.nodes(p.Schema) {
+			if _, given := g.Params[p.Name]; isMade(n.kind) && n.Format != "uuid" && !given {
+				return g.scope.refuse("%s: SPDK would choose %s, which would be nobody's: give one of yours", g.method.Name, p.Name)
+			}
+		}
+	}
+	if g.anchors == 0 && (g.method.Mutates || !g.plan.lists) {
+		return g.scope.refuse("%s concerns the whole target unless it names an object of yours: name one", g.method.Name)
+	}
+	g.owned = g.anchors > 0 && len(g.hidden) == 0
+	return nil
+}
+
+// admit takes one value of the parameters into the call: as it is, with names
+// that are not theirs replaced, or not at all.
+func (g *Grant) admit(ctx context.Context, list []node, path string, v any) (any, error) {
+	if kinds := kindsOf(list, v); len(kinds) > 0 {
+		for _, kind := range kinds {
+			fitted, err := g.name(ctx, kind, path, v)
+			if err != nil {
+				return nil, err
+			}
+			v = fitted
+		}
+		return v, nil
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		copied := make(map[string]any, len(v))
+		for name, member := range v {
+			below, named := g.scope.tenancy.member(list, name)
+			if !named {
+				return nil, g.scope.refuse("%s: what %s.%s names cannot be told: leave it out", g.method.Name, g.short(path), name)
+			}
+			fitted, err := g.admit(ctx, below, path+"."+name, member)
+			if err != nil {
+				return nil, err
+			}
+			copied[name] = fitted
+		}
+		return copied, nil
+	case []any:
+		copied := make([]any, len(v))
+		for i, item := range v {
+			fitted, err := g.admit(ctx, g.scope.tenancy.items(list), path, item)
+			if err != nil {
+				return nil, err
+			}
+			copied[i] = fitted
+		}
+		return copied, nil
+	case string:
+		if free(list, v) && !slices.Contains(harmlessTexts, path) || !plain(v) && v != "" {
+			return nil, g.scope.refuse("%s: what %s names can be nobody's: leave it out", g.method.Name, g.short(path))
+		}
+		if g.plan.creates && slices.ContainsFunc(list, func(n node) bool { return n.Format == "uuid" }) {
+			return nil, g.scope.refuse("%s: a bdev's UUID is one of its names, and SPDK must choose it: leave %s out", g.method.Name, g.short(path))
+		}
+	}
+	return v, nil
+}
+
+// short is a path without its method.
+func (g *Grant) short(path string) string { return strings.TrimPrefix(path, g.method.Name+".") }
+
+// name decides on one value that names something.
+func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error) {
+	text, isText := v.(string)
+	switch {
+	case kind == "address":
+		if !g.scope.ownsAddress(v) {
+			return nil, g.scope.refuse("%s: %s is none of this tenant's addresses", g.method.Name, g.short(path))
+		}
+		return v, nil
+	case !isText:
+	case isInner(kind):
+		// A slash could make the alias of a volume look like another lvstore's;
+		// what is too long is cut by SPDK.
+		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
+			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without slash", g.method.Name, g.short(path))
+		}
+		return v, nil
+	case isGranted(kind):
+		if !g.scope.ownsNamed(kind, text) {
+			return nil, g.scope.refuse("%s: %s is none of this tenant's hosts", g.method.Name, g.short(path))
+		}
+		return v, nil
+	case isMade(kind):
+		if !g.scope.ownsNamed(made[kind], text) || looksLikeUUID(text) {
+			return nil, g.scope.refuse("%s: %s is not among the names that this tenant may give", g.method.Name, g.short(path))
+		}
+		g.anchors++
+		return v, nil
+	case isHeld(kind):
+		own, err := g.sight.owns(ctx, kind, text)
+		if err != nil {
+			return nil, err
+		}
+		g.anchors++
+		if own {
+			return v, nil
+		}
+		return g.hide(kind, text), nil
+	}
+	return nil, g.scope.refuse("%s: %s names what no tenant can own (%s): leave it out", g.method.Name, g.short(path), kind)
+}
+
+// hide finds a name that nothing bears, of the kind's form. Equal names stay
+// equal, as SPDK may compare them.
+func (g *Grant) hide(kind, text string) string {
+	for nothing, written := range g.hidden {
+		if written == text {
+			return nothing
+		}
+	}
+	nothing := uuid.NewString()
+	switch kind {
+	case "nqn":
+		nothing = "nqn.2014-08.org.nvmexpress:uuid:" + nothing
+	case "iqn":
+		nothing = "iqn.2016-06.io.spdk:" + nothing
+	}
+	if g.hidden == nil {
+		g.hidden = map[string]string{}
+	}
+	g.hidden[nothing] = text
+	return nothing
+}
+
+// restore puts what the client wrote back into SPDK's words.
+func (g *Grant) restore(message string) string {
+	for nothing, written := range g.hidden {
+		message = strings.ReplaceAll(message, nothing, written)
+	}
+	return message
+}
+
+// Close ends the call: the next one that counts against the quota may be made.
+// A call that had no Answer may have been executed.
+func (g *Grant) Close() {
+	if g.claim != nil && !g.claim.settled {
+		g.claim.settle(spdkrpc.OutcomeUnknown)
+	}
+	g.free()
+}
+
+func (g *Grant) free() {
+	if g.claim != nil {
+		g.claim.release()
+		g.claim = nil
+	}
+}
+
+// Answer takes the outcome of the call that was made, and gives what the tenant
+// may see of it.
+func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (json.RawMessage, error) {
+	if g.scope == nil {
+		return result, err
+	}
+	if g.claim != nil {
+		g.claim.settle(err)
+	}
+	if err != nil {
+		return nil, g.restored(err)
+	}
+	return g.filter(ctx, result)
+}

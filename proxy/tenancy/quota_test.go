@@ -1,0 +1,191 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const mib = 1 << 20
+
+// emptyWorld has red's lvstore with nothing in it, and a quota.
+func emptyWorld(t *testing.T, release string, q Quota) *world {
+	w := newWorld(t, release, func(red *Tenant) { red.Quota = q })
+	w.must("", "bdev_malloc_create", p{"name": "Base", "num_blocks": 131072, "block_size": 4096})
+	w.must("", "bdev_lvol_create_lvstore", p{"bdev_name": "Base", "lvs_name": "lvs-red"})
+	return w
+}
+
+func (w *world) create(name string, size int) error {
+	_, err := w.call("alice", "bdev_lvol_create", p{"lvol_name": name, "size_in_mib": size, "lvs_name": "lvs-red", "thin_provision": true})
+	return err
+}
+
+func TestQuotaOfBytes(t *testing.T) {
+	for _, release := range []string{"v26.05", "v23.01"} {
+		t.Run(release, func(t *testing.T) {
+			w := emptyWorld(t, release, Quota{Bytes: 64 * mib})
+			exceeded := func(err error, used, asked uint64) {
+				t.Helper()
+				assert.Equal(t, &QuotaError{Tenant: "red", What: "bytes", Used: used * mib, Asked: asked * mib, Most: 64 * mib}, err)
+			}
+			call := func(method string, params p) error { _, err := w.call("alice", method, params); return err }
+			require.NoError(t, w.create("a", 9)) // 12 in whole clusters
+			exceeded(w.create("b", 53), 12, 56)
+			require.NoError(t, w.create("b", 20))
+			exceeded(call("bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 45}), 32, 36)
+			require.NoError(t, call("bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 16}))
+			exceeded(call("bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 1 << 43}), 36, 1<<43-16)
+			require.NoError(t, call("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/b", "snapshot_name": "s"})) // 56
+			exceeded(call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}), 56, 20)
+			// What is deleted is free again, and the rest may still be shrunk and listed.
+			require.NoError(t, call("bdev_lvol_delete", p{"name": "lvs-red/a"}))
+			require.NoError(t, call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}))
+			exceeded(w.create("d", 8), 60, 8)
+			require.ErrorIs(t, call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/none", "clone_name": "x"}), spdkrpc.NoSuchDevice)
+			require.ErrorIs(t, call("bdev_lvol_resize", p{"name": "lvs-red/none", "size_in_mib": 1}), spdkrpc.NoSuchDevice)
+		})
+	}
+}
+
+func TestQuotaCountsWhatItCanOnly(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
+	_, err := w.call("alice", "bdev_malloc_create", p{"name": "red-x", "num_blocks": 8, "block_size": 512})
+	var refused *Refusal
+	require.ErrorAs(t, err, &refused)
+}
+
+// Whatever makes a volume by the schema, or may grow one, must be measured.
+func TestWhatTakesUpRoomIsMeasured(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	for _, m := range rpcschema.Default().Methods() {
+		sized := m.Param("size_in_mib") != nil && m.Param("size_in_mib").Schema.Unit == "MiB"
+		if w.tenancy.plans[m.Name].volume || sized && w.tenancy.plans[m.Name].refusal == "" {
+			assert.Contains(t, sizedBy, m.Name)
+		}
+	}
+	for name, by := range sizedBy {
+		m, ok := rpcschema.Default().Method(name)
+		require.True(t, ok)
+		for _, param := range []string{by.source, by.volume} {
+			if param != "" {
+				require.NotNil(t, m.Param(param), "%s %s", name, param)
+			}
+		}
+	}
+}
+
+func TestQuotaOfSubsystems(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Subsystems: 2})
+	create := func(name string) error {
+		_, err := w.call("alice", "nvmf_create_subsystem", p{"nqn": "nqn.2016-06.io.spdk:red-" + name})
+		return err
+	}
+	w.must("bob", "nvmf_create_subsystem", p{"nqn": "nqn.2016-06.io.spdk:blue-1"})
+	require.NoError(t, create("1"))
+	require.NoError(t, create("2"))
+	var over *QuotaError
+	require.ErrorAs(t, create("3"), &over)
+	assert.Equal(t, "subsystems", over.What)
+	w.must("alice", "nvmf_delete_subsystem", p{"nqn": "nqn.2016-06.io.spdk:red-1"})
+	require.NoError(t, create("3"))
+}
+
+// However many come at once, no more pass than there is room for.
+func TestParallelCreatesDoNotOverrun(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 5, Bytes: 1 << 40})
+	var made atomic.Int32
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			err := w.create(fmt.Sprint("v", i), 4)
+			var over *QuotaError
+			if err == nil {
+				made.Add(1)
+			} else {
+				assert.ErrorAs(t, err, &over)
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, 5, made.Load())
+}
+
+// A call whose outcome is not known counts as if it were still to come.
+func TestLostCallsCount(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
+	m, _ := rpcschema.Default().Method("bdev_lvol_create")
+	params, err := decoded(p{"lvol_name": "x", "size_in_mib": 4, "lvs_name": "lvs-red"})
+	require.NoError(t, err)
+	grant, err := w.tenancy.Of("alice").Admit(t.Context(), m, params, w.ask)
+	require.NoError(t, err)
+	_, err = grant.Answer(t.Context(), nil, &spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown})
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	grant.Close()
+	var over *QuotaError
+	require.ErrorAs(t, w.create("y", 4), &over)
+
+	defer func() { now = time.Now }()
+	now = func() time.Time { return time.Now().Add(lostKeep + time.Second) }
+	require.NoError(t, w.create("y", 4))
+}
+
+// A call that fails takes nothing; one that waits gives up with its client.
+func TestTurns(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
+	require.NoError(t, w.create("a", 4))
+	w.must("alice", "bdev_lvol_delete", p{"name": "lvs-red/a"})
+	_, err := w.call("alice", "bdev_lvol_create", p{"lvol_name": "a", "size_in_mib": 1 << 40, "lvs_name": "lvs-red"})
+	require.Error(t, err)
+	require.NoError(t, w.create("b", 4))
+
+	m, _ := rpcschema.Default().Method("bdev_lvol_create")
+	params, err := decoded(p{"lvol_name": "x", "size_in_mib": 4, "lvs_name": "lvs-red"})
+	require.NoError(t, err)
+	w.must("alice", "bdev_lvol_delete", p{"name": "lvs-red/b"})
+	first, err := w.tenancy.Of("alice").Admit(t.Context(), m, params, w.ask)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = w.tenancy.Of("alice").Admit(ctx, m, params, w.ask)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = first.Answer(t.Context(), nil, errors.New("was not sent"))
+	require.Error(t, err)
+	first.Close()
+	require.NoError(t, w.create("x", 4))
+}
+
+// A reload keeps what was counted.
+func TestAccountsOutliveReloads(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
+	old := w.tenancy
+	red := redTenant()
+	red.Quota = Quota{Volumes: 2}
+	next, err := New([]Tenant{red}, map[string]string{"alice": "red"}, rpcschema.Default(), old)
+	require.NoError(t, err)
+	assert.Same(t, old.Of("alice").account, next.Of("alice").account)
+	assert.Nil(t, next.Of("bob"))
+}
+
+// Whoever cannot be told whose it is gets no call through.
+func TestQuestionsThatFail(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	m, _ := rpcschema.Default().Method("bdev_lvol_delete")
+	failing := func(context.Context, string, map[string]any) (json.RawMessage, error) {
+		return nil, &spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown}
+	}
+	_, err := w.tenancy.Of("alice").Admit(t.Context(), m, p{"name": "11111111-2222-4333-8444-555555555555"}, failing)
+	require.ErrorIs(t, err, spdkrpc.Unreachable, "the call itself was not made")
+	require.NotErrorIs(t, err, spdkrpc.OutcomeUnknown)
+}

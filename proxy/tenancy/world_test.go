@@ -1,0 +1,225 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// A world is a simulated target with the objects of two tenants, red and blue,
+// and some that are nobody's.
+type world struct {
+	t       *testing.T
+	release rpcschema.Release
+	socket  *spdkrpc.Socket
+	tenancy *Tenancy
+
+	mu   sync.Mutex
+	sent []sent // calls that the target got, questions of the tenancy left out
+	asks []sent
+}
+
+type sent struct {
+	method string
+	params map[string]any
+}
+
+// things are what one tenant has.
+type things struct {
+	lvs, lvsUUID string
+	volume       string // UUID
+	snapshot     string
+	malloc       string
+	mallocUUID   string
+	nqn          string
+	iqn          string
+	key          string
+}
+
+// names lists every spelling of everything, by kind.
+func (x things) names(kind string) []string {
+	switch kind {
+	case "bdev":
+		return []string{
+			x.volume, strings.ToUpper(x.volume), x.lvs + "/vol", x.lvs + "/vol-snap", x.snapshot, strings.ReplaceAll(x.volume, "-", ""),
+			x.malloc, x.mallocUUID, strings.ToUpper(x.mallocUUID),
+		}
+	case "lvstore":
+		return []string{x.lvs, x.lvsUUID}
+	case "lvstore-uuid":
+		return []string{x.lvsUUID, strings.ToUpper(x.lvsUUID)}
+	case "nqn":
+		return []string{x.nqn}
+	case "iqn":
+		return []string{x.iqn, strings.ToUpper(x.iqn[:3]) + x.iqn[3:]}
+	case "key":
+		return []string{x.key}
+	}
+	return nil
+}
+
+// secrets are all texts by which a thing could be known.
+func (x things) secrets() (all []string) {
+	for _, kind := range held {
+		all = append(all, x.names(kind)...)
+	}
+	return all
+}
+
+func redTenant() Tenant {
+	return Tenant{
+		Name: "red", LVStores: []string{"lvs-red", "lvs-red2"}, Bdevs: []string{"red-*"}, NQNPrefixes: []string{"nqn.2016-06.io.spdk:red-"},
+		IQNPrefixes: []string{"iqn.2016-06.io.spdk:red-"}, KeyPrefixes: []string{"red-"}, Addresses: []string{"127.0.0.1:4420"}, Hosts: []string{"nqn.2014-08.org.nvmexpress:uuid:*"},
+	}
+}
+
+func blueTenant() Tenant {
+	return Tenant{
+		Name: "blue", LVStores: []string{"lvs-blue"}, Bdevs: []string{"blue-*"}, NQNPrefixes: []string{"nqn.2016-06.io.spdk:blue-"},
+		IQNPrefixes: []string{"iqn.2016-06.io.spdk:blue-"}, KeyPrefixes: []string{"blue-"}, Addresses: []string{"127.0.0.2"}, Hosts: []string{"nqn.2014-08.org.nvmexpress:uuid:*"},
+	}
+}
+
+const (
+	redHost  = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-000000000001"
+	lostHost = "nqn.2026-11.example:host-of-nobody"
+)
+
+func newWorld(t *testing.T, release string, change ...func(*Tenant)) *world {
+	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = target.Close() })
+	w := &world{t: t, release: target.Release(), socket: spdkrpc.NewSocket(target.Socket())}
+	t.Cleanup(func() { _ = w.socket.Close() })
+	red, blue := redTenant(), blueTenant()
+	for _, f := range change {
+		f(&red)
+	}
+	w.tenancy, err = New([]Tenant{red, blue}, map[string]string{"alice": "red", "bob": "blue"}, rpcschema.Default(), nil)
+	require.NoError(t, err)
+	return w
+}
+
+func (w *world) raw(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
+	var result json.RawMessage
+	var p any
+	if params != nil {
+		p = params
+	}
+	err := w.socket.Call(ctx, method, p, &result)
+	return result, err
+}
+
+func (w *world) ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
+	w.mu.Lock()
+	w.asks = append(w.asks, sent{method, params})
+	w.mu.Unlock()
+	return w.raw(ctx, method, params)
+}
+
+// call makes a call as a user, "" for one of no tenant, the way the proxy does.
+func (w *world) call(user, method string, params map[string]any) (json.RawMessage, error) {
+	m, err := rpcschema.Default().Find(method, w.release)
+	if err != nil {
+		return nil, err
+	}
+	if params, err = decoded(params); err != nil {
+		return nil, err
+	}
+	if params, _, err = m.Translate(params, w.release); err != nil {
+		return nil, err
+	}
+	if err := rpcschema.Default().ValidateParams(method, params, w.release); err != nil {
+		return nil, err
+	}
+	grant, err := w.tenancy.Of(user).Admit(w.t.Context(), m, params, w.ask)
+	if err != nil {
+		return nil, err
+	}
+	defer grant.Close()
+	w.mu.Lock()
+	w.sent = append(w.sent, sent{method, grant.Params})
+	w.mu.Unlock()
+	result, err := w.raw(w.t.Context(), method, grant.Params)
+	return grant.Answer(w.t.Context(), result, err)
+}
+
+func decoded(params map[string]any) (map[string]any, error) {
+	if params == nil {
+		return nil, nil
+	}
+	text, err := jsonrpc.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	v, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
+	return v.(map[string]any), err
+}
+
+type p = map[string]any
+
+func (w *world) must(user, method string, params p) json.RawMessage {
+	w.t.Helper()
+	result, err := w.call(user, method, params)
+	require.NoError(w.t, err, "%s %s %v", user, method, params)
+	return result
+}
+
+// text is a result that is one text.
+func text(t *testing.T, result json.RawMessage) (s string) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(result, &s), string(result))
+	return s
+}
+
+// populate makes the things of one tenant, by the administrator's hand.
+func (w *world) populate(color string) things {
+	x := things{
+		lvs: "lvs-" + color, malloc: color + "-malloc", nqn: "nqn.2016-06.io.spdk:" + color + "-one",
+		iqn: "iqn.2016-06.io.spdk:" + color + "-disk", key: color + "-key",
+	}
+	base := "Base" + strings.ToUpper(color[:1])
+	w.must("", "bdev_malloc_create", p{"name": base, "num_blocks": 131072, "block_size": 4096})
+	w.must("", "bdev_malloc_create", p{"name": x.malloc, "num_blocks": 8192, "block_size": 512})
+	x.mallocUUID = w.field("bdev_get_bdevs", p{"name": x.malloc}, "uuid")
+	x.lvsUUID = text(w.t, w.must("", "bdev_lvol_create_lvstore", p{"bdev_name": base, "lvs_name": x.lvs}))
+	x.volume = text(w.t, w.must("", "bdev_lvol_create", p{"lvol_name": "vol", "size_in_mib": 8, "lvs_name": x.lvs, "thin_provision": true}))
+	x.snapshot = text(w.t, w.must("", "bdev_lvol_snapshot", p{"lvol_name": x.volume, "snapshot_name": "vol-snap"}))
+	w.must("", "nvmf_create_subsystem", p{"nqn": x.nqn, "allow_any_host": false})
+	w.must("", "nvmf_subsystem_add_ns", p{"nqn": x.nqn, "namespace": p{"bdev_name": x.volume}})
+	w.must("", "nvmf_subsystem_add_host", p{"nqn": x.nqn, "host": redHost})
+	w.must("", "nvmf_subsystem_add_host", p{"nqn": x.nqn, "host": lostHost})
+	return x
+}
+
+// settle makes both tenants' things and what they share.
+func (w *world) settle() (red, blue things) {
+	w.must("", "nvmf_create_transport", p{"trtype": "TCP"})
+	red, blue = w.populate("red"), w.populate("blue")
+	w.must("", "iscsi_create_portal_group", p{"tag": 1, "portals": []any{p{"host": "127.0.0.1", "port": "3260"}}})
+	w.must("", "iscsi_create_initiator_group", p{"tag": 1, "initiators": []any{"ANY"}, "netmasks": []any{"ANY"}})
+	for _, x := range []things{red, blue} {
+		w.must("", "iscsi_create_target_node", p{
+			"name": x.iqn, "alias_name": "a", "pg_ig_maps": []any{p{"pg_tag": 1, "ig_tag": 1}},
+			"luns": []any{p{"bdev_name": x.malloc, "lun_id": 0}}, "queue_depth": 8,
+		})
+	}
+	return red, blue
+}
+
+func (w *world) field(method string, params p, name string) string {
+	var list []map[string]any
+	require.NoError(w.t, json.Unmarshal(w.must("", method, params), &list))
+	require.Len(w.t, list, 1)
+	return fmt.Sprint(list[0][name])
+}
