@@ -7,7 +7,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test check bench fuzz demo conformance test-kernel tools clean
+.PHONY: help build generate test check bench fuzz demo conformance test-kernel tools clean install uninstall package
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,38 @@ generate: ## assemble rpcschema/openrpc.json from its areas, and the typed clien
 
 tools: # what the tests and the demo need of the system
 	@./test/tools.sh
+
+# What `make install` installs besides the program: from, to, mode. Its units name the program where it is.
+SYSCONFDIR ?= /etc
+PREFIX     ?= /usr/local
+UNITDIR     = $(PREFIX)/lib/systemd/system
+UNITS      := spdk-proxy.service spdk-proxy.socket spdk-proxy-grant.path spdk-proxy-grant.service
+
+install: ## spdk-proxy as a service (PREFIX, SYSCONFDIR, DESTDIR); a configuration that is there stays
+	install -D -m 755 $(BIN)/spdk-proxy $(DESTDIR)$(PREFIX)/bin/spdk-proxy
+	for u in $(UNITS); do install -D -m 644 systemd/$$u $(DESTDIR)$(UNITDIR)/$$u && sed -i 's|/usr/bin/spdk-proxy|$(PREFIX)/bin/spdk-proxy|' $(DESTDIR)$(UNITDIR)/$$u || exit 1; done
+	install -D -m 644 systemd/spdk-proxy.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/spdk-proxy.conf
+	install -D -m 644 systemd/spdk-proxy.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/spdk-proxy.conf
+	install -d -m 750 $(DESTDIR)$(SYSCONFDIR)/spdk-proxy
+	install -d -m 700 $(DESTDIR)$(SYSCONFDIR)/spdk-proxy/secrets
+	[ -e $(DESTDIR)$(SYSCONFDIR)/spdk-proxy/spdk-proxy.yaml ] || install -m 640 systemd/spdk-proxy.yaml $(DESTDIR)$(SYSCONFDIR)/spdk-proxy/
+	[ -n "$(DESTDIR)" ] || { systemd-sysusers spdk-proxy.conf && systemd-tmpfiles --create spdk-proxy.conf && systemctl daemon-reload; }
+
+uninstall: ## what `make install` installed, but for configuration and state
+	[ -n "$(DESTDIR)" ] || systemctl disable --now spdk-proxy.socket spdk-proxy.service spdk-proxy-grant.path
+	rm -f $(DESTDIR)$(PREFIX)/bin/spdk-proxy $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS))
+	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/spdk-proxy.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/spdk-proxy.conf
+	[ -n "$(DESTDIR)" ] || systemctl daemon-reload
+
+# 1.2.0 of v1.2.0, 1.2.0+3.gabc of three commits later, and 0.0.0+git7.gabc of the seventh commit before any release.
+package: export PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "0.0.0+git$$(git rev-list --count HEAD).g$$(git rev-parse --short HEAD)")
+package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+package: export GOARCH ?= $(shell $(GO) env GOARCH)
+package: export BIN := $(BIN)
+package: ## spdk-proxy as .deb and .rpm, into bin/ (PACKAGE_VERSION, GOARCH)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=v$(PACKAGE_VERSION)' -o $(BIN)/ ./cmd/spdk-proxy
+	GOARCH= $(GO) build -modfile deploy/package/go.mod -o $(BIN)/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+	for format in deb rpm; do $(BIN)/nfpm package --config deploy/package/nfpm.yaml --packager $$format --target $(BIN)/ || exit 1; done
 
 clean: ## what was built
 	rm -rf $(BIN)
