@@ -119,7 +119,7 @@ func (c *Client) BdevFTLUnload(ctx context.Context, params BdevFTLUnloadParams) 
 //   - -12: Out of memory
 //   - -16: The FTL bdev is not up yet
 //   - -19: No such FTL bdev
-//   - -22: The range is empty or ends behind the bdev
+//   - -22: The range is empty or ends behind the bdev, or its bounds are not multiples of 1 MiB
 //   - -32602: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
