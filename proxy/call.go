@@ -1,8 +1,9 @@
 package proxy
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -48,11 +49,18 @@ const (
 func newCall(r *http.Request) *call {
 	source, _ := netip.ParseAddrPort(r.RemoteAddr) // of a listener's own making
 	return &call{
-		id:       fmt.Sprintf("%016x", rand.Uint64()), // names a call in the log; guards nothing
+		id:       newID(),
 		started:  time.Now(),
 		source:   source,
 		decision: undecided,
 	}
+}
+
+// newID names a call in the log; it guards nothing.
+func newID() string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], rand.Uint64())
+	return hex.EncodeToString(b[:])
 }
 
 func (c *call) authenticated(user string, err error) {

@@ -57,7 +57,7 @@ type Basic struct {
 	users   map[string]Hash
 	decoy   Hash
 	limiter *limiter
-	macs    sync.Pool // of hash.Hash, keyed
+	macs    sync.Pool // of *macState, keyed
 	hashing *semaphore.Weighted
 	flights singleflight.Group
 	calm    *time.Timer
@@ -88,7 +88,7 @@ func New(users []User, opts Options) (*Basic, error) {
 	b := &Basic{
 		users:   make(map[string]Hash, len(users)),
 		limiter: newLimiter(opts.FailuresPerMinute, opts.Now),
-		macs:    sync.Pool{New: func() any { return hmac.New(sha256.New, key) }},
+		macs:    sync.Pool{New: func() any { return &macState{hash: hmac.New(sha256.New, key)} }},
 		hashing: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
 		known:   make(map[string]mac, len(users)),
 	}
@@ -173,16 +173,22 @@ func (b *Basic) check(ctx context.Context, name, password string, sum mac, sourc
 
 // sum is the HMAC of one user and password; the length of the name keeps
 // different splits of the same text apart.
-func (b *Basic) sum(name, password string) (sum mac) {
-	h := b.macs.Get().(hash.Hash)
-	defer b.macs.Put(h)
-	h.Reset()
-	var buf [512]byte
-	text := binary.BigEndian.AppendUint32(buf[:0], uint32(len(name)))
-	text = append(append(text, name...), password...)
-	h.Write(text)
-	h.Sum(sum[:0])
-	return sum
+func (b *Basic) sum(name, password string) mac {
+	m := b.macs.Get().(*macState)
+	defer b.macs.Put(m)
+	m.hash.Reset()
+	m.text = binary.BigEndian.AppendUint32(m.text[:0], uint32(len(name)))
+	m.text = append(append(m.text, name...), password...)
+	m.hash.Write(m.text)
+	clear(m.text) // a password lies about no longer than it must
+	m.sum = m.hash.Sum(m.sum[:0])
+	return mac(m.sum)
+}
+
+// macState is what computing an HMAC takes, kept for the next.
+type macState struct {
+	hash      hash.Hash
+	text, sum []byte
 }
 
 // parse reads "Basic base64(name:password)".

@@ -32,6 +32,8 @@ type stream struct {
 	conn   net.Conn
 	in     bounded
 	dec    *jsontext.Decoder
+	parts  *jsontext.Decoder // within one reply
+	stub   []byte
 	out    []byte
 	next   *jsonrpc2.Request // to be written
 	result json.RawMessage   // of the reply read last
@@ -40,14 +42,13 @@ type stream struct {
 func newStream(c net.Conn) *stream {
 	// Of its own the decoder reads what one value needs, and many replies come at once.
 	s := &stream{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
-	s.dec = newDecoder(&s.in)
+	s.dec = jsontext.NewDecoder(&s.in, lenient...)
+	s.parts = jsontext.NewDecoder(new(bytes.Buffer), lenient...)
 	return s
 }
 
-// newDecoder is lenient where SPDK may be: names may hold any bytes.
-func newDecoder(r io.Reader) *jsontext.Decoder {
-	return jsontext.NewDecoder(r, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
-}
+// lenient is what decoding SPDK's words has to be: names may hold any bytes.
+var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
 
 // sending notes what WriteObject will be called for.
 func (s *stream) sending(req *jsonrpc2.Request, _ *jsonrpc2.Response) { s.next = req }
@@ -83,19 +84,21 @@ func (s *stream) ReadObject(v any) error {
 	if err != nil {
 		return err
 	}
-	reply, err := splitReply(text)
+	s.parts.Reset(bytes.NewBuffer(text), lenient...)
+	reply, err := splitReply(s.parts)
 	if err != nil {
 		return err
 	}
 	s.result = slices.Clone(reply.result)
 	stub := text
 	if reply.failure == nil {
-		stub = append(append([]byte(`{"id":`), reply.id...), `,"result":null}`...)
+		s.stub = append(append(append(s.stub[:0], `{"id":`...), reply.id...), `,"result":null}`...)
+		stub = s.stub
 	}
 	err = v.(json.Unmarshaler).UnmarshalJSON(stub)
 	if len(text) > longReply {
 		rest := slices.Clone(s.dec.UnreadBuffer())
-		s.dec = newDecoder(io.MultiReader(bytes.NewReader(rest), &s.in))
+		s.dec = jsontext.NewDecoder(io.MultiReader(bytes.NewReader(rest), &s.in), lenient...)
 	}
 	return err
 }
@@ -114,8 +117,7 @@ func (s *stream) Close() error { return s.conn.Close() }
 type replyParts struct{ id, result, failure []byte }
 
 // splitReply finds the members of a reply, which is sound JSON.
-func splitReply(text []byte) (parts replyParts, err error) {
-	dec := newDecoder(bytes.NewBuffer(text))
+func splitReply(dec *jsontext.Decoder) (parts replyParts, err error) {
 	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
 		return parts, errors.New("the target's reply is not an object")
 	}
