@@ -1,7 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -10,12 +14,16 @@ import (
 )
 
 func newCheckConfig() *cobra.Command {
-	return &cobra.Command{
+	var secrets string
+	cmd := &cobra.Command{
 		Use:   "check-config [FILE]",
 		Short: "Tell everything that is wrong with a configuration",
 		Long: `Tell everything that is wrong with a configuration, without serving it. FILE is
 ` + defaultConfig + ` unless given. The exit code is 0 if it is sound; what is
-allowed but should be known is told as a warning.`,
+allowed but should be known is told as a warning.
+
+Outside the service, what the configuration finds as $CREDENTIALS_DIRECTORY/secrets_NAME
+is taken from the folder that the service is given as its secrets.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
 				return usage("%w", err)
@@ -27,6 +35,14 @@ allowed but should be known is told as a warning.`,
 			if len(args) == 1 {
 				path = args[0]
 			}
+			if secrets == "" {
+				secrets = filepath.Join(filepath.Dir(path), "secrets")
+			}
+			forget, err := giveSecrets(secrets)
+			if err != nil {
+				return err
+			}
+			defer forget()
 			config, err := proxy.LoadConfig(path)
 			if err != nil {
 				return err
@@ -41,6 +57,37 @@ allowed but should be known is told as a warning.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&secrets, "secrets", "", "the folder of secrets; secrets beside FILE unless given")
+	return cmd
+}
+
+// giveSecrets does what LoadCredential=secrets:FOLDER does in the service's unit,
+// with links instead of copies, unless systemd has done it or there is no folder.
+func giveSecrets(folder string) (forget func(), err error) {
+	const variable = "CREDENTIALS_DIRECTORY"
+	forget = func() {}
+	entries, err := os.ReadDir(folder)
+	if os.Getenv(variable) != "" || errors.Is(err, fs.ErrNotExist) {
+		return forget, nil
+	}
+	if err != nil {
+		return forget, fmt.Errorf("look for secrets: %w: run this as root", err)
+	}
+	if folder, err = filepath.Abs(folder); err != nil {
+		return forget, fmt.Errorf("look for secrets: %w", err)
+	}
+	credentials, err := os.MkdirTemp("", "spdk-proxy-")
+	if err != nil {
+		return forget, fmt.Errorf("look for secrets: %w", err)
+	}
+	forget = func() { _ = os.RemoveAll(credentials) }
+	for _, e := range entries {
+		if err := os.Symlink(filepath.Join(folder, e.Name()), filepath.Join(credentials, "secrets_"+e.Name())); err != nil {
+			forget()
+			return func() {}, fmt.Errorf("look for secrets: %w", err)
+		}
+	}
+	return forget, os.Setenv(variable, credentials)
 }
 
 // noArgs is cobra.NoArgs with the exit code of a mistake in the command line.

@@ -293,6 +293,26 @@ func TestSameAddress(t *testing.T) {
 	assert.False(t, same(&net.TCPAddr{}, &net.UnixAddr{}))
 }
 
+// By hand, the secrets are found where the service's unit finds them.
+func TestCheckConfigFindsTheSecrets(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	path := config(t, "/s", "")
+	dir := filepath.Dir(path)
+	change(t, path, "password_hash_file: hash", "password_hash_file: $CREDENTIALS_DIRECTORY/secrets_hash")
+	assert.Contains(t, run(t, "", "check-config", path).stderr, "systemd sets $CREDENTIALS_DIRECTORY")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))
+	assert.Contains(t, run(t, "", "check-config", path).stderr, "secrets_hash")
+	require.NoError(t, os.Rename(filepath.Join(dir, "hash"), filepath.Join(dir, "secrets/hash")))
+	assert.Zero(t, run(t, "", "check-config", path).code)
+	require.NoError(t, os.Rename(filepath.Join(dir, "secrets"), filepath.Join(dir, "else")))
+	assert.Zero(t, run(t, "", "check-config", path, "--secrets", filepath.Join(dir, "else")).code)
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
 func TestGrantSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spdk.sock")
 	grant := func(args ...string) outcome {
