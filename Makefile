@@ -56,7 +56,7 @@ UNITS      := spdk-proxy.service spdk-proxy.socket spdk-proxy-grant.path spdk-pr
 
 install: ## spdk-proxy as a service (PREFIX, SYSCONFDIR, DESTDIR); a configuration that is there stays
 	install -D -m 755 $(BIN)/spdk-proxy $(DESTDIR)$(PREFIX)/bin/spdk-proxy
-	for u in $(UNITS); do install -D -m 644 systemd/$$u $(DESTDIR)$(UNITDIR)/$$u && sed -i 's|/usr/bin/spdk-proxy|$(PREFIX)/bin/spdk-proxy|' $(DESTDIR)$(UNITDIR)/$$u || exit 1; done
+	for u in $(UNITS); do install -D -m 644 systemd/$$u $(DESTDIR)$(UNITDIR)/$$u && sed -i 's|/usr/bin/spdk-proxy|$(PREFIX)/bin/spdk-proxy|g' $(DESTDIR)$(UNITDIR)/$$u || exit 1; done
 	install -D -m 644 systemd/spdk-proxy.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/spdk-proxy.conf
 	install -D -m 644 systemd/spdk-proxy.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/spdk-proxy.conf
 	install -d -m 750 $(DESTDIR)$(SYSCONFDIR)/spdk-proxy

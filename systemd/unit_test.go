@@ -1,5 +1,5 @@
-// Package systemd holds the service's unit and its example configuration; there
-// is no program in it but this test.
+// Package systemd holds the units, what they need of the system, and the example
+// configuration; there is no program in it but this test.
 package systemd
 
 import (
@@ -16,10 +16,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const service = "spdk-proxy.service"
+const (
+	service      = "spdk-proxy.service"
+	socket       = "spdk-proxy.socket"
+	grantService = "spdk-proxy-grant.service"
+	grantPath    = "spdk-proxy-grant.path"
+	dropIn       = "spdk_tgt.service.d/spdk-proxy.conf"
+)
 
-func options(t *testing.T) map[string][]string {
-	f, err := os.Open(service)
+// options are a unit's settings, as section/name.
+func options(t *testing.T, file string) map[string][]string {
+	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer func() { _ = f.Close() }()
 	list, err := unit.DeserializeOptions(f)
@@ -31,46 +38,95 @@ func options(t *testing.T) map[string][]string {
 	return values
 }
 
-func TestUnit(t *testing.T) {
-	o := options(t)
+// example is what the example configuration says that units must fit.
+type example struct {
+	Listen string `yaml:"listen"`
+	TLS    struct {
+		Dir string `yaml:"self_signed_dir"`
+	} `yaml:"tls"`
+	Target struct {
+		Socket string `yaml:"socket"`
+	} `yaml:"target"`
+	Users []struct {
+		File string `yaml:"password_hash_file"`
+	} `yaml:"users"`
+	Limits struct{ Drain time.Duration } `yaml:"limits"`
+}
+
+func configuration(t *testing.T) (c example) {
+	text, err := os.ReadFile("spdk-proxy.yaml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &c))
+	return c
+}
+
+func TestService(t *testing.T) {
+	o := options(t, service)
 	for key, want := range map[string]string{
 		"Service/Type": "notify", "Service/NoNewPrivileges": "yes", "Service/ProtectSystem": "strict", "Service/CapabilityBoundingSet": "",
 		"Service/LoadCredential": "secrets:/etc/spdk-proxy/secrets", "Service/StateDirectory": "spdk-proxy",
-		"Service/PrivateTmp": "no", // or /var/tmp/spdk.sock cannot be seen
+		"Service/RuntimeDirectory":   "spdk-proxy", // for `spdk-proxy reload`
+		"Service/PrivateTmp":         "no",         // or /var/tmp/spdk.sock cannot be seen
+		"Service/ExecStart":          "/usr/bin/spdk-proxy serve --config /etc/spdk-proxy/spdk-proxy.yaml",
+		"Service/ExecReload":         "/usr/bin/spdk-proxy reload",
+		"Unit/StartLimitIntervalSec": "0", "Service/Restart": "on-failure", "Install/Also": socket,
 	} {
 		assert.Equal(t, []string{want}, o[key], key)
 	}
-	require.Len(t, o["Service/ExecStart"], 1)
-	assert.True(t, strings.HasSuffix(o["Service/ExecStart"][0], "/spdk-proxy serve --config /etc/spdk-proxy/spdk-proxy.yaml"))
+	assert.NotEmpty(t, o["Service/WatchdogSec"])
 	for _, family := range []string{"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"} {
 		assert.Contains(t, strings.Fields(o["Service/RestrictAddressFamilies"][0]), family)
 	}
+	wanted := strings.Fields(strings.Join(o["Unit/Wants"], " "))
+	assert.Subset(t, strings.Fields(strings.Join(o["Unit/After"], " ")), wanted)
+	for _, u := range []string{socket, grantPath, grantService} {
+		assert.Contains(t, wanted, u, "enabling the service is enough")
+		assert.FileExists(t, u)
+	}
+	assert.NotContains(t, o, "Unit/Requires", "each may be masked")
 }
 
-// What the unit and the example configuration say of each other must fit.
-func TestUnitAndConfigurationFit(t *testing.T) {
-	o := options(t)
-	text, err := os.ReadFile("spdk-proxy.yaml")
-	require.NoError(t, err)
-	var config struct {
-		TLS struct {
-			Dir string `yaml:"self_signed_dir"`
-		} `yaml:"tls"`
-		Users []struct {
-			File string `yaml:"password_hash_file"`
-		} `yaml:"users"`
-		Limits struct{ Drain time.Duration } `yaml:"limits"`
-	}
-	require.NoError(t, yaml.Unmarshal(text, &config))
-	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0], config.TLS.Dir)
+// What the units, the users and the example configuration say of each other must fit.
+func TestUnitsAndConfigurationFit(t *testing.T) {
+	o, c := options(t, service), configuration(t)
+	assert.Equal(t, []string{c.Listen}, options(t, socket)["Socket/ListenStream"])
+	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0], c.TLS.Dir)
 	stop, err := time.ParseDuration(o["Service/TimeoutStopSec"][0] + "s")
 	require.NoError(t, err)
-	assert.Greater(t, stop, config.Limits.Drain)
-	credential, _, _ := strings.Cut(o["Service/LoadCredential"][0], ":")
-	require.NotEmpty(t, config.Users)
-	for _, u := range config.Users {
+	assert.Greater(t, stop, c.Limits.Drain)
+	credential, folder, _ := strings.Cut(o["Service/LoadCredential"][0], ":")
+	assert.Equal(t, credential, filepath.Base(folder), "as check-config finds it")
+	require.NotEmpty(t, c.Users)
+	for _, u := range c.Users {
 		assert.True(t, strings.HasPrefix(u.File, "$CREDENTIALS_DIRECTORY/"+credential+"_"), u.File)
 	}
+
+	group := o["Service/SupplementaryGroups"][0]
+	grant := "/usr/bin/spdk-proxy grant-socket --group " + group + " "
+	assert.Equal(t, []string{c.Target.Socket}, options(t, grantPath)["Path/PathChanged"])
+	assert.Equal(t, []string{grant + c.Target.Socket}, options(t, grantService)["Service/ExecStart"])
+	assert.Equal(t, []string{grant + "--wait 1m " + c.Target.Socket}, options(t, dropIn)["Service/ExecStartPost"])
+
+	made := lines(t, "spdk-proxy.sysusers")
+	assert.Contains(t, made, "g "+group+" -")
+	assert.Contains(t, made, "u "+o["Service/User"][0]+` - "Access to SPDK's RPCs"`)
+	assert.Len(t, made, 2, "nobody else, and nobody in the group but by the unit")
+	owned := lines(t, "spdk-proxy.tmpfiles")
+	assert.Contains(t, owned, "z /etc/spdk-proxy 0750 root "+o["Service/Group"][0])
+	assert.Contains(t, owned, "z /etc/spdk-proxy/spdk-proxy.yaml 0640 root "+o["Service/Group"][0])
+	assert.Contains(t, owned, "d "+folder+" 0700 root root")
+}
+
+// lines are those that say something, with single spaces.
+func lines(t *testing.T, file string) (said []string) {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 0 && !strings.HasPrefix(words[0], "#") {
+			said = append(said, strings.Join(words, " "))
+		}
+	}
+	return said
 }
 
 // systemd's own opinion, where it is installed.
@@ -78,16 +134,22 @@ func TestSystemdAnalyze(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed")
 	}
-	text, err := os.ReadFile(service)
-	require.NoError(t, err)
 	dir := t.TempDir()
-	path := filepath.Join(dir, service)
-	// It insists on a program that exists.
-	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ", 1)), 0o600))
-	out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
+	var paths []string
+	for _, name := range []string{service, socket, grantPath, grantService} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		path := filepath.Join(dir, name)
+		// It insists on a program that exists.
+		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ")), 0o600))
+		paths = append(paths, path)
+	}
+	out, err := exec.Command("systemd-analyze", append([]string{"verify", "--man=no"}, paths...)...).CombinedOutput()
 	require.NoError(t, err, string(out))
-	assert.NotContains(t, string(out), service, "no complaint about this unit")
+	assert.NotContains(t, string(out), "spdk-proxy", "no complaint about these units")
 
-	out, err = exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20", path).CombinedOutput()
-	require.NoError(t, err, "exposure above 2.0:\n%s", out)
+	for _, name := range []string{service, grantService} {
+		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", filepath.Join(dir, name)).CombinedOutput()
+		assert.NoError(t, err, "exposure above 1.5:\n%s", out)
+	}
 }

@@ -1,0 +1,184 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = repository
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %q: %s%s", name, args, out, stderr.String())
+	return string(out)
+}
+
+// packaged are the files of the packages, and how `ls` shows their modes.
+var packaged = map[string]string{
+	"/usr/bin/spdk-proxy":                                                   "-rwxr-xr-x",
+	"/usr/lib/systemd/system/spdk-proxy.service":                            "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy.socket":                             "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy-grant.path":                         "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy-grant.service":                      "-rw-r--r--",
+	"/usr/lib/sysusers.d/spdk-proxy.conf":                                   "-rw-r--r--",
+	"/usr/lib/tmpfiles.d/spdk-proxy.conf":                                   "-rw-r--r--",
+	"/usr/share/doc/spdk-proxy/copyright":                                   "-rw-r--r--",
+	"/usr/share/doc/spdk-proxy/examples/spdk_tgt.service.d/spdk-proxy.conf": "-rw-r--r--",
+	"/etc/spdk-proxy":                                                       "drwxr-x---",
+	"/etc/spdk-proxy/secrets":                                               "drwx------",
+	"/etc/spdk-proxy/spdk-proxy.yaml":                                       "-rw-r-----",
+}
+
+const configFile = "/etc/spdk-proxy/spdk-proxy.yaml"
+
+func TestPackages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the packager")
+	}
+	bin := t.TempDir()
+	output(t, "make", "package", "BIN="+bin, "PACKAGE_VERSION=1.2.3", "GOARCH=amd64")
+	t.Run("deb", func(t *testing.T) {
+		requireProgram(t, "dpkg-deb")
+		checkDeb(t, filepath.Join(bin, "spdk-proxy_1.2.3-1_amd64.deb"))
+	})
+	t.Run("rpm", func(t *testing.T) {
+		requireProgram(t, "rpm")
+		checkRPM(t, filepath.Join(bin, "spdk-proxy-1.2.3-1.x86_64.rpm"))
+	})
+	again := t.TempDir()
+	output(t, "make", "package", "BIN="+again, "PACKAGE_VERSION=1.2.3", "GOARCH=amd64")
+	first, err := os.ReadFile(filepath.Join(bin, "spdk-proxy_1.2.3-1_amd64.deb"))
+	require.NoError(t, err)
+	second, err := os.ReadFile(filepath.Join(again, "spdk-proxy_1.2.3-1_amd64.deb"))
+	require.NoError(t, err)
+	assert.True(t, slices.Equal(first, second), "the same source makes the same package")
+}
+
+func requireProgram(t *testing.T, name string) {
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("%s is not installed", name)
+	}
+}
+
+func checkDeb(t *testing.T, deb string) {
+	assert.Equal(t, "1.2.3-1\n", output(t, "dpkg-deb", "-f", deb, "Version"))
+	assert.Equal(t, configFile+"\n", output(t, "dpkg-deb", "-I", deb, "conffiles"), "an upgrade keeps it")
+	found := map[string]string{}
+	for line := range strings.Lines(output(t, "dpkg-deb", "-c", deb)) {
+		words := strings.Fields(line)
+		path := strings.TrimSuffix(strings.TrimPrefix(words[5], "."), "/")
+		assert.Equal(t, "root/root", words[1], path)
+		if words[0] != "drwxr-xr-x" { // folders of the system
+			found[path] = words[0]
+		}
+	}
+	assert.Equal(t, packaged, found)
+	for _, name := range []string{"postinst", "prerm", "postrm"} {
+		checkScript(t, output(t, "dpkg-deb", "-I", deb, name))
+	}
+
+	root := t.TempDir()
+	output(t, "dpkg-deb", "-x", deb, root)
+	program := filepath.Join(root, "usr/bin/spdk-proxy")
+	assert.Contains(t, output(t, program, "version"), "spdk-proxy v1.2.3 ")
+	units, err := filepath.Glob(filepath.Join(root, "usr/lib/systemd/system/*"))
+	require.NoError(t, err)
+	commands := 0
+	for _, path := range append(units, filepath.Join(root, "usr/share/doc/spdk-proxy/examples/spdk_tgt.service.d/spdk-proxy.conf")) {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, m := range execLine.FindAllStringSubmatch(string(text), -1) {
+			commands++
+			assert.Contains(t, output(t, program, append(strings.Fields(m[2]), "--help")...), "Usage:\n  spdk-proxy "+strings.Fields(m[2])[0], path)
+		}
+	}
+	assert.Equal(t, 5, commands, "of units and examples")
+}
+
+var (
+	execLine = regexp.MustCompile(`(?m)^#?\s*Exec(\w+)=/usr/bin/spdk-proxy (.*)$`)
+	unitName = regexp.MustCompile(`spdk-proxy[\w-]*\.(service|socket|path)`)
+)
+
+// checkScript reads a maintainer's script as the shell does, and looks for the units it names.
+func checkScript(t *testing.T, script string) {
+	cmd := exec.Command("sh", "-n")
+	cmd.Stdin = strings.NewReader(script)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, name := range unitName.FindAllString(script, -1) {
+		assert.FileExists(t, filepath.Join(repository, "systemd", name))
+	}
+}
+
+func checkRPM(t *testing.T, rpm string) {
+	assert.Equal(t, "1.2.3-1", output(t, "rpm", "-qp", "--queryformat", "%{VERSION}-%{RELEASE}", rpm))
+	found, flags := map[string]string{}, map[string]string{}
+	for line := range strings.Lines(output(t, "rpm", "-qp", "--queryformat", "[%{FILENAMES} %{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILEFLAGS:fflags}\n]", rpm)) {
+		words := append(strings.Fields(line), "")
+		found[words[0]], flags[words[0]] = words[1], words[3]
+		assert.Equal(t, "root/root", words[2], words[0])
+	}
+	assert.Equal(t, packaged, found)
+	assert.Equal(t, "cn", flags[configFile], "configuration, not to be replaced")
+	for _, tag := range []string{"POSTIN", "PREUN", "POSTUN"} {
+		checkScript(t, output(t, "rpm", "-qp", "--queryformat", "%{"+tag+"}", rpm))
+	}
+}
+
+func TestInstallAndUninstall(t *testing.T) {
+	bin, root := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "spdk-proxy"), []byte("#!/bin/sh\n"), 0o755))
+	install := func(target string) { output(t, "make", target, "BIN="+bin, "DESTDIR="+root, "PREFIX=/opt/spdkgate") }
+	install("install")
+	mine := filepath.Join(root, configFile)
+	require.NoError(t, os.WriteFile(mine, []byte("mine"), 0o640))
+	install("install")
+	kept, err := os.ReadFile(mine)
+	require.NoError(t, err)
+	assert.Equal(t, "mine", string(kept))
+
+	found := map[string]string{}
+	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if name := strings.TrimPrefix(path, root); !d.IsDir() || strings.HasPrefix(name, "/etc/") {
+			found[strings.Replace(name, "/opt/spdkgate/", "/usr/", 1)] = info.Mode().String()
+		}
+		return err
+	}))
+	for path, mode := range packaged {
+		if !strings.HasPrefix(path, "/usr/share/") {
+			assert.Equal(t, mode, found[path], path)
+		}
+	}
+	for _, name := range []string{"spdk-proxy.service", "spdk-proxy-grant.service"} {
+		text, err := os.ReadFile(filepath.Join(root, "opt/spdkgate/lib/systemd/system", name))
+		require.NoError(t, err)
+		assert.Contains(t, string(text), "=/opt/spdkgate/bin/spdk-proxy ")
+		assert.NotContains(t, string(text), "/usr/bin/spdk-proxy")
+	}
+
+	install("uninstall")
+	var left []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if !d.IsDir() {
+			left = append(left, strings.TrimPrefix(path, root))
+		}
+		return err
+	}))
+	assert.Equal(t, []string{configFile}, left)
+}
