@@ -51,6 +51,9 @@ func (s *Server) audit(c *call) {
 	for _, t := range c.translations {
 		list = append(list, slog.String("translated", t.From+" to "+t.To))
 	}
+	if c.tenant != "" {
+		list = append(list, slog.String("tenant", c.tenant), slog.Int("hidden", c.hidden))
+	}
 	list = append(list,
 		slog.String("decision", c.decision),
 		slog.String("rule", c.rule),

@@ -4,12 +4,14 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -31,6 +33,8 @@ type call struct {
 	decision     string
 	rule         string
 	translations []rpcschema.Translation
+	tenant       string // whose user it is
+	hidden       int    // names in the call that are not theirs
 
 	// How it ended.
 	result json.RawMessage
@@ -85,6 +89,23 @@ func (c *call) decided(d policy.Decision) {
 	c.decision, c.rule = denied, d.Rule
 	if d.Allowed {
 		c.decision = allowed
+	}
+}
+
+func (c *call) admitted(scope *tenancy.Scope, grant *tenancy.Grant, err error) {
+	if scope == nil {
+		return
+	}
+	c.tenant = scope.Name
+	var refused *tenancy.Refusal
+	var exceeded *tenancy.QuotaError
+	switch {
+	case err == nil:
+		c.hidden = grant.Hidden()
+	case errors.As(err, &refused):
+		c.decision, c.rule = denied, "tenant "+scope.Name
+	case errors.As(err, &exceeded):
+		c.decision, c.rule = denied, "tenant "+scope.Name+": quota of "+exceeded.What
 	}
 }
 

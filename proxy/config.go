@@ -21,8 +21,10 @@ type Config struct {
 	Target TargetConfig          `yaml:"target"`
 	Users  []UserConfig          `yaml:"users"`
 	Roles  map[string]RoleConfig `yaml:"roles"`
-	Log    LogConfig             `yaml:"log"`
-	Limits LimitsConfig          `yaml:"limits"`
+	// Tenants are teams that see nothing but what is theirs.
+	Tenants map[string]TenantConfig `yaml:"tenants"`
+	Log     LogConfig               `yaml:"log"`
+	Limits  LimitsConfig            `yaml:"limits"`
 
 	file     string   // that it was read from
 	dir      string   // which relative paths start at
@@ -58,6 +60,9 @@ type UserConfig struct {
 	PasswordHash     string   `yaml:"password_hash"`
 	PasswordHashFile string   `yaml:"password_hash_file"`
 	Roles            []string `yaml:"roles"`
+	// Tenant is the one that the user belongs to. Without it a user may see
+	// everything: so the key must not stand there empty.
+	Tenant string `yaml:"tenant" empty:"no"`
 }
 
 // RoleConfig lists globs over methods.

@@ -56,11 +56,11 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		fields := map[string]reflect.Type{}
+		fields, filled := map[string]reflect.Type{}, map[string]bool{}
 		var names []string
 		for f := range t.Fields() {
 			if name := f.Tag.Get("yaml"); name != "" {
-				fields[name] = f.Type
+				fields[name], filled[name] = f.Type, f.Tag.Get("empty") == "no"
 				names = append(names, name)
 			}
 		}
@@ -69,6 +69,9 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 			if !ok {
 				s.complain(key, "%s is not a key%s: %s", join(path, key.Value), where(path), suggestion(key.Value, names))
 				return
+			}
+			if filled[key.Value] && value.Value == "" && value.Kind == yaml.ScalarNode {
+				s.complain(key, "%s is empty: fill it in, or leave the key out", join(path, key.Value))
 			}
 			s.check(value, field, join(path, key.Value))
 		})
@@ -110,6 +113,9 @@ func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *ya
 // scalar tries to decode a single value. The library's own errors repeat the
 // value, which may be secret.
 func (s *strictness) scalar(n *yaml.Node, t reflect.Type, path string) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	v := reflect.New(t)
 	if n.Kind == yaml.ScalarNode && n.Decode(v.Interface()) == nil {
 		return

@@ -68,7 +68,7 @@ func TestConfigValues(t *testing.T) {
 	c, err := LoadConfig("testdata/config/full.good.yml")
 	require.NoError(t, err)
 	assert.Equal(t, "testdata/config/state", c.TLS.SelfSignedDir, "relative to the file")
-	s, err := newSettings(c, rpcschema.Default())
+	s, err := newSettings(c, rpcschema.Default(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, 5*time.Second, s.timeoutOf("bdev_get_bdevs"))
 	assert.Equal(t, time.Second, s.timeoutOf("spdk_get_version"))

@@ -30,7 +30,7 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 		return text.(json.RawMessage), nil
 	}
 	text, err := s.schema.Export(release, func(m *rpcschema.Method) bool {
-		return now.policy.Decide(user, m.Name).Allowed
+		return now.policy.Decide(user, m.Name).Allowed && now.tenancy.Of(user).Might(m.Name)
 	})
 	if err != nil {
 		return nil, err

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -45,6 +47,8 @@ func answerTo(err error) answer {
 		invalid   rpcschema.Violations
 		down      *target.DownError
 		called    *spdkrpc.Error
+		foreign   *tenancy.Refusal
+		exceeded  *tenancy.QuotaError
 	)
 	refuse := func(status, code int, format string, args ...any) answer {
 		return answer{status: status, err: jsonrpc.Errorf(code, format, args...)}
@@ -78,6 +82,12 @@ func answerTo(err error) answer {
 		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", unknown)
 	case errors.Is(err, errDenied):
 		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may not make this call: ask whoever runs this proxy for a role that allows it")
+	case errors.As(err, &foreign):
+		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may not make this call: %s", foreign.Reason)
+	case errors.As(err, &exceeded):
+		return refuse(http.StatusInsufficientStorage, -int(syscall.ENOSPC), "%s: delete something, or ask whoever runs this proxy for more", exceeded)
+	case errors.Is(err, tenancy.ErrBusy):
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s: nothing was executed, try again", tenancy.ErrBusy))
 	case errors.As(err, &invalid):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidParams, "invalid parameters: %s", invalid)
 

@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -24,7 +27,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 }
 
 // perform is the whole way of a call, in its order: who, what, known, allowed,
-// well formed, and then what SPDK says. Nothing is told to whoever is nobody,
+// well formed, theirs, and then what SPDK says. Nothing is told to whoever is nobody,
 // and nothing but no to whoever may not.
 func (s *Server) perform(c *call, w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
 	now := s.settings.Load()
@@ -76,5 +79,22 @@ func (s *Server) perform(c *call, w http.ResponseWriter, r *http.Request) (json.
 	if err := s.schema.ValidateParams(method.Name, params, conn.Release()); err != nil {
 		return nil, err
 	}
-	return conn.Call(r.Context(), method.Name, params, now.timeoutOf(method.Name))
+
+	scope := now.tenancy.Of(user)
+	grant, err := scope.Admit(r.Context(), method, params, asking(conn, now))
+	c.admitted(scope, grant, err)
+	if err != nil {
+		return nil, err
+	}
+	defer grant.Close()
+	result, err := conn.Call(r.Context(), method.Name, grant.Params, now.timeoutOf(method.Name))
+	return grant.Answer(r.Context(), result, err)
+}
+
+// asking makes calls of the proxy's own on the connection that a client's call
+// goes out on.
+func asking(conn *target.Conn, now *settings) tenancy.Ask {
+	return func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
+		return conn.Call(ctx, method, params, now.timeoutOf(method))
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -37,6 +38,7 @@ type Server struct {
 type settings struct {
 	authn    *authn.Basic
 	policy   *policy.Policy
+	tenancy  *tenancy.Tenancy
 	timeout  time.Duration
 	timeouts map[string]time.Duration
 	maxBody  int
@@ -55,7 +57,7 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener()}
-	settings, err := newSettings(c, s.schema)
+	settings, err := newSettings(c, s.schema, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +78,7 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 // Check tells everything that is wrong with a configuration beyond what
 // LoadConfig sees, without making a certificate or connecting.
 func Check(c *Config, schema *rpcschema.Document) error {
-	_, err := newSettings(c, schema)
+	_, err := newSettings(c, schema, nil)
 	if c.TLS.CertFile != "" {
 		_, certErr := loadCertificate(c, slog.New(slog.DiscardHandler))
 		err = errors.Join(err, certErr)
@@ -84,7 +86,7 @@ func Check(c *Config, schema *rpcschema.Document) error {
 	return err
 }
 
-func newSettings(c *Config, schema *rpcschema.Document) (*settings, error) {
+func newSettings(c *Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*settings, error) {
 	var users []authn.User
 	var wrong []error
 	roles, rolesOf := map[string]policy.Role{}, map[string][]string{}
@@ -104,13 +106,15 @@ func newSettings(c *Config, schema *rpcschema.Document) (*settings, error) {
 	}
 	may, err := policy.New(roles, rolesOf, schema)
 	wrong = append(wrong, err)
+	whose, err := newTenancy(c, schema, former)
+	wrong = append(wrong, err)
 	timeouts, err := timeoutsOf(c.Target.Timeouts, schema)
 	wrong = append(wrong, err)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
 	return &settings{
-		authn: who, policy: may,
+		authn: who, policy: may, tenancy: whose,
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		documents: &documents{},
@@ -163,7 +167,7 @@ func (s *Server) Reload(c *Config) error {
 	if err := errors.Join(fixed...); err != nil {
 		return fmt.Errorf("reload: %w", err)
 	}
-	settings, err := newSettings(c, s.schema)
+	settings, err := newSettings(c, s.schema, s.settings.Load().tenancy)
 	if err != nil {
 		return fmt.Errorf("reload: %w", err)
 	}

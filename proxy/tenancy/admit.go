@@ -31,6 +31,12 @@ type Grant struct {
 // Hidden counts the names in the call that are not theirs.
 func (g *Grant) Hidden() int { return len(g.hidden) }
 
+// Might says whether the tenant's users may call a method at all, whatever its
+// parameters are.
+func (s *Scope) Might(method string) bool {
+	return s == nil || s.tenancy.plans[method].refusal == ""
+}
+
 // Admit decides on a call whose parameters are valid. With an error, which is a
 // *Refusal, a *QuotaError, ErrBusy or that of ask, the call must not be made.
 func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[string]any, ask Ask) (*Grant, error) {
@@ -161,7 +167,11 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		}
 		return v, nil
 	case isMade(kind):
-		if !g.scope.ownsNamed(made[kind], text) || looksLikeUUID(text) {
+		own, err := g.sight.owns(ctx, made[kind], text)
+		if err != nil {
+			return nil, err
+		}
+		if !own || looksLikeUUID(text) {
 			return nil, g.scope.refuse("%s: %s is not among the names that this tenant may give", g.method.Name, g.short(path))
 		}
 		g.anchors++

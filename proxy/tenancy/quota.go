@@ -306,7 +306,11 @@ func (g *Grant) count(ctx context.Context, ask Ask) (sum amount, err error) {
 		return amount{}, err
 	}
 	for _, s := range subsystems {
-		if g.scope.ownsNamed("nqn", s.NQN) {
+		own, err := g.sight.owns(ctx, "nqn", s.NQN)
+		if err != nil {
+			return amount{}, err
+		}
+		if own {
 			sum.subsystems++
 		}
 	}

@@ -40,7 +40,7 @@ type bdev struct {
 func (b bdev) size() uint64 { return b.BlockSize * b.NumBlocks }
 
 // owns decides whether an object that the client, or SPDK, names is theirs.
-// Only names that are UUIDs take a question to the target; all others are
+// Only names that are UUIDs, or hold one, take a question to the target; all others are
 // decided by their spelling, and so alike whether or not they exist.
 func (v *sight) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
@@ -52,6 +52,10 @@ func (v *sight) owns(ctx context.Context, kind, name string) (bool, error) {
 		return err == nil && owner == v.scope, err
 	case kind == "bdev" && looksLikeUUID(name):
 		return v.ownsUUID(ctx, name)
+	case kind == "nqn" && v.scope.VolumeNQN != "":
+		if id, ok := strings.CutPrefix(name, v.scope.VolumeNQN); ok && id == canonical(id) {
+			return v.ownsUUID(ctx, id)
+		}
 	}
 	return v.scope.ownsNamed(kind, name), nil
 }

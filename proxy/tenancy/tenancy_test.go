@@ -199,6 +199,8 @@ func TestOverlaps(t *testing.T) {
 		"no address":             func(a, b *Tenant) { b.Addresses = []string{"storage-1:4420"} },
 		"no name":                func(a, b *Tenant) { b.Name = "" },
 		"one name":               func(a, b *Tenant) { b.Name = "red" },
+		"volumes' NQNs":          func(a, b *Tenant) { b.VolumeNQN = "nqn.2016-06.io.spdk:" },
+		"no colon":               func(a, b *Tenant) { b.VolumeNQN = "nqn.2020-04.io.spdk.csi" },
 		"a negative quota":       func(a, b *Tenant) { b.Quota.Volumes = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,4 +212,35 @@ func TestOverlaps(t *testing.T) {
 	}
 	_, err := New([]Tenant{redTenant()}, map[string]string{"alice": "rad"}, rpcschema.Default(), nil)
 	require.ErrorContains(t, err, "did you mean red?")
+}
+
+// Subsystems that are named by their volumes' UUIDs, as a CSI driver names them
+// whoever runs it, belong to whom the volume belongs.
+func TestSubsystemsNamedByVolumes(t *testing.T) {
+	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
+	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 3 })
+	red, blue := w.settle()
+	w.must("alice", "nvmf_create_subsystem", p{"nqn": prefix + red.volume})
+	w.must("alice", "nvmf_subsystem_add_host", p{"nqn": prefix + red.volume, "host": redHost})
+	w.must("", "nvmf_create_subsystem", p{"nqn": prefix + blue.volume})
+	listed := string(w.must("alice", "nvmf_get_subsystems", nil))
+	assert.Contains(t, listed, prefix+red.volume)
+	assert.NotContains(t, listed, blue.volume)
+
+	const none = "99999999-abcd-4333-8444-abcdefabcdef"
+	for _, method := range []string{"nvmf_create_subsystem", "nvmf_delete_subsystem", "nvmf_get_subsystems", "nvmf_subsystem_get_qpairs"} {
+		for _, id := range []string{blue.volume, strings.ToUpper(blue.volume), strings.ReplaceAll(blue.volume, "-", "")} {
+			result, err := w.call("alice", method, p{"nqn": prefix + id})
+			require.Error(t, err, method)
+			ghost, ghostErr := w.call("alice", method, p{"nqn": prefix + gone(id)})
+			assert.Equal(t, outcome(ghost, ghostErr, prefix+gone(id)), outcome(result, err, prefix+id), method)
+		}
+	}
+	_, err := w.call("alice", "nvmf_create_subsystem", p{"nqn": prefix + red.snapshot})
+	var over *QuotaError
+	require.ErrorAs(t, err, &over)
+	w.must("alice", "nvmf_delete_subsystem", p{"nqn": prefix + red.volume})
+	_, err = w.call("alice", "nvmf_create_subsystem", p{"nqn": prefix + none})
+	var refused *Refusal
+	require.ErrorAs(t, err, &refused)
 }

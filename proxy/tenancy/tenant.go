@@ -18,6 +18,7 @@ type Tenant struct {
 	LVStores    []string // names of lvstores, with every volume in them
 	Bdevs       []string // globs (* ? [a-z]) over names of other bdevs
 	NQNPrefixes []string // of subsystems
+	VolumeNQN   string   // subsystems named by this and a volume's UUID belong to whom the volume belongs
 	IQNPrefixes []string // of iSCSI targets
 	KeyPrefixes []string // of keys in the target's keyring
 	Addresses   []string // to listen on: IP:PORT, or IP for all ports of it

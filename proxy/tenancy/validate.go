@@ -83,6 +83,9 @@ func (t Tenant) validate() (wrong []error) {
 			}
 		}
 	}
+	if p := t.VolumeNQN; p != "" && (!plain(p) || !strings.HasPrefix(p, "nqn.") || !strings.HasSuffix(p, ":")) {
+		complain("volume_nqn_prefix: it must begin with nqn. and end in a colon, as nqn.2020-04.io.spdk.csi:uuid:")
+	}
 	for _, a := range t.Addresses {
 		if _, err := parseAddress(a); err != nil {
 			complain("addresses: %w", err)
@@ -115,9 +118,19 @@ func disjoint(a, b Tenant) (wrong []error) {
 	pairs(a.LVStores, b.LVStores, func(x, y string) bool { return x == y }, "lvstores")
 	pairs(a.Bdevs, b.Bdevs, globsOverlap, "bdevs")
 	pairs(a.NQNPrefixes, b.NQNPrefixes, prefixes, "nqn_prefixes")
+	pairs(a.NQNPrefixes, one(b.VolumeNQN), prefixes, "nqn_prefixes and volume_nqn_prefix")
+	pairs(one(a.VolumeNQN), b.NQNPrefixes, prefixes, "volume_nqn_prefix and nqn_prefixes")
 	pairs(a.IQNPrefixes, b.IQNPrefixes, folded, "iqn_prefixes")
 	pairs(a.KeyPrefixes, b.KeyPrefixes, prefixes, "key_prefixes")
 	return wrong
+}
+
+// one is the list of a text, if there is one.
+func one(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
 }
 
 // globsOverlap errs on the safe side where both have wildcards.

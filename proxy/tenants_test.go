@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// documented is the example of a section of README.md.
+func documented(t *testing.T, section string) string {
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(text), "### "+section+"\n")
+	require.True(t, ok)
+	_, rest, ok = strings.Cut(rest, "```yaml\n")
+	require.True(t, ok)
+	example, _, ok := strings.Cut(rest, "```")
+	require.True(t, ok)
+	return example
+}
+
+// newTenantBench is a proxy configured as README.md shows, before a target with
+// two lvstores. All passwords are the same.
+func newTenantBench(t *testing.T, change ...func(*Config)) *bench {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))
+	for _, name := range []string{"admin", "team-a", "team-b"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets", name+".hash"), []byte(hashes()[adminPassword]), 0o600))
+	}
+	path := filepath.Join(dir, "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+documented(t, "Several teams on one target")), 0o600))
+	c, err := loadAndCheck(path)
+	require.NoError(t, err)
+	b := newBench(t, "v26.05", func(used *Config) {
+		used.dir, used.Users, used.Roles, used.Tenants = c.dir, c.Users, c.Roles, c.Tenants
+		for _, f := range change {
+			f(used)
+		}
+	})
+	for _, team := range []string{"a", "b"} {
+		b.as(t, "admin", "bdev_malloc_create", `{"name":"Base`+team+`","num_blocks":524288,"block_size":4096}`, http.StatusOK)
+		b.as(t, "admin", "bdev_lvol_create_lvstore", `{"bdev_name":"Base`+team+`","lvs_name":"lvs-`+team+`"}`, http.StatusOK)
+	}
+	b.as(t, "admin", "nvmf_create_transport", `{"trtype":"TCP"}`, http.StatusOK)
+	return b
+}
+
+// as makes a call and expects a status; params "" are none.
+func (b *bench) as(t *testing.T, user, method, params string, status int) got {
+	t.Helper()
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)
+	if params != "" {
+		body = fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
+	}
+	g := b.do("POST", "/", user, adminPassword, strings.NewReader(body))
+	require.Equal(t, status, g.StatusCode, "%s %s %s: %s", user, method, params, g.body)
+	return g
+}
+
+const (
+	teamA = "csi-of-team-a"
+	teamB = "csi-of-team-b"
+)
+
+// resultText is a result that is one text.
+func resultText(t *testing.T, g got) string {
+	_, rest, ok := strings.Cut(g.body, `"result":"`)
+	require.True(t, ok, g.body)
+	s, _, _ := strings.Cut(rest, `"`)
+	return s
+}
+
+// A volume's life in each of two teams, who learn nothing of each other.
+func TestTeamsOnOneTarget(t *testing.T) {
+	b := newTenantBench(t)
+	volumes := map[string]string{}
+	for user, lvs := range map[string]string{teamA: "lvs-a", teamB: "lvs-b"} {
+		v := resultText(t, b.as(t, user, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"`+lvs+`"}`, http.StatusOK))
+		volumes[user] = v
+		nqn := `"nqn":"nqn.2020-04.io.spdk.csi:uuid:` + v + `"`
+		b.as(t, user, "nvmf_create_subsystem", `{`+nqn+`,"serial_number":"s"}`, http.StatusOK)
+		b.as(t, user, "nvmf_subsystem_add_ns", `{`+nqn+`,"namespace":{"bdev_name":"`+v+`"}}`, http.StatusOK)
+		b.as(t, user, "nvmf_subsystem_add_listener", `{`+nqn+`,"listen_address":{"trtype":"TCP","adrfam":"IPv4","traddr":"127.0.0.1","trsvcid":"4420"}}`, http.StatusOK)
+		b.as(t, user, "nvmf_subsystem_add_host", `{`+nqn+`,"host":"nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-555555555555"}`, http.StatusOK)
+	}
+	for _, method := range []string{"bdev_get_bdevs", "bdev_lvol_get_lvols", "nvmf_get_subsystems"} {
+		list := b.as(t, teamA, method, "", http.StatusOK).body
+		assert.Contains(t, list, volumes[teamA], method)
+		assert.NotContains(t, list, volumes[teamB], method)
+		assert.NotContains(t, list, "lvs-b", method)
+	}
+
+	// What is the other's, and what is not there, is answered with the same bytes.
+	const none = "99999999-abcd-4333-8444-abcdefabcdef"
+	for _, c := range []struct{ method, params string }{
+		{"bdev_get_bdevs", `{"name":"%s"}`},
+		{"bdev_lvol_delete", `{"name":"%s"}`},
+		{"bdev_lvol_snapshot", `{"lvol_name":"%s","snapshot_name":"s"}`},
+		{"bdev_lvol_clone_bdev", `{"bdev":"%s","lvs_name":"lvs-a","clone_name":"c"}`},
+		{"nvmf_get_subsystems", `{"nqn":"nqn.2020-04.io.spdk.csi:uuid:%s"}`},
+		{"nvmf_delete_subsystem", `{"nqn":"nqn.2020-04.io.spdk.csi:uuid:%s"}`},
+		{"nvmf_subsystem_add_ns", `{"nqn":"nqn.2020-04.io.spdk.csi:uuid:` + volumes[teamA] + `","namespace":{"bdev_name":"%s"}}`},
+	} {
+		theirs := b.as(t, teamA, c.method, fmt.Sprintf(c.params, volumes[teamB]), http.StatusOK)
+		nobodys := b.as(t, teamA, c.method, fmt.Sprintf(c.params, none), http.StatusOK)
+		assert.Equal(t, strings.ReplaceAll(nobodys.body, none, "X"), strings.ReplaceAll(theirs.body, volumes[teamB], "X"), c.method)
+		assert.Contains(t, theirs.body, `"error"`, c.method)
+	}
+	lines := b.log.lines(t, "call")
+	last := lines[len(lines)-1]
+	assert.Equal(t, "team-a", last["tenant"])
+	assert.EqualValues(t, 1, last["hidden"])
+
+	// What concerns everybody is refused, and said so.
+	refused := b.as(t, teamA, "nvmf_create_transport", `{"trtype":"RDMA"}`, http.StatusForbidden)
+	assert.Contains(t, refused.body, "not for tenants")
+	lines = b.log.lines(t, "call")
+	last = lines[len(lines)-1]
+	assert.Equal(t, "deny", last["decision"])
+	assert.Equal(t, "tenant team-a", last["rule"])
+
+	// The quota: 1 GiB, of which 8 MiB are taken.
+	over := b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"big","size_in_mib":1024,"lvs_name":"lvs-a","thin_provision":true}`, http.StatusInsufficientStorage)
+	assert.Equal(t, -28, over.code(t))
+	b.as(t, teamB, "bdev_lvol_create", `{"lvol_name":"big","size_in_mib":1024,"lvs_name":"lvs-b","thin_provision":true}`, http.StatusOK)
+
+	// The description of what they may call leaves out what they may not.
+	document := b.as(t, teamA, "rpc.discover", "", http.StatusOK).body
+	assert.Contains(t, document, `"bdev_lvol_create"`)
+	assert.NotContains(t, document, `"nvmf_create_transport"`)
+}
+
+// After a reload, a user who came into a tenant sees only what is the tenant's.
+func TestReloadTakesTenantsOver(t *testing.T) {
+	b := newTenantBench(t)
+	assert.Contains(t, b.as(t, "admin", "bdev_lvol_get_lvstores", "", http.StatusOK).body, "lvs-b")
+	next := *b.config
+	next.Users = append([]UserConfig{}, b.config.Users...)
+	next.Users[0].Tenant = "team-a"
+	require.NoError(t, b.proxy.Reload(&next))
+	seen := b.as(t, "admin", "bdev_lvol_get_lvstores", "", http.StatusOK).body
+	assert.Contains(t, seen, "lvs-a")
+	assert.NotContains(t, seen, "lvs-b")
+}
+
+// The keys that the installed example has in comments are what can be configured.
+func TestTheDocumentedTenant(t *testing.T) {
+	text, err := os.ReadFile("../systemd/spdk-proxy.yaml")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(text), "# tenants:\n")
+	require.True(t, ok)
+	rest, _, _ = strings.Cut(rest, "\n\n")
+	var file map[string]map[string]TenantConfig
+	require.NoError(t, decodeStrict([]byte("tenants:\n"+strings.TrimPrefix(strings.ReplaceAll("\n"+rest, "\n#", "\n"), "\n")), &file))
+	tenants := file["tenants"]
+	require.Len(t, tenants, 1)
+	c := defaults()
+	c.Tenants = tenants
+	_, err = newTenancy(&c, rpcschema.Default(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, 500, *tenants["team-a"].Quota.GiB)
+}
