@@ -45,7 +45,6 @@ Everything is running, in %[1]s. Try:
   %[1]s/bin/spdk-proxy call bdev_get_bdevs --url %[3]s --ca %[1]s/tls/tls.crt \
     --user %[2]s --password-file %[1]s/%[2]s.password
 
-  grpcurl -plaintext -unix %[1]s/csi.sock csi.v1.Identity/GetPluginInfo
   csc -e unix://%[1]s/csi.sock identity plugin-info
 
   tail -f %[1]s/spdk-proxy.log %[1]s/spdk-csi.log
