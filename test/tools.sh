@@ -14,6 +14,7 @@ need mkfs.xfs xfsprogs
 need blkid util-linux
 need mount mount
 need git git
+need rpm rpm
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
