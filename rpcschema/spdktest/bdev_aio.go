@@ -27,9 +27,21 @@ func (a *aio) describe(_ *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
+// config is what makes the bdev again.
+func (a *aio) config(b *bdev) spdkrpc.BdevAioCreateParams {
+	p := spdkrpc.BdevAioCreateParams{
+		Name: b.name, Filename: a.params.Filename, Readonly: new(b.readOnly), UUID: new(b.uuid),
+		Fallocate: new(value(a.params.Fallocate)), Nowait: new(value(a.params.Nowait)),
+	}
+	if a.override {
+		p.BlockSize = new(b.blockSize)
+	}
+	return p
+}
+
 func init() {
 	handle("bdev_aio_create", (*engine).bdevAioCreate)
-	confirm("bdev_aio_delete", (*engine).bdevAioDelete)
+	confirm("bdev_aio_delete", func(e *engine, p spdkrpc.BdevAioDeleteParams) error { return removeOfKind[*aio](e, p.Name) })
 	confirm("bdev_aio_rescan", (*engine).bdevAioRescan)
 }
 
@@ -95,15 +107,6 @@ func findOfKind[D driver](e *engine, name string) (*bdev, D, error) {
 		return nil, none, errno(syscall.ENODEV)
 	}
 	return b, d, nil
-}
-
-func (e *engine) bdevAioDelete(p spdkrpc.BdevAioDeleteParams) error {
-	b, _, err := findOfKind[*aio](e, p.Name)
-	if err != nil {
-		return err
-	}
-	e.bdevs.remove(b)
-	return nil
 }
 
 // bdevAioRescan follows a file that has grown. One that shrank is refused.

@@ -12,7 +12,9 @@ import (
 // Malloc and null bdevs hold nothing that a test could read: they have a size,
 // and lvstores can be made on them. A crash forgets both.
 
-type malloc struct{}
+type malloc struct {
+	params spdkrpc.BdevMallocCreateParams
+}
 
 func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	t := &info.SupportedIOTypes
@@ -55,10 +57,35 @@ func accelDomain(e *engine) json.RawMessage {
 	return json.RawMessage(`"ACCEL"`)
 }
 
-type null struct{}
+type null struct{ params spdkrpc.BdevNullCreateParams }
 
 func (*null) describe(_ *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	info.SupportedIOTypes.WriteZeroes, info.SupportedIOTypes.Abort = true, true
+}
+
+// config is what makes the bdev again.
+func (m *malloc) config(e *engine, b *bdev) spdkrpc.BdevMallocCreateParams {
+	p := spdkrpc.BdevMallocCreateParams{
+		Name: new(b.name), NumBlocks: b.blocks, BlockSize: b.blockSize, PhysicalBlockSize: new(or(m.params.PhysicalBlockSize, b.blockSize)),
+		UUID: new(b.uuid), OptimalIOBoundary: new(value(m.params.OptimalIOBoundary)),
+	}
+	if !e.before("v24.09") {
+		p.MDSize, p.DIFType, p.DIFIsHeadOfMD = new(value(m.params.MDSize)), new(value(m.params.DIFType)), new(value(m.params.DIFIsHeadOfMD))
+		p.DIFPiFormat, p.NUMAID = new(value(m.params.DIFPiFormat)), b.numaID()
+	}
+	return p
+}
+
+// config is what makes the bdev again.
+func (n *null) config(b *bdev) spdkrpc.BdevNullCreateParams {
+	p := n.params
+	return spdkrpc.BdevNullCreateParams{
+		Name: b.name, NumBlocks: b.blocks, BlockSize: b.blockSize, PhysicalBlockSize: new(or(p.PhysicalBlockSize, b.blockSize)), UUID: new(b.uuid),
+		MDSize: new(value(p.MDSize)), DIFType: new(value(p.DIFType)), DIFIsHeadOfMD: new(value(p.DIFIsHeadOfMD)), DIFPiFormat: new(value(p.DIFPiFormat)),
+		PreferredWriteAlignment: new(value(p.PreferredWriteAlignment)), PreferredWriteGranularity: new(value(p.PreferredWriteGranularity)),
+		OptimalWriteSize: new(value(p.OptimalWriteSize)), PreferredUnmapAlignment: new(value(p.PreferredUnmapAlignment)),
+		PreferredUnmapGranularity: new(value(p.PreferredUnmapGranularity)),
+	}
 }
 
 // mallocMemory is how much a malloc bdev may take before the target has no
@@ -88,8 +115,7 @@ func removeOfKind[D driver](e *engine, name string) error {
 	if err != nil {
 		return err
 	}
-	e.bdevs.remove(b)
-	return nil
+	return e.unregister(b)
 }
 
 func (e *engine) bdevMallocCreate(p spdkrpc.BdevMallocCreateParams) (string, error) {
@@ -106,7 +132,7 @@ func (e *engine) bdevMallocCreate(p spdkrpc.BdevMallocCreateParams) (string, err
 	}
 	b := &bdev{
 		name: name, uuid: normalUUID(p.UUID), product: "Malloc disk", blockSize: p.BlockSize, blocks: p.NumBlocks,
-		driver: &malloc{},
+		driver: &malloc{p},
 	}
 	if err := e.bdevs.add(b); err != nil {
 		return "", err
@@ -120,7 +146,7 @@ func (e *engine) bdevNullCreate(p spdkrpc.BdevNullCreateParams) (string, error) 
 		return "", errno(syscall.EINVAL)
 	}
 	b := &bdev{
-		name: p.Name, uuid: normalUUID(p.UUID), product: "Null disk", blockSize: p.BlockSize, blocks: p.NumBlocks, driver: &null{},
+		name: p.Name, uuid: normalUUID(p.UUID), product: "Null disk", blockSize: p.BlockSize, blocks: p.NumBlocks, driver: &null{p},
 	}
 	if err := e.bdevs.add(b); err != nil {
 		return "", err

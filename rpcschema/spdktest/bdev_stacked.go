@@ -55,6 +55,14 @@ func init() {
 	confirm("bdev_crypto_delete", func(e *engine, p spdkrpc.BdevCryptoDeleteParams) error { return e.unstack("crypto", p.Name) })
 }
 
+// config is what makes the bdev again.
+func (s *stacked) config(b *bdev) configCall {
+	if s.module == "crypto" {
+		return configCall{"bdev_crypto_create", spdkrpc.BdevCryptoCreateParams{BaseBdevName: s.base.name, Name: b.name, KeyName: new(s.key.Name)}}
+	}
+	return configCall{"bdev_passthru_create", spdkrpc.BdevPassthruCreateParams{BaseBdevName: s.base.name, Name: b.name, UUID: new(b.uuid)}}
+}
+
 func (e *engine) stack(p stackPlan) (string, error) {
 	if slices.ContainsFunc(e.bdevMod.stacks, func(o stackPlan) bool { return o.module == p.module && o.name == p.name }) {
 		return "", errno(syscall.EEXIST)

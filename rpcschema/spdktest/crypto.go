@@ -84,13 +84,18 @@ func (e *engine) accelCryptoKeysGet(p spdkrpc.AccelCryptoKeysGetParams) ([]crypt
 	}
 	list := []cryptoKey{}
 	for _, k := range keys {
-		shown := *k
-		if e.before("v24.05") {
-			shown.TweakMode = nil // told from then on
-		}
-		list = append(list, shown)
+		list = append(list, e.shownKey(k))
 	}
 	return list, nil
+}
+
+// shownKey is a key as it is told: since v24.05 with its tweak mode.
+func (e *engine) shownKey(k *cryptoKey) cryptoKey {
+	shown := *k
+	if e.before("v24.05") {
+		shown.TweakMode = nil
+	}
+	return shown
 }
 
 func (e *engine) bdevCryptoCreate(p spdkrpc.BdevCryptoCreateParams) (string, error) {

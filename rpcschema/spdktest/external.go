@@ -69,6 +69,24 @@ func (e *engine) releaseExternal(l *lvol) {
 	}
 }
 
+// unregister takes a bdev away for a call. The volumes on top of an external
+// snapshot never let go of it, so that the call is not answered.
+func (e *engine) unregister(b *bdev) error {
+	e.bdevs.remove(b)
+	silent := false
+	for _, s := range e.stores {
+		for _, l := range s.lvols {
+			if l.External == b.uuid && l.bdev != nil {
+				l.orphan, silent = true, true
+			}
+		}
+	}
+	if silent {
+		return errSilent
+	}
+	return nil
+}
+
 // dataOf is the file that holds a bdev's bytes, or "" for zeroes.
 func (e *engine) dataOf(b *bdev) string {
 	switch d := b.driver.(type) {

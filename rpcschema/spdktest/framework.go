@@ -25,7 +25,6 @@ func init() {
 		}
 		return e.do(func() (any, error) { return true, nil })
 	}
-	query("framework_get_subsystems", func(*engine) ([]spdkrpc.FrameworkSubsystem, error) { return subsystems, nil })
 }
 
 func (e *engine) rpcGetMethods(p spdkrpc.RPCGetMethodsParams) ([]string, error) {
@@ -37,15 +36,4 @@ func (e *engine) rpcGetMethods(p spdkrpc.RPCGetMethodsParams) ([]string, error) 
 		}
 	}
 	return e.target.methods.names(state, value(p.IncludeAliases)), nil
-}
-
-// subsystems are the parts of spdk_tgt that are simulated, in the order in which they start.
-var subsystems = []spdkrpc.FrameworkSubsystem{
-	{Subsystem: "scheduler", DependsOn: []string{}},
-	{Subsystem: "keyring", DependsOn: []string{}},
-	{Subsystem: "accel", DependsOn: []string{}},
-	{Subsystem: "bdev", DependsOn: []string{"accel", "keyring"}},
-	{Subsystem: "scsi", DependsOn: []string{"bdev"}},
-	{Subsystem: "nvmf", DependsOn: []string{"bdev", "keyring"}},
-	{Subsystem: "iscsi", DependsOn: []string{"scsi"}},
 }

@@ -55,25 +55,15 @@ func (e *engine) node(name string) *targetNode {
 	return e.iscsi.nodes[i]
 }
 
-type createNodeParams struct {
-	spdkrpc.IscsiCreateTargetNodeParams
-	LUNs []lunParams `json:"luns"`
-}
-
-type lunParams struct {
-	BdevName string `json:"bdev_name"`
-	LUNID    *int32 `json:"lun_id"`
-}
-
-func (e *engine) iscsiCreateNode(p createNodeParams) error {
+func (e *engine) iscsiCreateNode(p spdkrpc.IscsiCreateTargetNodeParams) error {
 	name, ok := e.iscsi.fullName(p.Name)
 	c := newChap(p.DisableCHAP, p.RequireCHAP, p.MutualCHAP, p.CHAPGroup)
 	switch {
 	case !ok, !c.consistent(), len(p.PgIgMaps) == 0, e.node(name) != nil, len(e.iscsi.nodes) == maxTargetNodes:
 		return errInvalidParams
-	case e.before("v26.05") && slices.ContainsFunc(p.LUNs, func(l lunParams) bool { return l.LUNID == nil }):
+	case e.before("v26.05") && slices.ContainsFunc(p.LUNs, func(l spdkrpc.IscsiLUNParams) bool { return l.LUNID == nil }):
 		return errInvalidParams
-	case !slices.ContainsFunc(p.LUNs, func(l lunParams) bool { return value(l.LUNID) == 0 }):
+	case !slices.ContainsFunc(p.LUNs, func(l spdkrpc.IscsiLUNParams) bool { return value(l.LUNID) == 0 }):
 		return errInvalidParams
 	}
 	n := &targetNode{IscsiTargetNode: spdkrpc.IscsiTargetNode{

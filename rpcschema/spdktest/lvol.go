@@ -20,6 +20,7 @@ type lvol struct {
 	// frozen volumes are told to take no writes: a volume that was made
 	// read-only is only once it is loaded again.
 	frozen bool
+	orphan bool // its external snapshot was taken away while it was up
 }
 
 func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
@@ -288,6 +289,9 @@ func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	l, err := e.lvolOrDegraded(p.Name)
 	if err != nil {
 		return err
+	}
+	if l.orphan {
+		return errCrash
 	}
 	clones := l.clones()
 	if len(clones) > 1 {

@@ -57,6 +57,20 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 	return nil
 }
 
+// limitParams are what limits a bdev as it is limited now.
+func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
+	told := func(limit uint64) *uint64 {
+		if limit == 0 {
+			return nil
+		}
+		return &limit
+	}
+	return spdkrpc.BdevSetQoSLimitParams{
+		Name: b.name, RWIOsPerSec: told(b.limits.RWIOsPerSec), RWMbytesPerSec: told(b.limits.RWMbytesPerSec),
+		RMbytesPerSec: told(b.limits.RMbytesPerSec), WMbytesPerSec: told(b.limits.WMbytesPerSec),
+	}
+}
+
 // resetModes are what a reset of statistics can be told to reset.
 var resetModes = []spdkrpc.BdevResetStatMode{"all", "maxmin", "error", "none"}
 

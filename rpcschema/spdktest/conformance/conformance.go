@@ -69,7 +69,7 @@ func Run(t *testing.T, env Env) {
 		{"snapshots", testSnapshots}, {"inflate", testInflate}, {"setParent", testSetParent}, {"external", testExternal}, {"reload", testReload},
 		{"transports", testTransports}, {"subsystems", testSubsystems}, {"namespaces", testNamespaces}, {"hosts", testHosts},
 		{"listeners", testListeners}, {"ana", testANA}, {"referrals", testReferrals}, {"keys", testKeys}, {"crypto", testCrypto},
-		{"iscsiGroups", testIscsiGroups}, {"iscsiAuth", testIscsiAuth}, {"iscsiNodes", testIscsiNodes}, {"iscsiLUNs", testIscsiLUNs},
+		{"iscsiGroups", testIscsiGroups}, {"iscsiAuth", testIscsiAuth}, {"iscsiNodes", testIscsiNodes}, {"iscsiLUNs", testIscsiLUNs}, {"config", testConfig},
 		{"parallel", testParallel},
 	} {
 		s.group(g.name, g.test)

@@ -1,0 +1,186 @@
+package spdktest
+
+import (
+	_ "embed"
+	"encoding/json"
+	"slices"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A configCall is one of the calls that make the present state again.
+type configCall struct {
+	Method string `json:"method"`
+	Params any    `json:"params,omitempty"`
+}
+
+// A configPart is calls that are told one after the other; they are together
+// if they may also be sent as a batch.
+type configPart struct {
+	calls    []configCall
+	together bool
+}
+
+func oneByOne(calls ...configCall) configPart { return configPart{calls: calls} }
+func together(calls ...configCall) configPart { return configPart{calls: calls, together: true} }
+
+// startup is how every target is set up that nobody told otherwise, of all
+// releases at once; the simulation has no calls that change it.
+var startup = func() (bySubsystem map[string][]configCall) {
+	if err := json.Unmarshal(startupText, &bySubsystem); err != nil {
+		panic(err)
+	}
+	return bySubsystem
+}()
+
+//go:embed startup.json
+var startupText []byte
+
+// A subsystemInfo is a part of spdk_tgt, and what tells its configuration; nil
+// if it has none.
+type subsystemInfo struct {
+	spdkrpc.FrameworkSubsystem
+	config func(*engine) []configPart
+}
+
+// subsystems are the parts that are simulated, in the order in which they start.
+func (e *engine) subsystems() []subsystemInfo {
+	list := []subsystemInfo{
+		{spdkrpc.FrameworkSubsystem{Subsystem: "scheduler", DependsOn: []string{}}, func(*engine) []configPart { return []configPart{oneByOne(startup["scheduler"]...)} }},
+		{spdkrpc.FrameworkSubsystem{Subsystem: "keyring", DependsOn: []string{}}, (*engine).keyringConfig},
+		{spdkrpc.FrameworkSubsystem{Subsystem: "accel", DependsOn: []string{}}, (*engine).accelConfig},
+		{spdkrpc.FrameworkSubsystem{Subsystem: "bdev", DependsOn: []string{"accel", "keyring"}}, (*engine).bdevConfig},
+		{spdkrpc.FrameworkSubsystem{Subsystem: "scsi", DependsOn: []string{"bdev"}}, nil},
+		{spdkrpc.FrameworkSubsystem{Subsystem: "nvmf", DependsOn: []string{"bdev", "keyring"}}, (*engine).nvmfConfig},
+		{spdkrpc.FrameworkSubsystem{Subsystem: "iscsi", DependsOn: []string{"scsi"}}, (*engine).iscsiConfig},
+	}
+	if e.before("v24.05") { // keys belonged to nobody
+		isKeyring := func(name string) bool { return name == "keyring" }
+		list = slices.DeleteFunc(list, func(s subsystemInfo) bool { return isKeyring(s.Subsystem) })
+		for i := range list {
+			list[i].DependsOn = slices.DeleteFunc(list[i].DependsOn, isKeyring)
+		}
+	}
+	return list
+}
+
+func init() {
+	query("framework_get_subsystems", func(e *engine) (list []spdkrpc.FrameworkSubsystem, _ error) {
+		for _, s := range e.subsystems() {
+			list = append(list, s.FrameworkSubsystem)
+		}
+		return list, nil
+	})
+	handle("framework_get_config", (*engine).frameworkGetConfig)
+}
+
+// frameworkGetConfig answers null for a subsystem without configuration.
+func (e *engine) frameworkGetConfig(p spdkrpc.FrameworkGetConfigParams) (entries []any, _ error) {
+	subsystems := e.subsystems()
+	i := slices.IndexFunc(subsystems, func(s subsystemInfo) bool { return s.Subsystem == p.Name })
+	if i < 0 {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Subsystem '%s' not found", p.Name)
+	}
+	if subsystems[i].config == nil {
+		return nil, nil
+	}
+	entries = []any{}
+	for _, part := range subsystems[i].config(e) {
+		calls := []configCall{}
+		for _, c := range part.calls {
+			if fitted, ok := e.fit(c); ok {
+				calls = append(calls, fitted)
+			}
+		}
+		if part.together && value(p.WithBatches) {
+			entries = append(entries, calls)
+			continue
+		}
+		for _, c := range calls {
+			entries = append(entries, c)
+		}
+	}
+	return entries, nil
+}
+
+// fit takes out of a call what the release doesn't know.
+func (e *engine) fit(c configCall) (configCall, bool) {
+	doc := rpcschema.Default()
+	m, err := doc.Find(c.Method, e.release)
+	if err != nil || c.Params == nil {
+		return c, err == nil
+	}
+	params, err := asObject(c.Params)
+	if err != nil {
+		panic(err) // they are ours
+	}
+	for name, v := range params {
+		if p := m.Param(name); p != nil && p.Schema.Has(e.release) {
+			params[name] = trim(doc, p.Schema, e.release, v)
+		} else {
+			delete(params, name)
+		}
+	}
+	c.Params = params
+	return c, true
+}
+
+// asObject is a parameter type's value as JSON has it.
+func asObject(v any) (map[string]any, error) {
+	text, err := jsonrpc.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	object, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	return object.(map[string]any), nil
+}
+
+func (e *engine) keyringConfig() []configPart {
+	var part configPart
+	for _, k := range e.keys {
+		if !k.removed {
+			part.calls = append(part.calls, configCall{"keyring_file_add_key", spdkrpc.KeyringFileAddKeyParams{Name: k.name, Path: k.path}})
+		}
+	}
+	return []configPart{part}
+}
+
+// accelConfig tells keys in the clear, as SPDK does.
+func (e *engine) accelConfig() []configPart {
+	part := oneByOne(startup["accel"]...)
+	for _, k := range e.cryptoKeys {
+		part.calls = append(part.calls, configCall{"accel_crypto_key_create", e.shownKey(k)})
+	}
+	return []configPart{part}
+}
+
+// bdevConfig tells bdevs in front of others before those: SPDK waits for them.
+// Volumes are not told; their lvstores hold them.
+func (e *engine) bdevConfig() []configPart {
+	options := startup["bdev"]
+	var mallocs, nulls, aios, stacks, limits []configCall
+	for _, b := range e.bdevs.all {
+		switch d := b.driver.(type) {
+		case *malloc:
+			mallocs = append(mallocs, configCall{"bdev_malloc_create", d.config(e, b)})
+		case *null:
+			nulls = append(nulls, configCall{"bdev_null_create", d.config(b)})
+		case *aio:
+			aios = append(aios, configCall{"bdev_aio_create", d.config(b)})
+		case *stacked:
+			stacks = append(stacks, d.config(b))
+		}
+		if b.limits != (spdkrpc.BdevRateLimits{}) {
+			limits = append(limits, configCall{"bdev_set_qos_limit", limitParams(b)})
+		}
+	}
+	return []configPart{
+		oneByOne(options[:2]...), together(mallocs...), together(nulls...), oneByOne(stacks...), oneByOne(options[2]), together(), oneByOne(options[3:]...),
+		oneByOne(aios...), oneByOne(limits...), oneByOne(configCall{Method: "bdev_wait_for_examine"}),
+	}
+}
