@@ -1,15 +1,10 @@
 package main
 
 import (
-	"context"
-	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
-
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
 func newServe() *cobra.Command {
@@ -36,55 +31,9 @@ or not, without secrets.`,
 			if err != nil {
 				return err
 			}
-			return serve(config, load)
+			return service.Run(config, load)
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", defaultConfig, "configuration file")
 	return cmd
-}
-
-// serve runs a proxy with a configuration; load reads it anew, nil if it cannot be.
-func serve(config *proxy.Config, load func() (*proxy.Config, error)) error {
-	log := proxy.NewLogger(os.Stderr, config.Log)
-	warn(log, config)
-	server, err := proxy.NewServer(config, proxy.Options{Log: log})
-	if err != nil {
-		return err
-	}
-	listener, err := listen(server, config.Listen)
-	if err != nil {
-		return err
-	}
-	asked, err := openControl()
-	if err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	notify := manager{log}
-	reloader := reloader{server: server, load: load, log: log, notify: notify, files: watchFiles(filesOf(config, load), log)}
-	go reloader.run(ctx, hangups, asked)
-	notify.ready()
-	go notify.watchdog(ctx, server.Alive)
-	context.AfterFunc(ctx, func() {
-		stop() // a second signal ends it at once
-		notify.stopping()
-	})
-	return server.Serve(ctx, listener)
-}
-
-// filesOf are what a configuration was read from, if it was.
-func filesOf(config *proxy.Config, load func() (*proxy.Config, error)) []string {
-	if load == nil {
-		return nil
-	}
-	return config.Files()
-}
-
-func warn(log *slog.Logger, config *proxy.Config) {
-	for _, warning := range config.Warnings() {
-		log.Warn("configuration", "warning", warning)
-	}
 }
