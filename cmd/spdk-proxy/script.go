@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
 // scriptCommand stands for the command line of rpc_http_proxy.py, which has no
@@ -34,7 +35,7 @@ func newScript() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve(config, nil)
+			return service.Run(config, nil)
 		},
 	}
 	cmd.Flags().StringVarP(&s.Socket, "socket", "s", "/var/tmp/spdk.sock", "path of spdk_tgt's socket")

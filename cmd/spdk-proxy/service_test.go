@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -73,41 +71,13 @@ func TestSystemdIsTold(t *testing.T) {
 	n.next("STOPPING=1")
 }
 
-// The watchdog is told nothing by a process that does not live.
-func TestWatchdogIsNotBlind(t *testing.T) {
-	n := listenForNotifications(t)
-	t.Setenv("NOTIFY_SOCKET", n.path)
-	t.Setenv("WATCHDOG_USEC", "3000")
-	t.Setenv("WATCHDOG_PID", "")
-	require.NoError(t, os.Unsetenv("WATCHDOG_PID"))
-	var states []error
-	states = append(states, errors.New("stuck"), nil)
-	ctx, stop := context.WithCancel(t.Context())
-	var log bytes.Buffer
-	manager{slog.New(slog.NewTextHandler(&log, nil))}.watchdog(ctx, func(ctx context.Context) error {
-		_, bounded := ctx.Deadline()
-		assert.True(t, bounded)
-		state := states[0]
-		if states = states[1:]; len(states) == 0 {
-			stop()
-		}
-		return state
-	})
-	buf := make([]byte, 4096)
-	size, err := n.socket.Read(buf)
-	require.NoError(t, err)
-	assert.Equal(t, "STATUS=not alive: stuck", string(buf[:size]), "and no WATCHDOG=1 before")
-	n.next("WATCHDOG=1")
-	assert.Contains(t, log.String(), `msg="not alive" error=stuck`)
-}
-
 func TestReloadAndItsOutcome(t *testing.T) {
 	runtime := t.TempDir()
 	// Of a process that was killed.
-	require.NoError(t, os.WriteFile(filepath.Join(runtime, controlName), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(runtime, "control"), nil, 0o600))
 	path := config(t, target(t).Socket(), "")
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", path)
-	info, err := os.Stat(filepath.Join(runtime, controlName))
+	info, err := os.Stat(filepath.Join(runtime, "control"))
 	require.NoError(t, err)
 	assert.EqualValues(t, 0o600, info.Mode().Perm())
 	reload := func() outcome {
@@ -180,24 +150,6 @@ func TestReloadByChangedFiles(t *testing.T) {
 	assert.Equal(t, exitDenied, call(), "the password is another one")
 }
 
-// What else happens in the folder is no reason to reload.
-func TestFilesAreCompared(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a")
-	require.NoError(t, os.WriteFile(path, []byte("1"), 0o600))
-	f := watchFiles([]string{path}, slog.New(slog.DiscardHandler))
-	defer f.close()
-	assert.False(t, f.changed())
-	require.NoError(t, os.WriteFile(path, []byte("1"), 0o644))
-	assert.False(t, f.changed())
-	require.NoError(t, os.WriteFile(path, []byte("2"), 0o644))
-	assert.True(t, f.changed())
-	assert.False(t, f.changed())
-	require.NoError(t, os.Remove(path))
-	assert.True(t, f.changed())
-	require.NoError(t, os.WriteFile(path, nil, 0o644))
-	assert.True(t, f.changed(), "empty is not absent")
-}
-
 // startActivated starts it as systemd does, with sockets that stay open.
 func startActivated(t *testing.T, config string, sockets ...net.Listener) *served {
 	d := &served{t: t, cmd: command(context.Background(), "serve", "--config", config)}
@@ -268,29 +220,6 @@ func TestActivationMustFitTheConfiguration(t *testing.T) {
 	d.waitFor("systemd passes 2 sockets")
 	_ = d.cmd.Wait()
 	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
-}
-
-func TestSameAddress(t *testing.T) {
-	for _, c := range []struct {
-		configured, passed string
-		want               bool
-	}{
-		{"127.0.0.1:80", "127.0.0.1:80", true},
-		{"0.0.0.0:80", "0.0.0.0:80", true},
-		{":80", "[::]:80", true},
-		{"[::]:80", "[::]:80", true},
-		{"0.0.0.0:80", "[::]:80", false},
-		{":80", "0.0.0.0:80", false},
-		{"127.0.0.1:80", "0.0.0.0:80", false},
-		{"0.0.0.0:80", "0.0.0.0:81", false},
-	} {
-		want, err := net.ResolveTCPAddr("tcp", c.configured)
-		require.NoError(t, err)
-		passed, err := net.ResolveTCPAddr("tcp", c.passed)
-		require.NoError(t, err)
-		assert.Equal(t, c.want, same(want, passed), c)
-	}
-	assert.False(t, same(&net.TCPAddr{}, &net.UnixAddr{}))
 }
 
 // By hand, the secrets are found where the service's unit finds them.

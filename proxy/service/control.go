@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/spf13/cobra"
 )
 
 // The control socket lies in the service's runtime folder, which is the
@@ -65,25 +63,13 @@ func answer(conn net.Conn, asked chan<- chan<- error) {
 	_, _ = io.WriteString(conn, text)
 }
 
-func newReload() *cobra.Command {
-	return &cobra.Command{
-		Use:   "reload",
-		Short: "Have the running service read its configuration anew, and tell what came of it",
-		Long: `Have the running service read its configuration anew, and wait for the outcome.
-The exit code is 0 if the new configuration holds now. Otherwise it was refused,
-the error says why, and the old one stays. systemctl reload spdk-proxy does this.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			path := defaultControl
-			if folder := os.Getenv("RUNTIME_DIRECTORY"); folder != "" {
-				path = filepath.Join(folder, controlName)
-			}
-			return askToReload(path)
-		},
+// Reload has the running service read its configuration anew. Without an error,
+// the new configuration holds.
+func Reload() error {
+	path := defaultControl
+	if folder := os.Getenv("RUNTIME_DIRECTORY"); folder != "" {
+		path = filepath.Join(folder, controlName)
 	}
-}
-
-func askToReload(path string) error {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		return fmt.Errorf("reload: %w: is the service running?", err)

@@ -1,0 +1,59 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/proxy"
+)
+
+// Run serves a configuration until SIGTERM or SIGINT; load reads it anew, nil if
+// it cannot be.
+func Run(config *proxy.Config, load func() (*proxy.Config, error)) error {
+	tuneMemory()
+	log := proxy.NewLogger(os.Stderr, config.Log)
+	warn(log, config)
+	server, err := proxy.NewServer(config, proxy.Options{Log: log})
+	if err != nil {
+		return err
+	}
+	listener, err := listen(server, config.Listen)
+	if err != nil {
+		return err
+	}
+	asked, err := openControl()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	notify := manager{log}
+	reloader := reloader{server: server, load: load, log: log, notify: notify, files: watchFiles(filesOf(config, load), log)}
+	go reloader.run(ctx, hangups, asked)
+	notify.ready()
+	go notify.watchdog(ctx, server.Alive)
+	context.AfterFunc(ctx, func() {
+		stop() // a second signal ends it at once
+		notify.stopping()
+	})
+	return server.Serve(ctx, listener)
+}
+
+// filesOf are what a configuration was read from, if it was.
+func filesOf(config *proxy.Config, load func() (*proxy.Config, error)) []string {
+	if load == nil {
+		return nil
+	}
+	return config.Files()
+}
+
+func warn(log *slog.Logger, config *proxy.Config) {
+	for _, warning := range config.Warnings() {
+		log.Warn("configuration", "warning", warning)
+	}
+}
