@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -99,7 +101,25 @@ func newWorld(t *testing.T, release string, change ...func(*Tenant)) *world {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
-	w := &world{t: t, release: target.Release(), socket: spdkrpc.NewSocket(target.Socket())}
+	return worldOf(t, target.Socket(), target.Release(), change...)
+}
+
+// realWorld is a fresh real target's, whose socket SPDK_SOCK names.
+func realWorld(t *testing.T) *world {
+	socket := os.Getenv("SPDK_SOCK")
+	if socket == "" {
+		t.Skip("SPDK_SOCK names no fresh target's socket")
+	}
+	var v spdkrpc.FrameworkVersion
+	require.NoError(t, spdkrpc.NewSocket(socket).Call(t.Context(), "spdk_get_version", nil, &v))
+	release, err := rpcschema.ParseRelease(v.Version)
+	require.NoError(t, err)
+	return worldOf(t, socket, release)
+}
+
+func worldOf(t *testing.T, socket string, release rpcschema.Release, change ...func(*Tenant)) *world {
+	var err error
+	w := &world{t: t, release: release, socket: spdkrpc.NewSocket(socket)}
 	t.Cleanup(func() { _ = w.socket.Close() })
 	red, blue := redTenant(), blueTenant()
 	for _, f := range change {
@@ -116,6 +136,8 @@ func (w *world) raw(ctx context.Context, method string, params map[string]any) (
 	if params != nil {
 		p = params
 	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	err := w.socket.Call(ctx, method, p, &result)
 	return result, err
 }
@@ -189,8 +211,8 @@ func (w *world) populate(color string) things {
 		iqn: "iqn.2016-06.io.spdk:" + color + "-disk", key: color + "-key",
 	}
 	base := "Base" + strings.ToUpper(color[:1])
-	w.must("", "bdev_malloc_create", p{"name": base, "num_blocks": 131072, "block_size": 4096})
-	w.must("", "bdev_malloc_create", p{"name": x.malloc, "num_blocks": 8192, "block_size": 512})
+	w.must("", "bdev_malloc_create", p{"name": base, "num_blocks": 10240, "block_size": 4096})
+	w.must("", "bdev_malloc_create", p{"name": x.malloc, "num_blocks": 2048, "block_size": 512})
 	x.mallocUUID = w.field("bdev_get_bdevs", p{"name": x.malloc}, "uuid")
 	x.lvsUUID = text(w.t, w.must("", "bdev_lvol_create_lvstore", p{"bdev_name": base, "lvs_name": x.lvs}))
 	x.volume = text(w.t, w.must("", "bdev_lvol_create", p{"lvol_name": "vol", "size_in_mib": 8, "lvs_name": x.lvs, "thin_provision": true}))
