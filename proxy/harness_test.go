@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const long = time.Minute // for what must not run out
+
+// A bench is a proxy before a simulated target, with what it logs.
+type bench struct {
+	t      *testing.T
+	target *spdktest.Target
+	config *Config
+	proxy  *Server
+	http   *httptest.Server
+	log    *logBook
+}
+
+// logBook keeps log lines.
+type logBook struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// lines are those with one message.
+func (b *logBook) lines(t *testing.T, msg string) (found []map[string]any) {
+	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
+		var m map[string]any
+		if line == "" {
+			continue
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &m), line)
+		if m["msg"] == msg {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+const (
+	adminPassword  = "correct horse"
+	viewerPassword = "battery staple"
+)
+
+var hashes = sync.OnceValue(func() map[string]string {
+	made := map[string]string{}
+	for _, password := range []string{adminPassword, viewerPassword} {
+		h, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+		if err != nil {
+			panic(err)
+		}
+		made[password] = string(h)
+	}
+	return made
+})
+
+func testConfig(socket string) *Config {
+	c := defaults()
+	c.Listen = "127.0.0.1:0"
+	c.TLS.InsecurePlaintext = true
+	c.Target.Socket = socket
+	c.Users = []UserConfig{
+		{Name: "admin", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}},
+		{Name: "viewer", PasswordHash: hashes()[viewerPassword], Roles: []string{"viewer"}},
+	}
+	c.Roles = map[string]RoleConfig{"admin": {Allow: []string{"*"}}, "viewer": {Allow: []string{"spdk_get_version", "*_get_*"}}}
+	return &c
+}
+
+func newBench(t *testing.T, release string, change ...func(*Config)) *bench {
+	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = target.Close() })
+	b := &bench{t: t, target: target, config: testConfig(target.Socket()), log: new(logBook)}
+	for _, f := range change {
+		f(b.config)
+	}
+	b.proxy, err = NewServer(b.config, Options{Log: NewLogger(b.log, LogConfig{Format: "json", Level: slog.LevelDebug})})
+	require.NoError(t, err)
+	b.http = httptest.NewServer(b.proxy.Handler())
+	t.Cleanup(func() { b.http.Close(); _ = b.proxy.target.Close() })
+	return b
+}
+
+// A got is an answer as a client sees it.
+type got struct {
+	*http.Response
+	body string
+}
+
+func (g got) code(t *testing.T) int {
+	var r struct {
+		Error jsonrpc.Error
+	}
+	require.NoError(t, json.Unmarshal([]byte(g.body), &r), g.body)
+	return r.Error.Code
+}
+
+func (b *bench) do(method, path, user, password string, body io.Reader, header ...string) got {
+	r, err := http.NewRequest(method, b.http.URL+path, body)
+	require.NoError(b.t, err)
+	if user != "" {
+		r.SetBasicAuth(user, password)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := b.http.Client().Do(r)
+	require.NoError(b.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(b.t, err)
+	return got{resp, string(text)}
+}
+
+func (b *bench) post(body string) got {
+	return b.do("POST", "/", "admin", adminPassword, strings.NewReader(body))
+}
+
+func (b *bench) lastCall() map[string]any {
+	lines := b.log.lines(b.t, "call")
+	require.NotEmpty(b.t, lines)
+	return lines[len(lines)-1]
+}
+
+// reached are the methods that arrived at SPDK, without the proxy's own.
+func (b *bench) reached() (methods []string) {
+	for _, c := range b.target.Calls() {
+		if c.Method != "spdk_get_version" {
+			methods = append(methods, c.Method)
+		}
+	}
+	return methods
+}
+
+const createMalloc = `{"id":1,"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}`
