@@ -11,7 +11,6 @@ import (
 	"hash"
 	"net/netip"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -60,7 +59,6 @@ type Basic struct {
 	macs    sync.Pool // of *macState, keyed
 	hashing *semaphore.Weighted
 	flights singleflight.Group
-	calm    *time.Timer
 
 	mu    sync.RWMutex
 	known map[string]mac // by user
@@ -68,13 +66,8 @@ type Basic struct {
 
 type mac [sha256.Size]byte
 
-const (
-	// hashWait is how long credentials wait for their turn to be hashed.
-	hashWait = 10 * time.Second
-	// calmAfter the last hash its memory goes back to the system, which Go
-	// would otherwise keep for minutes.
-	calmAfter = 5 * time.Second
-)
+// hashWait is how long credentials wait for their turn to be hashed.
+const hashWait = 10 * time.Second
 
 // New makes a Basic of users with distinct names.
 func New(users []User, opts Options) (*Basic, error) {
@@ -109,7 +102,6 @@ func New(users []User, opts Options) (*Basic, error) {
 		return nil, errors.New("there are no users")
 	}
 	b.decoy = costliest.decoy()
-	b.calm = time.AfterFunc(calmAfter, debug.FreeOSMemory)
 	return b, nil
 }
 
@@ -149,7 +141,6 @@ func (b *Basic) check(ctx context.Context, name, password string, sum mac, sourc
 			return nil, ErrBusy
 		}
 		defer b.hashing.Release(1)
-		b.calm.Reset(calmAfter)
 		h, exists := b.users[name]
 		if !exists {
 			h = b.decoy

@@ -1,8 +1,11 @@
 package service
 
 import (
+	"context"
 	"os"
 	"runtime/debug"
+	"runtime/metrics"
+	"time"
 )
 
 // The proxy's own heap has a few MiB, so that with Go's defaults the collector
@@ -22,4 +25,47 @@ func tuneMemory() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(softLimit)
 	}
+}
+
+// What was needed under load, or for hashing a password, goes back to the system
+// when the proxy rests: Go would keep it for minutes.
+const (
+	restCheck = 3 * time.Second
+	// restBelow is how much may be allocated from one look to the next at rest:
+	// probes and scrapes go on.
+	restBelow = 2 << 20
+)
+
+// giveBack gives memory back once each time that the proxy has come to rest.
+func giveBack(ctx context.Context) {
+	tick := time.NewTicker(restCheck)
+	defer tick.Stop()
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	worked := restWatch{working: true} // starting is work
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		metrics.Read(sample)
+		if worked.comesToRest(sample[0].Value.Uint64()) {
+			debug.FreeOSMemory()
+		}
+	}
+}
+
+// A restWatch looks at how much was allocated in all, again and again.
+type restWatch struct {
+	allocated uint64
+	working   bool
+}
+
+// comesToRest tells whether it rests now and did not before.
+func (w *restWatch) comesToRest(allocated uint64) bool {
+	more := allocated - w.allocated
+	w.allocated = allocated
+	rests := w.working && more < restBelow
+	w.working = more >= restBelow
+	return rests
 }

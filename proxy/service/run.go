@@ -37,6 +37,7 @@ func Run(config *proxy.Config, load func() (*proxy.Config, error)) error {
 	go reloader.run(ctx, hangups, asked)
 	notify.ready()
 	go notify.watchdog(ctx, server.Alive)
+	go giveBack(ctx)
 	context.AfterFunc(ctx, func() {
 		stop() // a second signal ends it at once
 		notify.stopping()

@@ -166,7 +166,7 @@ func (p *proxy) idleRSS(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	select {
-	case <-time.After(6 * time.Second): // what a password's hash took goes back after 5
+	case <-time.After(8 * time.Second): // what work took goes back within 6
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}

@@ -1,0 +1,26 @@
+package service
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestMemoryGoesBackOnceAtRest(t *testing.T) {
+	w := restWatch{working: true}
+	for i, c := range []struct {
+		allocated uint64
+		rests     bool
+	}{
+		{40 << 20, false}, // started
+		{40<<20 + 1000, true},
+		{41 << 20, false}, // at rest, probed
+		{42 << 20, false},
+		{90 << 20, false}, // working
+		{190 << 20, false},
+		{191 << 20, true},
+		{191 << 20, false},
+	} {
+		assert.Equal(t, c.rests, w.comesToRest(c.allocated), "look %d", i)
+	}
+}
