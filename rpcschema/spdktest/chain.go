@@ -1,6 +1,8 @@
 package spdktest
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"syscall"
 
@@ -113,7 +115,10 @@ func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	err := e.unlocked(func() error { return e.dir.copyData(s.storeRecord, e.dir.dataOf(s.storeRecord, l.UUID), r.UUID, size) })
 	l.busy = false
 	s.pending = slices.DeleteFunc(s.pending, func(name string) bool { return name == r.Name })
-	return err
+	if err != nil {
+		return errors.Join(err, ignoreMissing(os.Remove(e.dir.dataOf(s.storeRecord, r.UUID))))
+	}
+	return nil
 }
 
 // inflate gives a volume the clusters that it lacks: all of them, or only what

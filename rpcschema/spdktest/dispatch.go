@@ -75,7 +75,7 @@ func (s *server) execute(r *request, m *method, params map[string]any) {
 
 // crash brings the target down from within a call, and waits for the end.
 func (s *server) crash() {
-	go s.target.Crash()
+	go s.target.crash(s)
 	<-s.down
 }
 

@@ -45,9 +45,10 @@ type Target struct {
 	media   *media // what outlives a crash
 	dir     *dataDir
 
-	mu     sync.Mutex
-	engine *engine // nil while the target is down
+	mu     sync.Mutex // held while it goes up or down
+	engine *engine    // nil while the target is down
 	server *server
+	closed bool
 }
 
 // Start makes a target and listens on its socket.
@@ -65,20 +66,23 @@ func Start(opts Options) (*Target, error) {
 		}
 		t.tempDir, t.opts.Socket = dir, filepath.Join(dir, "spdk.sock")
 	}
-	if opts.DataDir != "" {
-		dir, err := openDataDir(opts.DataDir)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("start simulated target: %w", err), t.removeTempDir())
-		}
-		t.dir = dir
-		if err := dir.load(t.media); err != nil {
-			return nil, errors.Join(fmt.Errorf("start simulated target: %w", err), t.removeTempDir())
-		}
-	}
-	if err := t.Restart(); err != nil {
-		return nil, errors.Join(err, t.removeTempDir())
+	if err := t.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start simulated target: %w", err), t.release())
 	}
 	return t, nil
+}
+
+// open finds what is kept in the data folder, and starts.
+func (t *Target) open() (err error) {
+	if t.opts.DataDir != "" {
+		if t.dir, err = openDataDir(t.opts.DataDir); err != nil {
+			return err
+		}
+		if err := t.dir.load(t.media); err != nil {
+			return err
+		}
+	}
+	return t.Restart()
 }
 
 // Socket is the path of the UNIX socket.
@@ -92,57 +96,79 @@ func (t *Target) Release() rpcschema.Release { return t.opts.Release }
 // stays too, refusing connections, as after a real crash.
 func (t *Target) Crash() {
 	t.mu.Lock()
-	s, e := t.server, t.engine
-	t.server, t.engine = nil, nil
-	t.mu.Unlock()
-	if e != nil {
-		e.kill()
+	defer t.mu.Unlock()
+	t.down()
+}
+
+// crash is the end that a call brings over the server that it is on.
+func (t *Target) crash(s *server) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.server == s {
+		t.down()
 	}
-	if s != nil {
-		s.close()
+}
+
+func (t *Target) down() {
+	if t.server == nil {
+		return
 	}
+	t.engine.kill()
+	t.server.close()
+	t.engine, t.server = nil, nil
 }
 
 // Restart starts the target anew, after a crash or instead of one.
 func (t *Target) Restart() error {
-	t.Crash()
-	if err := t.media.loseMemory(t.dir); err != nil {
-		return fmt.Errorf("start simulated target: %w", err)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return errors.New("the target is closed: start another")
 	}
-	e := newEngine(t)
+	t.down()
+	if err := t.media.loseMemory(t.dir); err != nil {
+		return fmt.Errorf("forget what was in memory: %w", err)
+	}
 	if t.dir != nil {
 		if err := t.dir.resetExports(); err != nil {
-			return fmt.Errorf("start simulated target: %w", err)
+			return fmt.Errorf("take exports away: %w", err)
 		}
 	}
+	e := newEngine(t)
 	s, err := listen(t, e)
 	if err != nil {
-		return fmt.Errorf("start simulated target: %w", err)
+		return fmt.Errorf("listen: %w", err)
 	}
-	t.mu.Lock()
 	t.engine, t.server = e, s
-	t.mu.Unlock()
 	s.serve()
 	return nil
 }
 
 // Close ends the target and removes its socket. A data folder stays, without
-// its exports.
+// its exports. It can be closed again, to no effect.
 func (t *Target) Close() error {
-	t.Crash()
-	err := os.Remove(t.opts.Socket)
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	if t.dir != nil {
-		err = errors.Join(err, t.dir.resetExports(), t.dir.close())
-	}
-	return errors.Join(err, t.removeTempDir())
-}
-
-func (t *Target) removeTempDir() error {
-	if t.tempDir == "" {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
 		return nil
 	}
-	return os.RemoveAll(t.tempDir)
+	t.closed = true
+	t.down()
+	err := ignoreMissing(os.Remove(t.opts.Socket))
+	if t.dir != nil {
+		err = errors.Join(err, t.dir.resetExports())
+	}
+	return errors.Join(err, t.release())
+}
+
+// release gives back what the target holds while it is up or down.
+func (t *Target) release() error {
+	var errs []error
+	if t.dir != nil {
+		errs = append(errs, t.dir.close())
+	}
+	if t.tempDir != "" {
+		errs = append(errs, os.RemoveAll(t.tempDir))
+	}
+	return errors.Join(errs...)
 }
