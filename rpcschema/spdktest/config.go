@@ -112,32 +112,28 @@ func (e *engine) fit(c configCall) (configCall, bool) {
 	if err != nil || c.Params == nil {
 		return c, err == nil
 	}
-	params, err := asObject(c.Params)
+	params, err := members(c.Params)
+	for name, v := range params {
+		if p := m.Param(name); p == nil || !p.Schema.Has(e.release) {
+			delete(params, name)
+		} else if err == nil {
+			params[name], err = newTrimmer(doc, p.Schema, e.release).trim(v)
+		}
+	}
 	if err != nil {
 		panic(err) // they are ours
-	}
-	for name, v := range params {
-		if p := m.Param(name); p != nil && p.Schema.Has(e.release) {
-			params[name] = trim(doc, p.Schema, e.release, v)
-		} else {
-			delete(params, name)
-		}
 	}
 	c.Params = params
 	return c, true
 }
 
-// asObject is a parameter type's value as JSON has it.
-func asObject(v any) (map[string]any, error) {
+// members are a parameter type's value as JSON has it.
+func members(v any) (list map[string]json.RawMessage, err error) {
 	text, err := jsonrpc.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	object, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
-	if err != nil {
-		return nil, err
-	}
-	return object.(map[string]any), nil
+	return list, json.Unmarshal(text, &list)
 }
 
 func (e *engine) keyringConfig() []configPart {

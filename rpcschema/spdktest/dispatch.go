@@ -117,8 +117,8 @@ func (s *server) record(r *request, params map[string]any, err *jsonrpc.Error) {
 type method struct {
 	*rpcschema.Method
 	decoder
-	run  func(e *engine, params map[string]any) (any, error)
-	trim func(any) any // takes out of a result what the release doesn't write; nil: nothing
+	run     func(e *engine, params map[string]any) (any, error)
+	trimmer *trimmer // of the result
 }
 
 // when says in which state a method may be called.
@@ -132,11 +132,8 @@ func (m *method) when() string {
 // shape writes a result as the release writes it.
 func (m *method) shape(result any) (json.RawMessage, error) {
 	text, err := jsonrpc.Marshal(result)
-	if err == nil && m.trim != nil {
-		var value any
-		if value, err = jsonrpc.DecodeValue(text, jsonrpc.Limits{}); err == nil {
-			text, err = jsonrpc.Marshal(m.trim(value))
-		}
+	if err == nil {
+		text, err = m.trimmer.trim(text)
 	}
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternalError, "result of %s: %s", m.Name, err)
@@ -157,9 +154,8 @@ func newMethodTable(doc *rpcschema.Document, release rpcschema.Release) *methodT
 		if err != nil {
 			continue // not in this release
 		}
-		m := &method{Method: described, run: run, decoder: newDecoder(doc, described, release)}
-		if windowed(doc, described.Result.Schema, release, nil) {
-			m.trim = func(v any) any { return trim(doc, described.Result.Schema, release, v) }
+		m := &method{
+			Method: described, run: run, decoder: newDecoder(doc, described, release), trimmer: newTrimmer(doc, described.Result.Schema, release),
 		}
 		t.byName[name] = m
 		for _, alias := range described.Aliases {

@@ -1,6 +1,7 @@
 package spdktest
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -42,14 +43,15 @@ func (e *engine) nvmfConfig() []configPart {
 
 // transportParams are the options that the release tells of a transport.
 func (e *engine) transportParams(t spdkrpc.NvmfTransport) any {
-	if shown := e.target.methods.byName["nvmf_get_transports"]; shown.trim != nil {
-		object, err := asObject(t)
-		if err != nil {
-			panic(err) // it is ours
-		}
-		return shown.trim([]any{object}).([]any)[0]
+	text, err := e.target.methods.byName["nvmf_get_transports"].shape([]spdkrpc.NvmfTransport{t})
+	var shown []any
+	if err == nil {
+		err = json.Unmarshal(text, &shown)
 	}
-	return t
+	if err != nil {
+		panic(err) // it is ours
+	}
+	return shown[0]
 }
 
 func listenAddress(id spdkrpc.NvmfTransportID) spdkrpc.NvmfListenAddress {

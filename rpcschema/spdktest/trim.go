@@ -1,49 +1,107 @@
 package spdktest
 
 import (
+	"bytes"
 	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// windowed reports whether a result has members that release r doesn't write.
-func windowed(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release, seen []*rpcschema.Schema) bool {
-	s = doc.Resolve(s)
-	if s == nil || slices.Contains(seen, s) {
-		return false
-	}
-	seen = append(seen, s)
-	for _, p := range s.Properties {
-		if !p.Has(r) || windowed(doc, p.Schema, r, seen) {
-			return true
-		}
-	}
-	return windowed(doc, s.Items, r, seen) || windowed(doc, s.Additional.Schema, r, seen)
+// A trimmer takes out of a value what a release doesn't write, so that the
+// engine can be written for all releases at once. Nil takes out nothing.
+type trimmer struct {
+	gone    map[string]bool     // members that are not in the release
+	members map[string]*trimmer // of members that are
+	rest    *trimmer            // of other members
+	items   *trimmer
 }
 
-// trim takes out of a result what release r doesn't write, so that the engine
-// can be written for all releases at once.
-func trim(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release, v any) any {
+func newTrimmer(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release, above ...*rpcschema.Schema) *trimmer {
 	s = doc.Resolve(s)
-	if s == nil {
-		return v
+	if s == nil || slices.Contains(above, s) {
+		return nil
 	}
-	switch v := v.(type) {
-	case []any:
-		for i := range v {
-			v[i] = trim(doc, s.Items, r, v[i])
+	above = append(slices.Clone(above), s)
+	t := &trimmer{
+		gone: map[string]bool{}, members: map[string]*trimmer{},
+		rest: newTrimmer(doc, s.Additional.Schema, r, above...), items: newTrimmer(doc, s.Items, r, above...),
+	}
+	useful := t.rest != nil || t.items != nil
+	for _, p := range s.Properties {
+		if !p.Has(r) {
+			t.gone[p.Name], useful = true, true
+			continue
 		}
-	case map[string]any:
-		for name, member := range v {
-			switch p := s.Properties.Get(name); {
-			case p == nil:
-				v[name] = trim(doc, s.Additional.Schema, r, member)
-			case !p.Has(r):
-				delete(v, name)
-			default:
-				v[name] = trim(doc, p, r, member)
+		t.members[p.Name] = newTrimmer(doc, p.Schema, r, above...)
+		useful = useful || t.members[p.Name] != nil
+	}
+	if !useful {
+		return nil
+	}
+	return t
+}
+
+// trim takes out of a JSON text.
+func (t *trimmer) trim(text []byte) ([]byte, error) {
+	if t == nil {
+		return text, nil
+	}
+	var out bytes.Buffer
+	out.Grow(len(text))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true))
+	if err := t.copy(jsontext.NewEncoder(&out, jsontext.AllowDuplicateNames(true)), dec); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+func (t *trimmer) copy(enc *jsontext.Encoder, dec *jsontext.Decoder) error {
+	kind := dec.PeekKind()
+	if t == nil || kind != '{' && kind != '[' {
+		v, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		return enc.WriteValue(v)
+	}
+	if err := copyToken(enc, dec); err != nil {
+		return err
+	}
+	for dec.PeekKind() != '}' && dec.PeekKind() != ']' {
+		of := t.items
+		if kind == '{' {
+			name, err := dec.ReadToken()
+			if err != nil {
+				return err
+			}
+			text := name.String()
+			if t.gone[text] {
+				if err := dec.SkipValue(); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := enc.WriteToken(jsontext.String(text)); err != nil {
+				return err
+			}
+			known := false
+			if of, known = t.members[text]; !known {
+				of = t.rest
 			}
 		}
+		if err := of.copy(enc, dec); err != nil {
+			return err
+		}
 	}
-	return v
+	return copyToken(enc, dec)
+}
+
+func copyToken(enc *jsontext.Encoder, dec *jsontext.Decoder) error {
+	token, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	return enc.WriteToken(token)
 }
