@@ -22,6 +22,7 @@ type acceptor struct {
 	items      *acceptor // nil: anything
 	enum       []any     // nil: no enum
 	low, high  *integer
+	multiple   uint64 // of what a number must be a multiple; 0: anything
 	minLength  int
 	maxLength  int // -1: none
 	minItems   int
@@ -65,7 +66,7 @@ func (a *acceptor) accepts(v any) bool {
 		return a.allows(typeString) && a.acceptsText(v)
 	case json.Number:
 		n, ok := parseInteger(v.String())
-		return ok && a.allows(typeInteger) && (a.low == nil || !n.less(*a.low)) && (a.high == nil || !a.high.less(n))
+		return ok && a.allows(typeInteger) && a.acceptsInteger(n)
 	case []any:
 		return a.allows(typeArray) && a.acceptsItems(v)
 	case map[string]any:
@@ -75,6 +76,10 @@ func (a *acceptor) accepts(v any) bool {
 }
 
 func (a *acceptor) allows(t typeBits) bool { return a.types == 0 || a.types&t != 0 }
+
+func (a *acceptor) acceptsInteger(n integer) bool {
+	return (a.low == nil || !n.less(*a.low)) && (a.high == nil || !a.high.less(n)) && (a.multiple == 0 || n.magnitude%a.multiple == 0)
+}
 
 func (a *acceptor) acceptsText(s string) bool {
 	if a.minLength > 0 && utf8.RuneCountInString(s) < a.minLength {
@@ -271,6 +276,11 @@ func (m *acceptors) keyword(a *acceptor, keyword string, v any) (ok bool) {
 			a.high = &bound
 		}
 		return isNumber && isInteger
+	case "multipleOf":
+		var n int
+		n, ok = whole(v)
+		a.multiple = uint64(n)
+		return ok && n > 0
 	case "minLength":
 		a.minLength, ok = whole(v)
 	case "maxLength":

@@ -31,6 +31,7 @@ type Schema struct {
 
 	Minimum       json.Number `json:"minimum"` // "": none
 	Maximum       json.Number `json:"maximum"`
+	MultipleOf    json.Number `json:"multipleOf"`
 	MinLength     int         `json:"minLength"`
 	MaxLength     *int        `json:"maxLength"`
 	Pattern       string      `json:"pattern"`

@@ -266,6 +266,8 @@ func say(k jsonschema.ErrorKind) string {
 		return "must be at least " + k.Want.RatString()
 	case *kind.Maximum:
 		return "must be at most " + k.Want.RatString()
+	case *kind.MultipleOf:
+		return "must be a multiple of " + k.Want.RatString()
 	case *kind.MinLength:
 		return fmt.Sprintf("must have at least %d characters", k.Want)
 	case *kind.MaxLength:

@@ -100,6 +100,9 @@ func limitsOf(s *rpcschema.Schema) string {
 	if s.Maximum != "" && !slices.Contains(formatRanges, s.Maximum.String()) {
 		parts = append(parts, "at most "+s.Maximum.String())
 	}
+	if s.MultipleOf != "" {
+		parts = append(parts, "a multiple of "+s.MultipleOf.String())
+	}
 	parts = append(parts, span(s.MinLength, s.MaxLength, "characters")...)
 	parts = append(parts, span(s.MinItems, s.MaxItems, "items")...)
 	parts = append(parts, span(s.MinProperties, nil, "members")...)

@@ -12,15 +12,18 @@ import (
 
 // A Broken call has one thing wrong with it.
 type Broken struct {
-	What    string // missing, mistyped, null, fraction, too small, too large, too short, too long, pattern, enum, too few, too many, unknown, release, group
+	What    string // missing, mistyped, null, fraction, multiple, too small, too large, too short, too long, pattern, enum, too few, too many, unknown, release, group
 	Pointer string // to the broken member, from the parameters
 	Params  map[string]any
 }
 
 // Broken makes calls of m that the schema does not take: each starts from the
 // Maker's valid parameters and breaks one thing.
-func (k Maker) Broken(m *rpcschema.Method) []Broken {
-	b := &breaker{Maker: k, base: k.Params(m)}
+func (k Maker) Broken(m *rpcschema.Method) []Broken { return k.BrokenFrom(m, k.Params(m)) }
+
+// BrokenFrom is Broken from parameters of one's own, which must be valid.
+func (k Maker) BrokenFrom(m *rpcschema.Method, base map[string]any) []Broken {
+	b := &breaker{Maker: k, base: base}
 	for _, p := range m.Params {
 		pointer := "/" + p.Name
 		value, given := b.base[p.Name]
@@ -175,6 +178,10 @@ func (b *breaker) number(pointer string, s *rpcschema.Schema) {
 	}
 	b.set("fraction", pointer, json.Number("1.5"))
 	one := big.NewInt(1)
+	if s.MultipleOf != "" {
+		odd := bound(b.integer(s), "")
+		b.set("multiple", pointer, json.Number(odd.Add(odd, one).String()))
+	}
 	if s.Minimum != "" {
 		low := bound(s.Minimum, "")
 		b.set("too small", pointer, json.Number(low.Sub(low, one).String()))

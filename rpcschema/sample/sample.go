@@ -138,17 +138,16 @@ func (k Maker) enum(s *rpcschema.Schema) any {
 
 func (k Maker) integer(s *rpcschema.Schema) json.Number {
 	low, high := bound(s.Minimum, "0"), bound(s.Maximum, "9007199254740991")
-	if k.Extreme {
-		return json.Number(high.String())
+	step := bound(s.MultipleOf, "1")
+	n := new(big.Int).Set(step)
+	if n.Cmp(low) < 0 {
+		n.Add(low, step).Sub(n, big.NewInt(1)) // the next multiple
 	}
-	handy := big.NewInt(1)
-	if handy.Cmp(low) < 0 {
-		handy = low
+	if k.Extreme || n.Cmp(high) > 0 {
+		n.Set(high)
 	}
-	if handy.Cmp(high) > 0 {
-		handy = high
-	}
-	return json.Number(handy.String())
+	n.Sub(n, new(big.Int).Mod(n, step))
+	return json.Number(n.String())
 }
 
 func bound(n json.Number, otherwise string) *big.Int {

@@ -62,7 +62,7 @@ func TestBrokenIsBroken(t *testing.T) {
 			}
 		}
 	}
-	for _, what := range []string{"missing", "mistyped", "null", "fraction", "too small", "too large", "too short", "too long", "pattern", "enum", "too few", "too many", "unknown", "release", "group"} {
+	for _, what := range []string{"missing", "mistyped", "null", "fraction", "multiple", "too small", "too large", "too short", "too long", "pattern", "enum", "too few", "too many", "unknown", "release", "group"} {
 		assert.NotZero(t, kinds[what], "no call is broken by %q", what)
 	}
 	t.Log(kinds)

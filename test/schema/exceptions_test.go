@@ -1,0 +1,182 @@
+package schema
+
+import (
+	"encoding/json"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+func mapKeys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
+
+// unanswered are reading methods that the target of these tests refuses, each
+// with the reason.
+var unanswered = map[string]string{
+	"bdev_ftl_get_stats":                "there is no FTL bdev: it would need gigabytes",
+	"bdev_ftl_get_properties":           "there is no FTL bdev: it would need gigabytes",
+	"bdev_nvme_get_mdns_discovery_info": "built without Avahi",
+	"bdev_opal_get_info":                "there is no Opal device",
+}
+
+// untouchable methods are not called with anything broken.
+var untouchable = map[string]string{
+	"spdk_kill_instance": "it would end the target",
+	"fsdev_aio_create":   "the target ends when xattr is enabled where the file system has none",
+}
+
+// specialQueries are the parameters of reading methods where those made from the
+// schema name nothing.
+var specialQueries = map[string][]map[string]any{
+	"sock_impl_get_options":                {{"impl_name": "posix"}, {"impl_name": "ssl"}},
+	"bdev_nvme_get_controller_health_info": {{"name": "nvme0"}},
+	"bdev_nvme_get_controllers":            {{}, {"name": "nvme0"}},
+	"bdev_nvme_get_io_paths":               {{}, {"name": "nvme0n1"}},
+	"bdev_nvme_get_path_iostat":            {{"name": "nvme0n1"}},
+	"bdev_raid_get_bdevs":                  {{"category": "all"}, {"category": "online"}, {"category": "configuring"}, {"category": "offline"}},
+	"bdev_get_bdevs":                       {{}, {"name": "malloc0", "timeout": json.Number("1000")}, {"name": "lvs0/vol1"}},
+	"nvmf_get_transports":                  {{}, {"trtype": "TCP"}},
+	"notify_get_notifications":             {{}, {"id": json.Number("1"), "max": json.Number("2")}},
+	"framework_get_config":                 configs("accel", "bdev", "fsdev", "iobuf", "iscsi", "keyring", "nbd", "nvmf", "scheduler", "scsi", "sock", "ublk", "vhost_blk", "vhost_scsi", "vmd"),
+}
+
+func configs(subsystems ...string) (list []map[string]any) {
+	for _, name := range subsystems {
+		list = append(list, map[string]any{"name": name})
+	}
+	return list
+}
+
+// safe tells a method that may be called with sound parameters that name
+// nothing.
+func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
+
+// They would wait for bdevs that are not there, and meet whatever comes instead.
+var unsafe = []string{"bdev_ftl_create", "bdev_ftl_load"}
+
+// nowhere names objects that are not there.
+var nowhere = map[string]string{
+	"bdev": "no-such-bdev", "new-bdev": "new-bdev", "lvstore": "no-such-store", "new-lvstore": "new-store", "lvol-name": "no-such-volume",
+	"lvstore-uuid": "00000000-0000-4000-8000-000000000000", "nqn": "nqn.2016-06.io.spdk:nowhere", "host-nqn": "nqn.2016-06.io.spdk:nobody",
+	"iqn": "iqn.2016-06.io.spdk:nowhere", "initiator": "iqn.2016-06.io.spdk:nobody", "address": "192.0.2.1", "file": "/nowhere/file",
+	"key": "no-such-key", "crypto-key": "no-such-crypto-key",
+}
+
+// An exception is a broken call that SPDK takes all the same.
+type exception struct {
+	why          string
+	since, until string // releases that it is about; "": all
+	unsent       bool   // it would have an effect, so it is believed
+}
+
+// accepted are the exceptions, as "method what pointer", where a star stands for
+// any.
+var accepted = map[string]exception{
+	"bdev_lvol_create too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and makes a volume of what is left", unsent: true},
+	"bdev_lvol_resize too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and resizes to what is left", unsent: true},
+	"iscsi_create_portal_group too-long /portals/0/host":                   {why: "the target ends while it gives up the group", unsent: true},
+	"iscsi_create_portal_group too-long /portals/0/port":                   {why: "the target ends while it gives up the group", unsent: true},
+	"bdev_split_create too-large /split_size_mb":                           {why: "SPDK multiplies by 1 MiB in 64 bits, divides by what is left, and ends when that is 0", unsent: true},
+	"keyring_file_add_key release *":                                       {why: relaxed, unsent: true},
+	"keyring_file_add_key unknown /no_such_parameter":                      {why: relaxed, unsent: true},
+	"nvmf_create_transport release *":                                      {why: relaxed, unsent: true},
+	"nvmf_create_transport unknown /no_such_parameter":                     {why: relaxed, unsent: true},
+	"nvmf_subsystem_add_listener release *":                                {why: relaxed, unsent: true},
+	"nvmf_subsystem_add_listener unknown /no_such_parameter":               {why: relaxed, unsent: true},
+	"nvmf_subsystem_add_ns release *":                                      {why: relaxed, unsent: true},
+	"nvmf_subsystem_add_ns unknown /no_such_parameter":                     {why: relaxed, unsent: true},
+	"nvmf_subsystem_add_host release *":                                    {why: relaxed, unsent: true},
+	"nvmf_subsystem_add_host unknown /no_such_parameter":                   {why: relaxed, unsent: true},
+	"nvmf_create_transport * /max_srq_depth":                               {why: foreign, unsent: true},
+	"nvmf_create_transport * /no_srq":                                      {why: foreign, unsent: true},
+	"nvmf_create_transport * /num_cqe":                                     {why: foreign, unsent: true},
+	"nvmf_create_transport * /acceptor_backlog":                            {why: foreign, unsent: true},
+	"nvmf_create_transport * /no_wr_batching":                              {why: foreign, unsent: true},
+	"nvmf_create_transport * /disable_mappable_bar0":                       {why: foreign, unsent: true},
+	"nvmf_create_transport * /disable_adaptive_irq":                        {why: foreign, unsent: true},
+	"nvmf_create_transport * /disable_shadow_doorbells":                    {why: foreign, unsent: true},
+	"nvmf_create_transport * /disable_compare":                             {why: foreign, unsent: true},
+	"nvmf_create_transport * /enable_intr_mode_sq_spreading":               {why: foreign, unsent: true},
+	"nvmf_subsystem_add_listener * /numa_id":                               {why: foreign, unsent: true},
+	"vhost_create_blk_controller release *":                                {why: relaxed, unsent: true},
+	"vhost_create_blk_controller unknown /no_such_parameter":               {why: relaxed, unsent: true},
+	"framework_set_scheduler * /load_limit":                                {why: other, unsent: true},
+	"framework_set_scheduler * /core_limit":                                {why: other, unsent: true},
+	"framework_set_scheduler * /core_busy":                                 {why: other, unsent: true},
+	"framework_set_scheduler unknown /no_such_parameter":                   {why: other, unsent: true},
+	"bdev_ftl_create * /overprovisioning":                                  {why: later, unsent: true},
+	"bdev_ftl_create * /l2p_dram_limit":                                    {why: later, unsent: true},
+	"bdev_ftl_load * /overprovisioning":                                    {why: later, unsent: true},
+	"bdev_ftl_load * /l2p_dram_limit":                                      {why: later, unsent: true},
+	"nvmf_subsystem_add_listener missing /listen_address/trtype":           {why: "the target ends: it takes the length of a transport that is not there", until: "v26.01", unsent: true},
+	"nvmf_subsystem_remove_listener missing /listen_address/trtype":        {why: "the target ends: it takes the length of a transport that is not there", until: "v26.01", unsent: true},
+	"nvmf_subsystem_listener_set_ana_state missing /listen_address/trtype": {why: "the target ends: it takes the length of a transport that is not there", until: "v26.01", unsent: true},
+	"nvmf_discovery_add_referral missing /address/trtype":                  {why: "the target ends: it takes the length of a transport that is not there", until: "v26.01", unsent: true},
+	"nvmf_discovery_remove_referral missing /address/trtype":               {why: "the target ends: it takes the length of a transport that is not there", until: "v26.01", unsent: true},
+	"bdev_null_create multiple /physical_block_size":                       {why: "the target ends: it refuses, and then makes the bdev and answers again", until: "v24.05", unsent: true},
+	"bdev_nvme_attach_controller too-long /hostnqn":                        {why: "SPDK cuts it off, and connects as somebody else", until: "v24.01", unsent: true},
+	"trace_set_tpoint_mask missing /tpoint_mask":                           {why: "no tracepoint is set", until: "v26.01", unsent: true},
+	"trace_clear_tpoint_mask missing /tpoint_mask":                         {why: "no tracepoint is cleared", until: "v26.01", unsent: true},
+	"framework_set_scheduler release *":                                    {why: other, unsent: true},
+	"blobfs_set_cache_size too-large /size_in_mb":                          {why: "SPDK multiplies by 1 MiB in 64 bits, and takes what is left"},
+	"bdev_raid_create too-short /name":                                     {why: "SPDK makes an array that has no name", until: "v24.05", unsent: true},
+	"bdev_raid_create too-short /base_bdevs/0":                             {why: "SPDK waits for a bdev that has no name", until: "v24.05", unsent: true},
+	"nvmf_discovery_add_referral release *":                                {why: relaxed, unsent: true},
+	"nvmf_discovery_add_referral unknown /no_such_parameter":               {why: relaxed},
+	"nvmf_discovery_add_referral too-short /address/trtype":                {why: nameless},
+	"nvmf_discovery_remove_referral too-short /address/trtype":             {why: nameless},
+	"accel_get_stats unknown /no_such_parameter":                           {why: ignores},
+	"bdev_nvme_get_discovery_info unknown /no_such_parameter":              {why: ignores},
+	"framework_wait_init unknown /no_such_parameter":                       {why: ignores},
+	"iobuf_get_stats unknown /no_such_parameter":                           {why: ignores},
+	"keyring_get_keys unknown /no_such_parameter":                          {why: ignores},
+	"bdev_delay_create too-short /name":                                    {why: later},
+	"bdev_passthru_create too-short /name":                                 {why: later},
+}
+
+const (
+	relaxed  = "SPDK ignores members that it does not know, for they may be a transport's or a key's own: a slip would go unseen"
+	foreign  = "SPDK's TCP transport does not look at the options of others"
+	other    = "SPDK's schedulers do not look at the options of others"
+	nameless = "SPDK refers to a transport without a name"
+	ignores  = "SPDK does not look at the parameters of a method that takes none"
+	later    = "SPDK looks at it when the bdev below appears, and then drops the new one without a word"
+)
+
+func newTally() *tally {
+	t := &tally{seen: map[string]bool{}, proven: map[string]bool{}, unused: map[string]bool{}}
+	for key := range accepted {
+		t.unused[key] = true
+	}
+	return t
+}
+
+// exceptionFor finds the exception that a broken call falls under, or "".
+func exceptionFor(id string, r rpcschema.Release) string {
+	call := strings.Fields(id)
+	for key, e := range accepted {
+		if e.in(r) && slices.EqualFunc(strings.Fields(key), call, func(pattern, s string) bool { return pattern == "*" || pattern == s }) {
+			return key
+		}
+	}
+	return ""
+}
+
+func (e exception) in(r rpcschema.Release) bool {
+	var w rpcschema.Window
+	if e.since != "" {
+		w.Since = rpcschema.MustRelease(e.since)
+	}
+	if e.until != "" {
+		w.Until = rpcschema.MustRelease(e.until)
+	}
+	return w.Has(r)
+}
+
+// stale tells an exception that was listed for nothing.
+func (b *bench) stale(key string) bool {
+	e := accepted[key]
+	return !e.unsent && e.in(b.release) && slices.Contains(b.listed, strings.Fields(key)[0])
+}

@@ -1,0 +1,113 @@
+package schema
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/sample"
+)
+
+const (
+	testNQN = "nqn.2016-06.io.spdk:cnode1"
+	testIQN = "iqn.2016-06.io.spdk:disk1"
+)
+
+// prepare makes the files that the calls name, and the words that stand for them.
+func (b *bench) prepare() *strings.Replacer {
+	dir := b.TempDir()
+	disk, key := filepath.Join(dir, "disk"), filepath.Join(dir, "key")
+	require.NoError(b, os.WriteFile(disk, nil, 0o600))
+	require.NoError(b, os.Truncate(disk, 1<<30))
+	require.NoError(b, os.WriteFile(key, []byte(dhchapKey()), 0o600))
+	words := []string{"$DISK", disk, "$KEY", key, "$NQN", testNQN, "$IQN", testIQN, "$NAME", "schema" + fmt.Sprint(os.Getpid())}
+	for i := range 4 {
+		words = append(words, fmt.Sprintf("$PORT%d", i), freePort(b))
+	}
+	if b.release.Before(rpcschema.MustRelease("v23.05")) {
+		words = append(words, "$SIZE16", fmt.Sprint(16<<20), "$SIZE64", fmt.Sprint(64<<20), "$SIZE80", fmt.Sprint(80<<20), "$SIZE", "size")
+	} else {
+		words = append(words, "$SIZE16", "16", "$SIZE64", "64", "$SIZE80", "80", "$SIZE", "size_in_mib")
+	}
+	return strings.NewReplacer(words...)
+}
+
+// names of what make.calls makes, by kind of resource.
+func (b *bench) names() map[string]string {
+	names := map[string]string{
+		"bdev": "malloc0", "lvstore": "lvs0", "lvol-name": "vol0", "nqn": testNQN, "host-nqn": "nqn.2016-06.io.spdk:host1",
+		"iqn": testIQN, "key": "key0", "crypto-key": "ckey0",
+	}
+	stores, err := b.call("bdev_lvol_get_lvstores", nil)
+	require.NoError(b, err)
+	names["lvstore-uuid"] = stores.([]any)[0].(map[string]any)["uuid"].(string)
+	return names
+}
+
+// play sends the calls of a file, each broken in every way first.
+func (b *bench) play(file string, words *strings.Replacer) {
+	source, err := os.ReadFile(filepath.Join("testdata", file))
+	require.NoError(b, err)
+	for line := range strings.Lines(string(source)) {
+		line, maybe := strings.CutPrefix(strings.TrimSpace(line), "? ")
+		method, params, ok := strings.Cut(line, " ")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		m, ok := b.doc.Method(method)
+		require.True(b, ok, method)
+		if !m.Has(b.release) || !slices.Contains(b.listed, method) {
+			continue
+		}
+		v, err := jsonrpc.DecodeValue([]byte(words.Replace(params)), jsonrpc.Limits{})
+		require.NoError(b, err, line)
+		b.step(m, v.(map[string]any), maybe)
+	}
+}
+
+func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
+	if err := b.doc.ValidateParams(m.Name, params, b.release); maybe && err != nil {
+		b.Logf("%s: not in this release: %v", m.Name, err)
+		return
+	}
+	require.NoError(b, b.doc.ValidateParams(m.Name, params, b.release), "%s %v", m.Name, params)
+	before := len(b.tally.refused)
+	b.refuses(m, sample.Maker{Document: b.doc, Release: b.release, Names: nowhere}.BrokenFrom(m, params), nil, true)
+	result, err := b.call(m.Name, params)
+	if maybe && err != nil {
+		b.Logf("%s %v: %v", m.Name, params, err)
+		b.alive(m.Name)
+		return
+	}
+	require.NoError(b, err, "%s %v", m.Name, params)
+	require.NoError(b, b.doc.ValidateResult(m.Name, result, b.release), m.Name)
+	for _, id := range b.tally.refused[before:] {
+		b.tally.proven[id] = true // what was refused was refused for what was broken
+	}
+}
+
+// dhchapKey makes a key for DH-HMAC-CHAP in the form that SPDK reads.
+func dhchapKey() string {
+	var secret [32]byte
+	_, _ = rand.Read(secret[:])
+	sum := binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(secret[:]))
+	return "DHHC-1:00:" + base64.StdEncoding.EncodeToString(append(secret[:], sum...)) + ":"
+}
+
+func freePort(b *bench) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	defer l.Close()
+	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+}

@@ -1,0 +1,240 @@
+package schema
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/drift"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/sample"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A bench is a real target under test.
+type bench struct {
+	*testing.T
+	caller  *spdkrpc.Socket
+	release rpcschema.Release
+	doc     *rpcschema.Document
+	listed  []string // methods that the target lists, aliases and all
+	tally   *tally
+}
+
+// A tally counts broken calls, each as "method what pointer".
+type tally struct {
+	seen    map[string]bool
+	refused []string
+	proven  map[string]bool // surely refused for what is broken
+	unused  map[string]bool // exceptions that were not needed
+}
+
+// answerWithin bounds a call: a target that polls answers within milliseconds,
+// what it does not answer then it never does.
+const answerWithin = 5 * time.Second
+
+func (b *bench) call(method string, params map[string]any) (any, error) {
+	ctx, cancel := context.WithTimeout(b.Context(), answerWithin)
+	defer cancel()
+	var result json.RawMessage
+	if err := b.caller.Call(ctx, method, none(params), &result); err != nil {
+		return nil, err
+	}
+	// Not strictly: some of SPDK's results have a member twice.
+	dec := json.NewDecoder(bytes.NewReader(result))
+	dec.UseNumber()
+	var v any
+	err := dec.Decode(&v)
+	return v, err
+}
+
+// alive fails the test for good when the target has gone.
+func (b *bench) alive(after string) {
+	b.Helper()
+	_, err := b.call("spdk_get_version", nil)
+	require.NoError(b, err, "the target did not survive %s", after)
+}
+
+// methods are those of the schema that the target has and can be called now.
+func (b *bench) methods() (list []*rpcschema.Method) {
+	for _, m := range b.doc.Methods() {
+		if m.Has(b.release) && slices.Contains(b.listed, m.Name) && slices.Contains(m.State, "runtime") {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// TestReal holds the schema against a real target: the methods that it lists,
+// the results of all that can be read, and that it refuses what the schema does
+// not take.
+func TestReal(t *testing.T) {
+	socket := os.Getenv("SPDK_SOCK")
+	if socket == "" {
+		t.Skip("SPDK_SOCK=/path/to/spdk.sock holds the schema against a real target, which should be a fresh one")
+	}
+	b := &bench{T: t, caller: spdkrpc.NewSocket(socket), doc: rpcschema.Default(), tally: newTally()}
+	defer b.caller.Close()
+	var err error
+	b.release, err = spdkrpc.NewClient(b.caller).Release(t.Context())
+	require.NoError(t, err)
+	names, err := b.call("rpc_get_methods", map[string]any{"include_aliases": true})
+	require.NoError(t, err)
+	recode(t, names, &b.listed)
+
+	words := b.prepare()
+	t.Run("drift", func(t *testing.T) { b.with(t).drift() })
+	t.Run("make", func(t *testing.T) { b.with(t).play("make.calls", words) })
+	t.Run("results", func(t *testing.T) { b.with(t).results() })
+	t.Run("change", func(t *testing.T) { b.with(t).play("change.calls", words) })
+	t.Run("refusals", func(t *testing.T) { b.with(t).refusals() })
+}
+
+func (b *bench) with(t *testing.T) *bench {
+	c := *b
+	c.T = t
+	return &c
+}
+
+func (b *bench) drift() {
+	report := drift.Live(b.doc, b.listed, b.release)
+	for _, d := range report.Unexplained() {
+		b.Error(d)
+	}
+	b.Logf("%s: %d methods listed", b.release, len(b.listed))
+}
+
+// results calls every method that only reads, with the least and with all that
+// it takes, and validates what comes back.
+func (b *bench) results() {
+	names := b.names()
+	answered, refused := 0, map[string]error{}
+	for _, m := range b.methods() {
+		if m.Mutates {
+			continue
+		}
+		for _, params := range b.queries(m, names) {
+			result, err := b.call(m.Name, params)
+			if err != nil {
+				refused[m.Name] = errors.Join(refused[m.Name], err)
+				continue
+			}
+			delete(refused, m.Name)
+			answered++
+			var v rpcschema.Violations
+			if err := b.doc.ValidateResult(m.Name, result, b.release); errors.As(err, &v) {
+				text, _ := jsonrpc.Marshal(result)
+				b.Errorf("%s %v: %v in %.2000s", m.Name, params, v, text)
+			}
+		}
+	}
+	b.alive("the queries")
+	for method, err := range refused {
+		assert.NotEmpty(b, unanswered[method], "%s was refused, and is no exception: %v", method, err)
+	}
+	for method := range unanswered {
+		if m, ok := b.doc.Method(method); ok && m.Has(b.release) && slices.Contains(b.listed, method) {
+			assert.Contains(b, refused, method, "is an exception, but was answered")
+		}
+	}
+	b.Logf("%d results validated; refused: %s", answered, strings.Join(slices.Sorted(mapKeys(refused)), ", "))
+}
+
+// queries are the parameters that a reading method is called with.
+func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[string]any {
+	if special, ok := specialQueries[m.Name]; ok {
+		return special
+	}
+	k := sample.Maker{Document: b.doc, Release: b.release, Names: names}
+	list := []map[string]any{k.Params(m)}
+	for _, p := range m.Params { // one of the others at a time: they may not go together
+		if !p.Required && p.Schema.Has(b.release) && p.Schema.Resource != "" && names[p.Schema.Resource] != "" {
+			params := k.Params(m)
+			params[p.Name] = names[p.Schema.Resource]
+			list = append(list, params)
+		}
+	}
+	return list
+}
+
+// refusals sends every broken call of every method that was not yet sent to an
+// object that is there, naming objects that are not, so that nothing happens if
+// SPDK does not refuse it; and sums up.
+func (b *bench) refusals() {
+	for _, m := range b.methods() {
+		for _, k := range []sample.Maker{{Document: b.doc, Release: b.release, Names: nowhere}, {Document: b.doc, Release: b.release, Full: true, Names: nowhere}} {
+			if untouchable[m.Name] != "" {
+				continue
+			}
+			var sound error
+			if safe(m) {
+				_, sound = b.call(m.Name, k.Params(m))
+			}
+			b.refuses(m, k.Broken(m), sound, false)
+		}
+		b.alive("what was broken of " + m.Name)
+	}
+	for key := range b.tally.unused {
+		if b.stale(key) {
+			b.Errorf("%s: listed as accepted, but refused", key)
+		}
+	}
+	b.Logf("%d broken calls, %d refused, %d of them surely for what was broken: the sound call was taken, or refused otherwise",
+		len(b.tally.seen), len(b.tally.refused), len(b.tally.proven))
+}
+
+// refuses sends broken calls that were not sent before, each of which SPDK must
+// refuse, but for those that are listed. sound is the answer to the sound call:
+// a refusal that is not the same is surely for what was broken. What SPDK takes
+// all the same is not sent to objects that are there.
+func (b *bench) refuses(m *rpcschema.Method, calls []sample.Broken, sound error, there bool) {
+	if untouchable[m.Name] != "" {
+		return
+	}
+	for _, broken := range calls {
+		id := m.Name + " " + strings.ReplaceAll(broken.What, " ", "-") + " " + cmp.Or(broken.Pointer, "/")
+		if b.tally.seen[id] {
+			continue
+		}
+		key := exceptionFor(id, b.release)
+		if accepted[key].unsent || there && key != "" {
+			continue
+		}
+		b.tally.seen[id] = true
+		_, err := b.call(m.Name, broken.Params)
+		if errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, spdkrpc.Unreachable) {
+			b.Errorf("%s: not answered: %v", id, err)
+			b.alive(id)
+			continue
+		}
+		switch {
+		case err != nil:
+			b.tally.refused = append(b.tally.refused, id)
+			if sound != nil && !same(err, sound) {
+				b.tally.proven[id] = true
+			}
+		case key != "":
+			delete(b.tally.unused, key)
+		default:
+			text, _ := jsonrpc.Marshal(broken.Params)
+			b.Errorf("%s: SPDK takes what the schema does not: %s", id, text)
+		}
+	}
+}
+
+// same tells whether two refusals are the same.
+func same(a, b error) bool {
+	var x, y *spdkrpc.Error
+	return errors.As(a, &x) && errors.As(b, &y) && x.Code == y.Code && x.Message == y.Message
+}
