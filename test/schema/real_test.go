@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -29,13 +30,14 @@ type bench struct {
 	release rpcschema.Release
 	doc     *rpcschema.Document
 	listed  []string // methods that the target lists, aliases and all
+	current []string // those that it can be asked in its present state
 	tally   *tally
 }
 
 // A tally counts broken calls, each as "method what pointer".
 type tally struct {
 	seen    map[string]bool
-	refused []string
+	refused []refusal
 	proven  map[string]bool // surely refused for what is broken
 	unused  map[string]bool // exceptions that were not needed
 }
@@ -43,6 +45,11 @@ type tally struct {
 // answerWithin bounds a call: a target that polls answers within milliseconds,
 // what it does not answer then it never does.
 const answerWithin = 5 * time.Second
+
+type refusal struct {
+	id  string
+	err error
+}
 
 func (b *bench) call(method string, params map[string]any) (any, error) {
 	ctx, cancel := context.WithTimeout(b.Context(), answerWithin)
@@ -69,7 +76,7 @@ func (b *bench) alive(after string) {
 // methods are those of the schema that the target has and can be called now.
 func (b *bench) methods() (list []*rpcschema.Method) {
 	for _, m := range b.doc.Methods() {
-		if m.Has(b.release) && slices.Contains(b.listed, m.Name) && slices.Contains(m.State, "runtime") {
+		if m.Has(b.release) && slices.Contains(b.current, m.Name) {
 			list = append(list, m)
 		}
 	}
@@ -92,11 +99,23 @@ func TestReal(t *testing.T) {
 	names, err := b.call("rpc_get_methods", map[string]any{"include_aliases": true})
 	require.NoError(t, err)
 	recode(t, names, &b.listed)
+	names, err = b.call("rpc_get_methods", map[string]any{"current": true})
+	require.NoError(t, err)
+	recode(t, names, &b.current)
+	if b.inStartup() { // it would wait
+		b.current = slices.DeleteFunc(b.current, func(name string) bool { return name == "framework_wait_init" })
+	}
 
 	words := b.prepare()
 	t.Run("drift", func(t *testing.T) { b.with(t).drift() })
+	t.Run("states", func(t *testing.T) { b.with(t).states() })
+	if b.inStartup() {
+		t.Run("results", func(t *testing.T) { b.with(t).results(nil) })
+		t.Run("refusals", func(t *testing.T) { b.with(t).refusals() })
+		return
+	}
 	t.Run("make", func(t *testing.T) { b.with(t).play("make.calls", words) })
-	t.Run("results", func(t *testing.T) { b.with(t).results() })
+	t.Run("results", func(t *testing.T) { b.with(t).results(b.with(t).names()) })
 	t.Run("change", func(t *testing.T) { b.with(t).play("change.calls", words) })
 	t.Run("refusals", func(t *testing.T) { b.with(t).refusals() })
 }
@@ -115,10 +134,26 @@ func (b *bench) drift() {
 	b.Logf("%s: %d methods listed", b.release, len(b.listed))
 }
 
+// inStartup tells a target that waits for framework_start_init.
+func (b *bench) inStartup() bool { return slices.Contains(b.current, "framework_start_init") }
+
+// states holds the states in which methods may be called against what the
+// target says of its present one.
+func (b *bench) states() {
+	state := "runtime"
+	if b.inStartup() {
+		state = "startup"
+	}
+	for _, name := range b.listed {
+		if m, ok := b.doc.Method(name); ok && name != "framework_wait_init" && !(states[name].why != "" && states[name].in(b.release)) {
+			assert.Equal(b, slices.Contains(m.State, state), slices.Contains(b.current, name), "%s in state %s", name, state)
+		}
+	}
+}
+
 // results calls every method that only reads, with the least and with all that
 // it takes, and validates what comes back.
-func (b *bench) results() {
-	names := b.names()
+func (b *bench) results(names map[string]string) {
 	answered, refused := 0, map[string]error{}
 	for _, m := range b.methods() {
 		if m.Mutates {
@@ -144,11 +179,11 @@ func (b *bench) results() {
 		assert.NotEmpty(b, unanswered[method], "%s was refused, and is no exception: %v", method, err)
 	}
 	for method := range unanswered {
-		if m, ok := b.doc.Method(method); ok && m.Has(b.release) && slices.Contains(b.listed, method) {
+		if m, ok := b.doc.Method(method); ok && m.Has(b.release) && slices.Contains(b.current, method) {
 			assert.Contains(b, refused, method, "is an exception, but was answered")
 		}
 	}
-	b.Logf("%d results validated; refused: %s", answered, strings.Join(slices.Sorted(mapKeys(refused)), ", "))
+	b.Logf("%d results validated; refused: %s", answered, strings.Join(slices.Sorted(maps.Keys(refused)), ", "))
 }
 
 // queries are the parameters that a reading method is called with.
@@ -177,11 +212,12 @@ func (b *bench) refusals() {
 			if untouchable[m.Name] != "" {
 				continue
 			}
-			var sound error
+			before := len(b.tally.refused)
+			b.refuses(m, k.Broken(m), false)
 			if safe(m) {
-				_, sound = b.call(m.Name, k.Params(m))
+				_, err := b.call(m.Name, k.Params(m))
+				b.prove(before, err)
 			}
-			b.refuses(m, k.Broken(m), sound, false)
 		}
 		b.alive("what was broken of " + m.Name)
 	}
@@ -190,15 +226,14 @@ func (b *bench) refusals() {
 			b.Errorf("%s: listed as accepted, but refused", key)
 		}
 	}
-	b.Logf("%d broken calls, %d refused, %d of them surely for what was broken: the sound call was taken, or refused otherwise",
+	b.Logf("%d broken calls, %d refused, %d of them surely for what was broken",
 		len(b.tally.seen), len(b.tally.refused), len(b.tally.proven))
 }
 
 // refuses sends broken calls that were not sent before, each of which SPDK must
-// refuse, but for those that are listed. sound is the answer to the sound call:
-// a refusal that is not the same is surely for what was broken. What SPDK takes
-// all the same is not sent to objects that are there.
-func (b *bench) refuses(m *rpcschema.Method, calls []sample.Broken, sound error, there bool) {
+// refuse, but for those that are listed. What SPDK takes all the same is not sent
+// to objects that are there.
+func (b *bench) refuses(m *rpcschema.Method, calls []sample.Broken, there bool) {
 	if untouchable[m.Name] != "" {
 		return
 	}
@@ -213,22 +248,27 @@ func (b *bench) refuses(m *rpcschema.Method, calls []sample.Broken, sound error,
 		}
 		b.tally.seen[id] = true
 		_, err := b.call(m.Name, broken.Params)
-		if errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, spdkrpc.Unreachable) {
+		switch {
+		case errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, spdkrpc.Unreachable):
 			b.Errorf("%s: not answered: %v", id, err)
 			b.alive(id)
-			continue
-		}
-		switch {
 		case err != nil:
-			b.tally.refused = append(b.tally.refused, id)
-			if sound != nil && !same(err, sound) {
-				b.tally.proven[id] = true
-			}
+			b.tally.refused = append(b.tally.refused, refusal{id, err})
 		case key != "":
 			delete(b.tally.unused, key)
 		default:
 			text, _ := jsonrpc.Marshal(broken.Params)
 			b.Errorf("%s: SPDK takes what the schema does not: %s", id, text)
+		}
+	}
+}
+
+// prove counts the refusals since before that were surely for what was broken:
+// the sound call was taken afterwards, or refused in another way.
+func (b *bench) prove(before int, sound error) {
+	for _, r := range b.tally.refused[before:] {
+		if sound == nil || !same(r.err, sound) {
+			b.tally.proven[r.id] = true
 		}
 	}
 }
