@@ -40,6 +40,11 @@ func lint(doc *rpcschema.Document) error {
 		if s.Format != "" && s.Format != "uuid" && integerRanges[s.Format][0] == "" {
 			complain(where, "unknown format %q", s.Format)
 		}
+		for value := range s.EnumSince {
+			if !slices.ContainsFunc(s.Enum, func(v any) bool { return fmt.Sprint(v) == value }) {
+				complain(where, "x-spdk-enum-since names no value: %q", value)
+			}
+		}
 		for _, name := range s.Required {
 			if s.Properties.Get(name) == nil {
 				complain(where, "required member %q is not described", name)

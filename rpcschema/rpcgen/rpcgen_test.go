@@ -73,6 +73,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"bad resource":     {"schemas: {A: {type: string, x-spdk-resource: bdeff}}", "bdeff"},
 		"bad unit":         {"schemas: {A: {type: integer, x-spdk-unit: furlong}}", "furlong"},
 		"bad format":       {"schemas: {A: {type: integer, format: uint7}}", "uint7"},
+		"ghost value":      {"schemas: {A: {type: string, enum: [a], x-spdk-enum-since: {b: v26.09}}}", "names no value"},
 		"ghost required":   {"schemas: {A: {type: object, properties: {a: {type: string}}, required: [b]}}", "is not described"},
 		"ghost in group":   {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [], x-spdk-one-of: [[x, y]], result: {name: r, schema: {type: boolean}}}]", "a group names no parameter"},
 		"ghost forerunner": {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [{name: p, summary: P., schema: {type: integer, x-spdk-replaces: {name: q}}}], result: {name: r, schema: {type: boolean}}}]", "names no parameter"},
