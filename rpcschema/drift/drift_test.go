@@ -189,6 +189,14 @@ func TestLoadSource(t *testing.T) {
 	assert.Len(t, s.Methods, 2)
 	assert.Equal(t, filepath.Join(tree, "schema", "schema.yaml"), s.Path)
 
+	assert.False(t, s.Release.Known())
+	for version, want := range map[string]string{"26.05.0\n": "v26.05", "26.09.0-pre\n": "v26.09", "soon": "unknown release"} {
+		require.NoError(t, os.WriteFile(filepath.Join(tree, "VERSION"), []byte(version), 0o644))
+		s, err = LoadSource(tree)
+		require.NoError(t, err)
+		assert.Equal(t, want, s.Release.String())
+	}
+
 	other := filepath.Join(tree, "other.yaml")
 	require.NoError(t, os.WriteFile(other, []byte("a: [b"), 0o644))
 	_, err = LoadSource(other)

@@ -6,14 +6,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // A Source is the schema file of an SPDK source tree.
 type Source struct {
-	Path    string         `yaml:"-"`
+	Path string `yaml:"-"`
+	// Release is the tree's own, as its file VERSION says; zero where there is none.
+	Release rpcschema.Release `yaml:"-"`
+
 	Methods []SourceMethod `yaml:"methods"`
 	Enums   []struct {
 		Name   string `yaml:"name"`
@@ -72,9 +78,26 @@ func LoadSource(path string) (*Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read SPDK's schema: %w", err)
 		}
-		return readSource(file)
+		s, err := readSource(file)
+		if err == nil && file != path {
+			s.Release = releaseOf(path)
+		}
+		return s, err
 	}
 	return nil, fmt.Errorf("no schema/schema.yaml or schema/schema.json in %s: name an SPDK source tree of v25.09 or later, or its schema file", path)
+}
+
+// releaseOf reads what a source tree says of itself.
+func releaseOf(tree string) rpcschema.Release {
+	text, err := os.ReadFile(filepath.Join(tree, "VERSION"))
+	if err != nil {
+		return rpcschema.Release{}
+	}
+	r, err := rpcschema.ParseRelease("v" + strings.TrimSpace(string(text)))
+	if err != nil {
+		return rpcschema.Release{}
+	}
+	return r
 }
 
 func readSource(file string) (*Source, error) {
