@@ -1,12 +1,14 @@
 package volume
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -39,13 +41,16 @@ func (b *bench) subsystem(t *testing.T, v Volume) spdkrpc.NvmfSubsystem {
 }
 
 func TestExportNVMe(t *testing.T) {
-	for name, legacy := range map[string]bool{"anew": false, "taken over from spdk-csi": true} {
-		t.Run(name, func(t *testing.T) { testExportNVMe(t, legacy) })
+	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
+		for name, legacy := range map[string]bool{"anew": false, "taken over from spdk-csi": true} {
+			t.Run(release+", "+name, func(t *testing.T) {
+				testExportNVMe(t, newBenchOf(t, TCP, rpcschema.MustRelease(release)), legacy)
+			})
+		}
 	}
 }
 
-func testExportNVMe(t *testing.T, legacy bool) {
-	b := newBench(t, TCP)
+func testExportNVMe(t *testing.T, b *bench, legacy bool) {
 	v := b.create(t, "pvc-1", 4)
 	if legacy {
 		legacyExport(t, b, v)
@@ -82,6 +87,33 @@ func testExportNVMe(t *testing.T, legacy bool) {
 		require.NoError(t, b.Delete(t.Context(), v.UUID))
 	}
 	assert.Empty(t, b.state(t).Lvols)
+}
+
+// obscure answers, as SPDK may, every question about one subsystem as if its parameters were wrong.
+type obscure struct{ spdkrpc.Caller }
+
+func (o obscure) Call(ctx context.Context, method string, params, result any) error {
+	if p, ok := params.(spdkrpc.NvmfGetSubsystemsParams); ok && p.NQN != nil {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.InvalidParams, Code: -32602, Message: "Invalid parameters"}
+	}
+	return o.Caller.Call(ctx, method, params, result)
+}
+
+// An answer that may mean "not there" is no licence to export again, or to delete.
+func TestExportedIsReadBack(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	_, err := b.Export(t.Context(), v.UUID, host("n1"))
+	require.NoError(t, err)
+	before := b.subsystem(t, v)
+	b.Service = b.Target.Service(spdkrpc.NewClient(obscure{b.fault}))
+	_, err = b.Export(t.Context(), v.UUID, host("n2"))
+	require.ErrorIs(t, err, ErrInUse)
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse)
+	assert.Equal(t, before, b.subsystem(t, v))
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
+	assert.Empty(t, b.state(t).Subsystems)
 }
 
 func TestExportISCSI(t *testing.T) {

@@ -244,10 +244,27 @@ func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NvmfSubsystem,
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
 		return nil, errNotExported
+	case errors.Is(err, spdkrpc.InvalidParams):
+		return n.subsystemInList(ctx, id)
 	case err != nil:
 		return nil, fmt.Errorf("read subsystem %s: %w", NQN(id), err)
 	case len(subs) != 1:
 		return nil, fmt.Errorf("read subsystem %s: %d were answered instead of one", NQN(id), len(subs))
 	}
 	return &subs[0], nil
+}
+
+// subsystemInList looks for the volume's subsystem among all. From v26.09 SPDK says of one that is not there what it says of
+// parameters that it does not take, which decides nothing.
+func (n nvmf) subsystemInList(ctx context.Context, id string) (*spdkrpc.NvmfSubsystem, error) {
+	all, err := n.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
+	if err != nil {
+		return nil, fmt.Errorf("look for subsystem %s in the list of all: %w", NQN(id), err)
+	}
+	for _, sub := range all {
+		if sub.NQN == NQN(id) {
+			return &sub, nil
+		}
+	}
+	return nil, errNotExported
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
@@ -31,9 +32,15 @@ type bench struct {
 
 func newBench(t *testing.T, tr Transport) *bench {
 	t.Helper()
+	return newBenchOf(t, tr, rpcschema.Release{})
+}
+
+// newBenchOf is newBench with a simulated target of one release; a real one is of its own.
+func newBenchOf(t *testing.T, tr Transport, r rpcschema.Release) *bench {
+	t.Helper()
 	socket := os.Getenv("SPDK_SOCK")
 	if socket == "" {
-		target, err := spdktest.Start(spdktest.Options{})
+		target, err := spdktest.Start(spdktest.Options{Release: r})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, target.Close()) })
 		socket = target.Socket()

@@ -52,14 +52,26 @@ func checkTarget(name *string) error {
 
 // subsystem finds a subsystem, or fails as most methods do.
 func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
-	if err := checkTarget(tgt); err != nil {
+	if err := e.checkTargetOf(tgt); err != nil {
 		return nil, err
 	}
 	s, ok := e.nvmf.subsystems[nqn]
-	if !ok {
+	switch {
+	case ok:
+		return s, nil
+	case e.before("v26.09"):
 		return nil, errInvalidParams
 	}
-	return s, nil
+	return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Subsystem with NQN '%s' not found", nqn)
+}
+
+// checkTargetOf is checkTarget of the methods that look for a subsystem in it.
+func (e *engine) checkTargetOf(name *string) error {
+	err := checkTarget(name)
+	if err == nil || e.before("v26.09") {
+		return err
+	}
+	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "NVMf target '%s' not found", *name)
 }
 
 // sorted are the subsystems by NQN.

@@ -152,14 +152,17 @@ func (e *engine) nvmfDeleteSubsystem(p spdkrpc.NvmfDeleteSubsystemParams) error 
 }
 
 func (e *engine) nvmfGetSubsystems(p spdkrpc.NvmfGetSubsystemsParams) ([]spdkrpc.NvmfSubsystem, error) {
-	if err := checkTarget(p.TgtName); err != nil {
+	if err := e.checkTargetOf(p.TgtName); err != nil {
 		return nil, err
 	}
 	list := e.nvmf.sorted()
 	if p.NQN != nil {
-		s, ok := e.nvmf.subsystems[*p.NQN]
-		if !ok {
+		s, err := e.subsystem(p.TgtName, *p.NQN)
+		switch {
+		case err != nil && e.before("v26.09"):
 			return nil, errno(syscall.ENODEV)
+		case err != nil:
+			return nil, err
 		}
 		list = []*subsystem{s}
 	}

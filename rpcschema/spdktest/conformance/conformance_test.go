@@ -20,6 +20,7 @@ func TestSimulated(t *testing.T) {
 	for name, opts := range map[string]spdktest.Options{
 		"v24.01":         {Release: rpcschema.MustRelease("v24.01")},
 		"v26.05":         {Release: rpcschema.MustRelease("v26.05")},
+		"v26.09":         {Release: rpcschema.MustRelease("v26.09")},
 		"v26.05-data":    {Release: rpcschema.MustRelease("v26.05"), DataDir: t.TempDir()},
 		"v26.05-startup": {Release: rpcschema.MustRelease("v26.05"), WaitForRPC: true},
 		"v24.01-polled":  {Release: rpcschema.MustRelease("v24.01"), Poll: 4 * time.Millisecond},
