@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
@@ -54,6 +56,9 @@ func (s *Server) audit(c *call) {
 	if c.tenant != "" {
 		list = append(list, slog.String("tenant", c.tenant), slog.Int("hidden", c.hidden))
 	}
+	if c.batch {
+		list = append(list, slog.String("batch", fmt.Sprintf("%d/%d", 1+slices.Index(c.calls, c), len(c.calls))))
+	}
 	list = append(list,
 		slog.String("decision", c.decision),
 		slog.String("rule", c.rule),
@@ -82,9 +87,9 @@ func (p loggedParams) MarshalJSON() ([]byte, error) { return jsonrpc.Marshal(map
 
 func (p loggedParams) MarshalText() ([]byte, error) { return p.MarshalJSON() }
 
-// recoverFrom keeps a bug at one call from ending the others, and from going
-// unseen.
-func (s *Server) recoverFrom(c *call, w http.ResponseWriter) {
+// recoverFrom makes a bug at one call its error, which neither ends the others
+// nor goes unseen.
+func (s *Server) recoverFrom(x *exchange, err *error) {
 	p := recover()
 	if p == nil {
 		return
@@ -92,8 +97,6 @@ func (s *Server) recoverFrom(c *call, w http.ResponseWriter) {
 	if p == http.ErrAbortHandler {
 		panic(p)
 	}
-	s.log.Error("panic", "request_id", c.id, "method", c.method, "panic", p, "stack", string(debug.Stack()))
-	c.end(nil, errPanic)
-	c.reply(w)
-	s.audit(c)
+	s.log.Error("panic", "request_id", x.id, "panic", p, "stack", string(debug.Stack()))
+	*err = errPanic
 }

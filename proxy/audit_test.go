@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -69,7 +71,9 @@ func TestTextLog(t *testing.T) {
 	book := new(logBook)
 	log := NewLogger(book, LogConfig{Format: "text", Level: slog.LevelWarn})
 	s := &Server{log: log}
-	c := newCall(&http.Request{RemoteAddr: "192.0.2.1:5"})
+	x := newExchange(&http.Request{RemoteAddr: "192.0.2.1:5"})
+	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: "bdev_get_bdevs"}}}, false, nil)
+	c := x.calls[0]
 	c.params = map[string]any{"a": json.Number("1"), "b": "<x>"}
 	c.end(nil, errDenied)
 	s.audit(c)

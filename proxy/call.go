@@ -1,13 +1,9 @@
 package proxy
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/policy"
@@ -16,20 +12,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A call gathers what becomes known of one request on its way: for its answer
-// and for the log. Each stage's result is noted by one method.
+// A call gathers what becomes known of one JSON-RPC request on its way: for its
+// answer and for the log. Each stage's result is noted by one method.
 type call struct {
-	id      string // X-Request-Id
+	*exchange
 	started time.Time
-	source  netip.AddrPort
 
-	user         string
-	rpcID        json.RawMessage // as the client spelt it
+	request      *jsonrpc.Request // nil: not one at all
+	malformed    error            // what is wrong with it
+	rpcID        json.RawMessage  // as the client spelt it
 	notification bool
 	method       string
 	params       map[string]any // redacted
-	bodyRead     bool
-	bodyBytes    int
 	decision     string
 	rule         string
 	translations []rpcschema.Translation
@@ -50,35 +44,13 @@ const (
 	denied          = "deny"
 )
 
-func newCall(r *http.Request) *call {
-	source, _ := netip.ParseAddrPort(r.RemoteAddr) // of a listener's own making
-	return &call{
-		id:       newID(),
-		started:  time.Now(),
-		source:   source,
-		decision: undecided,
+func newCall(x *exchange, e jsonrpc.Element) *call {
+	c := &call{exchange: x, started: x.arrived, request: e.Request, malformed: e.Err, decision: x.decision}
+	if e.Request != nil { // even beside an error
+		c.rpcID, c.method = e.Request.ID, e.Request.Method
+		c.notification = e.Err == nil && e.Request.Notification()
 	}
-}
-
-// newID names a call in the log; it guards nothing.
-func newID() string {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], rand.Uint64())
-	return hex.EncodeToString(b[:])
-}
-
-func (c *call) authenticated(user string, err error) {
-	c.user = user
-	if err != nil {
-		c.decision = unauthenticated
-	}
-}
-
-func (c *call) decoded(request *jsonrpc.Request, bodyBytes int) {
-	c.bodyBytes = bodyBytes
-	if request != nil { // even beside an error
-		c.rpcID, c.notification, c.method = request.ID, request.Notification(), request.Method
-	}
+	return c
 }
 
 func (c *call) found(method *rpcschema.Method, redacted map[string]any) {
@@ -113,6 +85,7 @@ func (c *call) translated(list []rpcschema.Translation) { c.translations = list 
 
 func (c *call) end(result json.RawMessage, err error) {
 	c.result, c.err, c.answer = result, err, answerTo(err)
+	c.answered += len(result)
 	if c.notification && c.answer.status == http.StatusOK {
 		c.answer.status = http.StatusNoContent // SPDK's answer, good or bad, is not wanted
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 // discoverMethod is OpenRPC's own method: what is there to call? The proxy
@@ -42,28 +43,21 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 // serveOpenRPC answers GET /openrpc.json with the same document, for tools that
 // fetch one.
 func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
-	c := newCall(r)
-	w.Header().Set("X-Request-Id", c.id)
-	defer s.recoverFrom(c, w)
-	document, err := s.openRPC(c, r)
-	c.end(document, err)
+	x := newExchange(r)
+	w.Header().Set("X-Request-Id", x.id)
+	user, err := s.settings.Load().authn.Authenticate(r.Context(), r.Header.Get("Authorization"), x.source.Addr())
+	x.authenticated(user, err)
+	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: discoverMethod}}}, false, err)
+	c := x.calls[0]
+	c.notification = false
+	c.end(s.perform(r.Context(), s.settings.Load(), c))
 	s.audit(c)
-	if err != nil {
-		c.reply(w)
+	if c.err != nil {
+		x.reply(w)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(document)
-}
-
-func (s *Server) openRPC(c *call, r *http.Request) (json.RawMessage, error) {
-	now := s.settings.Load()
-	user, err := now.authn.Authenticate(r.Context(), r.Header.Get("Authorization"), c.source.Addr())
-	c.authenticated(user, err)
-	if err != nil {
-		return nil, err
-	}
-	return s.describe(r.Context(), now, c)
+	_, _ = w.Write(c.result)
 }
 
 // describe answers rpc.discover, which everybody may call who is known.

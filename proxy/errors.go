@@ -22,6 +22,8 @@ var (
 	errSlowBody = errors.New("the request did not arrive in time")
 	errGone     = errors.New("the client left before its request had arrived")
 	errPanic    = errors.New("the proxy failed at this call")
+
+	errBatchResults = errors.New("the results of the batch are too long")
 )
 
 // statusClientGone is what the log says where nobody is left to be told.
@@ -74,6 +76,8 @@ func answerTo(err error) answer {
 	case errors.Is(err, errGone), errors.Is(err, target.ErrAbandoned), errors.Is(err, context.Canceled):
 		return refuse(statusClientGone, jsonrpc.CodeUnreachable, "the client left: nothing was executed")
 
+	case errors.Is(err, errBatchResults):
+		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the results of this batch have more than %d MiB already: this call was not executed, send it in a request of its own", maxBatchResults>>20)
 	case errors.As(err, &malformed) && malformed.Code == jsonrpc.CodeTooLarge:
 		return answer{status: http.StatusRequestEntityTooLarge, err: malformed}
 	case errors.As(err, &malformed):

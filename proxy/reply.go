@@ -4,45 +4,63 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// reply writes the answer. SPDK's result is passed on as it is: it may have
-// 32 MiB, which nobody needs to look at here.
-func (c *call) reply(w http.ResponseWriter) {
-	h := w.Header()
-	if c.answer.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(max(1, c.answer.retryAfter.Seconds()))))
+// reply answers with the call's answer, or with those of a batch, in its order
+// and without those to notifications: then with 200, as each bears its own error.
+func (x *exchange) reply(w http.ResponseWriter) {
+	status, parts, retryAfter := http.StatusOK, [][]byte(nil), time.Duration(0)
+	for _, c := range x.calls {
+		retryAfter = max(retryAfter, c.answer.retryAfter)
+		if x.batch && !c.notification {
+			parts = append(append(parts, []byte{separator(len(parts))}), c.parts()...)
+		}
 	}
-	switch c.answer.status {
-	case http.StatusNoContent:
-		w.WriteHeader(http.StatusNoContent)
-		return
+	switch {
+	case !x.batch:
+		status, parts = x.calls[0].answer.status, x.calls[0].parts()
+	case len(parts) == 0:
+		status = http.StatusNoContent
+	default:
+		parts = append(parts, []byte("]"))
+	}
+	h := w.Header()
+	if retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(max(1, retryAfter.Seconds()))))
+	}
+	switch status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Basic realm="spdk-proxy", charset="UTF-8"`)
 	case http.StatusServiceUnavailable, http.StatusRequestTimeout:
 		h.Set("Connection", "close")
 	}
+	send(w, status, parts)
+}
+
+// separator stands before the answer of a batch that follows n parts of others.
+func separator(n int) byte {
+	if n == 0 {
+		return '['
+	}
+	return ','
+}
+
+// parts are the text of one answer. SPDK's result is passed on as it is: it may
+// have 32 MiB, which nobody needs to look at here.
+func (c *call) parts() [][]byte {
 	if c.answer.err != nil {
-		writeError(w, c.answer.status, c.rpcID, c.answer.err)
-		return
+		return [][]byte{errorText(c.rpcID, c.answer.err)}
 	}
-	id, result := orNull(c.rpcID), orNull(c.result)
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(replyHead)+len(id)+len(replyResult)+len(result)+len(replyTail)))
-	w.WriteHeader(c.answer.status)
-	for _, part := range [][]byte{[]byte(replyHead), id, []byte(replyResult), result, []byte(replyTail)} {
-		if _, err := w.Write(part); err != nil {
-			return // the client left; the log has the outcome
-		}
-	}
+	return [][]byte{[]byte(replyHead), orNull(c.rpcID), []byte(replyResult), orNull(c.result), []byte(replyTail)}
 }
 
 const (
 	replyHead   = `{"jsonrpc":"2.0","id":`
 	replyResult = `,"result":`
-	replyTail   = "}\n"
+	replyTail   = "}"
 )
 
 func orNull(m json.RawMessage) json.RawMessage {
@@ -54,13 +72,34 @@ func orNull(m json.RawMessage) json.RawMessage {
 
 // writeError answers with a JSON-RPC error.
 func writeError(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
+	send(w, status, [][]byte{errorText(id, e)})
+}
+
+func errorText(id json.RawMessage, e *jsonrpc.Error) []byte {
 	text, err := jsonrpc.Response{ID: id, Error: e}.MarshalJSON()
 	if err != nil {
 		panic(err) // numbers and strings
 	}
+	return text
+}
+
+// send writes JSON, with a line's end, or nothing at all with 204.
+func send(w http.ResponseWriter, status int, parts [][]byte) {
+	if status == http.StatusNoContent {
+		w.WriteHeader(status)
+		return
+	}
+	length := len("\n")
+	for _, p := range parts {
+		length += len(p)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(text)+1))
+	h.Set("Content-Length", strconv.Itoa(length))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n'))
+	for _, part := range append(parts, []byte("\n")) {
+		if _, err := w.Write(part); err != nil {
+			return // the client left; the log has the outcome
+		}
+	}
 }

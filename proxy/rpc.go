@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
@@ -11,67 +12,83 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// serveRPC takes one request into the log and to its answer, in this order:
-// nobody sees an answer that is not in the log.
+// serveRPC takes a request, of one call or of a batch, to its answer. Each call
+// is in the log before anybody sees an answer.
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
-	c := newCall(r)
-	w.Header().Set("X-Request-Id", c.id)
-	defer s.recoverFrom(c, w)
-	result, err := s.perform(c, w, r)
-	if !c.bodyRead {
-		s.boundLeftover(w)
-	}
-	c.end(result, err)
-	s.audit(c)
-	c.reply(w)
-}
-
-// perform is the whole way of a call, in its order: who, what, known, allowed,
-// well formed, theirs, and then what SPDK says. Nothing is told to whoever is nobody,
-// and nothing but no to whoever may not.
-func (s *Server) perform(c *call, w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
+	x := newExchange(r)
+	w.Header().Set("X-Request-Id", x.id)
 	now := s.settings.Load()
 
-	user, err := now.authn.Authenticate(r.Context(), r.Header.Get("Authorization"), c.source.Addr())
-	c.authenticated(user, err)
+	x.decoded(s.receive(now, x, w, r))
+	if x.entered {
+		defer s.calls.leave()
+	}
+	if !x.bodyRead {
+		s.boundLeftover(w)
+	}
+	for i, c := range x.calls {
+		if i > 0 {
+			c.started = time.Now()
+		}
+		c.end(s.perform(r.Context(), now, c))
+		s.audit(c)
+	}
+	x.reply(w)
+}
+
+// receive is the first part of the way, which calls in a batch share: who, and
+// what, strictly? Nothing is told to whoever is nobody.
+func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (elements []jsonrpc.Element, batch bool, err error) {
+	defer s.recoverFrom(x, &err)
+	user, err := now.authn.Authenticate(r.Context(), r.Header.Get("Authorization"), x.source.Addr())
+	x.authenticated(user, err)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := s.calls.enter(connOf(r)); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	defer s.calls.leave()
+	x.entered = true
 
 	body, err := readBody(w, r, now.maxBody, now.read)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	c.bodyRead = true
-	request, err := jsonrpc.DecodeRequest(body, jsonrpc.LimitsV2605)
-	c.decoded(request, len(body))
-	if err != nil {
-		return nil, err
-	}
-	if request.Method == discoverMethod {
-		return s.describe(r.Context(), now, c)
-	}
-	method, err := s.schema.Find(request.Method, rpcschema.Release{})
-	if err != nil {
-		return nil, err
-	}
-	c.found(method, s.schema.Redact(method.Name, request.Params))
+	x.bodyRead, x.bodyBytes = true, len(body)
+	return jsonrpc.DecodeMessage(body, jsonrpc.LimitsV2605)
+}
 
-	decision := now.policy.Decide(user, method.Name)
+// perform is the rest of the way of one call, in its order: known, allowed,
+// well formed, theirs, and then what SPDK says. Nothing but no is told to whoever
+// may not. The calls of a batch come here one after the other, each as if alone.
+func (s *Server) perform(ctx context.Context, now *settings, c *call) (result json.RawMessage, err error) {
+	defer s.recoverFrom(c.exchange, &err)
+	if c.malformed != nil {
+		return nil, c.malformed
+	}
+	if err := s.goesOn(ctx, c.exchange, c); err != nil {
+		return nil, err
+	}
+	if c.request.Method == discoverMethod {
+		return s.describe(ctx, now, c)
+	}
+	method, err := s.schema.Find(c.request.Method, rpcschema.Release{})
+	if err != nil {
+		return nil, err
+	}
+	c.found(method, s.schema.Redact(method.Name, c.request.Params))
+
+	decision := now.policy.Decide(c.user, method.Name)
 	c.decided(decision)
 	if !decision.Allowed {
 		return nil, errDenied
 	}
 
-	conn, err := s.target.Connect(r.Context())
+	conn, err := s.target.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	params, translations, err := method.Translate(request.Params, conn.Release())
+	params, translations, err := method.Translate(c.request.Params, conn.Release())
 	c.translated(translations)
 	if err != nil {
 		return nil, err
@@ -80,15 +97,15 @@ func (s *Server) perform(c *call, w http.ResponseWriter, r *http.Request) (json.
 		return nil, err
 	}
 
-	scope := now.tenancy.Of(user)
-	grant, err := scope.Admit(r.Context(), method, params, asking(conn, now))
+	scope := now.tenancy.Of(c.user)
+	grant, err := scope.Admit(ctx, method, params, asking(conn, now))
 	c.admitted(scope, grant, err)
 	if err != nil {
 		return nil, err
 	}
 	defer grant.Close()
-	result, err := conn.Call(r.Context(), method.Name, grant.Params, now.timeoutOf(method.Name))
-	return grant.Answer(r.Context(), result, err)
+	result, err = conn.Call(ctx, method.Name, grant.Params, now.timeoutOf(method.Name))
+	return grant.Answer(ctx, result, err)
 }
 
 // asking makes calls of the proxy's own on the connection that a client's call

@@ -18,10 +18,11 @@ var requests = map[string]string{
 }
 
 func decodeAndValidate(d *Document, text []byte) error {
-	r, err := jsonrpc.DecodeRequest(text, jsonrpc.LimitsV2605)
+	elements, _, err := jsonrpc.DecodeMessage(text, jsonrpc.LimitsV2605)
 	if err != nil {
 		return err
 	}
+	r := elements[0].Request
 	return d.ValidateParams(r.Method, r.Params, v2605)
 }
 

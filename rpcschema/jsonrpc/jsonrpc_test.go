@@ -10,8 +10,70 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// decodeOne decodes what is not a batch.
+func decodeOne(text string, lim Limits) (*Request, error) {
+	elements, batch, err := DecodeMessage([]byte(text), lim)
+	if err != nil {
+		return nil, err
+	}
+	if batch || len(elements) != 1 {
+		return nil, errors.New("a batch")
+	}
+	return elements[0].Request, elements[0].Err
+}
+
+func TestBatch(t *testing.T) {
+	elements, batch, err := DecodeMessage([]byte(` [{"method":"a","id":1},7,[{"method":"b","id":2}],{"method":"c","id":3,"x":1},{"method":"d"}]`), Limits{})
+	require.NoError(t, err)
+	assert.True(t, batch)
+	require.Len(t, elements, 5)
+	assert.Equal(t, &Request{ID: json.RawMessage("1"), Method: "a"}, elements[0].Request)
+	require.NoError(t, elements[0].Err)
+	for i, says := range map[int]string{1: "not a number", 2: "not an array", 3: `unknown member "x"`} {
+		var e *Error
+		require.ErrorAs(t, elements[i].Err, &e, i)
+		assert.Equal(t, CodeInvalidRequest, e.Code)
+		assert.Contains(t, e.Message, says)
+	}
+	assert.Equal(t, json.RawMessage("3"), elements[3].Request.ID, "the answer can bear it")
+	assert.True(t, elements[4].Request.Notification())
+
+	_, batch, err = DecodeMessage([]byte(`{"method":"a"}`), Limits{})
+	require.NoError(t, err)
+	assert.False(t, batch)
+}
+
+func TestBatchesThatAreWrongAsAWhole(t *testing.T) {
+	one := `{"method":"m"}`
+	for name, c := range map[string]struct {
+		in   string
+		code int
+		says string
+	}{
+		"empty":         {`[]`, CodeInvalidRequest, "empty"},
+		"too many":      {"[" + strings.Repeat(one+",", MaxBatch) + one + "]", CodeTooLarge, "at most 128"},
+		"cut off":       {"[" + one, CodeParseError, "ends too early"},
+		"two batches":   {"[" + one + "][" + one + "]", CodeParseError, "more than one JSON value"},
+		"a duplicate":   {"[" + one + `,{"method":"m","method":"n"}]`, CodeParseError, "stands twice"},
+		"one too large": {"[" + one + "," + one + "]", CodeTooLarge, "values"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lim := Limits{}
+			if name == "one too large" {
+				lim.Values = 8
+			}
+			elements, _, err := DecodeMessage([]byte(c.in), lim)
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, c.code, e.Code)
+			assert.Contains(t, e.Message, c.says)
+			assert.Empty(t, elements)
+		})
+	}
+}
+
 func TestDecodeRequestKeepsEverything(t *testing.T) {
-	r, err := DecodeRequest([]byte(`{"jsonrpc":"2.0","id":18446744073709551615,"method":"bdev_lvol_create","params":{"n":18446744073709551615,"f":1e3,"l":[null,true,"x"],"o":{}}}`), Limits{})
+	r, err := decodeOne(`{"jsonrpc":"2.0","id":18446744073709551615,"method":"bdev_lvol_create","params":{"n":18446744073709551615,"f":1e3,"l":[null,true,"x"],"o":{}}}`, Limits{})
 	require.NoError(t, err)
 	assert.Equal(t, "bdev_lvol_create", r.Method)
 	assert.Equal(t, json.RawMessage("18446744073709551615"), r.ID)
@@ -29,12 +91,12 @@ func TestDecodeRequestIDs(t *testing.T) {
 		`{"method":"m","id":1}`: "1", `{"method":"m","id":"a\"b"}`: `"a\"b"`, `{"method":"m","id":null}`: "null",
 		`{"method":"m","id":1.50}`: "1.50", `{"method":"m","id":"<&>"}`: `"<&>"`,
 	} {
-		r, err := DecodeRequest([]byte(in), Limits{})
+		r, err := decodeOne(in, Limits{})
 		require.NoError(t, err, in)
 		assert.Equal(t, want, string(r.ID), in)
 		assert.False(t, r.Notification())
 	}
-	r, err := DecodeRequest([]byte(`{"method":"m"}`), Limits{})
+	r, err := decodeOne(`{"method":"m"}`, Limits{})
 	require.NoError(t, err)
 	assert.True(t, r.Notification())
 }
@@ -56,7 +118,6 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		"wrong case":         {`{"Method":"m"}`, CodeInvalidRequest, `unknown member "Method"`},
 		"both cases":         {`{"method":"m","METHOD":"n"}`, CodeInvalidRequest, `unknown member "METHOD"`},
 		"extra member":       {`{"method":"m","x":1}`, CodeInvalidRequest, `unknown member "x"`},
-		"batch":              {`[{"method":"m"}]`, CodeInvalidRequest, "batch"},
 		"scalar":             {`7`, CodeInvalidRequest, "not a number"},
 		"no method":          {`{"id":1}`, CodeInvalidRequest, "method is missing"},
 		"method not string":  {`{"method":7}`, CodeInvalidRequest, "method is missing, or not a string"},
@@ -71,7 +132,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		"leading zero":       {`{"method":"m","params":{"a":01}}`, CodeParseError, "not valid JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := DecodeRequest([]byte(c.in), Limits{})
+			_, err := decodeOne(c.in, Limits{})
 			var e *Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, c.code, e.Code)
@@ -93,7 +154,7 @@ func TestLimits(t *testing.T) {
 	_, err = DecodeValue([]byte(strings.Repeat("[", 100000)), LimitsV2605)
 	require.Error(t, err)
 
-	_, err = DecodeRequest([]byte(`{"method":"m","params":{"a":[1]}}`), Limits{Values: 5})
+	_, err = decodeOne(`{"method":"m","params":{"a":[1]}}`, Limits{Values: 5})
 	var e *Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, CodeTooLarge, e.Code)

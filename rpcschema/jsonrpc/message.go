@@ -21,29 +21,53 @@ type Request struct {
 // Notification reports whether no reply is wanted.
 func (r *Request) Notification() bool { return r.ID == nil }
 
-// DecodeRequest decodes one request strictly: an object with jsonrpc ("2.0",
-// may be left out, as SPDK allows), method, params (an object; null is none)
-// and id (a string, a number or null), each at most once, spelt exactly so,
-// and nothing else. The error is an *Error to answer with. A request whose id
-// could be read is returned beside the error, so that the answer can bear it.
-func DecodeRequest(text []byte, lim Limits) (*Request, error) {
+// MaxBatch is how many requests one batch may hold.
+const MaxBatch = 128
+
+// An Element is one request of a message, or what is wrong with it, an *Error
+// to answer with. A request whose id could be read is there beside the error,
+// so that the answer can bear it.
+type Element struct {
+	Request *Request
+	Err     error
+}
+
+// DecodeMessage decodes a request, or a batch of them, strictly. A request is
+// an object with jsonrpc ("2.0", may be left out, as SPDK allows), method, params
+// (an object; null is none) and id (a string, a number or null), each at most
+// once, spelt exactly so, and nothing else.
+//
+// What is not one JSON value, too large or an empty batch is wrong as a whole,
+// and none of it may be executed: the error is an *Error. Otherwise each element
+// of a batch is right or wrong by itself. Batches do not nest.
+func DecodeMessage(text []byte, lim Limits) (elements []Element, batch bool, err error) {
 	v, err := DecodeValue(text, lim)
 	var limit *LimitError
 	if errors.As(err, &limit) {
-		return nil, Errorf(CodeTooLarge, "the request does not fit the target: %s", limit)
+		return nil, false, Errorf(CodeTooLarge, "the request does not fit the target: %s", limit)
 	}
 	if err != nil {
-		return nil, &Error{Code: CodeParseError, Message: err.Error()}
+		return nil, false, &Error{Code: CodeParseError, Message: err.Error()}
 	}
-	return requestOf(v)
+	list, batch := v.([]any)
+	switch {
+	case !batch:
+		list = []any{v}
+	case len(list) == 0:
+		return nil, true, Errorf(CodeInvalidRequest, "the batch is empty: give at least one request")
+	case len(list) > MaxBatch:
+		return nil, true, Errorf(CodeTooLarge, "the batch has %d requests: send at most %d at once", len(list), MaxBatch)
+	}
+	elements = make([]Element, len(list))
+	for i, v := range list {
+		elements[i].Request, elements[i].Err = requestOf(v)
+	}
+	return elements, batch, nil
 }
 
 func requestOf(v any) (*Request, error) {
 	object, ok := v.(map[string]any)
 	if !ok {
-		if _, batch := v.([]any); batch {
-			return nil, Errorf(CodeInvalidRequest, "a batch of requests is not accepted here: send them one by one")
-		}
 		return nil, Errorf(CodeInvalidRequest, "a request is a JSON object, not %s", TypeName(v))
 	}
 	r := &Request{}

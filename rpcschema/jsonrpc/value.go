@@ -58,7 +58,7 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	case err != nil:
 		return nil, describe(err)
 	}
-	return nil, fmt.Errorf("more than one JSON value in one request: send them one by one")
+	return nil, fmt.Errorf("more than one JSON value in one request: send them one by one, or as a batch in [ ]")
 }
 
 // decoders keep the memory in which names and nesting are followed.

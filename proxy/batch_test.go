@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// answers are those of a batch, as "id code" or "id result".
+func (g got) answers(t *testing.T) (list []string) {
+	var replies []struct {
+		ID     json.RawMessage
+		Result json.RawMessage
+		Error  *jsonrpc.Error
+	}
+	require.NoError(t, json.Unmarshal([]byte(g.body), &replies), g.body)
+	for _, r := range replies {
+		if r.Error != nil {
+			list = append(list, fmt.Sprintf("%s %d", r.ID, r.Error.Code))
+		} else {
+			list = append(list, fmt.Sprintf("%s %s", r.ID, r.Result))
+		}
+	}
+	return list
+}
+
+func createNamed(name string) string {
+	return `{"id":"` + name + `","method":"bdev_malloc_create","params":{"name":"` + name + `","num_blocks":64,"block_size":512}}`
+}
+
+func TestBatchIsDoneInOrder(t *testing.T) {
+	b := newBench(t, "v26.05")
+	g := b.post(`[` + createNamed("m0") + `,
+		{"id":18446744073709551615,"method":"bdev_malloc_delete","params":{"name":"m0"}},
+		{"id":null,"method":"bdev_malloc_delete","params":{"name":"m0"}},
+		{"id":1.50,"method":"bdev_malloc_delete","params":{"name":"m0"},"x":1},
+		[` + createNamed("nested") + `], 7,
+		{"method":"bdev_malloc_create","params":{"name":"m1","num_blocks":64,"block_size":512}},
+		{"id":2,"method":"bdev_malloc_delete","params":{"name":"m1"}}]`)
+	assert.Equal(t, 200, g.StatusCode)
+	assert.Equal(t, "application/json", g.Header.Get("Content-Type"))
+	assert.Equal(t, []string{`"m0" "m0"`, "18446744073709551615 true", "null -19", "1.50 -32600", "null -32600", "null -32600", "2 true"}, g.answers(t))
+
+	lines := b.log.lines(t, "call")
+	require.Len(t, lines, 8)
+	for i, line := range lines {
+		assert.Equal(t, fmt.Sprintf("%d/8", i+1), line["batch"])
+		assert.Equal(t, g.Header.Get("X-Request-Id"), line["request_id"])
+	}
+}
+
+func TestEachCallOfABatchIsDecidedByItself(t *testing.T) {
+	b := newBench(t, "v26.05")
+	batch := `[{"id":1,"method":"bdev_get_bdevs"},` + createNamed("m0") + `,{"id":3,"method":"no_such"},{"id":4,"method":"bdev_get_bdevs","params":{"nam":"x"}},{"id":5,"method":"bdev_get_bdevs"}]`
+	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(batch))
+	assert.Equal(t, 200, g.StatusCode)
+	assert.Equal(t, []string{"1 []", `"m0" -32003`, "3 -32601", "4 -32602", "5 []"}, g.answers(t))
+
+	g = b.do("POST", "/", "viewer", "wrong", strings.NewReader(batch))
+	assert.Equal(t, 401, g.StatusCode)
+	assert.Equal(t, jsonrpc.CodeUnauthorized, g.code(t), "one answer, to nobody's calls")
+}
+
+func TestBatchOfNotifications(t *testing.T) {
+	b := newBench(t, "v26.05")
+	g := b.post(`[{"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":64,"block_size":512}},{"method":"spdk_kill_instance","params":{"x":1}}]`)
+	assert.Equal(t, 204, g.StatusCode)
+	assert.Empty(t, g.body)
+	assert.Equal(t, []string{"1 true"}, b.post(`[{"id":1,"method":"bdev_malloc_delete","params":{"name":"m0"}}]`).answers(t), "it was executed")
+}
+
+func TestAWrongBatchIsNotDoneInPart(t *testing.T) {
+	b := newBench(t, "v26.05")
+	many := strings.Repeat(createNamed("m0")+",", jsonrpc.MaxBatch)
+	for name, c := range map[string]struct {
+		batch  string
+		status int
+	}{
+		"cut off":  {`[` + createNamed("m0") + `,`, 400},
+		"too many": {`[` + many + createNamed("m0") + `]`, 413},
+		"followed": {`[` + createNamed("m0") + `]{}`, 400},
+	} {
+		g := b.post(c.batch)
+		assert.Equal(t, c.status, g.StatusCode, name)
+		assert.NotZero(t, g.code(t), name)
+	}
+	assert.Equal(t, []string{"1 []"}, b.post(`[{"id":1,"method":"bdev_get_bdevs"}]`).answers(t))
+}
+
+// While the first call of a batch is under way, something ends the batch.
+func TestBatchEndsEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		end    func(*bench, context.CancelFunc)
+		status float64
+	}{
+		"the client leaves":   {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
+		"the proxy stops":     {func(b *bench, _ context.CancelFunc) { b.proxy.calls.drain() }, 503},
+		"results are too big": {func(b *bench, _ context.CancelFunc) {}, 413},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "v26.05")
+			first := createNamed("m0")
+			if c.status == 413 {
+				x := newExchange(&http.Request{})
+				x.decoded([]jsonrpc.Element{{}, {}}, true, nil)
+				x.answered = maxBatchResults + 1
+				err := b.proxy.goesOn(t.Context(), x, x.calls[1])
+				require.ErrorIs(t, err, errBatchResults)
+				assert.EqualValues(t, c.status, answerTo(err).status)
+				return
+			}
+			b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 50 * time.Millisecond})
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			r, err := http.NewRequestWithContext(ctx, "POST", b.http.URL, strings.NewReader(`[`+first+`,`+createNamed("m1")+`]`))
+			require.NoError(t, err)
+			r.SetBasicAuth("admin", adminPassword)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				if resp, err := b.http.Client().Do(r); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+			require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+			c.end(b, leave)
+			<-ended
+			require.Eventually(t, func() bool { return len(b.log.lines(t, "call")) == 2 }, long, time.Millisecond)
+			lines := b.log.lines(t, "call")
+			assert.EqualValues(t, 200, lines[0]["status"])
+			assert.Equal(t, c.status, lines[1]["status"])
+			for _, c := range b.target.Calls() {
+				assert.NotContains(t, fmt.Sprint(c), "m1")
+			}
+		})
+	}
+}
