@@ -97,6 +97,15 @@ func TestAWrongBatchIsNotDoneInPart(t *testing.T) {
 	assert.Equal(t, []string{"1 []"}, b.post(`[{"id":1,"method":"bdev_get_bdevs"}]`).answers(t))
 }
 
+func TestDocumentedExchanges(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for _, section := range []string{"A call", "A batch"} {
+		blocks := documented(t, "docs/wire.md", section, "json")
+		require.Len(t, blocks, 2, section)
+		assert.JSONEq(t, blocks[1], b.post(blocks[0]).body, section)
+	}
+}
+
 // While the first call of a batch is under way, something ends the batch.
 func TestBatchEndsEarly(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -162,3 +164,24 @@ func (b *bench) reached() (methods []string) {
 }
 
 const createMalloc = `{"id":1,"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}`
+
+// documented are the code blocks of a language in a section (## or ###) of a page
+// of the manual, such as docs/wire.md.
+func documented(t *testing.T, page, section, language string) (blocks []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", page))
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(text), "# "+section+"\n")
+	require.True(t, ok, "%s has no section %q", page, section)
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	for {
+		_, after, more := strings.Cut(rest, "```"+language+"\n")
+		if !more {
+			require.NotEmpty(t, blocks, "%s: %s has no block of %s", page, section, language)
+			return blocks
+		}
+		block, left, closed := strings.Cut(after, "```")
+		require.True(t, closed)
+		blocks, rest = append(blocks, block), left
+	}
+}

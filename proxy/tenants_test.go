@@ -14,20 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// documented is the example of a section of README.md.
-func documented(t *testing.T, section string) string {
-	text, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(text), "### "+section+"\n")
-	require.True(t, ok)
-	_, rest, ok = strings.Cut(rest, "```yaml\n")
-	require.True(t, ok)
-	example, _, ok := strings.Cut(rest, "```")
-	require.True(t, ok)
-	return example
-}
-
-// newTenantBench is a proxy configured as README.md shows, before a target with
+// newTenantBench is a proxy configured as docs/tenants.md shows, before a target with
 // two lvstores. All passwords are the same.
 func newTenantBench(t *testing.T, change ...func(*Config)) *bench {
 	dir := t.TempDir()
@@ -36,7 +23,7 @@ func newTenantBench(t *testing.T, change ...func(*Config)) *bench {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets", name+".hash"), []byte(hashes()[adminPassword]), 0o600))
 	}
 	path := filepath.Join(dir, "config.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+documented(t, "Several teams on one target")), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+documented(t, "docs/tenants.md", "Example", "yaml")[0]), 0o600))
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
 	b := newBench(t, "v26.05", func(used *Config) {
