@@ -1,0 +1,179 @@
+package metrics
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// UnknownMethod is the label of what is no method of the schema.
+const UnknownMethod = "unknown"
+
+// buckets of seconds: a simulated target answers in 50 µs, a real one polls every
+// 4 ms, and inflating a volume takes minutes.
+var buckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
+
+// Options of New.
+type Options struct {
+	Version string       // of this program
+	Methods []string     // that have a label of their own
+	State   func() State // is asked at each scrape
+	Log     *slog.Logger // nil: none
+}
+
+// Metrics are those of one proxy. They may be used concurrently.
+type Metrics struct {
+	registry *prometheus.Registry
+	handler  http.Handler
+	methods  map[string]bool
+
+	calls    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	outcome  [outcomes]prometheus.Counter
+	events
+
+	mu     sync.RWMutex
+	users  map[string]bool
+	series map[seriesKey]series // so that a call looks up nothing by its labels
+}
+
+type seriesKey struct {
+	user, method string
+	outcome      Outcome
+}
+
+type series struct {
+	calls    prometheus.Counter
+	duration prometheus.Observer // nil: SPDK was not asked
+}
+
+const namespace = "spdk_proxy"
+
+// New makes Metrics of a proxy without users.
+func New(opts Options) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		methods:  make(map[string]bool, len(opts.Methods)),
+		series:   map[seriesKey]series{},
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "calls_total",
+			Help: "Calls that ended, by who made them, the method (unknown: none of the schema) and how they ended.",
+		}, []string{"user", "method", "outcome"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "call_duration_seconds", Buckets: buckets,
+			Help: "Time from a call's arrival to its answer, of calls that SPDK was asked.",
+		}, []string{"method"}),
+	}
+	for _, name := range opts.Methods {
+		m.methods[name] = true
+	}
+	byOutcome := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace, Name: "outcomes_total",
+		Help: "Calls that ended, by how they ended. Unlike calls_total, each series is there from the start, so that the first event can be seen as an increase.",
+	}, []string{"outcome"})
+	for o := range outcomes {
+		m.outcome[o] = byOutcome.WithLabelValues(o.String())
+	}
+	m.registry.MustRegister(m.calls, m.duration, byOutcome, buildInfo(opts.Version), startTime(),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.events = newEvents(m.registry)
+	if opts.State != nil {
+		m.registry.MustRegister(&stateCollector{metrics: m, read: opts.State})
+	}
+	log := opts.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError), MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+	})
+	return m
+}
+
+func buildInfo(version string) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "build_info", Help: "1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	})
+	g.Set(1)
+	return g
+}
+
+// startTime stands beside process_start_time_seconds, which a service that sees
+// nothing of /proc but its own processes lacks.
+func startTime() prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "start_time_seconds", Help: "When the proxy started, in seconds since 1970.",
+	})
+	g.Set(seconds(time.Now()))
+	return g
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+
+// Handler answers scrapes. Who may have them is others' business.
+func (m *Metrics) Handler() http.Handler { return m.handler }
+
+// SetUsers says which users have a label of their own. The series of others end.
+func (m *Metrics) SetUsers(names []string) {
+	users := make(map[string]bool, len(names))
+	for _, name := range names {
+		users[name] = true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.users {
+		if !users[name] {
+			m.calls.DeletePartialMatch(prometheus.Labels{"user": name})
+			m.translations.DeletePartialMatch(prometheus.Labels{"user": name})
+		}
+	}
+	for key := range m.series {
+		if key.user != "" && !users[key.user] {
+			delete(m.series, key)
+		}
+	}
+	m.users = users
+}
+
+// Call counts one that ended.
+func (m *Metrics) Call(user, method string, outcome Outcome, took time.Duration) {
+	m.outcome[outcome].Inc()
+	if !m.methods[method] {
+		method = UnknownMethod
+	}
+	s := m.of(user, method, outcome)
+	s.calls.Inc()
+	if s.duration != nil {
+		s.duration.Observe(took.Seconds())
+	}
+}
+
+func (m *Metrics) of(user, method string, outcome Outcome) series {
+	m.mu.RLock()
+	if !m.users[user] {
+		user = ""
+	}
+	s, ok := m.series[seriesKey{user, method, outcome}]
+	m.mu.RUnlock()
+	if ok {
+		return s
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.users[user] { // a reload came between
+		user = ""
+	}
+	s.calls = m.calls.WithLabelValues(user, method, outcome.String())
+	if outcome.asked() {
+		s.duration = m.duration.WithLabelValues(method)
+	}
+	m.series[seriesKey{user, method, outcome}] = s
+	return s
+}

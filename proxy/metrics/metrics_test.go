@@ -1,0 +1,184 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func scrape(t testing.TB, m *Metrics) string {
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	return w.Body.String()
+}
+
+func filled() *Metrics {
+	m := New(Options{Version: "v1", Methods: []string{"bdev_get_bdevs", "bdev_lvol_create"}, State: func() State {
+		return State{
+			Connections: 3, InFlight: 2, Certificates: map[string]time.Time{"server": time.Unix(1800000000, 0)},
+			Target: TargetState{Up: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, InFlight: 5, Queued: map[string]int{"ann": 6, "stranger": 7}},
+		}
+	}})
+	m.SetUsers([]string{"ann", "bob"})
+	for o := range outcomes {
+		m.Call("ann", "bdev_get_bdevs", o, 8*time.Millisecond)
+	}
+	m.Call("bob", "bdev_get_bdevs", OK, time.Second)
+	m.Translated("bob", "bdev_lvol_create", "size", "size_in_mib")
+	m.Denied(ByQuota)
+	m.LoginFailed(WrongCredentials)
+	m.AuditLine()
+	m.AuditMerged()
+	m.Reloaded(nil)
+	m.TargetConfigSaved(errors.New("disk full"))
+	return m
+}
+
+func TestWhatIsScraped(t *testing.T) {
+	text := scrape(t, filled())
+	for _, line := range []string{
+		`spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="unknown_outcome",user="ann"} 1`,
+		`spdk_proxy_outcomes_total{outcome="ok"} 2`,
+		`spdk_proxy_call_duration_seconds_count{method="bdev_get_bdevs"} 4`, // of SPDK alone
+		`spdk_proxy_call_duration_seconds_bucket{method="bdev_get_bdevs",le="0.01"} 3`,
+		`spdk_proxy_parameters_translated_total{from="size",method="bdev_lvol_create",to="size_in_mib",user="bob"} 1`,
+		`spdk_proxy_denials_total{rule="quota"} 1`,
+		`spdk_proxy_denials_total{rule="tenant"} 0`,
+		`spdk_proxy_authentication_failures_total{reason="wrong_credentials"} 1`,
+		`spdk_proxy_audit_lines_total 1`,
+		`spdk_proxy_audit_merged_total 1`,
+		`spdk_proxy_config_reloads_total{result="success"} 1`,
+		`spdk_proxy_config_last_reload_successful 1`,
+		`spdk_proxy_target_config_saves_total{result="failure"} 1`,
+		`spdk_proxy_target_config_last_save_successful 0`,
+		`spdk_proxy_target_config_last_save_success_timestamp_seconds 0`,
+		`spdk_proxy_connections 3`,
+		`spdk_proxy_calls_in_flight 2`,
+		`spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} 1.8e+09`,
+		`spdk_proxy_target_up 1`,
+		`spdk_proxy_target_info{release="v26.05",state="runtime"} 1`,
+		`spdk_proxy_target_connections 1`,
+		`spdk_proxy_target_reconnects_total 4`,
+		`spdk_proxy_target_calls_in_flight 5`,
+		`spdk_proxy_queue_length{user="ann"} 6`,
+		`spdk_proxy_queue_length{user=""} 7`,
+	} {
+		assert.Contains(t, text, "\n"+line+"\n")
+	}
+	assert.Regexp(t, `spdk_proxy_build_info\{goversion="go1[^"]*",version="v1"\} 1`, text)
+	for _, name := range []string{"go_goroutines", "process_resident_memory_bytes", "spdk_proxy_start_time_seconds"} {
+		assert.Contains(t, text, "\n"+name+" ")
+	}
+	assert.NotContains(t, text, "stranger")
+}
+
+func TestFirstEventsAreSeen(t *testing.T) {
+	text := scrape(t, New(Options{}))
+	for o := range outcomes {
+		assert.Contains(t, text, fmt.Sprintf("spdk_proxy_outcomes_total{outcome=%q} 0", o))
+	}
+	assert.Contains(t, text, `spdk_proxy_config_last_reload_successful 1`)
+	assert.Contains(t, text, `spdk_proxy_target_config_last_save_successful 1`)
+}
+
+func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
+	problems, err := promlint.New(strings.NewReader(scrape(t, filled()))).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
+// Whatever clients make up, there are only so many series.
+func TestLabelsAreBounded(t *testing.T) {
+	m := New(Options{Methods: []string{"bdev_get_bdevs"}})
+	m.SetUsers([]string{"ann"})
+	for i := range 1000 {
+		m.Call(fmt.Sprint("user", i), fmt.Sprint("method", i), Invalid, 0)
+		m.Call("ann", fmt.Sprint("method\n\"", i), Invalid, 0)
+	}
+	assert.Equal(t, 2, testutil.CollectAndCount(m.calls))
+	assert.Len(t, m.series, 2)
+	text := scrape(t, m)
+	assert.Contains(t, text, `spdk_proxy_calls_total{method="unknown",outcome="invalid",user=""} 1000`)
+	assert.Contains(t, text, `spdk_proxy_calls_total{method="unknown",outcome="invalid",user="ann"} 1000`)
+}
+
+func TestSeriesOfDroppedUsersEnd(t *testing.T) {
+	m := filled()
+	m.SetUsers([]string{"ann", "eve"})
+	text := scrape(t, m)
+	assert.NotContains(t, text, `"bob"`)
+	assert.Contains(t, text, `user="ann"`, "who stays, keeps what was counted")
+	m.Call("bob", "bdev_get_bdevs", OK, 0) // was under way
+	m.Translated("bob", "bdev_lvol_create", "size", "size_in_mib")
+	assert.NotContains(t, scrape(t, m), `"bob"`)
+
+	m.SetUsers([]string{"bob"})
+	m.Call("bob", "bdev_get_bdevs", OK, 0)
+	assert.Contains(t, scrape(t, m), `spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="ok",user="bob"} 1`, "from the start again")
+}
+
+// Calls, reloads and scrapes at once; the race detector looks on.
+func TestConcurrentUse(t *testing.T) {
+	m := New(Options{Methods: []string{"a", "b"}})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := range 500 {
+				switch user := fmt.Sprint("u", n%3); i {
+				case 0:
+					m.SetUsers([]string{"u0", fmt.Sprint("u", 1+n%2)})
+				default:
+					m.Call(user, "a", Outcome(n%int(outcomes)), 0)
+					m.Translated(user, "a", "x", "y")
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 5 {
+			scrape(t, m)
+		}
+	})
+	wg.Wait()
+	m.SetUsers(nil)
+	assert.NotContains(t, scrape(t, m), `user="u`)
+}
+
+// Every member of the closed sets has a name of its own.
+func TestNamesAreDistinct(t *testing.T) {
+	names := map[string]bool{}
+	for o := range outcomes {
+		names[o.String()] = true
+	}
+	assert.Len(t, names, int(outcomes))
+	assert.NotContains(t, names, "")
+}
+
+func TestCallAllocatesNothing(t *testing.T) {
+	m := filled()
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		m.Call("ann", "bdev_get_bdevs", OK, time.Millisecond)
+		m.Call("nobody", "nothing", Unauthenticated, time.Millisecond)
+	}))
+}
+
+func BenchmarkCall(b *testing.B) {
+	m := filled()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			m.Call("ann", "bdev_get_bdevs", OK, 8*time.Millisecond)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A State is how proxy and target are at the moment.
+type State struct {
+	Connections  int                  // open ones from clients
+	InFlight     int                  // calls that have not been answered
+	Certificates map[string]time.Time // when they expire: server, client_ca
+	Target       TargetState
+}
+
+// TargetState is what is known of the target.
+type TargetState struct {
+	Up          bool
+	Release     string         // "" when not known
+	Phase       string         // startup, runtime; "" when not known
+	Connections int            // to it
+	Reconnects  int            // since the start
+	InFlight    int            // calls that it has not answered
+	Queued      map[string]int // calls that wait for their turn, by user
+}
+
+var (
+	connections       = desc("connections", "Connections of clients that are open.")
+	inFlight          = desc("calls_in_flight", "Calls that have not been answered yet.")
+	certificateExpiry = desc("certificate_expiry_timestamp_seconds", "When a certificate expires, in seconds since 1970; of several the first.", "certificate")
+	targetUp          = desc("target_up", "Whether the target answers.")
+	targetInfo        = desc("target_info", "1; the labels say what is known of the target.", "release", "state")
+	targetConnections = desc("target_connections", "Connections to the target that carry calls.")
+	targetReconnects  = desc("target_reconnects_total", "Times that the target was connected to again after it had been lost.")
+	targetInFlight    = desc("target_calls_in_flight", "Calls that the target has not answered, those that nobody waits for any more included.")
+	queueLength       = desc("queue_length", "Calls that wait for their turn at the target, by user.", "user")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+}
+
+// A stateCollector asks for the State at each scrape.
+type stateCollector struct {
+	metrics *Metrics
+	read    func() State
+}
+
+func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{connections, inFlight, certificateExpiry, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, queueLength} {
+		ch <- d
+	}
+}
+
+func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.read()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(connections, float64(s.Connections))
+	gauge(inFlight, float64(s.InFlight))
+	for name, at := range s.Certificates {
+		gauge(certificateExpiry, seconds(at), name)
+	}
+	up := 0.0
+	if s.Target.Up {
+		up = 1
+	}
+	gauge(targetUp, up)
+	gauge(targetInfo, 1, s.Target.Release, s.Target.Phase)
+	gauge(targetConnections, float64(s.Target.Connections))
+	ch <- prometheus.MustNewConstMetric(targetReconnects, prometheus.CounterValue, float64(s.Target.Reconnects))
+	gauge(targetInFlight, float64(s.Target.InFlight))
+	for user, n := range c.metrics.byUser(s.Target.Queued) {
+		gauge(queueLength, float64(n), user)
+	}
+}
+
+// byUser adds the counts of users without a label of their own up under "",
+// which is always there.
+func (m *Metrics) byUser(counts map[string]int) map[string]int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	bounded := map[string]int{"": 0}
+	for user, n := range counts {
+		if !m.users[user] {
+			user = ""
+		}
+		bounded[user] += n
+	}
+	return bounded
+}
