@@ -1,0 +1,115 @@
+package rpcschema
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// A Name is one that a call gives to, or knows, a resource by.
+type Name struct{ Kind, Value string } // x-spdk-resource: bdev, lvstore, nqn, …
+
+// Names lists what the parameters of a call name, in the order of the method's
+// parameters, up to a number of them; more tells how many there are besides.
+// Secrets are left out, redacted ones as well.
+func (d *Document) Names(method string, params map[string]any, most int) (list []Name, more int) {
+	m := d.byName[method]
+	if m == nil || len(params) == 0 {
+		return nil, 0
+	}
+	w := nameWalk{document: d, most: most}
+	for _, p := range m.Params {
+		if v, ok := params[p.Name]; ok {
+			w.walk(p.Schema, "", v)
+		}
+	}
+	return w.list, w.more
+}
+
+type nameWalk struct {
+	document *Document
+	most     int
+	list     []Name
+	more     int
+}
+
+// walk finds names in a value; kind is what the way there says that it names.
+func (w *nameWalk) walk(s *Schema, kind string, v any) {
+	if s == nil || s.Sensitive {
+		return
+	}
+	if s.Resource != "" {
+		kind = s.Resource
+	}
+	s = w.document.Resolve(s)
+	if s == nil || s.Sensitive {
+		return
+	}
+	if s.Resource != "" {
+		kind = s.Resource
+	}
+	switch v := v.(type) {
+	case string:
+		w.found(s, kind, v)
+	case json.Number:
+		w.found(s, kind, v.String())
+	case map[string]any:
+		if kind != "" {
+			w.found(s, kind, addressOf(v))
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			w.walk(w.document.member(s, name), "", v[name])
+		}
+	case []any:
+		for _, item := range v {
+			w.walk(w.document.item(s), kind, item)
+		}
+	}
+}
+
+func (w *nameWalk) found(s *Schema, kind, value string) {
+	if kind == "" {
+		kind = w.kindOf(s)
+	}
+	if kind == "" || value == "" || value == Redacted {
+		return
+	}
+	if len(w.list) == w.most {
+		w.more++
+		return
+	}
+	w.list = append(w.list, Name{kind, value})
+}
+
+// addressOf is what an object that names a resource as a whole says: all such are
+// addresses of NVMe-oF or iSCSI.
+func addressOf(v map[string]any) string {
+	for _, pair := range [][2]string{{"traddr", "trsvcid"}, {"host", "port"}} {
+		host, port := v[pair[0]], v[pair[1]]
+		switch {
+		case host != nil && port != nil:
+			return fmt.Sprintf("%v:%v", host, port)
+		case host != nil:
+			return fmt.Sprint(host)
+		}
+	}
+	return ""
+}
+
+// kindOf looks for what a text names in the variants of a union.
+func (w *nameWalk) kindOf(s *Schema) string {
+	for _, variant := range slices.Concat(s.OneOf, s.AnyOf) {
+		resolved := w.document.Resolve(variant)
+		if resolved == nil {
+			continue
+		}
+		for _, kind := range []string{variant.Resource, resolved.Resource, w.kindOf(resolved)} {
+			if kind != "" {
+				return kind
+			}
+		}
+	}
+	return ""
+}
