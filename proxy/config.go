@@ -45,6 +45,7 @@ type TargetConfig struct {
 	Socket      string        `yaml:"socket"`
 	Connections int           `yaml:"connections"`
 	MaxInFlight int           `yaml:"max_in_flight"`
+	PeerUsers   []string      `yaml:"peer_users"`
 	Timeouts    TimeoutConfig `yaml:"timeouts"`
 }
 
@@ -84,6 +85,11 @@ type LimitsConfig struct {
 	Idle                  Duration `yaml:"idle"`
 	Drain                 Duration `yaml:"drain"`
 	AuthFailuresPerMinute int      `yaml:"auth_failures_per_minute"`
+	// See config_limits.go.
+	UserInFlight         int            `yaml:"user_in_flight"`
+	UsersInFlight        map[string]int `yaml:"users_in_flight"`
+	Connections          int            `yaml:"connections"`
+	ConnectionsPerSource int            `yaml:"connections_per_source"`
 }
 
 // A Duration is written with its unit, such as 30s or 5m.
@@ -124,6 +130,7 @@ func defaults() Config {
 		Limits: LimitsConfig{
 			RequestKiB: 256, Read: Duration(10 * time.Second), Idle: Duration(2 * time.Minute),
 			Drain: Duration(20 * time.Second), AuthFailuresPerMinute: 20,
+			UserInFlight: 256, Connections: 4096, ConnectionsPerSource: 1024,
 		},
 	}
 }

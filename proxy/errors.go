@@ -48,6 +48,7 @@ func answerTo(err error) answer {
 		unknown   *rpcschema.UnknownMethodError
 		invalid   rpcschema.Violations
 		down      *target.DownError
+		busy      *target.BusyError
 		called    *spdkrpc.Error
 		foreign   *tenancy.Refusal
 		exceeded  *tenancy.QuotaError
@@ -95,7 +96,9 @@ func answerTo(err error) answer {
 	case errors.As(err, &invalid):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidParams, "invalid parameters: %s", invalid)
 
-	case errors.Is(err, target.ErrBusy):
+	case errors.As(err, &busy) && busy.User:
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls of this user are under way: nothing was executed; have fewer at once, or try again"))
+	case errors.As(err, &busy):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls are under way: nothing was executed, try again"))
 	case errors.As(err, &down), errors.Is(err, spdkrpc.Unreachable):
 		return wait(time.Second, refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "the SPDK target cannot be reached: nothing was executed; see that spdk_tgt runs, then try again"))

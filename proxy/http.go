@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
@@ -55,8 +57,9 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// serveReady tells whether calls can be expected to work. Anybody may ask, so
-// it gives no reason; the log has it.
+// serveReady tells whether calls can be expected to work: the target answers, and
+// does not wait for framework_start_init. Calls are taken whatever it says, also
+// that one. Anybody may ask, so it gives no reason; the log has it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	s.boundLeftover(w)
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
@@ -65,8 +68,9 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not ready", http.StatusServiceUnavailable)
 		return
 	}
-	if err := s.target.Probe(ctx); err != nil {
-		s.log.Debug("not ready", "error", err)
+	state, err := s.target.Probe(ctx)
+	if err != nil || state.Phase != target.Runtime {
+		s.log.Debug("not ready", "target", state.Phase, "error", errors.Join(err, state.Err))
 		http.Error(w, "not ready", http.StatusServiceUnavailable)
 		return
 	}

@@ -98,20 +98,20 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	}
 
 	scope := now.tenancy.Of(c.user)
-	grant, err := scope.Admit(ctx, method, params, asking(conn, now))
+	grant, err := scope.Admit(ctx, method, params, asking(conn, c.user, now))
 	c.admitted(scope, grant, err)
 	if err != nil {
 		return nil, err
 	}
 	defer grant.Close()
-	result, err = conn.Call(ctx, method.Name, grant.Params, now.timeoutOf(method.Name))
+	result, err = conn.Call(ctx, c.user, method.Name, grant.Params, now.timeoutOf(method.Name))
 	return grant.Answer(ctx, result, err)
 }
 
-// asking makes calls of the proxy's own on the connection that a client's call
-// goes out on.
-func asking(conn *target.Conn, now *settings) tenancy.Ask {
+// asking makes calls of the proxy's own for a user's call, on the connection that
+// it goes out on.
+func asking(conn *target.Conn, user string, now *settings) tenancy.Ask {
 	return func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
-		return conn.Call(ctx, method, params, now.timeoutOf(method))
+		return conn.Call(ctx, user, method, params, now.timeoutOf(method))
 	}
 }

@@ -32,6 +32,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.log.Info("serving", "url", fmt.Sprintf("%s://%s/", scheme, l.Addr()), "socket", s.config.Target.Socket)
 
+	go s.target.Watch()
 	ended := make(chan error, 2)
 	go func() { ended <- server.Serve(l) }()
 	go func() { ended <- server.Serve(s.inside) }()

@@ -161,7 +161,7 @@ func TestUnfinishedBody(t *testing.T) {
 	require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
 	require.Eventually(t, func() bool { return len(b.log.lines(t, "call")) == 1 }, long, time.Millisecond)
 	assert.EqualValues(t, statusClientGone, b.lastCall()["status"])
-	assert.Empty(t, b.target.Calls())
+	assert.Empty(t, b.reached())
 }
 
 func TestChunksThatAreNone(t *testing.T) {

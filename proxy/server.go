@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -69,9 +70,9 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 		}
 		s.cert.current.Store(cert)
 	}
-	s.target = target.New(target.Config{
-		Socket: c.Target.Socket, Connections: c.Target.Connections, MaxInFlight: c.Target.MaxInFlight, Log: s.log,
-	})
+	if s.target, err = newTarget(c, s.log); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -156,6 +157,8 @@ func (s *Server) Reload(c *Config) error {
 		"target.socket":          c.Target.Socket != old.Target.Socket,
 		"target.connections":     c.Target.Connections != old.Target.Connections,
 		"target.max_in_flight":   c.Target.MaxInFlight != old.Target.MaxInFlight,
+		"target.peer_users":      !slices.Equal(c.Target.PeerUsers, old.Target.PeerUsers),
+		"limits.connections":     c.Limits.Connections != old.Limits.Connections || c.Limits.ConnectionsPerSource != old.Limits.ConnectionsPerSource,
 		"log":                    c.Log != old.Log,
 		"limits.idle":            c.Limits.Idle != old.Limits.Idle,
 		"limits.drain":           c.Limits.Drain != old.Limits.Drain,
@@ -179,5 +182,6 @@ func (s *Server) Reload(c *Config) error {
 		s.cert.current.Store(cert)
 	}
 	s.settings.Store(settings)
+	s.target.LimitUsers(c.Limits.UserInFlight, c.Limits.UsersInFlight)
 	return nil
 }

@@ -13,8 +13,6 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-const versionMethod = "spdk_get_version"
-
 var errClosed = errors.New("the proxy has closed its connections")
 
 // A Conn is one connection, to a target whose release is known. What was fitted
@@ -28,36 +26,44 @@ type Conn struct {
 	inFlight atomic.Int32
 }
 
-// dial connects and learns the release.
+// dial makes a connection for calls.
 func (t *Target) dial() (*Conn, *DownError) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectWait)
 	defer cancel()
-	down := func(err error) *DownError { return &DownError{Socket: t.config.Socket, Err: err} }
+	socket, gone, release, err := t.open(ctx)
+	if err != nil {
+		return nil, &DownError{Socket: t.config.Socket, Err: err}
+	}
+	go t.bury(socket, gone)
+	return &Conn{target: t, socket: socket, gone: gone, release: release}, nil
+}
 
-	socket := spdkrpc.NewSocket(t.config.Socket)
+// open connects to whoever may be trusted at the socket, and learns the release.
+func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
+	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer))
+	fail := func(err error) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
+		_ = socket.Close()
+		return nil, nil, rpcschema.Release{}, err
+	}
 	var v struct {
 		Version string `json:"version"`
 	}
 	if err := socket.Call(ctx, versionMethod, nil, &v); err != nil {
-		_ = socket.Close()
-		return nil, down(err)
+		return fail(err)
 	}
 	release, err := rpcschema.ParseRelease(v.Version)
 	if err != nil {
-		_ = socket.Close()
-		return nil, down(fmt.Errorf("what it answers to %s is not understood: %w", versionMethod, err))
+		return fail(fmt.Errorf("what it answers to %s is not understood: %w", versionMethod, err))
 	}
 	gone, living := socket.Connected()
 	if !living {
-		_ = socket.Close()
-		return nil, down(errors.New("it closed the connection"))
+		return fail(errors.New("it closed the connection"))
 	}
 	socket.SetLimits(jsonrpc.LimitsV2605)
 	if release.Before(rpcschema.MustRelease("v26.05")) {
 		socket.SetLimits(jsonrpc.LimitsBeforeV2605)
 	}
-	go t.bury(socket, gone)
-	return &Conn{target: t, socket: socket, gone: gone, release: release}, nil
+	return socket, gone, release, nil
 }
 
 // bury closes a socket whose connection ended: on its own it would connect
@@ -68,44 +74,39 @@ func (t *Target) bury(socket *spdkrpc.Socket, gone <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed {
-		t.config.Log.Warn("target closed a connection", "socket", t.config.Socket)
+		t.config.Log.Debug("target closed a connection", "socket", t.config.Socket)
 	}
 }
 
 // Release is that of the target behind this connection.
 func (c *Conn) Release() rpcschema.Release { return c.release }
 
-func (c *Conn) broken() bool {
-	select {
-	case <-c.gone:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Conn) broken() bool { return broken(c.gone) }
 
-// Call sends one call and waits for its answer until the deadline, whether or
-// not ctx ends: what was sent runs, and its outcome belongs into the log. ctx
-// ends only the wait for a turn. No params at all are sent when params is nil.
+// Call sends one call of a user, when it is their turn, and waits for its answer
+// until the deadline, whether or not ctx ends: what was sent runs, and its outcome
+// belongs into the log. ctx ends only the wait for a turn. No params at all are
+// sent when params is nil. Calls of the proxy's own, for nobody, are the user "".
 //
 // A call that SPDK has not answered by its deadline keeps its turn until it
 // does, or for a long while.
-func (c *Conn) Call(ctx context.Context, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
-	if err := c.target.turns.take(ctx, c.target.config.QueueWait); err != nil {
+func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
+	turn, err := c.target.queue.take(ctx, who, c.target.config.QueueWait)
+	if err != nil {
 		return nil, err
 	}
+	c.inFlight.Add(1)
 	if c.broken() {
-		c.target.turns.give()
+		c.done(turn)
 		return nil, &DownError{Socket: c.target.config.Socket, Err: errors.New("the target closed the connection")}
 	}
-	c.inFlight.Add(1)
 	var argument any // a nil map would be sent as null
 	if params != nil {
 		argument = params
 	}
 	pending, err := c.socket.Start(ctx, method, argument)
 	if err != nil {
-		c.done()
+		c.done(turn)
 		return nil, err
 	}
 	started := time.Now()
@@ -114,24 +115,24 @@ func (c *Conn) Call(ctx context.Context, method string, params map[string]any, d
 	var result json.RawMessage
 	err = pending.Wait(bounded, &result)
 	if errors.Is(err, context.DeadlineExceeded) {
-		go c.awaitLate(pending, method, started)
+		go c.awaitLate(pending, turn, method, started)
 		return nil, err
 	}
-	c.done()
+	c.done(turn)
 	return result, err
 }
 
 // awaitLate keeps a call's turn until SPDK answers it after all, or for a long while.
-func (c *Conn) awaitLate(pending spdkrpc.Pending, method string, started time.Time) {
-	defer c.done()
+func (c *Conn) awaitLate(pending spdkrpc.Pending, turn *user, method string, started time.Time) {
+	defer c.done(turn)
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)
 	defer cancel()
 	err := pending.Wait(ctx, nil)
-	c.target.config.Log.Warn("late reply", "method", method, "latency_ms", time.Since(started).Milliseconds(), "error", err)
+	c.target.config.Log.Warn("late reply", "user", turn.name, "method", method, "latency_ms", time.Since(started).Milliseconds(), "error", err)
 }
 
 // done gives back what a call that ended had taken.
-func (c *Conn) done() {
+func (c *Conn) done(turn *user) {
 	c.inFlight.Add(-1)
-	c.target.turns.give()
+	c.target.queue.give(turn)
 }

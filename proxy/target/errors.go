@@ -5,8 +5,21 @@ import (
 	"fmt"
 )
 
-// ErrBusy means that the call waited for its turn in vain and was not sent.
-var ErrBusy = errors.New("too many calls are under way at the target")
+// A BusyError means that the call waited for its turn in vain, or could not even
+// wait. It was not sent.
+type BusyError struct {
+	User     bool // others could still call: it is the user's own share that is taken
+	InFlight int  // calls under way, of the user or in all
+	Why      string
+}
+
+func (e *BusyError) Error() string {
+	whose := "calls"
+	if e.User {
+		whose = "calls of this user"
+	}
+	return fmt.Sprintf("%d %s are under way at the target, and %s", e.InFlight, whose, e.Why)
+}
 
 // ErrAbandoned means that whoever called left before the call was sent.
 var ErrAbandoned = errors.New("the caller left before the call was sent")

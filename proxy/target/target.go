@@ -3,22 +3,27 @@ package target
 import (
 	"context"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
-
-	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // Config says how to reach a target. Socket must be given; what else is zero
 // takes its default.
 type Config struct {
-	Socket      string        // path of the UNIX socket
-	Connections int           // for calls, besides the one for probes; 0: 4
-	MaxInFlight int           // calls under way at once, over all connections; 0: 1024
-	QueueWait   time.Duration // how long a call waits for its turn; 0: 10 s
+	Socket      string // path of the UNIX socket
+	Connections int    // for calls, besides the one for probes; 0: 4
+	MaxInFlight int    // calls under way at once, over all connections; 0: 1024
+	// UserInFlight is how many of them one user may have, or another number of some
+	// users. Nobody has more than are left; 0: 256.
+	UserInFlight  int
+	UsersInFlight map[string]int
+	// PeerUIDs may listen at the socket, besides root and this process's own user.
+	PeerUIDs  []uint32
+	QueueWait time.Duration // how long a call waits for its turn; 0: 10 s
 	// LateAfter bounds how much longer than its deadline a call that SPDK does
 	// not answer counts as under way; 0: 15 min.
 	LateAfter time.Duration
@@ -40,12 +45,16 @@ const (
 // concurrently. It connects when first asked to, and again when its connections
 // broke or the socket was made anew.
 type Target struct {
-	config  Config
-	turns   turns
-	probe   *spdkrpc.Socket // of its own, so that a full pool does not look like a dead target
-	flights singleflight.Group
+	config    Config
+	queue     *queue
+	checkPeer func(net.Conn) error
+	flights   singleflight.Group
+	stopped   chan struct{} // closed by Close
 
 	mu      sync.Mutex
+	probe   probe
+	state   State
+	found   bool // at least once
 	conns   []*Conn
 	growing bool
 	closed  bool
@@ -62,6 +71,9 @@ func New(c Config) *Target {
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = 1024
 	}
+	if c.UserInFlight == 0 {
+		c.UserInFlight = 256
+	}
 	if c.QueueWait == 0 {
 		c.QueueWait = 10 * time.Second
 	}
@@ -71,7 +83,17 @@ func New(c Config) *Target {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{config: c, turns: newTurns(c.MaxInFlight), probe: spdkrpc.NewSocket(c.Socket), backoff: minBackoff}
+	return &Target{
+		config: c, backoff: minBackoff, stopped: make(chan struct{}),
+		queue:     newQueue(Limits{c.MaxInFlight, c.UserInFlight, c.UsersInFlight}),
+		checkPeer: checkPeer(c.PeerUIDs),
+		state:     State{Phase: Unreachable, Since: time.Now(), Err: errNotAsked},
+	}
+}
+
+// LimitUsers changes how many calls users may have under way.
+func (t *Target) LimitUsers(each int, of map[string]int) {
+	t.queue.setLimits(Limits{PerUser: each, Of: of})
 }
 
 // Connect gives the least loaded living connection. The error is a *DownError,
@@ -145,50 +167,40 @@ func (t *Target) add() (*Conn, error) {
 		_ = c.socket.Close()
 	}
 	if err != nil {
-		if t.down == nil { // once, not for every call
-			t.config.Log.Warn("target unreachable", "socket", t.config.Socket, "error", err.Err)
+		if t.down == nil { // once, not for every call; Watch tells everybody
+			t.config.Log.Debug("no connection to the target", "socket", t.config.Socket, "error", err.Err)
 		}
 		t.down, t.until = err, time.Now().Add(t.backoff)
 		t.backoff = min(2*t.backoff, maxBackoff)
 		return nil, err
-	}
-	if len(t.conns) == 0 {
-		t.config.Log.Info("target connected", "socket", t.config.Socket, "release", c.release.String())
 	}
 	t.down, t.backoff = nil, minBackoff
 	t.conns = append(t.conns, c)
 	return c, nil
 }
 
-// Probe tells whether the target answers, over a connection of its own.
-func (t *Target) Probe(ctx context.Context) error {
-	done := t.flights.DoChan("probe", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), connectWait)
-		defer cancel()
-		return nil, t.probe.Call(ctx, versionMethod, nil, nil)
-	})
-	select {
-	case r := <-done:
-		if r.Err != nil {
-			return &DownError{Socket: t.config.Socket, Err: r.Err}
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // InFlight counts the calls under way, those that nobody waits for included.
-func (t *Target) InFlight() int { return t.turns.taken() }
+func (t *Target) InFlight() int { return t.queue.load().InFlight }
 
-// Close ends all connections; what is under way ends with an unknown outcome.
+// Load is how much is under way and waiting.
+func (t *Target) Load() Load { return t.queue.load() }
+
+// Loads are the users' shares of Load.
+func (t *Target) Loads() map[string]Load { return t.queue.loads() }
+
+// Close ends all connections, and Watch; what is under way ends with an unknown
+// outcome.
 func (t *Target) Close() error {
 	t.mu.Lock()
-	conns := t.conns
+	conns, probe := t.conns, t.probe
+	if !t.closed {
+		close(t.stopped)
+	}
 	t.conns, t.closed = nil, true
 	t.mu.Unlock()
 	for _, c := range conns {
 		_ = c.socket.Close() // nothing more can be done about a UNIX socket that does not close
 	}
-	return t.probe.Close()
+	probe.close()
+	return nil
 }

@@ -22,14 +22,16 @@ import (
 
 const long = time.Minute // for what must not run out
 
-// A fake is an SPDK target reduced to its socket: it answers spdk_get_version,
-// and everything else as told.
+// A fake is an SPDK target reduced to its socket: it answers the probe, and
+// everything else as told.
 type fake struct {
 	t        *testing.T
 	path     string
 	release  string
 	answer   func(call) string // the rest of the reply, such as `"result":true`; "": none
 	accepted atomic.Int32
+	probed   atomic.Int32
+	phase    atomic.Pointer[string] // the rest of the reply that tells it; nil: runtime
 
 	listener net.Listener
 	mu       sync.Mutex
@@ -78,7 +80,15 @@ func (f *fake) serve(c net.Conn) {
 		}
 		go func() {
 			out := fmt.Sprintf(`"result":{"version":"SPDK %s git sha1 0"}`, f.release)
-			if in.Method != versionMethod {
+			switch in.Method {
+			case versionMethod:
+			case phaseMethod:
+				f.probed.Add(1)
+				out = `"result":["bdev_register","bdev_unregister"]`
+				if told := f.phase.Load(); told != nil {
+					out = *told
+				}
+			default:
 				out = f.answer(in)
 			}
 			if out != "" {
@@ -108,6 +118,12 @@ func newTarget(t *testing.T, c Config) *Target {
 	return target
 }
 
+func look(t *testing.T, target *Target) State {
+	state, err := target.Probe(t.Context())
+	require.NoError(t, err)
+	return state
+}
+
 func connect(t *testing.T, target *Target) *Conn {
 	c, err := target.Connect(t.Context())
 	require.NoError(t, err)
@@ -130,12 +146,12 @@ func TestCall(t *testing.T) {
 		params map[string]any
 		want   string
 	}{{nil, ""}, {map[string]any{}, "{}"}, {map[string]any{"n": json.Number("18446744073709551615")}, `{"n":18446744073709551615}`}} {
-		result, err := c.Call(t.Context(), "m", p.params, long)
+		result, err := c.Call(t.Context(), "u", "m", p.params, long)
 		require.NoError(t, err)
 		assert.Equal(t, `{"big":18446744073709551615}`, string(result), "as SPDK wrote it")
 		assert.Equal(t, p.want, <-params)
 	}
-	_, err := c.Call(t.Context(), "fails", nil, long)
+	_, err := c.Call(t.Context(), "u", "fails", nil, long)
 	var e *spdkrpc.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, -19, e.Code)
@@ -147,14 +163,14 @@ func TestLimitsFollowTheRelease(t *testing.T) {
 	for release, fits := range map[string]bool{"v24.01": false, "v26.01": false, "v26.05": true, "v26.09-pre": true} {
 		f := newFake(t, release, func(call) string { return `"result":true` })
 		c := connect(t, newTarget(t, Config{Socket: f.path}))
-		_, err := c.Call(t.Context(), "m", big, long)
+		_, err := c.Call(t.Context(), "u", "m", big, long)
 		if fits {
 			require.NoError(t, err, release)
 			continue
 		}
 		var limit *jsonrpc.LimitError
 		require.ErrorAs(t, err, &limit, release)
-		_, err = c.Call(t.Context(), "m", nil, long)
+		_, err = c.Call(t.Context(), "u", "m", nil, long)
 		require.NoError(t, err, "the connection lives on")
 		assert.EqualValues(t, 1, f.accepted.Load())
 	}
@@ -169,7 +185,7 @@ func TestConnectionsGrowWithLoadAndNoFurther(t *testing.T) {
 		for range n {
 			c := connect(t, target)
 			calls.Go(func() {
-				_, err := c.Call(t.Context(), "m", nil, long)
+				_, err := c.Call(t.Context(), "u", "m", nil, long)
 				assert.NoError(t, err)
 			})
 		}
@@ -199,18 +215,18 @@ func TestSocketRecreatedByAnotherRelease(t *testing.T) {
 	require.Eventually(t, old.broken, long, time.Millisecond)
 
 	var down *DownError
-	_, err := old.Call(t.Context(), "m", nil, long)
+	_, err := old.Call(t.Context(), "u", "m", nil, long)
 	require.ErrorAs(t, err, &down, "a connection does not turn into another one")
 	_, err = target.Connect(t.Context())
 	require.ErrorAs(t, err, &down)
 	assert.Contains(t, err.Error(), f.path)
-	require.ErrorAs(t, target.Probe(t.Context()), &down)
+	assert.Equal(t, Unreachable, look(t, target).Phase)
 
 	f.release = "v26.05"
 	f.start()
 	require.Eventually(t, func() bool { _, err := target.Connect(t.Context()); return err == nil }, long, time.Millisecond)
 	assert.Equal(t, "v26.05", connect(t, target).Release().String())
-	require.NoError(t, target.Probe(t.Context()))
+	assert.Equal(t, Runtime, look(t, target).Phase)
 }
 
 func TestAttemptsAreSpacedOut(t *testing.T) {
@@ -245,28 +261,28 @@ func TestDeadlineLeavesTheOutcomeUnknownAndTheTurnTaken(t *testing.T) {
 		}
 		return `"result":true`
 	})
-	target := newTarget(t, Config{Socket: f.path, MaxInFlight: 2, QueueWait: time.Millisecond})
+	target := newTarget(t, Config{Socket: f.path, MaxInFlight: 4, QueueWait: time.Millisecond})
 	c := connect(t, target)
-	_, err := c.Call(t.Context(), "slow", nil, time.Millisecond)
+	_, err := c.Call(t.Context(), "u", "slow", nil, time.Millisecond)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	assert.Equal(t, 1, target.InFlight(), "SPDK is still at it")
-	_, err = c.Call(t.Context(), "quick", nil, long)
+	_, err = c.Call(t.Context(), "u", "quick", nil, long)
 	require.NoError(t, err, "others go on")
-	_, err = c.Call(t.Context(), "slow", nil, time.Millisecond)
+	_, err = c.Call(t.Context(), "u", "slow", nil, time.Millisecond)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
-	_, err = c.Call(t.Context(), "quick", nil, long)
-	require.ErrorIs(t, err, ErrBusy)
-	require.NoError(t, target.Probe(t.Context()), "the probe needs no turn")
+	_, err = c.Call(t.Context(), "u", "quick", nil, long)
+	require.ErrorAs(t, err, new(*BusyError))
+	assert.Equal(t, Runtime, look(t, target).Phase, "the probe needs no turn")
 	close(answer)
 	require.Eventually(t, func() bool { return target.InFlight() == 0 }, long, time.Millisecond)
-	_, err = c.Call(t.Context(), "quick", nil, long)
+	_, err = c.Call(t.Context(), "u", "quick", nil, long)
 	require.NoError(t, err)
 }
 
 func TestCallNeverAnsweredGivesItsTurnBackInTheEnd(t *testing.T) {
 	f := newFake(t, "v26.05", func(call) string { return "" })
 	target := newTarget(t, Config{Socket: f.path, LateAfter: time.Millisecond})
-	_, err := connect(t, target).Call(t.Context(), "m", nil, time.Millisecond)
+	_, err := connect(t, target).Call(t.Context(), "u", "m", nil, time.Millisecond)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	require.Eventually(t, func() bool { return target.InFlight() == 0 }, long, time.Millisecond)
 }
@@ -283,36 +299,21 @@ func TestWhoeverLeftIsNotSentButWhatWasSentIsAwaited(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, err := c.Call(ctx, "m", nil, long)
+		_, err := c.Call(ctx, "u", "m", nil, long)
 		done <- err
 	}()
 	<-sent
 	leave()
-	_, err := c.Call(ctx, "m", nil, long)
+	_, err := c.Call(ctx, "u", "m", nil, long)
 	require.ErrorIs(t, err, ErrAbandoned)
 	close(answer)
 	require.NoError(t, <-done, "the outcome is known all the same")
 }
 
-func TestWaitersAreBounded(t *testing.T) {
-	turns := newTurns(1)
-	require.NoError(t, turns.take(t.Context(), 0))
-	ctx, cancel := context.WithCancel(t.Context())
-	var waiters sync.WaitGroup
-	for range waitersPerSlot {
-		waiters.Go(func() { assert.ErrorIs(t, turns.take(ctx, long), ErrAbandoned) })
-	}
-	require.Eventually(t, func() bool { return turns.waiting.Load() == waitersPerSlot }, long, time.Millisecond)
-	require.ErrorIs(t, turns.take(t.Context(), long), ErrBusy)
-	cancel()
-	waiters.Wait()
-	assert.Zero(t, turns.waiting.Load())
-}
-
 func TestConnectionLostMidCall(t *testing.T) {
 	var f *fake
 	f = newFake(t, "v26.05", func(call) string { f.stop(); return "" })
-	_, err := connect(t, newTarget(t, Config{Socket: f.path})).Call(t.Context(), "m", nil, long)
+	_, err := connect(t, newTarget(t, Config{Socket: f.path})).Call(t.Context(), "u", "m", nil, long)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 }
 

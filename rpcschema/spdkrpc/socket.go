@@ -21,6 +21,7 @@ import (
 // broke. Close ends it.
 type Socket struct {
 	path   string
+	check  func(net.Conn) error
 	limits atomic.Pointer[jsonrpc.Limits]
 	nextID atomic.Uint64
 
@@ -29,9 +30,21 @@ type Socket struct {
 	closed bool
 }
 
+// A SocketOption changes how a Socket connects.
+type SocketOption func(*Socket)
+
+// WithPeerCheck has check look at each connection before anything is sent on
+// it: an error refuses it.
+func WithPeerCheck(check func(net.Conn) error) SocketOption {
+	return func(s *Socket) { s.check = check }
+}
+
 // NewSocket makes a Caller on the UNIX socket at path. It does not connect yet.
-func NewSocket(path string) *Socket {
+func NewSocket(path string, options ...SocketOption) *Socket {
 	s := &Socket{path: path}
+	for _, option := range options {
+		option(s)
+	}
 	s.SetLimits(jsonrpc.LimitsBeforeV2605)
 	return s
 }
@@ -140,6 +153,12 @@ func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
 	c, err := d.DialContext(ctx, "unix", s.path)
 	if err != nil {
 		return nil, err
+	}
+	if s.check != nil {
+		if err := s.check(c); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
 	}
 	stream := newStream(c)
 	s.conn = jsonrpc2.NewConn(context.Background(), stream, noRequests{},

@@ -1,0 +1,59 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os/user"
+	"slices"
+	"strconv"
+
+	"github.com/spdkgate/spdkgate/proxy/target"
+)
+
+// validateLimits checks who may take how much, and who may be the target.
+func (c *Config) validateLimits() error {
+	var wrong []error
+	wrong = append(wrong,
+		between("limits.user_in_flight", c.Limits.UserInFlight, 65536),
+		between("limits.connections", c.Limits.Connections, 65536),
+		between("limits.connections_per_source", c.Limits.ConnectionsPerSource, 65536))
+	for _, name := range slices.Sorted(maps.Keys(c.Limits.UsersInFlight)) {
+		wrong = append(wrong, between("limits.users_in_flight."+name, c.Limits.UsersInFlight[name], 65536))
+		if !slices.ContainsFunc(c.Users, func(u UserConfig) bool { return u.Name == name }) {
+			wrong = append(wrong, fmt.Errorf("limits.users_in_flight: there is no user %s: name one of users", name))
+		}
+	}
+	_, err := c.peerUIDs()
+	return errors.Join(append(wrong, err)...)
+}
+
+// peerUIDs are the users of target.peer_users.
+func (c *Config) peerUIDs() ([]uint32, error) {
+	var uids []uint32
+	var wrong []error
+	for _, name := range c.Target.PeerUsers {
+		id := name
+		if u, err := user.Lookup(name); err == nil {
+			id = u.Uid
+		}
+		uid, err := strconv.ParseUint(id, 10, 32)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("target.peer_users: there is no user %s on this host: give the name or the number of the user that spdk_tgt runs as", name))
+		}
+		uids = append(uids, uint32(uid))
+	}
+	return uids, errors.Join(wrong...)
+}
+
+func newTarget(c *Config, log *slog.Logger) (*target.Target, error) {
+	uids, err := c.peerUIDs()
+	if err != nil {
+		return nil, err
+	}
+	return target.New(target.Config{
+		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: log,
+		MaxInFlight: c.Target.MaxInFlight, UserInFlight: c.Limits.UserInFlight, UsersInFlight: c.Limits.UsersInFlight,
+	}), nil
+}
