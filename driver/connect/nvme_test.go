@@ -129,6 +129,7 @@ func TestChoose(t *testing.T) {
 		{"by UUID", Export{NSUUID: uuid2}, two, "nvme0n2", nil},
 		{"UUID is not there", Export{NSUUID: uuid2}, one, "", ErrNoNamespace},
 		{"UUID is not there, but legacy would match", Export{NSUUID: uuid2, LegacyUUID: uuid1}, one, "", ErrNoNamespace},
+		{"UUID is not there, though the only one's model is it", Export{NSUUID: uuid2}, []namespace{{"nvme0n1", uuid1, uuid2}}, "", ErrNoNamespace},
 		{"none", Export{NSUUID: uuid1}, nil, "", ErrNoNamespace},
 		{"legacy, by UUID", Export{LegacyUUID: uuid1}, two, "nvme0n1", nil},
 		{"legacy, the only one, by model", Export{LegacyUUID: uuid1}, []namespace{{"nvme0n1", uuid2, uuid1}}, "nvme0n1", nil},
@@ -145,6 +146,16 @@ func TestChoose(t *testing.T) {
 			require.ErrorIs(t, err, tt.kind)
 		})
 	}
+}
+
+// A namespace that the target took away may go on showing a device, of no size.
+func TestNamespaceTakenAway(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+	k.namespace(0, 0, 1, "uuid."+uuid1, 0)
+	_, err := c.Find(t.Context(), export1)
+	require.ErrorIs(t, err, ErrNoNamespace)
+	require.ErrorContains(t, err, "size 0")
 }
 
 func TestNamespaceUUID(t *testing.T) {
