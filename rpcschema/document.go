@@ -33,8 +33,16 @@ type Method struct {
 	Description string   `json:"description"`
 	State       []string `json:"x-spdk-state"` // of startup, runtime
 	Mutates     bool     `json:"x-spdk-mutates"`
-	Aliases     []string `json:"x-spdk-aliases"` // deprecated names
-	Tags        []struct {
+	// ReadsIf lists parameters with values with which, or without which, a method
+	// that otherwise mutates only reads.
+	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
+	// Stalls says that a method may hold up the target's I/O, or wait for what may
+	// never come, although it changes nothing.
+	Stalls bool `json:"x-spdk-stalls"`
+	// Statistics says that the result is figures of load, health or fill.
+	Statistics bool     `json:"x-spdk-statistics"`
+	Aliases    []string `json:"x-spdk-aliases"` // deprecated names
+	Tags       []struct {
 		Name string `json:"name"`
 	} `json:"tags"`
 	Params []*Param `json:"params"`

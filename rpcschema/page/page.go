@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -60,6 +62,12 @@ func (p *page) head(m *rpcschema.Method) {
 	does := "only reads"
 	if m.Mutates {
 		does = "changes the target"
+		for _, name := range slices.Sorted(maps.Keys(m.ReadsIf)) {
+			does += fmt.Sprintf("; only reads without %s, or where it is %s", name, strings.Trim(fmt.Sprint(m.ReadsIf[name]), "[]"))
+		}
+	}
+	if m.Stalls {
+		does += ", but may hold the target up or never end"
 	}
 	releases := m.Window.String()
 	if releases == "" {

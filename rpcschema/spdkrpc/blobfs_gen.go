@@ -21,16 +21,15 @@ func (c *Client) BlobfsCreate(ctx context.Context, params BlobfsCreateParams) er
 
 // BlobfsDetect calls blobfs_detect: tell whether there is a blobfs on a bdev.
 //
-// The result: whether there is one.
+// It loads and unloads what it finds, and so writes its metadata anew.
 //
 // Errors of SPDK:
 //   - -32603: The bdev could not be opened or read, or out of memory
 //   - -32602: Parameters could not be decoded
 //
-// Only reads. State: runtime. Known to SPDK up to v25.05.
-func (c *Client) BlobfsDetect(ctx context.Context, params BlobfsDetectParams) (result bool, err error) {
-	err = c.call(ctx, "blobfs_detect", params, &result)
-	return result, err
+// Changes the target. State: runtime. Known to SPDK up to v25.05.
+func (c *Client) BlobfsDetect(ctx context.Context, params BlobfsDetectParams) error {
+	return c.confirm(ctx, "blobfs_detect", params)
 }
 
 // BlobfsMount calls blobfs_mount: mount a blobfs on a directory of the target's host, by FUSE.
