@@ -15,19 +15,8 @@ import (
 // for too long, it is staged anew: Kubernetes does not do so for a pod that replaces another on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
-	switch {
-	case id == "":
-		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
-	case target == "":
-		return nil, fmt.Errorf("%w: target_path is missing", errInvalid)
-	}
-	if err := checkCapabilities(req.GetVolumeCapability()); err != nil {
-		return nil, err
-	}
-	if staging == "" {
-		return nil, fmt.Errorf("%w: staging_target_path is missing", errInvalid)
-	}
-	if err := checkPaths(id, staging, target); err != nil {
+	places := []place{{"target_path", target}, {"staging_target_path", staging}}
+	if err := errors.Join(checkRequest(id, places...), checkCapabilities(req.GetVolumeCapability())); err != nil {
 		return nil, err
 	}
 	claim := n.locks.claim()
@@ -125,13 +114,7 @@ func (n *Node) clearStale(ctx context.Context, target string) error {
 // NodeUnpublishVolume takes a volume away from a path.
 func (n *Node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	id, target := req.GetVolumeId(), req.GetTargetPath()
-	switch {
-	case id == "":
-		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
-	case target == "":
-		return nil, fmt.Errorf("%w: target_path is missing", errInvalid)
-	}
-	if err := checkPaths(id, target); err != nil {
+	if err := checkRequest(id, place{"target_path", target}); err != nil {
 		return nil, err
 	}
 	claim := n.locks.claim()

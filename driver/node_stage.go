@@ -19,13 +19,7 @@ const undoTimeout = 30 * time.Second
 // connected.
 func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
-	switch {
-	case id == "":
-		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
-	case staging == "":
-		return nil, fmt.Errorf("%w: staging_target_path is missing", errInvalid)
-	}
-	if err := errors.Join(checkPaths(id, staging), checkCapabilities(req.GetVolumeCapability())); err != nil {
+	if err := errors.Join(checkRequest(id, place{"staging_target_path", staging}), checkCapabilities(req.GetVolumeCapability())); err != nil {
 		return nil, err
 	}
 	a, err := readAttachment(req.GetVolumeContext(), req.GetPublishContext())
@@ -98,13 +92,7 @@ func (n *Node) undoStage(ctx context.Context, staging string, r stageRecord) err
 // NodeUnstageVolume unmounts and disconnects a volume. It does what is left to do, however far an earlier call came.
 func (n *Node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
-	switch {
-	case id == "":
-		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
-	case staging == "":
-		return nil, fmt.Errorf("%w: staging_target_path is missing", errInvalid)
-	}
-	if err := checkPaths(id, staging); err != nil {
+	if err := checkRequest(id, place{"staging_target_path", staging}); err != nil {
 		return nil, err
 	}
 	claim := n.locks.claim()

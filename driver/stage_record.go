@@ -34,6 +34,24 @@ const (
 // stagePath is where a file system is mounted: a directory in the staging directory, as with spdk-csi.
 func stagePath(staging, volumeID string) string { return filepath.Join(staging, volumeID) }
 
+// A place is a path that a request must name, and the field of the request that does.
+type place struct{ field, path string }
+
+// checkRequest refuses a request without a volume's id and all of its places, and what checkPaths refuses.
+func checkRequest(volumeID string, places ...place) error {
+	if volumeID == "" {
+		return fmt.Errorf("%w: volume_id is missing", errInvalid)
+	}
+	paths := make([]string, len(places))
+	for i, p := range places {
+		if p.path == "" {
+			return fmt.Errorf("%w: %s is missing", errInvalid, p.field)
+		}
+		paths[i] = p.path
+	}
+	return checkPaths(volumeID, paths...)
+}
+
 // checkPaths refuses paths that are not absolute, and volume ids that would lead out of the staging directory.
 func checkPaths(volumeID string, paths ...string) error {
 	if volumeID == "." || volumeID == ".." || filepath.Base(volumeID) != volumeID {
