@@ -109,6 +109,9 @@ func (m *Method) RequiredAt(name string, r Release) bool {
 	if p.Required {
 		return m.forerunnerAt(p, r) == nil
 	}
+	if until := p.Schema.RequiredUntil; until.Known() && r.Known() && !until.Before(r) {
+		return true
+	}
 	for _, successor := range m.Params {
 		rep := successor.Schema.Replaces
 		if rep != nil && rep.Name == name && successor.Required && !successor.Schema.Has(r) {

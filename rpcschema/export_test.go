@@ -37,6 +37,8 @@ func TestExport(t *testing.T) {
 	assert.False(t, ok, "v24.01 did not have it yet")
 	create, _ = d.Method("bdev_lvol_create")
 	assert.False(t, create.Param("size_in_mib").Required, "v24.01 takes either")
+	driver, _ := d.Method("accel_set_driver")
+	assert.True(t, driver.Param("name").Required, "v24.01 insists on it")
 }
 
 // A member may be called as a keyword is: bdev_ftl_get_properties has properties.

@@ -71,6 +71,9 @@ func TestValidateParams(t *testing.T) {
 		"no parameters":          {"spdk_get_version", `{}`, v2605, ""},
 		"unknown method":         {"bdev_lvol_creat", `{}`, v2605, `unknown method "bdev_lvol_creat": did you mean bdev_lvol_create?`},
 		"method of later days":   {"bdev_lvol_check_shallow_copy", `{"operation_id":1}`, v2305, "is known to SPDK v24.05 and later, and the target runs v23.05"},
+		"required of old":        {"accel_set_driver", `{}`, MustRelease("v24.05"), "/name: is required"},
+		"optional since":         {"accel_set_driver", `{}`, MustRelease("v24.09"), ""},
+		"optional by default":    {"accel_set_driver", `{}`, Release{}, ""},
 		"nested":                 {"nvmf_subsystem_add_ns", `{"nqn":"nqn.2016-06.io.spdk:c","namespace":{"bdev_name":"b","bogus":1}}`, v2605, "/namespace/bogus: no such member is known here"},
 	} {
 		t.Run(name, func(t *testing.T) {

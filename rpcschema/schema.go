@@ -49,6 +49,8 @@ type Schema struct {
 	Unit string `json:"x-spdk-unit"`
 	// Replaces names the member that this one took over from.
 	Replaces *Replaces `json:"x-spdk-replaces"`
+	// RequiredUntil is the last release that insisted on a parameter which is optional now.
+	RequiredUntil Release `json:"x-spdk-required-until"`
 }
 
 // Replaces says that a member took over from another: old = new × Factor.

@@ -69,6 +69,9 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 	if w := use.Window.String(); w != "" {
 		say("%s.", w)
 	}
+	if use.RequiredUntil.Known() && !p.release.Known() {
+		say("Required up to %s.", use.RequiredUntil)
+	}
 	return facts
 }
 

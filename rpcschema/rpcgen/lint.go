@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,8 +24,8 @@ func lint(doc *rpcschema.Document) error {
 	complain := func(where, format string, args ...any) {
 		found = append(found, fmt.Errorf("%s: %s", where, fmt.Sprintf(format, args...)))
 	}
-	var walk func(where string, s *rpcschema.Schema)
-	walk = func(where string, s *rpcschema.Schema) {
+	var walk func(where string, s *rpcschema.Schema, optional bool)
+	walk = func(where string, s *rpcschema.Schema, optional bool) {
 		if s == nil {
 			return
 		}
@@ -40,6 +41,9 @@ func lint(doc *rpcschema.Document) error {
 		if s.Format != "" && s.Format != "uuid" && integerRanges[s.Format][0] == "" {
 			complain(where, "unknown format %q", s.Format)
 		}
+		if s.RequiredUntil.Known() && !optional {
+			complain(where, "x-spdk-required-until belongs to an optional parameter")
+		}
 		for value := range s.EnumSince {
 			if !slices.ContainsFunc(s.Enum, func(v any) bool { return fmt.Sprint(v) == value }) {
 				complain(where, "x-spdk-enum-since names no value: %q", value)
@@ -51,16 +55,16 @@ func lint(doc *rpcschema.Document) error {
 			}
 		}
 		for _, p := range s.Properties {
-			walk(where+"."+p.Name, p.Schema)
+			walk(where+"."+p.Name, p.Schema, false)
 		}
-		walk(where+"[]", s.Items)
-		walk(where+".*", s.Additional.Schema)
+		walk(where+"[]", s.Items, false)
+		walk(where+".*", s.Additional.Schema, false)
 		for i, v := range slices.Concat(s.OneOf, s.AnyOf) {
-			walk(fmt.Sprintf("%s|%d", where, i), v)
+			walk(fmt.Sprintf("%s|%d", where, i), v, false)
 		}
 	}
 	for name, s := range doc.Schemas() {
-		walk(name, s)
+		walk(name, s, false)
 	}
 	for _, m := range doc.Methods() {
 		if m.Summary == "" || !strings.HasSuffix(m.Summary, ".") {
@@ -74,10 +78,18 @@ func lint(doc *rpcschema.Document) error {
 				complain(m.Name, "unknown x-spdk-state %q", state)
 			}
 		}
+		if m.Stalls && m.Mutates {
+			complain(m.Name, "x-spdk-stalls is said of methods that only read")
+		}
+		for _, name := range slices.Sorted(maps.Keys(m.ReadsIf)) {
+			if !m.Mutates || m.Param(name) == nil || len(m.ReadsIf[name]) == 0 {
+				complain(m.Name, "x-spdk-reads-if must name parameters, with values, of a method that mutates: %q", name)
+			}
+		}
 		if m.Result.Schema == nil {
 			complain(m.Name, "result is missing")
 		}
-		walk(m.Name+" result", m.Result.Schema)
+		walk(m.Name+" result", m.Result.Schema, false)
 		for _, p := range m.Params {
 			where := m.Name + " " + p.Name
 			if p.Schema == nil {
@@ -90,7 +102,7 @@ func lint(doc *rpcschema.Document) error {
 			if rep := p.Schema.Replaces; rep != nil && m.Param(rep.Name) == nil {
 				complain(where, "x-spdk-replaces names no parameter: %q", rep.Name)
 			}
-			walk(where, p.Schema)
+			walk(where, p.Schema, !p.Required)
 		}
 		for _, group := range slices.Concat(m.OneOf, m.AnyOf) {
 			for _, name := range group {

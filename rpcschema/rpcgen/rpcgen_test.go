@@ -76,6 +76,9 @@ func TestMistakesAreNamed(t *testing.T) {
 		"ghost value":      {"schemas: {A: {type: string, enum: [a], x-spdk-enum-since: {b: v26.09}}}", "names no value"},
 		"ghost required":   {"schemas: {A: {type: object, properties: {a: {type: string}}, required: [b]}}", "is not described"},
 		"ghost in group":   {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [], x-spdk-one-of: [[x, y]], result: {name: r, schema: {type: boolean}}}]", "a group names no parameter"},
+		"always required":  {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [{name: p, required: true, summary: P., schema: {type: integer, x-spdk-required-until: v24.01}}], result: {name: r, schema: {type: boolean}}}]", "belongs to an optional parameter"},
+		"stalling change":  {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-mutates: true, x-spdk-stalls: true, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-stalls is said of"},
+		"ghost reads":      {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-mutates: true, x-spdk-reads-if: {p: [x]}, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-reads-if must name"},
 		"ghost forerunner": {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [{name: p, summary: P., schema: {type: integer, x-spdk-replaces: {name: q}}}], result: {name: r, schema: {type: boolean}}}]", "names no parameter"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -234,6 +234,9 @@ func (g *generator) fieldDoc(f field) string {
 	} else if w := s.Window.String(); w != "" {
 		parts = append(parts, w+".")
 	}
+	if s.RequiredUntil.Known() {
+		parts = append(parts, fmt.Sprintf("Required up to %s.", s.RequiredUntil))
+	}
 	if s.Sensitive {
 		parts = append(parts, "Secret.")
 	}

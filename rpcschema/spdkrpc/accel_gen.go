@@ -131,7 +131,8 @@ func (c *Client) AccelMlx5DumpStats(ctx context.Context, params AccelMlx5DumpSta
 
 // AccelSetDriver calls accel_set_driver: choose the driver that runs sequences of operations, or none.
 //
-// Send an empty object rather than no parameters to choose none.
+// To choose none give an empty name, for parameters that hold nothing are sent as none at all, which SPDK
+// refuses here.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -442,7 +443,7 @@ type AccelMlx5DumpStatsParams struct {
 
 // AccelSetDriverParams are the parameters of accel_set_driver.
 type AccelSetDriverParams struct {
-	// Name of the driver; empty or not given for none. Up to v24.05 it must be given.
+	// Name of the driver; empty or not given for none. Required up to v24.05.
 	Name *string `json:"name,omitzero"`
 }
 

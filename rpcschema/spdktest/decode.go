@@ -45,7 +45,8 @@ func newDecoder(doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Releas
 			continue
 		}
 		d.fields[p.Name] = newField(doc, p.Schema, r)
-		if p.Required && !replaced(m, p, r) && !r.Before(requiredSince[m.Name+" "+p.Name]) {
+		required := p.Required && !replaced(m, p, r) && !r.Before(requiredSince[m.Name+" "+p.Name])
+		if required || !p.Required && m.RequiredAt(p.Name, r) {
 			d.required = append(d.required, p.Name)
 		}
 	}
