@@ -169,11 +169,11 @@ func newSchemaDrift() *cobra.Command {
 		Short: "Compare the schema with a live target, or with SPDK's own",
 		Long: `Compare the schema with the methods that a live target lists (--socket, or --url of
 a proxy), or with the schema that SPDK keeps in its source tree (schema/schema.yaml
-or schema/schema.json, since v25.09; name the tree and --spdk-version). Differences
-that are known, each for a reason, are left out but with --all. The exit code is 1
-if there are others.`,
+or schema/schema.json, since v25.09; name the tree, whose file VERSION says its
+release, or the file alone and --spdk-version). Differences that are known, each for
+a reason, are left out but with --all. The exit code is 1 if there are others.`,
 		Example: `  spdk-proxy schema drift --socket /var/tmp/spdk.sock
-  spdk-proxy schema drift ~/src/spdk --spdk-version v26.05`,
+  spdk-proxy schema drift ~/src/spdk`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, err := compare(cmd.Context(), o, args, r.Release)
@@ -197,12 +197,15 @@ if there are others.`,
 
 func compare(ctx context.Context, o callOptions, args []string, r rpcschema.Release) (*drift.Report, error) {
 	if len(args) > 0 {
-		if !r.Known() {
-			return nil, usage("say which release the tree is: --spdk-version v26.05")
-		}
 		source, err := drift.LoadSource(args[0])
 		if err != nil {
 			return nil, usageError{err}
+		}
+		if !r.Known() {
+			r = source.Release
+		}
+		if !r.Known() {
+			return nil, usage("%s does not say which release it is of: --spdk-version v26.05", args[0])
 		}
 		return drift.Against(rpcschema.Default(), source, r), nil
 	}

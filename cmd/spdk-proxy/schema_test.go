@@ -73,6 +73,15 @@ func TestSchemaDrift(t *testing.T) {
 	out, err = schema("drift", tree, "--spdk-version", "v26.05")
 	require.ErrorIs(t, err, errFound)
 	assert.Contains(t, out, "brand_new")
+	assert.Contains(t, out, "v26.05")
+
+	require.NoError(t, os.WriteFile(filepath.Join(tree, "VERSION"), []byte("25.09.1-pre\n"), 0o600))
+	out, err = schema("drift", tree)
+	require.ErrorIs(t, err, errFound)
+	assert.Contains(t, out, "(v25.09)", "as the tree's VERSION says")
+	out, err = schema("drift", tree, "--spdk-version", "v26.05")
+	require.ErrorIs(t, err, errFound)
+	assert.Contains(t, out, "(v26.05)", "as the flag says")
 }
 
 func TestSchemaExport(t *testing.T) {
