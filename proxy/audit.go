@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
@@ -27,12 +28,23 @@ const (
 	maxLogged      = 16 << 10 // body; of longer ones the parameters are left out
 	maxLoggedName  = 128      // name of a method, which may be none
 	maxLoggedError = 2 << 10  // error that repeats what is not known
+
+	maxLoggedResources = 16  // that a call names
+	maxLoggedResource  = 256 // name of one: SPDK's longest, of NQNs, have 223
 )
 
 // audit writes the one line that each call leaves: who, from where, what, how
 // it was decided and how it ended. Calls that were not executed are warnings.
 // Secrets are redacted; passwords, hashes and Authorization never get here.
+//
+// What nobody who is known has sent may share a line with others, see flood.
 func (s *Server) audit(c *call) {
+	took := time.Since(c.started)
+	s.observe(c, took)
+	if c.decision == unauthenticated && !s.flood.admit(c.source.Addr(), c.user) {
+		s.metrics.AuditMerged()
+		return
+	}
 	level := slog.LevelInfo
 	if c.answer.err != nil && !c.answer.spdk {
 		level = slog.LevelWarn
@@ -40,7 +52,8 @@ func (s *Server) audit(c *call) {
 	if !s.log.Enabled(context.Background(), level) {
 		return
 	}
-	list := make([]slog.Attr, 0, 16)
+	s.metrics.AuditLine()
+	list := make([]slog.Attr, 0, 20)
 	list = append(list,
 		slog.String("request_id", c.id),
 		slog.String("user", c.user),
@@ -48,10 +61,10 @@ func (s *Server) audit(c *call) {
 		slog.String("method", clip(c.method, maxLoggedName)),
 	)
 	if c.params != nil {
-		list = append(list, slog.Any("params", c.loggedParams()))
+		list = append(list, slog.Any("resources", s.resources(c)), slog.Any("params", c.loggedParams()))
 	}
-	for _, t := range c.translations {
-		list = append(list, slog.String("translated", t.From+" to "+t.To))
+	if len(c.translations) > 0 {
+		list = append(list, slog.Any("translated", translated(c.translations)))
 	}
 	if c.tenant != "" {
 		list = append(list, slog.String("tenant", c.tenant), slog.Int("hidden", c.hidden))
@@ -67,8 +80,28 @@ func (s *Server) audit(c *call) {
 	if c.answer.err != nil {
 		list = append(list, slog.Int("code", c.answer.err.Code), slog.String("error", clip(c.err.Error(), maxLoggedError)))
 	}
-	list = append(list, slog.Float64("latency_ms", float64(time.Since(c.started).Microseconds())/1000))
+	list = append(list, slog.Float64("latency_ms", float64(took.Microseconds())/1000))
 	s.log.LogAttrs(context.Background(), level, "call", list...)
+}
+
+// resources are what the parameters name, such as bdev:lvs0/vol1.
+func (s *Server) resources(c *call) []string {
+	names, more := s.schema.Names(c.method, c.params, maxLoggedResources)
+	list := make([]string, 0, len(names)+1)
+	for _, n := range names {
+		list = append(list, n.Kind+":"+clip(n.Value, maxLoggedResource))
+	}
+	if more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return list
+}
+
+func translated(translations []rpcschema.Translation) (list []string) {
+	for _, t := range translations {
+		list = append(list, t.From+" to "+t.To)
+	}
+	return list
 }
 
 func clip(s string, most int) string { return s[:min(len(s), most)] }

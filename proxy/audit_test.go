@@ -70,7 +70,8 @@ func TestLongInputIsNotLogged(t *testing.T) {
 func TestTextLog(t *testing.T) {
 	book := new(logBook)
 	log := NewLogger(book, LogConfig{Format: "text", Level: slog.LevelWarn})
-	s := &Server{log: log}
+	s := &Server{log: log, schema: rpcschema.Default()}
+	s.metrics = s.newMetrics("")
 	x := newExchange(&http.Request{RemoteAddr: "192.0.2.1:5"})
 	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: "bdev_get_bdevs"}}}, false, nil)
 	c := x.calls[0]

@@ -23,6 +23,7 @@ type Config struct {
 	Roles  map[string]RoleConfig `yaml:"roles"`
 	// Tenants are teams that see nothing but what is theirs.
 	Tenants map[string]TenantConfig `yaml:"tenants"`
+	Metrics MetricsConfig           `yaml:"metrics"`
 	Log     LogConfig               `yaml:"log"`
 	Limits  LimitsConfig            `yaml:"limits"`
 

@@ -43,21 +43,27 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 // serveOpenRPC answers GET /openrpc.json with the same document, for tools that
 // fetch one.
 func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
-	x := newExchange(r)
-	w.Header().Set("X-Request-Id", x.id)
-	user, err := s.settings.Load().authn.Authenticate(r.Context(), r.Header.Get("Authorization"), x.source.Addr())
-	x.authenticated(user, err)
-	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: discoverMethod}}}, false, err)
-	c := x.calls[0]
-	c.notification = false
+	c := s.asked(w, r, discoverMethod)
 	c.end(s.perform(r.Context(), s.settings.Load(), c))
 	s.audit(c)
 	if c.err != nil {
-		x.reply(w)
+		c.exchange.reply(w)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(c.result)
+}
+
+// asked makes a GET the call that it stands for.
+func (s *Server) asked(w http.ResponseWriter, r *http.Request, method string) *call {
+	x := newExchange(r)
+	w.Header().Set("X-Request-Id", x.id)
+	user, err := s.settings.Load().authn.Authenticate(r.Context(), r.Header.Get("Authorization"), x.source.Addr())
+	x.authenticated(user, err)
+	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: method}}}, false, err)
+	c := x.calls[0]
+	c.notification = false
+	return c
 }
 
 // describe answers rpc.discover, which everybody may call who is known.

@@ -16,6 +16,7 @@ import (
 // So a restart behind systemd's socket refuses nobody.
 type calls struct {
 	mu       sync.Mutex
+	open     int // connections
 	under    int
 	arriving map[net.Conn]struct{}
 	draining bool
@@ -53,6 +54,7 @@ func (c *calls) connState(conn net.Conn, state http.ConnState) {
 	defer c.mu.Unlock()
 	switch state {
 	case http.StateNew:
+		c.open++
 		if c.arriving == nil {
 			c.arriving = map[net.Conn]struct{}{}
 		}
@@ -61,6 +63,16 @@ func (c *calls) connState(conn net.Conn, state http.ConnState) {
 		delete(c.arriving, conn)
 		c.closeIfDrained()
 	}
+	if state == http.StateClosed || state == http.StateHijacked {
+		c.open--
+	}
+}
+
+// counts tells how many connections are open, and calls under way.
+func (c *calls) counts() (open, under int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open, c.under
 }
 
 // drain lets no further call in, but first ones. The channel is closed when the

@@ -34,6 +34,7 @@ func (s *Server) Handler() http.Handler {
 	r.HandleFunc("/healthz", s.refuseMethod("GET, HEAD"))
 	r.HandleFunc("/readyz", s.refuseMethod("GET, HEAD"))
 	r.HandleFunc("/openrpc.json", s.serveOpenRPC).Methods(http.MethodGet)
+	r.HandleFunc("/metrics", s.serveMetrics).Methods(http.MethodGet)
 	r.PathPrefix("/").Methods(http.MethodPost).HandlerFunc(s.serveRPC)
 	r.PathPrefix("/").Methods(http.MethodHead).HandlerFunc(s.serveHealth)
 	r.Path("/").HandlerFunc(s.refuseMethod("POST, HEAD"))
@@ -80,7 +81,7 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 func (s *Server) refusePath(w http.ResponseWriter, _ *http.Request) {
 	s.boundLeftover(w)
 	writeError(w, http.StatusNotFound, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
-		"there is nothing here: POST JSON-RPC requests to /, or GET /healthz, /readyz or /openrpc.json"))
+		"there is nothing here: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json or /metrics"))
 }
 
 func (s *Server) refuseMethod(allow string) http.HandlerFunc {

@@ -32,6 +32,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.log.Info("serving", "url", fmt.Sprintf("%s://%s/", scheme, l.Addr()), "socket", s.config.Target.Socket)
 
+	scrapes, err := s.serveScrapes()
+	if err != nil {
+		return errors.Join(err, l.Close(), s.target.Close())
+	}
+	defer func() { _ = scrapes.Close() }()
+	defer s.flood.tell()
 	go s.target.Watch()
 	ended := make(chan error, 2)
 	go func() { ended <- server.Serve(l) }()

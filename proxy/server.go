@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
@@ -17,8 +18,9 @@ import (
 
 // Options of a Server; the zero value holds the defaults.
 type Options struct {
-	Schema *rpcschema.Document // nil: rpcschema.Default()
-	Log    *slog.Logger        // events and the audit log; nil: none
+	Schema  *rpcschema.Document // nil: rpcschema.Default()
+	Log     *slog.Logger        // events and the audit log; nil: none
+	Version string              // of the program, for the metrics
 }
 
 // A Server is the proxy in front of one target.
@@ -32,6 +34,8 @@ type Server struct {
 	settings atomic.Pointer[settings]
 	calls    calls
 	inside   *insideListener // see Alive
+	metrics  *metrics.Metrics
+	flood    flood
 }
 
 // settings are what a reload replaces as a whole: each call sees one state of
@@ -57,7 +61,9 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener()}
+	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), flood: flood{log: opts.Log}}
+	s.metrics = s.newMetrics(opts.Version)
+	s.metrics.SetUsers(c.userNames())
 	settings, err := newSettings(c, s.schema, nil)
 	if err != nil {
 		return nil, err
@@ -160,6 +166,7 @@ func (s *Server) Reload(c *Config) error {
 		"target.peer_users":      !slices.Equal(c.Target.PeerUsers, old.Target.PeerUsers),
 		"limits.connections":     c.Limits.Connections != old.Limits.Connections || c.Limits.ConnectionsPerSource != old.Limits.ConnectionsPerSource,
 		"log":                    c.Log != old.Log,
+		"metrics":                c.Metrics != old.Metrics,
 		"limits.idle":            c.Limits.Idle != old.Limits.Idle,
 		"limits.drain":           c.Limits.Drain != old.Limits.Drain,
 	} {
@@ -182,6 +189,7 @@ func (s *Server) Reload(c *Config) error {
 		s.cert.current.Store(cert)
 	}
 	s.settings.Store(settings)
+	s.metrics.SetUsers(c.userNames())
 	s.target.LimitUsers(c.Limits.UserInFlight, c.Limits.UsersInFlight)
 	return nil
 }

@@ -35,7 +35,7 @@ func newScript() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return service.Run(config, nil)
+			return service.Run(versionOnly(), config, nil)
 		},
 	}
 	cmd.Flags().StringVarP(&s.Socket, "socket", "s", "/var/tmp/spdk.sock", "path of spdk_tgt's socket")

@@ -31,7 +31,7 @@ or not, without secrets.`,
 			if err != nil {
 				return err
 			}
-			return service.Run(config, load)
+			return service.Run(versionOnly(), config, load)
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", defaultConfig, "configuration file")

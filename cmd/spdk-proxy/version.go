@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -25,10 +26,11 @@ func newVersion() *cobra.Command {
 // version is set by the linker; otherwise it is what the Go toolchain knows.
 var version string
 
-func versionText() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return cmp.Or(version, "(unknown)")
+func versionText() string { return versionOnly() + " " + runtime.Version() }
+
+func versionOnly() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return cmp.Or(version, info.Main.Version)
 	}
-	return cmp.Or(version, info.Main.Version) + " " + info.GoVersion
+	return cmp.Or(version, "(unknown)")
 }

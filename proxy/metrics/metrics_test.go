@@ -27,7 +27,7 @@ func filled() *Metrics {
 	m := New(Options{Version: "v1", Methods: []string{"bdev_get_bdevs", "bdev_lvol_create"}, State: func() State {
 		return State{
 			Connections: 3, InFlight: 2, Certificates: map[string]time.Time{"server": time.Unix(1800000000, 0)},
-			Target: TargetState{Up: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, InFlight: 5, Queued: map[string]int{"ann": 6, "stranger": 7}},
+			Target: TargetState{Up: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, Loads: map[string]Load{"ann": {5, 6}, "stranger": {1, 7}}},
 		}
 	}})
 	m.SetUsers([]string{"ann", "bob"})
@@ -70,7 +70,9 @@ func TestWhatIsScraped(t *testing.T) {
 		`spdk_proxy_target_info{release="v26.05",state="runtime"} 1`,
 		`spdk_proxy_target_connections 1`,
 		`spdk_proxy_target_reconnects_total 4`,
-		`spdk_proxy_target_calls_in_flight 5`,
+		`spdk_proxy_target_calls_in_flight{user="ann"} 5`,
+		`spdk_proxy_target_calls_in_flight{user="bob"} 0`,
+		`spdk_proxy_target_calls_in_flight{user=""} 1`,
 		`spdk_proxy_queue_length{user="ann"} 6`,
 		`spdk_proxy_queue_length{user=""} 7`,
 	} {

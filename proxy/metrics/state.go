@@ -17,12 +17,17 @@ type State struct {
 // TargetState is what is known of the target.
 type TargetState struct {
 	Up          bool
-	Release     string         // "" when not known
-	Phase       string         // startup, runtime; "" when not known
-	Connections int            // to it
-	Reconnects  int            // since the start
-	InFlight    int            // calls that it has not answered
-	Queued      map[string]int // calls that wait for their turn, by user
+	Release     string          // "" when not known
+	Phase       string          // startup, runtime; "" when not known
+	Connections int             // to it
+	Reconnects  int             // since the start
+	Loads       map[string]Load // by user
+}
+
+// A Load is what one user has at the target.
+type Load struct {
+	InFlight int // calls that it has not answered
+	Waiting  int // calls that wait for their turn
 }
 
 var (
@@ -33,7 +38,7 @@ var (
 	targetInfo        = desc("target_info", "1; the labels say what is known of the target.", "release", "state")
 	targetConnections = desc("target_connections", "Connections to the target that carry calls.")
 	targetReconnects  = desc("target_reconnects_total", "Times that the target was connected to again after it had been lost.")
-	targetInFlight    = desc("target_calls_in_flight", "Calls that the target has not answered, those that nobody waits for any more included.")
+	targetInFlight    = desc("target_calls_in_flight", "Calls that the target has not answered, those that nobody waits for any more included, by user.", "user")
 	queueLength       = desc("queue_length", "Calls that wait for their turn at the target, by user.", "user")
 )
 
@@ -71,23 +76,27 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(targetInfo, 1, s.Target.Release, s.Target.Phase)
 	gauge(targetConnections, float64(s.Target.Connections))
 	ch <- prometheus.MustNewConstMetric(targetReconnects, prometheus.CounterValue, float64(s.Target.Reconnects))
-	gauge(targetInFlight, float64(s.Target.InFlight))
-	for user, n := range c.metrics.byUser(s.Target.Queued) {
-		gauge(queueLength, float64(n), user)
+	for user, l := range c.metrics.byUser(s.Target.Loads) {
+		gauge(targetInFlight, float64(l.InFlight), user)
+		gauge(queueLength, float64(l.Waiting), user)
 	}
 }
 
-// byUser adds the counts of users without a label of their own up under "",
-// which is always there.
-func (m *Metrics) byUser(counts map[string]int) map[string]int {
+// byUser adds the loads of users without a label of their own up under "". Those
+// with one are always there.
+func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	bounded := map[string]int{"": 0}
-	for user, n := range counts {
+	bounded := map[string]Load{"": {}}
+	for user := range m.users {
+		bounded[user] = Load{}
+	}
+	for user, l := range loads {
 		if !m.users[user] {
 			user = ""
 		}
-		bounded[user] += n
+		sum := bounded[user]
+		bounded[user] = Load{sum.InFlight + l.InFlight, sum.Waiting + l.Waiting}
 	}
 	return bounded
 }

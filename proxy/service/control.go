@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,29 +15,18 @@ import (
 // service's own: only it and root may connect. Whoever does has the
 // configuration read anew, and gets the outcome. A signal could not tell it.
 const (
-	controlName    = "control"
-	defaultControl = "/run/spdk-proxy/" + controlName
-	reloaded       = "reloaded\n"
+	runtimeFolder = "/run/spdk-proxy"
+	controlName   = "control"
+	reloaded      = "reloaded\n"
 	// controlWait bounds a reload: hashes are read, none is computed.
 	controlWait = time.Minute
 )
 
 // openControl opens the control socket, if there is a runtime folder.
 func openControl() (<-chan chan<- error, error) {
-	folder := os.Getenv("RUNTIME_DIRECTORY")
-	if folder == "" {
-		return nil, nil
-	}
-	path := filepath.Join(folder, controlName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("control socket: %w", err) // of a process that was killed
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
+	l, err := openSocket(controlName)
+	if l == nil || err != nil {
+		return nil, err
 	}
 	asked := make(chan chan<- error)
 	go func() {
@@ -49,6 +39,30 @@ func openControl() (<-chan chan<- error, error) {
 		}
 	}()
 	return asked, nil
+}
+
+// openSocket opens a socket in the runtime folder; nil if there is no such folder.
+func openSocket(name string) (net.Listener, error) {
+	if os.Getenv("RUNTIME_DIRECTORY") == "" {
+		return nil, nil
+	}
+	path := socketPath(name)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s socket: %w", name, err) // of a process that was killed
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("%s socket: %w", name, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s socket: %w", name, err), l.Close())
+	}
+	return l, nil
+}
+
+// socketPath is where a socket of the service lies.
+func socketPath(name string) string {
+	return filepath.Join(cmp.Or(os.Getenv("RUNTIME_DIRECTORY"), runtimeFolder), name)
 }
 
 func answer(conn net.Conn, asked chan<- chan<- error) {
@@ -66,11 +80,7 @@ func answer(conn net.Conn, asked chan<- chan<- error) {
 // Reload has the running service read its configuration anew. Without an error,
 // the new configuration holds.
 func Reload() error {
-	path := defaultControl
-	if folder := os.Getenv("RUNTIME_DIRECTORY"); folder != "" {
-		path = filepath.Join(folder, controlName)
-	}
-	conn, err := net.Dial("unix", path)
+	conn, err := net.Dial("unix", socketPath(controlName))
 	if err != nil {
 		return fmt.Errorf("reload: %w: is the service running?", err)
 	}

@@ -60,6 +60,7 @@ func (r *reloader) reload(cause string) error {
 		r.files.watch(config.Files()) // what makes it sound may come later
 		err = r.server.Reload(config)
 	}
+	r.server.Reloaded(err)
 	if err != nil {
 		r.log.Error("reload refused, the old configuration stays", "cause", cause, "error", err)
 		r.notify.reloaded("reload refused, the old configuration stays: " + err.Error())

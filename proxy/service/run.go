@@ -11,12 +11,12 @@ import (
 )
 
 // Run serves a configuration until SIGTERM or SIGINT; load reads it anew, nil if
-// it cannot be.
-func Run(config *proxy.Config, load func() (*proxy.Config, error)) error {
+// it cannot be; version is this program's.
+func Run(version string, config *proxy.Config, load func() (*proxy.Config, error)) error {
 	tuneMemory()
 	log := proxy.NewLogger(os.Stderr, config.Log)
 	warn(log, config)
-	server, err := proxy.NewServer(config, proxy.Options{Log: log})
+	server, err := proxy.NewServer(config, proxy.Options{Log: log, Version: version})
 	if err != nil {
 		return err
 	}
@@ -26,6 +26,9 @@ func Run(config *proxy.Config, load func() (*proxy.Config, error)) error {
 	}
 	asked, err := openControl()
 	if err != nil {
+		return err
+	}
+	if err := openDebug(); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -1,0 +1,33 @@
+package proxy
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// MetricsConfig says where metrics are served besides /metrics of the main
+// address.
+type MetricsConfig struct {
+	Listen string `yaml:"listen"`
+}
+
+// validateMetrics refuses to serve others than this host: there is neither a
+// password nor encryption.
+func (c *Config) validateMetrics() error {
+	if c.Metrics.Listen == "" {
+		return nil
+	}
+	address, err := netip.ParseAddrPort(c.Metrics.Listen)
+	if err != nil || !address.Addr().IsLoopback() {
+		return errors.New("metrics.listen must be a loopback address and a port, such as 127.0.0.1:9010, as whoever reaches it needs no password; " +
+			"for a scraper elsewhere leave it out: it is answered at /metrics of the main address, as a user whose roles allow " + metricsMethod)
+	}
+	return nil
+}
+
+func (c *Config) userNames() (names []string) {
+	for _, u := range c.Users {
+		names = append(names, u.Name)
+	}
+	return names
+}

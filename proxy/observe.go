@@ -1,0 +1,136 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/metrics"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+)
+
+// newMetrics makes the metrics of a server.
+func (s *Server) newMetrics(version string) *metrics.Metrics {
+	methods := []string{discoverMethod}
+	for _, m := range s.schema.Methods() {
+		methods = append(methods, m.Name)
+	}
+	return metrics.New(metrics.Options{Version: version, Methods: methods, State: s.state, Log: s.log})
+}
+
+// Reloaded notes in the metrics what came of a reload: that of the file as well,
+// which this server does not read itself.
+func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
+
+// observe counts a call that ended.
+func (s *Server) observe(c *call, took time.Duration) {
+	outcome := outcomeOf(c.answer)
+	s.metrics.Call(c.user, c.method, outcome, took)
+	for _, t := range c.translations {
+		s.metrics.Translated(c.user, c.method, t.From, t.To)
+	}
+	switch {
+	case c.decision == unauthenticated:
+		s.metrics.LoginFailed(loginFailureOf(c.err))
+	case outcome == metrics.Denied, outcome == metrics.OverQuota:
+		s.metrics.Denied(denialOf(c))
+	}
+}
+
+// outcomes are the answers' statuses, in the metrics' terms. 200 is SPDK's.
+var outcomes = map[int]metrics.Outcome{
+	http.StatusBadRequest:            metrics.Invalid,
+	http.StatusUnauthorized:          metrics.Unauthenticated,
+	http.StatusForbidden:             metrics.Denied,
+	http.StatusRequestTimeout:        metrics.ClientGone,
+	http.StatusRequestEntityTooLarge: metrics.TooLarge,
+	http.StatusTooManyRequests:       metrics.Busy,
+	statusClientGone:                 metrics.ClientGone,
+	http.StatusInternalServerError:   metrics.Failed,
+	http.StatusBadGateway:            metrics.Unreachable,
+	http.StatusServiceUnavailable:    metrics.Draining,
+	http.StatusGatewayTimeout:        metrics.UnknownOutcome,
+	http.StatusInsufficientStorage:   metrics.OverQuota,
+}
+
+func outcomeOf(a answer) metrics.Outcome {
+	switch {
+	case a.err == nil:
+		return metrics.OK
+	case a.spdk:
+		return metrics.SPDKError
+	}
+	if o, ok := outcomes[a.status]; ok {
+		return o
+	}
+	return metrics.Failed
+}
+
+func loginFailureOf(err error) metrics.LoginFailure {
+	var slow *authn.TooManyFailuresError
+	switch {
+	case errors.Is(err, authn.ErrNoCredentials):
+		return metrics.NoCredentials
+	case errors.As(err, &slow):
+		return metrics.TooManyFailures
+	case errors.Is(err, authn.ErrBusy):
+		return metrics.LoginBusy
+	}
+	return metrics.WrongCredentials
+}
+
+func denialOf(c *call) metrics.Denial {
+	var foreign *tenancy.Refusal
+	var exceeded *tenancy.QuotaError
+	switch {
+	case errors.As(c.err, &exceeded):
+		return metrics.ByQuota
+	case errors.As(c.err, &foreign):
+		return metrics.ByTenant
+	case c.rule == policy.NoRule:
+		return metrics.ByNoRule
+	}
+	return metrics.ByRole
+}
+
+// probeWait bounds how long a scrape waits for the target.
+const probeWait = 2 * time.Second
+
+// state is what a scrape finds.
+func (s *Server) state() metrics.State {
+	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
+	defer cancel()
+	seen, err := s.target.Probe(ctx)
+	connections, inFlight := s.calls.counts()
+	loads := map[string]metrics.Load{}
+	for user, l := range s.target.Loads() {
+		loads[user] = metrics.Load(l)
+	}
+	return metrics.State{
+		Connections: connections, InFlight: inFlight, Certificates: s.expiries(),
+		Target: metrics.TargetState{
+			Up: err == nil && seen.Phase != target.Unreachable, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
+			Connections: s.target.Connections(), Loads: loads,
+		},
+	}
+}
+
+func releaseOf(s target.State) string {
+	if !s.Release.Known() {
+		return ""
+	}
+	return s.Release.String()
+}
+
+// expiries are when the certificates expire that clients depend on.
+func (s *Server) expiries() map[string]time.Time {
+	all := map[string]time.Time{}
+	if cert := s.cert.current.Load(); cert != nil && cert.Leaf != nil {
+		all["server"] = cert.Leaf.NotAfter
+	}
+	return all
+}
