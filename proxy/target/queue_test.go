@@ -1,0 +1,375 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// sound holds a queue against what it promises after each change.
+func (q *queue) sound(t *testing.T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	taken, waiting := 0, 0
+	for _, u := range q.users {
+		taken += u.taken
+		waiting += u.line.n
+		counted := 0
+		for w := u.line.first; w != nil; w = w.next {
+			counted++
+		}
+		assert.Equal(t, u.line.n, counted)
+		if u.line.n > 0 {
+			assert.GreaterOrEqual(t, u.taken, q.share(u), "%s waits, and might have a turn", u.name)
+		}
+		assert.True(t, u.moving || u.line.n == 0 || u.taken >= u.limit, "%s is forgotten", u.name)
+	}
+	assert.Equal(t, q.taken, taken)
+	assert.Equal(t, q.waiting, waiting)
+	assert.LessOrEqual(t, q.taken, q.limits.Total)
+}
+
+// mustTake takes a turn that is free.
+func mustTake(t *testing.T, q *queue, who string) *user {
+	t.Helper()
+	u, err := q.take(t.Context(), who, 0)
+	require.NoError(t, err)
+	return u
+}
+
+// awaitTurn has one more call wait, and tells who got their turn.
+func awaitTurn(t *testing.T, q *queue, who string, got chan<- *user) {
+	before := q.load().Waiting
+	go func() {
+		u, err := q.take(context.Background(), who, long)
+		assert.NoError(t, err)
+		got <- u
+	}()
+	synctest.Wait()
+	require.Equal(t, before+1, q.load().Waiting)
+}
+
+func TestLinesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Limits{Total: 8, PerUser: 8})
+		for i := range 7 {
+			mustTake(t, q, fmt.Sprint("other", i))
+		}
+		held := mustTake(t, q, "flood")
+		got := make(chan *user)
+		for range 20 {
+			awaitTurn(t, q, "flood", got)
+		}
+		for range 2 {
+			awaitTurn(t, q, "a", got)
+		}
+		awaitTurn(t, q, "b", got)
+		var order []string
+		for range 23 {
+			q.give(held)
+			held = <-got
+			order = append(order, held.name)
+			q.sound(t)
+		}
+		assert.Equal(t, []string{"flood", "a", "b", "flood", "a", "flood"}, order[:6])
+		q.give(held)
+		assert.Equal(t, Load{InFlight: 7}, q.load())
+	})
+}
+
+func TestNobodyTakesAll(t *testing.T) {
+	q := newQueue(Limits{Total: 12, PerUser: 100, Of: map[string]int{"small": 2}})
+	take := func(who string) (n int) {
+		for {
+			if _, err := q.take(t.Context(), who, 0); err != nil {
+				var busy *BusyError
+				require.ErrorAs(t, err, &busy)
+				assert.True(t, busy.User)
+				assert.Equal(t, n, busy.InFlight)
+				assert.Contains(t, err.Error(), "of this user")
+				return n
+			}
+			n++
+		}
+	}
+	assert.Equal(t, 2, take("small"), "its own limit")
+	assert.Equal(t, 5, take("a"), "half of what was left")
+	assert.Equal(t, 3, take("b"), "half again")
+	assert.Equal(t, 1, take("c"))
+	assert.Equal(t, map[string]Load{"small": {2, 0}, "a": {5, 0}, "b": {3, 0}, "c": {1, 0}}, q.loads())
+	mustTake(t, q, "d")
+	_, err := q.take(t.Context(), "e", 0)
+	var busy *BusyError
+	require.ErrorAs(t, err, &busy)
+	assert.Equal(t, BusyError{InFlight: 12, Why: busy.Why}, *busy, "nobody's fault")
+	q.sound(t)
+}
+
+func TestWaitersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Limits{Total: 4, PerUser: 3, Of: map[string]int{"small": 1}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiters sync.WaitGroup
+		var busy atomic.Int32
+		enter := func(who string, n int) {
+			for range n {
+				waiters.Go(func() {
+					switch _, err := q.take(ctx, who, time.Hour); err.(type) {
+					case *BusyError:
+						busy.Add(1)
+					default:
+						assert.ErrorIs(t, err, ErrAbandoned)
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		for range 2 {
+			mustTake(t, q, "small-"+fmt.Sprint(q.taken))
+		}
+		mustTake(t, q, "small")
+		mustTake(t, q, "other")
+		enter("small", 6)
+		assert.EqualValues(t, 2, busy.Swap(0), "4 for each turn that it may have")
+		enter("flood", 13)
+		assert.EqualValues(t, 1, busy.Swap(0), "12 wait")
+		assert.Equal(t, 16, q.load().Waiting, "as many as may, in all")
+		enter("late", 1)
+		assert.EqualValues(t, 1, busy.Swap(0), "somebody had to go")
+		assert.Equal(t, map[string]int{"small": 4, "flood": 11, "late": 1}, waitingOf(q), "whoever floods")
+		enter("late", 20)
+		assert.Equal(t, map[string]int{"small": 4, "flood": 6, "late": 6}, waitingOf(q), "and the longest line is the next")
+		q.sound(t)
+		cancel()
+		waiters.Wait()
+		assert.Zero(t, q.load().Waiting)
+	})
+}
+
+func waitingOf(q *queue) map[string]int {
+	of := map[string]int{}
+	for name, l := range q.loads() {
+		if l.Waiting > 0 {
+			of[name] = l.Waiting
+		}
+	}
+	return of
+}
+
+func TestWaitingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Limits{Total: 1, PerUser: 1})
+		held := mustTake(t, q, "a")
+		started := time.Now()
+		_, err := q.take(t.Context(), "b", 10*time.Second)
+		require.ErrorAs(t, err, new(*BusyError))
+		assert.Equal(t, 10*time.Second, time.Since(started))
+		q.give(held)
+		q.give(mustTake(t, q, "b"))
+		assert.Equal(t, Load{}, q.load())
+	})
+}
+
+// Limits that change hold for who waits as well as for who comes.
+func TestLimitsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Limits{Total: 100, PerUser: 1})
+		held := mustTake(t, q, "a")
+		got := make(chan *user)
+		for range 3 {
+			awaitTurn(t, q, "a", got)
+		}
+		q.setLimits(Limits{PerUser: 1, Of: map[string]int{"a": 3}})
+		<-got
+		<-got
+		q.sound(t)
+		assert.Equal(t, Load{3, 1}, q.load())
+		q.setLimits(Limits{PerUser: 1})
+		q.give(held)
+		q.give(held)
+		q.sound(t)
+		assert.Equal(t, Load{1, 1}, q.load(), "no more than one now")
+		q.give(held)
+		<-got
+		q.sound(t)
+	})
+}
+
+// Users who rest are forgotten in the end, and nobody else.
+func TestUsersAtRestAreForgotten(t *testing.T) {
+	q := newQueue(Limits{Total: 100, PerUser: 1})
+	held := mustTake(t, q, "held")
+	for i := range 10 * restingUsers {
+		q.give(mustTake(t, q, fmt.Sprint(i)))
+	}
+	assert.LessOrEqual(t, len(q.users), 2*restingUsers)
+	assert.Same(t, held, q.users["held"])
+}
+
+// Whatever comes, goes, waits, gives up or has its limit changed: no turn is
+// lost, none is given twice, and everybody who waits long enough gets one.
+func TestQueueUnderStress(t *testing.T) {
+	const users, callers, rounds = 7, 12, 300
+	limits := Limits{Total: 9, PerUser: 4, Of: map[string]int{"0": 1, "1": 9}}
+	q := newQueue(limits)
+	var underway [users]atomic.Int32
+	var total, served, refused, left atomic.Int32
+	var all sync.WaitGroup
+	for who := range users {
+		for caller := range callers {
+			random := rand.New(rand.NewPCG(uint64(who), uint64(caller)))
+			all.Go(func() {
+				for range rounds {
+					ctx, cancel := context.WithCancel(context.Background())
+					patience := long
+					switch random.IntN(4) {
+					case 0:
+						go cancel()
+					case 1:
+						patience = time.Duration(random.IntN(200)) * time.Microsecond
+					}
+					u, err := q.take(ctx, fmt.Sprint(who), patience)
+					cancel()
+					switch {
+					case err == nil:
+						assert.LessOrEqual(t, underway[who].Add(1), int32(limits.of(fmt.Sprint(who))))
+						assert.LessOrEqual(t, total.Add(1), int32(limits.Total))
+						served.Add(1)
+						if random.IntN(3) == 0 {
+							time.Sleep(time.Duration(random.IntN(50)) * time.Microsecond)
+						}
+						total.Add(-1)
+						underway[who].Add(-1)
+						q.give(u)
+					case ctx.Err() != nil:
+						left.Add(1)
+					default:
+						assert.ErrorAs(t, err, new(*BusyError))
+						refused.Add(1)
+					}
+					if random.IntN(50) == 0 {
+						q.setLimits(limits)
+						q.sound(t)
+					}
+				}
+			})
+		}
+	}
+	all.Wait() // nobody starves, or this would not end
+	assert.Equal(t, Load{}, q.load())
+	assert.EqualValues(t, users*callers*rounds, served.Load()+refused.Load()+left.Load())
+	t.Logf("%d served, %d refused, %d left", served.Load(), refused.Load(), left.Load())
+	q.sound(t)
+	for range 4 {
+		mustTake(t, q, "2")
+	}
+}
+
+// A user who asks for one thing at a time waits for one round of the others at
+// most, however many wait and whose calls end: counted in turns, not in time.
+func TestNobodyIsDelayedByAFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Limits{Total: 8, PerUser: 6})
+		got := make(chan *user, 100)
+		floods := []string{"x", "y", "z"}
+		var held []*user
+		flood := func(who string) {
+			go func() {
+				if u, err := q.take(context.Background(), who, time.Hour); err == nil {
+					got <- u
+				}
+			}()
+		}
+		collect := func() (modest *user) {
+			synctest.Wait()
+			for {
+				select {
+				case u := <-got:
+					if u.name == "modest" {
+						modest = u
+						continue
+					}
+					held = append(held, u)
+					flood(u.name) // and one more
+					synctest.Wait()
+				default:
+					return modest
+				}
+			}
+		}
+		for range 8 {
+			for _, who := range floods {
+				flood(who)
+			}
+		}
+		collect()
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 200 {
+			go func() {
+				u, err := q.take(context.Background(), "modest", time.Hour)
+				assert.NoError(t, err)
+				got <- u
+			}()
+			modest, rounds := collect(), 0
+			for ; modest == nil; rounds++ {
+				i := random.IntN(len(held))
+				q.give(held[i])
+				held = append(held[:i], held[i+1:]...)
+				modest = collect()
+			}
+			assert.LessOrEqual(t, rounds, 1+len(floods))
+			q.sound(t)
+			q.give(modest)
+			collect()
+		}
+		for q.load() != (Load{}) { // let everybody go
+			q.setLimits(Limits{PerUser: 6})
+			for _, u := range held {
+				q.give(u)
+			}
+			held = nil
+			synctest.Wait()
+			for len(got) > 0 {
+				held = append(held, <-got)
+			}
+		}
+	})
+}
+
+func BenchmarkTake(b *testing.B) {
+	takes := func(who string) func(*testing.PB, *queue) {
+		return func(p *testing.PB, q *queue) {
+			for p.Next() {
+				u, err := q.take(context.Background(), who, time.Second)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				q.give(u)
+			}
+		}
+	}
+	for name, users := range map[string]int{"one user": 1, "16 users": 16} {
+		b.Run(name, func(b *testing.B) {
+			q := newQueue(Limits{Total: 1024, PerUser: 256})
+			var n atomic.Int32
+			b.ReportAllocs()
+			b.RunParallel(func(p *testing.PB) { takes(fmt.Sprint(int(n.Add(1))%users))(p, q) })
+		})
+	}
+	b.Run("waiting", func(b *testing.B) {
+		q := newQueue(Limits{Total: 8, PerUser: 4})
+		var n atomic.Int32
+		b.SetParallelism(16)
+		b.ReportAllocs()
+		b.RunParallel(func(p *testing.PB) { takes(fmt.Sprint(int(n.Add(1))%8))(p, q) })
+	})
+}
