@@ -1,0 +1,202 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/metrics"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// scrape reads the metrics as nobody in particular.
+func (b *bench) scrape() string {
+	w := httptest.NewRecorder()
+	b.proxy.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(b.t, http.StatusOK, w.Code)
+	return w.Body.String()
+}
+
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want metrics.Outcome
+	}{
+		{nil, metrics.OK},
+		{&spdkrpc.Error{Code: -19}, metrics.SPDKError},
+		{authn.ErrWrongCredentials, metrics.Unauthenticated},
+		{&authn.TooManyFailuresError{}, metrics.Busy},
+		{errDenied, metrics.Denied},
+		{&tenancy.Refusal{}, metrics.Denied},
+		{&tenancy.QuotaError{}, metrics.OverQuota},
+		{&jsonrpc.Error{Code: jsonrpc.CodeParseError}, metrics.Invalid},
+		{&http.MaxBytesError{}, metrics.TooLarge},
+		{&target.BusyError{}, metrics.Busy},
+		{&target.DownError{Err: errors.New("x")}, metrics.Unreachable},
+		{spdkrpc.OutcomeUnknown, metrics.UnknownOutcome},
+		{errDraining, metrics.Draining},
+		{errGone, metrics.ClientGone},
+		{errSlowBody, metrics.ClientGone},
+		{context.Canceled, metrics.ClientGone},
+		{errPanic, metrics.Failed},
+	} {
+		assert.Equal(t, c.want, outcomeOf(answerTo(c.err)), "%v", c.err)
+	}
+}
+
+// Each status that errors.go gives has an outcome of its own choosing.
+func TestEveryStatusHasAnOutcome(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
+	require.NoError(t, err)
+	found := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok || !strings.HasPrefix(s.Sel.Name, "Status") || s.Sel.Name == "StatusOK" {
+			return true
+		}
+		found++
+		for status := range outcomes {
+			if "Status"+strings.ReplaceAll(http.StatusText(status), " ", "") == s.Sel.Name {
+				return true
+			}
+		}
+		t.Errorf("http.%s has no outcome: name one in observe.go", s.Sel.Name)
+		return true
+	})
+	assert.Greater(t, found, 10)
+	for o := metrics.OK; o <= metrics.Failed; o++ {
+		assert.NotEmpty(t, o.String())
+	}
+}
+
+func TestDenials(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		rule string
+		want metrics.Denial
+	}{
+		{errDenied, policy.NoRule, metrics.ByNoRule},
+		{errDenied, "role ops: deny x", metrics.ByRole},
+		{&tenancy.Refusal{}, "tenant a", metrics.ByTenant},
+		{fmt.Errorf("x: %w", &tenancy.QuotaError{}), "tenant a: quota of bytes", metrics.ByQuota},
+	} {
+		assert.Equal(t, c.want, denialOf(&call{err: c.err, rule: c.rule}), c.rule)
+	}
+	for _, c := range []struct {
+		err  error
+		want metrics.LoginFailure
+	}{
+		{authn.ErrNoCredentials, metrics.NoCredentials},
+		{authn.ErrWrongCredentials, metrics.WrongCredentials},
+		{&authn.TooManyFailuresError{}, metrics.TooManyFailures},
+		{fmt.Errorf("%w: x", authn.ErrBusy), metrics.LoginBusy},
+	} {
+		assert.Equal(t, c.want, loginFailureOf(c.err), c.err)
+	}
+}
+
+// What happens is what is counted.
+func TestCallsAreCounted(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.post(createMalloc)
+	b.post(createMalloc) // exists already
+	b.post("{")
+	b.post(`{"id":1,"method":"bdev_malloc_crate"}`)
+	b.post(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"spdk_get_version"}]`)
+	b.post(`{"jsonrpc":"2.0","method":"spdk_get_version"}`)
+	b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
+	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))
+	b.post(`{"id":1,"method":"bdev_lvol_get_lvols","params":{"lvs_name":"none"}}`)
+	text := b.scrape()
+	for _, line := range []string{
+		`spdk_proxy_calls_total{method="bdev_malloc_create",outcome="ok",user="admin"} 1`,
+		`spdk_proxy_calls_total{method="bdev_malloc_create",outcome="spdk_error",user="admin"} 1`,
+		`spdk_proxy_calls_total{method="bdev_malloc_create",outcome="denied",user="viewer"} 1`,
+		`spdk_proxy_calls_total{method="spdk_get_version",outcome="ok",user="admin"} 3`,
+		`spdk_proxy_calls_total{method="unknown",outcome="invalid",user="admin"} 2`,
+		`spdk_proxy_calls_total{method="unknown",outcome="unauthenticated",user="admin"} 1`,
+		`spdk_proxy_call_duration_seconds_count{method="bdev_malloc_create"} 2`,
+		`spdk_proxy_denials_total{rule="none"} 1`,
+		`spdk_proxy_authentication_failures_total{reason="wrong_credentials"} 1`,
+		`spdk_proxy_target_up 1`,
+		`spdk_proxy_target_info{release="v26.05",state="runtime"} 1`,
+		`spdk_proxy_calls_in_flight 0`,
+		`spdk_proxy_queue_length{user="admin"} 0`,
+	} {
+		assert.Contains(t, text, "\n"+line+"\n")
+	}
+	require.NoError(t, b.target.Close())
+	assert.Eventually(t, func() bool { return strings.Contains(b.scrape(), "\nspdk_proxy_target_up 0\n") }, long, 10*time.Millisecond)
+	b.post(createMalloc)
+	assert.Contains(t, b.scrape(), `spdk_proxy_outcomes_total{outcome="unreachable"} 1`)
+}
+
+// A call that SPDK holds is seen as one under way, and so is its connection.
+func TestWhatIsUnderWayIsCounted(t *testing.T) {
+	b := newBench(t, "v26.05")
+	server := httptest.NewUnstartedServer(b.proxy.Handler())
+	server.Config = b.proxy.httpServer()
+	server.Start()
+	defer server.Close()
+	b.http = server
+	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Hang})
+	done := make(chan got)
+	go func() { done <- b.post(`{"id":1,"method":"bdev_get_bdevs"}`) }()
+	assert.Eventually(t, func() bool {
+		text := b.scrape()
+		return strings.Contains(text, "\nspdk_proxy_calls_in_flight 1\n") && strings.Contains(text, `spdk_proxy_target_calls_in_flight{user="admin"} 1`) &&
+			strings.Contains(text, "\nspdk_proxy_connections 1\n")
+	}, long, 10*time.Millisecond)
+	b.target.Crash()
+	assert.Equal(t, http.StatusGatewayTimeout, (<-done).StatusCode)
+	assert.Contains(t, b.scrape(), `spdk_proxy_outcomes_total{outcome="unknown_outcome"} 1`)
+	server.CloseClientConnections()
+	assert.Eventually(t, func() bool { return strings.Contains(b.scrape(), "\nspdk_proxy_connections 0\n") }, long, 10*time.Millisecond)
+}
+
+func TestOldClientsAreCounted(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)
+	assert.Contains(t, b.scrape(), `spdk_proxy_parameters_translated_total{from="size",method="bdev_lvol_resize",to="size_in_mib",user="admin"} 1`)
+	assert.Equal(t, []any{"size to size_in_mib"}, b.lastCall()["translated"])
+}
+
+func TestReloadDropsSeries(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"spdk_get_version"}`))
+	require.Contains(t, b.scrape(), `user="viewer"`)
+	next := *b.config
+	next.Users = b.config.Users[:1]
+	require.NoError(t, b.proxy.Reload(&next))
+	assert.NotContains(t, b.scrape(), "viewer")
+
+	b.proxy.Reloaded(errors.New("x"))
+	assert.Contains(t, b.scrape(), "\nspdk_proxy_config_last_reload_successful 0\n")
+	b.proxy.Reloaded(nil)
+	assert.Contains(t, b.scrape(), "\nspdk_proxy_config_last_reload_successful 1\n")
+}
+
+func TestCertificateExpiryIsSeen(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) { c.TLS = TLSConfig{SelfSignedDir: t.TempDir()} })
+	at := b.proxy.cert.current.Load().Leaf.NotAfter
+	assert.Equal(t, map[string]time.Time{"server": at}, b.proxy.expiries())
+	assert.Contains(t, b.scrape(), `spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} `)
+	assert.Greater(t, time.Until(at), 24*time.Hour)
+}
