@@ -106,6 +106,24 @@ func TestDocumentedExchanges(t *testing.T) {
 	}
 }
 
+func TestDocumentedHostileInput(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.target.ForgetCalls()
+	lines := strings.Split(strings.TrimSpace(documented(t, "docs/wire.md", "Hostile input", "text")[0]), "\n")
+	require.Greater(t, len(lines), 5)
+	for _, line := range lines {
+		var status, code int
+		_, err := fmt.Sscan(line, &status, &code)
+		require.NoError(t, err, line)
+		g := b.post(strings.SplitN(line, " ", 3)[2])
+		assert.Equal(t, status, g.StatusCode, line)
+		assert.Equal(t, code, g.code(t), line)
+	}
+	for _, c := range b.target.Calls() {
+		assert.Equal(t, "spdk_get_version", c.Method, "only the proxy's own question")
+	}
+}
+
 // While the first call of a batch is under way, something ends the batch.
 func TestBatchEndsEarly(t *testing.T) {
 	for name, c := range map[string]struct {
