@@ -7,7 +7,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test check bench fuzz demo conformance test-kernel tools clean install uninstall package
+.PHONY: help build generate test check bench soak fuzz demo conformance test-kernel tools clean install uninstall package
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ check: ## format, vet, staticcheck, generated files, import rules, links in docu
 
 bench: tools ## calls/s and latency, raw socket against spdk-proxy; SPDK_SOCK=... on a real target
 	$(GO) run ./test/bench $(ARGS)
+
+soak: ## ten minutes with a target that dies, reloads, slow and hostile clients (ARGS="-for 2m"; SPDK_TGT=... a real spdk_tgt)
+	$(GO) run ./test/soak $(ARGS)
 
 fuzz: ## every fuzz target for FUZZTIME
 	@for f in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// hostile is where hostile clients come from: not where tenants do, as whoever
+// guesses passwords is slowed down by address.
+var hostile = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
+
+func (w *world) dial() (net.Conn, error) {
+	return (&net.Dialer{LocalAddr: hostile, Timeout: 10 * time.Second}).Dial("tcp", w.address)
+}
+
+func (w *world) dialTLS() (*tls.Conn, error) {
+	conn, err := w.dial()
+	if err != nil {
+		return nil, err
+	}
+	c := tls.Client(conn, &tls.Config{RootCAs: w.ca, ServerName: "127.0.0.1"})
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	if err := c.Handshake(); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// An attack is sent as it is, and must be answered by one of the statuses; with
+// none, it may be answered or not.
+type attack struct {
+	raw      string
+	statuses []int
+}
+
+func request(user, password, body string, headers ...string) string {
+	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic %s\r\nContent-Length: %d\r\n%s\r\n%s",
+		base64.StdEncoding.EncodeToString([]byte(user+":"+password)), len(body), strings.Join(headers, ""), body)
+}
+
+// attacks are what a tenant that has gone bad, or a stranger, may send.
+func (w *world) attacks() []attack {
+	t, victim := w.tenantsOf[0], w.tenantsOf[len(w.tenantsOf)-1]
+	bad := func(body string, statuses ...int) attack {
+		return attack{request(t.user, passwordOf(t.user), body), statuses}
+	}
+	return []attack{
+		bad(`{"id":1,"method":"spdk_kill_instance","params":{"sig_name":"SIGKILL"}}`, 403),
+		bad(`{"id":1,"method":"bdev_lvol_delete_lvstore","params":{"lvs_name":"`+victim.lvstore()+`"}}`, 403),
+		bad(`{"id":1,"method":"bdev_lvol_delete_lvstore","method":"spdk_get_version","params":{"lvs_name":"`+victim.lvstore()+`"}}`, 400),
+		bad(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"`+victim.lvstore()+`/x"}}{"id":2,"method":"spdk_kill_instance"}`, 400),
+		bad(`[{"id":1,"method":"bdev_lvol_get_lvols","params":{"lvs_name":"`+victim.lvstore()+`"}},[{"id":2,"method":"spdk_kill_instance"}]]`, 200),
+		bad(strings.Repeat("[", 100_000), 400, 413),
+		bad(`{"id":1,"method":"`+strings.Repeat("m", 200<<10)+`"}`, 400),
+		bad("\x00\xff\xfe", 400), bad("", 400), bad("null", 400),
+		{request(t.user, passwordOf(t.user), "", "Transfer-Encoding: chunked\r\n"), []int{400, 408}},
+		{request(t.user, "guess", `{"id":1,"method":"spdk_get_version"}`), []int{401, 429}},
+		{request("nobody", "guess", `{"id":1,"method":"spdk_get_version"}`), []int{401, 429}},
+		{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\nAuthorization: Basic x\r\n\r\n", []int{401, 413, 429}},
+		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", nil},
+		{"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", []int{431}},
+		{"\x16\x03\x01" + strings.Repeat("\xff", 500), nil},
+	}
+}
+
+// attack sends what is hostile, some ten times a second, and some of it without TLS.
+func (w *world) attack(ctx context.Context) {
+	list := w.attacks()
+	for ctx.Err() == nil {
+		a := list[rand.N(len(list))]
+		switch rand.N(10) {
+		case 0:
+			w.garbage(a.raw)
+		case 1:
+			w.hangUp(a.raw)
+		default:
+			w.send(a)
+		}
+		time.Sleep(time.Duration(rand.N(150)) * time.Millisecond)
+	}
+}
+
+func (w *world) send(a attack) {
+	conn, err := w.dialTLS()
+	if err != nil {
+		w.book.wrong("a hostile client cannot connect: %v", err)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = io.WriteString(conn, a.raw) // the answer may come before all is sent
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		if a.statuses != nil {
+			w.book.wrong("no answer to %.80q: %v", a.raw, err)
+		}
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		w.book.wrong("half an answer to %.80q: %v", a.raw, err)
+	}
+	// 502 says that nothing was executed; no attack can succeed by it.
+	if a.statuses != nil && !slices.Contains(append(a.statuses, http.StatusBadGateway), resp.StatusCode) {
+		w.book.wrong("status %d to %.80q", resp.StatusCode, a.raw)
+	}
+	w.book.count("attack answered")
+}
+
+// garbage is no TLS.
+func (w *world) garbage(raw string) {
+	conn, err := w.dial()
+	if err != nil {
+		w.book.wrong("a hostile client cannot connect: %v", err)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_, _ = io.WriteString(conn, raw)
+	_, _ = io.Copy(io.Discard, conn)
+	w.book.count("garbage")
+}
+
+// hangUp leaves in the midst.
+func (w *world) hangUp(raw string) {
+	conn, err := w.dialTLS()
+	if err != nil {
+		w.book.wrong("a hostile client cannot connect: %v", err)
+		return
+	}
+	_, _ = io.WriteString(conn, raw[:rand.N(len(raw)+1)])
+	_ = conn.NetConn().Close()
+	w.book.count("hung up")
+}
+
+// crawl keeps slow clients: those that send a byte now and then, those that stop
+// in the midst of a body, those that don't read their answers, and those that do
+// nothing. Each must be cut off.
+func (w *world) crawl(ctx context.Context) {
+	t := w.tenantsOf[0]
+	list := request(t.user, passwordOf(t.user), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
+	half := request(t.user, passwordOf(t.user), strings.Repeat(" ", 1000))
+	kinds := map[string]func(net.Conn) error{
+		"slow header": func(c net.Conn) error { return drip(c, list) },
+		"half a body": func(c net.Conn) error { _, err := io.WriteString(c, half[:len(half)-500]); return err },
+		"deaf":        func(c net.Conn) error { _, err := io.WriteString(c, strings.Repeat(list, 50)); return err },
+		"silent":      func(net.Conn) error { return nil },
+	}
+	var crawlers sync.WaitGroup
+	for name, begin := range kinds {
+		for range 5 {
+			crawlers.Go(func() {
+				for ctx.Err() == nil {
+					conn, err := w.dialTLS()
+					if err != nil {
+						w.book.wrong("a slow client cannot connect: %v", err)
+						return
+					}
+					_ = conn.SetDeadline(time.Now().Add(time.Minute))
+					if begin(conn) == nil && name != "deaf" {
+						if _, err := io.Copy(io.Discard, conn); err != nil && isTimeout(err) {
+							w.book.wrong("a slow client (%s) was not cut off within a minute", name)
+						}
+					} else {
+						time.Sleep(2 * time.Second)
+					}
+					_ = conn.Close()
+					w.book.count("slow")
+				}
+			})
+		}
+	}
+	crawlers.Wait()
+}
+
+func drip(c net.Conn, text string) error {
+	for i := range len(text) {
+		if _, err := io.WriteString(c, text[i:i+1]); err != nil {
+			return nil // cut off: what it is for
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil
+}
+
+func isTimeout(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+type params map[string]any
+
+// A client makes calls as one user, from one address, and sees to it that an
+// answer is the one to its question.
+type client struct {
+	world *world
+	user  string
+	http  *http.Client
+}
+
+func newClient(w *world, user, from string) *client {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	return &client{world: w, user: user, http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DialContext:     dialer.DialContext,
+		TLSClientConfig: &tls.Config{RootCAs: w.ca}, MaxIdleConnsPerHost: 512, IdleConnTimeout: 2 * time.Second,
+	}}}
+}
+
+// A reply is what came of a call.
+type reply struct {
+	method  string
+	status  int
+	result  any
+	code    int // of the error; 0: none
+	message string
+	// settled: the target was up all the time, so that nothing excuses a failure.
+	settled bool
+	err     error // no answer at all
+}
+
+func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
+
+// lost tells whether the call failed since the target was away.
+func (r reply) lost() bool {
+	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout)
+}
+
+func (r reply) String() string {
+	return fmt.Sprintf("status %d, code %d, %q, result %.300v, settled %v, %v", r.status, r.code, r.message, r.result, r.settled, r.err)
+}
+
+func (c *client) call(method string, p params) reply {
+	id := fmt.Sprintf("%q", fmt.Sprintf("%s/%016x", c.user, rand.Uint64()))
+	if rand.N(2) == 0 {
+		id = fmt.Sprint(rand.Uint64())
+	}
+	request := map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": method}
+	if p != nil {
+		request["params"] = p
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		panic(err)
+	}
+	era, began := c.world.era.Load(), time.Now()
+	r := c.post(body, id)
+	r.method = method
+	r.settled = c.world.settled(era, began.UnixNano())
+	c.world.book.tally(c.user, r, time.Since(began))
+	return r
+}
+
+// post sends a request and reads the answer, which must be to this id and in the
+// log under this user's name.
+func (c *client) post(body []byte, id string) (r reply) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+c.world.address+"/", bytes.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	req.SetBasicAuth(c.user, passwordOf(c.user))
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	r.status = resp.StatusCode
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	var answer struct {
+		ID     json.RawMessage
+		Result any
+		Error  *struct {
+			Code    int
+			Message string
+		}
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		c.world.book.wrong("%s: an answer that is not JSON: %q", c.user, text)
+		return r
+	}
+	r.result = answer.Result
+	if answer.Error != nil {
+		r.code, r.message = answer.Error.Code, answer.Error.Message
+	}
+	if string(answer.ID) != id {
+		c.world.book.wrong("%s: the answer to id %s came to %s", c.user, answer.ID, id)
+	}
+	if whose, logged := c.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || whose != c.user {
+		c.world.book.wrong("%s: the log says of its request %s: %q", c.user, resp.Header.Get("X-Request-Id"), whose)
+	}
+	return r
+}
+
+// flood is one user who wants everything at once.
+func (w *world) flood(ctx context.Context) {
+	c := newClient(w, "flooder", "127.0.0.3")
+	const atOnce = 300
+	tokens := make(chan struct{}, atOnce)
+	for ctx.Err() == nil {
+		for range atOnce {
+			tokens <- struct{}{}
+			go func() {
+				defer func() { <-tokens }()
+				r := c.call("bdev_get_bdevs", nil)
+				if !r.ok() && !r.lost() && r.status != http.StatusTooManyRequests {
+					w.book.wrong("flooder: %s: %s", r.method, r)
+				}
+			}()
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	for range atOnce {
+		tokens <- struct{}{}
+	}
+	c.http.CloseIdleConnections()
+}
+
+func passwordOf(user string) string { return "of " + strings.ToUpper(user) }

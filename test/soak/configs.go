@@ -1,0 +1,142 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+// configs are the configurations that the proxy is made to reload, one after
+// the other: two sound ones with different certificates and roles, and a broken
+// one.
+type configs struct {
+	path      string
+	authority *x509.Certificate
+	texts     []string
+	broken    int // index of the one that must be refused
+}
+
+func (c *configs) make(w *world) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	if c.authority, err = certificate(w, "authority", nil, key, key); err != nil {
+		return err
+	}
+	for _, name := range []string{"one", "two"} {
+		own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return err
+		}
+		if _, err := certificate(w, name, c.authority, own, key); err != nil {
+			return err
+		}
+	}
+	c.path = filepath.Join(w.dir, "spdk-proxy.yaml")
+	users, tenants := "", ""
+	for _, t := range w.tenantsOf {
+		hash, err := hashOf(t.user)
+		if err != nil {
+			return err
+		}
+		users += fmt.Sprintf("  - {name: %s, password_hash: %q, roles: [volumes], tenant: %s}\n", t.user, hash, t.name)
+		tenants += fmt.Sprintf("  %s: {lvstores: [%s], nqn_prefixes: [\"nqn.2026-11.io.spdkgate.soak:%s-\"], quota: {gib: 10}}\n", t.name, t.lvstore(), t.name)
+	}
+	hash, err := hashOf("flooder")
+	if err != nil {
+		return err
+	}
+	users += fmt.Sprintf("  - {name: flooder, password_hash: %q, roles: [watching]}\n", hash)
+	text := fmt.Sprintf(`listen: %q
+tls: {cert_file: one.crt, key_file: one.key}
+target: {socket: %q, max_in_flight: 256}
+limits: {read: 3s, idle: 5s}
+metrics: {listen: %q}
+users:
+%sroles:
+  volumes: {allow: [spdk_get_version, "bdev_lvol_*", bdev_get_bdevs, "nvmf_*"], deny: ["bdev_lvol_*_lvstore"]}
+  watching: {allow: [bdev_get_bdevs]}
+tenants:
+%s`, w.address, w.socket, w.metrics, users, tenants)
+	c.texts = []string{
+		text,
+		strings.NewReplacer("one.", "two.", "allow: [bdev_get_bdevs]", `allow: ["bdev_get_*"]`).Replace(text),
+		strings.Replace(text, "roles: [watching]", "roles: [wathcing]", 1),
+	}
+	c.broken = 2
+	return c.put(0)
+}
+
+// put replaces the file as a whole.
+func (c *configs) put(i int) error {
+	if err := os.WriteFile(c.path+".new", []byte(c.texts[i]), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(c.path+".new", c.path)
+}
+
+// reloadProxy gives the proxy its next configuration: by a signal, and by the
+// change of the file alone.
+func (w *world) reloadProxy() error {
+	n := int(w.reloads.Add(1))
+	i := n % len(w.configs.texts)
+	if err := w.configs.put(i); err != nil {
+		return err
+	}
+	if i == w.configs.broken {
+		w.refusals.Add(1)
+	}
+	if n%2 == 0 {
+		return w.proxy.cmd.Process.Signal(syscall.SIGHUP)
+	}
+	return nil
+}
+
+func hashOf(user string) (string, error) {
+	hash, err := bcrypt.GenerateFromPassword([]byte(passwordOf(user)), bcrypt.MinCost)
+	return string(hash), err
+}
+
+// certificate writes NAME.crt and NAME.key; without a parent, an authority's.
+func certificate(w *world, name string, parent *x509.Certificate, own, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "soak " + name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(0, 2, 0),
+		BasicConstraintsValid: true, IsCA: parent == nil, KeyUsage: x509.KeyUsageDigitalSignature,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	if parent == nil {
+		parent, template.KeyUsage = template, x509.KeyUsageCertSign
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &own.PublicKey, signer)
+	if err != nil {
+		return nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(own)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(w.dir, name)
+	if err := errors.Join(
+		os.WriteFile(path+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(path+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600),
+	); err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The soak starts itself as the simulated target.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-simulate" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A short soak, so that what `make soak` does for ten minutes is seen to work with every change.
+func TestSoak(t *testing.T) {
+	require.NoError(t, soak(t.Context(), plan{span: 8 * time.Second, kill: 3 * time.Second, reload: 700 * time.Millisecond, tenants: 4, workers: 2, dir: t.TempDir()}))
+}
+
+// What the soak must notice, it notices.
+func TestTheBookNotices(t *testing.T) {
+	b := newBook()
+	_, err := b.Write([]byte(`{"level":"INFO","msg":"call","user":"ann","request_id":"1"}` + "\n" + `{"level":"ERROR","msg":"panic"}` + "\n" + `{"level":"ERROR","msg":"` + refusedReload + `"}` + "\nhalf a li"))
+	require.NoError(t, err)
+	_, err = b.Write([]byte("ne\n"))
+	require.NoError(t, err)
+	user, ok := b.logged("1")
+	assert.True(t, ok)
+	assert.Equal(t, "ann", user)
+	assert.Equal(t, 2, b.nWrong, "a panic, and a line that is not JSON")
+	assert.Zero(t, b.errors)
+
+	w := &world{book: newBook()}
+	x := newTenant(w, 0)
+	x.expectOwn(reply{status: 200, result: []any{map[string]any{"name": "team-1-0-1", "alias": "lvs-team-1/team-1-0-1"}}})
+	assert.Equal(t, 1, w.book.nWrong, "another tenant's volume")
+	x.expectVolume(reply{status: 200, result: []any{}}, "a", "u")
+	assert.Equal(t, 2, w.book.nWrong, "nothing where a volume must be")
+	x.expectDone(reply{status: 200, code: -19, settled: true})
+	x.expectDone(reply{status: 502, settled: true})
+	x.expectDone(reply{status: 403})
+	assert.Equal(t, 5, w.book.nWrong)
+	x.expectDone(reply{status: 502})
+	x.expectDone(reply{status: 200, code: -19})
+	assert.Equal(t, 5, w.book.nWrong, "excused: the target was killed meanwhile")
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A tenant owns one lvstore, and knows what must be in it.
+type tenant struct {
+	world  *world
+	name   string
+	user   string
+	client *client
+
+	mu      sync.Mutex
+	volumes map[string]presence // by lvol name
+	next    int
+}
+
+// presence is what is known of a volume.
+type presence int
+
+const (
+	absent presence = iota
+	present
+	unknown // the answer to its creation or deletion was lost
+)
+
+func newTenant(w *world, i int) *tenant {
+	name := fmt.Sprintf("team-%d", i)
+	return &tenant{world: w, name: name, user: "csi-of-" + name, volumes: map[string]presence{}}
+}
+
+func (t *tenant) connect() { t.client = newClient(t.world, t.user, "127.0.0.1") }
+
+func (t *tenant) lvstore() string { return "lvs-" + t.name }
+
+// furnish gives a target that has just started the tenant's lvstore, new or as
+// it was.
+func (t *tenant) furnish(ctx context.Context, target *spdkrpc.Client) error {
+	media := filepath.Join(t.world.dir, t.name+".img")
+	_, err := os.Stat(media)
+	first := err != nil
+	if first {
+		if err := os.WriteFile(media, nil, 0o600); err != nil {
+			return err
+		}
+		if err := os.Truncate(media, 2<<30); err != nil {
+			return err
+		}
+	}
+	if _, err := target.BdevAioCreate(ctx, spdkrpc.BdevAioCreateParams{Name: "aio-" + t.name, Filename: media, BlockSize: new(uint32(4096))}); err != nil {
+		return err
+	}
+	if first {
+		_, err := target.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "aio-" + t.name, LvsName: t.lvstore(), ClusterSz: new(uint32(1 << 20))})
+		return err
+	}
+	for {
+		stores, err := target.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{LvsName: new(t.lvstore())})
+		if err == nil && len(stores) == 1 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not come back: %w", t.lvstore(), errors.Join(err, ctx.Err()))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// work takes volumes through their lives until ctx ends.
+func (t *tenant) work(ctx context.Context, worker int) {
+	for ctx.Err() == nil {
+		t.mu.Lock()
+		t.next++
+		name := fmt.Sprintf("%s-%d-%d", t.name, worker, t.next)
+		t.mu.Unlock()
+		t.life(name)
+		time.Sleep(time.Duration(rand.N(5)) * time.Millisecond)
+	}
+}
+
+// life is that of one volume: made, seen, exported, and mostly deleted. Each
+// answer is held against what must be so.
+func (t *tenant) life(name string) {
+	alias := t.lvstore() + "/" + name
+	made := t.client.call("bdev_lvol_create", params{"lvs_name": t.lvstore(), "lvol_name": name, "size_in_mib": 2, "thin_provision": true})
+	t.know(name, made, present)
+	if t.expectDone(made); !made.ok() {
+		return
+	}
+	uuid, _ := made.result.(string)
+	t.expect(made, "a UUID", len(uuid) == 36)
+
+	t.expectVolume(t.client.call("bdev_get_bdevs", params{"name": alias}), alias, uuid)
+	t.expectVolume(t.client.call("bdev_get_bdevs", params{"name": uuid}), alias, uuid)
+	t.expectOwn(t.client.call("bdev_lvol_get_lvols", nil))
+	t.expectForeign()
+
+	nqn := "nqn.2026-11.io.spdkgate.soak:" + t.name + "-" + name
+	export := t.client.call("nvmf_create_subsystem", params{"nqn": nqn, "serial_number": name[max(0, len(name)-20):], "allow_any_host": false})
+	if export.ok() {
+		t.expectDone(t.client.call("nvmf_subsystem_add_ns", params{"nqn": nqn, "namespace": map[string]any{"bdev_name": alias}}))
+		t.expectDone(t.client.call("nvmf_delete_subsystem", params{"nqn": nqn}))
+	}
+	t.expectDone(export)
+
+	if rand.N(20) == 0 && t.kept() < 50 {
+		return // stays, to be counted in the end
+	}
+	gone := t.client.call("bdev_lvol_delete", params{"name": uuid})
+	t.know(name, gone, absent)
+	t.expectDone(gone)
+}
+
+// know notes what a call that makes or deletes a volume has come to.
+func (t *tenant) know(name string, r reply, then presence) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case r.ok():
+		t.volumes[name] = then
+	case r.status != 502: // which says that nothing was executed
+		t.volumes[name] = unknown
+	}
+}
+
+func (t *tenant) kept() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.volumes {
+		if p == present {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *tenant) expect(r reply, what string, holds bool) {
+	if !holds {
+		t.world.book.wrong("%s: %s: not %s: %s", t.user, r.method, what, r)
+	}
+}
+
+// expectDone is for what must succeed while the target is up, and may meet
+// nothing where it was killed meanwhile.
+func (t *tenant) expectDone(r reply) {
+	t.expect(r, "done", r.ok() || r.lost() || !r.settled && r.status == 200)
+}
+
+func (t *tenant) expectVolume(r reply, alias, uuid string) {
+	if !r.ok() {
+		t.expectDone(r)
+		return
+	}
+	list, _ := r.result.([]any)
+	good := len(list) == 1
+	if good {
+		bdev, _ := list[0].(map[string]any)
+		aliases, _ := bdev["aliases"].([]any)
+		good = bdev["name"] == uuid && slices.Contains(aliases, any(alias))
+	}
+	t.expect(r, "the volume "+alias, good)
+}
+
+// expectOwn holds a list against the tenant's names.
+func (t *tenant) expectOwn(r reply) {
+	list, _ := r.result.([]any)
+	for _, item := range list {
+		lvol, _ := item.(map[string]any)
+		name, _ := lvol["name"].(string)
+		alias, _ := lvol["alias"].(string)
+		t.expect(r, "only its own", strings.HasPrefix(name, t.name+"-") && strings.HasPrefix(alias, t.lvstore()+"/"))
+	}
+	t.expect(r, "a list", r.ok() || r.lost())
+}
+
+// expectForeign asks for what another tenant has: it must not be there.
+func (t *tenant) expectForeign() {
+	other := t.world.tenantsOf[rand.N(len(t.world.tenantsOf))]
+	if other == t {
+		return
+	}
+	r := t.client.call("bdev_lvol_get_lvols", params{"lvs_name": other.lvstore()})
+	t.expect(r, "hidden", r.lost() || r.status == 200 && r.code == -19)
+	other.mu.Lock()
+	var name string
+	for name = range other.volumes {
+		break
+	}
+	other.mu.Unlock()
+	r = t.client.call("bdev_lvol_delete", params{"name": other.lvstore() + "/" + name})
+	t.expect(r, "refused", r.lost() || r.status == 200 && r.code == -19)
+}
+
+// recount holds what is in each lvstore at last against what must be.
+func (w *world) recount(ctx context.Context) error {
+	socket := spdkrpc.NewSocket(w.socket)
+	defer func() { _ = socket.Close() }()
+	for _, t := range w.tenantsOf {
+		lvols, err := spdkrpc.NewClient(socket).BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsName: new(t.lvstore())})
+		if err != nil {
+			return fmt.Errorf("recount: %w", err)
+		}
+		there := map[string]int{}
+		for _, l := range lvols {
+			there[l.Name]++
+		}
+		for name, p := range t.volumes {
+			if p == present && there[name] != 1 {
+				w.book.wrong("volume %s/%s is there %d times: it was created, and not deleted", t.lvstore(), name, there[name])
+			}
+			if p == absent && there[name] != 0 {
+				w.book.wrong("volume %s/%s is there: it was deleted", t.lvstore(), name)
+			}
+			delete(there, name)
+		}
+		for name := range there {
+			w.book.wrong("volume %s/%s is there: nobody has made it", t.lvstore(), name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// usage is what the proxy has open and takes.
+type usage struct {
+	descriptors, goroutines, residentKiB int
+}
+
+func (u usage) String() string {
+	return fmt.Sprintf("%d descriptors, %d goroutines, %.1f MiB", u.descriptors, u.goroutines, float64(u.residentKiB)/1024)
+}
+
+func (w *world) usage() (u usage, err error) {
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.proxy.pid()))
+	if err != nil {
+		return u, err
+	}
+	u.descriptors = len(fds)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.proxy.pid()))
+	if err != nil {
+		return u, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			u.residentKiB, _ = strconv.Atoi(strings.Fields(rest)[0])
+		}
+	}
+	resp, err := http.Get("http://" + w.metrics + "/metrics")
+	if err != nil {
+		return u, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return u, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "go_goroutines "); ok {
+			u.goroutines, _ = strconv.Atoi(strings.TrimSpace(rest))
+			return u, nil
+		}
+	}
+	return u, errors.New("the metrics have no go_goroutines")
+}
+
+// atRest counts what is open when nobody calls: after connections were given time to end.
+func (w *world) atRest(ctx context.Context) (u usage, err error) {
+	for _, t := range w.tenantsOf {
+		t.client.http.CloseIdleConnections()
+	}
+	http.DefaultClient.CloseIdleConnections()
+	select {
+	case <-ctx.Done():
+		return u, ctx.Err()
+	case <-time.After(8 * time.Second): // limits.idle, and what the service gives back at rest
+	}
+	return w.usage()
+}
+
+func (b *book) count(event string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events[event]++
+}
+
+// progress writes a line now and then.
+func (w *world) progress(ctx context.Context, span time.Duration) {
+	began := time.Now()
+	period := min(30*time.Second, max(span/10, 2*time.Second))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(period):
+		}
+		u, err := w.usage()
+		if err != nil {
+			w.book.wrong("the proxy cannot be looked at: %v", err)
+			return
+		}
+		w.peak = usage{max(w.peak.descriptors, u.descriptors), max(w.peak.goroutines, u.goroutines), max(w.peak.residentKiB, u.residentKiB)}
+		w.book.mu.Lock()
+		calls := 0
+		for _, t := range w.book.tallies {
+			calls += t.calls
+		}
+		fmt.Printf("%5s of %s: %d calls, %d kills, %d reloads, %d wrong; %s\n", time.Since(began).Round(time.Second), span, calls, w.kills.Load(), w.reloads.Load(), w.book.nWrong, u)
+		w.book.mu.Unlock()
+	}
+}
+
+// report prints the table, and fails if anything in it is not as it must be.
+func (w *world) report(before, after usage) error {
+	b := w.book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(out, "\nuser\tcalls\tdone\tSPDK's errors\ttarget away\ttoo many\tother\tp50 ms\tp99 ms\tmax ms\t")
+	names := []string{"flooder"}
+	for _, t := range w.tenantsOf {
+		names = append(names, t.user)
+	}
+	for _, name := range names {
+		t := b.tallies[name]
+		if t == nil || t.ok == 0 {
+			b.note("%s got nothing done", name)
+			continue
+		}
+		ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t\n", name, t.calls, t.ok, t.spdk, t.away, t.busy, t.other, ms(of(t.latencies, .5)), ms(of(t.latencies, .99)), ms(t.slowest))
+	}
+	_ = out.Flush()
+	fmt.Printf("\nhostile: %d attacks answered, %d hung up, %d not TLS, %d slow; target killed %d times; %d reloads, %d of them to be refused\n",
+		b.events["attack answered"], b.events["hung up"], b.events["garbage"], b.events["slow"], w.kills.Load(), w.reloads.Load(), w.refusals.Load())
+	fmt.Printf("the proxy at rest: %s before, %s after; at most %s\n\n", before, after, w.peak)
+
+	failed := 0
+	check := func(what string, good bool) {
+		verdict := "ok  "
+		if !good {
+			verdict = "FAIL"
+			failed++
+		}
+		fmt.Println(verdict, what)
+	}
+	check(fmt.Sprintf("no wrong answer, no answer to the wrong caller, no volume lost or left over (%d)", b.nWrong), b.nWrong == 0)
+	check("no panic, no error in the log", b.events["panic"] == 0 && b.errors == 0)
+	check("no descriptors left open", after.descriptors <= before.descriptors+5)
+	check("no goroutines left", after.goroutines > 0 && after.goroutines <= before.goroutines+10)
+	check("sound configurations were taken over, broken ones were not", int64(b.events["reloaded"]) >= (w.reloads.Load()-w.refusals.Load())/2 && int64(b.events[refusedReload]) >= w.refusals.Load()/2 && b.events["reloaded"] > 0)
+	check("the target was killed and came back", w.kills.Load() > 0)
+	for _, wrong := range b.wrongs {
+		fmt.Println("    ", wrong)
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d checks failed", failed)
+	}
+	return nil
+}
