@@ -20,7 +20,7 @@ type Grant struct {
 
 	scope   *Scope // nil: everything is theirs
 	method  *rpcschema.Method
-	plan    plan
+	plan    *plan
 	owned   bool              // all that the call names is theirs
 	anchors int               // objects that the call names
 	hidden  map[string]string // name that nothing bears → what the client wrote instead
@@ -34,7 +34,11 @@ func (g *Grant) Hidden() int { return len(g.hidden) }
 // Might says whether the tenant's users may call a method at all, whatever its
 // parameters are.
 func (s *Scope) Might(method string) bool {
-	return s == nil || s.tenancy.plans[method].refusal == ""
+	if s == nil {
+		return true
+	}
+	p := s.tenancy.plans[method]
+	return p != nil && p.refusal == ""
 }
 
 // Admit decides on a call whose parameters are valid. With an error, which is a
@@ -45,22 +49,25 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 		return g, nil
 	}
 	g.plan = s.tenancy.plans[m.Name]
+	if g.plan == nil {
+		return nil, fmt.Errorf("%s: there is no plan for it", m.Name)
+	}
 	if g.plan.refusal != "" {
 		return nil, s.refuse("%s is not for tenants: %s", m.Name, g.plan.refusal)
 	}
 	if g.plan.open {
 		return g, nil
 	}
-	g.sight = &sight{scope: s, ask: ask}
+	g.sight = &sight{scope: s, ask: ask, began: now()}
 	if params != nil {
 		g.Params = make(map[string]any, len(params))
 	}
 	for name, v := range params {
-		p := m.Param(name)
-		if p == nil {
+		p, ok := g.plan.params[name]
+		if !ok {
 			return nil, fmt.Errorf("%s: parameter %s was not validated", m.Name, name)
 		}
-		fitted, err := g.admit(ctx, s.tenancy.nodes(p.Schema), m.Name+"."+name, v)
+		fitted, err := g.admit(ctx, p.form, p.path, v)
 		if err != nil {
 			return nil, err
 		}
@@ -78,11 +85,9 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 
 // anchored decides on the call as a whole, once each of its values was.
 func (g *Grant) anchored() error {
-	for _, p := range g.method.Params {
-		for _, n := range g.scope.tenancy.nodes(p.Schema) {
-			if _, given := g.Params[p.Name]; isMade(n.kind) && n.Format != "uuid" && !given {
-				return g.scope.refuse("%s: SPDK would choose %s, which would be nobody's: give one of yours", g.method.Name, p.Name)
-			}
+	for _, name := range g.plan.chosen {
+		if _, given := g.Params[name]; !given {
+			return g.scope.refuse("%s: SPDK would choose %s, which would be nobody's: give one of yours", g.method.Name, name)
 		}
 	}
 	if g.anchors == 0 && (g.method.Mutates || !g.plan.lists) {
@@ -94,8 +99,9 @@ func (g *Grant) anchored() error {
 
 // admit takes one value of the parameters into the call: as it is, with names
 // that are not theirs replaced, or not at all.
-func (g *Grant) admit(ctx context.Context, list []node, path string, v any) (any, error) {
-	if kinds := kindsOf(list, v); len(kinds) > 0 {
+func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, error) {
+	t := typeOf(v)
+	if kinds := f.kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
 			fitted, err := g.name(ctx, kind, path, v)
 			if err != nil {
@@ -105,13 +111,16 @@ func (g *Grant) admit(ctx context.Context, list []node, path string, v any) (any
 		}
 		return v, nil
 	}
+	if !f.fits[t] {
+		return nil, g.unknown(path)
+	}
 	switch v := v.(type) {
 	case map[string]any:
 		copied := make(map[string]any, len(v))
 		for name, member := range v {
-			below, named := g.scope.tenancy.member(list, name)
+			below, named := f.member(name)
 			if !named {
-				return nil, g.scope.refuse("%s: what %s.%s names cannot be told: leave it out", g.method.Name, g.short(path), name)
+				return nil, g.unknown(path + "." + name)
 			}
 			fitted, err := g.admit(ctx, below, path+"."+name, member)
 			if err != nil {
@@ -123,7 +132,7 @@ func (g *Grant) admit(ctx context.Context, list []node, path string, v any) (any
 	case []any:
 		copied := make([]any, len(v))
 		for i, item := range v {
-			fitted, err := g.admit(ctx, g.scope.tenancy.items(list), path, item)
+			fitted, err := g.admit(ctx, f.items, path, item)
 			if err != nil {
 				return nil, err
 			}
@@ -131,14 +140,19 @@ func (g *Grant) admit(ctx context.Context, list []node, path string, v any) (any
 		}
 		return copied, nil
 	case string:
-		if free(list, v) && !slices.Contains(harmlessTexts, path) || !plain(v) && v != "" {
+		if f.free && !slices.Contains(harmlessTexts, path) || !plain(v) && v != "" {
 			return nil, g.scope.refuse("%s: what %s names can be nobody's: leave it out", g.method.Name, g.short(path))
 		}
-		if g.plan.creates && slices.ContainsFunc(list, func(n node) bool { return n.Format == "uuid" }) {
+		if g.plan.creates && f.uuid {
 			return nil, g.scope.refuse("%s: a bdev's UUID is one of its names, and SPDK must choose it: leave %s out", g.method.Name, g.short(path))
 		}
 	}
 	return v, nil
+}
+
+// unknown refuses what the schema does not describe.
+func (g *Grant) unknown(path string) error {
+	return g.scope.refuse("%s: what %s names cannot be told: leave it out", g.method.Name, g.short(path))
 }
 
 // short is a path without its method.
@@ -244,6 +258,9 @@ func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (
 	}
 	if g.claim != nil {
 		g.claim.settle(err)
+	}
+	if g.plan.lvstores {
+		g.scope.tenancy.stores.forget()
 	}
 	if err != nil {
 		return nil, g.restored(err)

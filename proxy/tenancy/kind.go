@@ -33,6 +33,9 @@ var (
 	// harmless methods give texts that name nobody's objects.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports"}
 
+	// lvstoreMethods change which lvstores there are, besides those that name a new one.
+	lvstoreMethods = []string{"bdev_lvol_delete_lvstore"}
+
 	// hopeful methods take the names of bdevs that do not exist yet, and act on
 	// them when they come: then they may be somebody else's.
 	hopeful = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}

@@ -14,6 +14,40 @@ type plan struct {
 	raw     bool   // once its parameters are theirs, so is all of its result
 	creates bool   // makes a bdev by a name of its parameters
 	volume  bool   // makes a logical volume
+
+	params    map[string]paramPlan
+	result    *form
+	chosen    []string // names of what is made, which SPDK would choose where they are left out
+	subsystem bool     // makes a subsystem or an iSCSI target
+	lvstores  bool     // makes, renames or takes away an lvstore
+}
+
+// A paramPlan is what is known of one parameter.
+type paramPlan struct {
+	*form
+	path string // METHOD.PARAMETER
+}
+
+// planAll derives the plans of all methods.
+func (t *Tenancy) planAll() {
+	ready := &forms{tenancy: t, made: map[string]*form{}}
+	for _, m := range t.schema.Methods() {
+		p := t.planOf(m)
+		p.params, p.result = make(map[string]paramPlan, len(m.Params)), ready.of(t.nodes(m.Result.Schema))
+		p.lvstores = slices.Contains(lvstoreMethods, m.Name)
+		for _, param := range m.Params {
+			nodes := t.nodes(param.Schema)
+			p.params[param.Name] = paramPlan{ready.of(nodes), m.Name + "." + param.Name}
+			for _, n := range nodes {
+				if isMade(n.kind) && n.Format != "uuid" {
+					p.chosen = append(p.chosen, param.Name)
+				}
+				p.subsystem = p.subsystem || made[n.kind] == "nqn" || made[n.kind] == "iqn"
+				p.lvstores = p.lvstores || made[n.kind] == "lvstore"
+			}
+		}
+		t.plans[m.Name] = &p
+	}
 }
 
 // planOf derives the plan of a method.

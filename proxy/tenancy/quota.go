@@ -87,7 +87,7 @@ var sizedBy = map[string]struct{ source, volume string }{
 func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	q := g.scope.Quota
 	_, sized := sizedBy[g.method.Name]
-	subsystem := g.makes("nqn") || g.makes("iqn")
+	subsystem := g.plan.subsystem
 	bounded := q.Bytes > 0 || q.Volumes > 0
 	switch {
 	case bounded && g.plan.creates, bounded && g.plan.volume && !sized:
@@ -118,18 +118,6 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 		g.claim.asked = g.claim.asked.plus(taken)
 	}
 	return g.within(ctx, ask)
-}
-
-// makes says whether the call makes an object of a kind.
-func (g *Grant) makes(kind string) bool {
-	for _, p := range g.method.Params {
-		for _, n := range g.scope.tenancy.nodes(p.Schema) {
-			if made[n.kind] == kind {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // within holds what the call takes against the quota: against the last count
@@ -200,10 +188,10 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		if err != nil || b == nil {
 			return amount{}, err
 		}
-		if b.Driver.Lvol == nil {
+		if !b.lvol {
 			return amount{}, nil // SPDK will say that it is no volume
 		}
-		size, err = g.rounded(ctx, ask, size, func(s store) bool { return canonical(s.UUID) == canonical(b.Driver.Lvol.Store) })
+		size, err = g.rounded(ctx, ask, size, func(s store) bool { return canonical(s.UUID) == canonical(b.store) })
 		return amount{bytes: max(size, b.size()) - b.size()}, err
 	}
 	lvs, _ := g.Params["lvs_name"].(string)
@@ -230,12 +218,15 @@ func (g *Grant) pin(ctx context.Context, ask Ask, param string) (*bdev, error) {
 	if err != nil {
 		return nil, before(err)
 	}
-	var list []bdev
-	if err := json.Unmarshal(answer, &list); err != nil || len(list) != 1 {
-		return nil, &unreadableError{"bdev_get_bdevs", errors.Join(errors.New("not one bdev"), err)}
+	var found []bdev
+	if err := eachBdev(answer, func(b *bdev) error { found = append(found, *b); return nil }); err != nil {
+		return nil, err
 	}
-	g.Params[param] = list[0].Name
-	return &list[0], nil
+	if len(found) != 1 || found[0].odd {
+		return nil, &unreadableError{"bdev_get_bdevs", errors.New("not one bdev")}
+	}
+	g.Params[param] = found[0].name
+	return &found[0], nil
 }
 
 // requested is the size that the call asks for, in bytes.
@@ -279,21 +270,25 @@ func (g *Grant) rounded(ctx context.Context, ask Ask, size uint64, is func(store
 func (g *Grant) count(ctx context.Context, ask Ask) (sum amount, err error) {
 	q := g.scope.Quota
 	if q.Bytes > 0 || q.Volumes > 0 {
-		var list []bdev
-		if err := answered(ctx, ask, "bdev_get_bdevs", &list); err != nil {
-			return amount{}, err
+		answer, err := ask(ctx, "bdev_get_bdevs", nil)
+		if err != nil {
+			return amount{}, before(err)
 		}
-		for _, b := range list {
-			if b.Driver.Lvol == nil {
-				continue
+		err = eachBdev(answer, func(b *bdev) error {
+			switch {
+			case b.odd:
+				return &unreadableError{"bdev_get_bdevs", errNoJSON}
+			case !b.lvol:
+				return nil
 			}
 			own, err := g.sight.ownsBdev(ctx, b)
-			if err != nil {
-				return amount{}, err
-			}
 			if own {
 				sum = sum.plus(amount{bytes: b.size(), volumes: 1})
 			}
+			return err
+		})
+		if err != nil {
+			return amount{}, err
 		}
 	}
 	if q.Subsystems == 0 {

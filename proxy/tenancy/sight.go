@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,27 +18,15 @@ import (
 type sight struct {
 	scope  *Scope
 	ask    Ask
-	bdevs  map[string]bool // by every name: theirs?
+	bdevs  map[string]bool // by every UUID: theirs?
 	listed bool            // bdevs has all that there are
 	asked  int
-	fresh  time.Time // lvstores that were learnt before don't count; zero: they do
-}
+	began  time.Time // when the call, or its result, came
 
-// A bdev is what bdev_get_bdevs tells, as far as it matters here.
-type bdev struct {
-	Name      string   `json:"name"`
-	Aliases   []string `json:"aliases"`
-	UUID      string   `json:"uuid"`
-	BlockSize uint64   `json:"block_size"`
-	NumBlocks uint64   `json:"num_blocks"`
-	Driver    struct {
-		Lvol *struct {
-			Store string `json:"lvol_store_uuid"`
-		} `json:"lvol"`
-	} `json:"driver_specific"`
+	// In a result everything is asked about at once: what is not known is noted.
+	filtering bool
+	unknown   []string
 }
-
-func (b bdev) size() uint64 { return b.BlockSize * b.NumBlocks }
 
 // owns decides whether an object that the client, or SPDK, names is theirs.
 // Only names that are UUIDs, or hold one, take a question to the target; all others are
@@ -60,24 +49,36 @@ func (v *sight) owns(ctx context.Context, kind, name string) (bool, error) {
 	return v.scope.ownsNamed(kind, name), nil
 }
 
-// asksBeforeListing bounds how many bdevs are asked for one by one: a reactor
-// answers to nothing else while it lists them all.
-const asksBeforeListing = 4
-
 // ownsUUID decides on a bdev named by UUID: it is its lvstore's, or else the
 // name's that it has besides.
 func (v *sight) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if own, known := v.bdevs[name]; known || v.listed {
 		return own, nil
 	}
-	var params map[string]any
-	if v.asked++; v.asked <= asksBeforeListing {
-		params = map[string]any{"name": name}
+	lvs := v.scope.tenancy.volumes.of(name)
+	if v.filtering {
+		if lvs == "" {
+			v.unknown = append(v.unknown, name)
+			return false, nil
+		}
+		owner, err := v.storeOwner(ctx, lvs)
+		v.note(name, owner == v.scope)
+		return owner == v.scope, err
 	}
-	answer, err := v.ask(ctx, "bdev_get_bdevs", params)
+	// Before the call nothing may tell somebody else's volume from none, the time
+	// that it takes neither: what is remembered counts only where it says that it
+	// is theirs, and all else takes the same questions.
+	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
+	if err != nil {
+		return false, err
+	}
+	if lvs != "" && v.ownerIn(list, lvs) == v.scope {
+		return true, nil
+	}
+	answer, err := v.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
 		v.note(name, false)
-		_, err := v.storeOwner(ctx, "") // takes the time that somebody else's volume would
+		_, err := v.storeOwner(ctx, "") // as somebody else's would
 		return false, err
 	}
 	if err != nil {
@@ -86,11 +87,50 @@ func (v *sight) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if err := v.learn(ctx, answer); err != nil {
 		return false, err
 	}
-	v.listed = v.listed || params == nil
 	return v.bdevs[name], nil
 }
 
-// note notes whose a name is: theirs only if nothing else says otherwise.
+// asksBeforeListing bounds how many bdevs are asked for one by one: a reactor
+// answers to nothing else while it lists them all.
+const asksBeforeListing = 4
+
+// resolve asks for all bdevs that a result names and that are not known, at once.
+func (v *sight) resolve(ctx context.Context) error {
+	slices.Sort(v.unknown)
+	names := slices.Compact(v.unknown)
+	v.unknown = nil
+	if v.asked += len(names); v.asked > asksBeforeListing {
+		answer, err := v.ask(ctx, "bdev_get_bdevs", nil)
+		if err != nil {
+			return before(err)
+		}
+		v.listed = true
+		return v.learn(ctx, answer)
+	}
+	answers, errs := make([]json.RawMessage, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { answers[i], errs[i] = v.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name}) })
+	}
+	all.Wait()
+	for i, name := range names {
+		switch {
+		case errors.Is(errs[i], spdkrpc.NoSuchDevice):
+		case errs[i] != nil:
+			return before(errs[i])
+		default:
+			if err := v.learn(ctx, answers[i]); err != nil {
+				return err
+			}
+		}
+		if _, known := v.bdevs[name]; !known {
+			v.note(name, false)
+		}
+	}
+	return nil
+}
+
+// note notes whose a UUID is: theirs only if nothing else says otherwise.
 func (v *sight) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}
@@ -99,128 +139,97 @@ func (v *sight) note(name string, own bool) {
 	v.bdevs[name] = own && (before || !known)
 }
 
-// learn notes whose the bdevs of a list are.
+// learn notes whose the bdevs of a list are, as far as they are named by UUIDs:
+// on other names their spelling decides.
 func (v *sight) learn(ctx context.Context, answer json.RawMessage) error {
-	var list []bdev
-	if err := json.Unmarshal(answer, &list); err != nil {
-		return &unreadableError{"bdev_get_bdevs", err}
-	}
-	for _, b := range list {
+	var lie [][2]string
+	defer func() { v.scope.tenancy.volumes.learn(lie) }()
+	return eachBdev(answer, func(b *bdev) error {
 		own, err := v.ownsBdev(ctx, b)
 		if err != nil {
 			return err
 		}
-		v.note(b.Name, own)
-		for _, alias := range b.Aliases {
-			v.note(alias, own)
+		if b.lvol && !b.odd && looksLikeUUID(b.name) && b.store != "" {
+			lie = append(lie, [2]string{b.name, b.store})
 		}
-		if b.UUID != "" {
-			v.note(b.UUID, own)
+		v.noteUUID(b.name, own)
+		v.noteUUID(b.uuid, own)
+		for _, alias := range b.aliases {
+			v.noteUUID(alias, own)
 		}
+		return nil
+	})
+}
+
+func (v *sight) noteUUID(name string, own bool) {
+	if looksLikeUUID(name) {
+		v.note(name, own)
 	}
-	return nil
 }
 
 // learnVolumes notes whose the volumes of a list are, also those that have no
 // bdev at present.
 func (v *sight) learnVolumes(ctx context.Context, answer json.RawMessage) error {
-	var list []struct {
-		UUID  string `json:"uuid"`
-		Store struct {
-			UUID string `json:"uuid"`
-		} `json:"lvs"`
-	}
-	if err := json.Unmarshal(answer, &list); err != nil {
-		return &unreadableError{"bdev_lvol_get_lvols", err}
-	}
-	for _, lvol := range list {
-		owner, err := v.storeOwner(ctx, lvol.Store.UUID)
-		if err != nil {
-			return err
+	var lie [][2]string
+	defer func() { v.scope.tenancy.volumes.learn(lie) }()
+	return eachVolume(answer, func(volume, lvs string) error {
+		if looksLikeUUID(volume) && lvs != "" {
+			lie = append(lie, [2]string{volume, lvs})
 		}
-		v.note(lvol.UUID, owner == v.scope)
-	}
-	return nil
+		owner, err := v.storeOwner(ctx, lvs)
+		v.note(volume, owner == v.scope)
+		return err
+	})
 }
 
-// ownsBdev decides by a bdev's lvstore, and where that is no tenant's by name.
-func (v *sight) ownsBdev(ctx context.Context, b bdev) (bool, error) {
-	if b.Driver.Lvol != nil {
-		owner, err := v.storeOwner(ctx, b.Driver.Lvol.Store)
-		if owner != nil || err != nil {
-			return owner == v.scope, err
-		}
+// ownsBdev decides by the lvstore of a volume, and else by a bdev's name.
+func (v *sight) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
+	switch {
+	case b.odd:
+		return false, nil
+	case b.lvol:
+		owner, err := v.storeOwner(ctx, b.store)
+		return owner == v.scope, err
 	}
-	return matchesAny(v.scope.Bdevs, b.Name), nil
+	return matchesAny(v.scope.Bdevs, b.name), nil
 }
 
-// storeOwner is the tenant that an lvstore belongs to, nil for none. What was
-// learnt before this call counts only where it says that it is theirs.
+// storeOwner is the tenant that an lvstore belongs to, nil for none. Before the
+// call, what was learnt earlier counts only where it says that it is theirs; in a
+// result it counts for whatever lvstore was there.
 func (v *sight) storeOwner(ctx context.Context, id string) (*Scope, error) {
-	list, err := v.scope.tenancy.stores.list(ctx, v.ask, v.fresh)
+	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
 		return nil, err
 	}
-	owner := v.scope.tenancy.byLVStore[list[canonical(id)].Name]
-	if owner == v.scope || !v.fresh.IsZero() {
+	owner := v.ownerIn(list, id)
+	if _, known := list[canonical(id)]; owner == v.scope || known && v.filtering {
 		return owner, nil
 	}
-	v.fresh = now()
-	return v.storeOwner(ctx, id)
+	if list, err = v.scope.tenancy.stores.list(ctx, v.ask, v.began); err != nil {
+		return nil, err
+	}
+	return v.ownerIn(list, id), nil
 }
 
-// stores knows the lvstores of the target by UUID. A name may pass to another
-// lvstore, so what was learnt counts only for a moment.
-type stores struct {
-	mu     sync.Mutex
-	known  map[string]store
-	learnt time.Time
-}
-
-type store struct {
-	UUID        string `json:"uuid"`
-	Name        string `json:"name"`
-	ClusterSize uint64 `json:"cluster_size"`
-}
-
-// storesKeep is how long the names of lvstores are taken to hold.
-const storesKeep = 2 * time.Second
-
-// list asks for the lvstores, unless it has just done so, and since fresh.
-func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string]store, error) {
-	s.mu.Lock()
-	known, learnt := s.known, s.learnt
-	s.mu.Unlock()
-	if now().Before(learnt.Add(storesKeep)) && !learnt.Before(fresh) {
-		return known, nil
-	}
-	asked := now()
-	answer, err := ask(ctx, "bdev_lvol_get_lvstores", nil)
-	if err != nil {
-		return nil, before(err)
-	}
-	var list []store
-	if err := json.Unmarshal(answer, &list); err != nil {
-		return nil, &unreadableError{"bdev_lvol_get_lvstores", err}
-	}
-	known = make(map[string]store, len(list))
-	for _, lvs := range list {
-		known[canonical(lvs.UUID)] = lvs
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known, s.learnt = known, asked
-	return known, nil
+func (v *sight) ownerIn(list map[string]store, id string) *Scope {
+	return v.scope.tenancy.byLVStore[list[canonical(id)].Name]
 }
 
 // looksLikeUUID says whether a name may be a UUID, however it is spelt.
 func looksLikeUUID(name string) bool {
+	if len(name) < 32 || len(name) > 45 {
+		return false
+	}
 	_, err := uuid.Parse(name)
 	return err == nil
 }
 
 // canonical is the one spelling of a UUID, "" for what is none.
 func canonical(id string) string {
+	if isCanonical(id) {
+		return id
+	}
 	if len(id) != 36 && len(id) != 32 || strings.ContainsAny(id, "{}") {
 		return ""
 	}
@@ -229,6 +238,20 @@ func canonical(id string) string {
 		return ""
 	}
 	return parsed.String()
+}
+
+// isCanonical says whether a UUID is spelt as SPDK spells it.
+func isCanonical(id string) bool {
+	if len(id) != 36 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') || !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
 }
 
 // before makes the failure of a question that comes before the call one of a

@@ -158,7 +158,7 @@ func TestQuestionsTellNothing(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	_, blue := w.settle()
 	count := func(name string) int {
-		w.tenancy.stores.learnt = w.tenancy.stores.learnt.Add(-storesKeep)
+		w.tenancy.stores.forget()
 		before := len(w.asks)
 		_, err := w.call("alice", "bdev_lvol_delete", p{"name": name})
 		require.ErrorIs(t, err, spdkrpc.NoSuchDevice)

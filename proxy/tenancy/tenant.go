@@ -39,12 +39,13 @@ type Ask func(ctx context.Context, method string, params map[string]any) (json.R
 // A Tenancy knows all tenants. It may be used concurrently.
 type Tenancy struct {
 	schema    *rpcschema.Document
-	plans     map[string]plan
+	plans     map[string]*plan
 	shapes    shapes
 	scopes    map[string]*Scope // by tenant
 	ofUser    map[string]*Scope
 	byLVStore map[string]*Scope
 	stores    *stores
+	volumes   *volumes
 }
 
 // A Scope is one tenant's view. A nil Scope is that of a user who belongs to no
@@ -68,11 +69,11 @@ type address struct {
 // reported, joined.
 func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
 	t := &Tenancy{
-		schema: schema, plans: map[string]plan{}, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
-		byLVStore: map[string]*Scope{}, stores: &stores{},
+		schema: schema, plans: map[string]*plan{}, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
+		byLVStore: map[string]*Scope{}, stores: &stores{}, volumes: &volumes{},
 	}
 	if former != nil {
-		t.stores = former.stores
+		t.stores, t.volumes = former.stores, former.volumes
 	}
 	if err := validate(tenants, ofUser); err != nil {
 		return nil, err
@@ -98,9 +99,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		t.ofUser[user] = t.scopes[name]
 	}
 	if len(tenants) > 0 {
-		for _, m := range schema.Methods() {
-			t.plans[m.Name] = t.planOf(m)
-		}
+		t.planAll()
 	}
 	return t, nil
 }
@@ -134,46 +133,62 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 	return false
 }
 
-// ownsAddress decides on an address to listen on: of NVMe-oF, or a portal of
-// iSCSI. Only IP addresses in plain spelling are anybody's.
+// A spokenAddress is one that a call or a result names: of NVMe-oF, or a portal
+// of iSCSI.
+type spokenAddress struct{ host, port string }
+
+// take takes one member of it, and is false on what no tenant's address has.
+func (a *spokenAddress) take(name, value string) bool {
+	into := &a.port
+	switch name {
+	case "traddr":
+		into = &a.host
+	case "host":
+		into, value = &a.host, strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
+	case "trsvcid", "port":
+	case "trtype", "transport":
+		upper := strings.ToUpper(value)
+		return upper == "TCP" || upper == "RDMA"
+	default:
+		return name == "adrfam"
+	}
+	if *into != "" && *into != value {
+		return false
+	}
+	*into = value
+	return true
+}
+
+// ownsSpoken decides on an address to listen on. Only IP addresses in plain
+// spelling are anybody's.
+func (s *Scope) ownsSpoken(a spokenAddress) bool {
+	ip, err := netip.ParseAddr(a.host)
+	number, portErr := strconv.ParseUint(a.port, 10, 16)
+	if err != nil || portErr != nil || number == 0 || strconv.FormatUint(number, 10) != a.port {
+		return false
+	}
+	for _, own := range s.addresses {
+		if own.ip == ip.Unmap() && (own.port == 0 || uint64(own.port) == number) {
+			return true
+		}
+	}
+	return false
+}
+
+// ownsAddress decides on an address that a call names.
 func (s *Scope) ownsAddress(v any) bool {
 	object, ok := v.(map[string]any)
 	if !ok {
 		return false
 	}
-	host, port := "", ""
+	var a spokenAddress
 	for name, member := range object {
-		text, ok := member.(string)
-		if !ok {
-			return false
-		}
-		switch name {
-		case "traddr":
-			host = text
-		case "host":
-			host = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
-		case "trsvcid", "port":
-			port = text
-		case "trtype", "transport":
-			if upper := strings.ToUpper(text); upper != "TCP" && upper != "RDMA" {
-				return false
-			}
-		case "adrfam":
-		default:
+		value, ok := member.(string)
+		if !ok || !a.take(name, value) {
 			return false
 		}
 	}
-	ip, err := netip.ParseAddr(host)
-	number, portErr := strconv.ParseUint(port, 10, 16)
-	if err != nil || portErr != nil || number == 0 || strconv.FormatUint(number, 10) != port {
-		return false
-	}
-	for _, a := range s.addresses {
-		if a.ip == ip.Unmap() && (a.port == 0 || uint64(a.port) == number) {
-			return true
-		}
-	}
-	return false
+	return s.ownsSpoken(a)
 }
 
 // plain texts hold nothing that could end a name early in C.

@@ -1,0 +1,106 @@
+package tenancy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A form is what the schema says of a value in one place, made ready for calls:
+// the nodes that the value may have there, as one.
+type form struct {
+	fits      [jsonTypes]bool
+	kinds     [jsonTypes][]string // of resource that such a value may name
+	sensitive bool
+	free      bool // may be any text
+	uuid      bool // may be a text that is a UUID
+	emptiable bool // may be an empty text
+
+	identity     string // member that names the object itself; "": none does
+	identityKind string
+	members      map[string]*form
+	others       *form // members that have no name in the schema
+	items        *form
+}
+
+// forms makes forms, each once: a schema may hold itself.
+type forms struct {
+	tenancy *Tenancy
+	made    map[string]*form
+}
+
+// samples are one value of each type, in jsonType's order.
+var samples = [jsonTypes]any{nil, false, 0, "", []any{}, map[string]any{}}
+
+// typeOf is the type of a decoded value.
+func typeOf(v any) jsonType {
+	switch v.(type) {
+	case nil:
+		return isNull
+	case bool:
+		return isBool
+	case string:
+		return isString
+	case []any:
+		return isArray
+	case map[string]any:
+		return isObject
+	}
+	return isNumber
+}
+
+func (m *forms) of(list []node) *form {
+	var key strings.Builder
+	for _, n := range list {
+		fmt.Fprintf(&key, "%p %s %t;", n.Schema, n.kind, n.sensitive)
+	}
+	if f, done := m.made[key.String()]; done {
+		return f
+	}
+	f := &form{sensitive: sensitive(list), free: free(list, ""), emptiable: emptiable(list), members: map[string]*form{}}
+	m.made[key.String()] = f
+	for t, sample := range samples {
+		f.fits[t] = slices.ContainsFunc(list, func(n node) bool { return n.fits(sample) })
+		f.kinds[t] = kindsOf(list, sample)
+	}
+	f.uuid = slices.ContainsFunc(list, func(n node) bool { return n.Format == "uuid" })
+	f.identity, f.identityKind = m.tenancy.identity(list)
+	for _, n := range list {
+		for _, p := range n.Properties {
+			if f.members[p.Name] == nil {
+				below, _ := m.tenancy.member(list, p.Name)
+				f.members[p.Name] = m.of(below)
+			}
+		}
+	}
+	f.others, f.items = unfit, unfit
+	if others, _ := m.tenancy.member(list, ""); len(others) > 0 {
+		f.others = m.of(others)
+	}
+	if items := m.tenancy.items(list); len(items) > 0 {
+		f.items = m.of(items)
+	}
+	return f
+}
+
+// unfit is the form of what is not described: no value has it.
+var unfit = &form{}
+
+// member is the form of an object's member, and whether it is described by its name.
+func (f *form) member(name string) (below *form, named bool) {
+	if below, named = f.members[name]; named {
+		return below, true
+	}
+	return f.others, false
+}
+
+func sensitive(list []node) bool {
+	return slices.ContainsFunc(list, func(n node) bool { return n.sensitive })
+}
+
+// emptiable texts may be empty by the schema.
+func emptiable(list []node) bool {
+	return slices.ContainsFunc(list, func(n node) bool {
+		return n.fits("") && n.Format == "" && n.Pattern == "" && n.MinLength == 0 && len(n.Enum) == 0
+	})
+}

@@ -1,0 +1,111 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// stores knows the lvstores of the target by UUID. A name may pass to another
+// lvstore, so what was learnt counts only for a moment.
+type stores struct {
+	known atomic.Pointer[lvstores]
+
+	mu     sync.Mutex // guards asking
+	asking *question  // the newest under way
+}
+
+// lvstores are those that there were at a time.
+type lvstores struct {
+	byUUID map[string]store
+	asked  time.Time
+}
+
+// A question is one that calls share: it was put after each of them came.
+type question struct {
+	put    time.Time
+	done   chan struct{} // closed once answer and err are there
+	answer *lvstores
+	err    error
+}
+
+type store struct {
+	UUID        string `json:"uuid"`
+	Name        string `json:"name"`
+	ClusterSize uint64 `json:"cluster_size"`
+}
+
+// storesKeep is how long the names of lvstores are taken to hold.
+const storesKeep = 2 * time.Second
+
+// list asks for the lvstores, unless that was just done, and since fresh.
+func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string]store, error) {
+	if k := s.known.Load(); k != nil && now().Before(k.asked.Add(storesKeep)) && !k.asked.Before(fresh) {
+		return k.byUUID, nil
+	}
+	s.mu.Lock()
+	q := s.asking
+	if q == nil || q.put.Before(fresh) {
+		q = &question{put: now(), done: make(chan struct{})}
+		s.asking = q
+		s.mu.Unlock()
+		s.put(ctx, ask, q)
+	} else {
+		s.mu.Unlock()
+		select {
+		case <-q.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if q.err != nil { // perhaps only because whoever put it has left
+			q = &question{put: now(), done: make(chan struct{})}
+			s.put(ctx, ask, q)
+		}
+	}
+	if q.err != nil {
+		return nil, q.err
+	}
+	return q.answer.byUUID, nil
+}
+
+// put puts a question to the target.
+func (s *stores) put(ctx context.Context, ask Ask, q *question) {
+	defer close(q.done)
+	q.answer, q.err = askStores(ctx, ask, q.put)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asking == q {
+		s.asking = nil
+	}
+	if k := s.known.Load(); q.err == nil && (k == nil || k.asked.Before(q.put)) {
+		s.known.Store(q.answer)
+	}
+}
+
+func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
+	answer, err := ask(ctx, "bdev_lvol_get_lvstores", nil)
+	if err != nil {
+		return nil, before(err)
+	}
+	var list []store
+	if err := json.Unmarshal(answer, &list); err != nil {
+		return nil, &unreadableError{"bdev_lvol_get_lvstores", err}
+	}
+	l := &lvstores{byUUID: make(map[string]store, len(list)), asked: at}
+	for _, lvs := range list {
+		if id := canonical(lvs.UUID); id != "" {
+			l.byUUID[id] = lvs
+		}
+	}
+	return l, nil
+}
+
+// forget lets nothing count that was learnt until now: a call has changed it.
+func (s *stores) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asking = nil
+	s.known.Store(nil)
+}
