@@ -1,0 +1,98 @@
+package persist
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// An Ask makes one call of the proxy's own.
+type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
+
+// A Target is one process of the target. What is asked either comes from that
+// process or is an error.
+type Target struct {
+	Ask     Ask
+	Release rpcschema.Release
+	Process string // see ProcessAt; known before anything was asked
+}
+
+// ProcessAt names the process that has made the target's socket: SPDK makes it
+// anew at each start. It does not tell who it is, only that it is another one.
+func ProcessAt(socket string) (string, error) {
+	info, err := os.Stat(socket)
+	if err != nil {
+		return "", err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", fmt.Errorf("stat %s: no inode", socket)
+	}
+	return fmt.Sprintf("%x-%x-%d.%09d", st.Dev, st.Ino, st.Mtim.Sec, st.Mtim.Nsec), nil
+}
+
+// read asks for the configuration of all subsystems, as SPDK's save_config does.
+// The questions go out together: SPDK answers what it finds on a connection in
+// one go, so that what it tells fits together.
+func read(ctx context.Context, t Target) (*Configuration, error) {
+	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
+	if err != nil {
+		return nil, fmt.Errorf("framework_get_subsystems: %w", err)
+	}
+	var list []struct {
+		Subsystem string `json:"subsystem"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 {
+		return nil, errors.New("framework_get_subsystems: the answer is not a list of subsystems")
+	}
+	c := &Configuration{
+		Saved:      Origin{Time: time.Now().UTC(), Release: t.Release.String(), Process: t.Process},
+		Subsystems: make([]Subsystem, len(list)),
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for i, s := range list {
+		if s.Subsystem == "" {
+			return nil, errors.New("framework_get_subsystems: a subsystem has no name")
+		}
+		group.Go(func() error {
+			text, err := t.Ask(ctx, "framework_get_config", map[string]any{"name": s.Subsystem})
+			if err != nil {
+				return fmt.Errorf("framework_get_config of %s: %w", s.Subsystem, err)
+			}
+			c.Subsystems[i], err = subsystem(s.Subsystem, text)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// subsystem takes one answer apart into calls. What is not one of those that
+// spdk_tgt would load is an error.
+func subsystem(name string, text json.RawMessage) (Subsystem, error) {
+	s := Subsystem{Name: name}
+	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {
+		return s, fmt.Errorf("framework_get_config of %s: the answer is neither a list nor null", name)
+	}
+	if err := json.Unmarshal(text, &s.Calls); err != nil {
+		return s, fmt.Errorf("framework_get_config of %s: %w", name, plainly(err))
+	}
+	for _, call := range s.Calls {
+		if _, err := entryOf(call); err != nil {
+			return s, fmt.Errorf("framework_get_config of %s: %w", name, err)
+		}
+	}
+	s.mend()
+	return s, nil
+}

@@ -1,0 +1,207 @@
+package persist
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// Options of a Saver. What is zero takes its default, where one is named.
+type Options struct {
+	Folder *Folder
+	Schema *rpcschema.Document
+	// Target finds the target as it is now.
+	Target func(ctx context.Context) (Target, error)
+	// Process names the process behind the socket; it costs a system call.
+	Process func() (string, error)
+	Log     *slog.Logger
+
+	After    time.Duration // how long to wait for further changes; 0: 2 s
+	AtLatest time.Duration // how long to wait at most; 0: 15 s
+	Retry    time.Duration // how long to wait after a failure, at first; 0: 1 s
+	Watch    time.Duration // how often to look for a new process; 0: 5 s
+	// Settle is how long a target must live on after it was seen to lack what no
+	// call took away: it could be stopping, and answer meanwhile. 0: 100 s, longer
+	// than systemd lets a unit take to stop.
+	Settle time.Duration
+}
+
+const (
+	readWithin = 2 * time.Minute  // the whole configuration
+	meetWithin = 10 * time.Second // while a call waits
+)
+
+// A Saver saves the configuration of one target after it was changed.
+type Saver struct {
+	opts Options
+	wake chan struct{}
+
+	// A process is met once its configuration was compared with the saved one.
+	met   atomic.Pointer[string]
+	shyly atomic.Int64 // Unix ns: until then no call tries to meet it
+
+	looking sync.Mutex // one at a time looks at target and folder
+	suspect suspect
+
+	mu      sync.Mutex
+	status  Status
+	err     error           // of the last attempt
+	changes uint64          // so far
+	saved   uint64          // those that a save has seen
+	touched map[string]bool // what those named that no save has seen
+	first   time.Time       // change that no save has seen
+	last    time.Time
+	cost    time.Duration // of the last reading
+}
+
+// New makes a Saver. Nothing is done before Run.
+func New(o Options) *Saver {
+	o.After = defaulted(o.After, 2*time.Second)
+	o.AtLatest = max(defaulted(o.AtLatest, 15*time.Second), o.After)
+	o.Retry = defaulted(o.Retry, time.Second)
+	o.Watch = defaulted(o.Watch, 5*time.Second)
+	o.Settle = defaulted(o.Settle, 100*time.Second)
+	return &Saver{
+		opts: o, wake: make(chan struct{}, 1), touched: map[string]bool{},
+		status: Status{File: filepath.Join(o.Folder.path, Current), Held: filepath.Join(o.Folder.path, Held)},
+	}
+}
+
+func defaulted(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+// Before is called before a call that changes the target is made. The first one
+// to a new process waits until what that process knows was compared with what is
+// saved: afterwards nobody could tell what it has lost from what it was told to
+// remove. If that fails the call goes on: the comparison then comes later, and
+// may find more to be missing.
+func (s *Saver) Before(ctx context.Context) {
+	if s.isMet() || time.Now().UnixNano() < s.shyly.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, meetWithin)
+	defer cancel()
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	if s.isMet() || time.Now().UnixNano() < s.shyly.Load() {
+		return
+	}
+	if err := s.save(ctx, false); err != nil {
+		s.shyly.Store(time.Now().Add(s.opts.Retry).UnixNano())
+	}
+}
+
+func (s *Saver) isMet() bool {
+	process, err := s.opts.Process()
+	met := s.met.Load()
+	return err == nil && met != nil && *met == process
+}
+
+// maxTouched bounds what is remembered of changes between two saves. What was
+// forgotten only makes the saver more careful.
+const maxTouched = 10000
+
+// Changed says that the target was changed, or may have been, by a call with
+// these parameters.
+func (s *Saver) Changed(method string, params map[string]any) {
+	names, _ := s.opts.Schema.Names(method, params, maxNames)
+	s.mu.Lock()
+	now := time.Now()
+	if s.changes == s.saved {
+		s.first = now
+	}
+	s.changes++
+	s.last = now
+	for _, n := range names {
+		if len(s.touched) < maxTouched {
+			s.touched[n.Value] = true
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Save saves now. With giveUp, what the target lacks of the saved configuration is
+// given up: the file that has it is set aside.
+func (s *Saver) Save(ctx context.Context, giveUp bool) error {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	return s.save(ctx, giveUp)
+}
+
+// save looks, decides, and notes how it went. s.looking is held.
+func (s *Saver) save(ctx context.Context, giveUp bool) error {
+	s.mu.Lock()
+	seen, touched := s.changes, s.touched
+	s.touched = map[string]bool{}
+	s.mu.Unlock()
+
+	o, err := s.look(ctx, touched, giveUp)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || o.unsettled {
+		for name := range touched {
+			s.touched[name] = true
+		}
+	}
+	s.complain(err)
+	s.err = err
+	if err != nil {
+		return err
+	}
+	s.cost = o.cost
+	s.status.SavedAt, s.status.Missing, s.status.Unsettled = o.savedAt, o.missing, o.unsettled
+	if !o.unsettled {
+		s.saved, s.first = seen, s.last
+	}
+	return nil
+}
+
+// complain logs an error once, and its end.
+func (s *Saver) complain(err error) {
+	switch {
+	case err == nil && s.err != nil:
+		s.opts.Log.Info("the target's configuration can be saved again", "file", s.status.File)
+	case err != nil && (s.err == nil || s.err.Error() != err.Error()):
+		s.opts.Log.Warn("the target's configuration cannot be saved: the old file stays", "file", s.status.File, "error", err)
+	}
+}
+
+// look reads the target's configuration and has it decided what becomes of it.
+func (s *Saver) look(ctx context.Context, touched map[string]bool, giveUp bool) (outcome, error) {
+	t, err := s.opts.Target(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	began := time.Now()
+	live, err := read(ctx, t)
+	if err != nil {
+		return outcome{}, err
+	}
+	cost := time.Since(began)
+	unlock, err := s.opts.Folder.disk.lock()
+	if err != nil {
+		return outcome{}, err
+	}
+	defer unlock()
+	o, err := s.decide(live, touched, giveUp)
+	if err != nil {
+		return outcome{}, err
+	}
+	o.cost = cost
+	s.met.Store(&live.Saved.Process)
+	return o, nil
+}

@@ -1,0 +1,26 @@
+package persist
+
+import "time"
+
+// A Status tells how it stands with the saved configuration.
+type Status struct {
+	File    string
+	Held    string    // where the configuration of a target that lacks some of File is
+	SavedAt time.Time // of the file; zero: neither read nor written yet
+	Pending bool      // there are changes that are not saved yet
+	// Missing is what the target lacks of the file, which stays as it is meanwhile.
+	Missing []Call
+	// Unsettled: the same process has it no more, though no call took it away. It is
+	// taken for true when the target lives on.
+	Unsettled bool
+	Failed    bool // the last attempt failed; the log says why
+}
+
+// Status tells how it stands.
+func (s *Saver) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.status
+	now.Pending, now.Failed = s.changes != s.saved, s.err != nil
+	return now
+}
