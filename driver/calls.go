@@ -14,12 +14,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
-// calls is what happens around every call: it gets an id, is logged in one line, survives a panic, and its error
+// calls is what happens around every call: it gets an id, is logged in one line and counted, survives a panic, and its error
 // becomes a status.
 type calls struct {
 	log       *slog.Logger
+	metrics   *metrics.Metrics
 	slowAfter time.Duration
 }
 
@@ -30,9 +33,11 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	log.DebugContext(ctx, "call", "request", protosanitizer.StripSecrets(req))
 	slow := time.AfterFunc(c.slowAfter, func() { log.Warn("call is slow", "after", c.slowAfter) })
 	defer slow.Stop()
+	ended := c.metrics.Begin(path.Base(info.FullMethod))
 
 	resp, err = c.survive(log, func() (any, error) { return handler(ctx, req) })
 	err = asStatus(err)
+	ended(status.Code(err).String())
 	level := slog.LevelInfo
 	switch {
 	case err != nil:

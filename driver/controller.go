@@ -11,6 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -38,6 +39,9 @@ func NewController(c *Config, credentialsFile string, log *slog.Logger) (*Contro
 	}
 	return &Controller{targets: t, locks: newLocks(), credentialsFile: credentialsFile, log: log}, nil
 }
+
+// Observe has the calls to targets counted. It is called before the first one.
+func (c *Controller) Observe(m *metrics.Metrics) { c.targets.metrics = m }
 
 // Close drops the connections to the proxies.
 func (c *Controller) Close() { c.targets.close() }

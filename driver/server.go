@@ -9,6 +9,8 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+
+	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
 // A Server serves the services that it has on one UNIX socket.
@@ -17,6 +19,7 @@ type Server struct {
 	Controller *Controller // nil where this is no controller
 	Node       *Node       // nil where this is no node
 	Log        *slog.Logger
+	Metrics    *metrics.Metrics // nil: none
 	// SlowAfter is after how long a call that has not ended is logged; 30 s when zero.
 	SlowAfter time.Duration
 	// Drain bounds the wait for calls in flight when the server stops; 20 s when zero, less than Kubernetes' 30 s.
@@ -25,7 +28,7 @@ type Server struct {
 
 // Serve serves until ctx ends; then it takes no new calls, and waits for those in flight.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	calls := &calls{log: s.Log, slowAfter: s.SlowAfter}
+	calls := &calls{log: s.Log, metrics: s.Metrics, slowAfter: s.SlowAfter}
 	if calls.slowAfter == 0 {
 		calls.slowAfter = 30 * time.Second
 	}

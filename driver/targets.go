@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -16,6 +17,7 @@ type targets struct {
 	configs []TargetConfig
 	made    map[string]*volume.Target
 	pools   map[string]*x509.CertPool
+	metrics *metrics.Metrics // nil: none
 
 	mu      sync.Mutex
 	clients map[clientKey]*client
@@ -105,7 +107,7 @@ func (t *targets) client(c TargetConfig, token credential) (*spdkrpc.Client, err
 	if len(t.clients) >= maxClients {
 		t.evict()
 	}
-	made := &client{rpc: spdkrpc.NewClient(https), https: https, used: t.clock}
+	made := &client{rpc: spdkrpc.NewClient(counted{https, c.Name, t.metrics}), https: https, used: t.clock}
 	t.clients[key] = made
 	return made.rpc, nil
 }

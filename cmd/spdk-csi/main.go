@@ -19,6 +19,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
@@ -44,6 +45,7 @@ type flags struct {
 	logLevel, logFormat  string
 	verbosity            int
 	slowAfter, drainTime time.Duration
+	metricsAddress       string
 }
 
 func command(logs io.Writer) *cobra.Command {
@@ -89,6 +91,7 @@ Both may run in one process. The driver keeps no state: it may be stopped at any
 	fs.DurationVar(&f.nvme.KeepAlive, "nvme-keep-alive", 5*time.Second, "after what time a silent target counts as lost")
 	fs.DurationVar(&f.nvme.FastIOFail, "nvme-fast-io-fail", 0, "fail I/O after that long without a target, while reconnecting goes on; 0: do not")
 	fs.IntVar(&f.nvme.IOQueues, "nvme-io-queues", 0, "number of I/O queues of a connection, 0 for one per CPU")
+	fs.StringVar(&f.metricsAddress, "metrics-address", "", "address and port to serve metrics on, at /metrics, such as :9810; whoever reaches it needs no password. Empty: none")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; debug logs each request, without its secrets")
 	fs.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	fs.DurationVar(&f.slowAfter, "slow-call-after", 30*time.Second, "log calls that take longer than this")
@@ -124,10 +127,14 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		Identity: &driver.Identity{Name: f.driverName, Version: versionText()},
 		Log:      log, SlowAfter: f.slowAfter, Drain: f.drainTime,
 	}
+	if f.metricsAddress != "" {
+		server.Metrics = metrics.New(versionText())
+	}
 	if f.controller {
 		if server.Controller, err = newController(log); err != nil {
 			return err
 		}
+		server.Controller.Observe(server.Metrics)
 		defer server.Controller.Close()
 	}
 	if f.node {
@@ -138,6 +145,13 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	l, err := driver.Listen(f.endpoint)
 	if err != nil {
 		return err
+	}
+	if server.Metrics != nil {
+		scrapes, err := server.Metrics.Serve(f.metricsAddress, log)
+		if err != nil {
+			return errors.Join(fmt.Errorf("--metrics-address: %w", err), l.Close())
+		}
+		defer func() { _ = scrapes.Close() }()
 	}
 	log.Info("serving CSI", "endpoint", l.Addr().String(), "driver", f.driverName, "version", versionText(), "controller", f.controller, "node", f.node)
 	err = server.Serve(ctx, l)

@@ -1,0 +1,99 @@
+// Package metrics counts what the driver does, in Prometheus' terms: CSI calls by
+// method and code, and the calls to targets that they are made of.
+//
+// Labels are bounded: methods are CSI's and SPDK's, targets the configuration's.
+// It may not know gRPC, nor what a call does.
+package metrics
+
+import (
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// buckets of seconds: from a query that the target answers at its next poll to a
+// file system that is checked before it is mounted.
+var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+
+// Metrics are those of one driver. Nil ones count nothing.
+type Metrics struct {
+	handler        http.Handler
+	operations     *prometheus.CounterVec
+	duration       *prometheus.HistogramVec
+	inFlight       *prometheus.GaugeVec
+	targetCalls    *prometheus.CounterVec
+	targetDuration *prometheus.HistogramVec
+	targetUp       *prometheus.GaugeVec
+}
+
+const namespace = "spdk_csi"
+
+// New makes Metrics of a driver of some version.
+func New(version string) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	m := &Metrics{
+		operations:     counter("operations_total", "CSI calls that ended, by method and gRPC code.", "method", "code"),
+		duration:       histogram("operation_duration_seconds", "Time that CSI calls took.", "method"),
+		inFlight:       gauge("operations_in_flight", "CSI calls under way.", "method"),
+		targetCalls:    counter("target_calls_total", "SPDK RPCs that ended, by target, method and outcome.", "target", "method", "outcome"),
+		targetDuration: histogram("target_call_duration_seconds", "Time that SPDK RPCs took, the way to the target included.", "target"),
+		targetUp:       gauge("target_up", "Whether the last SPDK RPC to a target was answered, be it with an error. Without any yet, there is no series.", "target"),
+	}
+	build := gauge("build_info", "1; the labels say what runs.", "version", "goversion")
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	return m
+}
+
+// Handler answers scrapes.
+func (m *Metrics) Handler() http.Handler { return m.handler }
+
+// Begin counts a CSI call; what it returns is called with the code when it ended.
+func (m *Metrics) Begin(method string) (ended func(code string)) {
+	if m == nil {
+		return func(string) {}
+	}
+	began := time.Now()
+	m.inFlight.WithLabelValues(method).Inc()
+	return func(code string) {
+		m.inFlight.WithLabelValues(method).Dec()
+		m.operations.WithLabelValues(method, code).Inc()
+		m.duration.WithLabelValues(method).Observe(time.Since(began).Seconds())
+	}
+}
+
+// TargetCall counts an RPC to a target.
+func (m *Metrics) TargetCall(target, method, outcome string, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.targetCalls.WithLabelValues(target, method, outcome).Inc()
+	m.targetDuration.WithLabelValues(target).Observe(took.Seconds())
+}
+
+// TargetUp notes whether a target answered, be it with an error.
+func (m *Metrics) TargetUp(target string, up bool) {
+	if m == nil {
+		return
+	}
+	value := 0.0
+	if up {
+		value = 1
+	}
+	m.targetUp.WithLabelValues(target).Set(value)
+}

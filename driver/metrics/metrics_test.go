@@ -1,0 +1,51 @@
+package metrics
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhatIsScraped(t *testing.T) {
+	m := New("v1")
+	ended := m.Begin("CreateVolume")
+	ended("OK")
+	m.Begin("NodeStageVolume")
+	m.TargetCall("a", "bdev_lvol_create", "ok", time.Second)
+	m.TargetCall("a", "bdev_lvol_create", "outcome_unknown", time.Second)
+	m.TargetUp("a", true)
+	m.TargetUp("b", true)
+	m.TargetUp("b", false)
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	text := w.Body.String()
+	for _, line := range []string{
+		`spdk_csi_operations_total{code="OK",method="CreateVolume"} 1`,
+		`spdk_csi_operation_duration_seconds_count{method="CreateVolume"} 1`,
+		`spdk_csi_operations_in_flight{method="CreateVolume"} 0`,
+		`spdk_csi_operations_in_flight{method="NodeStageVolume"} 1`,
+		`spdk_csi_target_calls_total{method="bdev_lvol_create",outcome="ok",target="a"} 1`,
+		`spdk_csi_target_call_duration_seconds_count{target="a"} 2`,
+		`spdk_csi_target_up{target="a"} 1`,
+		`spdk_csi_target_up{target="b"} 0`,
+	} {
+		assert.Contains(t, text, "\n"+line+"\n")
+	}
+	assert.Contains(t, text, `version="v1"`)
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
+func TestNoneCountNothing(t *testing.T) {
+	var m *Metrics
+	m.Begin("CreateVolume")("OK")
+	m.TargetCall("a", "b", "ok", 0)
+	m.TargetUp("a", true)
+}
