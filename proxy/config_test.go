@@ -162,7 +162,7 @@ func keysOf(v any) (keys []string) {
 	var collect func(reflect.Type)
 	collect = func(t reflect.Type) {
 		switch t.Kind() {
-		case reflect.Slice, reflect.Map:
+		case reflect.Slice, reflect.Map, reflect.Pointer:
 			collect(t.Elem())
 		case reflect.Struct:
 			for f := range t.Fields() {

@@ -4,10 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"strings"
-
-	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
 // validate checks what each key may hold. What depends on the schema of SPDK's
@@ -37,7 +33,10 @@ func (c *Config) validateTLS() (err error) {
 	case files && (t.CertFile == "" || t.KeyFile == ""):
 		return errors.New("tls: cert_file and key_file are needed together; one file that holds both may be named twice")
 	}
-	for _, p := range []*string{&t.CertFile, &t.KeyFile, &t.SelfSignedDir} {
+	if err := t.validateClients(); err != nil {
+		return err
+	}
+	for _, p := range []*string{&t.CertFile, &t.KeyFile, &t.SelfSignedDir, &t.ClientCAFile} {
 		if *p != "" {
 			var wrong error
 			*p, wrong = c.path(*p)
@@ -55,52 +54,6 @@ func (c *Config) validateTarget() error {
 	// SPDK serves 64 connections in all; other programs need some.
 	wrong = append(wrong, between("target.connections", c.Target.Connections, 32), between("target.max_in_flight", c.Target.MaxInFlight, 65536))
 	return errors.Join(wrong...)
-}
-
-func (c *Config) validateUsers() error {
-	if len(c.Users) == 0 {
-		return errors.New("there are no users, so nobody could call anything: give users a name, a password_hash (`spdk-proxy hash-password` makes one) and roles")
-	}
-	var wrong []error
-	for i := range c.Users {
-		u := &c.Users[i]
-		label := fmt.Sprintf("users[%d]", i)
-		if u.Name == "" {
-			wrong = append(wrong, fmt.Errorf("%s has no name", label))
-		} else {
-			label += " (" + u.Name + ")"
-		}
-		if (u.PasswordHash == "") == (u.PasswordHashFile == "") {
-			wrong = append(wrong, fmt.Errorf("%s: give one of password_hash and password_hash_file", label))
-			continue
-		}
-		if _, err := c.hashOf(*u); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %w", label, err))
-		}
-	}
-	return errors.Join(wrong...)
-}
-
-// hashOf reads a user's password hash, from its file if it has one.
-func (c *Config) hashOf(u UserConfig) (authn.Hash, error) {
-	text, key := u.PasswordHash, "password_hash"
-	if u.PasswordHashFile != "" {
-		key = "password_hash_file"
-		path, err := c.path(u.PasswordHashFile)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
-		}
-		read, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
-		}
-		text = strings.TrimSpace(string(read))
-	}
-	h, err := authn.ParseHash(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	return h, nil
 }
 
 func (c *Config) validateRest() error {

@@ -21,6 +21,10 @@ type exchange struct {
 	user     string
 	decision string // on whoever sent it
 
+	// See evidence.go.
+	auth, credential string
+	challenges       []string
+
 	entered   bool // it counts among those under way
 	bodyRead  bool
 	bodyBytes int
@@ -42,13 +46,6 @@ func newID() string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], rand.Uint64())
 	return hex.EncodeToString(b[:])
-}
-
-func (x *exchange) authenticated(user string, err error) {
-	x.user = user
-	if err != nil {
-		x.decision = unauthenticated
-	}
 }
 
 // decoded notes the calls of a request, or the one that stands for what is

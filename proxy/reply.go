@@ -33,7 +33,7 @@ func (x *exchange) reply(w http.ResponseWriter) {
 	}
 	switch status {
 	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", `Basic realm="spdk-proxy", charset="UTF-8"`)
+		h["Www-Authenticate"] = x.challenges
 	case http.StatusServiceUnavailable, http.StatusRequestTimeout:
 		h.Set("Connection", "close")
 	}

@@ -28,7 +28,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	l = patientListener{l}
 	if !s.config.TLS.InsecurePlaintext {
 		scheme = "https"
-		l = tls.NewListener(l, s.cert.serverTLS())
+		l = tls.NewListener(l, s.serverTLS())
 	}
 	s.log.Info("serving", "url", fmt.Sprintf("%s://%s/", scheme, l.Addr()), "socket", s.config.Target.Socket)
 

@@ -3,6 +3,8 @@ package proxy
 import (
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,13 +19,68 @@ type certificate struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// serverTLS shows c to clients that speak TLS 1.2 or newer.
-func (c *certificate) serverTLS() *tls.Config {
-	return &tls.Config{
+// serverTLS shows the certificate of now to clients that speak TLS 1.2 or newer,
+// and asks for theirs if the settings of now say so. Client certificates are
+// verified here, for who has no good one to get no further, and with each request
+// again (package authn), for connections that outlive a reload.
+func (s *Server) serverTLS() *tls.Config {
+	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"http/1.1"}, // see Server.httpServer about HTTP/2
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.current.Load(), nil },
 	}
+	asking := base.Clone()
+	asking.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := base.Clone()
+		now.ClientCAs, now.ClientAuth = s.settings.Load().clientAuth()
+		return now, nil
+	}
+	return asking
+}
+
+// clientAuth is whose client certificates are taken, and whether one is needed.
+func (s *settings) clientAuth() (*x509.CertPool, tls.ClientAuthType) {
+	switch {
+	case s.clientCAs == nil:
+		return nil, tls.NoClientCert
+	case s.needCertificate:
+		return s.clientCAs, tls.RequireAndVerifyClientCert
+	}
+	return s.clientCAs, tls.VerifyClientCertIfGiven
+}
+
+// What tls.client_auth may be.
+const (
+	clientAuthOptional = "optional"
+	clientAuthRequired = "required"
+)
+
+func (t *TLSConfig) validateClients() error {
+	switch {
+	case t.ClientCAFile == "" && t.ClientAuth != "":
+		return errors.New("tls: client_auth needs client_ca_file: the authorities that vouch for client certificates")
+	case t.ClientCAFile != "" && t.InsecurePlaintext:
+		return errors.New("tls: with insecure_plaintext nobody can show a certificate: take client_ca_file away, or have TLS")
+	case t.ClientAuth != "" && t.ClientAuth != clientAuthOptional && t.ClientAuth != clientAuthRequired:
+		return errors.New("tls: client_auth must be optional or required")
+	}
+	return nil
+}
+
+// loadClientCAs reads the authorities that vouch for client certificates.
+func loadClientCAs(c *Config) (*x509.CertPool, error) {
+	if c.TLS.ClientCAFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.TLS.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("tls.client_ca_file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("tls.client_ca_file: there is no certificate in PEM form in %s", c.TLS.ClientCAFile)
+	}
+	return pool, nil
 }
 
 // loadCertificate reads the certificate that the configuration names, or makes

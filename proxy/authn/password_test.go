@@ -45,14 +45,26 @@ func basic(name, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
 }
 
-func newBasic(t *testing.T, opts Options, users ...User) *Basic {
-	b, err := New(users, opts)
+// by asks an Authenticator about passwords only.
+type by struct{ *Authenticator }
+
+func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (string, error) {
+	e := Evidence{Source: from}
+	if header != "" {
+		e.Authorization = []string{header}
+	}
+	who, err := a.Authenticator.Authenticate(ctx, e)
+	return who.User, err
+}
+
+func newBasic(t testing.TB, opts Options, users ...User) by {
+	a, err := New(users, opts)
 	require.NoError(t, err)
-	return b
+	return by{a}
 }
 
 func TestAuthenticate(t *testing.T) {
-	b := newBasic(t, Options{FailuresPerMinute: 600}, User{"ann", newCountingHash("a:b", 1)}, User{"Bob", newCountingHash("pässword", 1)})
+	b := newBasic(t, Options{FailuresPerMinute: 600}, User{Name: "ann", Hash: newCountingHash("a:b", 1)}, User{Name: "Bob", Hash: newCountingHash("pässword", 1)})
 	for name, c := range map[string]struct {
 		header, user string
 		err          error
@@ -68,7 +80,7 @@ func TestAuthenticate(t *testing.T) {
 		"shifted split":     {basic("ann:a", "b"), "ann", nil}, // the name ends at the first colon
 		"unknown":           {basic("eve", "a:b"), "", ErrWrongCredentials},
 		"no header":         {"", "", ErrNoCredentials},
-		"other scheme":      {"Bearer abc", "", ErrNoCredentials},
+		"other scheme":      {"Digest abc", "", ErrNoCredentials},
 		"not base64":        {"Basic %%%", "", ErrNoCredentials},
 		"no colon":          {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann")), "", ErrNoCredentials},
 	} {
@@ -88,7 +100,7 @@ func TestAuthenticate(t *testing.T) {
 
 func TestSuccessIsRememberedFailureIsNot(t *testing.T) {
 	h := newCountingHash("right", 1)
-	b := newBasic(t, Options{}, User{"ann", h})
+	b := newBasic(t, Options{}, User{Name: "ann", Hash: h})
 	for range 5 {
 		_, err := b.Authenticate(t.Context(), basic("ann", "right"), here)
 		require.NoError(t, err)
@@ -102,8 +114,8 @@ func TestSuccessIsRememberedFailureIsNot(t *testing.T) {
 	_, err := b.Authenticate(t.Context(), basic("ann", "right"), here)
 	require.NoError(t, err)
 	assert.EqualValues(t, 4, h.hashed.Load(), "a failure does not push out what is known")
-	assert.Len(t, b.known, 1)
-	for _, sum := range b.known {
+	assert.Len(t, b.passwords.known, 1)
+	for _, sum := range b.passwords.known {
 		assert.NotContains(t, string(sum[:]), "right")
 	}
 }
@@ -111,7 +123,7 @@ func TestSuccessIsRememberedFailureIsNot(t *testing.T) {
 func TestAReloadForgets(t *testing.T) {
 	h := newCountingHash("right", 1)
 	for range 2 {
-		_, err := newBasic(t, Options{}, User{"ann", h}).Authenticate(t.Context(), basic("ann", "right"), here)
+		_, err := newBasic(t, Options{}, User{Name: "ann", Hash: h}).Authenticate(t.Context(), basic("ann", "right"), here)
 		require.NoError(t, err)
 	}
 	assert.EqualValues(t, 2, h.hashed.Load())
@@ -119,7 +131,7 @@ func TestAReloadForgets(t *testing.T) {
 
 func TestUnknownUsersCostTheHighestHash(t *testing.T) {
 	cheap, dear := newCountingHash("a", 1), newCountingHash("b", 9)
-	b := newBasic(t, Options{}, User{"cheap", cheap}, User{"dear", dear})
+	b := newBasic(t, Options{}, User{Name: "cheap", Hash: cheap}, User{Name: "dear", Hash: dear})
 	_, err := b.Authenticate(t.Context(), basic("eve", "a"), here)
 	require.ErrorIs(t, err, ErrWrongCredentials)
 	assert.EqualValues(t, 1, dear.decoyed.Load())
@@ -129,7 +141,7 @@ func TestUnknownUsersCostTheHighestHash(t *testing.T) {
 func TestFirstCallsAtOnceHashOnce(t *testing.T) {
 	h := newCountingHash("right", 1)
 	h.block = make(chan struct{})
-	b := newBasic(t, Options{}, User{"ann", h})
+	b := newBasic(t, Options{}, User{Name: "ann", Hash: h})
 	var callers sync.WaitGroup
 	for range 100 {
 		callers.Go(func() {
@@ -147,7 +159,7 @@ func TestFirstCallsAtOnceHashOnce(t *testing.T) {
 func TestGuessingIsSlowedDown(t *testing.T) {
 	now := time.Unix(0, 0)
 	h := newCountingHash("right", 1)
-	b := newBasic(t, Options{FailuresPerMinute: 60, Now: func() time.Time { return now }}, User{"ann", h}, User{"bob", newCountingHash("b", 1)})
+	b := newBasic(t, Options{FailuresPerMinute: 60, Now: func() time.Time { return now }}, User{Name: "ann", Hash: h}, User{Name: "bob", Hash: newCountingHash("b", 1)})
 	try := func(name, password string, from netip.Addr) error {
 		_, err := b.Authenticate(t.Context(), basic(name, password), from)
 		return err
@@ -173,7 +185,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 
 func TestGuessingNamesIsSlowedDownAlike(t *testing.T) {
 	now := time.Unix(0, 0)
-	b := newBasic(t, Options{Now: func() time.Time { return now }}, User{"ann", newCountingHash("a", 1)})
+	b := newBasic(t, Options{Now: func() time.Time { return now }}, User{Name: "ann", Hash: newCountingHash("a", 1)})
 	attempts := func(name string, from netip.Addr) (n int) {
 		var slow *TooManyFailuresError
 		for ; ; n++ {
@@ -214,7 +226,7 @@ func TestBusyIsNotWrong(t *testing.T) {
 	h := newCountingHash("right", 1)
 	h.block = make(chan struct{})
 	defer close(h.block)
-	b := newBasic(t, Options{}, User{"ann", h})
+	b := newBasic(t, Options{}, User{Name: "ann", Hash: h})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := b.Authenticate(ctx, basic("ann", "right"), here)
@@ -226,9 +238,9 @@ func TestNewRefuses(t *testing.T) {
 	h := newCountingHash("x", 1)
 	for says, users := range map[string][]User{
 		"no users":     nil,
-		"colon":        {{"a:b", h}},
-		"empty":        {{"", h}},
-		"stands twice": {{"a", h}, {"a", h}},
+		"colon":        {{Name: "a:b", Hash: h}},
+		"empty":        {{Hash: h}},
+		"stands twice": {{Name: "a", Hash: h}, {Name: "a", Hash: h}},
 	} {
 		_, err := New(users, Options{})
 		require.ErrorContains(t, err, says)
@@ -236,8 +248,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func BenchmarkAuthenticateKnown(b *testing.B) {
-	a, err := New([]User{{"ann", newCountingHash("right", 1)}}, Options{})
-	require.NoError(b, err)
+	a := newBasic(b, Options{}, User{Name: "ann", Hash: newCountingHash("right", 1)})
 	header := basic("ann", "right")
 	for b.Loop() {
 		_, _ = a.Authenticate(b.Context(), header, here)

@@ -1,0 +1,165 @@
+package authn
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+)
+
+// maxKeysText bounds what an issuer may answer.
+const maxKeysText = 1 << 20
+
+// A keySource is where an issuer's keys come from. It is comparable, so that a
+// reload knows whether it stayed the same.
+type keySource struct {
+	issuer     string // where discovery begins
+	jwksURL    string // instead of discovery
+	authority  string // PEM; empty: the system's
+	bearerFile string // a token to show to jwksURL
+}
+
+// fetch asks the issuer for its keys.
+func (s keySource) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
+	client, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	at := s.jwksURL
+	if at == "" {
+		if at, err = discover(ctx, client, s.issuer); err != nil {
+			return nil, err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return nil, fmt.Errorf("fetch keys: %w", err)
+	}
+	if s.bearerFile != "" {
+		token, err := os.ReadFile(s.bearerFile) // again each time: such tokens are renewed
+		if err != nil {
+			return nil, fmt.Errorf("bearer_file: %w", err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("fetch keys: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("fetch keys from %s: HTTP %s", at, resp.Status)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("fetch keys from %s: %w", at, err)
+	}
+	keys, err := parseKeys(text)
+	if err != nil {
+		return nil, fmt.Errorf("keys from %s: %w", at, err)
+	}
+	return keys, nil
+}
+
+// discover asks an issuer where its keys are.
+func discover(ctx context.Context, client *http.Client, issuer string) (string, error) {
+	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, client), issuer)
+	if err != nil {
+		return "", fmt.Errorf("discover %s: %w", issuer, err)
+	}
+	var document struct {
+		JWKSURI string `json:"jwks_uri"`
+	}
+	if err := provider.Claims(&document); err != nil {
+		return "", fmt.Errorf("discover %s: %w", issuer, err)
+	}
+	if err := checkURL(document.JWKSURI); err != nil {
+		return "", fmt.Errorf("discover %s: jwks_uri %w", issuer, err)
+	}
+	return document.JWKSURI, nil
+}
+
+// client is for one fetch: they are rare, and nothing is left behind.
+func (s keySource) client() (*http.Client, error) {
+	var pool *x509.CertPool
+	if s.authority != "" {
+		pool = x509.NewCertPool()
+		if !pool.AppendCertsFromPEM([]byte(s.authority)) {
+			return nil, errNoAuthority
+		}
+	}
+	return &http.Client{
+		Transport: bounded{&http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
+			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		}},
+		// A token must not be carried elsewhere, and keys come from where it was said.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+var errNoAuthority = errors.New("ca_file holds no certificate in PEM form")
+
+// bounded bounds the length of answers.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxKeysText)
+	return resp, nil
+}
+
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return errors.New("must be https://HOST/PATH: whoever could change what comes from there could be anybody")
+	}
+	return nil
+}
+
+// parseKeys reads a JSON Web Key Set. Keys that could not verify a token are
+// passed over, as RFC 7517 asks.
+func parseKeys(text []byte) (keys []jose.JSONWebKey, err error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &set); err != nil {
+		return nil, errors.New(`not a JSON Web Key Set: {"keys": […]}`)
+	}
+	for _, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if err := json.Unmarshal(raw, &key); err != nil || key.Use != "" && key.Use != "sig" {
+			continue
+		}
+		switch k := key.Key.(type) {
+		case *rsa.PublicKey:
+			if k.N.BitLen() < 2048 {
+				continue
+			}
+		case *ecdsa.PublicKey, ed25519.PublicKey:
+		default:
+			continue // among them symmetric ones, which prove nothing to anybody else
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, errNoKeys
+	}
+	return keys, nil
+}

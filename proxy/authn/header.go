@@ -1,0 +1,52 @@
+package authn
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+)
+
+// A scheme is the first word of an Authorization header, in lower case.
+type scheme string
+
+const (
+	schemeBasic  scheme = "basic"
+	schemeBearer scheme = "bearer"
+)
+
+// An authorization is what an Authorization header holds.
+type authorization struct {
+	scheme         scheme
+	name, password string // of Basic
+	token          string // of Bearer
+}
+
+// parseAuthorization reads the one Authorization header of a request. Of two,
+// somebody on the way may have looked at the other one.
+func parseAuthorization(values []string) (authorization, error) {
+	if len(values) != 1 {
+		return authorization{}, fmt.Errorf("%w: there must be one Authorization header, not %d", ErrNoCredentials, len(values))
+	}
+	word, rest, _ := strings.Cut(values[0], " ")
+	rest = strings.Trim(rest, " ")
+	switch scheme(strings.ToLower(word)) {
+	case schemeBasic:
+		plain, err := base64.StdEncoding.Strict().DecodeString(rest)
+		name, password, ok := strings.Cut(string(plain), ":")
+		if err != nil || !ok || strings.ContainsAny(rest, "\r\n") {
+			return authorization{}, fmt.Errorf("%w: the header of Basic is not base64 of NAME:PASSWORD", ErrNoCredentials)
+		}
+		return authorization{scheme: schemeBasic, name: name, password: password}, nil
+	case schemeBearer:
+		if token := strings.TrimRight(rest, "="); token == "" || strings.ContainsFunc(token, notInToken) {
+			return authorization{}, fmt.Errorf("%w: the header of Bearer holds no token", ErrNoCredentials)
+		}
+		return authorization{scheme: schemeBearer, token: rest}, nil
+	}
+	return authorization{}, fmt.Errorf("%w: the Authorization header is neither Basic nor Bearer", ErrNoCredentials)
+}
+
+// tokenCharacters are RFC 6750's, before trailing equals signs.
+const tokenCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/"
+
+func notInToken(r rune) bool { return !strings.ContainsRune(tokenCharacters, r) }

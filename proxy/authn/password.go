@@ -1,0 +1,108 @@
+package authn
+
+import (
+	"context"
+	"crypto/hmac"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+)
+
+// passwords recognise users by name and password.
+//
+// Hashing is slow on purpose, so a success is remembered, at most one for each
+// user; failures are never remembered.
+type passwords struct {
+	names   map[string]bool // of all users
+	hashes  map[string]Hash
+	decoy   Hash // nil: nobody has a password
+	limiter *limiter
+	sums    *summer
+	hashing *semaphore.Weighted
+	flights singleflight.Group
+
+	mu    sync.RWMutex
+	known map[string]mac // by user
+}
+
+// hashWait is how long credentials wait for their turn to be hashed.
+const hashWait = 10 * time.Second
+
+func newPasswords(users []User, sums *summer, opts Options) *passwords {
+	p := &passwords{
+		names: map[string]bool{}, hashes: map[string]Hash{}, known: map[string]mac{},
+		limiter: newLimiter(opts.FailuresPerMinute, opts.Now), sums: sums,
+		hashing: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
+	}
+	var costliest Hash
+	for _, u := range users {
+		p.names[u.Name] = true
+		if u.Hash == nil {
+			continue
+		}
+		p.hashes[u.Name] = u.Hash
+		if costliest == nil || u.Hash.cost() > costliest.cost() {
+			costliest = u.Hash
+		}
+	}
+	if costliest != nil {
+		p.decoy = costliest.decoy()
+	}
+	return p
+}
+
+func (p *passwords) identify(ctx context.Context, name, password string, source netip.Addr) (Identity, error) {
+	who := Identity{User: name, Method: ByPassword}
+	sum := sumOf(p.sums, ByPassword, name, password)
+	p.mu.RLock()
+	known, ok := p.known[name]
+	p.mu.RUnlock()
+	if ok && hmac.Equal(known[:], sum[:]) {
+		return who, nil
+	}
+	if !p.names[name] {
+		who.User = ""
+	}
+	return who, p.check(ctx, name, password, sum, source)
+}
+
+// check hashes, once for however many requests bring the same credentials from
+// the same source at once. Who does not exist, or has no password, costs a hash too.
+func (p *passwords) check(ctx context.Context, name, password string, sum mac, source netip.Addr) error {
+	done := p.flights.DoChan(source.String()+string(sum[:]), func() (any, error) {
+		if wait := p.limiter.take(source, name); wait > 0 {
+			return nil, &TooManyFailuresError{RetryAfter: wait}
+		}
+		// Not the context of one request: others wait for the same.
+		ctx, cancel := context.WithTimeout(context.Background(), hashWait)
+		defer cancel()
+		if err := p.hashing.Acquire(ctx, 1); err != nil {
+			p.limiter.refund(source, name)
+			return nil, ErrBusy
+		}
+		defer p.hashing.Release(1)
+		h, exists := p.hashes[name]
+		if !exists {
+			h = p.decoy
+		}
+		if h == nil || !h.matches(password) || !exists {
+			return nil, ErrWrongCredentials
+		}
+		p.limiter.refund(source, name)
+		p.mu.Lock()
+		p.known[name] = sum
+		p.mu.Unlock()
+		return nil, nil
+	})
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+	}
+}

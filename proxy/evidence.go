@@ -1,0 +1,31 @@
+package proxy
+
+import (
+	"net/http"
+	"net/netip"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+)
+
+// evidenceOf is all that a request says about who sends it.
+func evidenceOf(r *http.Request, source netip.AddrPort) authn.Evidence {
+	e := authn.Evidence{Authorization: r.Header["Authorization"], Source: source.Addr()}
+	if r.TLS != nil {
+		e.Certificates = r.TLS.PeerCertificates
+	}
+	return e
+}
+
+// authenticated notes who sent a request, and what an answer to nobody names as
+// ways to be somebody.
+func (x *exchange) authenticated(by *authn.Authenticator, who authn.Identity, err error) {
+	x.user, x.auth, x.credential = who.User, string(who.Method), who.Credential
+	if err != nil {
+		x.decision = unauthenticated
+	}
+	// Clients of rpc_http_proxy.py look for Basic, and some only at the first.
+	x.challenges = []string{`Basic realm="spdk-proxy", charset="UTF-8"`}
+	if by.TakesBearer() {
+		x.challenges = append(x.challenges, `Bearer realm="spdk-proxy"`)
+	}
+}
