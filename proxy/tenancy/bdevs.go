@@ -1,7 +1,6 @@
 package tenancy
 
 import (
-	"encoding/json"
 	"errors"
 	"math"
 	"math/bits"
@@ -31,8 +30,8 @@ var errNoJSON = errors.New("it is no JSON, or not what the schema says")
 
 // eachBdev reads an answer to bdev_get_bdevs. What it hands out lasts until the
 // next one.
-func eachBdev(answer json.RawMessage, visit func(*bdev) error) error {
-	t := &jsonText{s: string(answer)}
+func eachBdev(answer string, visit func(*bdev) error) error {
+	t := &jsonText{s: answer}
 	unreadable := &unreadableError{"bdev_get_bdevs", errNoJSON}
 	i := t.space(0)
 	if t.typeAt(i) != isArray {
@@ -133,8 +132,8 @@ func (b *bdev) count(t *jsonText, i int, into *uint64) (end int) {
 
 // eachVolume reads an answer to bdev_lvol_get_lvols: UUIDs of volumes and of
 // their lvstores. Of a volume that says several things nothing is told.
-func eachVolume(answer json.RawMessage, visit func(volume, lvs string) error) error {
-	t := &jsonText{s: string(answer)}
+func eachVolume(answer string, visit func(volume, lvs string) error) error {
+	t := &jsonText{s: answer}
 	unreadable := &unreadableError{"bdev_lvol_get_lvols", errNoJSON}
 	i := t.space(0)
 	if t.typeAt(i) != isArray {

@@ -19,7 +19,9 @@ const (
 )
 
 // lvolUUID is the UUID of volume i in an lvstore.
-func lvolUUID(store string, i int) string { return fmt.Sprintf("%s-0000-4000-9000-%012x", store[:8], i) }
+func lvolUUID(store string, i int) string {
+	return fmt.Sprintf("%s-0000-4000-9000-%012x", store[:8], i)
+}
 
 // lvolBdev is a volume as v26.05 lists it.
 func lvolBdev(store, lvs string, i int) string {

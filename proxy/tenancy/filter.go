@@ -14,10 +14,10 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 	if g.plan.open || g.owned && g.plan.raw {
 		return result, nil
 	}
-	if err := g.foresee(ctx, result); err != nil {
+	whole := string(result)
+	if err := g.foresee(ctx, whole); err != nil {
 		return nil, err
 	}
-	whole := string(result)
 	for {
 		f := &filter{ctx: ctx, grant: g, jsonText: jsonText{s: whole}}
 		seen := f.root(g.plan.result)
@@ -39,7 +39,7 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 }
 
 // foresee learns from the result itself what would otherwise take questions.
-func (g *Grant) foresee(ctx context.Context, result json.RawMessage) (err error) {
+func (g *Grant) foresee(ctx context.Context, result string) (err error) {
 	g.sight.filtering, g.sight.began = true, now()
 	switch g.method.Name {
 	case "bdev_get_bdevs":
@@ -174,10 +174,11 @@ func (f *filter) item(w *form, i int, owned bool) (v verdict, inside bool) {
 func (f *filter) members(w *form, i int, owned, root bool) (end int) {
 	m := f.walk(i)
 	c := content{filter: f, end: m.end}
+	after := 0
 	for m.next() {
 		below, named := unfit, false
 		if m.sound {
-			below, named = w.member(m.name)
+			below, named = w.memberAfter(m.name, &after)
 		}
 		t := f.typeAt(m.value)
 		var v verdict

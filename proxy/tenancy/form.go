@@ -18,9 +18,16 @@ type form struct {
 
 	identity     string // member that names the object itself; "": none does
 	identityKind string
-	members      map[string]*form
-	others       *form // members that have no name in the schema
+	members      []member       // in the schema's order, which is mostly SPDK's
+	byName       map[string]int // index in members
+	others       *form          // members that have no name in the schema
 	items        *form
+}
+
+// A member is one of an object's that the schema describes.
+type member struct {
+	name string
+	*form
 }
 
 // forms makes forms, each once: a schema may hold itself.
@@ -57,7 +64,7 @@ func (m *forms) of(list []node) *form {
 	if f, done := m.made[key.String()]; done {
 		return f
 	}
-	f := &form{sensitive: sensitive(list), free: free(list, ""), emptiable: emptiable(list), members: map[string]*form{}}
+	f := &form{sensitive: sensitive(list), free: free(list, ""), emptiable: emptiable(list), byName: map[string]int{}}
 	m.made[key.String()] = f
 	for t, sample := range samples {
 		f.fits[t] = slices.ContainsFunc(list, func(n node) bool { return n.fits(sample) })
@@ -67,9 +74,10 @@ func (m *forms) of(list []node) *form {
 	f.identity, f.identityKind = m.tenancy.identity(list)
 	for _, n := range list {
 		for _, p := range n.Properties {
-			if f.members[p.Name] == nil {
+			if _, known := f.byName[p.Name]; !known {
 				below, _ := m.tenancy.member(list, p.Name)
-				f.members[p.Name] = m.of(below)
+				f.byName[p.Name] = len(f.members)
+				f.members = append(f.members, member{p.Name, m.of(below)})
 			}
 		}
 	}
@@ -88,10 +96,21 @@ var unfit = &form{}
 
 // member is the form of an object's member, and whether it is described by its name.
 func (f *form) member(name string) (below *form, named bool) {
-	if below, named = f.members[name]; named {
-		return below, true
+	after := 0
+	return f.memberAfter(name, &after)
+}
+
+// memberAfter is member for whoever takes them one after the other: after is
+// where the next one probably stands in the schema.
+func (f *form) memberAfter(name string, after *int) (below *form, named bool) {
+	i := *after
+	if i >= len(f.members) || f.members[i].name != name {
+		if i, named = f.byName[name]; !named {
+			return f.others, false
+		}
 	}
-	return f.others, false
+	*after = i + 1
+	return f.members[i].form, true
 }
 
 func sensitive(list []node) bool {

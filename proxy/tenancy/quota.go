@@ -219,7 +219,7 @@ func (g *Grant) pin(ctx context.Context, ask Ask, param string) (*bdev, error) {
 		return nil, before(err)
 	}
 	var found []bdev
-	if err := eachBdev(answer, func(b *bdev) error { found = append(found, *b); return nil }); err != nil {
+	if err := eachBdev(string(answer), func(b *bdev) error { found = append(found, *b); return nil }); err != nil {
 		return nil, err
 	}
 	if len(found) != 1 || found[0].odd {
@@ -274,7 +274,7 @@ func (g *Grant) count(ctx context.Context, ask Ask) (sum amount, err error) {
 		if err != nil {
 			return amount{}, before(err)
 		}
-		err = eachBdev(answer, func(b *bdev) error {
+		err = eachBdev(string(answer), func(b *bdev) error {
 			switch {
 			case b.odd:
 				return &unreadableError{"bdev_get_bdevs", errNoJSON}

@@ -84,7 +84,7 @@ func (v *sight) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, before(err)
 	}
-	if err := v.learn(ctx, answer); err != nil {
+	if err := v.learn(ctx, string(answer)); err != nil {
 		return false, err
 	}
 	return v.bdevs[name], nil
@@ -105,7 +105,7 @@ func (v *sight) resolve(ctx context.Context) error {
 			return before(err)
 		}
 		v.listed = true
-		return v.learn(ctx, answer)
+		return v.learn(ctx, string(answer))
 	}
 	answers, errs := make([]json.RawMessage, len(names)), make([]error, len(names))
 	var all sync.WaitGroup
@@ -119,7 +119,7 @@ func (v *sight) resolve(ctx context.Context) error {
 		case errs[i] != nil:
 			return before(errs[i])
 		default:
-			if err := v.learn(ctx, answers[i]); err != nil {
+			if err := v.learn(ctx, string(answers[i])); err != nil {
 				return err
 			}
 		}
@@ -141,7 +141,7 @@ func (v *sight) note(name string, own bool) {
 
 // learn notes whose the bdevs of a list are, as far as they are named by UUIDs:
 // on other names their spelling decides.
-func (v *sight) learn(ctx context.Context, answer json.RawMessage) error {
+func (v *sight) learn(ctx context.Context, answer string) error {
 	var lie [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(lie) }()
 	return eachBdev(answer, func(b *bdev) error {
@@ -169,7 +169,7 @@ func (v *sight) noteUUID(name string, own bool) {
 
 // learnVolumes notes whose the volumes of a list are, also those that have no
 // bdev at present.
-func (v *sight) learnVolumes(ctx context.Context, answer json.RawMessage) error {
+func (v *sight) learnVolumes(ctx context.Context, answer string) error {
 	var lie [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(lie) }()
 	return eachVolume(answer, func(volume, lvs string) error {
