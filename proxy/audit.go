@@ -46,7 +46,7 @@ func (s *Server) audit(c *call) {
 		return
 	}
 	level := slog.LevelInfo
-	if c.answer.err != nil && !c.answer.spdk {
+	if c.answer.err != nil && !c.answer.spdk || c.decision == learned {
 		level = slog.LevelWarn
 	}
 	if !s.log.Enabled(context.Background(), level) {
@@ -57,9 +57,13 @@ func (s *Server) audit(c *call) {
 	list = append(list,
 		slog.String("request_id", c.id),
 		slog.String("user", c.user),
+		slog.String("auth", c.auth),
 		slog.String("source", c.source.String()),
 		slog.String("method", clip(c.method, maxLoggedName)),
 	)
+	if c.credential != "" {
+		list = append(list, slog.String("credential", clip(c.credential, maxLoggedName)))
+	}
 	if c.params != nil {
 		list = append(list, slog.Any("resources", s.resources(c)), slog.Any("params", c.loggedParams()))
 	}

@@ -41,6 +41,7 @@ const (
 	undecided       = "none" // it did not get so far
 	unauthenticated = "unauthenticated"
 	allowed         = "allow"
+	learned         = "learn" // it was let pass, and would have been refused
 	denied          = "deny"
 )
 
@@ -58,9 +59,14 @@ func (c *call) found(method *rpcschema.Method, redacted map[string]any) {
 }
 
 func (c *call) decided(d policy.Decision) {
-	c.decision, c.rule = denied, d.Rule
-	if d.Allowed {
+	c.rule = d.Rule
+	switch {
+	case d.Learned:
+		c.decision = learned
+	case d.Allowed:
 		c.decision = allowed
+	case d.Rule != policy.Open: // which is not decided yet
+		c.decision = denied
 	}
 }
 

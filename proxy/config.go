@@ -20,7 +20,10 @@ type Config struct {
 	TLS    TLSConfig             `yaml:"tls"`
 	Target TargetConfig          `yaml:"target"`
 	Users  []UserConfig          `yaml:"users"`
+	OIDC   []OIDCConfig          `yaml:"oidc"`
 	Roles  map[string]RoleConfig `yaml:"roles"`
+	// Learning lets every user's calls pass, see config_roles.go.
+	Learning bool `yaml:"learning"`
 	// Tenants are teams that see nothing but what is theirs.
 	Tenants map[string]TenantConfig `yaml:"tenants"`
 	Metrics MetricsConfig           `yaml:"metrics"`
@@ -39,6 +42,8 @@ type TLSConfig struct {
 	KeyFile           string `yaml:"key_file"`
 	SelfSignedDir     string `yaml:"self_signed_dir"`
 	InsecurePlaintext bool   `yaml:"insecure_plaintext"`
+	ClientCAFile      string `yaml:"client_ca_file"`
+	ClientAuth        string `yaml:"client_auth"`
 }
 
 // TargetConfig says where spdk_tgt listens and how much it is asked at once.
@@ -54,23 +59,6 @@ type TargetConfig struct {
 type TimeoutConfig struct {
 	Default Duration            `yaml:"default"`
 	Methods map[string]Duration `yaml:"methods"`
-}
-
-// UserConfig is one user.
-type UserConfig struct {
-	Name             string   `yaml:"name"`
-	PasswordHash     string   `yaml:"password_hash"`
-	PasswordHashFile string   `yaml:"password_hash_file"`
-	Roles            []string `yaml:"roles"`
-	// Tenant is the one that the user belongs to. Without it a user may see
-	// everything: so the key must not stand there empty.
-	Tenant string `yaml:"tenant" empty:"no"`
-}
-
-// RoleConfig lists globs over methods.
-type RoleConfig struct {
-	Allow []string `yaml:"allow"`
-	Deny  []string `yaml:"deny"`
 }
 
 // LogConfig says how the log is written.
@@ -182,6 +170,8 @@ func (c *Config) warnAbout(path string) {
 	if info, err := os.Stat(path); err == nil && inline && info.Mode().Perm()&0o004 != 0 {
 		c.warnings = append(c.warnings, fmt.Sprintf("%s holds password hashes and everybody on this host may read it: chmod o-r %s, or move the hashes into files (password_hash_file)", path, path))
 	}
+	c.warnAboutTokens(time.Now())
+	c.warnAboutLearning()
 	if c.TLS.InsecurePlaintext {
 		c.warnings = append(c.warnings, "tls.insecure_plaintext: passwords and calls travel in the clear for whoever listens on the way")
 	}

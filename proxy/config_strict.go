@@ -50,9 +50,15 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	if n.Tag == "!!null" {
 		return // as if it were left out
 	}
-	if _, ok := reflect.New(t).Interface().(yaml.Unmarshaler); ok {
+	if short := shorthand(t); short != nil && n.Kind == yaml.ScalarNode {
+		s.scalar(n, short, path)
+		return
+	} else if _, ok := reflect.New(t).Interface().(yaml.Unmarshaler); ok && short == nil {
 		s.scalar(n, t, path)
 		return
+	}
+	if t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
+		t = t.Elem()
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -70,7 +76,7 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 				s.complain(key, "%s is not a key%s: %s", join(path, key.Value), where(path), suggestion(key.Value, names))
 				return
 			}
-			if filled[key.Value] && value.Value == "" && value.Kind == yaml.ScalarNode {
+			if filled[key.Value] && (value.Value == "" || value.Tag == "!!null") && value.Kind == yaml.ScalarNode {
 				s.complain(key, "%s is empty: fill it in, or leave the key out", join(path, key.Value))
 			}
 			s.check(value, field, join(path, key.Value))
@@ -88,6 +94,19 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	default:
 		s.scalar(n, t, path)
 	}
+}
+
+// shorthand is the type of the field that a scalar may stand for the whole struct
+// as; nil for other types.
+func shorthand(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Struct {
+		for f := range t.Fields() {
+			if f.Tag.Get("short") == "yes" {
+				return f.Type
+			}
+		}
+	}
+	return nil
 }
 
 func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *yaml.Node)) {

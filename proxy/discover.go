@@ -31,7 +31,7 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 		return text.(json.RawMessage), nil
 	}
 	text, err := s.schema.Export(release, func(m *rpcschema.Method) bool {
-		return now.policy.Decide(user, m.Name).Allowed && now.tenancy.Of(user).Might(m.Name)
+		return !now.policy.Decide(user, m.Name).Refused() && now.tenancy.Of(user).Might(m.Name)
 	})
 	if err != nil {
 		return nil, err
@@ -58,8 +58,9 @@ func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
 func (s *Server) asked(w http.ResponseWriter, r *http.Request, method string) *call {
 	x := newExchange(r)
 	w.Header().Set("X-Request-Id", x.id)
-	user, err := s.settings.Load().authn.Authenticate(r.Context(), r.Header.Get("Authorization"), x.source.Addr())
-	x.authenticated(user, err)
+	now := s.settings.Load()
+	who, err := now.authn.Authenticate(r.Context(), evidenceOf(r, x.source))
+	x.authenticated(now.authn, who, err)
 	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: method}}}, false, err)
 	c := x.calls[0]
 	c.notification = false

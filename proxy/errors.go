@@ -17,11 +17,13 @@ import (
 
 // Errors that arise in the server itself.
 var (
-	errDenied   = errors.New("denied by policy")
-	errDraining = errors.New("the proxy is stopping")
-	errSlowBody = errors.New("the request did not arrive in time")
-	errGone     = errors.New("the client left before its request had arrived")
-	errPanic    = errors.New("the proxy failed at this call")
+	errDenied = errors.New("denied by policy")
+	// The method is allowed, with other parameters.
+	errDeniedParams = errors.New("denied by policy with these parameters")
+	errDraining     = errors.New("the proxy is stopping")
+	errSlowBody     = errors.New("the request did not arrive in time")
+	errGone         = errors.New("the client left before its request had arrived")
+	errPanic        = errors.New("the proxy failed at this call")
 
 	errBatchResults = errors.New("the results of the batch are too long")
 )
@@ -43,6 +45,7 @@ type answer struct {
 func answerTo(err error) answer {
 	var (
 		slow      *authn.TooManyFailuresError
+		nobody    *authn.RejectedError
 		tooLong   *http.MaxBytesError
 		malformed *jsonrpc.Error
 		unknown   *rpcschema.UnknownMethodError
@@ -61,10 +64,14 @@ func answerTo(err error) answer {
 	case err == nil:
 		return answer{status: http.StatusOK}
 
+	case errors.As(err, &nobody):
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "who are you? %s", nobody.Reason)
 	case errors.Is(err, authn.ErrNoCredentials), errors.Is(err, authn.ErrWrongCredentials):
-		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "who are you? Give the name and password of a user of this proxy, by HTTP Basic authentication")
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "who are you? Give the name and password of a user of this proxy, by HTTP Basic authentication, or a user's bearer token or client certificate, if it takes them")
+	case errors.Is(err, authn.ErrCannotTell):
+		return wait(5*time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeUnreachable, "it cannot be told now whose token this is, as its issuer does not say its keys: nothing was executed, try again"))
 	case errors.As(err, &slow):
-		return wait(slow.RetryAfter, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many failed logins: wait %s, then give the right name and password", slow.RetryAfter))
+		return wait(slow.RetryAfter, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many failed logins: wait %s, then give the right credentials", slow.RetryAfter))
 	case errors.Is(err, authn.ErrBusy):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many logins at once: nothing was executed, try again"))
 
@@ -87,6 +94,8 @@ func answerTo(err error) answer {
 		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", unknown)
 	case errors.Is(err, errDenied):
 		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may not make this call: ask whoever runs this proxy for a role that allows it")
+	case errors.Is(err, errDeniedParams):
+		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may make this call, but not with these parameters: ask whoever runs this proxy which ones its roles allow")
 	case errors.As(err, &foreign):
 		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may not make this call: %s", foreign.Reason)
 	case errors.As(err, &exceeded):

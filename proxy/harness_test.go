@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -93,8 +94,16 @@ func testConfig(socket string) *Config {
 		{Name: "admin", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}},
 		{Name: "viewer", PasswordHash: hashes()[viewerPassword], Roles: []string{"viewer"}},
 	}
-	c.Roles = map[string]RoleConfig{"admin": {Allow: []string{"*"}}, "viewer": {Allow: []string{"spdk_get_version", "*_get_*"}}}
+	c.Roles = map[string]RoleConfig{"viewer": {Allow: rules("spdk_get_version", "*_get_*")}}
 	return &c
+}
+
+// rules are without conditions.
+func rules(globs ...string) (list []policy.Rule) {
+	for _, glob := range globs {
+		list = append(list, policy.Rule{Method: glob})
+	}
+	return list
 }
 
 func newBench(t *testing.T, release string, change ...func(*Config)) *bench {

@@ -91,7 +91,7 @@ func denialOf(c *call) metrics.Denial {
 		return metrics.ByQuota
 	case errors.As(c.err, &foreign):
 		return metrics.ByTenant
-	case c.rule == policy.NoRule:
+	case c.rule == policy.NoRule, c.rule == policy.NoRuleThere:
 		return metrics.ByNoRule
 	}
 	return metrics.ByRole

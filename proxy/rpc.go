@@ -40,8 +40,8 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 // what, strictly? Nothing is told to whoever is nobody.
 func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (elements []jsonrpc.Element, batch bool, err error) {
 	defer s.recoverFrom(x, &err)
-	user, err := now.authn.Authenticate(r.Context(), r.Header.Get("Authorization"), x.source.Addr())
-	x.authenticated(user, err)
+	who, err := now.authn.Authenticate(r.Context(), evidenceOf(r, x.source))
+	x.authenticated(now.authn, who, err)
 	if err != nil {
 		return nil, false, err
 	}
@@ -80,7 +80,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 
 	decision := now.policy.Decide(c.user, method.Name)
 	c.decided(decision)
-	if !decision.Allowed {
+	if decision.Refused() {
 		return nil, errDenied
 	}
 
@@ -96,6 +96,11 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	if err := s.schema.ValidateParams(method.Name, params, conn.Release()); err != nil {
 		return nil, err
 	}
+	decision = decision.Given(params)
+	c.decided(decision)
+	if !decision.Allowed {
+		return nil, errDeniedParams
+	}
 
 	scope := now.tenancy.Of(c.user)
 	grant, err := scope.Admit(ctx, method, params, asking(conn, c.user, now))
@@ -105,7 +110,11 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	}
 	defer grant.Close()
 	result, err = conn.Call(ctx, c.user, method.Name, grant.Params, now.timeoutOf(method.Name))
-	return grant.Answer(ctx, result, err)
+	result, err = grant.Answer(ctx, result, err)
+	if err == nil && decision.Redact {
+		return s.schema.RedactResult(method.Name, result)
+	}
+	return result, err
 }
 
 // asking makes calls of the proxy's own for a user's call, on the connection that

@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
 // A Script is the command line of SPDK's rpc_http_proxy.py.
@@ -25,8 +26,7 @@ func (s Script) Config() (*Config, error) {
 	c.Listen = net.JoinHostPort(s.Host, s.Port)
 	c.TLS = TLSConfig{CertFile: s.Cert, KeyFile: s.Cert, InsecurePlaintext: s.Cert == ""}
 	c.Target.Socket = s.Socket
-	c.Users = []UserConfig{{Name: s.User, PasswordHash: hash, Roles: []string{"all"}}}
-	c.Roles = map[string]RoleConfig{"all": {Allow: []string{"*"}}}
+	c.Users = []UserConfig{{Name: s.User, PasswordHash: hash, Roles: []string{policy.Admin}}}
 	c.Log.Format = "text"
 	c.dir = "."
 	if err := c.validate(); err != nil {

@@ -254,14 +254,14 @@ func TestReload(t *testing.T) {
 	before := b.proxy.cert.current.Load()
 
 	c := *b.config
-	c.Roles = map[string]RoleConfig{"admin": {Allow: []string{"*"}}, "viewer": {Allow: []string{"*"}}}
+	c.Roles = map[string]RoleConfig{"viewer": {Allow: rules("*")}}
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, b.proxy.Reload(&c))
 	assert.Equal(t, 200, asViewer())
 	assert.NotEqual(t, fingerprint(before), fingerprint(b.proxy.cert.current.Load()))
 
 	for name, change := range map[string]func(*Config){
-		"unsound":            func(c *Config) { c.Roles = map[string]RoleConfig{"admin": {Allow: []string{"nope"}}} },
+		"unsound":            func(c *Config) { c.Roles = map[string]RoleConfig{"viewer": {Allow: rules("nope")}} },
 		"takes a restart":    func(c *Config) { c.Target.Socket = "/else" },
 		"limits.drain":       func(c *Config) { c.Limits.Drain++ },
 		"certificate is not": func(c *Config) { c.TLS = TLSConfig{CertFile: "/none", KeyFile: "/none"} },

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,7 +42,7 @@ type Server struct {
 // settings are what a reload replaces as a whole: each call sees one state of
 // the configuration from its beginning to its end.
 type settings struct {
-	authn    *authn.Basic
+	authn    *authn.Authenticator
 	policy   *policy.Policy
 	tenancy  *tenancy.Tenancy
 	timeout  time.Duration
@@ -50,6 +51,10 @@ type settings struct {
 	read     time.Duration
 
 	documents *documents
+
+	// See clientAuth.
+	clientCAs       *x509.CertPool
+	needCertificate bool
 }
 
 // NewServer makes a Server of a configuration. It does not listen or connect
@@ -93,27 +98,18 @@ func Check(c *Config, schema *rpcschema.Document) error {
 	return err
 }
 
-func newSettings(c *Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*settings, error) {
-	var users []authn.User
+func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*settings, error) {
+	if former == nil {
+		former = &settings{}
+	}
 	var wrong []error
-	roles, rolesOf := map[string]policy.Role{}, map[string][]string{}
-	for _, u := range c.Users {
-		h, err := c.hashOf(u)
-		wrong = append(wrong, err)
-		users = append(users, authn.User{Name: u.Name, Hash: h})
-		rolesOf[u.Name] = u.Roles
-	}
-	if err := errors.Join(wrong...); err != nil {
-		return nil, err
-	}
-	who, err := authn.New(users, authn.Options{FailuresPerMinute: c.Limits.AuthFailuresPerMinute})
+	authorities, err := loadClientCAs(c)
 	wrong = append(wrong, err)
-	for name, r := range c.Roles {
-		roles[name] = policy.Role(r)
-	}
-	may, err := policy.New(roles, rolesOf, schema)
+	who, err := newAuthenticator(c, authorities, former.authn)
 	wrong = append(wrong, err)
-	whose, err := newTenancy(c, schema, former)
+	may, err := newPolicy(c, schema)
+	wrong = append(wrong, err)
+	whose, err := newTenancy(c, schema, former.tenancy)
 	wrong = append(wrong, err)
 	timeouts, err := timeoutsOf(c.Target.Timeouts, schema)
 	wrong = append(wrong, err)
@@ -125,6 +121,7 @@ func newSettings(c *Config, schema *rpcschema.Document, former *tenancy.Tenancy)
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		documents: &documents{},
+		clientCAs: authorities, needCertificate: c.TLS.ClientAuth == clientAuthRequired,
 	}, nil
 }
 
@@ -177,7 +174,7 @@ func (s *Server) Reload(c *Config) error {
 	if err := errors.Join(fixed...); err != nil {
 		return fmt.Errorf("reload: %w", err)
 	}
-	settings, err := newSettings(c, s.schema, s.settings.Load().tenancy)
+	settings, err := newSettings(c, s.schema, s.settings.Load())
 	if err != nil {
 		return fmt.Errorf("reload: %w", err)
 	}

@@ -168,7 +168,7 @@ func TestMay(t *testing.T) {
 
 func TestDeprecatedNamesAreDecidedByTheirPresentOnes(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *Config) {
-		c.Roles["viewer"] = RoleConfig{Allow: []string{"*"}, Deny: []string{"bdev_lvol_get_lvstores"}}
+		c.Roles["viewer"] = RoleConfig{Allow: rules("*"), Deny: rules("bdev_lvol_get_lvstores")}
 	})
 	request := `{"id":1,"method":"get_lvol_stores"}`
 	assert.Equal(t, 403, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(request)).StatusCode)

@@ -27,7 +27,12 @@ func newTenantBench(t *testing.T, change ...func(*Config)) *bench {
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
 	b := newBench(t, "v26.05", func(used *Config) {
-		used.dir, used.Users, used.Roles, used.Tenants = c.dir, c.Users, c.Roles, c.Tenants
+		used.dir, used.Users, used.Tenants = c.dir, c.Users, c.Tenants
+		// They may do more than the driver does, so that tenancy has more to decide.
+		used.Roles = map[string]RoleConfig{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}
+		for i := range used.Users[1:] {
+			used.Users[1+i].Roles = append(used.Users[1+i].Roles, "volumes")
+		}
 		for _, f := range change {
 			f(used)
 		}

@@ -123,8 +123,8 @@ func config(t *testing.T, socket, more string) (path string) {
 listen: "127.0.0.1:0"
 tls: {self_signed_dir: .}
 target: {socket: %s}
-users: [{name: admin, password_hash_file: hash, roles: [admin]}]
-roles: {admin: {allow: ["*"], deny: [spdk_kill_instance]}}
+users: [{name: admin, password_hash_file: hash, roles: [admin, careful]}]
+roles: {careful: {extends: [admin], deny: [spdk_kill_instance]}}
 %s`, socket, more), 0o600))
 	return path
 }

@@ -2,8 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -61,15 +59,4 @@ func commonPrefix(sorted []string) string {
 		n++
 	}
 	return first[:n]
-}
-
-func unknownRole(user, role string, roles map[string]Role) error {
-	names := slices.Sorted(maps.Keys(roles))
-	if near := rpcschema.Nearest(role, names); near != "" {
-		return fmt.Errorf("user %s has role %q, which is not under roles: did you mean %s?", user, role, near)
-	}
-	if len(names) == 0 {
-		return fmt.Errorf("user %s has role %q, and there are no roles", user, role)
-	}
-	return fmt.Errorf("user %s has role %q, which is not under roles: there are %s", user, role, strings.Join(names, ", "))
 }

@@ -1,9 +1,11 @@
 // Package policy answers one question of the proxy: may this user call this
-// method? Users have roles, roles allow and deny methods by glob; what no role
-// allows is denied, and a deny of any role wins over every allow.
+// method, with these parameters? Users have roles; roles allow and deny methods
+// by glob, some only where the parameters are so. What no role allows is denied,
+// and a deny of any role wins over every allow.
 //
-// It may not know how a user was recognised, what a call's reply holds, or how
-// an answer looks on the wire; no other stage of the proxy is imported here.
+// It may not know how a user was recognised, whose the objects are that a call
+// names, what a call's reply holds, or how an answer looks on the wire; no other
+// stage of the proxy is imported here.
 package policy
 
 import (
@@ -16,55 +18,71 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Role lists globs (* ? [a-z]) over the names of SPDK's methods.
-type Role struct {
-	Allow []string
-	Deny  []string
+// A User is what the policy knows of a user.
+type User struct {
+	Roles []string
+	// Learning lets pass what the roles would refuse.
+	Learning bool
 }
-
-// A Decision says whether a call is allowed, and which rule says so.
-type Decision struct {
-	Allowed bool
-	Rule    string // such as "role ops: deny bdev_lvol_delete"; for the log
-}
-
-// NoRule is the rule that decides where no other does.
-const NoRule = "no rule allows it"
 
 // A Policy decides. It does not change and may be used concurrently.
 type Policy struct {
-	users map[string]map[string]Decision // user → method → what a rule decides
+	users  map[string]*user
+	schema *rpcschema.Document
 }
 
-// New makes a Policy of roles and of users' roles. Rules must match methods of
-// the schema: a rule that matches none is a mistake, and a mistake in a deny
-// would let calls pass. All that is wrong is reported, joined.
-func New(roles map[string]Role, users map[string][]string, schema *rpcschema.Document) (*Policy, error) {
+// A user is a User's rules, worked out. Users with the same roles share one.
+type user struct {
+	decisions map[string]Decision // by method
+	rules     []*rule             // for Explain
+	learning  bool
+}
+
+// New makes a Policy of roles, beside those that are built in, and of users.
+// Rules must match methods of the schema, and their pointers parameters: a rule
+// that matches none is a mistake, and a mistake in a deny would let calls pass.
+// All that is wrong is reported, joined.
+func New(roles map[string]Role, users map[string]User, schema *rpcschema.Document) (*Policy, error) {
 	var wrong []error
-	compiled := map[string][]rule{}
+	all := BuiltIn(schema)
 	for _, name := range slices.Sorted(maps.Keys(roles)) {
-		rules, err := compile(name, roles[name], schema)
+		if _, taken := all[name]; taken {
+			wrong = append(wrong, fmt.Errorf("role %s is built in and cannot be made anew: choose another name, with extends: [%s]", name, name))
+			continue
+		}
+		all[name] = roles[name]
+	}
+	compiled := map[string][]*rule{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		rules, err := compile(name, all[name], schema)
 		compiled[name] = rules
 		wrong = append(wrong, err)
 	}
-	p := &Policy{users: make(map[string]map[string]Decision, len(users))}
-	sameRoles := map[string]map[string]Decision{} // so that a thousand alike users take no room
-	for _, user := range slices.Sorted(maps.Keys(users)) {
-		var rules []rule
-		for _, role := range users[user] {
-			if _, ok := compiled[role]; !ok {
-				wrong = append(wrong, unknownRole(user, role, roles))
+	rulesOf := map[string][]*rule{} // a role's own, and of all that it extends
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		family, err := lineage(name, all)
+		wrong = append(wrong, err)
+		for _, member := range family {
+			rulesOf[name] = append(rulesOf[name], compiled[member]...)
+		}
+	}
+	p := &Policy{users: make(map[string]*user, len(users)), schema: schema}
+	sameRoles := map[string]*user{} // so that a thousand alike users take no room
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		u := users[name]
+		for _, role := range u.Roles {
+			if _, ok := all[role]; !ok {
+				wrong = append(wrong, fmt.Errorf("user %s has role %q, %s", name, role, missing(role, all)))
 			}
-			rules = append(rules, compiled[role]...)
 		}
-		if len(users[user]) == 0 {
-			wrong = append(wrong, fmt.Errorf("user %s has no roles, and so may do nothing: give one of roles, or leave the user out", user))
+		if len(u.Roles) == 0 && !u.Learning {
+			wrong = append(wrong, fmt.Errorf("user %s has no roles, and so may do nothing: give one of roles, or leave the user out", name))
 		}
-		key := strings.Join(users[user], "\x00")
+		key := fmt.Sprint(u.Learning, "\x00", strings.Join(u.Roles, "\x00"))
 		if sameRoles[key] == nil {
-			sameRoles[key] = decide(rules)
+			sameRoles[key] = newUser(u, rulesOf, schema)
 		}
-		p.users[user] = sameRoles[key]
+		p.users[name] = sameRoles[key]
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
@@ -72,58 +90,86 @@ func New(roles map[string]Role, users map[string][]string, schema *rpcschema.Doc
 	return p, nil
 }
 
+// newUser works out what the rules say on each method that they match.
+func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *user {
+	made := &user{decisions: map[string]Decision{}, learning: u.Learning}
+	for _, role := range u.Roles {
+		for _, r := range rulesOf[role] {
+			if !slices.Contains(made.rules, r) {
+				made.rules = append(made.rules, r)
+			}
+		}
+	}
+	on := map[string][]*bound{}
+	for _, r := range made.rules {
+		for method, b := range r.methods {
+			on[method] = append(on[method], b)
+		}
+	}
+	for _, m := range schema.Methods() {
+		made.decisions[m.Name] = decide(on[m.Name]).learn(u.Learning)
+	}
+	return made
+}
+
 // Decide tells whether user may call method. Whoever is not known may nothing.
 func (p *Policy) Decide(user, method string) Decision {
-	if d, ok := p.users[user][method]; ok {
-		return d
+	if u := p.users[user]; u != nil {
+		if d, ok := u.decisions[method]; ok {
+			return d
+		}
 	}
 	return Decision{Rule: NoRule}
 }
 
-// A rule is one glob of a role with the methods that it matches.
+// A rule is a Rule of a role, with what it is about.
 type rule struct {
-	allow   bool
+	role    string
 	name    string
-	methods []*rpcschema.Method
+	methods map[string]*bound
 }
 
-// decide works out what the rules say on each method that they match: denies
-// before allows, and of each the first.
-func decide(rules []rule) map[string]Decision {
-	decisions := map[string]Decision{}
-	for _, allow := range []bool{false, true} {
-		for _, r := range rules {
-			if r.allow != allow {
-				continue
-			}
-			for _, m := range r.methods {
-				if _, decided := decisions[m.Name]; !decided {
-					decisions[m.Name] = Decision{Allowed: allow, Rule: r.name}
-				}
-			}
-		}
-	}
-	return decisions
-}
-
-func compile(name string, role Role, schema *rpcschema.Document) ([]rule, error) {
-	var rules []rule
+func compile(name string, role Role, schema *rpcschema.Document) ([]*rule, error) {
+	var rules []*rule
 	var wrong []error
 	for _, list := range []struct {
 		verb  string
-		globs []string
+		rules []Rule
 	}{{"allow", role.Allow}, {"deny", role.Deny}} {
-		for _, glob := range list.globs {
-			label := fmt.Sprintf("role %s: %s %s", name, list.verb, glob)
-			methods, err := match(glob, schema)
+		for _, r := range list.rules {
+			label := fmt.Sprintf("role %s: %s %s", name, list.verb, r)
+			compiled, err := compileRule(r, list.verb == "allow", role.redact, schema)
 			if err != nil {
 				wrong = append(wrong, fmt.Errorf("%s: %w", label, err))
+				continue
 			}
-			rules = append(rules, rule{allow: list.verb == "allow", name: label, methods: methods})
+			compiled.role, compiled.name = name, label
+			for _, b := range compiled.methods {
+				b.name = label
+			}
+			rules = append(rules, compiled)
 		}
 	}
-	if len(rules) == 0 {
+	if len(role.Allow)+len(role.Deny)+len(role.Extends) == 0 {
 		wrong = append(wrong, fmt.Errorf("role %s allows nothing: list methods under allow, such as [spdk_get_version, \"bdev_get_*\"]", name))
 	}
 	return rules, errors.Join(wrong...)
+}
+
+func compileRule(r Rule, allow, redact bool, schema *rpcschema.Document) (*rule, error) {
+	methods, err := match(r.Method, schema)
+	if err != nil {
+		return nil, err
+	}
+	if r.Where != nil && len(r.Where) == 0 {
+		return nil, errors.New("where is empty: name parameters under it, such as /lvs_name: {glob: \"lvs-a*\"}, or leave it out")
+	}
+	compiled := &rule{methods: map[string]*bound{}}
+	var wrong []error
+	for _, m := range methods {
+		conditions, err := newConditions(r.Where, m, schema, !allow)
+		wrong = append(wrong, err)
+		compiled.methods[m.Name] = &bound{allow: allow, conditions: conditions, redact: redact && schema.Discloses(m)}
+	}
+	return compiled, errors.Join(wrong...)
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,6 +11,24 @@ import (
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
+
+// with are users who only have roles.
+func with(roles map[string][]string) map[string]User {
+	users := map[string]User{}
+	for name, list := range roles {
+		users[name] = User{Roles: list}
+	}
+	return users
+}
+
+// parse reads roles as they stand in a configuration.
+func parse(t testing.TB, text string) map[string]Role {
+	var roles map[string]Role
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	dec.KnownFields(true)
+	require.NoError(t, dec.Decode(&roles))
+	return roles
+}
 
 func TestDecisions(t *testing.T) {
 	text, err := os.ReadFile("testdata/decisions.yaml")
@@ -24,57 +43,54 @@ func TestDecisions(t *testing.T) {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(text, &table))
-	p, err := New(table.Roles, table.Users, rpcschema.Default())
+	p, err := New(table.Roles, with(table.Users), rpcschema.Default())
 	require.NoError(t, err)
 	require.NotEmpty(t, table.Decisions)
 	for _, want := range table.Decisions {
 		got := p.Decide(want.User, want.Method)
-		assert.Equal(t, Decision{Allowed: *want.Allowed, Rule: want.Rule}, got, "%s calls %s", want.User, want.Method)
+		assert.Equal(t, *want.Allowed, got.Allowed, "%s calls %s", want.User, want.Method)
+		assert.Equal(t, want.Rule, got.Rule, "%s calls %s", want.User, want.Method)
 	}
 }
 
 func TestEveryMethodIsDeniedByDefault(t *testing.T) {
-	p, err := New(map[string]Role{"r": {Deny: []string{"*"}, Allow: []string{"*"}}}, map[string][]string{"u": {"r"}}, rpcschema.Default())
+	everything := []Rule{{Method: "*"}}
+	p, err := New(map[string]Role{"r": {Deny: everything, Allow: everything}}, with(map[string][]string{"u": {"r"}}), rpcschema.Default())
 	require.NoError(t, err)
 	for _, m := range rpcschema.Default().Methods() {
-		assert.False(t, p.Decide("u", m.Name).Allowed, m.Name)
+		assert.True(t, p.Decide("u", m.Name).Refused(), m.Name)
 		assert.Equal(t, Decision{Rule: NoRule}, p.Decide("other", m.Name))
 	}
 }
 
 func TestNewRefuses(t *testing.T) {
-	roles := func(allow, deny string) map[string]Role {
-		r := Role{Allow: []string{"*"}}
-		if allow != "" {
-			r.Allow = []string{allow}
-		}
-		if deny != "" {
-			r.Deny = []string{deny}
-		}
-		return map[string]Role{"ops": r}
-	}
 	for name, c := range map[string]struct {
-		roles map[string]Role
+		roles string
 		users map[string][]string
 		says  string
 	}{
-		"misspelt name":        {roles("bdev_lvol_crate", ""), nil, `role ops: allow bdev_lvol_crate: unknown method "bdev_lvol_crate": did you mean bdev_lvol_create?`},
-		"misspelt deny":        {roles("", "bdev_lvol_delte"), nil, "did you mean bdev_lvol_delete?"},
-		"wrong case":           {roles("BDEV_*", ""), nil, "no method matches: `spdk-proxy call rpc_get_methods`"},
-		"misspelt glob":        {roles("bdev_lvl_*", ""), nil, "role ops: allow bdev_lvl_*: no method matches: did you mean bdev_lvol_*?"},
-		"glob of one":          {roles("spdk_get_versoin*", ""), nil, "did you mean spdk_get_version?"},
-		"glob of nothing":      {roles("x*", ""), nil, "lists the names"},
-		"unsound glob":         {roles("bdev_[", ""), nil, "globs know"},
-		"deprecated name":      {roles("get_lvol_stores", ""), nil, "write bdev_lvol_get_lvstores"},
-		"empty name":           {roles("", " "), nil, "unknown method"},
-		"empty role":           {map[string]Role{"ops": {}}, nil, "role ops allows nothing"},
-		"unknown role":         {roles("", ""), map[string][]string{"ann": {"storage"}}, `user ann has role "storage", which is not under roles: there are ops`},
-		"role in another case": {roles("", ""), map[string][]string{"ann": {"Ops"}}, "did you mean ops?"},
-		"no roles at all":      {nil, map[string][]string{"ann": {"ops"}}, "there are no roles"},
-		"user without roles":   {roles("", ""), map[string][]string{"ann": nil}, "user ann has no roles"},
+		"misspelt name":        {"ops: {allow: [bdev_lvol_crate]}", nil, `role ops: allow bdev_lvol_crate: unknown method "bdev_lvol_crate": did you mean bdev_lvol_create?`},
+		"misspelt deny":        {`ops: {allow: ["*"], deny: [bdev_lvol_delte]}`, nil, "did you mean bdev_lvol_delete?"},
+		"wrong case":           {`ops: {allow: ["BDEV_*"]}`, nil, "no method matches: `spdk-proxy call rpc_get_methods`"},
+		"misspelt glob":        {`ops: {allow: ["bdev_lvl_*"]}`, nil, "role ops: allow bdev_lvl_*: no method matches: did you mean bdev_lvol_*?"},
+		"glob of one":          {`ops: {allow: ["spdk_get_versoin*"]}`, nil, "did you mean spdk_get_version?"},
+		"glob of nothing":      {`ops: {allow: ["x*"]}`, nil, "lists the names"},
+		"unsound glob":         {`ops: {allow: ["bdev_["]}`, nil, "globs know"},
+		"deprecated name":      {"ops: {allow: [get_lvol_stores]}", nil, "write bdev_lvol_get_lvstores"},
+		"empty name":           {`ops: {deny: [" "]}`, nil, "unknown method"},
+		"empty role":           {"ops: {}", nil, "role ops allows nothing"},
+		"unknown role":         {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"storage"}}, `user ann has role "storage", which is neither built in nor under roles: there are admin, csi-controller, metrics, ops, read-only`},
+		"role in another case": {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"Ops"}}, "did you mean ops?"},
+		"user without roles":   {`ops: {allow: ["*"]}`, map[string][]string{"ann": nil}, "user ann has no roles"},
+		"built-in name":        {`read-only: {allow: ["*"]}`, nil, "role read-only is built in and cannot be made anew: choose another name, with extends: [read-only]"},
+		"unknown parent":       {"ops: {extends: [red-only]}", nil, "role ops extends red-only, which is not there: did you mean read-only?"},
+		"unknown grandparent":  {"a: {extends: [b]}\nb: {extends: [storage]}", nil, "role a extends b extends storage, which is neither"},
+		"itself":               {"ops: {extends: [ops]}", nil, "role ops extends ops: a role cannot extend itself"},
+		"a circle":             {"a: {extends: [b]}\nb: {extends: [c]}\nc: {extends: [a]}", nil, "role b extends c extends a extends b: a role cannot"},
+		"a circle apart":       {"a: {extends: [b]}\nb: {extends: [c]}\nc: {extends: [b]}", nil, "role a extends b extends c extends b: a role cannot"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := New(c.roles, c.users, rpcschema.Default())
+			p, err := New(parse(t, c.roles), with(c.users), rpcschema.Default())
 			require.ErrorContains(t, err, c.says)
 			assert.Nil(t, p)
 		})
@@ -82,8 +98,64 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestNewReportsEverything(t *testing.T) {
-	_, err := New(map[string]Role{"a": {Allow: []string{"nope_1", "nope_2"}}, "b": {}}, map[string][]string{"u": {"c"}}, rpcschema.Default())
+	_, err := New(parse(t, "a: {allow: [nope_1, nope_2]}\nb: {}\n"), with(map[string][]string{"u": {"c"}}), rpcschema.Default())
 	for _, says := range []string{"nope_1", "nope_2", "role b", "user u"} {
 		require.ErrorContains(t, err, says)
+	}
+}
+
+// A family with a grandparent in common has its rules once.
+func TestDiamond(t *testing.T) {
+	p, err := New(parse(t, "top: {allow: [spdk_get_version]}\nleft: {extends: [top]}\nright: {extends: [top]}\nbottom: {extends: [left, right]}"),
+		with(map[string][]string{"u": {"bottom", "top"}}), rpcschema.Default())
+	require.NoError(t, err)
+	assert.True(t, p.Decide("u", "spdk_get_version").Allowed)
+	assert.Len(t, p.Explain("u", "spdk_get_version", nil, true), 1)
+}
+
+func TestLearning(t *testing.T) {
+	roles := parse(t, "r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: \"a*\"}}}], deny: [bdev_lvol_delete]}")
+	p, err := New(roles, map[string]User{"new": {Learning: true}, "some": {Roles: []string{"r"}, Learning: true}, "strict": {Roles: []string{"r"}}}, rpcschema.Default())
+	require.NoError(t, err)
+	assert.Equal(t, "role r: allow spdk_get_version", p.Decide("some", "spdk_get_version").Rule)
+	assert.False(t, p.Decide("some", "spdk_get_version").Learned)
+	for _, c := range []struct {
+		user, method, rule string
+		params             map[string]any
+	}{
+		{"new", "spdk_get_version", NoRule, nil},
+		{"some", "bdev_get_bdevs", NoRule, nil},
+		{"some", "bdev_lvol_delete", "role r: deny bdev_lvol_delete", nil},
+		{"some", "bdev_lvol_create", NoRuleThere, map[string]any{"lvs_name": "b"}},
+	} {
+		d := p.Decide(c.user, c.method).Given(c.params)
+		assert.True(t, d.Allowed && d.Learned, "%s %s", c.user, c.method)
+		assert.Equal(t, c.rule, d.Rule)
+	}
+	fits := p.Decide("some", "bdev_lvol_create").Given(map[string]any{"lvs_name": "abc"})
+	assert.True(t, fits.Allowed)
+	assert.False(t, fits.Learned)
+	assert.True(t, p.Decide("strict", "bdev_lvol_delete").Refused(), "one learns, another does not")
+	assert.True(t, p.Decide("new", "no_such_method").Refused())
+	assert.True(t, p.Decide("nobody", "spdk_get_version").Refused())
+}
+
+// Every call is decided on: it must cost nothing.
+func TestDecideDoesNotAllocate(t *testing.T) {
+	p, err := New(nil, map[string]User{"u": {Roles: []string{"admin"}}, "l": {Learning: true}, "c": {Roles: []string{ReadOnly}}}, rpcschema.Default())
+	require.NoError(t, err)
+	params := map[string]any{"reset_mode": "none"}
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		for _, user := range []string{"u", "l", "c", "nobody"} {
+			p.Decide(user, "bdev_get_iostat").Given(params)
+		}
+	}))
+}
+
+func BenchmarkDecide(b *testing.B) {
+	p, err := New(nil, map[string]User{"u": {Roles: []string{"admin"}}}, rpcschema.Default())
+	require.NoError(b, err)
+	for b.Loop() {
+		p.Decide("u", "bdev_lvol_create")
 	}
 }

@@ -98,7 +98,7 @@ func startProxy(ctx context.Context, socket string) (_ *proxy, err error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "config.yaml")
-	text := fmt.Sprintf("listen: %q\ntls: {self_signed_dir: .}\ntarget: {socket: %q}\nusers: [{name: %s, password_hash: %q, roles: [all]}]\nroles: {all: {allow: [\"*\"]}}\n",
+	text := fmt.Sprintf("listen: %q\ntls: {self_signed_dir: .}\ntarget: {socket: %q}\nusers: [{name: %s, password_hash: %q, roles: [admin]}]\n",
 		address, socket, user, hash)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err

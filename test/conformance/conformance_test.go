@@ -53,8 +53,7 @@ const (
 	config   = `listen: 127.0.0.1:0
 tls: {self_signed_dir: %q}
 target: {socket: %q}
-users: [{name: all, password_hash: %q, roles: [all]}]
-roles: {all: {allow: ["*"]}}
+users: [{name: all, password_hash: %q, roles: [admin]}]
 `
 )
 

@@ -92,14 +92,8 @@ tls:
 target:
   socket: %s
 users:
-  - {name: kubernetes, password_hash: %q, roles: [csi]}
-  - {name: auditor, password_hash: %q, roles: [look]}
-roles:
-  csi:
-    allow: ["spdk_get_version", "rpc_get_methods", "bdev_get_*", "bdev_lvol_*", "nvmf_*"]
-    deny: ["bdev_lvol_*_lvstore", "nvmf_*_target", "nvmf_set_*"]
-  look:
-    allow: ["spdk_get_version", "*_get_*"]
+  - {name: kubernetes, password_hash: %q, roles: [csi-controller]}
+  - {name: auditor, password_hash: %q, roles: [read-only]}
 log: {format: json}
 `
 

@@ -100,11 +100,7 @@ const proxyConfig = `listen: %s
 tls: {self_signed_dir: %q}
 target: {socket: %q}
 users:
-  - {name: csi, password_hash: %q, roles: [csi]}
-roles:
-  csi:
-    allow: ["spdk_get_version", "bdev_get_bdevs", "bdev_lvol_*", "nvmf_*", "iscsi_*"]
-    deny: ["bdev_lvol_*_lvstore"]
+  - {name: csi, password_hash: %q, roles: [csi-controller]}
 log: {level: error}
 `
 

@@ -1,0 +1,39 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// RoleConfig says what whoever has the role may call.
+type RoleConfig = policy.Role
+
+// newPolicy makes the stage that knows who may call what.
+func newPolicy(c *Config, schema *rpcschema.Document) (*policy.Policy, error) {
+	users := make(map[string]policy.User, len(c.Users))
+	for _, u := range c.Users {
+		users[u.Name] = policy.User{Roles: u.Roles, Learning: c.Learning || u.Learning}
+	}
+	return policy.New(c.Roles, users, schema)
+}
+
+// warnAboutLearning tells whose calls pass although no role allows them.
+func (c *Config) warnAboutLearning() {
+	const means = "are let pass, and logged with decision learn; `spdk-proxy policy learned` makes a role of the log. It is meant for days: take the key out then"
+	if c.Learning {
+		c.warnings = append(c.warnings, "LEARNING is on: calls of every user that no role allows, or one denies, "+means)
+		return
+	}
+	var names []string
+	for _, u := range c.Users {
+		if u.Learning {
+			names = append(names, u.Name)
+		}
+	}
+	if len(names) > 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("LEARNING is on for %s: calls that no role allows, or one denies, %s", strings.Join(names, ", "), means))
+	}
+}

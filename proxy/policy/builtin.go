@@ -1,0 +1,105 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// Names of the roles that are built in.
+const (
+	Admin         = "admin"
+	ReadOnly      = "read-only"
+	Metrics       = "metrics"
+	CSIController = "csi-controller"
+)
+
+// BuiltIn are the roles that need not be configured, and cannot be.
+func BuiltIn(schema *rpcschema.Document) map[string]Role {
+	roles := map[string]Role{
+		Admin:         {Allow: []Rule{{Method: "*"}}},
+		ReadOnly:      {redact: true},
+		Metrics:       {redact: true},
+		CSIController: {},
+	}
+	add := func(name string, rule Rule) {
+		role := roles[name]
+		role.Allow = append(role.Allow, rule)
+		roles[name] = role
+	}
+	for _, m := range schema.Methods() {
+		if reading, ok := readingRule(m); ok {
+			add(ReadOnly, reading)
+			if m.Statistics {
+				add(Metrics, reading)
+			}
+		}
+		if slices.Contains(csiController, m.Name) {
+			add(CSIController, Rule{Method: m.Name})
+		}
+	}
+	return roles
+}
+
+// readingRule allows of a method what only reads, and whether there is such.
+// Secrets are taken out of its result. A call that needs a secret acts with
+// somebody's authority, and one that needs a path reads the target's host.
+func readingRule(m *rpcschema.Method) (Rule, bool) {
+	rule := Rule{Method: m.Name}
+	for _, p := range m.Params {
+		if p.Required && (p.Schema.Sensitive || p.Schema.Resource == "file") {
+			return rule, false
+		}
+	}
+	if m.Stalls || m.Mutates && len(m.ReadsIf) == 0 {
+		return rule, false
+	}
+	if m.Mutates {
+		rule.Where = map[string]Test{}
+		for param, values := range m.ReadsIf {
+			t := Test{Absent: new(true)}
+			for _, v := range values {
+				t.Enum = append(t.Enum, Value{v})
+			}
+			rule.Where["/"+param] = t
+		}
+	}
+	return rule, true
+}
+
+// csiController is what SPDKGate's CSI driver calls. What a program calls stands
+// in no schema: test/roles holds this against the driver's code.
+var csiController = []string{
+	"bdev_get_bdevs",
+	"bdev_lvol_clone",
+	"bdev_lvol_create",
+	"bdev_lvol_delete",
+	"bdev_lvol_get_lvols",
+	"bdev_lvol_get_lvstores",
+	"bdev_lvol_resize",
+	"bdev_lvol_snapshot",
+	"iscsi_create_initiator_group",
+	"iscsi_create_portal_group",
+	"iscsi_create_target_node",
+	"iscsi_delete_initiator_group",
+	"iscsi_delete_target_node",
+	"iscsi_get_connections",
+	"iscsi_get_initiator_groups",
+	"iscsi_get_portal_groups",
+	"iscsi_get_target_nodes",
+	"iscsi_target_node_add_lun",
+	"iscsi_target_node_add_pg_ig_maps",
+	"iscsi_target_node_remove_pg_ig_maps",
+	"nvmf_create_subsystem",
+	"nvmf_create_transport",
+	"nvmf_delete_subsystem",
+	"nvmf_get_subsystems",
+	"nvmf_get_transports",
+	"nvmf_subsystem_add_host",
+	"nvmf_subsystem_add_listener",
+	"nvmf_subsystem_add_ns",
+	"nvmf_subsystem_allow_any_host",
+	"nvmf_subsystem_get_controllers",
+	"nvmf_subsystem_remove_host",
+	"spdk_get_version",
+}

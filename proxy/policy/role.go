@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Role says what whoever has it may call. In YAML a rule without conditions is
+// the glob alone.
+type Role struct {
+	Extends []string `yaml:"extends"` // roles whose rules are this one's, too
+	Allow   []Rule   `yaml:"allow"`
+	Deny    []Rule   `yaml:"deny"`
+
+	redact bool // secrets are taken out of results
+}
+
+// A Rule is about the methods whose names a glob (* ? [a-z]) matches, or about
+// those of their calls whose parameters are so.
+type Rule struct {
+	Method string          `yaml:"method" short:"yes"`
+	Where  map[string]Test `yaml:"where" empty:"no"` // by JSON pointer, /* for each item of a list; all must hold
+}
+
+// A Test is what a parameter must be. All that is given must hold.
+type Test struct {
+	Glob    string   `yaml:"glob" empty:"no"`
+	Enum    []Value  `yaml:"enum" empty:"no"`
+	Minimum *Integer `yaml:"minimum" empty:"no"`
+	Maximum *Integer `yaml:"maximum" empty:"no"`
+	// Absent says whether the test holds where the parameter is not given. Without
+	// it the answer is the safe one: an allow does not hold, a deny does.
+	Absent *bool `yaml:"absent" empty:"no"`
+}
+
+// UnmarshalYAML reads a rule, or its glob alone.
+func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		return n.Decode(&r.Method)
+	}
+	type plain Rule
+	return n.Decode((*plain)(r))
+}
+
+func (r Rule) String() string {
+	if len(r.Where) == 0 {
+		return r.Method
+	}
+	var tests []string
+	for _, pointer := range slices.Sorted(maps.Keys(r.Where)) {
+		tests = append(tests, pointer+" "+r.Where[pointer].String())
+	}
+	return r.Method + " where " + strings.Join(tests, ", ")
+}
+
+func (t Test) String() string {
+	var parts []string
+	if t.Glob != "" {
+		parts = append(parts, "is "+t.Glob)
+	}
+	if len(t.Enum) > 0 {
+		values := make([]string, len(t.Enum))
+		for i, v := range t.Enum {
+			values[i] = v.String()
+		}
+		parts = append(parts, "is "+strings.Join(values, " or "))
+	}
+	if t.Minimum != nil {
+		parts = append(parts, "is at least "+t.Minimum.String())
+	}
+	if t.Maximum != nil {
+		parts = append(parts, "is at most "+t.Maximum.String())
+	}
+	text := strings.Join(parts, " and ")
+	switch {
+	case t.Absent == nil:
+		return text
+	case text == "" && *t.Absent:
+		return "is absent"
+	case text == "":
+		return "is given"
+	case *t.Absent:
+		return text + " or absent"
+	}
+	return text + " and given"
+}
+
+// An Integer is a whole number of any size, exactly.
+type Integer struct{ n *big.Int }
+
+// UnmarshalYAML reads plain digits.
+func (i *Integer) UnmarshalYAML(n *yaml.Node) error {
+	number, ok := wholeNumber(n)
+	if !ok {
+		return errors.New("a whole number in plain digits, from -9223372036854775808 to 18446744073709551615")
+	}
+	i.n = number
+	return nil
+}
+
+func (i Integer) String() string { return i.n.String() }
+
+// A Value is a text, a whole number or a boolean.
+type Value struct{ v any } // string, json.Number, bool
+
+// Text is a Value.
+func Text(s string) Value { return Value{s} }
+
+// UnmarshalYAML reads a scalar. What YAML takes for something else, such as
+// 1.5 or null, is refused.
+func (v *Value) UnmarshalYAML(n *yaml.Node) error {
+	switch n.ShortTag() {
+	case "!!str":
+		v.v = n.Value
+		return nil
+	case "!!bool":
+		return n.Decode(&v.v)
+	case "!!int":
+		if number, ok := wholeNumber(n); ok {
+			v.v = json.Number(number.String())
+			return nil
+		}
+	}
+	return errors.New("text, a whole number in plain digits, true or false")
+}
+
+func (v Value) String() string {
+	if v.v == "" {
+		return `""`
+	}
+	return fmt.Sprint(v.v)
+}
+
+func (v Value) text() (string, bool) { s, ok := v.v.(string); return s, ok }
+
+func (v Value) boolean() (b, ok bool) { b, ok = v.v.(bool); return b, ok }
+
+func (v Value) number() (*big.Int, bool) {
+	number, ok := v.v.(json.Number)
+	if !ok {
+		return nil, false
+	}
+	return new(big.Int).SetString(number.String(), 10)
+}
+
+// wholeNumber reads what both YAML and JSON take for the same whole number, as
+// far as SPDK knows them.
+func wholeNumber(n *yaml.Node) (*big.Int, bool) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
+		return nil, false
+	}
+	digits := strings.TrimPrefix(n.Value, "-")
+	if digits == "" || strings.Trim(digits, "0123456789") != "" || len(digits) > 1 && digits[0] == '0' {
+		return nil, false
+	}
+	i, ok := new(big.Int).SetString(n.Value, 10)
+	return i, ok && (i.IsInt64() || i.IsUint64())
+}

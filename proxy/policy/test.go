@@ -1,0 +1,125 @@
+package policy
+
+import (
+	"encoding/json"
+	"math/big"
+	"path"
+	"slices"
+	"strings"
+)
+
+// A test is a Test, compiled for one spelling of a parameter.
+//
+// Whatever cannot be told for sure (a number that is spelt 1e3, null, another
+// type) counts against the call: an allow does not hold then, a deny does.
+type test struct {
+	deny bool
+	path bool // the value is a path on the target's host
+
+	glob    string
+	texts   []string
+	bools   []bool
+	numbers []interval // of an enum
+	enum    bool
+	between *interval
+
+	tests bool // there is something to test beyond being given
+	given bool // what holds when there is not
+}
+
+// newTest compiles t, with spans fitted to the parameter's spelling.
+func newTest(t Test, fit func(span) span, deny, isPath bool) *test {
+	c := &test{deny: deny, path: isPath, glob: t.Glob, enum: len(t.Enum) > 0}
+	if t.Minimum != nil || t.Maximum != nil {
+		var s span
+		if t.Minimum != nil {
+			s.low = t.Minimum.n
+		}
+		if t.Maximum != nil {
+			s.high = t.Maximum.n
+		}
+		c.between = new(fit(s).compiled())
+	}
+	for _, v := range t.Enum {
+		if text, ok := v.text(); ok {
+			c.texts = append(c.texts, text)
+		}
+		if b, ok := v.boolean(); ok {
+			c.bools = append(c.bools, b)
+		}
+		if n, ok := v.number(); ok {
+			c.numbers = append(c.numbers, fit(span{n, new(big.Int).Set(n)}).compiled())
+		}
+	}
+	c.tests = c.glob != "" || c.enum || c.between != nil
+	c.given = t.Absent != nil && !*t.Absent
+	return c
+}
+
+// holds tells whether the rule is to be taken as holding for a value.
+func (t *test) holds(v any) bool {
+	switch {
+	case v == nil:
+		return t.deny
+	case !t.tests:
+		return t.given
+	}
+	return (t.glob == "" || t.matches(v)) && (!t.enum || t.lists(v)) && (t.between == nil || t.inBounds(v))
+}
+
+func (t *test) matches(v any) bool {
+	text, ok := v.(string)
+	if !ok {
+		return t.deny
+	}
+	if t.deny {
+		return matchesWidely(t.glob, text)
+	}
+	if t.path && path.Clean(text) != text {
+		return false // such as /dev/mapper/../sda
+	}
+	ok, err := path.Match(t.glob, text)
+	return ok && err == nil
+}
+
+// matchesWidely is for denies: cases are the same, and * matches slashes, too.
+func matchesWidely(glob, text string) bool {
+	for _, fold := range []func(string) string{func(s string) string { return s }, strings.ToLower} {
+		// A character that is no slash stands for it.
+		if ok, err := path.Match(strings.ReplaceAll(fold(glob), "/", "\x00"), strings.ReplaceAll(fold(text), "/", "\x00")); ok || err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *test) lists(v any) bool {
+	switch v := v.(type) {
+	case string:
+		if t.deny {
+			return t.texts == nil || slices.ContainsFunc(t.texts, func(s string) bool { return strings.EqualFold(s, v) })
+		}
+		return slices.Contains(t.texts, v) && (!t.path || path.Clean(v) == v)
+	case bool:
+		return slices.Contains(t.bools, v) || t.deny && t.bools == nil
+	case json.Number:
+		n, ok := parseNumber(v.String())
+		if !ok || t.numbers == nil {
+			return t.deny
+		}
+		return slices.ContainsFunc(t.numbers, func(i interval) bool { return i.contains(n) })
+	}
+	return t.deny
+}
+
+func (t *test) inBounds(v any) bool {
+	text, ok := v.(json.Number)
+	if !ok {
+		return t.deny
+	}
+	n, ok := parseNumber(text.String())
+	if !ok {
+		return t.deny
+	}
+	return t.between.contains(n)
+}
