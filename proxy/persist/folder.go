@@ -58,7 +58,23 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
 	}
-	return &Folder{path: path, keep: keep, disk: realDisk(path)}, nil
+	f := &Folder{path: path, keep: keep, disk: realDisk(path)}
+	return f, f.clear()
+}
+
+// clear removes what a crash has left half written.
+func (f *Folder) clear() error {
+	unlock, err := f.disk.lock()
+	if err != nil {
+		return fmt.Errorf("the folder for the target's configuration: %w", err)
+	}
+	defer unlock()
+	for _, name := range []string{Current, Held} {
+		if err := f.disk.remove(tempTag + name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("the folder for the target's configuration: %w", err)
+		}
+	}
+	return nil
 }
 
 // load reads a saved configuration. It is nil if there is none; damaged tells
@@ -205,17 +221,17 @@ func (f *Folder) prune() error {
 	return f.disk.sync()
 }
 
-// superfluous finds the one of two or more to remove, never the newest.
+// superfluous finds the one of two or more to remove: neither the newest nor the
+// oldest, where there are others.
 func superfluous(names []string, now time.Time) int {
 	at := make([]time.Time, len(names))
 	for i, name := range names {
 		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // as former has seen
 	}
 	best, least := len(names)-1, math.Inf(1)
-	for i := 1; i < len(at); i++ {
-		older := at[min(i+1, len(at)-1)]
+	for i := 1; i < len(at)-1; i++ {
 		age := max(now.Sub(at[i]), time.Millisecond)
-		if gap := float64(at[i-1].Sub(older)) / float64(age); gap < least {
+		if gap := float64(at[i-1].Sub(at[i+1])) / float64(age); gap < least {
 			best, least = i, gap
 		}
 	}

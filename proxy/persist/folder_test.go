@@ -1,0 +1,210 @@
+package persist
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A failing disk fails at one step; crashed, it does nothing afterwards either,
+// and what it was writing is cut off.
+type failing struct {
+	realDisk
+	at    int // the step that fails, from 1
+	crash bool
+	steps int
+}
+
+var errDisk = &fs.PathError{Op: "test", Path: "disk", Err: syscall.ENOSPC}
+
+func (d *failing) step() error {
+	d.steps++
+	if d.steps == d.at || d.crash && d.at > 0 && d.steps > d.at {
+		return errDisk
+	}
+	return nil
+}
+
+func (d *failing) write(name string, text []byte) error {
+	if err := d.step(); err != nil {
+		if d.steps == d.at {
+			_ = os.WriteFile(d.realDisk.at(name), text[:len(text)/2], 0o600)
+		}
+		return err
+	}
+	return d.realDisk.write(name, text)
+}
+
+func (d *failing) link(old, name string) error {
+	if err := d.step(); err != nil {
+		return err
+	}
+	return d.realDisk.link(old, name)
+}
+
+func (d *failing) rename(old, name string) error {
+	if err := d.step(); err != nil {
+		return err
+	}
+	return d.realDisk.rename(old, name)
+}
+
+func (d *failing) remove(name string) error {
+	if err := d.step(); err != nil {
+		return err
+	}
+	return d.realDisk.remove(name)
+}
+
+func (d *failing) sync() error {
+	if err := d.step(); err != nil {
+		return err
+	}
+	return d.realDisk.sync()
+}
+
+// Whatever step of whatever decision fails, or is the last one before a crash:
+// the current file is the old or the new one, whole, what is set aside stays, and
+// the next attempt gets there.
+func TestEveryStepMayFail(t *testing.T) {
+	scenarios := map[string]struct {
+		prepare, do func(w *world)
+		may         [][]string // what the current file may know
+		also        []string   // NQNs that some file must know all the time
+	}{
+		"change": {func(*world) {}, func(w *world) {
+			w.target.set("nvmf", transportCall, subsystemCall("nqn.c"))
+			w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
+			w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.b"})
+		}, [][]string{{"nqn.a", "nqn.b"}, {"nqn.c"}}, []string{"nqn.a"}},
+		"hold": {func(*world) {}, func(w *world) { w.target.restart("p2", empty()) }, [][]string{{"nqn.a", "nqn.b"}}, []string{"nqn.a"}},
+		"hold another": {func(w *world) {
+			held := empty()
+			held["nvmf"] = []string{subsystemCall("nqn.h")}
+			w.target.restart("p2", held)
+			w.save()
+		}, func(w *world) { w.target.restart("p3", empty()) }, [][]string{{"nqn.a", "nqn.b"}}, []string{"nqn.a", "nqn.h"}},
+		"release": {func(w *world) {
+			held := empty()
+			held["nvmf"] = []string{subsystemCall("nqn.h")}
+			w.target.restart("p2", held)
+			w.save()
+		}, func(w *world) { w.target.restart("p3", populated()) }, [][]string{{"nqn.a", "nqn.b"}}, []string{"nqn.a", "nqn.h"}},
+		"damaged": {func(w *world) {
+			w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/k"}}`)
+			w.save()
+			require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))
+		}, func(w *world) { w.target.restart("p2", empty()) }, [][]string{nil, {"nqn.a", "nqn.b"}}, []string{"nqn.a"}},
+	}
+	for name, s := range scenarios {
+		for _, crash := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, crash %t", name, crash), func(t *testing.T) {
+				steps := 0
+				for at := 1; ; at++ {
+					w := newWorld(t)
+					w.save()
+					s.prepare(w)
+					s.do(w)
+					disk := &failing{realDisk: realDisk(w.dir), at: at, crash: crash}
+					w.folder.disk = disk
+					err := w.saver.Save(t.Context(), false)
+					steps = disk.steps
+					if disk.steps < at {
+						require.NoError(t, err)
+						break
+					}
+					if err != nil {
+						require.ErrorIs(t, err, errDisk, "step %d", at)
+					}
+					w.sound(s.may, s.also, at)
+
+					w.folder.disk = realDisk(w.dir)
+					if crash {
+						w.open()
+					}
+					for range 2 {
+						w.save()
+					}
+					w.sound(s.may, s.also, at)
+					assert.NotContains(t, w.files(), tempTag+Current, "step %d", at)
+				}
+				assert.GreaterOrEqual(t, steps, 4)
+			})
+		}
+	}
+}
+
+// sound holds what must be true at every moment.
+func (w *world) sound(may [][]string, also []string, at int) {
+	w.t.Helper()
+	c, damaged, err := w.folder.load(Current)
+	require.NoError(w.t, err)
+	if may[0] != nil { // it was not damaged from the beginning
+		require.NoError(w.t, damaged, "step %d", at)
+		require.NotNil(w.t, c, "step %d", at)
+	}
+	if c != nil {
+		assert.Contains(w.t, may, w.knows(Current), "step %d", at)
+	}
+	known := map[string]bool{}
+	for _, name := range w.files() {
+		if c, _, _ := w.folder.load(name); c != nil && name[0] != '.' {
+			for _, nqn := range w.knows(name) {
+				known[nqn] = true
+			}
+		}
+	}
+	for _, nqn := range also {
+		assert.True(w.t, known[nqn], "step %d: %s is in none of %v", at, nqn, w.files())
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts a small filesystem, which takes root")
+	}
+	w := newWorld(t)
+	require.NoError(t, unix.Mount("none", w.dir, "tmpfs", 0, "size=16k,mode=0700"))
+	t.Cleanup(func() { _ = unix.Unmount(w.dir, unix.MNT_DETACH) })
+	w.save()
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "fill"), make([]byte, 11<<10), 0o600))
+	w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/`+strings.Repeat("k", 5000)+`"}}`)
+	require.ErrorIs(t, w.saver.Save(t.Context(), false), syscall.ENOSPC)
+	assert.Equal(t, []string{Current, "fill"}, w.files(), "the old file, and no half of another")
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+	assert.Empty(t, w.load(Current).Subsystems[0].Calls)
+
+	require.NoError(t, os.Remove(filepath.Join(w.dir, "fill")))
+	w.save()
+	assert.Len(t, w.load(Current).Subsystems[0].Calls, 1)
+}
+
+func TestFolderMustBeClosed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "target")
+	_, err := OpenFolder(dir, 3)
+	require.NoError(t, err)
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+
+	require.NoError(t, os.Chmod(dir, 0o750))
+	_, err = OpenFolder(dir, 3)
+	require.ErrorContains(t, err, "chmod 700")
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err = OpenFolder(file, 3)
+	require.ErrorContains(t, err, "no folder")
+	_, err = OpenFolder(filepath.Join(t.TempDir(), "a", "b"), 3)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.False(t, errors.Is(err, fs.ErrExist))
+}

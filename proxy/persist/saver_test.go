@@ -1,0 +1,326 @@
+package persist
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSavedFormIsSPDKs(t *testing.T) {
+	w := newWorld(t)
+	twice := `{"method":"x","params":{"b":1,"a":"<&>","b":2}}` // SPDK does write such
+	w.target.set("keyring", twice)
+	w.save()
+	path := filepath.Join(w.dir, Current)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode(), "it holds secrets")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var file struct {
+		Subsystems []struct {
+			Subsystem string
+			Config    json.RawMessage
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &file))
+	var names []string
+	for _, s := range file.Subsystems {
+		names = append(names, s.Subsystem)
+	}
+	assert.Equal(t, order, names, "in the order in which they start")
+	assert.Equal(t, "null", string(file.Subsystems[2].Config), "as SPDK said")
+	assert.Contains(t, strings.Join(strings.Fields(string(file.Subsystems[0].Config)), ""), `{"method":"x","params":{"b":1,"a":"<&>","b":2}}`, "as SPDK wrote it")
+	assert.Contains(t, string(text), canary, "or it would not come back")
+	assert.NotContains(t, w.log.String(), canary)
+}
+
+// SPDK tells limits of logical volumes before it has waited for them to be found.
+func TestLimitsComeAfterTheExamination(t *testing.T) {
+	w := newWorld(t)
+	limit := `{"method":"bdev_set_qos_limit","params":{"name":"u","rw_ios_per_sec":1000}}`
+	later := `{"method":"bdev_nvme_set_hotplug","params":{"enable":false}}`
+	w.target.set("bdev", optionsCall, limit, later, limit, examineCall)
+	w.save()
+	var methods []string
+	for _, call := range w.load(Current).Subsystems[1].Calls {
+		e, err := entryOf(call)
+		require.NoError(t, err)
+		methods = append(methods, e.Method)
+	}
+	assert.Equal(t, []string{"bdev_set_options", "bdev_nvme_set_hotplug", "bdev_wait_for_examine", "bdev_set_qos_limit", "bdev_set_qos_limit"}, methods)
+}
+
+func TestFormerOnesStayAndUnchangedOnesAreNotRepeated(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	before := w.files()
+	w.target.set("nvmf", listenerCall("nqn.b"), transportCall, subsystemCall("nqn.b"), subsystemCall("nqn.a"), listenerCall("nqn.a"))
+	w.save()
+	assert.Equal(t, before, w.files(), "another order is no change: SPDK's own changes with each start")
+	for i := range 8 {
+		w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k`+string(rune('0'+i))+`","path":"/k"}}`)
+		w.saver.Changed("keyring_file_remove_key", map[string]any{"name": "k" + string(rune('0'+i-1))})
+		w.save()
+	}
+	former, err := w.folder.former()
+	require.NoError(t, err)
+	assert.Len(t, former, 3, "as many as were asked for: %v", w.files())
+	assert.Len(t, w.files(), 4)
+	assert.Contains(t, string(w.load(Current).Subsystems[0].Calls[0]), "k7")
+	assert.Contains(t, string(w.load(former[0]).Subsystems[0].Calls[0]), "k6")
+}
+
+func TestFormerOnesAreDenserTheNewer(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	names := []string{}
+	for i := range 1000 { // a change every minute
+		names = append([]string{now.Add(time.Duration(i)*time.Minute).Format(stamp) + ".json"}, names...)
+		if len(names) > 10 {
+			at := now.Add(time.Duration(i) * time.Minute)
+			drop := superfluous(names, at)
+			require.NotZero(t, drop, "the newest stays")
+			names = append(names[:drop], names[drop+1:]...)
+		}
+	}
+	newest, _ := time.Parse(stamp, strings.TrimSuffix(names[0], ".json"))
+	second, _ := time.Parse(stamp, strings.TrimSuffix(names[1], ".json"))
+	oldest, _ := time.Parse(stamp, strings.TrimSuffix(names[9], ".json"))
+	assert.LessOrEqual(t, newest.Sub(second), 2*time.Minute)
+	assert.Greater(t, newest.Sub(oldest), 5*time.Hour, "%v", names)
+}
+
+// The one thing that must never happen: a target that was started empty takes the
+// place of what is known of the former one.
+func TestEmptyTargetReplacesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	w.target.restart("p2", empty())
+	for range 3 { // whatever is called, and however often
+		w.target.set("nvmf", transportCall)
+		w.saver.Changed("nvmf_create_transport", map[string]any{"trtype": "TCP"})
+		w.save()
+	}
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+	assert.Len(t, w.load(Held).Subsystems[3].Calls, 1, "what the target knows is not lost either")
+	status := w.saver.Status()
+	assert.Len(t, status.Missing, 5, "%v", status.Missing)
+	assert.False(t, status.Failed)
+	log := w.log.String()
+	assert.Equal(t, 1, strings.Count(log, "level=ERROR"), log)
+	assert.Contains(t, log, "nqn.a")
+	assert.NotContains(t, log, canary)
+
+	t.Run("nor does the next proxy", func(t *testing.T) {
+		w.open()
+		w.save()
+		assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+	})
+	t.Run("until it has it all again", func(t *testing.T) {
+		full := populated()
+		full["nvmf"] = append(full["nvmf"], subsystemCall("nqn.c"))
+		w.target.restart("p2", full)
+		w.save()
+		assert.Equal(t, []string{"nqn.a", "nqn.b", "nqn.c"}, w.knows(Current))
+		assert.NotContains(t, w.files(), Held)
+		assert.Empty(t, w.saver.Status().Missing)
+	})
+}
+
+func TestLossIsAccepted(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	w.target.restart("p2", empty())
+	w.save()
+	require.NoError(t, w.saver.Save(t.Context(), true))
+	assert.Empty(t, w.knows(Current))
+	assert.NotContains(t, w.files(), Held)
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(w.aside(asideReplaced)))
+	for i := range 20 { // it is never pruned
+		w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k`+string(rune('a'+i))+`","path":"/k"}}`)
+		require.NoError(t, w.saver.Save(t.Context(), true))
+	}
+	found, _ := filepath.Glob(filepath.Join(w.dir, asideReplaced+"-*.json"))
+	assert.Contains(t, found, filepath.Join(w.dir, w.first(asideReplaced)))
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(w.first(asideReplaced)))
+}
+
+func (w *world) first(word string) string {
+	found, err := filepath.Glob(filepath.Join(w.dir, word+"-*.json"))
+	require.NoError(w.t, err)
+	require.NotEmpty(w.t, found)
+	return filepath.Base(found[0])
+}
+
+// What three processes knew, one after the other, each without the others'.
+func TestWhatWasHeldBackIsNotLostWithItsProcess(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	held := empty()
+	held["nvmf"] = []string{transportCall, subsystemCall("nqn.of-p2")}
+	w.target.restart("p2", held)
+	w.save()
+	w.target.restart("p3", empty())
+	w.save()
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+	assert.Equal(t, []string{"nqn.of-p2"}, w.knows(w.aside(asideHeld)))
+	assert.Empty(t, w.knows(Held))
+	for i := range 5 { // an empty target in a loop leaves nothing behind
+		w.target.restart("p4"+string(rune('0'+i)), empty())
+		w.save()
+	}
+	assert.Equal(t, []string{"nqn.of-p2"}, w.knows(w.aside(asideHeld)))
+
+	w.target.restart("p5", populated())
+	w.save()
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+	assert.NotContains(t, w.files(), Held)
+	assert.Equal(t, "p5", w.load(Current).Saved.Process)
+}
+
+// The first call after a restart is compared with before it is made: what it
+// takes away was not lost.
+func TestCallsAreMetBeforeTheyAreMade(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	w.target.restart("p2", populated()) // with -c
+	w.saver.Before(t.Context())
+	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
+	w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
+	w.save()
+	assert.Equal(t, []string{"nqn.b"}, w.knows(Current))
+	assert.NotContains(t, w.files(), Held)
+	reads := w.target.reads
+	w.saver.Before(t.Context())
+	assert.Equal(t, reads, w.target.reads, "a process is met once")
+}
+
+// A target that stops may answer while its subsystems are gone already.
+func TestVanishedIsNotBelievedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	w.target.set("nvmf")
+	w.saver.Changed("bdev_malloc_create", map[string]any{"name": "m0"})
+	w.save()
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+	status := w.saver.Status()
+	assert.True(t, status.Unsettled)
+	assert.True(t, status.Pending)
+	assert.Len(t, status.Missing, 5)
+
+	w.saver.suspect.since = time.Now().Add(-w.saver.opts.Settle) // it lived on
+	w.save()
+	assert.Empty(t, w.knows(Current))
+	assert.False(t, w.saver.Status().Unsettled)
+	former, err := w.folder.former()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(former[0]))
+	assert.Contains(t, w.log.String(), "have vanished")
+}
+
+func TestCallsExplainWhatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
+	w.save()
+	assert.True(t, w.saver.Status().Unsettled, "seen before the call's answer was")
+	w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
+	w.save()
+	assert.Equal(t, []string{"nqn.b"}, w.knows(Current))
+	assert.False(t, w.saver.Status().Unsettled)
+	assert.False(t, w.saver.Status().Pending)
+}
+
+func TestOldFileStaysWhenReadingFails(t *testing.T) {
+	gone := errors.New("gone")
+	for name, fail := range map[string]func(*fakeTarget){
+		"no target":          func(f *fakeTarget) { f.down = gone },
+		"startup state":      func(f *fakeTarget) { f.fail[""] = gone },
+		"one subsystem":      func(f *fakeTarget) { f.fail["nvmf"] = gone },
+		"half an answer":     func(f *fakeTarget) { f.config["nvmf"] = []string{`{"method":`} },
+		"no list":            func(f *fakeTarget) { f.config["nvmf"] = []string{`]`} },
+		"a call without":     func(f *fakeTarget) { f.config["nvmf"] = []string{`{"params":{}}`} },
+		"not a call":         func(f *fakeTarget) { f.config["nvmf"] = []string{`1`} },
+		"unknown process":    func(f *fakeTarget) { f.process = "" },
+		"replaced meanwhile": func(f *fakeTarget) { f.fail["keyring"] = gone; f.process = "p2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.save()
+			before, err := os.ReadFile(filepath.Join(w.dir, Current))
+			require.NoError(t, err)
+			w.target.mu.Lock()
+			w.target.config = empty()
+			fail(w.target)
+			w.target.mu.Unlock()
+			w.saver.Changed("bdev_malloc_delete", map[string]any{"name": "m"})
+			for range 3 {
+				require.Error(t, w.saver.Save(t.Context(), true), "even when told to accept")
+			}
+			after, err := os.ReadFile(filepath.Join(w.dir, Current))
+			require.NoError(t, err)
+			assert.Equal(t, before, after)
+			assert.Equal(t, []string{Current}, w.files())
+			assert.True(t, w.saver.Status().Pending)
+			assert.True(t, w.saver.Status().Failed)
+			assert.Equal(t, 1, strings.Count(w.log.String(), "cannot be saved"), "once")
+		})
+	}
+}
+
+func TestDamagedFileIsSetAside(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "cut": `{"subsystems":[{"subsystem":"nvmf","config":[{"method":"a"`, "another thing": `{"a":1}`, "zeros": strings.Repeat("\x00", 100)} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.save()
+			w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/k"}}`)
+			w.save()
+			require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte(text), 0o600))
+			w.target.restart("p2", empty()) // it cannot have loaded it
+			w.save()
+			assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "the last good one")
+			damaged, err := os.ReadFile(filepath.Join(w.dir, w.aside(asideDamaged)))
+			require.NoError(t, err)
+			assert.Equal(t, text, string(damaged))
+			assert.Empty(t, w.knows(Held))
+			assert.Contains(t, w.log.String(), "was damaged")
+		})
+	}
+	t.Run("nothing else is there", func(t *testing.T) {
+		w := newWorld(t)
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))
+		w.save()
+		assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+		w.aside(asideDamaged)
+	})
+}
+
+// Another release writes members differently; objects are known by what they name.
+func TestUpgrade(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	w.target.mu.Lock()
+	w.target.release = "v26.01"
+	w.target.mu.Unlock()
+	changed := populated()
+	changed["nvmf"] = []string{`{"method":"nvmf_create_transport","params":{"trtype":"TCP","max_queue_depth":128,"sock_priority":0}}`,
+		subsystemCall("nqn.a"), subsystemCall("nqn.b"), listenerCall("nqn.a"), listenerCall("nqn.b")}
+	w.target.restart("p2", changed)
+	w.save()
+	assert.Equal(t, "v26.01", w.load(Current).Saved.Release)
+	assert.Equal(t, "v26.05", w.load(w.aside(asideBefore)).Saved.Release, "as long as one may have to go back")
+
+	w.target.mu.Lock()
+	w.target.release = "v26.05"
+	w.target.mu.Unlock()
+	w.target.restart("p3", empty())
+	w.save()
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+}
