@@ -36,6 +36,9 @@ var (
 	// lvstoreMethods change which lvstores there are, besides those that name a new one.
 	lvstoreMethods = []string{"bdev_lvol_delete_lvstore"}
 
+	// resizing methods change the size of bdevs that may be the origin of a volume.
+	resizing = []string{"bdev_null_resize", "bdev_rbd_resize", "bdev_daos_resize"}
+
 	// hopeful methods take the names of bdevs that do not exist yet, and act on
 	// them when they come: then they may be somebody else's.
 	hopeful = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,9 +71,13 @@ func TestQuotaCountsWhatItCanOnly(t *testing.T) {
 func TestWhatTakesUpRoomIsMeasured(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for _, m := range rpcschema.Default().Methods() {
-		sized := m.Param("size_in_mib") != nil && m.Param("size_in_mib").Schema.Unit == "MiB"
-		if w.tenancy.plans[m.Name].volume || sized && w.tenancy.plans[m.Name].refusal == "" {
+		if w.tenancy.plans[m.Name].volume {
 			assert.Contains(t, sizedBy, m.Name)
+		}
+		for _, param := range m.Params {
+			if strings.Contains(param.Name, "size") && param.Schema.Unit == "MiB" && w.tenancy.plans[m.Name].refusal == "" && sizedBy[m.Name] == (sizing{}) && m.Name != "bdev_lvol_create" {
+				assert.Contains(t, resizing, m.Name)
+			}
 		}
 	}
 	for name, by := range sizedBy {

@@ -75,7 +75,11 @@ func (v *sight) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if lvs != "" && v.ownerIn(list, lvs) == v.scope {
 		return true, nil
 	}
-	answer, err := v.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
+	var params map[string]any
+	if v.asked++; v.asked <= asksBeforeListing {
+		params = map[string]any{"name": name}
+	}
+	answer, err := v.ask(ctx, "bdev_get_bdevs", params)
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
 		v.note(name, false)
 		_, err := v.storeOwner(ctx, "") // as somebody else's would
@@ -87,6 +91,7 @@ func (v *sight) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if err := v.learn(ctx, string(answer)); err != nil {
 		return false, err
 	}
+	v.listed = v.listed || params == nil
 	return v.bdevs[name], nil
 }
 
@@ -100,12 +105,8 @@ func (v *sight) resolve(ctx context.Context) error {
 	names := slices.Compact(v.unknown)
 	v.unknown = nil
 	if v.asked += len(names); v.asked > asksBeforeListing {
-		answer, err := v.ask(ctx, "bdev_get_bdevs", nil)
-		if err != nil {
-			return before(err)
-		}
-		v.listed = true
-		return v.learn(ctx, string(answer))
+		_, err := v.list(ctx)
+		return err
 	}
 	answers, errs := make([]json.RawMessage, len(names)), make([]error, len(names))
 	var all sync.WaitGroup
@@ -128,6 +129,16 @@ func (v *sight) resolve(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// list asks for all bdevs.
+func (v *sight) list(ctx context.Context) (answer string, err error) {
+	text, err := v.ask(ctx, "bdev_get_bdevs", nil)
+	if err != nil {
+		return "", before(err)
+	}
+	v.listed = true
+	return string(text), v.learn(ctx, string(text))
 }
 
 // note notes whose a UUID is: theirs only if nothing else says otherwise.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"path"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -89,6 +90,9 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		}
 		if former != nil && former.scopes[tenant.Name] != nil {
 			s.account = former.scopes[tenant.Name].account
+			if !reflect.DeepEqual(tenant, former.scopes[tenant.Name].Tenant) {
+				s.account.doubt() // other things are theirs now, or others are counted
+			}
 		}
 		t.scopes[tenant.Name] = s
 		for _, lvs := range tenant.LVStores {

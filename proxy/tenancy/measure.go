@@ -1,0 +1,158 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A sizing names the parameter that says which bdev's size the call takes over,
+// or sets.
+type sizing struct{ source, volume string }
+
+// sizedBy says where a method that makes or grows a volume gets its size from:
+// a parameter, or a bdev that it names. The schema does not tell.
+var sizedBy = map[string]sizing{
+	"bdev_lvol_create":     {},
+	"bdev_lvol_resize":     {volume: "name"},
+	"bdev_lvol_snapshot":   {source: "lvol_name"},
+	"bdev_lvol_clone":      {source: "snapshot_name"},
+	"bdev_lvol_clone_bdev": {source: "bdev"},
+}
+
+// measure works out what the call takes. Bdevs that it is measured by, and the
+// lvstore that it is rounded by, are then named by UUID, so that the call means
+// them and no other.
+func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
+	by := sizedBy[g.method.Name]
+	if by.source != "" {
+		b, err := g.pin(ctx, ask, by.source)
+		if err != nil || b == nil {
+			return amount{}, err
+		}
+		g.claim.bdev, g.claim.size = b.name, g.claim.account.largest(b.name, b.size())
+		return amount{bytes: g.claim.size, volumes: 1}, nil
+	}
+	size, err := g.requested()
+	if err != nil {
+		return amount{}, err
+	}
+	if by.volume == "" {
+		lvs, err := g.pinStore(ctx, ask)
+		return amount{bytes: lvs.round(size), volumes: 1}, err
+	}
+	b, err := g.pin(ctx, ask, by.volume)
+	if err != nil || b == nil {
+		return amount{}, err
+	}
+	if !b.lvol {
+		return amount{}, nil // SPDK will say that it is no volume
+	}
+	list, err := g.scope.tenancy.stores.list(ctx, ask, time.Time{})
+	if err != nil {
+		return amount{}, err
+	}
+	size = list[canonical(b.store)].round(size)
+	g.claim.bdev, g.claim.size = b.name, size
+	return amount{bytes: max(size, b.size()) - b.size()}, nil
+}
+
+// pinStore finds the lvstore that the call makes a volume in, and names it by
+// UUID. One that is not there is named as nothing is.
+func (g *Grant) pinStore(ctx context.Context, ask Ask) (store, error) {
+	lvs, byName := g.Params["lvs_name"].(string)
+	id, _ := g.Params["uuid"].(string)
+	if g.hidden[lvs] != "" || g.hidden[id] != "" {
+		return store{}, nil
+	}
+	for _, fresh := range []time.Time{{}, g.sight.began} {
+		list, err := g.scope.tenancy.stores.list(ctx, ask, fresh)
+		if err != nil {
+			return store{}, err
+		}
+		for known, s := range list {
+			if byName && s.Name == lvs || !byName && known == canonical(id) {
+				delete(g.Params, "lvs_name")
+				g.Params["uuid"] = s.UUID
+				return s, nil
+			}
+		}
+	}
+	if byName {
+		g.Params["lvs_name"] = g.hide("lvstore", lvs)
+	} else {
+		g.Params["uuid"] = g.hide("lvstore-uuid", id)
+	}
+	return store{}, nil
+}
+
+// round rounds a size up to the lvstore's clusters, as SPDK does.
+func (s store) round(size uint64) uint64 {
+	if s.ClusterSize == 0 {
+		return size
+	}
+	if rest := size % s.ClusterSize; rest > 0 {
+		if size > math.MaxUint64-s.ClusterSize {
+			return math.MaxUint64
+		}
+		size += s.ClusterSize - rest
+	}
+	return size
+}
+
+// pin finds the bdev that a parameter names, and names it by UUID. One that
+// does not exist is named as nothing is: should it come to exist meanwhile, it
+// was not measured.
+func (g *Grant) pin(ctx context.Context, ask Ask, param string) (*bdev, error) {
+	name, _ := g.Params[param].(string)
+	if _, nothing := g.hidden[name]; nothing {
+		return nil, nil
+	}
+	answer, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
+	if errors.Is(err, spdkrpc.NoSuchDevice) {
+		g.Params[param] = g.hide("bdev", name)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, before(err)
+	}
+	var found []bdev
+	if err := eachBdev(string(answer), func(b *bdev) error { found = append(found, *b); return nil }); err != nil {
+		return nil, err
+	}
+	if len(found) != 1 || found[0].odd {
+		return nil, &unreadableError{"bdev_get_bdevs", errors.New("not one bdev")}
+	}
+	g.Params[param] = found[0].name
+	return &found[0], nil
+}
+
+// requested is the size that the call asks for, in bytes.
+func (g *Grant) requested() (size uint64, err error) {
+	given := false
+	for name, factor := range map[string]uint64{"size_in_mib": 1 << 20, "size": 1} {
+		number, ok := g.Params[name].(json.Number)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(number.String(), 10, 64)
+		if err != nil {
+			return 0, g.scope.refuse("%s: write %s in plain digits, or it cannot be counted against the quota", g.method.Name, name)
+		}
+		over, bytes := bits.Mul64(n, factor)
+		if over > 0 {
+			bytes = math.MaxUint64
+		}
+		size, given = max(size, bytes), true
+	}
+	if !given {
+		return 0, g.scope.refuse("%s: without a size it cannot be counted against the quota", g.method.Name)
+	}
+	return size, nil
+}
