@@ -42,7 +42,9 @@ type Method struct {
 	// Statistics says that the result is figures of load, health or fill.
 	Statistics bool     `json:"x-spdk-statistics"`
 	Aliases    []string `json:"x-spdk-aliases"` // deprecated names
-	Tags       []struct {
+	// ServedBy is who answers: "" for SPDK, ServedByProxy for spdk-proxy itself.
+	ServedBy string `json:"x-spdk-served-by"`
+	Tags     []struct {
 		Name string `json:"name"`
 	} `json:"tags"`
 	Params []*Param `json:"params"`
@@ -52,7 +54,15 @@ type Method struct {
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
 	Errors []Error    `json:"errors"`
+	// Instead says what to do in place of a method that is gone.
+	Instead string `json:"x-spdk-instead"`
+
+	doc     *Document
+	changes []change
 }
+
+// ServedByProxy marks methods that SPDK does not have.
+const ServedByProxy = "proxy"
 
 // A Param is a named parameter, or the result.
 type Param struct {
@@ -96,6 +106,7 @@ func Load(text []byte) (*Document, error) {
 			return nil, fmt.Errorf("load the RPC schema: method %s stands twice", m.Name)
 		}
 		d.byName[m.Name] = m
+		m.doc, m.changes = d, d.changes(m)
 		for _, alias := range m.Aliases {
 			d.byAlias[alias] = m
 		}
@@ -111,6 +122,11 @@ func (d *Document) Method(name string) (*Method, bool) {
 
 // Methods lists all methods, sorted by name.
 func (d *Document) Methods() []*Method { return slices.Clone(d.methods) }
+
+// OfSPDK lists the methods that SPDK itself answers.
+func (d *Document) OfSPDK() []*Method {
+	return slices.DeleteFunc(d.Methods(), func(m *Method) bool { return m.ServedBy != "" })
+}
 
 // Match lists the methods whose names match a glob (path.Match's * ? [a-z]).
 func (d *Document) Match(glob string) ([]*Method, error) {

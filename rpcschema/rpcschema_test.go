@@ -104,39 +104,6 @@ func TestFindByDeprecatedName(t *testing.T) {
 	require.NoError(t, d.ValidateParams("get_lvol_stores", map[string]any{"lvs_name": "a"}, MustRelease("v26.05")))
 }
 
-func TestTranslate(t *testing.T) {
-	m, ok := Default().Method("bdev_lvol_create")
-	require.True(t, ok)
-	for name, c := range map[string]struct {
-		in, want string
-		release  Release
-		count    int
-	}{
-		"new to old":         {`{"size_in_mib":5}`, `{"size":5242880}`, MustRelease("v23.01"), 1},
-		"old to new":         {`{"size":5242880}`, `{"size_in_mib":5}`, v2605, 1},
-		"old to new, up":     {`{"size":5242881}`, `{"size_in_mib":6}`, v2605, 1},
-		"both known":         {`{"size":5}`, `{"size":5}`, v2401, 0},
-		"nothing to do":      {`{"size_in_mib":5}`, `{"size_in_mib":5}`, v2605, 0},
-		"unknown release":    {`{"size":5}`, `{"size":5}`, Release{}, 0},
-		"not a number stays": {`{"size":"x"}`, `{"size_in_mib":"x"}`, v2605, 1},
-		"not whole stays":    {`{"size":1.5}`, `{"size_in_mib":1.5}`, v2605, 1},
-		"largest":            {`{"size":18446744073709551615}`, `{"size_in_mib":17592186044416}`, v2605, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			in := params(t, c.in)
-			out, done, err := m.Translate(in, c.release)
-			require.NoError(t, err)
-			assert.Len(t, done, c.count)
-			assert.Equal(t, params(t, c.want), out)
-			assert.Equal(t, params(t, c.in), in, "the given parameters must not change")
-		})
-	}
-	_, _, err := m.Translate(params(t, `{"size":5,"size_in_mib":5}`), v2605)
-	assert.ErrorContains(t, err, "size and size_in_mib mean the same")
-	_, _, err = m.Translate(params(t, `{"size_in_mib":18446744073709551615}`), MustRelease("v23.01"))
-	assert.ErrorContains(t, err, "too large")
-}
-
 func TestRedact(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[
 		{"name":"open","schema":{"type":"string"}},

@@ -49,14 +49,14 @@ type Schema struct {
 	Unit string `json:"x-spdk-unit"`
 	// Replaces names the member that this one took over from.
 	Replaces *Replaces `json:"x-spdk-replaces"`
+	// Instead says what to do in place of what is gone and has no successor.
+	Instead string `json:"x-spdk-instead"`
+	// DropIf are the values with which a member that is gone says what goes without saying.
+	DropIf []any `json:"x-spdk-drop-if"`
+	// AnyCaseUntil is the last release that took the enumerated values in any case.
+	AnyCaseUntil Release `json:"x-spdk-any-case-until"`
 	// RequiredUntil is the last release that insisted on a parameter which is optional now.
 	RequiredUntil Release `json:"x-spdk-required-until"`
-}
-
-// Replaces says that a member took over from another: old = new × Factor.
-type Replaces struct {
-	Name   string `json:"name"`
-	Factor uint64 `json:"factor"` // 0: only the name changed
 }
 
 // RefName is the name of the shared schema that s refers to, or "".

@@ -1,86 +1,140 @@
 package rpcschema
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"math/big"
+	"slices"
+	"strings"
 )
 
-// A Translation is one parameter that was renamed for the target's release.
+// A Translation is one name that was rewritten for the target's release: of a
+// method or of a parameter. A member of an object is dotted.
 type Translation struct{ From, To string }
 
-// Translate fits params to release r where a parameter took over from another
-// (x-spdk-replaces): a newer name is written as its forerunner for a release
-// that does not know it yet, and an older name as its successor, rounded up,
-// for a release that no longer knows it. params itself is never changed. What
-// has no counterpart stays as it is, for validation to refuse.
+// LeftOut is what a parameter is translated to that says what goes without saying.
+const LeftOut = "nothing"
+
+// Translate fits params to release r, where nothing is lost by it:
+//   - A newer name is written as its forerunner (x-spdk-replaces) for a release that
+//     does not know it yet, and an older name as its successor for a release that no
+//     longer knows it. A size in bytes is rounded up to MiB.
+//   - A parameter that is gone is left out where its value is what later releases do
+//     anyway (x-spdk-drop-if).
+//   - Values that were once taken in any case are spelt as they are now.
+//
+// params itself is never changed. What has no counterpart stays as it is, for
+// validation to refuse.
 func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []Translation, error) {
 	if !r.Known() {
 		return params, nil, nil
 	}
 	var done []Translation
-	for _, p := range m.Params {
-		rep := p.Schema.Replaces
-		if rep == nil {
+	for i := range m.changes {
+		c := &m.changes[i]
+		object := c.object(params)
+		if object == nil {
 			continue
 		}
-		old := m.Param(rep.Name)
-		if old == nil {
-			continue
-		}
-		from, to, up := p.Name, rep.Name, false
-		if !old.Schema.Has(r) && p.Schema.Has(r) {
-			from, to, up = rep.Name, p.Name, true
-		} else if p.Schema.Has(r) {
-			continue
-		}
-		value, given := params[from]
-		if !given {
-			continue
-		}
-		if _, both := params[to]; both {
-			return nil, nil, Violations{{Pointer: "/" + from, Message: fmt.Sprintf("%s and %s mean the same: give only %s", from, to, to)}}
-		}
-		value, err := scale(value, rep.Factor, up)
+		edit, t, err := c.apply(object, r)
 		if err != nil {
-			return nil, nil, Violations{{Pointer: "/" + from, Message: err.Error()}}
+			return nil, nil, err
+		}
+		if edit == nil {
+			continue
 		}
 		if done == nil {
 			params = maps.Clone(params)
 		}
-		delete(params, from)
-		params[to] = value
-		done = append(done, Translation{From: from, To: to})
+		edit(c.copied(params))
+		done = append(done, t)
 	}
 	return params, done, nil
 }
 
-// scale multiplies v by factor, or divides it rounding up. A value that is not
-// a whole number is left alone, for validation to name.
-func scale(v any, factor uint64, divide bool) (any, error) {
-	number, ok := v.(json.Number)
-	if !ok || factor == 0 {
-		return v, nil
+// object is the one that the changed member is in; nil if it is not given.
+func (c *change) object(params map[string]any) map[string]any {
+	for _, name := range c.path {
+		params, _ = params[name].(map[string]any)
 	}
-	n, ok := new(big.Int).SetString(number.String(), 10)
-	if !ok || n.Sign() < 0 {
-		return v, nil
+	return params
+}
+
+// copied is object, after copying what is on the way to it.
+func (c *change) copied(params map[string]any) map[string]any {
+	for _, name := range c.path {
+		next := maps.Clone(params[name].(map[string]any))
+		params[name] = next
+		params = next
 	}
-	f := new(big.Int).SetUint64(factor)
-	if divide {
-		n.Add(n, f).Sub(n, big.NewInt(1)).Quo(n, f)
-	} else {
-		n.Mul(n, f)
+	return params
+}
+
+// apply tells what to do to the object; a nil edit: nothing.
+func (c *change) apply(object map[string]any, r Release) (edit func(map[string]any), t Translation, err error) {
+	switch {
+	case c.any.Schema != nil:
+		edit, t = c.respell(object)
+	case c.new.Schema != nil:
+		return c.rename(object, r)
+	default:
+		edit, t = c.drop(object, r)
 	}
-	if !n.IsUint64() {
-		return nil, fmt.Errorf("%s is too large", number)
+	return edit, t, nil
+}
+
+func (c *change) rename(object map[string]any, r Release) (edit func(map[string]any), t Translation, err error) {
+	rep := c.new.Replaces
+	knowsOld, knowsNew := c.old.Has(r), c.new.Has(r)
+	from, to, convert := c.old, c.new, rep.modern
+	switch {
+	case knowsNew && !knowsOld:
+	case knowsOld && !knowsNew && rep.BothWays():
+		from, to, convert = c.new, c.old, rep.former
+	default:
+		return nil, t, nil
 	}
-	return json.Number(n.String()), nil
+	value, given := object[from.Name]
+	if !given {
+		return nil, t, nil
+	}
+	if _, both := object[to.Name]; both {
+		return nil, t, Violations{{Pointer: c.pointer(from.Name), Message: fmt.Sprintf("%s and %s mean the same: give only %s", from.Name, to.Name, to.Name)}}
+	}
+	if value, err = convert(value); err != nil {
+		return nil, t, Violations{{Pointer: c.pointer(from.Name), Message: err.Error()}}
+	}
+	return func(object map[string]any) {
+		delete(object, from.Name)
+		object[to.Name] = value
+	}, Translation{From: c.dotted(from.Name), To: c.dotted(to.Name)}, nil
+}
+
+func (c *change) drop(object map[string]any, r Release) (edit func(map[string]any), t Translation) {
+	value, given := object[c.old.Name]
+	if !given || c.old.Has(r) || !slices.ContainsFunc(c.old.DropIf, func(v any) bool { return v == value }) {
+		return nil, t
+	}
+	return func(object map[string]any) { delete(object, c.old.Name) }, Translation{From: c.dotted(c.old.Name), To: LeftOut}
+}
+
+func (c *change) respell(object map[string]any) (edit func(map[string]any), t Translation) {
+	given, ok := object[c.any.Name].(string)
+	if !ok || slices.Contains(c.texts, given) {
+		return nil, t
+	}
+	i := slices.IndexFunc(c.texts, func(text string) bool { return strings.EqualFold(text, given) })
+	if i < 0 {
+		return nil, t
+	}
+	return func(object map[string]any) { object[c.any.Name] = c.texts[i] },
+		Translation{From: c.dotted(c.any.Name) + " in another case", To: c.dotted(c.any.Name)}
 }
 
 // Varies reports whether the parameters of m differ between releases.
 func (m *Method) Varies() bool {
+	if len(m.changes) > 0 {
+		return true
+	}
 	for _, p := range m.Params {
 		if p.Schema.Window != (Window{}) {
 			return true

@@ -42,11 +42,20 @@ type UnknownMethodError struct {
 	Release Release // known when the method exists in other releases
 	Window  Window
 	Suggest string // a method with a name like it, or ""
+	Now     string // what a method is called that Method was once called, or ""
+	Instead string // what to do in place of a method that is gone, or ""
 }
 
 func (e *UnknownMethodError) Error() string {
+	if e.Now != "" {
+		return fmt.Sprintf("method %s is called %s now", e.Method, e.Now)
+	}
 	if e.Release.Known() {
-		return fmt.Sprintf("method %s is known to %s, and the target runs %s", e.Method, e.Window, e.Release)
+		text := fmt.Sprintf("method %s is known to %s, and the target runs %s", e.Method, e.Window, e.Release)
+		if e.Instead != "" && e.Window.Until.Before(e.Release) {
+			text += ": " + e.Instead
+		}
+		return text
 	}
 	if e.Suggest != "" {
 		return fmt.Sprintf("unknown method %q: did you mean %s?", e.Method, e.Suggest)
@@ -65,7 +74,7 @@ func (d *Document) Find(name string, r Release) (*Method, error) {
 		return nil, &UnknownMethodError{Method: name, Suggest: d.Suggest(name)}
 	}
 	if !m.Has(r) {
-		return nil, &UnknownMethodError{Method: name, Release: r, Window: m.Window}
+		return nil, &UnknownMethodError{Method: name, Release: r, Window: m.Window, Instead: m.Instead}
 	}
 	return m, nil
 }
@@ -171,8 +180,15 @@ func (m *Method) checkGroups(params map[string]any, r Release) (found Violations
 // unknown says what to do about a parameter that is not in the schema.
 func (m *Method) unknown(pointer string, r Release) string {
 	name := strings.TrimPrefix(pointer, "/")
-	if p := m.Param(name); p != nil {
-		return fmt.Sprintf("%s has this parameter in %s, and the target runs %s", m.Name, p.Schema.Window, r)
+	if p, path := m.memberAt(pointer); p != nil && !p.Has(r) {
+		text := fmt.Sprintf("%s has this parameter in %s, and the target runs %s", m.Name, p.Window, r)
+		if next := m.successor(path, p.Name); next != nil && next.Has(r) {
+			return text + ": " + next.Replaces.inWords(next.Name)
+		}
+		if p.Instead != "" && p.Until.Before(r) {
+			return text + ": " + p.Instead
+		}
+		return text
 	}
 	var names []string
 	for _, p := range m.Params {
@@ -187,6 +203,25 @@ func (m *Method) unknown(pointer string, r Release) string {
 		return fmt.Sprintf("%s has no such parameter: did you mean %s?", m.Name, near)
 	}
 	return fmt.Sprintf("%s has no such parameter: it takes %s", m.Name, strings.Join(names, ", "))
+}
+
+// memberAt finds the parameter, or the member of one, that a pointer leads to,
+// with the names above it; nil if there is none.
+func (m *Method) memberAt(pointer string) (p *Property, path []string) {
+	names := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+	first := m.Param(names[0])
+	if first == nil {
+		return nil, nil
+	}
+	p = &Property{first.Name, first.Schema}
+	for _, name := range names[1:] {
+		s := m.doc.Resolve(p.Schema)
+		if s == nil || s.Properties.Get(name) == nil {
+			return nil, nil
+		}
+		p = &Property{name, s.Properties.Get(name)}
+	}
+	return p, names[:len(names)-1]
 }
 
 const unknownMember = "no such member is known here"
@@ -220,6 +255,12 @@ func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 			found[Violation{at + "/" + name, "is required"}] = true
 		}
 	case *kind.OneOf, *kind.AnyOf:
+		if len(e.Causes) > 0 {
+			if either, ok := e.Causes[0].ErrorKind.(*kind.Required); ok { // or else its forerunner; see view.schema
+				found[Violation{at + "/" + either.Missing[0], "is required"}] = true
+				return
+			}
+		}
 		// The variants' own complaints contradict each other.
 		found[Violation{at, "fits none of the forms that are allowed here" + formsOf(e)}] = true
 	default:

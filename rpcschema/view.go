@@ -61,7 +61,14 @@ func (w view) schema(v any) any {
 	}
 	if required, ok := out["required"].([]any); ok {
 		out["required"] = slices.DeleteFunc(slices.Clone(required), func(name any) bool {
-			_, there := members[name.(string)]
+			member, there := members[name.(string)]
+			if old := forerunner(members, member); old != "" && out["anyOf"] == nil {
+				// Either will do.
+				out["anyOf"] = []any{
+					map[string]any{"type": "object", "required": []any{name}}, map[string]any{"type": "object", "required": []any{old}},
+				}
+				return true
+			}
 			return !there
 		})
 	}
@@ -69,6 +76,17 @@ func (w view) schema(v any) any {
 		out["additionalProperties"] = false
 	}
 	return out
+}
+
+// forerunner is the name of what a member took over from, if it is there, too.
+func forerunner(members map[string]any, member any) string {
+	s, _ := member.(map[string]any)
+	rep, _ := s["x-spdk-replaces"].(map[string]any)
+	old, _ := rep["name"].(string)
+	if _, there := members[old]; !there {
+		return ""
+	}
+	return old
 }
 
 // variants copies the forms of a union that the release knows.

@@ -17,15 +17,15 @@ func against(doc *rpcschema.Document, source *Source, reasons []explanation, r r
 	c := comparison{doc: doc, source: source, release: r}
 	seen := map[string]bool{}
 	for _, theirs := range source.Methods {
-		m, ok := doc.Method(theirs.Name)
-		if !ok || !m.Has(r) {
+		m, err := doc.Find(theirs.Name, r) // by an old name, too
+		if err != nil {
 			c.add(theirs.Name, "", Missing, "SPDK's schema has this method")
 			continue
 		}
-		seen[m.Name] = true
-		c.members(m.Name, "", c.params(m), theirs.Params)
+		seen[theirs.Name] = true
+		c.members(theirs.Name, "", c.params(m), theirs.Params)
 	}
-	for _, m := range doc.Methods() {
+	for _, m := range doc.OfSPDK() {
 		if m.Has(r) && !seen[m.Name] {
 			c.add(m.Name, "", Extra, "SPDK's schema does not have this method")
 		}

@@ -24,7 +24,7 @@ func Live(doc *rpcschema.Document, names []string, r rpcschema.Release) *Report 
 		}
 		listed[m.Name] = true
 	}
-	for _, m := range doc.Methods() {
+	for _, m := range doc.OfSPDK() {
 		if m.Has(r) && !listed[m.Name] {
 			report.Differences = append(report.Differences, Difference{Method: m.Name, Kind: Extra,
 				Detail: fmt.Sprintf("the target does not list it (state %s)", states(m)), Why: "not built in, or not callable in the target's present state"})

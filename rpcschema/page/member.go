@@ -60,11 +60,21 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 		say("Secret.")
 	}
 	if rep := use.Replaces; rep != nil {
-		if rep.Factor > 0 {
+		switch {
+		case rep.Factor > 0:
 			say("Replaces %s, which is this times %d.", rep.Name, rep.Factor)
-		} else {
+		case rep.Times > 0:
+			say("Replaces %s: this is that times %d.", rep.Name, rep.Times)
+		case rep.Log2Of > 0:
+			say("Replaces %s: this is log2 of that / %d, and 0 for 0.", rep.Name, rep.Log2Of)
+		case rep.List:
+			say("Replaces %s, which is the only item.", rep.Name)
+		default:
 			say("Replaces %s.", rep.Name)
 		}
+	}
+	if use.Instead != "" {
+		say("Gone: %s.", use.Instead)
 	}
 	if w := use.Window.String(); w != "" {
 		say("%s.", w)

@@ -80,6 +80,7 @@ func (p *page) head(m *rpcschema.Method) {
 	p.fact("Effect", does)
 	p.fact("State", strings.Join(m.State, ", "))
 	p.fact("Releases", releases)
+	p.fact("Instead", m.Instead)
 	p.fact("Old names", strings.Join(m.Aliases, ", "))
 }
 

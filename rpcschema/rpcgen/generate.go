@@ -128,7 +128,11 @@ func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 		comment(b, "", "\nAt least one of "+strings.Join(goNames(group), ", ")+" must be given.")
 	}
 	if len(m.Errors) > 0 {
-		b.WriteString("//\n// Errors of SPDK:\n")
+		whose := "SPDK"
+		if m.ServedBy == rpcschema.ServedByProxy {
+			whose = "the proxy"
+		}
+		fmt.Fprintf(b, "//\n// Errors of %s:\n", whose)
 		for _, e := range m.Errors {
 			fmt.Fprintf(b, "//   - %d: %s\n", e.Code, e.Message)
 		}
@@ -136,6 +140,9 @@ func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 	releases := m.Window.String()
 	if releases == "" {
 		releases = "every SPDK since " + rpcschema.Oldest.String()
+	}
+	if m.ServedBy == rpcschema.ServedByProxy {
+		comment(b, "", "\nspdk-proxy answers it by itself; SPDK has no such method.")
 	}
 	does := "Only reads"
 	if m.Mutates {
@@ -149,8 +156,8 @@ func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 func (g *generator) paramsType(m *rpcschema.Method, typ string) error {
 	replaced := map[string]bool{}
 	for _, p := range m.Params {
-		if p.Schema.Replaces != nil {
-			replaced[p.Schema.Replaces.Name] = true
+		if rep := p.Schema.Replaces; rep != nil && rep.BothWays() {
+			replaced[rep.Name] = true
 		}
 	}
 	var fields []field

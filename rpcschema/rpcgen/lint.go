@@ -41,6 +41,12 @@ func lint(doc *rpcschema.Document) error {
 		if s.Format != "" && s.Format != "uuid" && integerRanges[s.Format][0] == "" {
 			complain(where, "unknown format %q", s.Format)
 		}
+		if len(s.DropIf) > 0 && !s.Until.Known() {
+			complain(where, "x-spdk-drop-if belongs to what is gone: x-spdk-until is missing")
+		}
+		if s.AnyCaseUntil.Known() && (doc.Resolve(s) == nil || len(doc.Resolve(s).Enum) == 0) {
+			complain(where, "x-spdk-any-case-until belongs to an enum")
+		}
 		if s.RequiredUntil.Known() && !optional {
 			complain(where, "x-spdk-required-until belongs to an optional parameter")
 		}
@@ -55,6 +61,9 @@ func lint(doc *rpcschema.Document) error {
 			}
 		}
 		for _, p := range s.Properties {
+			if rep := p.Replaces; rep != nil && s.Properties.Get(rep.Name) == nil {
+				complain(where, "x-spdk-replaces names no member: %q", rep.Name)
+			}
 			walk(where+"."+p.Name, p.Schema, false)
 		}
 		walk(where+"[]", s.Items, false)
@@ -85,6 +94,9 @@ func lint(doc *rpcschema.Document) error {
 			if !m.Mutates || m.Param(name) == nil || len(m.ReadsIf[name]) == 0 {
 				complain(m.Name, "x-spdk-reads-if must name parameters, with values, of a method that mutates: %q", name)
 			}
+		}
+		if m.ServedBy != "" && m.ServedBy != rpcschema.ServedByProxy {
+			complain(m.Name, "unknown x-spdk-served-by %q", m.ServedBy)
 		}
 		if m.Result.Schema == nil {
 			complain(m.Name, "result is missing")

@@ -229,7 +229,7 @@ func (g *generator) fieldDoc(f field) string {
 	if s.Default != nil {
 		parts = append(parts, fmt.Sprintf("Default: %v.", s.Default))
 	}
-	if rep := s.Replaces; rep != nil {
+	if rep := s.Replaces; rep != nil && rep.BothWays() && s.Since.Known() {
 		parts = append(parts, fmt.Sprintf("Sent as %s to releases that do not know it yet.", rep.Name))
 	} else if w := s.Window.String(); w != "" {
 		parts = append(parts, w+".")

@@ -64,6 +64,13 @@ func (k Maker) known(m *rpcschema.Method, group []string) []string {
 	return slices.DeleteFunc(slices.Clone(group), func(name string) bool { return !m.Param(name).Schema.Has(k.Release) })
 }
 
+// givesWay tells an old member whose successor is there.
+func (k Maker) givesWay(s *rpcschema.Schema, name string) bool {
+	return slices.ContainsFunc(s.Properties, func(q rpcschema.Property) bool {
+		return q.Replaces != nil && q.Replaces.Name == name && q.Has(k.Release)
+	})
+}
+
 // Value makes a value of a schema.
 func (k Maker) Value(s *rpcschema.Schema) any {
 	use := s
@@ -179,7 +186,7 @@ func (k Maker) array(s *rpcschema.Schema) []any {
 func (k Maker) object(s *rpcschema.Schema) map[string]any {
 	object := map[string]any{}
 	for _, p := range s.Properties {
-		if p.Schema.Has(k.Release) && (k.Full || slices.Contains(s.Required, p.Name)) {
+		if p.Schema.Has(k.Release) && (k.Full || slices.Contains(s.Required, p.Name)) && !k.givesWay(s, p.Name) {
 			object[p.Name] = k.Value(p.Schema)
 		}
 	}

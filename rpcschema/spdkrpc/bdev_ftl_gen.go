@@ -68,22 +68,6 @@ func (c *Client) BdevFTLGetStats(ctx context.Context, params BdevFTLGetStatsPara
 	return result, err
 }
 
-// BdevFTLLoad calls bdev_ftl_load: another name of bdev_ftl_create.
-//
-// In v26.01 a deprecated alias.
-//
-// The result: the new bdev, or a sentence that says that it has to wait for its bdevs.
-//
-// Errors of SPDK:
-//   - -32602: A parameter is wrong or there is a bdev of this name (from v24.09)
-//   - -32603: The bdev could not be made: a bdev is claimed or does not fit, or there is no FTL of this UUID on it
-//
-// Changes the target. State: runtime. Known to SPDK up to v26.01.
-func (c *Client) BdevFTLLoad(ctx context.Context, params BdevFTLLoadParams) (result json.RawMessage, err error) {
-	err = c.call(ctx, "bdev_ftl_load", params, &result)
-	return result, err
-}
-
 // BdevFTLSetProperty calls bdev_ftl_set_property: set a property of an FTL bdev, such as `verbose_mode` or
 // `prep_upgrade_on_shutdown`.
 //
@@ -98,19 +82,6 @@ func (c *Client) BdevFTLLoad(ctx context.Context, params BdevFTLLoadParams) (res
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
 func (c *Client) BdevFTLSetProperty(ctx context.Context, params BdevFTLSetPropertyParams) error {
 	return c.confirm(ctx, "bdev_ftl_set_property", params)
-}
-
-// BdevFTLUnload calls bdev_ftl_unload: another name of bdev_ftl_delete.
-//
-// In v26.01 a deprecated alias.
-//
-// Errors of SPDK:
-//   - -19: No such FTL bdev (from v23.05)
-//   - -32602: A parameter is wrong
-//
-// Changes the target. State: runtime. Known to SPDK up to v26.01.
-func (c *Client) BdevFTLUnload(ctx context.Context, params BdevFTLUnloadParams) error {
-	return c.confirm(ctx, "bdev_ftl_unload", params)
 }
 
 // BdevFTLUnmap calls bdev_ftl_unmap: deallocate a range of an FTL bdev.
@@ -272,26 +243,6 @@ type BdevFTLGetStatsParams struct {
 	Name string `json:"name"`
 }
 
-// BdevFTLLoadParams are the parameters of bdev_ftl_load.
-type BdevFTLLoadParams struct {
-	// Name of the new bdev.
-	Name string `json:"name"`
-	// Bdev that holds the data, 4 KiB blocks.
-	BaseBdev string `json:"base_bdev"`
-	// Bdev that takes the writes first.
-	Cache string `json:"cache"`
-	// UUID of the FTL bdev to load. Left out, a new one is made, and what the bdevs hold is lost.
-	UUID *string `json:"uuid,omitzero"`
-	// Share of the base bdev that is kept back. Unit: percent. Default: 20.
-	Overprovisioning *uint64 `json:"overprovisioning,omitzero"`
-	// Memory for the table of addresses. Unit: MiB. Default: 2048.
-	L2pDramLimit *uint64 `json:"l2p_dram_limit,omitzero"`
-	// CPU mask of the FTL's thread, hexadecimal or a list such as `[0,2-3]`. Left out, all of the process's cores.
-	CoreMask *string `json:"core_mask,omitzero"`
-	// Keep the state in shared memory when the process ends, to start fast. Default: true.
-	FastShutdown *bool `json:"fast_shutdown,omitzero"`
-}
-
 // BdevFTLSetPropertyParams are the parameters of bdev_ftl_set_property.
 type BdevFTLSetPropertyParams struct {
 	// Name of the FTL bdev.
@@ -300,14 +251,6 @@ type BdevFTLSetPropertyParams struct {
 	FTLProperty string `json:"ftl_property"`
 	// The new value, as a string such as `true`.
 	Value string `json:"value"`
-}
-
-// BdevFTLUnloadParams are the parameters of bdev_ftl_unload.
-type BdevFTLUnloadParams struct {
-	// Name of the FTL bdev.
-	Name string `json:"name"`
-	// Keep the state in shared memory, to load it fast. Default: false.
-	FastShutdown *bool `json:"fast_shutdown,omitzero"`
 }
 
 // BdevFTLUnmapParams are the parameters of bdev_ftl_unmap.

@@ -847,10 +847,8 @@ type BdevGetHistogramBordersParams struct {
 
 // BdevGetIostatParams are the parameters of bdev_get_iostat.
 type BdevGetIostatParams struct {
-	// Bdevs that alone are wanted; an empty list asks for none. SPDK v26.01 and later.
+	// Bdevs that alone are wanted; an empty list asks for none. Sent as name to releases that do not know it yet.
 	Names []string `json:"names,omitzero"`
-	// Bdev that alone is wanted. Not together with `names`. SPDK up to v26.01.
-	Name *string `json:"name,omitzero"`
 	// Whether to count each thread's I/O by itself. Default: false.
 	PerChannel *bool `json:"per_channel,omitzero"`
 	// Which statistics to reset after reading them. Default: none. SPDK v25.01 and later.

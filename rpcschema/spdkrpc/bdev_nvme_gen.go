@@ -929,8 +929,6 @@ type BdevNVMeSetOptionsParams struct {
 	TimeoutUS *uint64 `json:"timeout_us,omitzero"`
 	// How long an admin command may take; 0, as at first, like `timeout_us`. Only with that. Unit: us.
 	TimeoutAdminUS *uint64 `json:"timeout_admin_us,omitzero"`
-	// Old name of `transport_retry_count`. SPDK up to v24.05.
-	RetryCount *uint32 `json:"retry_count,omitzero"`
 	// Commands that a controller takes of a queue at a time, as a power of 2; 0 at first.
 	ArbitrationBurst *uint32 `json:"arbitration_burst,omitzero"`
 	// Commands of low priority in each round; 0 at first.

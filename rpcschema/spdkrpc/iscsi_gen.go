@@ -751,14 +751,6 @@ type IscsiSetOptionsParams struct {
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
 	// Tag of the authentication group whose secrets count for discovery, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
-	// Old name of `disable_chap`. SPDK up to v25.09.
-	NoDiscoveryAuth *bool `json:"no_discovery_auth,omitzero"`
-	// Old name of `require_chap`. SPDK up to v25.09.
-	ReqDiscoveryAuth *bool `json:"req_discovery_auth,omitzero"`
-	// Old name of `mutual_chap`. SPDK up to v25.09.
-	ReqDiscoveryAuthMutual *bool `json:"req_discovery_auth_mutual,omitzero"`
-	// Old name of `chap_group`. SPDK up to v25.09.
-	DiscoveryAuthGroup *int32 `json:"discovery_auth_group,omitzero"`
 	// Largest number of sessions in the process. Default: 128.
 	MaxSessions *uint32 `json:"max_sessions,omitzero"`
 	// Largest number of outstanding commands of a connection. Default: 64.

@@ -74,8 +74,14 @@ func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
 // resetModes are what a reset of statistics can be told to reset.
 var resetModes = []spdkrpc.BdevResetStatMode{"all", "maxmin", "error", "none"}
 
+// iostatParams are those of all releases.
+type iostatParams struct {
+	spdkrpc.BdevGetIostatParams
+	Name *string `json:"name"`
+}
+
 // bdevGetIostat tells that no bdev ever saw I/O.
-func (e *engine) bdevGetIostat(p spdkrpc.BdevGetIostatParams) (spdkrpc.BdevIostat, error) {
+func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIostat, error) {
 	out := spdkrpc.BdevIostat{TickRate: tickRate, Ticks: ticks()}
 	names := p.Names
 	if p.Name != nil {

@@ -56,7 +56,7 @@ func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
 // The first would wait for bdevs that are not there, and meet whatever comes
 // instead; the last ends the state that is looked at.
-var unsafe = []string{"bdev_ftl_create", "bdev_ftl_load", "framework_start_init"}
+var unsafe = []string{"bdev_ftl_create", "framework_start_init"}
 
 // nowhere names objects that are not there.
 var nowhere = map[string]string{
@@ -81,8 +81,6 @@ var accepted = map[string]exception{
 	"bdev_delay_create too-short /name":                                    {why: later},
 	"bdev_ftl_create * /l2p_dram_limit":                                    {why: later, unsent: true},
 	"bdev_ftl_create * /overprovisioning":                                  {why: later, unsent: true},
-	"bdev_ftl_load * /l2p_dram_limit":                                      {why: later, unsent: true},
-	"bdev_ftl_load * /overprovisioning":                                    {why: later, unsent: true},
 	"bdev_lvol_create too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and makes a volume of what is left", unsent: true},
 	"bdev_lvol_resize too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and resizes to what is left", unsent: true},
 	"bdev_null_create multiple /physical_block_size":                       {why: "the target ends: it refuses, and then makes the bdev and answers again", until: "v24.05", unsent: true},

@@ -1,0 +1,178 @@
+package rpcschema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// Replaces says that a member took over from another, and how the values of both
+// compare. At most one of the conversions is given; without one only the name
+// changed.
+type Replaces struct {
+	Name string `json:"name"`
+	// Factor: old = new × Factor; an old value that is no multiple is rounded up.
+	Factor uint64 `json:"factor"`
+	// Times: new = old × Times. Only old values are converted.
+	Times uint64 `json:"times"`
+	// Log2Of: new = log2(old / Log2Of), and 0 for 0. Only old values are converted.
+	Log2Of uint64 `json:"log2-of"`
+	// List: new is a list, of which old is the only item.
+	List bool `json:"list"`
+}
+
+// BothWays reports whether the new form can be written as the old one, too, for
+// releases that know no other.
+func (rep *Replaces) BothWays() bool { return rep.Times == 0 && rep.Log2Of == 0 }
+
+// Scales reports whether both forms are one value, but for a factor.
+func (rep *Replaces) Scales() bool { return rep.BothWays() && !rep.List }
+
+// inWords says what to write in place of the old form.
+func (rep *Replaces) inWords(name string) string {
+	switch {
+	case rep.Factor > 0:
+		return fmt.Sprintf("give %s instead, which is %s / %d", name, rep.Name, rep.Factor)
+	case rep.Times > 0:
+		return fmt.Sprintf("give %s instead, which is %s × %d", name, rep.Name, rep.Times)
+	case rep.Log2Of > 0:
+		return fmt.Sprintf("give %s instead, which is log2(%s / %d), and 0 for 0", name, rep.Name, rep.Log2Of)
+	case rep.List:
+		return fmt.Sprintf("give %s instead, a list", name)
+	}
+	return fmt.Sprintf("give %s instead", name)
+}
+
+// modern converts an old value. What is not of the expected type is left alone,
+// for validation to name.
+func (rep *Replaces) modern(v any) (any, error) {
+	if rep.List {
+		return []any{v}, nil
+	}
+	number, n := wholeNumber(v)
+	if n == nil {
+		return v, nil
+	}
+	switch {
+	case rep.Factor > 0:
+		f := new(big.Int).SetUint64(rep.Factor)
+		n.Add(n, f).Sub(n, big.NewInt(1)).Quo(n, f)
+	case rep.Times > 0:
+		n.Mul(n, new(big.Int).SetUint64(rep.Times))
+	case rep.Log2Of > 0 && n.Sign() > 0:
+		unit := new(big.Int).SetUint64(rep.Log2Of)
+		quotient, rest := new(big.Int).QuoRem(n, unit, new(big.Int))
+		power := quotient.BitLen() - 1
+		if rest.Sign() != 0 || power < 1 || quotient.TrailingZeroBits() != uint(power) {
+			return nil, fmt.Errorf("must be 0, or %d times a power of 2", 2*rep.Log2Of)
+		}
+		n.SetInt64(int64(power))
+	default:
+		return v, nil
+	}
+	return spelt(number, n)
+}
+
+// former converts a new value, where that can be done.
+func (rep *Replaces) former(v any) (any, error) {
+	if rep.List {
+		if list, ok := v.([]any); ok && len(list) == 1 {
+			return list[0], nil
+		}
+		return nil, errors.New("the target's release takes just one: ask one by one")
+	}
+	number, n := wholeNumber(v)
+	if n == nil || rep.Factor == 0 {
+		return v, nil
+	}
+	return spelt(number, n.Mul(n, new(big.Int).SetUint64(rep.Factor)))
+}
+
+// wholeNumber reads a whole number that is not negative; nil if it is none.
+func wholeNumber(v any) (json.Number, *big.Int) {
+	number, ok := v.(json.Number)
+	if !ok {
+		return "", nil
+	}
+	n, ok := new(big.Int).SetString(number.String(), 10)
+	if !ok || n.Sign() < 0 {
+		return "", nil
+	}
+	return number, n
+}
+
+func spelt(given json.Number, n *big.Int) (any, error) {
+	if !n.IsUint64() {
+		return nil, fmt.Errorf("%s is too large", given)
+	}
+	return json.Number(n.String()), nil
+}
+
+// A change is what makes a parameter, or a member of one, of another release fit:
+// a successor under another name, values that need not be said any more, or
+// values that were once taken in any case.
+type change struct {
+	path  []string // names of the objects that the member is in, from the parameters down
+	old   Property // zero: nothing was replaced
+	new   Property // zero: nothing took over
+	any   Property // taken in any case; zero: none
+	texts []string // what it may be
+}
+
+// changes collects those of a method's parameters.
+func (d *Document) changes(m *Method) []change {
+	list := make(Properties, len(m.Params))
+	for i, p := range m.Params {
+		list[i] = Property{Name: p.Name, Schema: p.Schema}
+	}
+	return d.changesIn(list, nil, nil)
+}
+
+func (d *Document) changesIn(members Properties, path []string, above []*Schema) (found []change) {
+	for _, p := range members {
+		if p.Schema == nil {
+			continue
+		}
+		if rep := p.Replaces; rep != nil && members.Get(rep.Name) != nil {
+			found = append(found, change{path: path, new: p, old: Property{rep.Name, members.Get(rep.Name)}})
+		}
+		if len(p.DropIf) > 0 {
+			found = append(found, change{path: path, old: p})
+		}
+		s := d.Resolve(p.Schema)
+		if p.AnyCaseUntil.Known() && s != nil {
+			c := change{path: path, any: p}
+			for _, v := range s.Enum {
+				c.texts = append(c.texts, fmt.Sprint(v))
+			}
+			found = append(found, c)
+		}
+		if s != nil && len(s.Properties) > 0 && !slices.Contains(above, s) {
+			found = append(found, d.changesIn(s.Properties, append(slices.Clone(path), p.Name), append(slices.Clone(above), s))...)
+		}
+	}
+	return found
+}
+
+// successor is the member that took over from the one at path, with what it says
+// of that; nil if there is none.
+func (m *Method) successor(path []string, name string) *Property {
+	for _, c := range m.changes {
+		if c.new.Schema != nil && c.old.Name == name && slices.Equal(c.path, path) {
+			return &c.new
+		}
+	}
+	return nil
+}
+
+// dotted is a member's place as people write it.
+func (c *change) dotted(name string) string {
+	return strings.Join(append(slices.Clone(c.path), name), ".")
+}
+
+func (c *change) pointer(name string) string {
+	return pointer(append(slices.Clone(c.path), name))
+}
