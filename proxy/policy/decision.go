@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/spdkgate/spdkgate/rpcschema"
+
 // A Decision says whether a call is allowed, and which rule says so.
 type Decision struct {
 	Allowed bool
@@ -46,17 +48,19 @@ func (d Decision) learn(learning bool) Decision {
 // open are the rules on a method where the parameters decide: denies with
 // conditions, and allows as far as the first without.
 type open struct {
+	method         *rpcschema.Method
 	denies, allows []*bound
 }
 
-func (o *open) decide(params map[string]any) Decision {
+func (o *open) decide(given map[string]any) Decision {
+	params, certain := asJudged(o.method, given)
 	for _, r := range o.denies {
-		if r.holds(params) {
+		if !certain || r.holds(params) {
 			return Decision{Rule: r.name}
 		}
 	}
 	for _, r := range o.allows {
-		if r.holds(params) {
+		if r.conditions == nil || certain && r.holds(params) {
 			return Decision{Allowed: true, Rule: r.name, Redact: r.redact}
 		}
 	}
@@ -87,8 +91,8 @@ func (b *bound) failing(params map[string]any) *condition {
 // decide works out what the rules on one method say: a deny wins over every
 // allow, and of each the first. An allow that shows all wins over one that takes
 // secrets out.
-func decide(rules []*bound) Decision {
-	var o open
+func decide(m *rpcschema.Method, rules []*bound) Decision {
+	o := open{method: m}
 	var redacting []*bound
 	for _, r := range rules {
 		switch {

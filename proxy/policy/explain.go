@@ -21,6 +21,11 @@ func (p *Policy) Explain(user, method string, params map[string]any, known bool)
 	if known {
 		decision = decision.Given(params)
 	}
+	m, ok := p.schema.Method(method)
+	if !ok {
+		return nil
+	}
+	judged, certain := asJudged(m, params)
 	decided := false
 	for _, r := range u.rules {
 		b := r.methods[method]
@@ -34,8 +39,10 @@ func (p *Policy) Explain(user, method string, params map[string]any, known bool)
 			f.Why = "decides"
 		case b.conditions != nil && !known:
 			f.Why = "depends on the parameters"
-		case b.conditions != nil && !b.holds(params):
-			f.Why = "does not hold: " + b.failing(params).text + " is not so"
+		case b.conditions != nil && !certain:
+			f.Why = "cannot be held against parameters that mean the same twice"
+		case b.conditions != nil && !b.holds(judged):
+			f.Why = "does not hold: not so that " + b.failing(judged).text
 		default:
 			f.Why = b.idle(decision)
 		}

@@ -39,6 +39,9 @@ func find(pointer string, m *rpcschema.Method, schema *rpcschema.Document) (*pla
 	}
 	forms := []*rpcschema.Schema{{Type: rpcschema.TypeSet{"object"}, Properties: params}}
 	for i, token := range p.tokens {
+		if successor := successorOf(forms, token); successor != "" {
+			return nil, fmt.Errorf("%s took over from it: write that, and it holds for %s, too", successor, token)
+		}
 		next, open := step(forms, token)
 		if len(next) == 0 && !open {
 			return nil, lost(forms, token, strings.Join(p.tokens[:i], "/"), m)
@@ -51,6 +54,18 @@ func find(pointer string, m *rpcschema.Method, schema *rpcschema.Document) (*pla
 	}
 	p.forms = forms
 	return p, nil
+}
+
+// successorOf is the member that took over from another.
+func successorOf(forms []*rpcschema.Schema, token string) string {
+	for _, s := range forms {
+		for _, p := range s.Properties {
+			if p.Schema != nil && p.Replaces != nil && p.Replaces.Name == token {
+				return p.Name
+			}
+		}
+	}
+	return ""
 }
 
 // step is one step down, and whether it leads to what the schema leaves open.
@@ -180,6 +195,9 @@ func (p *place) types() map[string]bool {
 }
 
 func (p *place) takesValue(v Value, types map[string]bool) error {
+	if v.v == nil {
+		return errors.New("a value of enum is empty: fill it in, or take it out")
+	}
 	want := "boolean"
 	if _, ok := v.text(); ok {
 		want = "string"

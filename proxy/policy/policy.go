@@ -107,7 +107,7 @@ func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *us
 		}
 	}
 	for _, m := range schema.Methods() {
-		made.decisions[m.Name] = decide(on[m.Name]).learn(u.Learning)
+		made.decisions[m.Name] = decide(m, on[m.Name]).learn(u.Learning)
 	}
 	return made
 }

@@ -30,6 +30,8 @@ func parse(t testing.TB, text string) map[string]Role {
 	return roles
 }
 
+func yamlDecode(text string, into any) error { return yaml.Unmarshal([]byte(text), into) }
+
 func TestDecisions(t *testing.T) {
 	text, err := os.ReadFile("testdata/decisions.yaml")
 	require.NoError(t, err)

@@ -92,8 +92,8 @@ func (t Test) String() string {
 	return text + " and given"
 }
 
-// An Integer is a whole number of any size, exactly.
-type Integer struct{ n *big.Int }
+// An Integer is a whole number, exactly.
+type Integer struct{ n *big.Int } // one that is int64's or uint64's
 
 // UnmarshalYAML reads plain digits.
 func (i *Integer) UnmarshalYAML(n *yaml.Node) error {
@@ -106,6 +106,10 @@ func (i *Integer) UnmarshalYAML(n *yaml.Node) error {
 }
 
 func (i Integer) String() string { return i.n.String() }
+
+func (i Integer) number() number {
+	return number{i.n.Sign() < 0, new(big.Int).Abs(i.n).Uint64()}
+}
 
 // A Value is a text, a whole number or a boolean.
 type Value struct{ v any } // string, json.Number, bool
@@ -142,12 +146,12 @@ func (v Value) text() (string, bool) { s, ok := v.v.(string); return s, ok }
 
 func (v Value) boolean() (b, ok bool) { b, ok = v.v.(bool); return b, ok }
 
-func (v Value) number() (*big.Int, bool) {
-	number, ok := v.v.(json.Number)
+func (v Value) number() (n number, ok bool) {
+	text, ok := v.v.(json.Number)
 	if !ok {
-		return nil, false
+		return n, false
 	}
-	return new(big.Int).SetString(number.String(), 10)
+	return parseNumber(text.String())
 }
 
 // wholeNumber reads what both YAML and JSON take for the same whole number, as

@@ -2,13 +2,12 @@ package policy
 
 import (
 	"encoding/json"
-	"math/big"
 	"path"
 	"slices"
 	"strings"
 )
 
-// A test is a Test, compiled for one spelling of a parameter.
+// A test is a Test, compiled.
 //
 // Whatever cannot be told for sure (a number that is spelt 1e3, null, another
 // type) counts against the call: an allow does not hold then, a deny does.
@@ -19,7 +18,7 @@ type test struct {
 	glob    string
 	texts   []string
 	bools   []bool
-	numbers []interval // of an enum
+	numbers []number
 	enum    bool
 	between *interval
 
@@ -27,18 +26,10 @@ type test struct {
 	given bool // what holds when there is not
 }
 
-// newTest compiles t, with spans fitted to the parameter's spelling.
-func newTest(t Test, fit func(span) span, deny, isPath bool) *test {
+func newTest(t Test, deny, isPath bool) *test {
 	c := &test{deny: deny, path: isPath, glob: t.Glob, enum: len(t.Enum) > 0}
 	if t.Minimum != nil || t.Maximum != nil {
-		var s span
-		if t.Minimum != nil {
-			s.low = t.Minimum.n
-		}
-		if t.Maximum != nil {
-			s.high = t.Maximum.n
-		}
-		c.between = new(fit(s).compiled())
+		c.between = new(newInterval(t.Minimum, t.Maximum))
 	}
 	for _, v := range t.Enum {
 		if text, ok := v.text(); ok {
@@ -48,7 +39,7 @@ func newTest(t Test, fit func(span) span, deny, isPath bool) *test {
 			c.bools = append(c.bools, b)
 		}
 		if n, ok := v.number(); ok {
-			c.numbers = append(c.numbers, fit(span{n, new(big.Int).Set(n)}).compiled())
+			c.numbers = append(c.numbers, n)
 		}
 	}
 	c.tests = c.glob != "" || c.enum || c.between != nil
@@ -107,7 +98,7 @@ func (t *test) lists(v any) bool {
 		if !ok || t.numbers == nil {
 			return t.deny
 		}
-		return slices.ContainsFunc(t.numbers, func(i interval) bool { return i.contains(n) })
+		return slices.Contains(t.numbers, n)
 	}
 	return t.deny
 }
