@@ -19,11 +19,11 @@ var errClosed = errors.New("the proxy has closed its connections")
 // to that release goes out on this connection or not at all: a target that was
 // replaced by another release meanwhile is another connection.
 type Conn struct {
-	target   *Target
-	socket   *spdkrpc.Socket
-	gone     <-chan struct{}
-	release  rpcschema.Release
-	inFlight atomic.Int32
+	target  *Target
+	socket  *spdkrpc.Socket
+	gone    <-chan struct{}
+	release rpcschema.Release
+	load    atomic.Int32 // calls that are waited for, or wait for their turn to be sent here
 }
 
 // dial makes a connection for calls.
@@ -91,13 +91,14 @@ func (c *Conn) broken() bool { return broken(c.gone) }
 // A call that SPDK has not answered by its deadline keeps its turn until it
 // does, or for a long while.
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
+	c.load.Add(1)
+	defer c.load.Add(-1)
 	turn, err := c.target.queue.take(ctx, who, c.target.config.QueueWait)
 	if err != nil {
 		return nil, err
 	}
-	c.inFlight.Add(1)
 	if c.broken() {
-		c.done(turn)
+		c.target.queue.give(turn)
 		return nil, &DownError{Socket: c.target.config.Socket, Err: errors.New("the target closed the connection")}
 	}
 	var argument any // a nil map would be sent as null
@@ -106,7 +107,7 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	}
 	pending, err := c.socket.Start(ctx, method, argument)
 	if err != nil {
-		c.done(turn)
+		c.target.queue.give(turn)
 		return nil, err
 	}
 	started := time.Now()
@@ -118,21 +119,15 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 		go c.awaitLate(pending, turn, method, started)
 		return nil, err
 	}
-	c.done(turn)
+	c.target.queue.give(turn)
 	return result, err
 }
 
 // awaitLate keeps a call's turn until SPDK answers it after all, or for a long while.
 func (c *Conn) awaitLate(pending spdkrpc.Pending, turn *user, method string, started time.Time) {
-	defer c.done(turn)
+	defer c.target.queue.give(turn)
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)
 	defer cancel()
 	err := pending.Wait(ctx, nil)
 	c.target.config.Log.Warn("late reply", "user", turn.name, "method", method, "latency_ms", time.Since(started).Milliseconds(), "error", err)
-}
-
-// done gives back what a call that ended had taken.
-func (c *Conn) done(turn *user) {
-	c.inFlight.Add(-1)
-	c.target.queue.give(turn)
 }

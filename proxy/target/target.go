@@ -31,8 +31,7 @@ type Config struct {
 }
 
 const (
-	// growAt calls under way on the least loaded connection make another worth
-	// having: SPDK reads a connection once in each poll, as much as is there.
+	// growAt calls on the least loaded connection make another worth having: SPDK reads a connection once in each poll, as much as is there.
 	growAt = 16
 	// connectWait bounds connecting and learning the release, each time.
 	connectWait = 5 * time.Second
@@ -128,8 +127,8 @@ func (t *Target) pick() *Conn {
 	if len(t.conns) == 0 {
 		return nil
 	}
-	least := slices.MinFunc(t.conns, func(a, b *Conn) int { return int(a.inFlight.Load() - b.inFlight.Load()) })
-	if least.inFlight.Load() >= growAt && len(t.conns) < t.config.Connections && !t.growing && time.Now().After(t.until) {
+	least := slices.MinFunc(t.conns, func(a, b *Conn) int { return int(a.load.Load() - b.load.Load()) })
+	if least.load.Load() >= growAt && len(t.conns) < t.config.Connections && !t.growing && time.Now().After(t.until) {
 		t.growing = true
 		go func() {
 			_, _ = t.add()

@@ -97,8 +97,8 @@ func (s *stream) ReadObject(v any) error {
 	}
 	err = v.(json.Unmarshaler).UnmarshalJSON(stub)
 	if len(text) > longReply {
-		rest := slices.Clone(s.dec.UnreadBuffer())
-		s.dec = jsontext.NewDecoder(io.MultiReader(bytes.NewReader(rest), &s.in), lenient...)
+		s.in.putBack(s.dec.UnreadBuffer())
+		s.dec = jsontext.NewDecoder(&s.in, lenient...)
 	}
 	return err
 }
@@ -152,11 +152,22 @@ func splitReply(dec *jsontext.Decoder) (parts replyParts, err error) {
 // bounded fails when a reply is longer than SPDK's can be: memory has a bound,
 // whatever sits at the socket.
 type bounded struct {
-	r    io.Reader
-	left int
+	r     io.Reader
+	left  int
+	again []byte // was read and put back
 }
 
+// putBack has text read again, before what is read next.
+func (b *bounded) putBack(text []byte) { b.again = slices.Concat(text, b.again) }
+
 func (b *bounded) Read(p []byte) (int, error) {
+	if len(b.again) > 0 {
+		n := copy(p, b.again)
+		if b.again = b.again[n:]; len(b.again) == 0 {
+			b.again = nil
+		}
+		return n, nil
+	}
 	if b.left <= 0 {
 		return 0, fmt.Errorf("the target's reply is longer than %d MiB", maxReply>>20)
 	}

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +29,27 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 		var got json.RawMessage
 		require.NoError(t, s.Call(t.Context(), "m", nil, &got))
 		assert.Equal(t, want, string(got))
+	}
+}
+
+// Long replies that arrive together, with short ones between them, are read
+// whole, whatever was read ahead when a decoder is dropped.
+func TestRepliesThatFollowEachOther(t *testing.T) {
+	here, there := net.Pipe() // reads as much as fits, as a socket seldom does
+	defer func() { _ = here.Close() }()
+	var results []string
+	var all strings.Builder
+	for i := range 60 {
+		length := []int{440, 440, 900, 0, 300, 440, 60, 270}[i%8] << 10
+		results = append(results, `"`+strings.Repeat(string(rune('a'+i%26)), length)+`"`)
+		fmt.Fprintf(&all, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":%s}\n", i, results[i])
+	}
+	go func() { _, _ = io.WriteString(there, all.String()) }()
+	s := newStream(here)
+	for i, want := range results {
+		var stub json.RawMessage
+		require.NoError(t, s.ReadObject(&stub), "reply %d", i)
+		require.True(t, want == string(s.result), "reply %d", i)
 	}
 }
 
