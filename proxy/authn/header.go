@@ -38,7 +38,7 @@ func parseAuthorization(values []string) (authorization, error) {
 		}
 		return authorization{scheme: schemeBasic, name: name, password: password}, nil
 	case schemeBearer:
-		if token := strings.TrimRight(rest, "="); token == "" || strings.ContainsFunc(token, notInToken) {
+		if token := strings.TrimRight(rest, "="); !isToken(token) {
 			return authorization{}, fmt.Errorf("%w: the header of Bearer holds no token", ErrNoCredentials)
 		}
 		return authorization{scheme: schemeBearer, token: rest}, nil
@@ -46,7 +46,20 @@ func parseAuthorization(values []string) (authorization, error) {
 	return authorization{}, fmt.Errorf("%w: the Authorization header is neither Basic nor Bearer", ErrNoCredentials)
 }
 
-// tokenCharacters are RFC 6750's, before trailing equals signs.
-const tokenCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/"
+// isToken tells whether a text is made of RFC 6750's characters; equals signs may
+// follow it.
+func isToken(text string) bool {
+	for i := range len(text) {
+		if !tokenCharacters[text[i]] {
+			return false
+		}
+	}
+	return text != ""
+}
 
-func notInToken(r rune) bool { return !strings.ContainsRune(tokenCharacters, r) }
+var tokenCharacters = func() (is [256]bool) {
+	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/") {
+		is[c] = true
+	}
+	return is
+}()

@@ -12,12 +12,14 @@ import (
 
 // How an issuer's keys are kept. A key that is not known is looked for at most
 // once in fetchEvery, whoever asks and however often; so is an issuer that does
-// not answer. Keys that an issuer no longer shows are forgotten when they are
-// next fetched, and without an issuer they are believed for a day.
+// not answer. Keys are fetched again while old ones are used, and before old ones
+// are used that are overdue, so that those that an issuer no longer shows are
+// forgotten. Without an issuer they are believed for a day.
 const (
 	fetchEvery  = 10 * time.Second
 	fetchWithin = 5 * time.Second
 	refreshed   = 5 * time.Minute
+	overdue     = 15 * time.Minute
 	believed    = 24 * time.Hour
 )
 
@@ -37,7 +39,7 @@ type keyring struct {
 
 // find returns the keys that may have signed under a key id; none if there is no
 // such key. It fails with ErrCannotTell when that is not known. Whoever waits for
-// the issuer waits alone: keys that are there are returned at once.
+// the issuer waits alone: keys that are there, and not overdue, are returned at once.
 func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()
@@ -47,21 +49,17 @@ func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error
 			k.keys = nil
 		}
 		found := withID(k.keys, id)
-		if len(found) > 0 {
-			if age >= refreshed {
-				k.start(now)
-			}
-			k.mu.Unlock()
-			return found, nil
+		if len(found) == 0 && age >= fetchEvery || age >= refreshed {
+			k.start(now)
 		}
-		if age < fetchEvery {
-			k.mu.Unlock()
-			return nil, nil // these are the issuer's keys of now
-		}
-		k.start(now)
 		flight, failure := k.flight, k.failure
 		k.mu.Unlock()
-		if flight == nil {
+		switch {
+		case len(found) > 0 && (age < overdue || flight == nil):
+			return found, nil
+		case len(found) == 0 && age < fetchEvery:
+			return nil, nil // these are the issuer's keys of now
+		case flight == nil:
 			return nil, fmt.Errorf("%w: %w", ErrCannotTell, failure)
 		}
 		select {

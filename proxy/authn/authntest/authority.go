@@ -1,0 +1,115 @@
+package authntest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An Authority signs certificates.
+type Authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// NewAuthority makes one with a certificate of its own.
+func NewAuthority(t testing.TB, name string) *Authority {
+	a := &Authority{t: t}
+	a.key = newKey(t)
+	template := a.template()
+	template.Subject.CommonName = name
+	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
+	require.NoError(t, err)
+	a.cert, err = x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return a
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+func (a *Authority) template() *x509.Certificate {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	require.NoError(a.t, err)
+	return &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{}, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+}
+
+// Between makes an authority whose own certificate is signed by a.
+func (a *Authority) Between(name string) *Authority {
+	b := &Authority{t: a.t, key: newKey(a.t)}
+	template := a.template()
+	template.Subject.CommonName = name
+	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign
+	b.cert = a.sign(template, b.key)
+	return b
+}
+
+func (a *Authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	require.NoError(a.t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(a.t, err)
+	return cert
+}
+
+// Client makes a client certificate, good for an hour unless change says
+// otherwise, with the certificates of its signers behind it.
+func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) tls.Certificate {
+	key, template := newKey(a.t), a.template()
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	change(template)
+	cert := a.sign(template, key)
+	pair := tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
+	for _, signer := range above {
+		pair.Certificate = append(pair.Certificate, signer.cert.Raw)
+	}
+	return pair
+}
+
+// Pool holds a alone.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// PEM is the certificate of a.
+func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// WritePair writes NAME.crt and NAME.key into a folder.
+func WritePair(t testing.TB, dir, name string, pair tls.Certificate) (certFile, keyFile string) {
+	var certs []byte
+	for _, der := range pair.Certificate {
+		certs = append(certs, encode("CERTIFICATE", der)...)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(t, err)
+	certFile, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	require.NoError(t, os.WriteFile(certFile, certs, 0o600))
+	require.NoError(t, os.WriteFile(keyFile, encode("PRIVATE KEY", key), 0o600))
+	return certFile, keyFile
+}

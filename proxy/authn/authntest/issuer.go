@@ -1,0 +1,222 @@
+package authntest
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/stretchr/testify/require"
+)
+
+// An Issuer signs JWTs and says its keys over HTTPS, at /keys, with discovery.
+type Issuer struct {
+	t   testing.TB
+	URL string
+	CA  []byte // PEM
+
+	mu       sync.Mutex
+	key      jose.JSONWebKey   // that signs now
+	shown    []jose.JSONWebKey // public
+	rotation int
+	fetches  int
+	away     bool
+	held     chan struct{} // if not nil, /keys waits for it
+	bearer   string        // if not "", what /keys wants to see
+	jwksURI  string        // if not "", what discovery says instead
+}
+
+// NewIssuer starts one with an RSA key. It ends with the test.
+func NewIssuer(t testing.TB) *Issuer {
+	i := &Issuer{t: t}
+	server := httptest.NewTLSServer(i.handler())
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { i.Hold(nil) })
+	i.URL = server.URL
+	i.CA = encode("CERTIFICATE", server.Certificate().Raw)
+	i.Rotate()
+	return i
+}
+
+func (i *Issuer) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if i.away {
+			http.Error(w, "away", http.StatusServiceUnavailable)
+			return
+		}
+		uri := i.jwksURI
+		if uri == "" {
+			uri = i.URL + "/keys"
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": i.URL, "jwks_uri": uri, "id_token_signing_alg_values_supported": []string{"RS256"}})
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, r *http.Request) {
+		i.mu.Lock()
+		i.fetches++
+		held, away, bearer, text := i.held, i.away, i.bearer, i.jwks()
+		i.mu.Unlock()
+		if held != nil {
+			select {
+			case <-held:
+			case <-r.Context().Done():
+			}
+		}
+		switch {
+		case away:
+			http.Error(w, "away", http.StatusServiceUnavailable)
+		case bearer != "" && r.Header.Get("Authorization") != "Bearer "+bearer:
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+		default:
+			_, _ = w.Write(text)
+		}
+	})
+	return mux
+}
+
+func (i *Issuer) jwks() []byte {
+	text, err := json.Marshal(jose.JSONWebKeySet{Keys: i.shown})
+	require.NoError(i.t, err)
+	return text
+}
+
+// JWKS is what /keys answers.
+func (i *Issuer) JWKS() []byte {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.jwks()
+}
+
+// Rotate signs with a new RSA key from now on, and no longer shows others.
+func (i *Issuer) Rotate() {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(i.t, err)
+	i.SignWith(key, jose.RS256)
+}
+
+// SignWith is Rotate with a key of any kind.
+func (i *Issuer) SignWith(key crypto.Signer, algorithm jose.SignatureAlgorithm) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.rotation++
+	i.key = jose.JSONWebKey{Key: key, KeyID: "key-" + string(rune('a'+i.rotation)), Algorithm: string(algorithm), Use: "sig"}
+	i.shown = []jose.JSONWebKey{i.key.Public()}
+}
+
+// Show adds a public key to those that are shown.
+func (i *Issuer) Show(key jose.JSONWebKey) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.shown = append(i.shown, key)
+}
+
+// Key is the public key that signs now, and its id.
+func (i *Issuer) Key() (crypto.PublicKey, string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.key.Public().Key, i.key.KeyID
+}
+
+// SetAway makes every request fail, or no longer.
+func (i *Issuer) SetAway(away bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.away = away
+}
+
+// Hold lets requests for keys wait until the channel is closed.
+func (i *Issuer) Hold(until chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.held = until
+}
+
+// Want asks for a bearer token.
+func (i *Issuer) Want(bearer string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.bearer = bearer
+}
+
+// PointTo has discovery say another place for the keys.
+func (i *Issuer) PointTo(uri string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.jwksURI = uri
+}
+
+// Fetches counts the requests for keys.
+func (i *Issuer) Fetches() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.fetches
+}
+
+// Claims are those of a token for somebody, good for an hour; more replaces
+// some, and takes away those that are nil.
+func (i *Issuer) Claims(audience, subject string, more map[string]any) map[string]any {
+	now := time.Now()
+	claims := map[string]any{
+		"iss": i.URL, "aud": []string{audience}, "sub": subject,
+		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
+	}
+	maps.Copy(claims, more)
+	maps.DeleteFunc(claims, func(_ string, v any) bool { return v == nil })
+	return claims
+}
+
+// Token is a signed token with such claims.
+func (i *Issuer) Token(audience, subject string, more map[string]any) string {
+	return i.Sign(i.Claims(audience, subject, more))
+}
+
+// Sign signs claims with the key of now.
+func (i *Issuer) Sign(claims map[string]any) string {
+	text, err := json.Marshal(claims)
+	require.NoError(i.t, err)
+	return i.SignText(text)
+}
+
+// SignText signs any payload with the key of now.
+func (i *Issuer) SignText(payload []byte) string {
+	i.mu.Lock()
+	key := i.key
+	i.mu.Unlock()
+	return SignAs(i.t, payload, jose.SignatureAlgorithm(key.Algorithm), key.Key, key.KeyID)
+}
+
+// SignAs signs with any key, also one that is none of an issuer's.
+func SignAs(t testing.TB, payload []byte, algorithm jose.SignatureAlgorithm, key any, id string) string {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
+	require.NoError(t, err)
+	signed, err := signer.Sign(payload)
+	require.NoError(t, err)
+	token, err := signed.CompactSerialize()
+	require.NoError(t, err)
+	return token
+}
+
+// Unsigned is a token with the algorithm "none".
+func Unsigned(t testing.TB, claims map[string]any) string {
+	text, err := json.Marshal(claims)
+	require.NoError(t, err)
+	b64 := base64.RawURLEncoding.EncodeToString
+	return b64([]byte(`{"alg":"none"}`)) + "." + b64(text) + "."
+}
+
+// Private is the key that signs now.
+func (i *Issuer) Private() crypto.Signer {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.key.Key.(crypto.Signer)
+}

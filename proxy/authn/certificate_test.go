@@ -1,0 +1,218 @@
+package authn
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
+)
+
+const spiffe = "spiffe://cluster.example/ns/spdkcsi/sa/controller"
+
+func certified(pair tls.Certificate) Evidence {
+	e := Evidence{Source: here}
+	for _, der := range pair.Certificate {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			panic(err)
+		}
+		e.Certificates = append(e.Certificates, cert)
+	}
+	return e
+}
+
+func certificateUsers() []User {
+	return []User{
+		{Name: "dns", Certificate: &CertificateName{SANDNS, "dashboard.example"}},
+		{Name: "uri", Certificate: &CertificateName{SANURI, spiffe}},
+		{Name: "email", Certificate: &CertificateName{SANEmail, "ann@example"}},
+		{Name: "cn", Certificate: &CertificateName{CN, "ann"}},
+		{Name: "with password", Hash: newCountingHash("right", 1)},
+	}
+}
+
+func TestClientCertificates(t *testing.T) {
+	authority, stranger := authntest.NewAuthority(t, "ours"), authntest.NewAuthority(t, "ours")
+	between := authority.Between("between")
+	a, err := New(certificateUsers(), Options{FailuresPerMinute: 6000, ClientCAs: authority.Pool()})
+	require.NoError(t, err)
+	uri, err := url.Parse(spiffe)
+	require.NoError(t, err)
+	dns := func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} }
+	for name, c := range map[string]struct {
+		signer *authntest.Authority
+		above  []*authntest.Authority
+		change func(*x509.Certificate)
+		user   string
+		says   string // of the reason, if there is no user
+	}{
+		"DNS name":            {change: dns, user: "dns"},
+		"URI":                 {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},
+		"mail address":        {change: func(c *x509.Certificate) { c.EmailAddresses = []string{"ann@example"} }, user: "email"},
+		"common name":         {change: func(c *x509.Certificate) { c.Subject.CommonName = "ann" }, user: "cn"},
+		"two names of one":    {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "dashboard.example" }, user: "dns"},
+		"by one between":      {signer: between, above: []*authntest.Authority{between}, change: dns, user: "dns"},
+		"one between missing": {signer: between, change: dns, says: "unknown authority"},
+		"other kind of name":  {change: func(c *x509.Certificate) { c.Subject.CommonName = "dashboard.example" }, says: `cn "dashboard.example"`},
+		"other case":          {change: func(c *x509.Certificate) { c.DNSNames = []string{"Dashboard.example"} }, says: `san_dns "Dashboard.example"`},
+		"wildcard":            {change: func(c *x509.Certificate) { c.DNSNames = []string{"*.example"} }, says: `san_dns "*.example"`},
+		"of two users":        {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "ann" }, says: "several users"},
+		"two common names": {change: func(c *x509.Certificate) {
+			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: commonName, Value: "eve"}, {Type: commonName, Value: "ann"}}
+		}, says: "(it has none)"},
+		"of nobody":                      {change: func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} }, says: `ask whoever runs this proxy to give a user one of san_dns "other.example"`},
+		"without names":                  {change: func(*x509.Certificate) {}, says: "(it has none)"},
+		"same name of another authority": {signer: stranger, change: dns, says: "not, or no longer, one that this proxy trusts"},
+		"expired":                        {change: func(c *x509.Certificate) { dns(c); c.NotAfter = time.Now().Add(-time.Minute) }, says: "expired"},
+		"not yet good":                   {change: func(c *x509.Certificate) { dns(c); c.NotBefore = time.Now().Add(time.Minute) }, says: "not yet valid"},
+		"for servers":                    {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, says: "incompatible key usage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			signer := authority
+			if c.signer != nil {
+				signer = c.signer
+			}
+			e := certified(signer.Client(c.change, c.above...))
+			for range 2 { // the second time from memory, where that is right
+				who, err := a.Authenticate(t.Context(), e)
+				assert.Equal(t, c.user, who.User)
+				assert.Equal(t, ByCertificate, who.Method)
+				assert.Equal(t, e.Certificates[0].SerialNumber.Text(16), who.Credential)
+				if c.user != "" {
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorIs(t, err, ErrWrongCredentials)
+				require.ErrorContains(t, err, c.says)
+			}
+		})
+	}
+}
+
+// What is there of several credentials decides in an order that nobody can use:
+// a header is never passed over for the certificate.
+func TestAHeaderDecidesAlone(t *testing.T) {
+	authority := authntest.NewAuthority(t, "ours")
+	token := NewToken()
+	users := append(certificateUsers(), User{Name: "backup", Tokens: []TokenHash{HashToken(token, time.Time{})}})
+	good := certified(authority.Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} })).Certificates
+	nobodys := certified(authority.Client(func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} })).Certificates
+	strange := certified(authntest.NewAuthority(t, "x").Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} })).Certificates
+	right := basic("with password", "right")
+	for name, c := range map[string]struct {
+		headers  []string
+		chain    []*x509.Certificate
+		required bool
+		user     string
+		err      error
+	}{
+		"nothing":                            {err: ErrNoCredentials},
+		"certificate":                        {chain: good, user: "dns"},
+		"password":                           {headers: []string{right}, user: "with password"},
+		"password and certificate":           {headers: []string{right}, chain: good, user: "with password"},
+		"token and certificate":              {headers: []string{"Bearer " + token}, chain: good, user: "backup"},
+		"password and nobody's certificate":  {headers: []string{right}, chain: nobodys, user: "with password"},
+		"password and strange certificate":   {headers: []string{right}, chain: strange, user: "with password"},
+		"wrong password and certificate":     {headers: []string{basic("with password", "x")}, chain: good, err: ErrWrongCredentials},
+		"wrong token and certificate":        {headers: []string{"Bearer " + NewToken()}, chain: good, err: ErrWrongCredentials},
+		"unknown scheme and certificate":     {headers: []string{"Negotiate x"}, chain: good, err: ErrNoCredentials},
+		"empty header and certificate":       {headers: []string{""}, chain: good, err: ErrNoCredentials},
+		"two headers and certificate":        {headers: []string{right, right}, chain: good, err: ErrNoCredentials},
+		"required, nothing":                  {required: true, err: ErrWrongCredentials},
+		"required, certificate":              {required: true, chain: good, user: "dns"},
+		"required, password":                 {required: true, headers: []string{right}, err: ErrWrongCredentials},
+		"required, both":                     {required: true, headers: []string{right}, chain: good, user: "with password"},
+		"required, with nobody's":            {required: true, headers: []string{right}, chain: nobodys, user: "with password"},
+		"required, with a strange one":       {required: true, headers: []string{right}, chain: strange, err: ErrWrongCredentials},
+		"required, wrong password with good": {required: true, headers: []string{basic("dns", "")}, chain: good, err: ErrWrongCredentials},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := New(users, Options{ClientCAs: authority.Pool(), RequireCertificate: c.required})
+			require.NoError(t, err)
+			for range 2 {
+				who, err := a.Authenticate(t.Context(), Evidence{Authorization: c.headers, Certificates: c.chain, Source: here})
+				if c.err != nil {
+					require.ErrorIs(t, err, c.err)
+					continue
+				}
+				require.NoError(t, err)
+				assert.Equal(t, c.user, who.User)
+			}
+		})
+	}
+}
+
+// What was verified once is remembered no longer than the certificate is good,
+// its signer's too, and not beyond a reload.
+func TestVerifiedCertificatesAreForgotten(t *testing.T) {
+	authority := authntest.NewAuthority(t, "ours")
+	e := certified(authority.Client(func(c *x509.Certificate) {
+		c.DNSNames, c.NotAfter = []string{"dashboard.example"}, time.Now().Add(time.Minute)
+	}))
+	now := time.Now()
+	a, err := New(certificateUsers(), Options{ClientCAs: authority.Pool(), Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	for range 2 {
+		_, err = a.Authenticate(t.Context(), e)
+		require.NoError(t, err)
+	}
+	assert.Len(t, a.certificates.memory.known, 1)
+	now = now.Add(2 * time.Minute)
+	_, err = a.Authenticate(t.Context(), e)
+	require.ErrorContains(t, err, "expired")
+
+	for name, pool := range map[string]*x509.CertPool{"other authority": authntest.NewAuthority(t, "x").Pool(), "none": nil} {
+		a, err = New(certificateUsers(), Options{ClientCAs: pool})
+		require.NoError(t, err)
+		_, err = a.Authenticate(t.Context(), e)
+		require.ErrorIs(t, err, ErrWrongCredentials, name)
+		require.ErrorContains(t, err, "on a new connection", name)
+	}
+}
+
+func TestCertificateNamesAreOneUsers(t *testing.T) {
+	name := func(kind NameKind, value string) *CertificateName { return &CertificateName{kind, value} }
+	for says, users := range map[string][]User{
+		"the users a and b have the same certificate: cn x": {{Name: "a", Certificate: name(CN, "x")}, {Name: "b", Certificate: name(CN, "x")}},
+		"user a: certificate: san_dns is empty":             {{Name: "a", Certificate: name(SANDNS, "")}},
+		"a * stands for nothing":                            {{Name: "a", Certificate: name(SANDNS, "*.example")}},
+		"must be a whole URI":                               {{Name: "a", Certificate: name(SANURI, "cluster.example/ns")}},
+	} {
+		_, err := New(users, Options{})
+		require.ErrorContains(t, err, says)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	m := newMemory(func() time.Time { return now })
+	for i := range 3 * maxRemembered {
+		m.keep(mac{byte(i), byte(i >> 8), byte(i >> 16)}, Identity{User: "a"}, now.Add(time.Hour))
+		require.LessOrEqual(t, len(m.known), maxRemembered)
+	}
+	sum := mac{255, 255, 255}
+	m.keep(sum, Identity{User: "b"}, now.Add(time.Minute))
+	who, ok := m.recall(sum)
+	assert.True(t, ok)
+	assert.Equal(t, "b", who.User)
+	now = now.Add(time.Minute)
+	_, ok = m.recall(sum)
+	assert.False(t, ok)
+}
+
+func BenchmarkAuthenticateCertificate(b *testing.B) {
+	authority := authntest.NewAuthority(b, "ours")
+	a, err := New(certificateUsers(), Options{ClientCAs: authority.Pool()})
+	require.NoError(b, err)
+	e := certified(authority.Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} }))
+	for b.Loop() {
+		_, _ = a.Authenticate(b.Context(), e)
+	}
+}

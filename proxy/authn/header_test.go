@@ -1,0 +1,73 @@
+package authn
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseAuthorization(t *testing.T) {
+	right := map[string]authorization{
+		basic("ann", "a:b"):                        {scheme: schemeBasic, name: "ann", password: "a:b"},
+		"bAsIc   " + basic("", "")[len("Basic "):]: {scheme: schemeBasic},
+		basic("ann", "\x00\n"):                     {scheme: schemeBasic, name: "ann", password: "\x00\n"},
+		"Bearer abc":                               {scheme: schemeBearer, token: "abc"},
+		"BEARER  a-b.c_d~e+f/g== ":                 {scheme: schemeBearer, token: "a-b.c_d~e+f/g=="},
+	}
+	for header, want := range right {
+		got, err := parseAuthorization([]string{header})
+		require.NoError(t, err, header)
+		assert.Equal(t, want, got, header)
+	}
+	for name, headers := range map[string][]string{
+		"two":                  {basic("ann", "a"), "Bearer abc"},
+		"the same twice":       {basic("ann", "a"), basic("ann", "a")},
+		"none":                 {},
+		"empty":                {""},
+		"two in one":           {basic("ann", "a") + ", Bearer abc"},
+		"a tab":                {"Basic\t" + basic("ann", "a")[len("Basic "):]},
+		"no space":             {strings.ReplaceAll(basic("ann", "a"), " ", "")},
+		"stray bits":           {"Basic YW5uOmF="}, // decodes as "ann:a", but to somebody else maybe not
+		"no colon":             {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann"))},
+		"URL alphabet":         {"Basic -_-_"},
+		"a line within":        {"Basic YW5u\nOmE="},
+		"bearer of nothing":    {"Bearer"},
+		"bearer of padding":    {"Bearer =="},
+		"bearer of two":        {"Bearer abc def"},
+		"padding in the midst": {"Bearer a=b"},
+		"bearer with a comma":  {"Bearer abc,def"},
+		"bearer not ASCII":     {"Bearer äbc"},
+		"another scheme":       {"Negotiate abc"},
+	} {
+		_, err := parseAuthorization(headers)
+		require.ErrorIs(t, err, ErrNoCredentials, name)
+	}
+}
+
+// Whatever is accepted says one thing only: written anew, it is read the same.
+func FuzzParseAuthorization(f *testing.F) {
+	for _, seed := range []string{basic("ann", "a:b"), "Bearer abc", "basic  YTpi", "Bearer a.b.c=", "Basic", "", "Bearer " + NewToken(), "Digest x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		got, err := parseAuthorization([]string{header})
+		if err != nil {
+			require.ErrorIs(t, err, ErrNoCredentials)
+			require.Zero(t, got)
+			return
+		}
+		again := "Bearer " + got.token
+		if got.scheme == schemeBasic {
+			require.NotContains(t, got.name, ":")
+			again = basic(got.name, got.password)
+		}
+		require.True(t, strings.HasPrefix(strings.ToLower(header), string(got.scheme)+" "))
+		// No other reading of the same bytes: only spaces and the scheme's case are free.
+		require.Equal(t, strings.ReplaceAll(again, " ", "")[len(got.scheme):], strings.ReplaceAll(header, " ", "")[len(got.scheme):])
+		_, err = parseAuthorization([]string{header, header})
+		require.Error(t, err)
+	})
+}
