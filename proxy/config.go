@@ -53,6 +53,8 @@ type TargetConfig struct {
 	MaxInFlight int           `yaml:"max_in_flight"`
 	PeerUsers   []string      `yaml:"peer_users"`
 	Timeouts    TimeoutConfig `yaml:"timeouts"`
+	Save        SaveConfig    `yaml:"save"`
+	Keys        KeysConfig    `yaml:"keys"`
 }
 
 // TimeoutConfig says how long SPDK's answer is waited for.
@@ -114,6 +116,7 @@ func defaults() Config {
 		Target: TargetConfig{
 			Socket: "/var/tmp/spdk.sock", Connections: 4, MaxInFlight: 1024,
 			Timeouts: TimeoutConfig{Default: Duration(30 * time.Second)},
+			Save:     SaveConfig{Keep: 10},
 		},
 		Log: LogConfig{Format: "json"},
 		Limits: LimitsConfig{

@@ -149,6 +149,7 @@ func TestTheDocumentedExample(t *testing.T) {
 	assert.Equal(t, want.Limits, c.Limits)
 	assert.Equal(t, want.Log, c.Log)
 	c.Target.Timeouts.Methods = nil
+	want.Target.Save.Dir, want.Target.Keys.Socket = "/var/lib/spdk-proxy/target", "/run/spdk-proxy-keys.sock"
 	assert.Equal(t, want.Target, c.Target)
 
 	text, err := os.ReadFile(path)

@@ -31,7 +31,7 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 		return text.(json.RawMessage), nil
 	}
 	text, err := s.schema.Export(release, func(m *rpcschema.Method) bool {
-		return !now.policy.Decide(user, m.Name).Refused() && now.tenancy.Of(user).Might(m.Name)
+		return s.offers(m) && !now.policy.Decide(user, m.Name).Refused() && now.tenancy.Of(user).Might(m.Name)
 	})
 	if err != nil {
 		return nil, err

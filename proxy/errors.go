@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/keys"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -55,6 +56,8 @@ func answerTo(err error) answer {
 		called    *spdkrpc.Error
 		foreign   *tenancy.Refusal
 		exceeded  *tenancy.QuotaError
+		without   *notOfferedError
+		key       *keys.Refusal
 	)
 	refuse := func(status, code int, format string, args ...any) answer {
 		return answer{status: status, err: jsonrpc.Errorf(code, format, args...)}
@@ -90,6 +93,10 @@ func answerTo(err error) answer {
 		return answer{status: http.StatusRequestEntityTooLarge, err: malformed}
 	case errors.As(err, &malformed):
 		return answer{status: http.StatusBadRequest, err: malformed}
+	case errors.As(err, &without):
+		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", without)
+	case errors.As(err, &key):
+		return answer{status: http.StatusOK, spdk: true, err: jsonrpc.Errorf(-int(key.Errno), "%s", key)}
 	case errors.As(err, &unknown):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", unknown)
 	case errors.Is(err, errDenied):

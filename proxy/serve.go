@@ -39,11 +39,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer func() { _ = scrapes.Close() }()
 	defer s.flood.tell()
 	go s.target.Watch()
+	s.startSaving()
 	ended := make(chan error, 2)
 	go func() { ended <- server.Serve(l) }()
 	go func() { ended <- server.Serve(s.inside) }()
 	select {
 	case err := <-ended:
+		s.stopSaving()
 		return errors.Join(fmt.Errorf("serve: %w", err), s.target.Close())
 	case <-ctx.Done():
 	}
@@ -75,6 +77,7 @@ func (s *Server) stop(server *http.Server) error {
 	if errors.Is(err, net.ErrClosed) {
 		err = nil // the listener, above
 	}
+	s.stopSaving()
 	return errors.Join(err, s.target.Close())
 }
 

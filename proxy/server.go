@@ -37,6 +37,7 @@ type Server struct {
 	inside   *insideListener // see Alive
 	metrics  *metrics.Metrics
 	flood    flood
+	restart  *restart
 }
 
 // settings are what a reload replaces as a whole: each call sees one state of
@@ -54,6 +55,7 @@ type settings struct {
 
 	// See clientAuth.
 	clientCAs       *x509.CertPool
+	clientCAsExpire time.Time // the first of them
 	needCertificate bool
 }
 
@@ -84,6 +86,9 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	if s.target, err = newTarget(c, s.log); err != nil {
 		return nil, err
 	}
+	if err := s.newRestart(c); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -103,7 +108,7 @@ func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*sett
 		former = &settings{}
 	}
 	var wrong []error
-	authorities, err := loadClientCAs(c)
+	authorities, expire, err := loadClientCAs(c)
 	wrong = append(wrong, err)
 	who, err := newAuthenticator(c, authorities, former.authn)
 	wrong = append(wrong, err)
@@ -121,7 +126,7 @@ func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*sett
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		documents: &documents{},
-		clientCAs: authorities, needCertificate: c.TLS.ClientAuth == clientAuthRequired,
+		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == clientAuthRequired,
 	}, nil
 }
 
@@ -162,6 +167,8 @@ func (s *Server) Reload(c *Config) error {
 		"target.max_in_flight":   c.Target.MaxInFlight != old.Target.MaxInFlight,
 		"target.peer_users":      !slices.Equal(c.Target.PeerUsers, old.Target.PeerUsers),
 		"limits.connections":     c.Limits.Connections != old.Limits.Connections || c.Limits.ConnectionsPerSource != old.Limits.ConnectionsPerSource,
+		"target.save":            c.Target.Save != old.Target.Save,
+		"target.keys":            c.Target.Keys != old.Target.Keys,
 		"log":                    c.Log != old.Log,
 		"metrics":                c.Metrics != old.Metrics,
 		"limits.idle":            c.Limits.Idle != old.Limits.Idle,

@@ -17,7 +17,7 @@ func newVersion() *cobra.Command {
 		Short: "Tell the version, and how much of SPDK it knows",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().Methods()), rpcschema.Oldest)
+			fmt.Fprintf(cmd.OutOrStdout(), "spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().OfSPDK()), rpcschema.Oldest)
 			return nil
 		},
 	}

@@ -2,6 +2,7 @@ package persist
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -250,4 +251,30 @@ func (f *Folder) lastGood() (*Configuration, error) {
 		}
 	}
 	return nil, nil
+}
+
+// Mentions says whether any of the saved configurations holds a text: the current
+// one, a former one, or one that was set aside.
+func (f *Folder) Mentions(text string) (bool, error) {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		return false, err
+	}
+	list, err := f.disk.list()
+	if err != nil {
+		return false, fmt.Errorf("list the saved configurations: %w", err)
+	}
+	for _, info := range list {
+		content, _, err := f.disk.read(info.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("read a saved configuration: %w", err)
+		}
+		if bytes.Contains(content, quoted) || bytes.Contains(content, []byte(text)) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -49,5 +49,6 @@ var (
 		"nvmf_create_subsystem.serial_number", "nvmf_create_subsystem.model_number", "nvmf_create_subsystem.admin_label",
 		"nvmf_subsystem_add_ns.namespace.nguid", "nvmf_subsystem_add_ns.namespace.eui64",
 		"iscsi_create_target_node.alias_name",
+		"spdkgate_key_add.secret",
 	}
 )

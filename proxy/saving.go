@@ -1,0 +1,123 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/keys"
+	"github.com/spdkgate/spdkgate/proxy/persist"
+)
+
+// What brings a restarted target back: its saved configuration, and its keys.
+// Each is nil where the configuration does without.
+type restart struct {
+	saver  *persist.Saver
+	folder *persist.Folder
+	keys   *keys.Keys
+
+	stopOnce sync.Once
+	stop     func()
+}
+
+const (
+	lastSave   = 5 * time.Second // for what is unsaved when the proxy stops
+	sweepEvery = time.Hour
+)
+
+// newRestart opens what the configuration names.
+func (s *Server) newRestart(c *Config) error {
+	r := &restart{stop: func() {}}
+	s.restart = r
+	var err error
+	switch k := c.Target.Keys; {
+	case k.Socket != "":
+		r.keys = keys.New(keys.Keeper{Socket: k.Socket})
+	case k.Dir != "":
+		folder, err := keys.OpenFolder(k.Dir)
+		if err != nil {
+			return err
+		}
+		r.keys = keys.New(folder)
+	}
+	if c.Target.Save.Dir == "" {
+		return nil
+	}
+	if r.folder, err = persist.OpenFolder(c.Target.Save.Dir, c.Target.Save.Keep); err != nil {
+		return err
+	}
+	r.saver = persist.New(persist.Options{
+		Folder: r.folder, Schema: s.schema, Log: s.log, Target: s.targetNow,
+		Process: func() (string, error) { return persist.ProcessAt(c.Target.Socket) },
+	})
+	return nil
+}
+
+// targetNow is the target as the saver sees it: one process. The connection comes
+// first: if the process behind it is replaced before it is named, the connection
+// is dead, and nothing is told under the wrong name.
+func (s *Server) targetNow(ctx context.Context) (persist.Target, error) {
+	conn, err := s.target.Connect(ctx)
+	if err != nil {
+		return persist.Target{}, err
+	}
+	process, err := persist.ProcessAt(s.config.Target.Socket)
+	if err != nil {
+		return persist.Target{}, err
+	}
+	return persist.Target{Process: process, Release: conn.Release(), Ask: persist.Ask(asking(conn, "", s.settings.Load()))}, nil
+}
+
+// startSaving saves after changes, and sweeps keys, until stopSaving.
+func (s *Server) startSaving() {
+	if s.restart.saver == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { s.restart.saver.Run(ctx, lastSave) })
+	if s.restart.keys != nil {
+		running.Go(func() { s.sweepKeys(ctx) })
+	}
+	s.restart.stop = func() { cancel(); running.Wait() }
+}
+
+// stopSaving saves what is unsaved. The target must still be connected.
+func (s *Server) stopSaving() { s.restart.stopOnce.Do(s.restart.stop) }
+
+// sweepKeys removes files of keys that nothing needs, while it is sure what is
+// needed: when the target has all that is saved.
+func (s *Server) sweepKeys(ctx context.Context) {
+	every := time.NewTicker(sweepEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		if now := s.restart.saver.Status(); now.SavedAt.IsZero() || now.Pending || now.Failed || len(now.Missing) > 0 {
+			continue
+		}
+		t, err := s.targetNow(ctx)
+		if err != nil {
+			continue // the next time, then
+		}
+		removed, err := s.restart.keys.Sweep(ctx, keys.Ask(t.Ask), s.restart.folder.Mentions)
+		if err != nil {
+			s.log.Warn("files of keys are not swept", "error", err)
+		}
+		if len(removed) > 0 {
+			s.log.Info("files of keys that nothing needed are removed", "keys", removed)
+		}
+	}
+}
+
+// orText is a result of the proxy's own.
+func orText(v any, err error) (json.RawMessage, error) {
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
