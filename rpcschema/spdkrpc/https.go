@@ -3,9 +3,7 @@ package spdkrpc
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,9 +23,20 @@ const maxReply = 32 << 20
 
 // HTTPSConfig says how to reach spdk-proxy, or rpc_http_proxy.py.
 type HTTPSConfig struct {
-	URL      string // https://host:port/, or http:// where the way is trusted
+	URL string // https://host:port/, or http:// where the way is trusted
+
+	// Who calls: a user with a password, or a token, or neither of both; and a
+	// client certificate, with one of these or alone. Files are read when they are
+	// needed, so that what is in them may be renewed at any time.
 	Username string
 	Password string
+	Token    string
+	// TokenFile holds a token, such as a projected Kubernetes ServiceAccount token.
+	TokenFile string
+	// CertFile and KeyFile are a client certificate and its key, in PEM form.
+	CertFile string
+	KeyFile  string
+
 	// CA are the authorities to trust; nil: the system's.
 	CA *x509.CertPool
 	// MaxConnections bounds the connections, and so the calls, in flight. 0: 64.
@@ -39,7 +48,7 @@ type HTTPSConfig struct {
 // HTTPS is a Caller through spdk-proxy. Connections are kept alive and shared.
 type HTTPS struct {
 	url     *url.URL
-	header  http.Header // of every request: read only
+	who     credentials
 	timeout time.Duration
 	// No http.Client: it would follow a redirect, and carry the password and the
 	// call elsewhere.
@@ -70,18 +79,18 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	if timeout == 0 {
 		timeout = time.Minute
 	}
+	who, err := newCredentials(c, u)
+	if err != nil {
+		return nil, err
+	}
 	transport := &http.Transport{
-		TLSClientConfig:     &tls.Config{RootCAs: c.CA, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)},
+		TLSClientConfig:     clientTLS(c),
 		MaxConnsPerHost:     connections,
 		MaxIdleConnsPerHost: connections,
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true,
 	}
-	credentials := base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password))
-	return &HTTPS{
-		url: u, timeout: timeout, transport: transport,
-		header: http.Header{"Authorization": {"Basic " + credentials}, "Content-Type": {"application/json"}},
-	}, nil
+	return &HTTPS{url: u, timeout: timeout, transport: transport, who: who}, nil
 }
 
 // Close drops idle connections.
@@ -123,9 +132,18 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 		GetConn:      func(string) { sent.Store(false) },
 		WroteHeaders: func() { sent.Store(true) },
 	})
-	resp, err := h.transport.RoundTrip(h.request(ctx, body))
+	header, err := h.who.header()
+	if err != nil {
+		return &Error{Method: method, Kind: Unreachable, Err: err}
+	}
+	resp, err := h.transport.RoundTrip(h.request(ctx, header, body))
 	if err != nil {
 		return &Error{Method: method, Kind: lost(&sent), Err: err}
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		// Maybe for the certificate that the connection was made with: the next one
+		// shows that of then.
+		defer h.transport.CloseIdleConnections()
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
@@ -139,11 +157,11 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 }
 
 // request is one POST; net/http asks for its body again to repeat it.
-func (h *HTTPS) request(ctx context.Context, body []byte) *http.Request {
+func (h *HTTPS) request(ctx context.Context, header http.Header, body []byte) *http.Request {
 	newBody := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	first, _ := newBody()
 	return (&http.Request{
-		Method: http.MethodPost, URL: h.url, Host: h.url.Host, Header: h.header,
+		Method: http.MethodPost, URL: h.url, Host: h.url.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: first, GetBody: newBody, ContentLength: int64(len(body)),
 	}).WithContext(ctx)

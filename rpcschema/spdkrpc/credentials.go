@@ -1,0 +1,94 @@
+package spdkrpc
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// credentials make the header of each request.
+type credentials struct {
+	fixed     http.Header // read only
+	tokenFile string      // "": fixed is all
+}
+
+func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
+	password := c.Username != "" || c.Password != ""
+	kinds := 0
+	for _, given := range []bool{password, c.Token != "", c.TokenFile != ""} {
+		if given {
+			kinds++
+		}
+	}
+	switch {
+	case kinds > 1:
+		return credentials{}, errors.New("credentials: give one of username with password, token, and token file")
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return credentials{}, errors.New("credentials: certificate and key are needed together; one file that holds both may be named twice")
+	case c.CertFile != "" && u.Scheme != "https":
+		return credentials{}, errors.New("credentials: a client certificate can be shown to an https:// URL only")
+	}
+	who := credentials{fixed: http.Header{"Content-Type": {"application/json"}}, tokenFile: c.TokenFile}
+	switch {
+	case password:
+		who.fixed["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password))}
+	case c.Token != "":
+		value, err := bearer(c.Token)
+		if err != nil {
+			return credentials{}, fmt.Errorf("credentials: %w", err)
+		}
+		who.fixed["Authorization"] = []string{value}
+	}
+	return who, nil
+}
+
+// header is that of a request, to be read only. A token's file is read for each:
+// that costs microseconds, and a renewed token is never missed.
+func (c *credentials) header() (http.Header, error) {
+	if c.tokenFile == "" {
+		return c.fixed, nil
+	}
+	text, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the token: %w", err)
+	}
+	value, err := bearer(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("read the token from %s: %w", c.tokenFile, err)
+	}
+	h := c.fixed.Clone()
+	h["Authorization"] = []string{value}
+	return h, nil
+}
+
+// bearer never repeats what it is given.
+func bearer(token string) (string, error) {
+	token = strings.TrimSpace(token)
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", errors.New("there is no token: it must be one word of ASCII")
+	}
+	return "Bearer " + token, nil
+}
+
+// clientTLS trusts an authority, and shows the certificate if there is one.
+func clientTLS(c HTTPSConfig) *tls.Config {
+	t := &tls.Config{RootCAs: c.CA, MinVersion: tls.VersionTLS12}
+	if c.CertFile == "" {
+		t.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+		return t
+	}
+	// No sessions to resume: they go on with the certificate that they began with.
+	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate: %w", err)
+		}
+		return &pair, nil
+	}
+	return t
+}
