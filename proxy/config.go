@@ -27,8 +27,11 @@ type Config struct {
 	// Tenants are teams that see nothing but what is theirs.
 	Tenants map[string]TenantConfig `yaml:"tenants"`
 	Metrics MetricsConfig           `yaml:"metrics"`
-	Log     LogConfig               `yaml:"log"`
-	Limits  LimitsConfig            `yaml:"limits"`
+	// Compatibility is with clients for other releases of SPDK.
+	Compatibility CompatibilityConfig `yaml:"compatibility"`
+
+	Log    LogConfig    `yaml:"log"`
+	Limits LimitsConfig `yaml:"limits"`
 
 	file     string   // that it was read from
 	dir      string   // which relative paths start at
@@ -118,6 +121,8 @@ func defaults() Config {
 			Timeouts: TimeoutConfig{Default: Duration(30 * time.Second)},
 			Save:     SaveConfig{Keep: 10},
 		},
+		Compatibility: CompatibilityConfig{Translate: true},
+
 		Log: LogConfig{Format: "json"},
 		Limits: LimitsConfig{
 			RequestKiB: 256, Read: Duration(10 * time.Second), Idle: Duration(2 * time.Minute),
@@ -132,7 +137,7 @@ func defaults() Config {
 func LoadConfig(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration at %s: copy spdk-proxy.yaml, which explains itself, or name another file with --config", path)
+		return nil, noConfig(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
@@ -147,6 +152,10 @@ func LoadConfig(path string) (*Config, error) {
 	}
 	c.warnAbout(path)
 	return &c, nil
+}
+
+func noConfig(path string) error {
+	return fmt.Errorf("there is no configuration at %s: copy spdk-proxy.yaml, which explains itself, or name another file with --config", path)
 }
 
 // within puts the file's name before each of the errors joined in err.

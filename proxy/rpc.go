@@ -83,13 +83,17 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	if decision.Refused() {
 		return nil, errDenied
 	}
+	if method.Name == metricsMethod { // whether there is a target or not
+		return s.tellMetrics(now, c, method, decision)
+	}
 
 	conn, err := s.target.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	params, translations, err := method.Translate(c.request.Params, conn.Release())
+	params, translations, err := now.fit(method, c.request, conn.Release())
 	c.translated(translations)
+	s.oldClients.seen(c.user, method.Name, translations)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +113,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 		return nil, err
 	}
 	defer grant.Close()
-	result, err = conn.Call(ctx, c.user, method.Name, grant.Params, now.timeoutOf(method.Name))
+	result, err = s.execute(ctx, now, conn, c.user, method, grant.Params)
 	result, err = grant.Answer(ctx, result, err)
 	if err == nil && decision.Redact {
 		return s.schema.RedactResult(method.Name, result)

@@ -37,15 +37,20 @@ type Server struct {
 	inside   *insideListener // see Alive
 	metrics  *metrics.Metrics
 	flood    flood
-	restart  *restart
+
+	oldClients oldClients
+	restart    *restart
 }
 
 // settings are what a reload replaces as a whole: each call sees one state of
 // the configuration from its beginning to its end.
 type settings struct {
-	authn    *authn.Authenticator
-	policy   *policy.Policy
-	tenancy  *tenancy.Tenancy
+	authn   *authn.Authenticator
+	policy  *policy.Policy
+	tenancy *tenancy.Tenancy
+
+	translate bool // see fit
+
 	timeout  time.Duration
 	timeouts map[string]time.Duration
 	maxBody  int
@@ -68,7 +73,7 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), flood: flood{log: opts.Log}}
+	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), flood: flood{log: opts.Log}, oldClients: oldClients{log: opts.Log}}
 	s.metrics = s.newMetrics(opts.Version)
 	s.metrics.SetUsers(c.userNames())
 	settings, err := newSettings(c, s.schema, nil)
@@ -122,7 +127,7 @@ func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*sett
 		return nil, err
 	}
 	return &settings{
-		authn: who, policy: may, tenancy: whose,
+		authn: who, policy: may, tenancy: whose, translate: c.Compatibility.Translate,
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		documents: &documents{},

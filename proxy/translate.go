@@ -1,0 +1,69 @@
+package proxy
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// CompatibilityConfig says what is done for clients that were made for another
+// release of SPDK than the target's.
+type CompatibilityConfig struct {
+	Translate bool `yaml:"translate"`
+}
+
+// fit writes a call as the target's release has it, where nothing is lost by it,
+// or leaves it as it is when that is switched off.
+func (s *settings) fit(m *rpcschema.Method, request *jsonrpc.Request, r rpcschema.Release) (params map[string]any, done []rpcschema.Translation, err error) {
+	renamed := request.Method != m.Name
+	if !s.translate {
+		if renamed {
+			return nil, nil, &rpcschema.UnknownMethodError{Method: request.Method, Now: m.Name}
+		}
+		return request.Params, nil, nil
+	}
+	params, done, err = m.Translate(request.Params, r)
+	if renamed {
+		done = append([]rpcschema.Translation{{From: request.Method, To: m.Name}}, done...)
+	}
+	return params, done, err
+}
+
+// oldClients remembers which translations have been told of, so that an
+// administrator learns of each user's old clients once, and not with every call.
+// It outlives reloads.
+type oldClients struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	told map[oldClient]bool
+}
+
+type oldClient struct{ user, method, from, to string }
+
+// oldClientsKept bounds what is remembered; from there on it is told anew.
+const oldClientsKept = 4096
+
+// seen tells of translations that were not seen before.
+func (o *oldClients) seen(user, method string, done []rpcschema.Translation) {
+	for _, t := range done {
+		if o.isNew(oldClient{user, method, t.From, t.To}) {
+			o.log.Info("translated for an old client, seen first", "user", clip(user, maxLoggedName), "method", method, "from", t.From, "to", t.To)
+		}
+	}
+}
+
+func (o *oldClients) isNew(c oldClient) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.told[c] {
+		return false
+	}
+	if o.told == nil || len(o.told) >= oldClientsKept {
+		o.told = map[oldClient]bool{}
+	}
+	o.told[c] = true
+	return true
+}
