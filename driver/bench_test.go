@@ -138,7 +138,7 @@ func (s *simTarget) free(t *testing.T) (clusters uint64) {
 func secretsFor(names ...string) map[string]string {
 	var tokens []credential
 	for _, n := range names {
-		tokens = append(tokens, credential{n, user, password})
+		tokens = append(tokens, credential{Name: n, Username: user, Password: password})
 	}
 	text, _ := json.Marshal(map[string]any{"rpcTokens": tokens})
 	return map[string]string{secretKey: string(text)}

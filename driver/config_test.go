@@ -89,6 +89,15 @@ func TestCredentialsFile(t *testing.T) {
 		`{"rpcTokens": [{"name": "a", "username": "u", "passwort": "hunter2"}]}`:                                                        "rpcTokens",
 		`{"rpcTokens": [{"name": "a", "password": "hunter2"}]}`:                                                                         "no username",
 		`{"rpcTokens": [{"name": "a", "username": "u", "password": "hunter2"}, {"name": "a", "username": "v", "password": "hunter2"}]}`: "twice",
+		`{"rpcTokens": [{"name": "a", "token": "hunter2"}]}`:                                                                            "",
+		`{"rpcTokens": [{"name": "a", "tokenFile": "token", "certFile": "c", "keyFile": "/k"}]}`:                                        "",
+		`{"rpcTokens": [{"name": "a", "certFile": "c", "keyFile": "k"}]}`:                                                               "",
+		`{"rpcTokens": [{"name": "a", "certFile": "c"}]}`:                                                                               "together",
+		`{"rpcTokens": [{"name": "a"}]}`:                                                                                                "no username, token, tokenFile or certFile",
+		`{"rpcTokens": [{"username": "u", "password": "hunter2"}]}`:                                                                     "has no name",
+		`{"rpcTokens": [{"name": "a", "token": "hunter2", "username": "u"}]}`:                                                           "one of username",
+		`{"rpcTokens": [{"name": "a", "token": "hunter2", "password": "hunter2"}]}`:                                                     "one of username",
+		`{"rpcTokens": [{"name": "a", "token": "hunter2", "tokenFile": "x"}]}`:                                                          "one of username",
 		`hunter2`: "must look like",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

@@ -14,17 +14,58 @@ import (
 // secretKey is the key of a Kubernetes secret, and the name of the file, that holds the credentials of all targets.
 const secretKey = "secret.json"
 
-const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "password": "…"}]}`
+const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "password": "…"}]}, with token or tokenFile instead of username and password, or with certFile and keyFile`
 
-// A credential is a user of one target's proxy.
+// A credential is a user of one target's proxy: by password, as spdk-csi has it, by a token, or by a client certificate,
+// which may stand beside the others.
 type credential struct {
-	Name     string `json:"name"`
-	Username string `json:"username"`
-	Password string `json:"password"`
+	Name      string `json:"name"`
+	Username  string `json:"username,omitzero"`
+	Password  string `json:"password,omitzero"`
+	Token     string `json:"token,omitzero"`
+	TokenFile string `json:"tokenFile,omitzero"`
+	CertFile  string `json:"certFile,omitzero"`
+	KeyFile   string `json:"keyFile,omitzero"`
 }
 
-// parseSecret reads secret.json. What it holds never gets into an error.
-func parseSecret(text []byte) (map[string]credential, error) {
+// check tells what is wrong with a credential; a user needs no password.
+func (c credential) check() string {
+	kinds := 0
+	for _, given := range []bool{c.Username != "", c.Token != "", c.TokenFile != ""} {
+		if given {
+			kinds++
+		}
+	}
+	switch {
+	case c.Name == "":
+		return "has no name"
+	case kinds == 0 && c.CertFile == "":
+		return "has no username, token, tokenFile or certFile"
+	case kinds > 1, c.Username == "" && c.Password != "":
+		return "must have one of username with password, token and tokenFile"
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return "needs certFile and keyFile together"
+	}
+	return ""
+}
+
+// locate makes the paths of its files absolute: they start at a folder. Without a folder there must be none.
+func (c *credential) locate(dir string) bool {
+	for _, path := range []*string{&c.TokenFile, &c.CertFile, &c.KeyFile} {
+		if *path != "" && dir == "" {
+			return false
+		}
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(dir, *path)
+		}
+	}
+	return true
+}
+
+// parseSecret reads secret.json; its files are found from dir. A secret that a call brings has no dir: who may write one
+// must not have the controller read its own files, and so lend its own token to others. What a secret holds never gets
+// into an error.
+func parseSecret(text []byte, dir string) (map[string]credential, error) {
 	var secret struct {
 		RPCTokens []credential `json:"rpcTokens"`
 	}
@@ -33,8 +74,12 @@ func parseSecret(text []byte) (map[string]credential, error) {
 	}
 	tokens := make(map[string]credential, len(secret.RPCTokens))
 	for i, t := range secret.RPCTokens {
-		if t.Name == "" || t.Username == "" {
-			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] has no name or no username: it must look like %s", errCredentials, secretKey, i, secretShape)
+		if wrong := t.check(); wrong != "" {
+			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] %s: it must look like %s", errCredentials, secretKey, i, wrong, secretShape)
+		}
+		if !t.locate(dir) {
+			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] names files, which only the controller's own %s may ($%s, or in %s): take the secret out of the class, so that the controller's own is used, or give a token",
+				errCredentials, secretKey, i, secretKey, CredentialsEnv, CredentialsDir)
 		}
 		if _, twice := tokens[t.Name]; twice {
 			return nil, fmt.Errorf("%w: %s: rpcTokens has %q twice", errCredentials, secretKey, t.Name)
@@ -54,7 +99,7 @@ func CredentialsFile() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the credentials: %w: put them there, or unset $%s", err, CredentialsEnv)
 	}
-	if _, err := parseSecret(text); err != nil {
+	if _, err := parseSecret(text, filepath.Dir(path)); err != nil {
 		return "", fmt.Errorf("credentials %s: %w", path, err)
 	}
 	return path, nil
@@ -64,7 +109,7 @@ func CredentialsFile() (string, error) {
 // StorageClass's parameters, without -name and -namespace, that make it bring some; empty if nothing does.
 func credentials(secrets map[string]string, file, class string) (map[string]credential, error) {
 	if text, ok := secrets[secretKey]; ok {
-		return parseSecret([]byte(text))
+		return parseSecret([]byte(text), "")
 	}
 	if len(secrets) > 0 {
 		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must hold %s", errCredentials, secretKey, secretShape)
@@ -74,7 +119,7 @@ func credentials(secrets map[string]string, file, class string) (map[string]cred
 		if err != nil {
 			return nil, fmt.Errorf("%w: read the controller's credentials: %w", errNoCredentials, err)
 		}
-		return parseSecret(text)
+		return parseSecret(text, filepath.Dir(file))
 	}
 	remedy := fmt.Sprintf("mount a secret with the key %s at %s in the controller, or name the file in $%s", secretKey, CredentialsDir, CredentialsEnv)
 	if class != "" {

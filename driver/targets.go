@@ -95,12 +95,16 @@ func (t *targets) client(c TargetConfig, token credential) (*spdkrpc.Client, err
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.clock++
-	key := clientKey{c.Name, sha256.Sum256([]byte(token.Username + "\x00" + token.Password))}
+	key := clientKey{c.Name, sha256.Sum256(fmt.Appendf(nil, "%q", token))}
 	if known, ok := t.clients[key]; ok {
 		known.used = t.clock
 		return known.rpc, nil
 	}
-	https, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: c.RPCURL, Username: token.Username, Password: token.Password, CA: t.pools[c.Name]})
+	https, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{
+		URL: c.RPCURL, CA: t.pools[c.Name],
+		Username: token.Username, Password: token.Password, Token: token.Token, TokenFile: token.TokenFile,
+		CertFile: token.CertFile, KeyFile: token.KeyFile,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("target %s: %w", c.Name, err)
 	}
