@@ -34,6 +34,8 @@ func (s *Server) observe(c *call, took time.Duration) {
 		s.metrics.Translated(c.user, c.method, t.From, t.To)
 	}
 	switch {
+	case c.decision == learned:
+		s.metrics.Learned()
 	case c.decision == unauthenticated:
 		s.metrics.LoginFailed(loginFailureOf(c.err))
 	case outcome == metrics.Denied, outcome == metrics.OverQuota:
@@ -116,7 +118,16 @@ func (s *Server) state() metrics.State {
 			Up: err == nil && seen.Phase != target.Unreachable, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
 			Connections: s.target.Connections(), Loads: loads,
 		},
+		Saved: s.saved(),
 	}
+}
+
+func (s *Server) saved() *metrics.SavedState {
+	if s.restart.saver == nil {
+		return nil
+	}
+	now := s.restart.saver.Status()
+	return &metrics.SavedState{At: now.SavedAt, Pending: now.Pending, Failed: now.Failed, Missing: len(now.Missing)}
 }
 
 func releaseOf(s target.State) string {
@@ -131,6 +142,9 @@ func (s *Server) expiries() map[string]time.Time {
 	all := map[string]time.Time{}
 	if cert := s.cert.current.Load(); cert != nil && cert.Leaf != nil {
 		all["server"] = cert.Leaf.NotAfter
+	}
+	if at := s.settings.Load().clientCAsExpire; !at.IsZero() {
+		all["client_ca"] = at
 	}
 	return all
 }

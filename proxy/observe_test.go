@@ -7,8 +7,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -199,4 +201,16 @@ func TestCertificateExpiryIsSeen(t *testing.T) {
 	assert.Equal(t, map[string]time.Time{"server": at}, b.proxy.expiries())
 	assert.Contains(t, b.scrape(), `spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} `)
 	assert.Greater(t, time.Until(at), 24*time.Hour)
+
+	// That of a client CA, taken over by a reload: the first of several.
+	dir := b.config.TLS.SelfSignedDir
+	_, err := selfSigned(&Config{TLS: TLSConfig{SelfSignedDir: dir}}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	next := *b.config
+	next.TLS.ClientCAFile = filepath.Join(dir, "tls.crt")
+	require.NoError(t, b.proxy.Reload(&next))
+	assert.Equal(t, map[string]time.Time{"server": at, "client_ca": at}, b.proxy.expiries())
+	next.TLS.ClientCAFile = ""
+	require.NoError(t, b.proxy.Reload(&next))
+	assert.NotContains(t, b.proxy.expiries(), "client_ca")
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,20 +68,26 @@ func (t *TLSConfig) validateClients() error {
 	return nil
 }
 
-// loadClientCAs reads the authorities that vouch for client certificates.
-func loadClientCAs(c *Config) (*x509.CertPool, error) {
+// loadClientCAs reads the authorities that vouch for client certificates, and when
+// the first of their certificates expires.
+func loadClientCAs(c *Config) (pool *x509.CertPool, expire time.Time, err error) {
 	if c.TLS.ClientCAFile == "" {
-		return nil, nil
+		return nil, expire, nil
 	}
 	text, err := os.ReadFile(c.TLS.ClientCAFile)
 	if err != nil {
-		return nil, fmt.Errorf("tls.client_ca_file: %w", err)
+		return nil, expire, fmt.Errorf("tls.client_ca_file: %w", err)
 	}
-	pool := x509.NewCertPool()
+	pool = x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("tls.client_ca_file: there is no certificate in PEM form in %s", c.TLS.ClientCAFile)
+		return nil, expire, fmt.Errorf("tls.client_ca_file: there is no certificate in PEM form in %s", c.TLS.ClientCAFile)
 	}
-	return pool, nil
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && (expire.IsZero() || cert.NotAfter.Before(expire)) {
+			expire = cert.NotAfter
+		}
+	}
+	return pool, expire, nil
 }
 
 // loadCertificate reads the certificate that the configuration names, or makes

@@ -74,6 +74,7 @@ func TestService(t *testing.T) {
 		assert.Equal(t, []string{want}, o[key], key)
 	}
 	assert.NotEmpty(t, o["Service/WatchdogSec"])
+	assert.Equal(t, []string{"0"}, o["Service/LogRateLimitIntervalSec"], "no line of the audit log is dropped")
 	for _, family := range []string{"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"} {
 		assert.Contains(t, strings.Fields(o["Service/RestrictAddressFamilies"][0]), family)
 	}

@@ -13,15 +13,11 @@ type events struct {
 	translations *prometheus.CounterVec
 	auditLines   prometheus.Counter
 	auditMerged  prometheus.Counter
-	reloads      attempts
-	saves        attempts
-}
-
-// attempts are of something that should succeed again and again.
-type attempts struct {
-	succeeded, failed prometheus.Counter
-	lastSucceeded     prometheus.Gauge // 1 or 0
-	lastSuccess       prometheus.Gauge // when
+	learned      prometheus.Counter
+	reloaded     prometheus.Counter
+	refused      prometheus.Counter // reloads
+	lastReload   prometheus.Gauge   // 1: taken over, 0: refused
+	lastReloadAt prometheus.Gauge   // when it was last taken over
 }
 
 func newEvents(r prometheus.Registerer) events {
@@ -35,20 +31,16 @@ func newEvents(r prometheus.Registerer) events {
 		r.MustRegister(g)
 		return g
 	}
-	tried := func(counterName, gaugeName, what string) attempts {
-		c := counter(counterName, "Attempts to "+what+", by result.", "result")
-		return attempts{
-			succeeded: c.WithLabelValues("success"), failed: c.WithLabelValues("failure"),
-			lastSucceeded: gauge(gaugeName+"_successful", "Whether the last attempt to "+what+" succeeded; 1 before the first."),
-			lastSuccess:   gauge(gaugeName+"_success_timestamp_seconds", "When it last succeeded to "+what+", in seconds since 1970; 0 before the first."),
-		}
-	}
+	reloads := counter("config_reloads_total", "Reloads of the proxy's configuration, by result.", "result")
 	e := events{
 		translations: counter("parameters_translated_total", "Parameters of old clients that were renamed for the target's release.", "user", "method", "from", "to"),
 		auditLines:   counter("audit_lines_total", "Lines written to the audit log.").WithLabelValues(),
 		auditMerged:  counter("audit_merged_total", "Unauthenticated requests that share a line of the audit log with others.").WithLabelValues(),
-		reloads:      tried("config_reloads_total", "config_last_reload", "take a new configuration over"),
-		saves:        tried("target_config_saves_total", "target_config_last_save", "save the target's configuration"),
+		learned:      counter("learned_total", "Calls that were let pass because of learning, and would have been refused.").WithLabelValues(),
+		reloaded:     reloads.WithLabelValues("success"),
+		refused:      reloads.WithLabelValues("failure"),
+		lastReload:   gauge("config_last_reload_successful", "Whether the last new configuration of the proxy was taken over; 1 before the first."),
+		lastReloadAt: gauge("config_last_reload_success_timestamp_seconds", "When the proxy's configuration was last taken over, in seconds since 1970."),
 	}
 	denials := counter("denials_total", "Calls refused to users who are known, by the kind of rule (none: no rule allows it).", "rule")
 	for k := range denialKinds {
@@ -58,21 +50,9 @@ func newEvents(r prometheus.Registerer) events {
 	for f := range loginFailures {
 		e.logins[f] = logins.WithLabelValues(f.String())
 	}
-	e.reloads.lastSucceeded.Set(1)
-	e.reloads.lastSuccess.Set(seconds(time.Now())) // it started with one
-	e.saves.lastSucceeded.Set(1)
+	e.lastReload.Set(1)
+	e.lastReloadAt.Set(seconds(time.Now())) // it started with one
 	return e
-}
-
-func (a *attempts) ended(err error) {
-	if err != nil {
-		a.failed.Inc()
-		a.lastSucceeded.Set(0)
-		return
-	}
-	a.succeeded.Inc()
-	a.lastSucceeded.Set(1)
-	a.lastSuccess.Set(seconds(time.Now()))
 }
 
 // Denied counts a refusal by what refused it.
@@ -98,7 +78,16 @@ func (m *Metrics) AuditLine() { m.auditLines.Inc() }
 func (m *Metrics) AuditMerged() { m.auditMerged.Inc() }
 
 // Reloaded notes what came of a reload of the proxy's configuration.
-func (m *Metrics) Reloaded(err error) { m.reloads.ended(err) }
+func (m *Metrics) Reloaded(err error) {
+	if err != nil {
+		m.refused.Inc()
+		m.lastReload.Set(0)
+		return
+	}
+	m.reloaded.Inc()
+	m.lastReload.Set(1)
+	m.lastReloadAt.Set(seconds(time.Now()))
+}
 
-// TargetConfigSaved notes what came of saving the target's configuration.
-func (m *Metrics) TargetConfigSaved(err error) { m.saves.ended(err) }
+// Learned counts a call that no role allows, and that was let pass.
+func (m *Metrics) Learned() { m.learned.Inc() }

@@ -1,15 +1,18 @@
 package metrics
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 )
 
 // UnknownMethod is the label of what is no method of the schema.
@@ -119,6 +122,27 @@ func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 // Handler answers scrapes. Who may have them is others' business.
 func (m *Metrics) Handler() http.Handler { return m.handler }
+
+var textFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
+
+// ContentType is that of Text.
+var ContentType = string(textFormat)
+
+// Text is what a scrape without a Handler gets.
+func (m *Metrics) Text() (string, error) {
+	families, err := m.registry.Gather()
+	if err != nil {
+		return "", fmt.Errorf("gather the metrics: %w", err)
+	}
+	var text strings.Builder
+	encoder := expfmt.NewEncoder(&text, textFormat)
+	for _, f := range families {
+		if err := encoder.Encode(f); err != nil {
+			return "", fmt.Errorf("write the metrics: %w", err)
+		}
+	}
+	return text.String(), nil
+}
 
 // SetUsers says which users have a label of their own. The series of others end.
 func (m *Metrics) SetUsers(names []string) {

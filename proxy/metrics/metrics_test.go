@@ -28,6 +28,7 @@ func filled() *Metrics {
 		return State{
 			Connections: 3, InFlight: 2, Certificates: map[string]time.Time{"server": time.Unix(1800000000, 0)},
 			Target: TargetState{Up: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, Loads: map[string]Load{"ann": {5, 6}, "stranger": {1, 7}}},
+			Saved:  &SavedState{Pending: true, Missing: 3},
 		}
 	}})
 	m.SetUsers([]string{"ann", "bob"})
@@ -41,7 +42,8 @@ func filled() *Metrics {
 	m.AuditLine()
 	m.AuditMerged()
 	m.Reloaded(nil)
-	m.TargetConfigSaved(errors.New("disk full"))
+	m.Reloaded(errors.New("a mistake"))
+	m.Learned()
 	return m
 }
 
@@ -59,10 +61,13 @@ func TestWhatIsScraped(t *testing.T) {
 		`spdk_proxy_audit_lines_total 1`,
 		`spdk_proxy_audit_merged_total 1`,
 		`spdk_proxy_config_reloads_total{result="success"} 1`,
-		`spdk_proxy_config_last_reload_successful 1`,
-		`spdk_proxy_target_config_saves_total{result="failure"} 1`,
-		`spdk_proxy_target_config_last_save_successful 0`,
-		`spdk_proxy_target_config_last_save_success_timestamp_seconds 0`,
+		`spdk_proxy_config_reloads_total{result="failure"} 1`,
+		`spdk_proxy_config_last_reload_successful 0`,
+		`spdk_proxy_learned_total 1`,
+		`spdk_proxy_target_config_saved_timestamp_seconds 0`,
+		`spdk_proxy_target_config_save_pending 1`,
+		`spdk_proxy_target_config_save_failed 0`,
+		`spdk_proxy_target_config_missing 3`,
 		`spdk_proxy_connections 3`,
 		`spdk_proxy_calls_in_flight 2`,
 		`spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} 1.8e+09`,
@@ -91,7 +96,7 @@ func TestFirstEventsAreSeen(t *testing.T) {
 		assert.Contains(t, text, fmt.Sprintf("spdk_proxy_outcomes_total{outcome=%q} 0", o))
 	}
 	assert.Contains(t, text, `spdk_proxy_config_last_reload_successful 1`)
-	assert.Contains(t, text, `spdk_proxy_target_config_last_save_successful 1`)
+	assert.NotContains(t, text, "target_config", "which nobody saves")
 }
 
 func TestNamesAreAsPrometheusWantsThem(t *testing.T) {

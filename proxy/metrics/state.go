@@ -12,6 +12,15 @@ type State struct {
 	InFlight     int                  // calls that have not been answered
 	Certificates map[string]time.Time // when they expire: server, client_ca
 	Target       TargetState
+	Saved        *SavedState // nil: the target's configuration is not to be saved
+}
+
+// SavedState tells how it stands with the saved configuration of the target.
+type SavedState struct {
+	At      time.Time // of the file; zero: there is none
+	Pending bool      // there are changes that are not saved yet
+	Failed  bool      // the last attempt to save them failed
+	Missing int       // what the file has and the target lacks: the file stays as it is
 }
 
 // TargetState is what is known of the target.
@@ -39,6 +48,10 @@ var (
 	targetConnections = desc("target_connections", "Connections to the target that carry calls.")
 	targetReconnects  = desc("target_reconnects_total", "Times that the target was connected to again after it had been lost.")
 	targetInFlight    = desc("target_calls_in_flight", "Calls that the target has not answered, those that nobody waits for any more included, by user.", "user")
+	savedAt           = desc("target_config_saved_timestamp_seconds", "When the file with the target's configuration was saved, in seconds since 1970; 0: there is none.")
+	savePending       = desc("target_config_save_pending", "Whether there are changes of the target's configuration that are not saved yet.")
+	saveFailed        = desc("target_config_save_failed", "Whether the last attempt to save the target's configuration failed.")
+	saveMissing       = desc("target_config_missing", "What the saved configuration has and the target lacks. While there is any, the file stays as it is.")
 	queueLength       = desc("queue_length", "Calls that wait for their turn at the target, by user.", "user")
 )
 
@@ -53,7 +66,7 @@ type stateCollector struct {
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connections, inFlight, certificateExpiry, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, queueLength} {
+	for _, d := range []*prometheus.Desc{connections, inFlight, certificateExpiry, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, queueLength} {
 		ch <- d
 	}
 }
@@ -68,11 +81,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for name, at := range s.Certificates {
 		gauge(certificateExpiry, seconds(at), name)
 	}
-	up := 0.0
-	if s.Target.Up {
-		up = 1
-	}
-	gauge(targetUp, up)
+	gauge(targetUp, truth(s.Target.Up))
 	gauge(targetInfo, 1, s.Target.Release, s.Target.Phase)
 	gauge(targetConnections, float64(s.Target.Connections))
 	ch <- prometheus.MustNewConstMetric(targetReconnects, prometheus.CounterValue, float64(s.Target.Reconnects))
@@ -80,6 +89,24 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(targetInFlight, float64(l.InFlight), user)
 		gauge(queueLength, float64(l.Waiting), user)
 	}
+	if s.Saved == nil {
+		return
+	}
+	at := 0.0
+	if !s.Saved.At.IsZero() {
+		at = seconds(s.Saved.At)
+	}
+	gauge(savedAt, at)
+	gauge(savePending, truth(s.Saved.Pending))
+	gauge(saveFailed, truth(s.Saved.Failed))
+	gauge(saveMissing, float64(s.Saved.Missing))
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // byUser adds the loads of users without a label of their own up under "". Those

@@ -1,0 +1,153 @@
+package deploy
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	driver "github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/proxy/metrics"
+)
+
+// series are the labels of each metric, and the values that were seen of them.
+type series map[string]map[string][]string
+
+// exposed is what both programs expose when everything has happened to them.
+func exposed(t *testing.T) series {
+	const method = "bdev_get_bdevs"
+	m := metrics.New(metrics.Options{Version: "v1", Methods: []string{method}, State: func() metrics.State {
+		return metrics.State{Certificates: map[string]time.Time{"server": time.Now()}, Target: metrics.TargetState{Phase: "startup"}, Saved: &metrics.SavedState{}}
+	}})
+	m.SetUsers([]string{"user"})
+	m.Translated("user", method, "a", "b")
+	for o := metrics.OK; o <= metrics.Failed; o++ {
+		m.Call("user", method, o, time.Second)
+	}
+	d := driver.New("v1")
+	for _, code := range []string{"OK", "Internal", "Unavailable", "DeadlineExceeded", "PermissionDenied", "Unauthenticated"} {
+		d.Begin("CreateVolume")(code)
+	}
+	d.TargetCall("a", method, "ok", time.Second)
+	d.TargetUp("a", true)
+
+	all := series{"up": {"job": {"spdk-proxy"}, "instance": nil}}
+	for _, h := range []http.Handler{m.Handler(), d.Handler()} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(w.Body)
+		require.NoError(t, err)
+		for name, f := range families {
+			labels := map[string][]string{"instance": nil, "job": {"spdk-proxy"}} // of Prometheus' own making
+			for _, metric := range f.Metric {
+				for _, l := range metric.Label {
+					labels[l.GetName()] = append(labels[l.GetName()], l.GetValue())
+				}
+			}
+			all[name] = labels
+			if strings.HasSuffix(name, "_seconds") {
+				all[name+"_bucket"] = labels
+			}
+		}
+	}
+	return all
+}
+
+var (
+	selector = regexp.MustCompile(`\b((?:spdk_proxy|spdk_csi|process|go)_[a-z_]+|up)\b(?:\{([^}]*)\})?`)
+	matcher  = regexp.MustCompile(`([a-z_]+)(=~|!=|=)"([^"]*)"`)
+	grouping = regexp.MustCompile(`\b(?:by|on) \(([a-z, ]+)\)`)
+)
+
+// holds checks that an expression speaks of what there is.
+func (s series) holds(t *testing.T, expr string) {
+	names := selector.FindAllStringSubmatch(expr, -1)
+	require.NotEmpty(t, names, expr)
+	grouped := map[string]bool{"le": true}
+	for _, m := range names {
+		labels, ok := s[m[1]]
+		if !assert.True(t, ok, "there is no metric %s: %s", m[1], expr) {
+			continue
+		}
+		for name := range labels {
+			grouped[name] = true
+		}
+		for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
+			values, ok := labels[l[1]]
+			assert.True(t, ok, "%s has no label %s: %s", m[1], l[1], expr)
+			for value := range strings.SplitSeq(l[3], "|") {
+				assert.True(t, l[1] == "instance" || slices.Contains(values, value), "%s is never %q in %s", l[1], value, expr)
+			}
+		}
+	}
+	for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
+		for label := range strings.SplitSeq(g[1], ", ") {
+			assert.True(t, grouped[label], "no label %s: %s", label, expr)
+		}
+	}
+}
+
+func TestAlertsSpeakOfWhatThereIs(t *testing.T) {
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	text, err := os.ReadFile("monitoring/spdk-proxy.rules.yaml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.UnmarshalStrict(text, &file))
+	page, err := os.ReadFile("../docs/observability.md")
+	require.NoError(t, err)
+	all, alerts := exposed(t), 0
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			alerts++
+			all.holds(t, r.Expr)
+			assert.Contains(t, []string{"warning", "critical"}, r.Labels["severity"], r.Alert)
+			assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
+			assert.NotEmpty(t, r.Annotations["action"], "%s: say what to do", r.Alert)
+			assert.Contains(t, string(page), "`"+r.Alert+"`", "docs/observability.md lists the alerts")
+		}
+	}
+	assert.Greater(t, alerts, 10)
+}
+
+func TestDashboardSpeaksOfWhatThereIs(t *testing.T) {
+	var board struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	text, err := os.ReadFile("monitoring/spdk-proxy.dashboard.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &board))
+	all, ids := exposed(t), map[int]bool{}
+	for _, p := range board.Panels {
+		require.NotEmpty(t, p.Targets, p.Title)
+		assert.False(t, ids[p.ID], "panels have ids of their own")
+		ids[p.ID] = true
+		for _, target := range p.Targets {
+			all.holds(t, target.Expr)
+		}
+	}
+	assert.NotEmpty(t, board.Panels)
+	assert.Contains(t, all, "spdk_proxy_build_info", "instances are listed by it")
+}

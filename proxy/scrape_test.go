@@ -1,0 +1,273 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+const observability = "docs/observability.md"
+
+// series are the names of the metrics of a scrape, each with a sample of it.
+func series(t *testing.T, text string) map[string]bool {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for name := range families {
+		names[name] = true
+	}
+	return names
+}
+
+// The page's configuration is loaded, and scraped as it has Prometheus do it.
+func TestTheDocumentedScrape(t *testing.T) {
+	examples := documented(t, observability, "Metrics", "yaml")
+	require.Len(t, examples, 3)
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))
+	for name, password := range map[string]string{"admin": adminPassword, "prometheus": viewerPassword} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets", name+".hash"), []byte(hashes()[password]), 0o600))
+	}
+	path := filepath.Join(dir, "config.yaml")
+	local := strings.Replace(examples[2], ":9010", ":0", 1)
+	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+examples[0]+local), 0o600))
+	c, err := loadAndCheck(path)
+	require.NoError(t, err)
+	b := newBench(t, "v26.05", func(used *Config) {
+		used.dir, used.Users, used.Roles, used.Metrics = c.dir, c.Users, c.Roles, c.Metrics
+	})
+	b.post(createMalloc)
+
+	var prometheus struct {
+		Scrapes []struct {
+			Path string                    `yaml:"metrics_path"`
+			Auth struct{ Username string } `yaml:"basic_auth"`
+		} `yaml:"scrape_configs"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(examples[1]), &prometheus))
+	scrape := prometheus.Scrapes[0]
+	g := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil)
+	require.Equal(t, http.StatusOK, g.StatusCode, g.body)
+	assert.Regexp(t, `^text/plain; version=0\.0\.4`, g.Header.Get("Content-Type"))
+	assert.Contains(t, g.body, `spdk_proxy_calls_total{method="bdev_malloc_create",outcome="ok",user="admin"} 1`)
+	assert.Contains(t, g.body, "\nspdk_proxy_target_up 1\n")
+	assert.Equal(t, "spdkgate_get_metrics", b.lastCall()["method"], "a scrape is in the log")
+	assert.Equal(t, "allow", b.lastCall()["decision"])
+
+	// The scraper may do nothing else; and what it does is seen.
+	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", scrape.Auth.Username, viewerPassword, strings.NewReader(createMalloc)).StatusCode)
+	again := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil).body
+	assert.Contains(t, again, `spdk_proxy_calls_total{method="spdkgate_get_metrics",outcome="ok",user="prometheus"} 1`)
+
+	// As JSON-RPC.
+	var answer struct{ Result string }
+	require.NoError(t, json.Unmarshal([]byte(b.post(`{"id":1,"method":"spdkgate_get_metrics"}`).body), &answer))
+	assert.True(t, series(t, answer.Result)["spdk_proxy_calls_total"])
+	assert.Equal(t, http.StatusBadRequest, b.post(`{"id":1,"method":"spdkgate_get_metrics","params":{"a":1}}`).StatusCode)
+
+	// While the target is away.
+	require.NoError(t, b.target.Close())
+	assert.Eventually(t, func() bool {
+		g := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil)
+		return g.StatusCode == http.StatusOK && strings.Contains(g.body, "\nspdk_proxy_target_up 0\n")
+	}, long, 1)
+}
+
+// Whoever may not, learns nothing.
+func TestMetricsAreRefused(t *testing.T) {
+	b := newTenantBench(t, func(c *Config) {
+		c.Roles["metrics-of-team"] = RoleConfig{Allow: rules("*")}
+		for i := range c.Users {
+			if c.Users[i].Name == teamA {
+				c.Users[i].Roles = []string{"metrics-of-team"}
+			}
+		}
+	})
+	for _, c := range []struct {
+		user, password, decision, rule string
+		status                         int
+	}{
+		{"", "", "unauthenticated", "", http.StatusUnauthorized},
+		{"admin", "wrong", "unauthenticated", "", http.StatusUnauthorized},
+		{teamB, adminPassword, "deny", "no rule allows it", http.StatusForbidden},
+		{teamA, adminPassword, "deny", "tenant team-a", http.StatusForbidden}, // whose role allows everything
+		{"admin", adminPassword, "allow", "", http.StatusOK},
+	} {
+		g := b.do("GET", "/metrics", c.user, c.password, nil)
+		assert.Equal(t, c.status, g.StatusCode, c.user)
+		line := b.lastCall()
+		assert.Equal(t, c.decision, line["decision"], c.user)
+		if c.rule != "" {
+			assert.Equal(t, c.rule, line["rule"], c.user)
+		}
+		if c.status != http.StatusOK {
+			assert.NotContains(t, g.body, "spdk_proxy_")
+		}
+	}
+	refused := b.as(t, teamA, metricsMethod, "", http.StatusForbidden)
+	assert.Contains(t, refused.body, "not for tenants")
+	assert.NotContains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, metricsMethod)
+}
+
+// The address without a password is one of its own, and ends with the server.
+func TestMetricsOnLoopback(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) { c.Metrics.Listen = "127.0.0.1:0" })
+	l, err := b.proxy.Listen()
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.proxy.Serve(ctx, l) }()
+	require.Eventually(t, func() bool { return len(b.log.lines(t, "serving metrics")) == 1 }, long, 1)
+	url := b.log.lines(t, "serving metrics")[0]["url"].(string)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for path, status := range map[string]int{"": http.StatusOK, "/debug/pprof/": http.StatusNotFound} {
+		resp, err := client.Get(url + path)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, status, resp.StatusCode, path)
+		if path == "" {
+			assert.True(t, series(t, string(text))["spdk_proxy_target_up"])
+		}
+	}
+	resp, err := client.Post(url, "application/json", strings.NewReader(createMalloc))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+
+	taken := *b.config
+	taken.Metrics.Listen = ""
+	assert.ErrorContains(t, b.proxy.Reload(&taken), "metrics has changed, which takes a restart")
+	stop()
+	require.NoError(t, <-ended)
+	_, err = client.Get(url)
+	require.Error(t, err)
+}
+
+// An address that is taken stops the start, and says which.
+func TestMetricsAddressIsTaken(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) { c.Metrics.Listen = "127.0.0.1:0" })
+	l, err := b.proxy.Listen()
+	require.NoError(t, err)
+	b.config.Metrics.Listen = l.Addr().String()
+	require.ErrorContains(t, b.proxy.Serve(t.Context(), l), "metrics.listen")
+}
+
+var code = regexp.MustCompile("`([a-z_…]+)`")
+
+// rows are the cells of a table in a section of the page.
+func rows(t *testing.T, section string) (found [][]string) {
+	text, err := os.ReadFile("../" + observability)
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(text), "# "+section+"\n")
+	require.True(t, ok, section)
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	for line := range strings.SplitSeq(rest, "\n") {
+		if strings.HasPrefix(line, "| `") {
+			found = append(found, strings.Split(strings.Trim(line, "|"), "|"))
+		}
+	}
+	require.NotEmpty(t, found)
+	return found
+}
+
+// What the page says is counted, is; and nothing else of our own.
+func TestTheDocumentedMetrics(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "saved")
+	require.NoError(t, os.Mkdir(saved, 0o700))
+	b := newBench(t, "v26.05", func(c *Config) {
+		c.TLS = TLSConfig{SelfSignedDir: t.TempDir()}
+		c.Target.Save.Dir = saved
+	})
+	b.post(createMalloc)
+	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)
+	text := b.scrape()
+	said := map[string]bool{}
+	for _, row := range rows(t, "What is counted") {
+		for _, m := range code.FindAllStringSubmatch(row[0], -1) {
+			said["spdk_proxy_"+m[1]] = true
+		}
+		for _, label := range code.FindAllStringSubmatch(row[1], -1) {
+			assert.Regexp(t, `spdk_proxy_[a-z_]+\{([a-z_]+="[^"]*",)*`+label[1]+`="`, text, row[0])
+		}
+	}
+	counted := map[string]bool{}
+	for name := range series(t, text) {
+		if strings.HasPrefix(name, "spdk_proxy_") {
+			counted[name] = true
+		}
+	}
+	assert.Equal(t, said, counted)
+}
+
+// Every line has only keys that the page lists, and each that it lists is met.
+func TestTheDocumentedAuditLog(t *testing.T) {
+	said := map[string]bool{}
+	for _, row := range rows(t, "Audit log") {
+		for _, m := range code.FindAllStringSubmatch(row[0], -1) {
+			said[m[1]] = true
+		}
+	}
+	b := newTenantBench(t)
+	b.as(t, teamA, "bdev_get_bdevs", `{"name":"lvs-b/none"}`, http.StatusOK)
+	b.as(t, "admin", "bdev_lvol_resize", `{"name":"x","size":4194304}`, http.StatusOK)
+	b.do("POST", "/", "admin", adminPassword, strings.NewReader(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"no"}]`))
+	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))
+	met := map[string]bool{}
+	for _, line := range b.log.lines(t, "call") {
+		for key := range line {
+			met[key] = true
+		}
+	}
+	for key := range met {
+		assert.True(t, said[key], "the page does not list the key %s", key)
+	}
+	for key := range said {
+		assert.True(t, met[key] || key == "credential", "no line has the key %s", key)
+	}
+	for i := range 20 {
+		b.do("GET", "/metrics", fmt.Sprint("nobody", i), "x", nil)
+	}
+	b.proxy.flood.tell()
+	page, err := os.ReadFile("../" + observability)
+	require.NoError(t, err)
+	for key := range b.log.lines(t, floodLogMessage)[0] {
+		assert.Contains(t, string(page), "`"+key+"`")
+	}
+	assert.Contains(t, string(page), "`"+floodLogMessage+"`")
+}
+
+// Names of what a call is about are there, with their kinds, and not too many.
+func TestResourcesAreLogged(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.post(`{"id":1,"method":"nvmf_subsystem_add_ns","params":{"nqn":"nqn.2026-11.example:a","namespace":{"bdev_name":"lvs0/vol1"}}}`)
+	assert.Equal(t, []any{"nqn:nqn.2026-11.example:a", "bdev:lvs0/vol1"}, b.lastCall()["resources"])
+	b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"bdev_lvol_delete","params":{"name":"`+strings.Repeat("n", 1000)+`"}}`))
+	assert.Equal(t, []any{"bdev:" + strings.Repeat("n", maxLoggedResource)}, b.lastCall()["resources"], "denials too")
+	many := strings.TrimSuffix(strings.Repeat(`"b",`, 100), ",")
+	b.post(`{"id":1,"method":"bdev_raid_create","params":{"name":"r","raid_level":"raid0","strip_size_kb":64,"base_bdevs":[` + many + `]}}`)
+	list := b.lastCall()["resources"].([]any)
+	require.Len(t, list, maxLoggedResources+1)
+	assert.Equal(t, "and 85 more", list[maxLoggedResources])
+	b.post(`{"id":1,"method":"spdk_get_version"}`)
+	assert.NotContains(t, b.lastCall(), "resources")
+	_, ok := rpcschema.Default().Method(metricsMethod)
+	assert.True(t, ok)
+}
