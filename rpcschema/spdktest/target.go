@@ -28,6 +28,10 @@ type Options struct {
 	Poll time.Duration
 	// WaitForRPC starts in the startup state, as spdk_tgt --wait-for-rpc does.
 	WaitForRPC bool
+	// ConfigFile is a saved configuration to start with, as spdk_tgt -c takes it,
+	// at each start. IgnoreInitErrors goes on when one of its calls fails.
+	ConfigFile       string
+	IgnoreInitErrors bool
 	// Logger gets one line for each call, at debug level; left out, none is written.
 	Logger *slog.Logger
 }
@@ -135,6 +139,10 @@ func (t *Target) Restart() error {
 		}
 	}
 	e := newEngine(t)
+	if err := t.loadConfig(e); err != nil {
+		e.kill()
+		return err
+	}
 	s, err := listen(t, e)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
