@@ -1,0 +1,141 @@
+package keys
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// keep serves a folder as spdk-proxy-keys.socket does, a question a connection.
+func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
+	path := filepath.Join(t.TempDir(), "keys.sock")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	var mu sync.Mutex
+	var failed []error
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			err = Keep(c, f)
+			mu.Lock()
+			failed = append(failed, err)
+			mu.Unlock()
+			_ = c.Close()
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); serving.Wait() })
+	return Keeper{path}, func() []error {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(failed)
+	}
+}
+
+// Both stores do the same.
+func TestStores(t *testing.T) {
+	for _, name := range []string{"folder", "keeper"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFolder(t)
+			var s Store = f
+			if name == "keeper" {
+				s, _ = keep(t, f)
+			}
+			for _, step := range []struct {
+				secret string
+				want   Outcome
+			}{{oneSecret, Placed}, {oneSecret, There}, {otherSecret, Differs}, {oneSecret, There}} {
+				outcome, err := s.Place("a", step.secret)
+				require.NoError(t, err)
+				assert.Equal(t, step.want, outcome)
+			}
+			l, err := s.List()
+			require.NoError(t, err)
+			assert.Equal(t, f.dir, l.Dir)
+			assert.True(t, l.Has("a"))
+			assert.Len(t, l.Files, 1)
+			assert.FileExists(t, l.Path("a"))
+			require.NoError(t, s.Remove("a"))
+			require.NoError(t, s.Remove("a"))
+			assert.Empty(t, f.names(t))
+			for _, bad := range []string{"", ".", "..", "../a", "a/b", "a\x00", ".new-x", "-a", "a b", strings.Repeat("a", 101), "ä"} {
+				_, err := s.Place(bad, oneSecret)
+				require.Error(t, err, bad)
+				require.Error(t, s.Remove(bad), bad)
+			}
+			assert.Empty(t, f.names(t))
+		})
+	}
+}
+
+func TestKeeperSaysNothingSecret(t *testing.T) {
+	f := newFolder(t)
+	k, failures := keep(t, f)
+	for _, text := range []string{`{"do":"place","name":"a","secret":"hunter2"}`, `{"do":"hunter2"}`, `{"hunter2":1}`, `hunter2`, strings.Repeat("hunter2", 1000), `{"do":"place","name":"../hunter2","secret":"` + oneSecret + `"}`} {
+		c, err := net.Dial("unix", k.Socket)
+		require.NoError(t, err)
+		_, _ = c.Write([]byte(text))
+		require.NoError(t, c.(*net.UnixConn).CloseWrite())
+		buf := make([]byte, 4096)
+		n, _ := c.Read(buf)
+		assert.NotContains(t, string(buf[:n]), "hunter2")
+		assert.NotContains(t, string(buf[:n]), oneSecret)
+		_ = c.Close()
+	}
+	_, err := k.List() // after all of those
+	require.NoError(t, err)
+	for _, err := range failures() {
+		if err != nil {
+			assert.NotContains(t, err.Error(), "hunter2")
+			assert.NotContains(t, err.Error(), oneSecret)
+		}
+	}
+	assert.Empty(t, f.names(t))
+	_, err = Keeper{filepath.Join(t.TempDir(), "none")}.Place("a", oneSecret)
+	require.ErrorContains(t, err, "spdk-proxy-keys.socket")
+	assert.NotContains(t, err.Error(), oneSecret)
+}
+
+func TestTwoWhoPlaceAtOnce(t *testing.T) {
+	f := newFolder(t)
+	var placing sync.WaitGroup
+	outcomes := make(chan Outcome, 40)
+	for i := range 40 {
+		secret := []string{oneSecret, otherSecret}[i%2]
+		placing.Go(func() {
+			o, err := f.Place("k", secret)
+			assert.NoError(t, err)
+			outcomes <- o
+		})
+	}
+	placing.Wait()
+	close(outcomes)
+	count := map[Outcome]int{}
+	for o := range outcomes {
+		count[o]++
+	}
+	assert.Equal(t, map[Outcome]int{Placed: 1, There: 19, Differs: 20}, count)
+	assert.Equal(t, []string{"k.key"}, f.names(t))
+}
+
+func TestFolderMustBeOursAndClosed(t *testing.T) {
+	_, err := OpenFolder("keys")
+	require.ErrorContains(t, err, "not absolute")
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o755))
+	_, err = OpenFolder(dir)
+	require.ErrorContains(t, err, "chmod 700")
+	require.NoError(t, os.Symlink(newFolder(t).dir, filepath.Join(dir, "link")))
+	_, err = OpenFolder(filepath.Join(dir, "link"))
+	require.Error(t, err)
+}
