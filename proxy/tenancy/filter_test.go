@@ -125,8 +125,7 @@ func FuzzFilter(f *testing.F) {
 		}
 		text, err := jsonrpc.Marshal(spoil(tenancy, r, list, value))
 		require.NoError(t, err)
-		scope := tenancy.Of("alice")
-		g := &Grant{scope: scope, method: m, plan: tenancy.plans[m.Name], sight: &sight{scope: scope, ask: oracle}, owned: r.IntN(2) == 0}
+		g := redGrant(tenancy, m, r.IntN(2) == 0)
 		if m.Mutates {
 			g.owned = true
 			if _, scalar := maker.Result(m).(string); scalar {
@@ -142,6 +141,10 @@ func FuzzFilter(f *testing.F) {
 			return
 		}
 		assert.NotContains(t, strings.ToLower(string(kept)), mark, "%s: %s", m.Name, text)
+		want, seen, err := referenceOf(t.Context(), redGrant(tenancy, m, g.owned), text)
+		require.NoError(t, err)
+		require.True(t, seen)
+		same(t, want, kept, m.Name, text)
 	})
 }
 

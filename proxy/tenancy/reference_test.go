@@ -1,0 +1,157 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A reference filters as filter does, the plain way: it decodes the whole
+// result, works from the schema itself, and asks about each name when it
+// comes to it. Members that stand twice it does not know.
+type reference struct {
+	ctx   context.Context
+	grant *Grant
+	t     *Tenancy
+	err   error
+}
+
+// referenceOf is what the reference leaves of a result; false: nothing.
+func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.RawMessage, bool, error) {
+	v, err := jsonrpc.DecodeValue(result, jsonrpc.Limits{})
+	if err != nil {
+		return nil, false, err
+	}
+	if err := g.foresee(ctx, string(result)); err != nil {
+		return nil, false, err
+	}
+	g.sight.filtering = false
+	r := &reference{ctx: ctx, grant: g, t: g.scope.tenancy}
+	kept, ok := r.root(r.t.nodes(g.method.Result.Schema), v)
+	if r.err != nil || !ok {
+		return nil, false, r.err
+	}
+	text, err := jsonrpc.Marshal(kept)
+	return text, true, err
+}
+
+func (r *reference) root(list []node, v any) (any, bool) {
+	owned := r.grant.owned
+	if sensitive(list) {
+		return nil, false
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		if member, kind := r.t.identity(list); kind != "" && v[member] != nil {
+			if !r.owns(kind, v[member]) {
+				return nil, false
+			}
+			owned = true
+		}
+		return r.members(list, v, owned, true), true
+	case []any:
+		return r.list(list, v, owned), true
+	}
+	if owned && r.grant.method.Mutates && slices.ContainsFunc(kindsOf(list, v), isHeld) {
+		return v, true
+	}
+	_, text := v.(string)
+	return r.value(list, v, owned || !text)
+}
+
+func (r *reference) value(list []node, v any, owned bool) (any, bool) {
+	if sensitive(list) || !slices.ContainsFunc(list, func(n node) bool { return n.fits(v) }) {
+		return nil, false
+	}
+	if kinds := kindsOf(list, v); len(kinds) > 0 {
+		for _, kind := range kinds {
+			if isInner(kind) && !owned || !isInner(kind) && !r.owns(kind, v) {
+				return nil, false
+			}
+		}
+		return v, true
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		if member, kind := r.t.identity(list); kind != "" && v[member] != nil && r.owns(kind, v[member]) {
+			owned = true
+		}
+		return r.members(list, v, owned, false), true
+	case []any:
+		return r.list(list, v, owned), true
+	}
+	return v, owned
+}
+
+func (r *reference) members(list []node, object map[string]any, owned, root bool) map[string]any {
+	kept := make(map[string]any, len(object))
+	for name, v := range object {
+		below, named := r.t.member(list, name)
+		_, text := v.(string)
+		switch {
+		case named:
+			if filtered, ok := r.value(below, v, owned || root && typeOf(v) < isArray && !text); ok {
+				kept[name] = filtered
+			} else if text && emptiable(below) {
+				kept[name] = ""
+			}
+		default:
+			if filtered, ok := r.item(below, v, owned); ok && owned {
+				kept[name] = filtered
+			}
+		}
+	}
+	return kept
+}
+
+func (r *reference) list(list []node, array []any, owned bool) []any {
+	kept := make([]any, 0, len(array))
+	items := r.t.items(list)
+	for _, v := range array {
+		if filtered, ok := r.item(items, v, owned); ok {
+			kept = append(kept, filtered)
+		}
+	}
+	return kept
+}
+
+func (r *reference) item(list []node, v any, owned bool) (any, bool) {
+	object, ok := v.(map[string]any)
+	if !ok || len(list) == 0 || !slices.ContainsFunc(list, func(n node) bool { return n.fits(v) }) || len(kindsOf(list, v)) > 0 {
+		return r.value(list, v, owned)
+	}
+	if sensitive(list) {
+		return nil, false
+	}
+	if member, kind := r.t.identity(list); kind != "" {
+		owned = object[member] != nil && r.owns(kind, object[member])
+	}
+	if !owned {
+		return nil, false
+	}
+	return r.members(list, object, true, false), true
+}
+
+func (r *reference) owns(kind string, v any) bool {
+	if r.err != nil {
+		return false
+	}
+	if kind == "address" {
+		return r.grant.scope.ownsAddress(v)
+	}
+	name, ok := v.(string)
+	if !ok {
+		return false
+	}
+	if isGranted(kind) {
+		return r.grant.scope.ownsNamed(kind, name)
+	}
+	if !isHeld(kind) {
+		return false
+	}
+	own, err := r.grant.sight.owns(r.ctx, kind, name)
+	r.err = err
+	return own && err == nil
+}
