@@ -70,7 +70,7 @@ func (s *Server) asked(w http.ResponseWriter, r *http.Request, method string) *c
 // describe answers rpc.discover, which everybody may call who is known.
 func (s *Server) describe(ctx context.Context, now *settings, c *call) (json.RawMessage, error) {
 	c.method, c.decision = discoverMethod, allowed
-	conn, err := s.target.Connect(ctx)
+	conn, err := s.target.Connect(ctx, c.user)
 	if err != nil {
 		return nil, err
 	}

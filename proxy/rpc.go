@@ -87,7 +87,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 		return s.tellMetrics(now, c, method, decision)
 	}
 
-	conn, err := s.target.Connect(ctx)
+	conn, err := s.target.Connect(ctx, c.user)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (s *Server) newRestart(c *Config) error {
 // first: if the process behind it is replaced before it is named, the connection
 // is dead, and nothing is told under the wrong name.
 func (s *Server) targetNow(ctx context.Context) (persist.Target, error) {
-	conn, err := s.target.Connect(ctx)
+	conn, err := s.target.Connect(ctx, "")
 	if err != nil {
 		return persist.Target{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -23,7 +22,11 @@ type Conn struct {
 	socket  *spdkrpc.Socket
 	gone    <-chan struct{}
 	release rpcschema.Release
-	load    atomic.Int32 // calls that are waited for, or wait for their turn to be sent here
+
+	// Calls that are waited for, or wait for their turn to be sent here; in all, and
+	// by user. Under Target.mu.
+	load   int
+	loadOf map[string]int
 }
 
 // dial makes a connection for calls.
@@ -35,7 +38,7 @@ func (t *Target) dial() (*Conn, *DownError) {
 		return nil, &DownError{Socket: t.config.Socket, Err: err}
 	}
 	go t.bury(socket, gone)
-	return &Conn{target: t, socket: socket, gone: gone, release: release}, nil
+	return &Conn{target: t, socket: socket, gone: gone, release: release, loadOf: map[string]int{}}, nil
 }
 
 // open connects to whoever may be trusted at the socket, and learns the release.
@@ -91,9 +94,9 @@ func (c *Conn) broken() bool { return broken(c.gone) }
 // A call that SPDK has not answered by its deadline keeps its turn until it
 // does, or for a long while.
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
-	c.load.Add(1)
-	defer c.load.Add(-1)
-	turn, err := c.target.queue.take(ctx, who, c.target.config.QueueWait)
+	c.addLoad(who, 1)
+	defer c.addLoad(who, -1)
+	turn, err := c.target.queue.take(ctx, who, c.target.sizes.expect(method, params), c.target.config.QueueWait)
 	if err != nil {
 		return nil, err
 	}
@@ -119,12 +122,22 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 		go c.awaitLate(pending, turn, method, started)
 		return nil, err
 	}
+	c.target.sizes.seen(method, params, len(result))
 	c.target.queue.give(turn)
 	return result, err
 }
 
+func (c *Conn) addLoad(who string, n int) {
+	c.target.mu.Lock()
+	defer c.target.mu.Unlock()
+	c.load += n
+	if c.loadOf[who] += n; c.loadOf[who] == 0 {
+		delete(c.loadOf, who)
+	}
+}
+
 // awaitLate keeps a call's turn until SPDK answers it after all, or for a long while.
-func (c *Conn) awaitLate(pending spdkrpc.Pending, turn *user, method string, started time.Time) {
+func (c *Conn) awaitLate(pending spdkrpc.Pending, turn turn, method string, started time.Time) {
 	defer c.target.queue.give(turn)
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)
 	defer cancel()

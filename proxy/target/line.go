@@ -3,7 +3,9 @@ package target
 // A waiter is one call that waits for its turn.
 type waiter struct {
 	user       *user
-	turn       chan error // nil: it has the turn; room for one, so that nobody waits to tell
+	bytes      int
+	told       chan error // nil: it has its turn; room for one, so that nobody waits to tell
+	turn       turn
 	next, prev *waiter
 }
 

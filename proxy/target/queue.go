@@ -40,8 +40,10 @@ type queue struct {
 	users   map[string]*user
 	sweepAt int // users known, when those at rest are forgotten
 	taken   int
+	bytes   int // expected to be answered to them
 	waiting int
 	moving  fifo[*user] // who has a line and is below their limit
+	pace    pace
 }
 
 // A user has calls under way, or waiting, or lately had.
@@ -49,56 +51,79 @@ type user struct {
 	name   string
 	limit  int
 	taken  int
+	bytes  int
 	line   line
 	moving bool // is in queue.moving; its line may have become empty there
+
+	round uint64
+	young int // calls under way that were sent in that round
 }
+
+// A turn is the right to have one call under way.
+type turn struct {
+	*user
+	bytes int
+	round uint64
+}
+
+// Long answers take memory, of SPDK and of the proxy. So calls that expect them
+// are under way only up to these sums, but one of each user always is.
+const (
+	bytesPerUser = 32 << 20
+	bytesInAll   = 256 << 20
+)
 
 // restingUsers are remembered, for the next call's sake.
 const restingUsers = 1024
 
 func newQueue(l Limits) *queue {
-	return &queue{limits: l, users: map[string]*user{}, sweepAt: restingUsers}
+	return &queue{limits: l, users: map[string]*user{}, sweepAt: restingUsers, pace: pace{burst: firstBurst}}
 }
 
-// take waits for a turn, which give takes back. The error is a *BusyError, or
+// take waits for a turn, which give takes back, for a call whose answer may have
+// so many bytes. The error is a *BusyError, or
 // wraps ErrAbandoned when ctx ended first.
-func (q *queue) take(ctx context.Context, who string, bound time.Duration) (*user, error) {
+func (q *queue) take(ctx context.Context, who string, bytes int, bound time.Duration) (turn, error) {
 	q.mu.Lock()
 	u := q.user(who)
-	if u.line.n == 0 && u.taken < q.share(u) {
-		q.taken++
-		u.taken++
+	if u.line.n == 0 && q.may(u, bytes) {
+		t := q.grant(u, bytes)
 		q.mu.Unlock()
-		return u, nil
+		return t, nil
 	}
-	w, err := q.enter(u)
+	w, err := q.enter(u, bytes)
 	q.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return turn{}, err
 	}
 
 	timer := time.NewTimer(bound)
 	defer timer.Stop()
 	select {
-	case err = <-w.turn:
+	case err = <-w.told:
 	case <-timer.C:
 		err = q.leave(w, func() error { return q.busy(u, fmt.Sprintf("none of them ended within %s", bound)) })
 	case <-ctx.Done():
 		err = q.leave(w, func() error { return fmt.Errorf("%w: %w", ErrAbandoned, ctx.Err()) })
 	}
 	if err != nil {
-		return nil, err
+		return turn{}, err
 	}
-	return u, nil
+	return w.turn, nil
 }
 
 // give takes a turn back.
-func (q *queue) give(u *user) {
+func (q *queue) give(t turn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.taken--
-	u.taken--
-	q.mayMove(u)
+	q.bytes -= t.bytes
+	t.user.taken--
+	t.user.bytes -= t.bytes
+	if t.round == t.user.round {
+		t.user.young--
+	}
+	q.mayMove(t.user)
 	q.advance()
 }
 
@@ -132,7 +157,7 @@ func (q *queue) user(who string) *user {
 
 // enter lets a call into its user's line. When all lines together are as long as
 // they may be, the longest one loses its last: who floods makes room for others.
-func (q *queue) enter(u *user) (*waiter, error) {
+func (q *queue) enter(u *user, bytes int) (*waiter, error) {
 	if u.line.n >= waitersPerTurn*u.limit {
 		return nil, q.busy(u, "as many of this user's wait as may")
 	}
@@ -148,9 +173,9 @@ func (q *queue) enter(u *user) (*waiter, error) {
 		}
 		last := longest.line.last
 		q.remove(last)
-		last.turn <- q.busy(longest, "as many wait as may, and most are this user's")
+		last.told <- q.busy(longest, "as many wait as may, and most are this user's")
 	}
-	w := &waiter{user: u, turn: make(chan error, 1)}
+	w := &waiter{user: u, bytes: bytes, told: make(chan error, 1)}
 	u.line.push(w)
 	q.waiting++
 	q.mayMove(u)
@@ -163,7 +188,7 @@ func (q *queue) leave(w *waiter, why func() error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
-	case err := <-w.turn:
+	case err := <-w.told:
 		return err
 	default:
 	}
@@ -176,8 +201,25 @@ func (q *queue) remove(w *waiter) {
 	q.waiting--
 }
 
-// share is how many turns a user may have just now.
-func (q *queue) share(u *user) int { return min(u.limit, q.limits.Total-q.taken) }
+// may tells whether a user may have one more turn just now.
+func (q *queue) may(u *user, bytes int) bool {
+	return u.taken < min(u.limit, q.limits.Total-q.taken) &&
+		(u.round != q.pace.round || u.young < q.pace.burst) &&
+		(u.bytes == 0 || u.bytes+bytes <= min(bytesPerUser, bytesInAll-q.bytes))
+}
+
+func (q *queue) grant(u *user, bytes int) turn {
+	q.taken++
+	q.bytes += bytes
+	u.taken++
+	u.bytes += bytes
+	if u.round != q.pace.round {
+		u.round, u.young = q.pace.round, 0
+	}
+	u.young++
+	q.pace.sent(u.young)
+	return turn{u, bytes, u.round}
+}
 
 // mayMove notes a user whose line could move, were enough turns free.
 func (q *queue) mayMove(u *user) {
@@ -193,12 +235,11 @@ func (q *queue) advance() {
 	for passed := 0; passed < q.moving.n && q.taken < q.limits.Total; {
 		u := q.moving.pop()
 		u.moving = false
-		if u.taken < q.share(u) && u.line.n > 0 {
+		if u.line.n > 0 && q.may(u, u.line.first.bytes) {
 			first := u.line.first
 			q.remove(first)
-			q.taken++
-			u.taken++
-			first.turn <- nil
+			first.turn = q.grant(u, first.bytes)
+			first.told <- nil
 			passed = 0
 		} else {
 			passed++

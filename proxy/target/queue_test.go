@@ -28,7 +28,7 @@ func (q *queue) sound(t *testing.T) {
 		}
 		assert.Equal(t, u.line.n, counted)
 		if u.line.n > 0 {
-			assert.GreaterOrEqual(t, u.taken, q.share(u), "%s waits, and might have a turn", u.name)
+			assert.False(t, q.may(u, u.line.first.bytes), "%s waits, and might have a turn", u.name)
 		}
 		assert.True(t, u.moving || u.line.n == 0 || u.taken >= u.limit, "%s is forgotten", u.name)
 	}
@@ -38,18 +38,18 @@ func (q *queue) sound(t *testing.T) {
 }
 
 // mustTake takes a turn that is free.
-func mustTake(t *testing.T, q *queue, who string) *user {
+func mustTake(t *testing.T, q *queue, who string) turn {
 	t.Helper()
-	u, err := q.take(t.Context(), who, 0)
+	u, err := q.take(t.Context(), who, 0, 0)
 	require.NoError(t, err)
 	return u
 }
 
 // awaitTurn has one more call wait, and tells who got their turn.
-func awaitTurn(t *testing.T, q *queue, who string, got chan<- *user) {
+func awaitTurn(t *testing.T, q *queue, who string, got chan<- turn) {
 	before := q.load().Waiting
 	go func() {
-		u, err := q.take(context.Background(), who, long)
+		u, err := q.take(context.Background(), who, 0, long)
 		assert.NoError(t, err)
 		got <- u
 	}()
@@ -64,7 +64,7 @@ func TestLinesTakeTurns(t *testing.T) {
 			mustTake(t, q, fmt.Sprint("other", i))
 		}
 		held := mustTake(t, q, "flood")
-		got := make(chan *user)
+		got := make(chan turn)
 		for range 20 {
 			awaitTurn(t, q, "flood", got)
 		}
@@ -89,7 +89,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	q := newQueue(Limits{Total: 12, PerUser: 100, Of: map[string]int{"small": 2}})
 	take := func(who string) (n int) {
 		for {
-			if _, err := q.take(t.Context(), who, 0); err != nil {
+			if _, err := q.take(t.Context(), who, 0, 0); err != nil {
 				var busy *BusyError
 				require.ErrorAs(t, err, &busy)
 				assert.True(t, busy.User)
@@ -106,7 +106,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	assert.Equal(t, 1, take("c"))
 	assert.Equal(t, map[string]Load{"small": {2, 0}, "a": {5, 0}, "b": {3, 0}, "c": {1, 0}}, q.loads())
 	mustTake(t, q, "d")
-	_, err := q.take(t.Context(), "e", 0)
+	_, err := q.take(t.Context(), "e", 0, 0)
 	var busy *BusyError
 	require.ErrorAs(t, err, &busy)
 	assert.Equal(t, BusyError{InFlight: 12, Why: busy.Why}, *busy, "nobody's fault")
@@ -122,7 +122,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		enter := func(who string, n int) {
 			for range n {
 				waiters.Go(func() {
-					switch _, err := q.take(ctx, who, time.Hour); err.(type) {
+					switch _, err := q.take(ctx, who, 0, time.Hour); err.(type) {
 					case *BusyError:
 						busy.Add(1)
 					default:
@@ -169,7 +169,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		q := newQueue(Limits{Total: 1, PerUser: 1})
 		held := mustTake(t, q, "a")
 		started := time.Now()
-		_, err := q.take(t.Context(), "b", 10*time.Second)
+		_, err := q.take(t.Context(), "b", 0, 10*time.Second)
 		require.ErrorAs(t, err, new(*BusyError))
 		assert.Equal(t, 10*time.Second, time.Since(started))
 		q.give(held)
@@ -183,7 +183,7 @@ func TestLimitsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})
 		held := mustTake(t, q, "a")
-		got := make(chan *user)
+		got := make(chan turn)
 		for range 3 {
 			awaitTurn(t, q, "a", got)
 		}
@@ -211,7 +211,7 @@ func TestUsersAtRestAreForgotten(t *testing.T) {
 		q.give(mustTake(t, q, fmt.Sprint(i)))
 	}
 	assert.LessOrEqual(t, len(q.users), 2*restingUsers)
-	assert.Same(t, held, q.users["held"])
+	assert.Same(t, held.user, q.users["held"])
 }
 
 // Whatever comes, goes, waits, gives up or has its limit changed: no turn is
@@ -236,7 +236,7 @@ func TestQueueUnderStress(t *testing.T) {
 					case 1:
 						patience = time.Duration(random.IntN(200)) * time.Microsecond
 					}
-					u, err := q.take(ctx, fmt.Sprint(who), patience)
+					u, err := q.take(ctx, fmt.Sprint(who), 0, patience)
 					cancel()
 					switch {
 					case err == nil:
@@ -278,23 +278,23 @@ func TestQueueUnderStress(t *testing.T) {
 func TestNobodyIsDelayedByAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})
-		got := make(chan *user, 100)
+		got := make(chan turn, 100)
 		floods := []string{"x", "y", "z"}
-		var held []*user
+		var held []turn
 		flood := func(who string) {
 			go func() {
-				if u, err := q.take(context.Background(), who, time.Hour); err == nil {
+				if u, err := q.take(context.Background(), who, 0, time.Hour); err == nil {
 					got <- u
 				}
 			}()
 		}
-		collect := func() (modest *user) {
+		collect := func() (modest *turn) {
 			synctest.Wait()
 			for {
 				select {
 				case u := <-got:
 					if u.name == "modest" {
-						modest = u
+						modest = &u
 						continue
 					}
 					held = append(held, u)
@@ -314,7 +314,7 @@ func TestNobodyIsDelayedByAFlood(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 200 {
 			go func() {
-				u, err := q.take(context.Background(), "modest", time.Hour)
+				u, err := q.take(context.Background(), "modest", 0, time.Hour)
 				assert.NoError(t, err)
 				got <- u
 			}()
@@ -327,7 +327,7 @@ func TestNobodyIsDelayedByAFlood(t *testing.T) {
 			}
 			assert.LessOrEqual(t, rounds, 1+len(floods))
 			q.sound(t)
-			q.give(modest)
+			q.give(*modest)
 			collect()
 		}
 		for q.load() != (Load{}) { // let everybody go
@@ -348,7 +348,7 @@ func BenchmarkTake(b *testing.B) {
 	takes := func(who string) func(*testing.PB, *queue) {
 		return func(p *testing.PB, q *queue) {
 			for p.Next() {
-				u, err := q.take(context.Background(), who, time.Second)
+				u, err := q.take(context.Background(), who, 0, time.Second)
 				if err != nil {
 					b.Error(err)
 					return

@@ -46,6 +46,7 @@ const (
 type Target struct {
 	config    Config
 	queue     *queue
+	sizes     sizes
 	checkPeer func(net.Conn) error
 	flights   singleflight.Group
 	stopped   chan struct{} // closed by Close
@@ -82,12 +83,14 @@ func New(c Config) *Target {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{
+	t := &Target{
 		config: c, backoff: minBackoff, stopped: make(chan struct{}),
 		queue:     newQueue(Limits{c.MaxInFlight, c.UserInFlight, c.UsersInFlight}),
 		checkPeer: checkPeer(c.PeerUIDs),
 		state:     State{Phase: Unreachable, Since: time.Now(), Err: errNotAsked},
 	}
+	t.queue.pace.start = func() { go t.setPace() }
+	return t
 }
 
 // LimitUsers changes how many calls users may have under way.
@@ -95,14 +98,14 @@ func (t *Target) LimitUsers(each int, of map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: of})
 }
 
-// Connect gives the least loaded living connection. The error is a *DownError,
-// or that of ctx.
-func (t *Target) Connect(ctx context.Context) (*Conn, error) {
-	if c := t.pick(); c != nil {
+// Connect gives a living connection for a user's next call. The error is a
+// *DownError, or that of ctx.
+func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
+	if c := t.pick(who); c != nil {
 		return c, nil
 	}
 	done := t.flights.DoChan("connect", func() (any, error) {
-		if c := t.pick(); c != nil {
+		if c := t.pick(who); c != nil {
 			return c, nil
 		}
 		return t.add()
@@ -118,17 +121,19 @@ func (t *Target) Connect(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// pick finds the least loaded living connection, and has another one made when
-// all are busy.
-func (t *Target) pick() *Conn {
+// pick finds the living connection where the user has calls already, since SPDK's
+// answers follow each other there and long ones should delay their own user; or
+// else the least loaded. It has another one made when all are busy.
+func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.conns = slices.DeleteFunc(t.conns, (*Conn).broken)
 	if len(t.conns) == 0 {
 		return nil
 	}
-	least := slices.MinFunc(t.conns, func(a, b *Conn) int { return int(a.load.Load() - b.load.Load()) })
-	if least.load.Load() >= growAt && len(t.conns) < t.config.Connections && !t.growing && time.Now().After(t.until) {
+	own := slices.MaxFunc(t.conns, func(a, b *Conn) int { return a.loadOf[who] - b.loadOf[who] })
+	least := slices.MinFunc(t.conns, func(a, b *Conn) int { return a.load - b.load })
+	if least.load >= growAt && len(t.conns) < t.config.Connections && !t.growing && time.Now().After(t.until) {
 		t.growing = true
 		go func() {
 			_, _ = t.add()
@@ -136,6 +141,9 @@ func (t *Target) pick() *Conn {
 			defer t.mu.Unlock()
 			t.growing = false
 		}()
+	}
+	if own.loadOf[who] > 0 {
+		return own
 	}
 	return least
 }

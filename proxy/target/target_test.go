@@ -125,7 +125,7 @@ func look(t *testing.T, target *Target) State {
 }
 
 func connect(t *testing.T, target *Target) *Conn {
-	c, err := target.Connect(t.Context())
+	c, err := target.Connect(t.Context(), "u")
 	require.NoError(t, err)
 	return c
 }
@@ -197,13 +197,13 @@ func TestConnectionsGrowWithLoadAndNoFurther(t *testing.T) {
 	start(growAt)
 	require.Eventually(t, inFlight(growAt+1), long, time.Millisecond)
 	connect(t, target)
-	require.Eventually(t, func() bool { return f.accepted.Load() == 2 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return target.Connections() == 2 }, long, time.Millisecond)
 	start(5 * growAt)
 	require.Eventually(t, inFlight(6*growAt+1), long, time.Millisecond)
 	connect(t, target)
 	close(release)
 	calls.Wait()
-	assert.EqualValues(t, 2, f.accepted.Load())
+	assert.EqualValues(t, 2+1, f.accepted.Load(), "and one for probes")
 	require.Eventually(t, inFlight(0), long, time.Millisecond)
 }
 
@@ -217,37 +217,37 @@ func TestSocketRecreatedByAnotherRelease(t *testing.T) {
 	var down *DownError
 	_, err := old.Call(t.Context(), "u", "m", nil, long)
 	require.ErrorAs(t, err, &down, "a connection does not turn into another one")
-	_, err = target.Connect(t.Context())
+	_, err = target.Connect(t.Context(), "u")
 	require.ErrorAs(t, err, &down)
 	assert.Contains(t, err.Error(), f.path)
 	assert.Equal(t, Unreachable, look(t, target).Phase)
 
 	f.release = "v26.05"
 	f.start()
-	require.Eventually(t, func() bool { _, err := target.Connect(t.Context()); return err == nil }, long, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := target.Connect(t.Context(), "u"); return err == nil }, long, time.Millisecond)
 	assert.Equal(t, "v26.05", connect(t, target).Release().String())
 	assert.Equal(t, Runtime, look(t, target).Phase)
 }
 
 func TestAttemptsAreSpacedOut(t *testing.T) {
 	target := newTarget(t, Config{Socket: filepath.Join(t.TempDir(), "none")})
-	_, first := target.Connect(t.Context())
+	_, first := target.Connect(t.Context(), "u")
 	require.Error(t, first)
 	target.until = time.Now().Add(long)
 	for range 5 {
-		_, err := target.Connect(t.Context())
+		_, err := target.Connect(t.Context(), "u")
 		require.Same(t, first, err, "no new attempt")
 	}
 	for range 20 {
 		target.until = time.Time{}
-		_, _ = target.Connect(t.Context())
+		_, _ = target.Connect(t.Context(), "u")
 	}
 	assert.Equal(t, maxBackoff, target.backoff)
 }
 
 func TestVersionThatIsNotUnderstood(t *testing.T) {
 	f := newFake(t, "next", nil)
-	_, err := newTarget(t, Config{Socket: f.path}).Connect(t.Context())
+	_, err := newTarget(t, Config{Socket: f.path}).Connect(t.Context(), "u")
 	var down *DownError
 	require.ErrorAs(t, err, &down)
 	assert.ErrorContains(t, err, versionMethod)
@@ -322,7 +322,7 @@ func TestClosedTargetDoesNotConnectAgain(t *testing.T) {
 	target := New(Config{Socket: f.path})
 	c := connect(t, target)
 	require.NoError(t, target.Close())
-	_, err := target.Connect(t.Context())
+	_, err := target.Connect(t.Context(), "u")
 	require.Error(t, err)
 	require.Eventually(t, c.broken, long, time.Millisecond)
 }
