@@ -21,9 +21,7 @@ type certificate struct {
 }
 
 // serverTLS shows the certificate of now to clients that speak TLS 1.2 or newer,
-// and asks for theirs if the settings of now say so. Client certificates are
-// verified here, for who has no good one to get no further, and with each request
-// again (package authn), for connections that outlive a reload.
+// and asks for theirs if the settings of now say so.
 func (s *Server) serverTLS() *tls.Config {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -40,6 +38,11 @@ func (s *Server) serverTLS() *tls.Config {
 }
 
 // clientAuth is whose client certificates are taken, and whether one is needed.
+// They are verified with each request (package authn): connections outlive a
+// reload, and a client can be told what is wrong. In the handshake it could not,
+// and would not know whether its call was made: by TLS 1.3 a server looks at the
+// certificate when the client has sent its request already. Where one is required,
+// strangers get no further than the handshake all the same.
 func (s *settings) clientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	switch {
 	case s.clientCAs == nil:
@@ -47,7 +50,7 @@ func (s *settings) clientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	case s.needCertificate:
 		return s.clientCAs, tls.RequireAndVerifyClientCert
 	}
-	return s.clientCAs, tls.VerifyClientCertIfGiven
+	return s.clientCAs, tls.RequestClientCert
 }
 
 // What tls.client_auth may be.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -21,6 +22,7 @@ import (
 // callOptions say where a call goes.
 type callOptions struct {
 	socket, url, user, passwordFile, ca string
+	tokenFile, cert, key                string
 	timeout                             time.Duration
 }
 
@@ -34,8 +36,11 @@ func newCall() *cobra.Command {
 
 Values get the type that SPDK's schema gives the parameter. a.b=value is member b
 of the object a; name=value again adds to a list; name:=JSON takes the value as it
-is written. The password comes from --password-file, from $SPDK_PROXY_PASSWORD, or
-is asked for.
+is written.
+
+Who calls is a user with a password (--user), which comes from --password-file,
+from $SPDK_PROXY_PASSWORD, or is asked for; or whoever a token (--token-file) or a
+client certificate (--cert and --key) belongs to.
 
 Exit codes: 0 done; 1 SPDK or the proxy refused the call; 2 a mistake on this
 command line; 3 the proxy or the target cannot be reached, nothing was executed;
@@ -74,12 +79,17 @@ password.`,
 	return cmd
 }
 
+const userVariable = "SPDK_PROXY_USER"
+
 // addTo adds the flags that say where to call.
 func (o *callOptions) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.url, "url", os.Getenv("SPDK_PROXY_URL"), "the proxy, such as https://storage1:9009 ($SPDK_PROXY_URL)")
-	f.StringVar(&o.user, "user", os.Getenv("SPDK_PROXY_USER"), "user of the proxy ($SPDK_PROXY_USER)")
+	f.StringVar(&o.user, "user", os.Getenv(userVariable), "user of the proxy ($SPDK_PROXY_USER)")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password in its first line")
+	f.StringVar(&o.tokenFile, "token-file", "", "file with a bearer token, instead of --user")
+	f.StringVar(&o.cert, "cert", "", "PEM file with a client certificate, instead of or beside the others")
+	f.StringVar(&o.key, "key", "", "PEM file with its key, if that is not in the same file")
 	f.StringVar(&o.ca, "ca", "", "PEM file with the certificates to trust instead of the system's")
 	f.StringVar(&o.socket, "socket", "", "the target's own socket, instead of a proxy")
 }
@@ -136,16 +146,25 @@ func (o callOptions) caller() (closer, error) {
 	if o.socket != "" {
 		return spdkrpc.NewSocket(o.socket), nil
 	}
-	if o.user == "" {
-		return nil, usage("give --user of the proxy")
+	user := o.user
+	if (o.tokenFile != "" || o.cert != "") && user == os.Getenv(userVariable) {
+		user = "" // what stands on the command line counts
 	}
-	config := spdkrpc.HTTPSConfig{URL: o.url, Username: o.user, Timeout: o.timeout}
+	switch {
+	case user == "" && o.tokenFile == "" && o.cert == "":
+		return nil, usage("give --user of the proxy, --token-file, or --cert and --key")
+	case o.tokenFile != "" && (user != "" || o.passwordFile != ""):
+		return nil, usage("give either --token-file or --user with a password")
+	}
+	config := spdkrpc.HTTPSConfig{URL: o.url, Username: user, TokenFile: o.tokenFile, CertFile: o.cert, KeyFile: cmp.Or(o.key, o.cert), Timeout: o.timeout}
 	var err error
 	if config.CA, err = o.trusted(); err != nil {
 		return nil, err
 	}
-	if config.Password, err = o.password(); err != nil {
-		return nil, err
+	if user != "" {
+		if config.Password, err = o.password(); err != nil {
+			return nil, err
+		}
 	}
 	caller, err := spdkrpc.NewHTTPS(config)
 	if err != nil {

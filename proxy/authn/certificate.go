@@ -46,10 +46,10 @@ func (n CertificateName) check() error {
 
 // certificates recognise users by a name in the client certificate.
 //
-// The TLS handshake has verified it, but at another time and maybe by a former
-// configuration: a connection may live for days. So each request's is verified
-// by the authorities of now, which costs something only the first time. There are
-// no revocation lists: a certificate is locked out by taking its name from users.
+// The TLS handshake has shown that the client holds its key. Each request's is
+// verified by the authorities of now, as a connection may live for days; that costs
+// something only the first time. There are no revocation lists: a certificate is
+// locked out by taking its name from users.
 type certificates struct {
 	authorities *x509.CertPool
 	required    bool
@@ -125,9 +125,15 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
+// maxChain bounds what verifying may cost.
+const maxChain = 8
+
 // verify tells until when a certificate is good. The standard library looks at
 // dates, constraints and that its use is client authentication.
 func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err error) {
+	if len(chain) > maxChain {
+		return until, rejected("the client certificate comes with %d others: show only those of the authorities between it and one that this proxy trusts", len(chain)-1)
+	}
 	if c.authorities == nil {
 		return until, rejected("this proxy takes no client certificates: give a name and password or a token, on a new connection")
 	}

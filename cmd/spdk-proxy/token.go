@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+)
+
+func newToken() *cobra.Command {
+	var hashFile, comment string
+	var days int
+	cmd := &cobra.Command{
+		Use:   "new-token",
+		Short: "Make a bearer token and its hash for the configuration",
+		Long: `Make a bearer token for a program, and print it: it is shown this once and kept
+nowhere. Its hash, which is no secret, is appended to a file for token_hash_file
+(--hash-file), or else printed to standard error for token_hashes.
+
+To replace a token, make another for the same user, hand it out, and take the
+line of the old one away when the log no longer has its id (credential).`,
+		Example: `  spdk-proxy new-token --days 365 --hash-file /etc/spdk-proxy/backup.tokens > backup.token
+  spdk-proxy call --url https://storage1:9009 --token-file backup.token spdk_get_version`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if days < 0 {
+				return usage("--days must not be negative")
+			}
+			var until time.Time
+			if days > 0 {
+				until = time.Now().AddDate(0, 0, days)
+			}
+			token := authn.NewToken()
+			hash := authn.HashToken(token, until)
+			line := hash.String()
+			if comment != "" {
+				line += " # " + comment
+			}
+			if strings.ContainsFunc(comment, unicode.IsControl) {
+				return usage("--comment must be one line")
+			}
+			if hashFile == "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "token_hashes: [%q]\n", line)
+			} else if err := appendLine(hashFile, line); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), token)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&hashFile, "hash-file", "", "append the hash to this file")
+	cmd.Flags().IntVar(&days, "days", 0, "how long the token is good; 0: for ever")
+	cmd.Flags().StringVar(&comment, "comment", "", "what the token is for, to stand behind its hash")
+	return cmd
+}
+
+// appendLine adds a line to a file that may not end in a whole one. Everybody may
+// read a new file: it holds no secret, and the service's user must.
+func appendLine(path, line string) error {
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("append the hash: %w", err)
+	}
+	if len(old) > 0 && old[len(old)-1] != '\n' {
+		line = "\n" + line
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("append the hash: %w", err)
+	}
+	_, err = f.WriteString(line + "\n")
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("append the hash to %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
+)
+
+func TestNewToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(file, []byte("# of the backup"), 0o600)) // without an end of its line
+	o := run(t, "", "new-token", "--hash-file", file, "--days", "90", "--comment", "host a")
+	assert.Zero(t, o.code)
+	assert.Regexp(t, `^spdkgate_[0-9A-Za-z]{46}\n$`, o.stdout)
+	assert.Empty(t, o.stderr)
+	assert.Zero(t, run(t, "", "new-token", "--hash-file", file).code)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Regexp(t, `^# of the backup\nsha256:[0-9a-f]{64} not_after=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ # host a\nsha256:[0-9a-f]{64}\n$`, string(text))
+	assert.NotContains(t, string(text), strings.TrimSpace(o.stdout))
+
+	o = run(t, "", "new-token")
+	assert.Regexp(t, `^token_hashes: \["sha256:[0-9a-f]{64}"\]\n$`, o.stderr)
+	for says, args := range map[string][]string{
+		"takes no arguments":   {"spdkgate_x"},
+		"must not be negative": {"--days", "-1"},
+		"must be one line":     {"--comment", "a\nb"},
+	} {
+		o := run(t, "", append([]string{"new-token"}, args...)...)
+		assert.Equal(t, exitUsage, o.code)
+		assert.Contains(t, o.stderr, says)
+		assert.Empty(t, o.stdout)
+	}
+	o = run(t, "", "new-token", "--hash-file", filepath.Join(file, "no folder"))
+	assert.Equal(t, exitFailed, o.code)
+	assert.Empty(t, o.stdout, "a token whose hash is nowhere is of no use")
+}
+
+// From a new token or certificate to a call, and to the end of both by a reload.
+func TestCallByTokenAndCertificate(t *testing.T) {
+	target, dir := target(t), t.TempDir()
+	authority := authntest.NewAuthority(t, "clients")
+	cert, key := authntest.WritePair(t, dir, "dashboard", authority.Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} }))
+	in := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.WriteFile(in("client-ca.crt"), authority.PEM(), 0o600))
+	token := run(t, "", "new-token", "--hash-file", in("tokens"))
+	require.NoError(t, os.WriteFile(in("token"), []byte(token.stdout), 0o600))
+	require.NoError(t, os.WriteFile(in("config.yaml"), fmt.Appendf(nil, `
+listen: "127.0.0.1:0"
+tls: {self_signed_dir: ., client_ca_file: client-ca.crt}
+target: {socket: %s}
+users:
+  - {name: backup, token_hash_file: tokens, roles: [admin]}
+  - {name: dashboard, certificate: {san_dns: dashboard.example}, roles: [read-only]}
+`, target.Socket()), 0o600))
+	require.Zero(t, run(t, "", "check-config", in("config.yaml")).code)
+	d := start(t, nil, "serve", "--config", in("config.yaml"))
+	call := func(args ...string) outcome {
+		return run(t, "", append([]string{"call", "--url", d.url, "--ca", in("tls.crt")}, args...)...)
+	}
+	assert.Zero(t, call("--token-file", in("token"), "bdev_malloc_create", "num_blocks=2048", "block_size=512").code)
+	assert.Zero(t, call("--cert", cert, "--key", key, "bdev_get_bdevs").code)
+	assert.Equal(t, exitDenied, call("--cert", cert, "--key", key, "bdev_malloc_create", "num_blocks=2048", "block_size=512").code, "of the role read-only")
+	assert.Zero(t, call("--token-file", in("token"), "--cert", cert, "--key", key, "bdev_malloc_create", "num_blocks=2048", "block_size=512").code, "the token counts")
+	assert.Contains(t, call("--cert", cert, "spdk_get_version").stderr, "client certificate")
+	assert.Equal(t, exitUsage, call("--token-file", in("token"), "--user", "admin", "spdk_get_version").code)
+	assert.Equal(t, exitUsage, call("--key", key, "spdk_get_version").code)
+
+	other := run(t, "", "new-token")
+	require.NoError(t, os.WriteFile(in("tokens"), []byte(strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(other.stderr), `token_hashes: ["`), `"]`)), 0o600))
+	require.NoError(t, os.WriteFile(in("client-ca.crt"), authntest.NewAuthority(t, "others").PEM(), 0o600))
+	d.waitFor(`"msg":"reloaded"`) // by itself
+	o := call("--token-file", in("token"), "spdk_get_version")
+	assert.Equal(t, exitDenied, o.code)
+	assert.Contains(t, o.stderr, "who are you?")
+	o = call("--cert", cert, "--key", key, "spdk_get_version")
+	assert.Equal(t, exitDenied, o.code)
+	assert.Contains(t, o.stderr, "not, or no longer, one that this proxy trusts")
+	assert.NotContains(t, d.logged(), strings.TrimSpace(token.stdout))
+}
