@@ -55,7 +55,7 @@ func TestTypedClient(t *testing.T) {
 			_, err := c.Release(t.Context())
 			require.NoError(t, err)
 			calls := 0
-			for _, m := range doc.Methods() {
+			for _, m := range doc.OfSPDK() {
 				if !m.Has(r) {
 					continue
 				}
@@ -115,7 +115,7 @@ func TestRefusals(t *testing.T) {
 	defer socket.Close()
 	c := spdkrpc.NewClient(socket)
 	k := variants(v2605)["minimal"]
-	for _, m := range k.Document.Methods() {
+	for _, m := range k.Document.OfSPDK() {
 		if !m.Has(v2605) {
 			continue
 		}

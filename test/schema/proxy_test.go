@@ -38,7 +38,7 @@ func TestThroughProxy(t *testing.T) {
 			c := spdkrpc.NewClient(throughProxy(t, f))
 			_, err := c.Release(t.Context())
 			require.NoError(t, err)
-			for _, m := range doc.Methods() {
+			for _, m := range doc.OfSPDK() {
 				if !m.Has(r) || m.Name == "spdk_get_version" { // the proxy asks for that itself
 					continue
 				}
@@ -59,7 +59,7 @@ func TestProxyRefuses(t *testing.T) {
 	caller := throughProxy(t, f)
 	k := variants(v2605)["minimal"]
 	refused := 0
-	for _, m := range k.Document.Methods() {
+	for _, m := range k.Document.OfSPDK() {
 		if !m.Has(v2605) {
 			continue
 		}
@@ -88,7 +88,7 @@ func TestProxyTellsRefusals(t *testing.T) {
 	f := newFake(t, v2605)
 	caller := throughProxy(t, f)
 	k := variants(v2605)["minimal"]
-	for _, m := range k.Document.Methods() {
+	for _, m := range k.Document.OfSPDK() {
 		if !m.Has(v2605) || m.Name == "spdk_get_version" {
 			continue
 		}

@@ -75,7 +75,7 @@ func (b *bench) alive(after string) {
 
 // methods are those of the schema that the target has and can be called now.
 func (b *bench) methods() (list []*rpcschema.Method) {
-	for _, m := range b.doc.Methods() {
+	for _, m := range b.doc.OfSPDK() {
 		if m.Has(b.release) && slices.Contains(b.current, m.Name) {
 			list = append(list, m)
 		}
