@@ -21,7 +21,7 @@ import (
 // A world is a simulated target with the objects of two tenants, red and blue,
 // and some that are nobody's.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	release rpcschema.Release
 	socket  *spdkrpc.Socket
 	tenancy *Tenancy
@@ -97,7 +97,7 @@ const (
 	lostHost = "nqn.2026-11.example:host-of-nobody"
 )
 
-func newWorld(t *testing.T, release string, change ...func(*Tenant)) *world {
+func newWorld(t testing.TB, release string, change ...func(*Tenant)) *world {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
@@ -117,7 +117,7 @@ func realWorld(t *testing.T) *world {
 	return worldOf(t, socket, release)
 }
 
-func worldOf(t *testing.T, socket string, release rpcschema.Release, change ...func(*Tenant)) *world {
+func worldOf(t testing.TB, socket string, release rpcschema.Release, change ...func(*Tenant)) *world {
 	var err error
 	w := &world{t: t, release: release, socket: spdkrpc.NewSocket(socket)}
 	t.Cleanup(func() { _ = w.socket.Close() })
@@ -198,7 +198,7 @@ func (w *world) must(user, method string, params p) json.RawMessage {
 }
 
 // text is a result that is one text.
-func text(t *testing.T, result json.RawMessage) (s string) {
+func text(t testing.TB, result json.RawMessage) (s string) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(result, &s), string(result))
 	return s
