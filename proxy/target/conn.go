@@ -96,7 +96,8 @@ func (c *Conn) broken() bool { return broken(c.gone) }
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
-	turn, err := c.target.queue.take(ctx, who, c.target.sizes.expect(method, params), c.target.config.QueueWait)
+	answer := c.target.sizes.find(method, params)
+	turn, err := c.target.queue.take(ctx, who, answer, c.target.config.QueueWait)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 		go c.awaitLate(pending, turn, method, started)
 		return nil, err
 	}
-	c.target.sizes.seen(method, params, len(result))
+	answer.seen(len(result))
 	c.target.queue.give(turn)
 	return result, err
 }

@@ -3,7 +3,7 @@ package target
 // A waiter is one call that waits for its turn.
 type waiter struct {
 	user       *user
-	bytes      int
+	answer     *size
 	told       chan error // nil: it has its turn; room for one, so that nobody waits to tell
 	turn       turn
 	next, prev *waiter

@@ -80,18 +80,17 @@ func newQueue(l Limits) *queue {
 	return &queue{limits: l, users: map[string]*user{}, sweepAt: restingUsers, pace: pace{burst: firstBurst}}
 }
 
-// take waits for a turn, which give takes back, for a call whose answer may have
-// so many bytes. The error is a *BusyError, or
+// take waits for a turn, which give takes back, for a call with such an answer. The error is a *BusyError, or
 // wraps ErrAbandoned when ctx ended first.
-func (q *queue) take(ctx context.Context, who string, bytes int, bound time.Duration) (turn, error) {
+func (q *queue) take(ctx context.Context, who string, answer *size, bound time.Duration) (turn, error) {
 	q.mu.Lock()
 	u := q.user(who)
-	if u.line.n == 0 && q.may(u, bytes) {
-		t := q.grant(u, bytes)
+	if u.line.n == 0 && q.may(u, answer.expected()) {
+		t := q.grant(u, answer.expected())
 		q.mu.Unlock()
 		return t, nil
 	}
-	w, err := q.enter(u, bytes)
+	w, err := q.enter(u, answer)
 	q.mu.Unlock()
 	if err != nil {
 		return turn{}, err
@@ -157,7 +156,7 @@ func (q *queue) user(who string) *user {
 
 // enter lets a call into its user's line. When all lines together are as long as
 // they may be, the longest one loses its last: who floods makes room for others.
-func (q *queue) enter(u *user, bytes int) (*waiter, error) {
+func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	if u.line.n >= waitersPerTurn*u.limit {
 		return nil, q.busy(u, "as many of this user's wait as may")
 	}
@@ -175,7 +174,7 @@ func (q *queue) enter(u *user, bytes int) (*waiter, error) {
 		q.remove(last)
 		last.told <- q.busy(longest, "as many wait as may, and most are this user's")
 	}
-	w := &waiter{user: u, bytes: bytes, told: make(chan error, 1)}
+	w := &waiter{user: u, answer: answer, told: make(chan error, 1)}
 	u.line.push(w)
 	q.waiting++
 	q.mayMove(u)
@@ -235,10 +234,10 @@ func (q *queue) advance() {
 	for passed := 0; passed < q.moving.n && q.taken < q.limits.Total; {
 		u := q.moving.pop()
 		u.moving = false
-		if u.line.n > 0 && q.may(u, u.line.first.bytes) {
+		if u.line.n > 0 && q.may(u, u.line.first.answer.expected()) {
 			first := u.line.first
 			q.remove(first)
-			first.turn = q.grant(u, first.bytes)
+			first.turn = q.grant(u, first.answer.expected())
 			first.told <- nil
 			passed = 0
 		} else {

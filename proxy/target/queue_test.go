@@ -28,7 +28,7 @@ func (q *queue) sound(t *testing.T) {
 		}
 		assert.Equal(t, u.line.n, counted)
 		if u.line.n > 0 {
-			assert.False(t, q.may(u, u.line.first.bytes), "%s waits, and might have a turn", u.name)
+			assert.False(t, q.may(u, u.line.first.answer.expected()), "%s waits, and might have a turn", u.name)
 		}
 		assert.True(t, u.moving || u.line.n == 0 || u.taken >= u.limit, "%s is forgotten", u.name)
 	}
@@ -40,7 +40,7 @@ func (q *queue) sound(t *testing.T) {
 // mustTake takes a turn that is free.
 func mustTake(t *testing.T, q *queue, who string) turn {
 	t.Helper()
-	u, err := q.take(t.Context(), who, 0, 0)
+	u, err := q.take(t.Context(), who, new(size), 0)
 	require.NoError(t, err)
 	return u
 }
@@ -49,7 +49,7 @@ func mustTake(t *testing.T, q *queue, who string) turn {
 func awaitTurn(t *testing.T, q *queue, who string, got chan<- turn) {
 	before := q.load().Waiting
 	go func() {
-		u, err := q.take(context.Background(), who, 0, long)
+		u, err := q.take(context.Background(), who, new(size), long)
 		assert.NoError(t, err)
 		got <- u
 	}()
@@ -89,7 +89,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	q := newQueue(Limits{Total: 12, PerUser: 100, Of: map[string]int{"small": 2}})
 	take := func(who string) (n int) {
 		for {
-			if _, err := q.take(t.Context(), who, 0, 0); err != nil {
+			if _, err := q.take(t.Context(), who, new(size), 0); err != nil {
 				var busy *BusyError
 				require.ErrorAs(t, err, &busy)
 				assert.True(t, busy.User)
@@ -106,7 +106,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	assert.Equal(t, 1, take("c"))
 	assert.Equal(t, map[string]Load{"small": {2, 0}, "a": {5, 0}, "b": {3, 0}, "c": {1, 0}}, q.loads())
 	mustTake(t, q, "d")
-	_, err := q.take(t.Context(), "e", 0, 0)
+	_, err := q.take(t.Context(), "e", new(size), 0)
 	var busy *BusyError
 	require.ErrorAs(t, err, &busy)
 	assert.Equal(t, BusyError{InFlight: 12, Why: busy.Why}, *busy, "nobody's fault")
@@ -122,7 +122,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		enter := func(who string, n int) {
 			for range n {
 				waiters.Go(func() {
-					switch _, err := q.take(ctx, who, 0, time.Hour); err.(type) {
+					switch _, err := q.take(ctx, who, new(size), time.Hour); err.(type) {
 					case *BusyError:
 						busy.Add(1)
 					default:
@@ -169,7 +169,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		q := newQueue(Limits{Total: 1, PerUser: 1})
 		held := mustTake(t, q, "a")
 		started := time.Now()
-		_, err := q.take(t.Context(), "b", 0, 10*time.Second)
+		_, err := q.take(t.Context(), "b", new(size), 10*time.Second)
 		require.ErrorAs(t, err, new(*BusyError))
 		assert.Equal(t, 10*time.Second, time.Since(started))
 		q.give(held)
@@ -236,7 +236,7 @@ func TestQueueUnderStress(t *testing.T) {
 					case 1:
 						patience = time.Duration(random.IntN(200)) * time.Microsecond
 					}
-					u, err := q.take(ctx, fmt.Sprint(who), 0, patience)
+					u, err := q.take(ctx, fmt.Sprint(who), new(size), patience)
 					cancel()
 					switch {
 					case err == nil:
@@ -283,7 +283,7 @@ func TestNobodyIsDelayedByAFlood(t *testing.T) {
 		var held []turn
 		flood := func(who string) {
 			go func() {
-				if u, err := q.take(context.Background(), who, 0, time.Hour); err == nil {
+				if u, err := q.take(context.Background(), who, new(size), time.Hour); err == nil {
 					got <- u
 				}
 			}()
@@ -314,7 +314,7 @@ func TestNobodyIsDelayedByAFlood(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 200 {
 			go func() {
-				u, err := q.take(context.Background(), "modest", 0, time.Hour)
+				u, err := q.take(context.Background(), "modest", new(size), time.Hour)
 				assert.NoError(t, err)
 				got <- u
 			}()
@@ -348,7 +348,7 @@ func BenchmarkTake(b *testing.B) {
 	takes := func(who string) func(*testing.PB, *queue) {
 		return func(p *testing.PB, q *queue) {
 			for p.Next() {
-				u, err := q.take(context.Background(), who, 0, time.Second)
+				u, err := q.take(context.Background(), who, new(size), time.Second)
 				if err != nil {
 					b.Error(err)
 					return

@@ -11,7 +11,7 @@ const longReply = 64 << 10
 // sizes remember how long answers were, to tell how long the next will be: of a
 // method with parameters, which often name one thing, and without.
 type sizes struct {
-	of sync.Map // sizeKey → *atomic.Int64; methods with long answers only
+	of sync.Map // sizeKey → *size
 }
 
 type sizeKey struct {
@@ -19,23 +19,28 @@ type sizeKey struct {
 	params bool
 }
 
-func (s *sizes) expect(method string, params map[string]any) int {
-	if n, ok := s.of.Load(sizeKey{method, params != nil}); ok {
-		return int(n.(*atomic.Int64).Load())
-	}
-	return 0
-}
-
-// seen notes an answer. Shorter ones are believed slowly.
-func (s *sizes) seen(method string, params map[string]any, size int) {
+func (s *sizes) find(method string, params map[string]any) *size {
 	key := sizeKey{method, params != nil}
 	known, ok := s.of.Load(key)
 	if !ok {
-		if size < longReply {
-			return
-		}
-		known, _ = s.of.LoadOrStore(key, new(atomic.Int64))
+		known, _ = s.of.LoadOrStore(key, new(size))
 	}
-	n := known.(*atomic.Int64)
-	n.Store(max(int64(size), n.Load()*7/8)) // one of several at once counts, whichever
+	return known.(*size)
+}
+
+// A size is how many bytes a call's answer may have. It changes while the call
+// waits for its turn.
+type size struct{ bytes atomic.Int64 }
+
+func (s *size) expected() int { return int(s.bytes.Load()) }
+
+// seen notes an answer. Shorter ones are believed slowly.
+func (s *size) seen(n int) {
+	known := s.expected()
+	if n < longReply {
+		n = 0
+	}
+	if n = max(n, known*7/8); n != known {
+		s.bytes.Store(int64(n)) // one of several at once counts, whichever
+	}
 }
