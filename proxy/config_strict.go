@@ -47,8 +47,11 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if n.Tag == "!!null" {
-		return // as if it were left out
+	if n.Tag == "!!null" || t == reflect.TypeFor[yaml.Node]() {
+		return // as if it were left out; or anything
+	}
+	if t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
+		t = t.Elem()
 	}
 	if short := shorthand(t); short != nil && n.Kind == yaml.ScalarNode {
 		s.scalar(n, short, path)
@@ -56,9 +59,6 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	} else if _, ok := reflect.New(t).Interface().(yaml.Unmarshaler); ok && short == nil {
 		s.scalar(n, t, path)
 		return
-	}
-	if t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
-		t = t.Elem()
 	}
 	switch t.Kind() {
 	case reflect.Struct:

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+func newPolicy() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "See who may call what, and why; test it; learn it from the log",
+		Long: `See who may call what, and why; test it; learn it from the log.
+
+All of this works on a configuration file, not on a running proxy: no target is
+asked, nothing is changed, and the secrets of users are not read. What depends on
+the target (which volumes are a tenant's, what is left of a quota) is not told.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyExplain(), newPolicyShow(), newPolicyTest(), newPolicyRoles(), newPolicyLearned())
+	return cmd
+}
+
+// policyOptions are what commands on a configuration have in common.
+type policyOptions struct{ config string }
+
+func (o *policyOptions) addTo(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.config, "config", defaultConfig, "configuration file")
+}
+
+func (o *policyOptions) load() (*proxy.Rehearsal, error) {
+	return proxy.NewRehearsal(o.config, rpcschema.Default())
+}
+
+func newPolicyShow() *cobra.Command {
+	var (
+		o  policyOptions
+		as string
+	)
+	cmd := &cobra.Command{
+		Use:   "show --as NAME",
+		Short: "List what a user may call",
+		Long: `List what a user may call, a method a line, with the rule that allows it. Where the
+parameters decide, the rules that they are held against follow, denies first.`,
+		Example: `  spdk-proxy policy show --as csi`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := o.load()
+			if err != nil {
+				return err
+			}
+			user, err := r.User(as)
+			if err != nil {
+				return usageError{err}
+			}
+			return show(cmd.OutOrStdout(), r, user)
+		},
+	}
+	o.addTo(cmd)
+	cmd.Flags().StringVar(&as, "as", "", "name of the user")
+	_ = cmd.MarkFlagRequired("as")
+	return cmd
+}
+
+func show(w io.Writer, r *proxy.Rehearsal, user proxy.UserConfig) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	foreign := 0
+	for _, m := range r.Policy().Methods(user.Name) {
+		c, err := r.Call(user, m.Method, nil, false, rpcschema.Release{})
+		if err != nil {
+			return err
+		}
+		if c.Foreign {
+			foreign++
+			continue
+		}
+		fmt.Fprintf(table, "%s\t%s\n", m.Method, says(m.Decision))
+		for _, rule := range m.Depends {
+			fmt.Fprintf(table, "\t  %s\n", rule)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if foreign > 0 {
+		fmt.Fprintf(w, "\n%d more that the roles allow are refused to tenants (%s is tenant %s's).\n", foreign, user.Name, user.Tenant)
+	}
+	return nil
+}
+
+// says is a decision in a line.
+func says(d policy.Decision) string {
+	switch {
+	case d.Learned:
+		return "LEARNING: is let pass, although " + d.Rule
+	case d.Redact:
+		return d.Rule + ", without secrets in the result"
+	}
+	return d.Rule
+}
+
+// builtInTexts say what the built-in roles are for.
+var builtInTexts = map[string]string{
+	policy.Admin:         "everything",
+	policy.ReadOnly:      "what changes nothing, holds up nothing and needs no secret; secrets are taken out of results",
+	policy.Metrics:       "what monitoring needs: those of read-only that tell statistics",
+	policy.CSIController: "exactly what SPDKGate's CSI driver calls",
+}
+
+func newPolicyRoles() *cobra.Command {
+	return &cobra.Command{
+		Use:   "roles [NAME]",
+		Short: "List the built-in roles, or what one of them allows",
+		Long: `List the roles that are built in, or what one of them allows. They follow from the
+schema of SPDK's RPCs (see ` + "`spdk-proxy schema show`" + `), so that a method of a later
+SPDK is in them by what it does. The configuration cannot make them anew, but its
+roles can extend them.`,
+		Example: `  spdk-proxy policy roles
+  spdk-proxy policy roles metrics`,
+		Args:      maximumArgs(1),
+		ValidArgs: slices.Sorted(maps.Keys(builtInTexts)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			roles := policy.BuiltIn(rpcschema.Default())
+			if len(args) == 0 {
+				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				for _, name := range slices.Sorted(maps.Keys(roles)) {
+					fmt.Fprintf(table, "%s\t%s\t%s\n", name, extent(roles[name]), builtInTexts[name])
+				}
+				return table.Flush()
+			}
+			role, ok := roles[args[0]]
+			if !ok {
+				return usage("%s is not built in: there are %s", args[0], strings.Join(slices.Sorted(maps.Keys(roles)), ", "))
+			}
+			for _, rule := range role.Allow {
+				fmt.Fprintln(cmd.OutOrStdout(), rule)
+			}
+			return nil
+		},
+	}
+}
+
+func extent(role policy.Role) string {
+	if len(role.Allow) == 1 && role.Allow[0].Method == "*" {
+		return "all methods"
+	}
+	return fmt.Sprintf("%d methods", len(role.Allow))
+}
+
+// maximumArgs is cobra.MaximumNArgs with the exit code of a mistake in the command
+// line.
+func maximumArgs(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := cobra.MaximumNArgs(n)(cmd, args); err != nil {
+			return usage("%w: see `%s --help`", err, cmd.CommandPath())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// errRefused ends a command that was asked whether a call is allowed.
+var errRefused = errors.New("it is not allowed")
+
+func newPolicyExplain() *cobra.Command {
+	var (
+		o  policyOptions
+		r  release
+		as string
+	)
+	cmd := &cobra.Command{
+		Use:   "explain --as NAME METHOD [name=value...]",
+		Short: "Tell whether a user may make a call, and which rule says so",
+		Long: `Tell whether a user may make a call, which rule says so, and of every other rule on
+the method why it does not decide: a deny wins over every allow, and what no rule
+allows is refused. Parameters are written as for ` + "`spdk-proxy call`" + `. Without any it is
+told of the method alone; where rules have conditions, these must be given to know.
+
+The exit code is 0 if the call is allowed, 1 if it is not.`,
+		Example: `  spdk-proxy policy explain --as csi bdev_lvol_delete
+  spdk-proxy policy explain --as team-a bdev_lvol_create lvs_name=lvs-a lvol_name=v size_in_mib=1024
+  spdk-proxy policy explain --as cinder bdev_lvol_create lvs_name=lvs0 lvol_name=v size=1073741824 --spdk-version v26.05`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("name a method, such as bdev_get_bdevs: see `spdk-proxy policy explain --help`")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeCall,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.rehearse(as, args, r.Release)
+			if err != nil {
+				return err
+			}
+			if err := explain(cmd.OutOrStdout(), c, len(args) > 1, r.Release); err != nil {
+				return err
+			}
+			if !c.Allowed() {
+				return errRefused
+			}
+			return nil
+		},
+	}
+	o.addTo(cmd)
+	cmd.Flags().StringVar(&as, "as", "", "name of the user")
+	_ = cmd.MarkFlagRequired("as")
+	cmd.Flags().Var(&r, "spdk-version", "release of the target, such as v26.05, for which parameters are translated")
+	_ = cmd.RegisterFlagCompletionFunc("spdk-version", cobra.NoFileCompletions)
+	return cmd
+}
+
+func (o *policyOptions) rehearse(as string, args []string, r rpcschema.Release) (*proxy.Rehearsed, error) {
+	rehearsal, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	user, err := rehearsal.User(as)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	schema := rpcschema.Default()
+	method, err := schema.Find(args[0], rpcschema.Release{})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	params, err := parseParams(method, schema, args[1:])
+	if err != nil {
+		return nil, err
+	}
+	return rehearsal.Call(user, args[0], params, len(args) > 1, r)
+}
+
+// explain writes what is decided on a call: the answer first.
+func explain(w io.Writer, c *proxy.Rehearsed, given bool, r rpcschema.Release) error {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(&b, "%s\n\n", verdict(c, given))
+	line("user", "%s, roles: %s", c.User.Name, strings.Join(c.User.Roles, ", "))
+	line("call", "%s: %s", c.Method.Name, c.Method.Summary)
+	for _, t := range c.Translations {
+		line("translated", "%s to %s, for %s", t.From, t.To, r)
+	}
+	if c.Invalid != nil {
+		line("not a call", "%s", c.Invalid)
+	}
+	line("decided by", "%s", c.Rule())
+	for _, f := range c.Rules {
+		if !f.Decides {
+			line("  not by", "%s: %s", f.Rule, f.Why)
+		}
+	}
+	if c.Decision.Redact {
+		line("result", "without its secrets")
+	}
+	if c.Standing != "" {
+		line("tenant", "%s: %s", c.User.Tenant, c.Standing)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// verdict answers the question in a sentence.
+func verdict(c *proxy.Rehearsed, given bool) string {
+	with := ""
+	if given {
+		with = " with these parameters"
+	}
+	switch {
+	case c.Decision.Learned:
+		return fmt.Sprintf("LEARNING: %s is let call %s%s, which would be refused otherwise.", c.User.Name, c.Method.Name, with)
+	case c.Allowed():
+		return fmt.Sprintf("%s may call %s%s.", c.User.Name, c.Method.Name, with)
+	case c.Foreign && !c.Decision.Refused():
+		return fmt.Sprintf("%s may not call %s: it is refused to tenants.", c.User.Name, c.Method.Name)
+	case c.Decision.Refused() && c.Decision.Rule != policy.NoRuleThere:
+		return fmt.Sprintf("%s may not call %s.", c.User.Name, c.Method.Name)
+	case c.Invalid != nil:
+		return fmt.Sprintf("%s may call %s, but this is not a call that SPDK takes.", c.User.Name, c.Method.Name)
+	case c.Decision.Rule == policy.Open:
+		return fmt.Sprintf("%s may call %s with some parameters: give them to know.", c.User.Name, c.Method.Name)
+	}
+	return fmt.Sprintf("%s may not call %s with these parameters.", c.User.Name, c.Method.Name)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/proxy"
+)
+
+func newPolicyTest() *cobra.Command {
+	var (
+		o policyOptions
+		r release
+	)
+	cmd := &cobra.Command{
+		Use:   "test FILE",
+		Short: "Hold the configuration against a table of who may call what",
+		Long: `Hold the configuration against a table of who may call what, so that a change of the
+roles does not open or close what it should not. FILE is a YAML list, - is standard
+input:
+
+  - {who: csi, call: bdev_lvol_create, expect: allow}
+  - {who: team-a, call: bdev_lvol_create, params: {lvs_name: lvs-b, lvol_name: v, size_in_mib: 1}, expect: deny}
+  - {who: monitoring, call: spdk_kill_instance, expect: deny, rule: no rule allows it}
+
+Without params a row is about the method, whatever they are; with params, these must
+be a call that SPDK takes. With rule, that rule must decide. What is let pass for
+learning only, counts as denied.
+
+Expectations that are not met are listed, and the exit code is 1.`,
+		Example: `  spdk-proxy policy test /etc/spdk-proxy/policy-test.yaml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("name the file with the table, or - for standard input: see `spdk-proxy policy test --help`")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rehearsal, err := o.load()
+			if err != nil {
+				return err
+			}
+			text, err := readFile(args[0], cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			rows, err := proxy.ReadTable(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			failures, err := rehearsal.Check(rows, r.Release)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return report(cmd.OutOrStdout(), len(rows), failures)
+		},
+	}
+	o.addTo(cmd)
+	cmd.Flags().Var(&r, "spdk-version", "release of the target, such as v26.05, for which parameters are translated")
+	_ = cmd.RegisterFlagCompletionFunc("spdk-version", cobra.NoFileCompletions)
+	return cmd
+}
+
+func report(w io.Writer, rows int, failures []proxy.TableFailure) error {
+	if len(failures) == 0 {
+		_, err := fmt.Fprintf(w, "%d of %d as expected\n", rows, rows)
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LINE\tWHO\tCALL\tEXPECTED\tIS")
+	for _, f := range failures {
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", f.Line, f.Who, f.Call, f.Expected, f.Became)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return fmt.Errorf("%d of %d are not as expected: %w", len(failures), rows, errFound)
+}
+
+// readFile reads a file, or standard input for -.
+func readFile(name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(stdin)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return text, nil
+}
