@@ -214,3 +214,14 @@ func TestCertificateExpiryIsSeen(t *testing.T) {
 	require.NoError(t, b.proxy.Reload(&next))
 	assert.NotContains(t, b.proxy.expiries(), "client_ca")
 }
+
+func TestLearningIsCounted(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) { c.Learning = true })
+	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
+	require.Equal(t, http.StatusOK, g.StatusCode, g.body)
+	assert.Equal(t, "learn", b.lastCall()["decision"])
+	text := b.scrape()
+	assert.Contains(t, text, "\nspdk_proxy_learned_total 1\n")
+	assert.Contains(t, text, `spdk_proxy_calls_total{method="bdev_malloc_create",outcome="ok",user="viewer"} 1`)
+	assert.Contains(t, text, `spdk_proxy_denials_total{rule="none"} 0`)
+}

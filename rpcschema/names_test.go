@@ -59,3 +59,12 @@ func TestNamesLeaveSecretsOut(t *testing.T) {
 	list, _ = d.Names("m", map[string]any{"either": map[string]any{"b": "x"}, "hush": Redacted, "count": Redacted}, 9)
 	assert.Equal(t, []Name{{"bdev", "x"}}, list)
 }
+
+func BenchmarkNames(b *testing.B) {
+	d := Default()
+	p := params(b, `{"nqn":"nqn.a","namespace":{"bdev_name":"m0","nsid":1}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		d.Names("nvmf_subsystem_add_ns", p, 16)
+	}
+}
