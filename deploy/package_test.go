@@ -31,6 +31,8 @@ var packaged = map[string]string{
 	"/usr/lib/systemd/system/spdk-proxy.socket":                             "-rw-r--r--",
 	"/usr/lib/systemd/system/spdk-proxy-grant.path":                         "-rw-r--r--",
 	"/usr/lib/systemd/system/spdk-proxy-grant.service":                      "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy-keys.socket":                        "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy-keys@.service":                      "-rw-r--r--",
 	"/usr/lib/sysusers.d/spdk-proxy.conf":                                   "-rw-r--r--",
 	"/usr/lib/tmpfiles.d/spdk-proxy.conf":                                   "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/copyright":                                   "-rw-r--r--",
@@ -165,7 +167,7 @@ func TestInstallAndUninstall(t *testing.T) {
 			assert.Equal(t, mode, found[path], path)
 		}
 	}
-	for _, name := range []string{"spdk-proxy.service", "spdk-proxy-grant.service"} {
+	for _, name := range []string{"spdk-proxy.service", "spdk-proxy-grant.service", "spdk-proxy-keys@.service"} {
 		text, err := os.ReadFile(filepath.Join(root, "opt/spdkgate/lib/systemd/system", name))
 		require.NoError(t, err)
 		assert.Contains(t, string(text), "=/opt/spdkgate/bin/spdk-proxy ")

@@ -21,6 +21,8 @@ const (
 	socket       = "spdk-proxy.socket"
 	grantService = "spdk-proxy-grant.service"
 	grantPath    = "spdk-proxy-grant.path"
+	keysSocket   = "spdk-proxy-keys.socket"
+	keysService  = "spdk-proxy-keys@.service"
 	dropIn       = "spdk_tgt.service.d/spdk-proxy.conf"
 )
 
@@ -46,6 +48,13 @@ type example struct {
 	} `yaml:"tls"`
 	Target struct {
 		Socket string `yaml:"socket"`
+		Save   struct {
+			Dir string `yaml:"dir"`
+		} `yaml:"save"`
+		Keys struct {
+			Socket string `yaml:"socket"`
+			Dir    string `yaml:"dir"`
+		} `yaml:"keys"`
 	} `yaml:"target"`
 	Users []struct {
 		File string `yaml:"password_hash_file"`
@@ -80,7 +89,7 @@ func TestService(t *testing.T) {
 	}
 	wanted := strings.Fields(strings.Join(o["Unit/Wants"], " "))
 	assert.Subset(t, strings.Fields(strings.Join(o["Unit/After"], " ")), wanted)
-	for _, u := range []string{socket, grantPath, grantService} {
+	for _, u := range []string{socket, grantPath, grantService, keysSocket} {
 		assert.Contains(t, wanted, u, "enabling the service is enough")
 		assert.FileExists(t, u)
 	}
@@ -118,6 +127,27 @@ func TestUnitsAndConfigurationFit(t *testing.T) {
 	assert.Contains(t, owned, "d "+folder+" 0700 root root")
 }
 
+// What brings a restarted target back fits, too.
+func TestSavingAndKeysFit(t *testing.T) {
+	o, c := options(t, service), configuration(t)
+	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0]+"/target", c.Target.Save.Dir, "where the service may write, and make a folder")
+	text, err := os.ReadFile(dropIn)
+	require.NoError(t, err)
+	current := c.Target.Save.Dir + "/current.json"
+	assert.Contains(t, string(text), "ExecStartPre=/usr/bin/spdk-proxy saved check "+current+"\n")
+	assert.Contains(t, string(text), "spdk_tgt -c "+current+" --json-ignore-init-errors\n")
+
+	listens, keeps := options(t, keysSocket), options(t, keysService)
+	assert.Equal(t, []string{c.Target.Keys.Socket}, listens["Socket/ListenStream"])
+	assert.Equal(t, o["Service/User"], listens["Socket/SocketUser"])
+	assert.Equal(t, []string{"0600"}, listens["Socket/SocketMode"], "whoever may open it may place keys")
+	assert.Equal(t, []string{"yes"}, listens["Socket/Accept"])
+	assert.Equal(t, []string{"/usr/bin/spdk-proxy keep-keys --dir /var/lib/" + keeps["Service/StateDirectory"][0]}, keeps["Service/ExecStart"])
+	assert.Equal(t, []string{"0700"}, keeps["Service/StateDirectoryMode"])
+	assert.Equal(t, []string{""}, keeps["Service/CapabilityBoundingSet"])
+	assert.NotContains(t, keeps, "Service/User", "spdk_tgt's, which is root")
+}
+
 // lines are those that say something, with single spaces.
 func lines(t *testing.T, file string) (said []string) {
 	text, err := os.ReadFile(file)
@@ -137,7 +167,7 @@ func TestSystemdAnalyze(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var paths []string
-	for _, name := range []string{service, socket, grantPath, grantService} {
+	for _, name := range []string{service, socket, grantPath, grantService, keysSocket, keysService} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		path := filepath.Join(dir, name)
@@ -149,7 +179,7 @@ func TestSystemdAnalyze(t *testing.T) {
 	require.NoError(t, err, string(out))
 	assert.NotContains(t, string(out), "spdk-proxy", "no complaint about these units")
 
-	for _, name := range []string{service, grantService} {
+	for _, name := range []string{service, grantService, keysService} {
 		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", filepath.Join(dir, name)).CombinedOutput()
 		assert.NoError(t, err, "exposure above 1.5:\n%s", out)
 	}

@@ -35,7 +35,20 @@ func (d realDisk) write(name string, text []byte) (err error) {
 		return err
 	}
 	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, d.giveToOwner(f), f.Sync(), f.Close())
+}
+
+// giveToOwner gives a file that root has made to whom the folder belongs, or a
+// proxy of another user could not read it any more.
+func (d realDisk) giveToOwner(f *os.File) error {
+	var folder syscall.Stat_t
+	if err := syscall.Stat(string(d), &folder); err != nil {
+		return &fs.PathError{Op: "stat", Path: string(d), Err: err}
+	}
+	if int(folder.Uid) == os.Geteuid() {
+		return nil
+	}
+	return f.Chown(int(folder.Uid), int(folder.Gid))
 }
 
 func (d realDisk) read(name string) ([]byte, fs.FileInfo, error) {

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+const defaultSaved = "/var/lib/spdk-proxy/target"
+
+func newSaved() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "saved",
+		Short: "Look after the saved configurations of spdk_tgt",
+		Long: `Look after the configurations of spdk_tgt that the running service saves (target.save):
+current.json, which spdk_tgt -c loads, the former ones by the time of their
+making, and what was set aside, which is never removed by itself:
+  held.json     of a target that was started without some of current.json
+  held-*        of such a target, gone since, with what no other file has
+  replaced-*    what somebody gave up
+  damaged-*     what could not be read
+  before-*      the last one of another release of SPDK`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&dir, "dir", defaultSaved, "folder (target.save.dir)")
+	open := func() (*persist.Folder, error) { return persist.OpenFolder(dir, 1000) }
+	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedCheck())
+	return cmd
+}
+
+func savedList(open func() (*persist.Folder, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "Tell which there are", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			folder, err := open()
+			if err != nil {
+				return err
+			}
+			list, err := folder.List()
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "NAME\tSAVED\tRELEASE\tCALLS")
+			for _, s := range list {
+				calls := fmt.Sprint(s.Calls)
+				if s.Damaged != nil {
+					calls = "damaged"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Time.Format(time.RFC3339), s.Release, calls)
+			}
+			return w.Flush()
+		},
+	}
+}
+
+func savedDiff(open func() (*persist.Folder, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff [FROM] [TO]",
+		Short: "Tell which calls one has and the other lacks, without secrets",
+		Long:  "Tell which calls one has and the other lacks, without secrets. Left out, FROM is current.json and TO is held.json.",
+		Args:  betweenArgs(0, 2, "FROM and TO, names that `spdk-proxy saved list` tells"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names := []string{persist.Current, persist.Held}
+			copy(names, args)
+			folder, err := open()
+			if err != nil {
+				return err
+			}
+			gone, added, err := folder.Diff(rpcschema.Default(), names[0], names[1])
+			if err != nil {
+				return err
+			}
+			return writeDiff(cmd.OutOrStdout(), gone, added)
+		},
+	}
+}
+
+func writeDiff(w io.Writer, gone, added []persist.Call) error {
+	for i, calls := range [][]persist.Call{gone, added} {
+		for _, c := range calls {
+			if _, err := fmt.Fprintf(w, "%c %s: %s\n", "-+"[i], c.Subsystem, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func savedUse(open func() (*persist.Folder, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   "use NAME",
+		Short: "Make one the current one; restart spdk_tgt to load it",
+		Long: `Make one the current one, which spdk_tgt loads when it is restarted. The one that it
+takes the place of is set aside. The running target and service are left alone:
+until spdk_tgt is restarted, the target lacks some of what is saved, or has more.`,
+		Args: betweenArgs(1, 1, "a name that `spdk-proxy saved list` tells"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			folder, err := open()
+			if err != nil {
+				return err
+			}
+			if err := folder.Use(args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is current now: restart spdk_tgt to load it\n", args[0])
+			return nil
+		},
+	}
+}
+
+func savedCheck() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Tell whether spdk_tgt can load a saved file, or there is none yet",
+		Long: `Tell whether spdk_tgt can load a saved file. One that is not there is fine: the target
+starts without then, as it does for the first time. For spdk_tgt's unit
+(ExecStartPre=): spdk_tgt itself starts empty when it may not read the file.`,
+		Args: betweenArgs(0, 1, "a file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := defaultSaved + "/" + persist.Current
+			if len(args) == 1 {
+				path = args[0]
+			}
+			calls, err := persist.Check(path)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d calls\n", path, calls)
+			return nil
+		},
+	}
+}
+
+// betweenArgs wants so many arguments, and says what they are.
+func betweenArgs(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usage("%s takes %s: see `%s --help`", cmd.CommandPath(), what, cmd.CommandPath())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,127 @@
+package persist
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// What people do with saved configurations, beside a proxy that may be running.
+
+// A Saved is one of the files.
+type Saved struct {
+	Name    string
+	Time    time.Time
+	Release string
+	Calls   int
+	Damaged error
+}
+
+// List tells what there is: the current one, what is held back, the former ones,
+// newest first, and what was set aside.
+func (f *Folder) List() ([]Saved, error) {
+	list, err := f.disk.list()
+	if err != nil {
+		return nil, fmt.Errorf("list the saved configurations: %w", err)
+	}
+	var all []Saved
+	for _, info := range list {
+		if !strings.HasSuffix(info.Name(), ".json") || strings.HasPrefix(info.Name(), tempTag) {
+			continue
+		}
+		c, damaged, err := f.load(info.Name())
+		if err != nil {
+			return nil, err
+		}
+		s := Saved{Name: info.Name(), Time: info.ModTime().UTC(), Damaged: damaged}
+		if c != nil {
+			s.Release, s.Calls = c.Saved.Release, c.calls()
+		}
+		all = append(all, s)
+	}
+	rank := func(s Saved) int {
+		switch {
+		case s.Name == Current:
+			return 0
+		case s.Name == Held:
+			return 1
+		case s.Name[0] >= '0' && s.Name[0] <= '9':
+			return 2
+		}
+		return 3
+	}
+	slices.SortFunc(all, func(a, b Saved) int {
+		if r := rank(a) - rank(b); r != 0 {
+			return r
+		}
+		return b.Time.Compare(a.Time)
+	})
+	return all, nil
+}
+
+// Diff tells which calls each of two files has that the other lacks.
+func (f *Folder) Diff(schema *rpcschema.Document, a, b string) (onlyA, onlyB []Call, err error) {
+	var both [2]*Configuration
+	for i, name := range []string{a, b} {
+		if both[i], err = f.get(name); err != nil {
+			return nil, nil, err
+		}
+	}
+	c := compare(schema, both[0], both[1])
+	return c.missing(both[0], both[1]), c.missing(both[1], both[0]), nil
+}
+
+// Use makes one of the files the current one. What it takes the place of is set
+// aside.
+func (f *Folder) Use(name string) error {
+	unlock, err := f.disk.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c, err := f.get(name)
+	if err != nil {
+		return err
+	}
+	return f.replace(c, asideReplaced)
+}
+
+func (f *Folder) get(name string) (*Configuration, error) {
+	if filepath.Base(name) != name {
+		return nil, fmt.Errorf("%s is not the name of a file in %s", name, f.path)
+	}
+	c, damaged, err := f.load(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case damaged != nil:
+		return nil, damaged
+	case c == nil:
+		return nil, fmt.Errorf("there is no %s in %s: `spdk-proxy saved list` tells what there is", name, f.path)
+	}
+	return c, nil
+}
+
+// Check says whether spdk_tgt can load a saved file. One that is not there is
+// fine: the target then starts without.
+func Check(path string) (calls int, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("spdk_tgt would start without its configuration: %w", err)
+	}
+	c, err := parse(text)
+	if err != nil {
+		return 0, fmt.Errorf("spdk_tgt would not start with %s: %w: take another one with `spdk-proxy saved use NAME`", path, err)
+	}
+	return c.calls(), nil
+}

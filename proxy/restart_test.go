@@ -1,0 +1,274 @@
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// A restartBench is a proxy that saves and keeps keys, before a target that is
+// started with what was saved.
+type restartBench struct {
+	*bench
+	dir, keys string
+	disk      string
+}
+
+func newRestartBench(t *testing.T, change ...func(*Config)) *restartBench {
+	r := &restartBench{dir: filepath.Join(t.TempDir(), "target"), keys: filepath.Join(t.TempDir(), "keys"), disk: filepath.Join(t.TempDir(), "disk")}
+	require.NoError(t, os.WriteFile(r.disk, nil, 0o600))
+	require.NoError(t, os.Truncate(r.disk, 256<<20))
+	target, err := spdktest.Start(spdktest.Options{ConfigFile: filepath.Join(r.dir, "current.json"), DataDir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = target.Close() })
+	r.bench = newBench(t, "v26.05", append([]func(*Config){func(c *Config) {
+		c.Target.Socket = target.Socket()
+		c.Target.Save = SaveConfig{Dir: r.dir, Keep: 5}
+		c.Target.Keys = KeysConfig{Dir: r.keys}
+	}}, change...)...)
+	r.target = target
+	return r
+}
+
+// call makes a call that must succeed, and gives its result.
+func (b *bench) call(t *testing.T, method, params string) string {
+	t.Helper()
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)
+	if params != "" {
+		body = fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
+	}
+	g := b.post(body)
+	var r struct {
+		Result json.RawMessage
+		Error  json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal([]byte(g.body), &r), g.body)
+	require.Empty(t, string(r.Error), "%s %s", method, params)
+	require.Equal(t, http.StatusOK, g.StatusCode, g.body)
+	return string(r.Result)
+}
+
+func (r *restartBench) save(t *testing.T) (status spdkrpc.ProxySavedConfig) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(r.call(t, "spdkgate_config_save", "")), &status))
+	return status
+}
+
+func (r *restartBench) status(t *testing.T) (status spdkrpc.ProxySavedConfig) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(r.call(t, "spdkgate_config_get_status", "")), &status))
+	return status
+}
+
+const secret = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
+
+// populate exports a volume to a host with a key.
+func (r *restartBench) populate(t *testing.T) {
+	t.Helper()
+	r.call(t, "bdev_aio_create", fmt.Sprintf(`{"name":"disk0","filename":%q,"block_size":4096}`, r.disk))
+	r.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"disk0","lvs_name":"lvs0"}`)
+	volume := r.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v","size_in_mib":8}`)
+	r.call(t, "nvmf_create_transport", `{"trtype":"TCP"}`)
+	r.call(t, "nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:v","serial_number":"S"}`)
+	r.call(t, "nvmf_subsystem_add_ns", `{"nqn":"nqn.2016-06.io.spdk:v","namespace":{"bdev_name":`+volume+`}}`)
+	r.call(t, "spdkgate_key_add", `{"name":"host-a","secret":"`+secret+`"}`)
+	r.call(t, "nvmf_subsystem_add_host", `{"nqn":"nqn.2016-06.io.spdk:v","host":"nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111","dhchap_key":"host-a"}`)
+	r.call(t, "nvmf_subsystem_add_listener", `{"nqn":"nqn.2016-06.io.spdk:v","listen_address":{"trtype":"TCP","adrfam":"IPv4","traddr":"127.0.0.1","trsvcid":"4420"}}`)
+}
+
+func (r *restartBench) state(t *testing.T) (state []string) {
+	t.Helper()
+	for _, method := range []string{"nvmf_get_subsystems", "nvmf_get_transports", "bdev_get_bdevs", "bdev_lvol_get_lvstores", "keyring_get_keys"} {
+		state = append(state, r.call(t, method, ""))
+	}
+	return state
+}
+
+// eventually reconnects: the target was away.
+func (r *restartBench) reconnected(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return r.post(`{"id":1,"method":"bdev_get_iostat"}`).StatusCode == http.StatusOK }, long, 10e6)
+}
+
+func TestRestartedTargetComesBack(t *testing.T) {
+	r := newRestartBench(t)
+	r.proxy.startSaving()
+	t.Cleanup(r.proxy.stopSaving)
+	r.populate(t)
+	require.Eventually(t, func() bool { s := r.status(t); return !s.Pending && s.SavedAt != nil }, long, 50e6, "saved by itself")
+	before := r.state(t)
+	r.target.Crash()
+	require.NoError(t, r.target.Restart())
+	r.reconnected(t)
+	assert.Equal(t, before, r.state(t))
+	r.call(t, "nvmf_subsystem_remove_listener", `{"nqn":"nqn.2016-06.io.spdk:v","listen_address":{"trtype":"TCP","adrfam":"IPv4","traddr":"127.0.0.1","trsvcid":"4420"}}`)
+	status := r.save(t)
+	assert.Empty(t, status.Missing, "what a call takes away is not missing")
+	assert.Nil(t, status.HeldFile)
+	text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), "add_listener")
+	assert.NotContains(t, string(text), secret, "keys stand in files of their own")
+	assert.NotContains(t, r.log.String(), secret)
+}
+
+func TestTargetWithoutItsConfiguration(t *testing.T) {
+	r := newRestartBench(t)
+	r.populate(t)
+	r.save(t)
+	before, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(filepath.Join(r.dir, "current.json"), filepath.Join(r.dir, "x")))
+	r.target.Crash()
+	require.NoError(t, r.target.Restart())
+	require.NoError(t, os.Rename(filepath.Join(r.dir, "x"), filepath.Join(r.dir, "current.json")))
+	r.reconnected(t)
+
+	r.call(t, "nvmf_create_transport", `{"trtype":"TCP"}`)
+	status := r.save(t)
+	assert.NotZero(t, status.MissingCount)
+	assert.Contains(t, strings.Join(status.Missing, "\n"), "nvmf_create_subsystem (new-nqn nqn.2016-06.io.spdk:v)")
+	require.NotNil(t, status.HeldFile)
+	after, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
+	require.NoError(t, err)
+	assert.Equal(t, string(before), string(after))
+	assert.Contains(t, r.log.String(), "started without some of its saved configuration")
+
+	r.call(t, "spdkgate_config_save", `{"accept_loss":true}`)
+	assert.Empty(t, r.status(t).Missing)
+	after, err = os.ReadFile(filepath.Join(r.dir, "current.json"))
+	require.NoError(t, err)
+	assert.NotContains(t, string(after), "nqn.2016-06.io.spdk:v")
+	kept, err := filepath.Glob(filepath.Join(r.dir, "replaced-*.json"))
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	text, err := os.ReadFile(kept[0])
+	require.NoError(t, err)
+	assert.Equal(t, string(before), string(text))
+}
+
+// Only what changes the target is followed by a save.
+func TestWhatIsFollowedByASave(t *testing.T) {
+	r := newRestartBench(t)
+	r.save(t)
+	pending := func() bool { return r.proxy.restart.saver.Status().Pending }
+	r.call(t, "bdev_get_bdevs", "")
+	assert.False(t, pending(), "reading")
+	r.post(`{"id":1,"method":"bdev_malloc_delete","params":{"name":"none"}}`)
+	assert.False(t, pending(), "SPDK refused it")
+	r.post(`{"id":1,"method":"bdev_malloc_create","params":{"name":"m"}}`)
+	r.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
+	assert.False(t, pending(), "it never got there")
+	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Times: 1, Do: spdktest.Close, Executed: true})
+	assert.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
+	assert.True(t, pending(), "it may have been executed")
+	r.reconnected(t)
+	r.save(t)
+	assert.False(t, pending())
+	r.call(t, "bdev_null_create", `{"name":"n0","num_blocks":100,"block_size":512}`)
+	assert.True(t, pending())
+	r.save(t)
+	r.call(t, "spdkgate_key_add", `{"name":"k","secret":"`+secret+`"}`)
+	assert.True(t, pending())
+}
+
+func TestKeysThroughTheProxy(t *testing.T) {
+	r := newRestartBench(t)
+	r.call(t, "spdkgate_key_add", `{"name":"k","secret":"`+secret+`"}`)
+	r.call(t, "spdkgate_key_add", `{"name":"k","secret":"`+secret+`"}`)
+	path := filepath.Join(r.keys, "k.key")
+	assert.FileExists(t, path)
+	assert.Contains(t, r.call(t, "keyring_get_keys", ""), path)
+	other := "DHHC-1:00:AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQGwAAAA:"
+	for _, c := range []struct {
+		params string
+		status int
+		code   int
+	}{
+		{`{"name":"k","secret":"` + secret + `x"}`, http.StatusOK, -22},
+		{`{"name":"k2","secret":"` + other + `"}`, http.StatusOK, -22}, // its checksum
+		{`{"name":"../k","secret":"` + secret + `"}`, http.StatusBadRequest, -32602},
+		{`{"name":"k"}`, http.StatusBadRequest, -32602},
+		{`{"name":"k","secret":7}`, http.StatusBadRequest, -32602},
+	} {
+		g := r.post(`{"id":1,"method":"spdkgate_key_add","params":` + c.params + `}`)
+		assert.Equal(t, c.status, g.StatusCode, "%s: %s", c.params, g.body)
+		assert.Equal(t, c.code, g.code(t), c.params)
+		assert.NotContains(t, g.body, secret[10:20])
+	}
+	r.call(t, "spdkgate_key_remove", `{"name":"k"}`)
+	assert.NoFileExists(t, path)
+	assert.Equal(t, -126, r.post(`{"id":1,"method":"spdkgate_key_remove","params":{"name":"k"}}`).code(t))
+	assert.NotContains(t, r.log.String(), secret[10:20], "nowhere in the log")
+	assert.Contains(t, r.log.String(), `"name":"k"`)
+}
+
+func TestKeysOfOlderTargets(t *testing.T) {
+	b := newBench(t, "v24.01", func(c *Config) { c.Target.Keys.Dir = filepath.Join(t.TempDir(), "keys") })
+	g := b.post(`{"id":1,"method":"spdkgate_key_add","params":{"name":"k","secret":"` + secret + `"}}`)
+	assert.Equal(t, http.StatusBadRequest, g.StatusCode)
+	assert.Contains(t, g.body, "v24.05", "which release has it")
+}
+
+func TestWithoutKeysAndSaving(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for method, key := range map[string]string{"spdkgate_key_add": "target.keys", "spdkgate_config_save": "target.save"} {
+		params := map[string]string{"spdkgate_key_add": `,"params":{"name":"k","secret":"` + secret + `"}`}[method]
+		g := b.post(`{"id":1,"method":"` + method + `"` + params + `}`)
+		assert.Equal(t, http.StatusBadRequest, g.StatusCode)
+		assert.Contains(t, g.body, key)
+	}
+	discovered := b.call(t, "rpc.discover", "")
+	assert.NotContains(t, discovered, "spdkgate_key_add")
+	assert.Contains(t, newRestartBench(t).call(t, "rpc.discover", ""), "spdkgate_key_add")
+}
+
+func TestKeysOfTenants(t *testing.T) {
+	keysDir := filepath.Join(t.TempDir(), "keys")
+	b := newTenantBench(t, func(c *Config) {
+		c.Target.Keys.Dir = keysDir
+		for name, prefix := range map[string]string{"team-a": "a-", "team-b": "b-"} {
+			tenant := c.Tenants[name]
+			tenant.KeyPrefixes = []string{prefix}
+			c.Tenants[name] = tenant
+		}
+		c.Roles["volumes"] = RoleConfig{Allow: rules("spdkgate_key_*", "keyring_get_keys", "keyring_file_*")}
+	})
+	add := `{"name":"%s","secret":"` + secret + `"}`
+	const a, other = "csi-of-team-a", "csi-of-team-b"
+	assert.Contains(t, b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "a-1"), http.StatusOK).body, "true")
+	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusForbidden)
+	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "x"), http.StatusForbidden)
+	assert.Contains(t, b.as(t, other, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusOK).body, "true")
+	// What is another's and what is not there cannot be told apart.
+	theirs := b.as(t, a, "spdkgate_key_remove", `{"name":"b-1"}`, http.StatusOK)
+	none := b.as(t, a, "spdkgate_key_remove", `{"name":"b-2"}`, http.StatusOK)
+	own := b.as(t, a, "spdkgate_key_remove", `{"name":"a-2"}`, http.StatusOK)
+	assert.Equal(t, -126, theirs.code(t))
+	assert.Equal(t, theirs.body, none.body)
+	assert.Equal(t, theirs.body, own.body)
+	assert.FileExists(t, filepath.Join(keysDir, "b-1.key"))
+	b.as(t, a, "keyring_file_add_key", `{"name":"a-3","path":"`+filepath.Join(keysDir, "b-1.key")+`"}`, http.StatusForbidden)
+	b.as(t, a, "spdkgate_config_save", "", http.StatusForbidden)
+	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
+}
+
+func TestSavingTakesARestart(t *testing.T) {
+	r := newRestartBench(t)
+	changed := *r.config
+	changed.Target.Save.Keep = 7
+	require.ErrorContains(t, r.proxy.Reload(&changed), "target.save has changed")
+	changed = *r.config
+	changed.Target.Keys.Dir = "/elsewhere"
+	require.ErrorContains(t, r.proxy.Reload(&changed), "target.keys has changed")
+}
