@@ -1,0 +1,283 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// gatehouse is a proxy as docs/authentication.md configures it, serving over TLS,
+// with all that it needs to know who comes.
+type gatehouse struct {
+	*serving
+	dir       string
+	socket    string // of SPDK
+	authority *authntest.Authority
+	issuer    *authntest.Issuer
+	token     string // of backup
+}
+
+const (
+	csiSubject   = "system:serviceaccount:spdkcsi:spdkcsi-controller-sa"
+	csiAudience  = "spdk-proxy"
+	documentedAt = "https://192.0.2.1:6443/openid/v1/jwks"
+)
+
+func (g *gatehouse) file(name string, content []byte) {
+	require.NoError(g.t, os.WriteFile(filepath.Join(g.dir, name), content, 0o600))
+}
+
+// load reads the documented configuration, with what the test has at hand.
+func (g *gatehouse) load(change ...string) *Config {
+	example := documented(g.t, "docs/authentication.md", "All four", "yaml")[0]
+	require.Contains(g.t, example, documentedAt)
+	text := strings.NewReplacer(append([]string{
+		`"0.0.0.0:9009"`, `"127.0.0.1:0"`, "/var/lib/spdk-proxy", ".", documentedAt, g.issuer.URL + "/keys",
+	}, change...)...).Replace(example)
+	g.file("spdk-proxy.yaml", []byte(text+"target: {socket: "+g.socket+"}\nlimits: {auth_failures_per_minute: 6000}\n"))
+	c, err := loadAndCheck(filepath.Join(g.dir, "spdk-proxy.yaml"))
+	require.NoError(g.t, err)
+	return c
+}
+
+func newGatehouse(t *testing.T, change ...string) *gatehouse {
+	g := &gatehouse{dir: t.TempDir(), authority: authntest.NewAuthority(t, "clients"), issuer: authntest.NewIssuer(t), token: authn.NewToken()}
+	b := newBench(t, "v26.05", func(c *Config) {
+		g.serving = &serving{bench: &bench{t: t}}
+		require.NoError(t, os.Mkdir(filepath.Join(g.dir, "secrets"), 0o700))
+		g.file("secrets/admin.hash", []byte(hashes()[adminPassword]))
+		g.file("backup.tokens", []byte(authn.HashToken(g.token, time.Time{}).String()))
+		g.file("client-ca.crt", g.authority.PEM())
+		g.file("cluster-1-ca.crt", g.issuer.CA)
+		g.socket = c.Target.Socket
+		*c = *g.load(change...)
+	})
+	g.serving = serve(t, b)
+	return g
+}
+
+// A client connects anew for each request, unless it is kept.
+func (g *gatehouse) client(pair *tls.Certificate) *http.Client {
+	c := &tls.Config{RootCAs: trust(g.t, filepath.Join(g.dir, "tls.crt")), ClientSessionCache: tls.NewLRUClientSessionCache(8)}
+	if pair != nil {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair, nil }
+	}
+	transport := &http.Transport{TLSClientConfig: c}
+	g.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// ask makes a call that every user here may make.
+func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
+	r, err := http.NewRequest("POST", "https://"+g.addr, strings.NewReader(version))
+	require.NoError(g.t, err)
+	if headers != nil {
+		r.Header["Authorization"] = headers
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return got{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(g.t, err)
+	return got{resp, string(text)}, nil
+}
+
+// unmerged gives the next request of nobody's a line in the log.
+func (g *gatehouse) unmerged() {
+	g.proxy.flood.mu.Lock()
+	defer g.proxy.flood.mu.Unlock()
+	clear(g.proxy.flood.sources)
+	g.proxy.flood.lines = 0
+}
+
+func named(name string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) { c.DNSNames = []string{name} }
+}
+
+func (g *gatehouse) csiToken(audience, subject string, more map[string]any) string {
+	claims := map[string]any{"iss": "https://kubernetes.default.svc.cluster.local"}
+	for k, v := range more {
+		claims[k] = v
+	}
+	return g.issuer.Token(audience, subject, claims)
+}
+
+// Each kind of credential, right and wrong in each way, alone and with others.
+func TestCredentialsAndTheirOutcomes(t *testing.T) {
+	g := newGatehouse(t)
+	pair := func(p tls.Certificate) *tls.Certificate { return &p }
+	dashboard, nobodys := pair(g.authority.Client(named("dashboard.example"))), pair(g.authority.Client(named("other.example")))
+	old := pair(g.authority.Client(func(c *x509.Certificate) { named("dashboard.example")(c); c.NotAfter = time.Now().Add(-time.Minute) }))
+	strange := pair(authntest.NewAuthority(t, "clients").Client(named("dashboard.example")))
+	csi, bearer := g.csiToken(csiAudience, csiSubject, nil), func(token string) string { return "Bearer " + token }
+	public, id := g.issuer.Key()
+	publicDER, err := x509.MarshalPKIXPublicKey(public)
+	require.NoError(t, err)
+	forged := authntest.SignAs(t, []byte(`{"iss":"https://kubernetes.default.svc.cluster.local","aud":"spdk-proxy","sub":"`+csiSubject+`","exp":4102444800}`), jose.HS256, publicDER, id)
+
+	for name, c := range map[string]struct {
+		headers     []string
+		certificate *tls.Certificate
+		user, auth  string // "" user: 401
+		says        string
+	}{
+		"nobody":                          {says: "HTTP Basic"},
+		"password":                        {headers: []string{basicHeader("admin", adminPassword)}, user: "admin", auth: "basic"},
+		"wrong password":                  {headers: []string{basicHeader("admin", "x")}, auth: "basic"},
+		"unknown name":                    {headers: []string{basicHeader("eve", adminPassword)}, auth: "basic"},
+		"name of one without password":    {headers: []string{basicHeader("backup", g.token)}, auth: "basic"},
+		"token":                           {headers: []string{bearer(g.token)}, user: "backup", auth: "token"},
+		"unknown token":                   {headers: []string{bearer(authn.NewToken())}, auth: "token"},
+		"token cut":                       {headers: []string{bearer(g.token[:30])}, auth: "token", says: "not whole"},
+		"certificate":                     {certificate: dashboard, user: "dashboard", auth: "certificate"},
+		"certificate of nobody":           {certificate: nobodys, auth: "certificate", says: `to give a user one of san_dns \"other.example\"`},
+		"certificate expired":             {certificate: old, auth: "certificate", says: "expired"},
+		"certificate of others":           {certificate: strange, auth: "certificate", says: "not, or no longer, one that this proxy trusts"},
+		"JWT":                             {headers: []string{bearer(csi)}, user: "csi", auth: "jwt"},
+		"JWT for others":                  {headers: []string{bearer(g.csiToken("vault", csiSubject, nil))}, auth: "jwt", says: `made for the audience \"spdk-proxy\"`},
+		"JWT of another account":          {headers: []string{bearer(g.csiToken(csiAudience, "system:serviceaccount:x:y", nil))}, auth: "jwt", says: "no user's"},
+		"JWT expired":                     {headers: []string{bearer(g.csiToken(csiAudience, csiSubject, map[string]any{"exp": 1e9}))}, auth: "jwt", says: "expired on 2001"},
+		"JWT of another issuer":           {headers: []string{bearer(g.csiToken(csiAudience, csiSubject, map[string]any{"iss": g.issuer.URL}))}, auth: "jwt"},
+		"JWT unsigned":                    {headers: []string{bearer(authntest.Unsigned(t, g.issuer.Claims(csiAudience, csiSubject, map[string]any{"iss": "https://kubernetes.default.svc.cluster.local"})))}, auth: "jwt"},
+		"JWT with the public key":         {headers: []string{bearer(forged)}, auth: "jwt"},
+		"password and certificate":        {headers: []string{basicHeader("admin", adminPassword)}, certificate: dashboard, user: "admin", auth: "basic"},
+		"password, certificate of others": {headers: []string{basicHeader("admin", adminPassword)}, certificate: strange, user: "admin", auth: "basic"},
+		"wrong password, certificate":     {headers: []string{basicHeader("admin", "x")}, certificate: dashboard, auth: "basic"},
+		"wrong token, certificate":        {headers: []string{bearer(authn.NewToken())}, certificate: dashboard, auth: "token"},
+		"unknown scheme, certificate":     {headers: []string{"Negotiate x"}, certificate: dashboard},
+		"two headers":                     {headers: []string{basicHeader("admin", adminPassword), bearer(g.token)}},
+		"two headers, certificate":        {headers: []string{bearer(g.token), bearer(g.token)}, certificate: dashboard},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g.unmerged()
+			answer, err := g.ask(g.client(c.certificate), c.headers...)
+			require.NoError(t, err)
+			line := g.lastCall()
+			assert.Equal(t, c.auth, line["auth"])
+			if c.user != "" {
+				assert.Equal(t, 200, answer.StatusCode, answer.body)
+				assert.Equal(t, c.user, line["user"])
+				assert.Equal(t, "allow", line["decision"])
+				return
+			}
+			assert.Equal(t, 401, answer.StatusCode)
+			assert.Equal(t, jsonrpc.CodeUnauthorized, answer.code(t))
+			assert.Contains(t, answer.body, "who are you?")
+			assert.Contains(t, answer.body, c.says)
+			assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`, `Bearer realm="spdk-proxy"`}, answer.Header["Www-Authenticate"])
+			assert.Equal(t, c.auth == "certificate", answer.Close, "whoever comes by a certificate must connect anew to show another")
+			assert.Equal(t, "unauthenticated", line["decision"])
+		})
+	}
+	log := g.log.String()
+	for what, secret := range map[string]string{"token": g.token[9:], "JWT": strings.Split(csi, ".")[2], "password": adminPassword} {
+		assert.NotContains(t, log, secret, what)
+	}
+	for _, credential := range []string{authn.HashToken(g.token, time.Time{}).ID(), csiSubject, dashboard.Leaf.SerialNumber.Text(16)} {
+		assert.Contains(t, log, `"credential":"`+credential+`"`)
+	}
+	assert.Equal(t, 1, g.issuer.Fetches())
+}
+
+// Without tokens and issuers, answers are what they were before there were any.
+func TestOnlyPasswordsAreAskedFor(t *testing.T) {
+	b := newBench(t, "v26.05")
+	g := b.do("POST", "/", "", "", strings.NewReader(version))
+	assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`}, g.Header["Www-Authenticate"])
+}
+
+// Where a certificate is required, strangers don't get as far as HTTP.
+func TestRequiredCertificates(t *testing.T) {
+	g := newGatehouse(t, "client_auth: optional", "client_auth: required")
+	right := basicHeader("admin", adminPassword)
+	dashboard, nobodys := g.authority.Client(named("dashboard.example")), g.authority.Client(named("other.example"))
+	strange := authntest.NewAuthority(t, "clients").Client(named("dashboard.example"))
+	for _, pair := range []*tls.Certificate{nil, &strange} {
+		_, err := g.ask(g.client(pair), right)
+		require.Error(t, err)
+	}
+	assert.Empty(t, g.log.lines(t, "call"))
+	for user, c := range map[string]struct {
+		pair    tls.Certificate
+		headers []string
+	}{"dashboard": {dashboard, nil}, "admin": {nobodys, []string{right}}} {
+		answer, err := g.ask(g.client(&c.pair), c.headers...)
+		require.NoError(t, err)
+		assert.Equal(t, 200, answer.StatusCode)
+		assert.Equal(t, user, g.lastCall()["user"])
+	}
+}
+
+// An issuer that is away is nobody's fault: its users are told to try again, and
+// others notice nothing, not even at the start.
+func TestIssuerThatIsAway(t *testing.T) {
+	g := newGatehouse(t)
+	g.issuer.SetAway(true)
+	client := g.client(nil)
+	for range 30 {
+		answer, err := g.ask(client, "Bearer "+g.csiToken(csiAudience, csiSubject, nil))
+		require.NoError(t, err)
+		assert.Equal(t, 503, answer.StatusCode)
+		assert.Equal(t, jsonrpc.CodeUnreachable, answer.code(t))
+		assert.Empty(t, answer.Header["Www-Authenticate"])
+		assert.NotEmpty(t, answer.Header.Get("Retry-After"))
+	}
+	assert.Contains(t, g.lastCall()["error"], "503 Service Unavailable")
+	assert.Equal(t, 1, g.issuer.Fetches())
+	for _, header := range []string{basicHeader("admin", adminPassword), "Bearer " + g.token} {
+		answer, err := g.ask(client, header)
+		require.NoError(t, err)
+		assert.Equal(t, 200, answer.StatusCode)
+	}
+
+	// Its keys once known, neither its absence nor a reload matters.
+	g = newGatehouse(t)
+	client, token := g.client(nil), "Bearer "+g.csiToken(csiAudience, csiSubject, nil)
+	answer, err := g.ask(client, token)
+	require.NoError(t, err)
+	require.Equal(t, 200, answer.StatusCode)
+	g.issuer.SetAway(true)
+	require.NoError(t, g.proxy.Reload(g.load()))
+	answer, err = g.ask(client, token)
+	require.NoError(t, err)
+	assert.Equal(t, 200, answer.StatusCode)
+}
+
+// A flood of made-up tokens is answered, costs the issuer next to nothing, and is
+// in nobody's way who comes from the same address.
+func TestFloodOfMadeUpTokens(t *testing.T) {
+	g := newGatehouse(t)
+	client := g.client(nil)
+	claims := []byte(`{"iss":"https://kubernetes.default.svc.cluster.local","aud":"spdk-proxy","sub":"x","exp":4102444800}`)
+	other := authntest.NewIssuer(t).Private()
+	statuses := map[int]int{}
+	for n := range 200 {
+		token := authntest.SignAs(t, claims, jose.RS256, other, "made-up-"+string(rune('a'+n%26))+string(rune('a'+n/26)))
+		answer, err := g.ask(client, "Bearer "+token)
+		require.NoError(t, err)
+		statuses[answer.StatusCode]++
+	}
+	assert.Equal(t, 200, statuses[401]+statuses[429])
+	assert.LessOrEqual(t, g.issuer.Fetches(), 2)
+	for _, header := range []string{"Bearer " + g.csiToken(csiAudience, csiSubject, nil), basicHeader("admin", adminPassword), "Bearer " + g.token} {
+		answer, err := g.ask(client, header)
+		require.NoError(t, err)
+		assert.Equal(t, 200, answer.StatusCode, answer.body)
+	}
+}

@@ -1,0 +1,110 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
+)
+
+// A reload that drops an authority counts at once: for connections that are kept,
+// for sessions that are resumed, and for new ones.
+func TestReloadDropsAnAuthority(t *testing.T) {
+	for name, change := range map[string][]string{
+		"for another one":        nil,
+		"for none":               {"  client_ca_file: client-ca.crt        # vouches for client certificates\n", "", "  client_auth: optional                # required: nobody without one, whatever else they bring\n", "", "    certificate: {san_dns: dashboard.example}\n", "    password_hash_file: secrets/admin.hash\n"},
+		"for another, to be had": {"client_auth: optional", "client_auth: required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGatehouse(t)
+			pair := g.authority.Client(named("dashboard.example"))
+			kept, resuming := g.client(&pair), g.client(&pair)
+			connections, _ := dialed(kept)
+			_, resumed := dialed(resuming)
+			for range 2 {
+				for _, client := range []*http.Client{kept, resuming} {
+					answer, err := g.ask(client)
+					require.NoError(t, err)
+					require.Equal(t, 200, answer.StatusCode)
+				}
+				resuming.CloseIdleConnections()
+			}
+			require.Equal(t, 1, *connections)
+			require.True(t, *resumed, "this test would show nothing")
+
+			g.file("client-ca.crt", authntest.NewAuthority(t, "clients").PEM())
+			require.NoError(t, g.proxy.Reload(g.load(change...)))
+			answer, err := g.ask(kept)
+			require.NoError(t, err)
+			assert.Equal(t, 1, *connections)
+			assert.Equal(t, 401, answer.StatusCode)
+			assert.Contains(t, answer.body, "on a new connection")
+			assert.True(t, answer.Close)
+			for _, client := range []*http.Client{resuming, g.client(&pair)} {
+				if answer, err = g.ask(client); err == nil {
+					assert.Equal(t, 401, answer.StatusCode)
+				}
+			}
+			assert.NotEqual(t, "allow", g.lastCall()["decision"])
+
+			// The header is still heard on connections whose certificate is not; but
+			// not if there must be a good one.
+			answer, err = g.ask(kept, basicHeader("admin", adminPassword))
+			if strings.Contains(name, "to be had") {
+				assert.Error(t, err)
+			} else if assert.NoError(t, err) {
+				assert.Equal(t, 200, answer.StatusCode)
+			}
+		})
+	}
+}
+
+// Taking a user's name away counts at once as well, and a bad reload does not.
+func TestReloadAndClientCertificates(t *testing.T) {
+	g := newGatehouse(t)
+	pair := g.authority.Client(named("dashboard.example"))
+	client := g.client(&pair)
+	status := func() int {
+		answer, err := g.ask(client)
+		require.NoError(t, err)
+		return answer.StatusCode
+	}
+	require.Equal(t, 200, status())
+	bad := g.load("dashboard.example", "other.example")
+	g.file("client-ca.crt", []byte("none"))
+	require.ErrorContains(t, g.proxy.Reload(bad), "client_ca_file")
+	assert.Equal(t, 200, status(), "the old configuration stays")
+	g.file("client-ca.crt", g.authority.PEM())
+	require.NoError(t, g.proxy.Reload(g.load("dashboard.example", "other.example")))
+	assert.Equal(t, 401, status())
+	require.NoError(t, g.proxy.Reload(g.load()))
+	assert.Equal(t, 200, status())
+
+	// Files that are watched: renewed ones are taken over by themselves.
+	files := strings.Join(g.load().Files(), " ")
+	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt", "backup.tokens", "secrets/admin.hash"} {
+		assert.Contains(t, files, name)
+	}
+}
+
+// dialed counts the connections of a client, and tells whether the last one
+// resumed a session.
+func dialed(client *http.Client) (count *int, resumed *bool) {
+	count, resumed = new(int), new(bool)
+	transport := client.Transport.(*http.Transport)
+	transport.DialTLS = func(network, addr string) (net.Conn, error) {
+		*count++
+		conn, err := tls.Dial(network, addr, transport.TLSClientConfig)
+		if err == nil {
+			*resumed = conn.ConnectionState().DidResume
+		}
+		return conn, err
+	}
+	return count, resumed
+}
