@@ -125,6 +125,13 @@ var rules = []rule{
 		reason: "a simulation that is linked into a program would one day answer in the place of a target",
 	},
 	{
+		who:    "only tests make keys for tests",
+		binds:  func(p pkg) bool { return !within(p.path(), "proxy/authn/authntest", "test") },
+		not:    anyOf("proxy/authn/authntest"),
+		linked: true,
+		reason: "who knows how to sign whatever is asked for does not belong into a program that believes signatures",
+	},
+	{
 		who:    "no package imports test/",
 		binds:  func(p pkg) bool { return !within(p.path(), "test") },
 		not:    anyOf("test"),
@@ -262,6 +269,7 @@ func TestRulesHold(t *testing.T) {
 		{"only package driver", "test/sanity", csiProtobufs + "/lib/go/csi", false},
 		{"only tests and the demo", "test/demo", "rpcschema/spdktest", false},
 		{"only tests and the demo", "cmd/spdk-csi", "rpcschema/spdktest", true},
+		{"only tests make keys", "proxy", "proxy/authn/authntest", true},
 		{"no package imports test/", "driver", "test/demo", true},
 		{"cmd/...", "cmd/spdk-proxy", "proxy/policy", false},
 		{"cmd/...", "cmd/spdk-proxy", "github.com/spf13/cobra", false},
