@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spdkgate/spdkgate/proxy/policy"
@@ -23,6 +25,9 @@ func newPolicy(c *Config, schema *rpcschema.Document) (*policy.Policy, error) {
 // warnAboutLearning tells whose calls pass although no role allows them.
 func (c *Config) warnAboutLearning() {
 	const means = "are let pass, and logged with decision learn; `spdk-proxy policy learned` makes a role of the log. It is meant for days: take the key out then"
+	if c.Log.Level > slog.LevelWarn && (c.Learning || slices.ContainsFunc(c.Users, func(u UserConfig) bool { return u.Learning })) {
+		c.warnings = append(c.warnings, "LEARNING is on, and log.level hides what is learned: set it to info")
+	}
 	if c.Learning {
 		c.warnings = append(c.warnings, "LEARNING is on: calls of every user that no role allows, or one denies, "+means)
 		return

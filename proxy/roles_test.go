@@ -157,8 +157,9 @@ func TestLearningLeavesTenantsAlone(t *testing.T) {
 func TestLearningIsWarnedOf(t *testing.T) {
 	hash, _, _ := strings.Cut(hashes()[adminPassword], "\n")
 	for more, says := range map[string]string{
-		"learning: true": "LEARNING is on: calls of every user",
-		"":               "LEARNING is on for a: calls that",
+		"learning: true":      "LEARNING is on: calls of every user",
+		"log: {level: error}": "log.level hides what is learned",
+		"":                    "LEARNING is on for a: calls that",
 	} {
 		c, err := loadAndCheck(write(t, "listen: \":1\"\n"+more+"\nusers: [{name: a, password_hash: '"+hash+"', learning: true}, {name: b, password_hash: '"+hash+"', roles: [admin]}]\n"))
 		require.NoError(t, err)
