@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
@@ -44,7 +45,17 @@ func readAll(r io.Reader, length int64) ([]byte, error) {
 	if length < 0 {
 		return io.ReadAll(r)
 	}
-	body := make([]byte, length)
-	_, err := io.ReadFull(r, body)
-	return body, err
+	// What was announced takes memory only when it comes.
+	body := make([]byte, 0, min(length, 4<<10))
+	for int64(len(body)) < length {
+		if len(body) == cap(body) {
+			body = slices.Grow(body, int(min(int64(len(body)), length-int64(len(body)))))
+		}
+		n, err := r.Read(body[len(body):min(int64(cap(body)), length)])
+		body = body[:len(body)+n]
+		if err != nil && int64(len(body)) < length {
+			return nil, err
+		}
+	}
+	return body, nil
 }

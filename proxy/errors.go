@@ -112,6 +112,8 @@ func answerTo(err error) answer {
 	case errors.As(err, &invalid):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidParams, "invalid parameters: %s", invalid)
 
+	case errors.Is(err, errHeld):
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "requests and answers of this user take too much memory: nothing was executed; take the answers that wait, or have fewer calls at once"))
 	case errors.As(err, &busy) && busy.User:
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls of this user are under way: nothing was executed; have fewer at once, or try again"))
 	case errors.As(err, &busy):

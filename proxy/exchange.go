@@ -31,6 +31,7 @@ type exchange struct {
 	batch     bool
 	calls     []*call
 	answered  int // bytes of results so far
+	held      int // bytes that count as the user's until it is answered
 }
 
 // maxBatchResults bounds the memory that the results of one batch take.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -95,7 +96,7 @@ func (s *Server) refuseMethod(allow string) http.HandlerFunc {
 
 // httpServer is the HTTP server around the handler. It has no ReadTimeout or
 // WriteTimeout, which would end slow calls as well: bodies have a deadline of
-// their own (readBody), and so has every write (patientConn).
+// their own (readBody), and so has every write (clientConn).
 func (s *Server) httpServer() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler(),
@@ -103,13 +104,19 @@ func (s *Server) httpServer() *http.Server {
 		IdleTimeout:       time.Duration(s.config.Limits.Idle),
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       withConn,
-		ConnState:         s.calls.connState,
+		ConnState:         s.connState,
 		// No HTTP/2: one client's streams, opened and reset in a row, would cost it
 		// nothing and us a call each; and calls are small, so that kept HTTP/1.1
 		// connections are cheaper than streams.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     slog.NewLogLogger(quiet{s.log.Handler()}, slog.LevelDebug),
 	}
+}
+
+// connState is told what becomes of the server's connections.
+func (s *Server) connState(conn net.Conn, state http.ConnState) {
+	s.calls.connState(conn, state)
+	s.clients.connState(conn, state)
 }
 
 // quiet keeps what net/http has to say about clients, such as failed

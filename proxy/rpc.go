@@ -20,6 +20,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	now := s.settings.Load()
 
 	x.decoded(s.receive(now, x, w, r))
+	defer func() { s.held.give(x.user, x.held) }()
 	if x.entered {
 		defer s.calls.leave()
 	}
@@ -31,6 +32,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 			c.started = time.Now()
 		}
 		c.end(s.perform(r.Context(), now, c))
+		x.held += s.held.keep(x.user, len(c.result))
 		s.audit(c)
 	}
 	x.reply(w)
@@ -55,6 +57,9 @@ func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *h
 		return nil, false, err
 	}
 	x.bodyRead, x.bodyBytes = true, len(body)
+	if x.held, err = s.held.take(x.user, decodedSize*len(body)); err != nil {
+		return nil, false, err
+	}
 	return jsonrpc.DecodeMessage(body, jsonrpc.LimitsV2605)
 }
 

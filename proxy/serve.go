@@ -25,7 +25,7 @@ func (s *Server) Listen() (net.Listener, error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	scheme := "http"
 	server := s.httpServer()
-	l = patientListener{l}
+	l = clientListener{l, s.clients}
 	if !s.config.TLS.InsecurePlaintext {
 		scheme = "https"
 		l = tls.NewListener(l, s.serverTLS())
@@ -79,44 +79,4 @@ func (s *Server) stop(server *http.Server) error {
 	}
 	s.stopSaving()
 	return errors.Join(err, s.target.Close())
-}
-
-// A patientListener's connections give their clients a bounded time to take
-// what is written to them, counted anew for each piece.
-type patientListener struct{ net.Listener }
-
-func (l patientListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return patientConn{c}, nil
-}
-
-type patientConn struct{ net.Conn }
-
-// CloseWrite lets net/http end a connection so that its last answer arrives.
-func (c patientConn) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return nil
-}
-
-// largestWrite is written in one piece; a client has to take it within writeWait.
-const largestWrite = 64 << 10
-
-func (c patientConn) Write(b []byte) (written int, err error) {
-	for {
-		if err := c.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
-			return written, err
-		}
-		piece := b[:min(len(b), largestWrite)]
-		n, err := c.Conn.Write(piece)
-		written += n
-		if err != nil || n == len(b) {
-			return written, err
-		}
-		b = b[n:]
-	}
 }

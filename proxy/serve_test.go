@@ -329,17 +329,3 @@ func TestLongReplies(t *testing.T) {
 	c.call(`{"id":1,"method":"bdev_get_bdevs"}`)
 	assert.Len(t, c.answer().body, len(g.body))
 }
-
-func TestPatientConnWritesEverything(t *testing.T) {
-	a, b := net.Pipe()
-	text := strings.Repeat("0123456789", largestWrite/4)
-	go func() {
-		n, err := patientConn{a}.Write([]byte(text))
-		assert.NoError(t, err)
-		assert.Equal(t, len(text), n)
-		_ = a.Close()
-	}()
-	read, err := io.ReadAll(b)
-	require.NoError(t, err)
-	assert.Equal(t, text, string(read))
-}

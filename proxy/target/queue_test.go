@@ -345,10 +345,11 @@ func TestNobodyIsDelayedByAFlood(t *testing.T) {
 }
 
 func BenchmarkTake(b *testing.B) {
+	answer := new(size)
 	takes := func(who string) func(*testing.PB, *queue) {
 		return func(p *testing.PB, q *queue) {
 			for p.Next() {
-				u, err := q.take(context.Background(), who, new(size), time.Second)
+				u, err := q.take(context.Background(), who, answer, time.Second)
 				if err != nil {
 					b.Error(err)
 					return

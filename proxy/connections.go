@@ -1,0 +1,229 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// connections bound how many clients are connected, and how many from one
+// source. Whoever comes when all places are taken gets that of the connection
+// which the largest source has not used for longest; unless they belong to that
+// source: then they are closed. So nobody who takes all places has them.
+type connections struct {
+	most, perSource int
+	log             *slog.Logger
+
+	mu       sync.Mutex
+	sources  map[netip.Prefix]map[*clientConn]struct{}
+	count    int
+	refused  int // since that was last logged
+	toldLast time.Time
+}
+
+func newConnections(c LimitsConfig, log *slog.Logger) *connections {
+	return &connections{most: c.Connections, perSource: c.ConnectionsPerSource, log: log, sources: map[netip.Prefix]map[*clientConn]struct{}{}}
+}
+
+// refusalsLogged is how often the log tells of closed connections.
+const refusalsLogged = 10 * time.Second
+
+// admit takes a connection in, or closes it.
+func (s *connections) admit(raw net.Conn) (*clientConn, bool) {
+	c := &clientConn{Conn: raw, from: sourceOf(raw), all: s, idle: time.Now()}
+	s.mu.Lock()
+	evicted, ok := s.enter(c)
+	if !ok || evicted != nil {
+		s.refused++
+		if now := time.Now(); now.Sub(s.toldLast) > refusalsLogged {
+			s.log.Warn("connections closed, as too many were open", "source", c.from, "from_there", len(s.sources[c.from]), "open", s.count, "closed", s.refused)
+			s.refused, s.toldLast = 0, now
+		}
+	}
+	s.mu.Unlock()
+	if evicted != nil {
+		_ = evicted.Conn.Close()
+	}
+	if !ok {
+		_ = raw.Close()
+	}
+	return c, ok
+}
+
+func (s *connections) enter(c *clientConn) (evicted *clientConn, ok bool) {
+	of := s.sources[c.from]
+	if len(of) >= s.perSource {
+		return nil, false
+	}
+	if s.count >= s.most {
+		if evicted = s.leastWanted(len(of) + 1); evicted == nil {
+			return nil, false
+		}
+		s.drop(evicted)
+	}
+	if of = s.sources[c.from]; of == nil {
+		of = map[*clientConn]struct{}{}
+		s.sources[c.from] = of
+	}
+	of[c] = struct{}{}
+	s.count++
+	return evicted, true
+}
+
+// leastWanted is the connection that its source has not used for longest, of the
+// largest source that has more than some.
+func (s *connections) leastWanted(more int) (found *clientConn) {
+	var largest map[*clientConn]struct{}
+	for _, of := range s.sources {
+		if len(of) > max(more, len(largest)) {
+			largest = of
+		}
+	}
+	for c := range largest {
+		if !c.idle.IsZero() && (found == nil || c.idle.Before(found.idle)) {
+			found = c
+		}
+	}
+	return found
+}
+
+func (s *connections) drop(c *clientConn) {
+	of := s.sources[c.from]
+	if _, there := of[c]; !there {
+		return
+	}
+	s.count--
+	if delete(of, c); len(of) == 0 {
+		delete(s.sources, c.from)
+	}
+}
+
+// sourceOf is a client's address, or its network where an address costs nothing.
+func sourceOf(c net.Conn) netip.Prefix {
+	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.Prefix{} // of a listener's own making: one source
+	}
+	address, bits := from.Addr().Unmap(), 64
+	if address.Is4() {
+		bits = 32
+	}
+	p, _ := address.Prefix(bits) // cannot fail: the address has more
+	return p
+}
+
+// connState is told what becomes of a server's connections.
+func (s *connections) connState(conn net.Conn, state http.ConnState) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	c, ok := conn.(*clientConn)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.idle = time.Time{}
+	switch state {
+	case http.StateNew, http.StateIdle:
+		c.idle = time.Now()
+	case http.StateActive:
+		c.startAnswer()
+	}
+}
+
+// A clientListener admits clients' connections.
+type clientListener struct {
+	net.Listener
+	all *connections
+}
+
+func (l clientListener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c, ok := l.all.admit(raw); ok {
+			return c, nil
+		}
+	}
+}
+
+// A clientConn gives its client a bounded time to take what is written to it.
+type clientConn struct {
+	net.Conn
+	from netip.Prefix
+	all  *connections
+	idle time.Time // since when, under connections.mu; zero: it is not
+
+	mu    sync.Mutex
+	began time.Time // the answer that is being written
+	sent  int       // of it
+}
+
+func (c *clientConn) Close() error {
+	if c.all != nil {
+		c.all.mu.Lock()
+		c.all.drop(c)
+		c.all.mu.Unlock()
+	}
+	return c.Conn.Close()
+}
+
+// CloseWrite lets net/http end a connection so that its last answer arrives.
+func (c *clientConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}
+
+func (c *clientConn) startAnswer() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.began, c.sent = time.Time{}, 0
+}
+
+const (
+	// largestWrite is written in one piece; a client has to take it within writeWait.
+	largestWrite = 64 << 10
+	// slowestClient has a client take, after writeWait, so many bytes of an answer in
+	// a second: until then the answer takes memory.
+	slowestClient = 128 << 10
+)
+
+// deadline is when the client has to have taken the next piece.
+func (c *clientConn) deadline(piece int) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.began.IsZero() {
+		c.began = now
+	}
+	c.sent += piece
+	whole := c.began.Add(writeWait + time.Duration(c.sent)*time.Second/slowestClient)
+	if each := now.Add(writeWait); each.Before(whole) {
+		return each
+	}
+	return whole
+}
+
+func (c *clientConn) Write(b []byte) (written int, err error) {
+	for {
+		piece := b[:min(len(b), largestWrite)]
+		if err := c.SetWriteDeadline(c.deadline(len(piece))); err != nil {
+			return written, err
+		}
+		n, err := c.Conn.Write(piece)
+		written += n
+		if err != nil || n == len(b) {
+			return written, err
+		}
+		b = b[n:]
+	}
+}
