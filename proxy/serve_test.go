@@ -52,8 +52,10 @@ func (s *serving) dial() *rawClient {
 	c, err := net.Dial("tcp", s.addr)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
-	return &rawClient{s.t, c, bufio.NewReader(c)}
+	return newRawClient(s.t, c)
 }
+
+func newRawClient(t *testing.T, c net.Conn) *rawClient { return &rawClient{t, c, bufio.NewReader(c)} }
 
 func (c *rawClient) send(text string) {
 	_, err := io.WriteString(c, text)

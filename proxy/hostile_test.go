@@ -1,0 +1,169 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+func asUser(user string) string {
+	return "Authorization: " + basicHeader(user, map[string]string{"admin": adminPassword, "viewer": viewerPassword}[user]) + "\r\n"
+}
+
+// Whatever clients do to their connections: others call meanwhile, and nothing of
+// it reaches SPDK.
+func TestNobodyStopsAnothersCalls(t *testing.T) {
+	post := "POST / HTTP/1.1\r\nHost: x\r\n"
+	for _, hostile := range []struct {
+		name  string
+		send  string
+		again string // over and over, as long as it is taken
+	}{
+		{name: "says nothing"},
+		{name: "half a line", send: "POST / HT"},
+		{name: "a header without end", send: "POST / HTTP/1.1\r\nHost: x\r\n", again: "X: y\r\n"},
+		{name: "a bomb of headers", send: post + strings.Repeat("A: b\r\n", 4*maxHeaderBytes)},
+		{name: "a long name", send: "POST /" + strings.Repeat("x", 4*maxHeaderBytes)},
+		{name: "nobody's body", send: post + "Content-Length: 262144\r\n\r\n{", again: " "},
+		{name: "a body that does not come", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{"},
+		{name: "a body that comes slowly", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{", again: " "},
+		{name: "a body that is announced too long", send: post + asUser("viewer") + "Content-Length: 9223372036854775807\r\n\r\n{", again: " "},
+		{name: "chunks without end", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n", again: "1\r\n \r\n"},
+		{name: "extensions of chunks", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n", again: "1;" + strings.Repeat("x", 1000) + "\r\n \r\n"},
+		{name: "a trailer without end", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n0\r\n", again: "X: y\r\n"},
+		{name: "two lengths", send: post + asUser("viewer") + "Content-Length: 3\r\nContent-Length: 300\r\n\r\n{}"},
+		{name: "length and chunks", send: post + asUser("viewer") + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"},
+		{name: "expects to be told to go on", send: post + "Expect: 100-continue\r\nContent-Length: 100\r\n\r\n"},
+		{name: "expects something else", send: post + asUser("viewer") + "Expect: the unexpected\r\nContent-Length: 2\r\n\r\n{}"},
+		{name: "asks without reading", send: "", again: "GET /openrpc.json HTTP/1.1\r\nHost: x\r\n" + asUser("viewer") + "\r\n"},
+		{name: "HTTP/2", send: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", again: "\x00\x00\x00\x04\x00\x00\x00\x00\x00"},
+	} {
+		t.Run(hostile.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "v26.05", func(c *Config) { c.Limits.ConnectionsPerSource = 40 })
+			s := serve(t, b)
+			for range 20 {
+				c := s.dial()
+				go func() {
+					_, err := io.WriteString(c.Conn, hostile.send)
+					for err == nil && hostile.again != "" {
+						time.Sleep(time.Millisecond) // slowly, or this would be a test of the processor
+						_, err = io.WriteString(c.Conn, hostile.again)
+					}
+				}()
+			}
+			good := s.dial()
+			for range 20 {
+				good.call(version)
+				require.Equal(t, http.StatusOK, good.answer().StatusCode)
+			}
+			for _, c := range b.target.Calls() {
+				assert.Contains(t, []string{"spdk_get_version", "notify_get_types"}, c.Method)
+			}
+		})
+	}
+}
+
+// What the server reads of a request is bounded in time, byte by byte or not at
+// all, and so is what it writes.
+func TestHostileConnectionsEnd(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) {
+		c.Limits.Read, c.Limits.Idle = Duration(20*time.Millisecond), Duration(20*time.Millisecond)
+	})
+	s := serve(t, b)
+	for name, request := range map[string]struct {
+		send   string
+		status int
+	}{
+		"chunks without end":   {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", 408},
+		"too many chunks":      {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;"+strings.Repeat("x", 500)+"\r\n \r\n", 200), 400},
+		"too much in chunks":   {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("10000\r\n"+strings.Repeat(" ", 1<<16)+"\r\n", 5), 413},
+		"length and chunks":    {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400},
+		"two lengths":          {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nContent-Length: 300\r\n\r\n{}", 400},
+		"nobody is waited for": {"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n", 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := s.dial()
+			go func() { _, _ = io.WriteString(c.Conn, request.send) }()
+			assert.Equal(t, request.status, c.answer().StatusCode)
+			c.closed()
+		})
+	}
+	t.Run("TLS that is not begun, to plain HTTP", func(t *testing.T) {
+		c := s.dial()
+		c.send("\x16\x03\x01\x02\x00\x01\x00")
+		require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
+		_, _ = io.ReadAll(c.r)
+	})
+	require.Eventually(t, func() bool {
+		b.proxy.clients.mu.Lock()
+		defer b.proxy.clients.mu.Unlock()
+		return b.proxy.clients.count == 0
+	}, long, time.Millisecond, "and takes no place any longer")
+}
+
+// Expect: 100-continue is answered, to somebody.
+func TestContinue(t *testing.T) {
+	c := serve(t, newBench(t, "v26.05")).dial()
+	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", asUser("admin"), len(version)))
+	g := c.answer()
+	require.Equal(t, http.StatusContinue, g.StatusCode)
+	c.send(version)
+	assert.Equal(t, http.StatusOK, c.answer().StatusCode)
+}
+
+// Requests that are sent at once on one connection are answered in their order.
+func TestPipelining(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 20 * time.Millisecond})
+	c := serve(t, b).dial()
+	go func() {
+		for range 50 {
+			c.call(createMalloc)
+			c.call(version)
+		}
+	}()
+	for i := range 100 {
+		g := c.answer()
+		require.Equal(t, http.StatusOK, g.StatusCode)
+		assert.Equal(t, i%2 == 1, strings.Contains(g.body, `"version"`), i)
+	}
+}
+
+// One source's connections are bounded, and closed politely: before TLS costs
+// anything; those that are open go on.
+func TestConnectionsOfOneSource(t *testing.T) {
+	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *Config) { c.Limits.ConnectionsPerSource = 3 }))
+	var open []*rawClient
+	for range 3 {
+		c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		open = append(open, newRawClient(t, c))
+	}
+	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true})
+	require.Error(t, err)
+	for _, c := range open {
+		c.call(version)
+		assert.Equal(t, http.StatusOK, c.answer().StatusCode)
+	}
+	require.NoError(t, s.proxy.Alive(t.Context()), "the watchdog has a way of its own")
+	require.NoError(t, open[0].Close())
+	require.Eventually(t, func() bool {
+		c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	}, long, time.Millisecond)
+}
