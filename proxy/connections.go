@@ -23,6 +23,14 @@ type connections struct {
 	count    int
 	refused  int // since that was last logged
 	toldLast time.Time
+	closed   int // in all
+}
+
+// closedInAll counts the connections that were closed for want of room.
+func (s *connections) closedInAll() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 func newConnections(c LimitsConfig, log *slog.Logger) *connections {
@@ -39,6 +47,7 @@ func (s *connections) admit(raw net.Conn) (*clientConn, bool) {
 	evicted, ok := s.enter(c)
 	if !ok || evicted != nil {
 		s.refused++
+		s.closed++
 		if now := time.Now(); now.Sub(s.toldLast) > refusalsLogged {
 			s.log.Warn("connections closed, as too many were open", "source", c.from, "from_there", len(s.sources[c.from]), "open", s.count, "closed", s.refused)
 			s.refused, s.toldLast = 0, now

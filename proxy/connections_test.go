@@ -64,6 +64,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	_, _, ok = open("[2001:db8::3]:1")
 	assert.False(t, ok, "a /64 is one source, which has no fewer than the largest")
 	assert.Len(t, log.lines(t, "connections closed, as too many were open"), 1, "not for each")
+	assert.Equal(t, 3, s.closedInAll(), "two newcomers and one that was idle")
 
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close(), "counts once")
@@ -168,4 +169,3 @@ func TestNothingIsHeldInTheEnd(t *testing.T) {
 		return b.proxy.held.total == 0 && len(b.proxy.held.of) == 0
 	}, long, time.Millisecond)
 }
-

@@ -113,7 +113,7 @@ func (s *Server) state() metrics.State {
 		loads[user] = metrics.Load(l)
 	}
 	return metrics.State{
-		Connections: connections, InFlight: inFlight, Certificates: s.expiries(),
+		Connections: connections, Closed: s.clients.closedInAll(), InFlight: inFlight, Certificates: s.expiries(),
 		Target: metrics.TargetState{
 			Up: err == nil && seen.Phase != target.Unreachable, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
 			Connections: s.target.Connections(), Loads: loads,

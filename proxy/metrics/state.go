@@ -9,6 +9,7 @@ import (
 // A State is how proxy and target are at the moment.
 type State struct {
 	Connections  int                  // open ones from clients
+	Closed       int                  // connections, because too many were open
 	InFlight     int                  // calls that have not been answered
 	Certificates map[string]time.Time // when they expire: server, client_ca
 	Target       TargetState
@@ -41,6 +42,7 @@ type Load struct {
 
 var (
 	connections       = desc("connections", "Connections of clients that are open.")
+	closed            = desc("connections_closed_total", "Connections of clients that were closed because too many were open.")
 	inFlight          = desc("calls_in_flight", "Calls that have not been answered yet.")
 	certificateExpiry = desc("certificate_expiry_timestamp_seconds", "When a certificate expires, in seconds since 1970; of several the first.", "certificate")
 	targetUp          = desc("target_up", "Whether the target answers.")
@@ -66,7 +68,7 @@ type stateCollector struct {
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connections, inFlight, certificateExpiry, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, queueLength} {
+	for _, d := range []*prometheus.Desc{connections, closed, inFlight, certificateExpiry, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, queueLength} {
 		ch <- d
 	}
 }
@@ -77,6 +79,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(connections, float64(s.Connections))
+	ch <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(s.Closed))
 	gauge(inFlight, float64(s.InFlight))
 	for name, at := range s.Certificates {
 		gauge(certificateExpiry, seconds(at), name)
