@@ -1,7 +1,12 @@
 // Command bench measures what spdk-proxy costs: calls per second and latencies
 // of the target's socket, many calls on one connection, beside the same through
-// spdk-proxy with TLS, in one run on one target. The target is the one behind
-// $SPDK_SOCK, or else a simulated one in a process of its own.
+// spdk-proxy with TLS, in one run on one target; what a tenant's user pays for
+// being one; SPDK's rpc_http_proxy.py, if $RPC_HTTP_PROXY names it; and memory. It
+// holds the figures against what production asks for.
+//
+// The target is the one behind $SPDK_SOCK, on which the bench makes an lvstore (in
+// $SPDK_AIO_FILE if that is set, or in memory) and takes it away again, or else a
+// simulated one in a process of its own.
 package main
 
 import (
@@ -15,7 +20,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 )
 
@@ -41,12 +45,11 @@ func main() {
 	}
 }
 
-// A row is one number of calls in flight.
-type row struct {
-	inFlight   int
-	raw, proxy figures
-	cpuPerCall time.Duration // of the proxy
-}
+const (
+	atPeak          = 64 // calls in flight that the bounds are about
+	idleConnections = 1000
+	pythonSpan      = 6 * time.Second
+)
 
 func bench(ctx context.Context, poll, span time.Duration, levels string) (err error) {
 	socket, target, stopTarget, err := startTarget(ctx, poll)
@@ -54,58 +57,57 @@ func bench(ctx context.Context, poll, span time.Duration, levels string) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, stopTarget()) }()
+	w, err := makeWorld(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close(ctx)) }()
 	proxy, err := startProxy(ctx, socket)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, proxy.stop()) }()
 
-	idle, err := proxy.idleRSS(ctx)
-	if err != nil {
+	r := &report{target: target, real: os.Getenv("SPDK_SOCK") != "", atPeak: atPeak}
+	if _, err := measureProxy(ctx, proxy, user, version, 1, 200*time.Millisecond); err != nil {
 		return err
 	}
-	var rows []row
+	if r.rss, err = proxy.rss(ctx); err != nil {
+		return err
+	}
 	for level := range strings.SplitSeq(levels, ",") {
 		n, err := strconv.Atoi(level)
 		if err != nil || n < 1 {
 			return fmt.Errorf("-in-flight: %q is no number of calls", level)
 		}
-		r := row{inFlight: n}
-		if r.raw, err = measureSocket(ctx, socket, n, span); err != nil {
+		x := row{inFlight: n}
+		if x.raw, err = measureSocket(ctx, socket, n, span); err != nil {
 			return err
 		}
-		before := proxy.cpu()
-		if r.proxy, err = measureProxy(ctx, proxy, n, span); err != nil {
+		if x.proxy, err = measureProxy(ctx, proxy, user, version, n, span); err != nil {
 			return err
 		}
-		r.cpuPerCall = (proxy.cpu() - before) / time.Duration(r.proxy.all)
-		rows = append(rows, r)
+		if x.tenant, err = measureProxy(ctx, proxy, tenantUser, version, n, span); err != nil {
+			return err
+		}
+		if x.mixt, err = measureProxy(ctx, proxy, tenantUser, w.mixture(), n, span); err != nil {
+			return err
+		}
+		r.rows = append(r.rows, x)
 	}
-	after, err := proxy.idleRSS(ctx)
-	if err != nil {
+	if script := os.Getenv("RPC_HTTP_PROXY"); script != "" {
+		f, lost, err := measurePython(ctx, script, socket, atPeak, pythonSpan)
+		if err != nil {
+			return err
+		}
+		r.python, r.lost = &f, lost
+	}
+	if r.rssLoad, err = proxy.rss(ctx); err != nil {
 		return err
 	}
-	report(target, rows, idle, after)
+	if r.rssIdle, err = proxy.rssWithIdle(ctx, idleConnections); err != nil {
+		return err
+	}
+	r.print(os.Stdout)
 	return nil
 }
-
-func report(target string, rows []row, idle, after int) {
-	fmt.Printf("target: %s; method: %s; spdk-proxy with TLS and its log in a file\n\n", target, method)
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "in flight\tsocket calls/s\tp50 ms\tp99 ms\tproxy calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t")
-	for _, r := range rows {
-		fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%.0f\t%s\t%s\t%.2f\t%d\t\n", r.inFlight,
-			r.raw.perSecond, ms(r.raw.p50), ms(r.raw.p99), r.proxy.perSecond, ms(r.proxy.p50), ms(r.proxy.p99),
-			r.proxy.perSecond/r.raw.perSecond, r.cpuPerCall.Microseconds())
-	}
-	_ = w.Flush()
-	fmt.Println()
-	for _, r := range rows {
-		if r.inFlight == 1 {
-			fmt.Printf("added p50 at 1 in flight: %s ms\n", ms(r.proxy.p50-r.raw.p50))
-		}
-	}
-	fmt.Printf("resident memory of the proxy: %.1f MiB idle after its first call, %.1f MiB idle after the load\n", float64(idle)/1024, float64(after)/1024)
-}
-
-func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d.Microseconds())/1000) }

@@ -12,60 +12,78 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// method is cheap for the target, so that what is measured is the way to it.
-const method = "spdk_get_version"
-
 // warmUp comes before each measurement: connections, handshakes, caches.
 const warmUp = 400 * time.Millisecond
 
 // figures of one measurement.
 type figures struct {
-	perSecond float64
-	p50, p99  time.Duration
-	all       int // calls, warm-up included
+	perSecond  float64
+	p50, p99   time.Duration
+	all        int           // calls, warm-up included
+	cpuPerCall time.Duration // of the proxy; 0 where there is none
 }
 
 func measureSocket(ctx context.Context, path string, inFlight int, span time.Duration) (figures, error) {
 	socket := spdkrpc.NewSocket(path)
 	socket.SetLimits(jsonrpc.LimitsV2605)
 	defer func() { _ = socket.Close() }()
-	return measure(ctx, socket, inFlight, span)
+	return measure(ctx, socket, version, inFlight, span)
 }
 
-func measureProxy(ctx context.Context, p *proxy, inFlight int, span time.Duration) (figures, error) {
+// measureProxy measures what one user does through the proxy, and what the proxy
+// takes for it.
+func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight int, span time.Duration) (figures, error) {
 	https, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: p.url, Username: user, Password: password, CA: p.ca, MaxConnections: inFlight})
 	if err != nil {
 		return figures{}, err
 	}
 	defer func() { _ = https.Close() }()
-	return measure(ctx, https, inFlight, span)
+	before := p.cpu()
+	f, err := measure(ctx, https, w, inFlight, span)
+	if err == nil {
+		f.cpuPerCall = (p.cpu() - before) / time.Duration(f.all)
+	}
+	return f, err
+}
+
+// A timed caller notes how long each call takes.
+type timed struct {
+	spdkrpc.Caller
+	begin, end time.Time
+	all        *atomic.Int64
+	latencies  []time.Duration
+}
+
+func (t *timed) Call(ctx context.Context, method string, params, result any) error {
+	asked := time.Now()
+	if err := t.Caller.Call(ctx, method, params, result); err != nil {
+		return err
+	}
+	t.all.Add(1)
+	if answered := time.Now(); asked.After(t.begin) && answered.Before(t.end) {
+		t.latencies = append(t.latencies, answered.Sub(asked))
+	}
+	return nil
 }
 
 // measure keeps so many calls in flight for a while, each worker asking again
-// as soon as it is answered.
-func measure(ctx context.Context, caller spdkrpc.Caller, inFlight int, span time.Duration) (figures, error) {
+// as soon as it is answered. Every call must succeed.
+func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, span time.Duration) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, warmUp+span+time.Minute)
 	defer cancel()
 	begin := time.Now().Add(warmUp)
 	end := begin.Add(span)
 	var workers sync.WaitGroup
 	var all atomic.Int64
-	latencies := make([][]time.Duration, inFlight)
+	callers := make([]timed, inFlight)
 	failures := make(chan error, inFlight)
 	for i := range inFlight {
+		callers[i] = timed{Caller: caller, begin: begin, end: end, all: &all}
 		workers.Go(func() {
-			for {
-				asked := time.Now()
-				if asked.After(end) {
-					return
-				}
-				if err := caller.Call(ctx, method, nil, nil); err != nil {
+			for time.Now().Before(end) {
+				if err := w.do(ctx, &callers[i], i); err != nil {
 					failures <- err
 					return
-				}
-				all.Add(1)
-				if answered := time.Now(); asked.After(begin) && answered.Before(end) {
-					latencies[i] = append(latencies[i], answered.Sub(asked))
 				}
 			}
 		})
@@ -73,14 +91,22 @@ func measure(ctx context.Context, caller spdkrpc.Caller, inFlight int, span time
 	workers.Wait()
 	close(failures)
 	if err := <-failures; err != nil {
-		return figures{}, fmt.Errorf("with %d in flight: %w", inFlight, err)
+		return figures{}, fmt.Errorf("%s with %d in flight: %w", w.name, inFlight, err)
 	}
-	sorted := slices.Sorted(slices.Values(slices.Concat(latencies...)))
-	if len(sorted) == 0 {
-		return figures{}, fmt.Errorf("with %d in flight: no call was answered within %s", inFlight, span)
+	var latencies []time.Duration
+	for i := range callers {
+		latencies = append(latencies, callers[i].latencies...)
 	}
+	return figuresOf(latencies, int(all.Load()), span)
+}
+
+func figuresOf(latencies []time.Duration, all int, span time.Duration) (figures, error) {
+	if len(latencies) == 0 {
+		return figures{}, fmt.Errorf("no call was answered within %s", span)
+	}
+	slices.Sort(latencies)
 	return figures{
-		perSecond: float64(len(sorted)) / span.Seconds(),
-		p50:       sorted[len(sorted)/2], p99: sorted[len(sorted)*99/100], all: int(all.Load()),
+		perSecond: float64(len(latencies)) / span.Seconds(),
+		p50:       latencies[len(latencies)/2], p99: latencies[len(latencies)*99/100], all: all,
 	}, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -23,8 +22,9 @@ import (
 )
 
 const (
-	user     = "bench"
-	password = "only for this run"
+	user       = "bench"
+	tenantUser = "bench-of-team"
+	password   = "only for this run"
 )
 
 // startTarget gives the socket of the target to measure and what it is.
@@ -98,8 +98,23 @@ func startProxy(ctx context.Context, socket string) (_ *proxy, err error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "config.yaml")
-	text := fmt.Sprintf("listen: %q\ntls: {self_signed_dir: .}\ntarget: {socket: %q}\nusers: [{name: %s, password_hash: %q, roles: [admin]}]\n",
-		address, socket, user, hash)
+	text := fmt.Sprintf(`listen: %q
+tls: {self_signed_dir: .}
+target: {socket: %q}
+users:
+  - {name: %s, password_hash: %q, roles: [admin]}
+  - {name: %s, password_hash: %q, roles: [team], tenant: team}
+roles:
+  team:
+    extends: [csi-controller]
+    allow: [spdk_get_version, bdev_get_bdevs, bdev_lvol_*, nvmf_get_subsystems]
+    deny: [bdev_lvol_*_lvstore]
+tenants:
+  team:
+    lvstores: [%s]
+    nqn_prefixes: [%q]
+    quota: {gib: 1000, volumes: 10000, subsystems: 100}
+`, address, socket, user, hash, tenantUser, hash, lvstore, nqn)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -158,28 +173,6 @@ func (p *proxy) stop() error {
 		err = end(p.cmd)
 	}
 	return errors.Join(err, os.RemoveAll(p.dir))
-}
-
-// idleRSS makes one call and lets the proxy come to rest. It is in KiB.
-func (p *proxy) idleRSS(ctx context.Context) (int, error) {
-	if _, err := measureProxy(ctx, p, 1, 200*time.Millisecond); err != nil {
-		return 0, err
-	}
-	select {
-	case <-time.After(8 * time.Second): // what work took goes back within 6
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(text) {
-		if rest, ok := strings.CutPrefix(string(line), "VmRSS:"); ok {
-			return strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
-		}
-	}
-	return 0, errors.New("there is no VmRSS")
 }
 
 // cpu is the processor time that the proxy took so far.
