@@ -134,9 +134,12 @@ func TestSavingAndKeysFit(t *testing.T) {
 	text, err := os.ReadFile(dropIn)
 	require.NoError(t, err)
 	current := c.Target.Save.Dir + "/current.json"
-	assert.Contains(t, string(text), "ExecStartPre=/usr/bin/spdk-proxy saved check "+current+"\n")
+	assert.Contains(t, string(text), "ExecStartPre=/usr/bin/spdk-proxy saved prepare --dir "+c.Target.Save.Dir+"\n")
 	assert.Contains(t, string(text), "spdk_tgt -c "+current+" --json-ignore-init-errors\n")
 
+	for _, folder := range []string{filepath.Dir(c.Target.Save.Dir), c.Target.Save.Dir} {
+		assert.Contains(t, lines(t, "spdk-proxy.tmpfiles"), "d "+folder+" 0700 "+o["Service/User"][0]+" "+o["Service/Group"][0], "there for spdk_tgt's first start")
+	}
 	listens, keeps := options(t, keysSocket), options(t, keysService)
 	assert.Equal(t, []string{c.Target.Keys.Socket}, listens["Socket/ListenStream"])
 	assert.Equal(t, o["Service/User"], listens["Socket/SocketUser"])

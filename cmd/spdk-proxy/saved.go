@@ -32,7 +32,7 @@ making, and what was set aside, which is never removed by itself:
 	}
 	cmd.PersistentFlags().StringVar(&dir, "dir", defaultSaved, "folder (target.save.dir)")
 	open := func() (*persist.Folder, error) { return persist.OpenFolder(dir, 1000) }
-	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedCheck())
+	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedPrepare(open))
 	return cmd
 }
 
@@ -117,24 +117,24 @@ until spdk_tgt is restarted, the target lacks some of what is saved, or has more
 	}
 }
 
-func savedCheck() *cobra.Command {
+func savedPrepare(open func() (*persist.Folder, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:   "check [FILE]",
-		Short: "Tell whether spdk_tgt can load a saved file, or there is none yet",
-		Long: `Tell whether spdk_tgt can load a saved file. One that is not there is fine: the target
-starts without then, as it does for the first time. For spdk_tgt's unit
-(ExecStartPre=): spdk_tgt itself starts empty when it may not read the file.`,
-		Args: betweenArgs(0, 1, "a file"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path := defaultSaved + "/" + persist.Current
-			if len(args) == 1 {
-				path = args[0]
-			}
-			calls, err := persist.Check(path)
+		Use:   "prepare",
+		Short: "Make sure that spdk_tgt can be started with current.json",
+		Long: `Make sure that spdk_tgt can be started with current.json, for its unit (ExecStartPre=).
+Before anything was saved it is made, without any calls in it. If it cannot be
+loaded, or is missing while there are others, this fails and says what to do.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			folder, err := open()
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d calls\n", path, calls)
+			calls, err := folder.Prepare()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "the saved configuration has %d calls\n", calls)
 			return nil
 		},
 	}

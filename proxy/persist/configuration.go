@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -110,25 +109,4 @@ func (c *Configuration) calls() (n int) {
 		n += len(s.Calls)
 	}
 	return n
-}
-
-// mend puts right what SPDK saves but could not load. Limits on bdevs are told
-// before the examination of bdevs is waited for; those on logical volumes are
-// refused then, unless their lvstore was found by luck, and spdk_tgt ends.
-func (s *Subsystem) mend() {
-	methodOf := func(call json.RawMessage) string { e, _ := entryOf(call); return e.Method }
-	examined := slices.IndexFunc(s.Calls, func(c json.RawMessage) bool { return methodOf(c) == "bdev_wait_for_examine" })
-	if examined < 0 {
-		return
-	}
-	limits := func(c json.RawMessage) bool { return methodOf(c) == "bdev_set_qos_limit" }
-	var before, late []json.RawMessage
-	for _, c := range s.Calls[:examined] {
-		if limits(c) {
-			late = append(late, c)
-		} else {
-			before = append(before, c)
-		}
-	}
-	s.Calls = slices.Concat(before, s.Calls[examined:], late)
 }

@@ -3,6 +3,7 @@ package persist
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,20 +43,27 @@ func TestSavedFormIsSPDKs(t *testing.T) {
 	assert.NotContains(t, w.log.String(), canary)
 }
 
-// SPDK tells limits of logical volumes before it has waited for them to be found.
-func TestLimitsComeAfterTheExamination(t *testing.T) {
+// SPDK tells limits of logical volumes before it has waited for them to be found,
+// and RAIDs after what they are made of.
+func TestMended(t *testing.T) {
 	w := newWorld(t)
-	limit := `{"method":"bdev_set_qos_limit","params":{"name":"u","rw_ios_per_sec":1000}}`
-	later := `{"method":"bdev_nvme_set_hotplug","params":{"enable":false}}`
-	w.target.set("bdev", optionsCall, limit, later, limit, examineCall)
+	call := func(method, name string) string {
+		return fmt.Sprintf(`{"method":%q,"params":{"name":%q}}`, method, name)
+	}
+	var told, want []string
+	for _, c := range []string{"bdev_set_options 1", "bdev_passthru_create 2", "bdev_raid_set_options 3", "bdev_aio_create 4", "bdev_set_qos_limit 5",
+		"bdev_raid_create 6", "bdev_aio_create 7", "bdev_raid_create 8", "bdev_set_qos_limit 9", "bdev_wait_for_examine 10"} {
+		method, n, _ := strings.Cut(c, " ")
+		told = append(told, call(method, n))
+	}
+	w.target.set("bdev", told...)
 	w.save()
-	var methods []string
 	for _, call := range w.load(Current).Subsystems[1].Calls {
 		e, err := entryOf(call)
 		require.NoError(t, err)
-		methods = append(methods, e.Method)
+		want = append(want, e.Params["name"].(string))
 	}
-	assert.Equal(t, []string{"bdev_set_options", "bdev_nvme_set_hotplug", "bdev_wait_for_examine", "bdev_set_qos_limit", "bdev_set_qos_limit"}, methods)
+	assert.Equal(t, strings.Fields("1 3 6 8 2 4 7 10 5 9"), want)
 }
 
 func TestFormerOnesStayAndUnchangedOnesAreNotRepeated(t *testing.T) {

@@ -1,10 +1,7 @@
 package persist
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,19 +106,31 @@ func (f *Folder) get(name string) (*Configuration, error) {
 	return c, nil
 }
 
-// Check says whether spdk_tgt can load a saved file. One that is not there is
-// fine: the target then starts without.
-func Check(path string) (calls int, err error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
+// Prepare makes sure that there is a current file that spdk_tgt can load, before
+// it is started with it. The first time it is an empty one: since v24.05 spdk_tgt
+// ends when there is none, and before it starts without a word. Where the current
+// one is missing among others, or damaged, somebody must say what to do.
+func (f *Folder) Prepare() (calls int, err error) {
+	unlock, err := f.disk.lock()
 	if err != nil {
-		return 0, fmt.Errorf("spdk_tgt would start without its configuration: %w", err)
+		return 0, err
 	}
-	c, err := parse(text)
+	defer unlock()
+	c, damaged, err := f.load(Current)
+	switch {
+	case err != nil:
+		return 0, err
+	case damaged != nil:
+		return 0, fmt.Errorf("spdk_tgt would not start with the saved configuration: %w: take another one with `spdk-proxy saved use NAME`", damaged)
+	case c != nil:
+		return c.calls(), nil
+	}
+	others, err := f.List()
 	if err != nil {
-		return 0, fmt.Errorf("spdk_tgt would not start with %s: %w: take another one with `spdk-proxy saved use NAME`", path, err)
+		return 0, err
 	}
-	return c.calls(), nil
+	if len(others) > 0 {
+		return 0, fmt.Errorf("spdk_tgt would start without its configuration: there is no %s in %s, but others: take one with `spdk-proxy saved use NAME`", Current, f.path)
+	}
+	return 0, f.renew(&Configuration{Subsystems: []Subsystem{}})
 }

@@ -1,0 +1,95 @@
+package persist
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+func TestPrepare(t *testing.T) {
+	w := newWorld(t)
+	calls, err := w.folder.Prepare()
+	require.NoError(t, err)
+	assert.Zero(t, calls)
+	text, err := os.ReadFile(filepath.Join(w.dir, Current))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"subsystems": []`)
+	w.save()
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "whatever the target has is more")
+	calls, err = w.folder.Prepare()
+	require.NoError(t, err)
+	assert.Equal(t, 8, calls)
+
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))
+	_, err = w.folder.Prepare()
+	require.ErrorContains(t, err, "saved use NAME")
+	require.NoError(t, os.Remove(filepath.Join(w.dir, Current)))
+	_, err = w.folder.Prepare()
+	require.ErrorContains(t, err, "saved use NAME", "it is not the first time")
+	assert.NotContains(t, w.files(), Current)
+}
+
+func TestListDiffAndUse(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	w.target.restart("p2", empty())
+	w.save()
+	list, err := w.folder.List()
+	require.NoError(t, err)
+	require.NotEmpty(t, list)
+	assert.Equal(t, []string{Current, Held}, []string{list[0].Name, list[1].Name})
+	assert.Equal(t, 8, list[0].Calls)
+	assert.Equal(t, "v26.05", list[0].Release)
+
+	gone, added, err := w.folder.Diff(rpcschema.Default(), Current, Held)
+	require.NoError(t, err)
+	assert.Len(t, gone, 6)
+	assert.Empty(t, added)
+	assert.Contains(t, described(gone, 100), "nvmf_create_subsystem (new-nqn nqn.a)")
+	for _, text := range described(gone, 100) {
+		assert.NotContains(t, text, canary)
+	}
+	for _, bad := range []string{"none.json", "../" + Current, "/etc/passwd", ""} {
+		require.Error(t, w.folder.Use(bad), bad)
+	}
+	require.NoError(t, w.folder.Use(Held))
+	assert.Empty(t, w.knows(Current))
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(w.aside(asideReplaced)))
+	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+}
+
+// What root does must not lock the service out.
+func TestFilesBelongToWhomTheFolderBelongs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	w := newWorld(t)
+	require.NoError(t, os.Chown(w.dir, 12345, 23456))
+	w.save()
+	info, err := os.Stat(filepath.Join(w.dir, Current))
+	require.NoError(t, err)
+	st := info.Sys().(*syscall.Stat_t)
+	assert.Equal(t, []uint32{12345, 23456}, []uint32{st.Uid, st.Gid})
+	assert.Equal(t, os.FileMode(0o600), info.Mode())
+}
+
+func TestMentions(t *testing.T) {
+	w := newWorld(t)
+	w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/keys/k.key"}}`)
+	w.save()
+	w.target.set("keyring")
+	w.saver.Changed("keyring_file_remove_key", map[string]any{"name": "k"})
+	w.save()
+	for path, want := range map[string]bool{"/keys/k.key": true, "/keys/other.key": false} {
+		is, err := w.folder.Mentions(path)
+		require.NoError(t, err)
+		assert.Equal(t, want, is, "in a former one")
+	}
+}

@@ -1,0 +1,244 @@
+package restart
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const (
+	long     = time.Minute // for what must not run out
+	password = "not a secret"
+	config   = `listen: 127.0.0.1:0
+tls: {insecure_plaintext: true}
+target: {socket: %[1]s/spdk.sock, save: {dir: %[1]s/saved}, keys: {dir: %[1]s/keys}}
+users: [{name: admin, password_hash: %[2]q, roles: [admin]}]
+log: {format: text, level: warn}
+`
+)
+
+type log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A world is a real target in a folder, and a proxy before it.
+type world struct {
+	t       *testing.T
+	dir     string
+	process *exec.Cmd
+	ended   chan struct{}
+	client  *spdkrpc.Client
+	caller  spdkrpc.Caller
+	url     string
+	log     *log
+	stop    func()
+}
+
+func newWorld(t *testing.T) *world {
+	if os.Getenv("SPDK_TGT") == "" {
+		t.Skip("SPDK_TGT=/path/to/spdk_tgt holds the proxy against real targets")
+	}
+	w := &world{t: t, dir: t.TempDir(), log: new(log)}
+	for _, disk := range []string{"disk0", "disk1"} {
+		require.NoError(t, os.WriteFile(w.at(disk), nil, 0o600))
+		require.NoError(t, os.Truncate(w.at(disk), 1<<30))
+	}
+	t.Cleanup(func() {
+		w.kill()
+		if t.Failed() {
+			text, _ := os.ReadFile(w.at("tgt.log"))
+			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+			t.Logf("the target said last:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
+			t.Logf("the proxy said:\n%s", w.log)
+		}
+	})
+	return w
+}
+
+func (w *world) at(name string) string { return filepath.Join(w.dir, name) }
+
+// start starts spdk_tgt, and says whether it got so far as to answer.
+func (w *world) start(args ...string) bool {
+	w.t.Helper()
+	out, err := os.OpenFile(w.at("tgt.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(w.t, err)
+	defer func() { _ = out.Close() }()
+	args = append([]string{"--no-huge", "-s", "1024", "-m", "0x1", "--limit-coredump", "-r", w.at("spdk.sock")}, args...)
+	args = append(args, strings.Fields(os.Getenv("SPDK_TGT_ARGS"))...)
+	w.process = exec.Command(os.Getenv("SPDK_TGT"), args...)
+	w.process.Stdout, w.process.Stderr, w.process.Dir = out, out, w.dir
+	w.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	began := time.Now()
+	require.NoError(w.t, w.process.Start())
+	w.ended = make(chan struct{})
+	go func(p *exec.Cmd, ended chan struct{}) { _ = p.Wait(); close(ended) }(w.process, w.ended)
+	socket := spdkrpc.NewSocket(w.at("spdk.sock"))
+	defer func() { _ = socket.Close() }()
+	for {
+		ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Second)
+		err := socket.Call(ctx, "spdk_get_version", nil, nil)
+		cancel()
+		if err == nil {
+			w.t.Logf("%q answers after %.2f s", args[8:], time.Since(began).Seconds())
+			return true
+		}
+		select {
+		case <-w.ended:
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+		require.Less(w.t, time.Since(began), long)
+	}
+}
+
+// saved are the arguments that load what was saved.
+func (w *world) saved(more ...string) []string {
+	return append([]string{"-c", w.at("saved/current.json")}, more...)
+}
+
+func (w *world) kill() {
+	if w.process == nil {
+		return
+	}
+	_ = w.process.Process.Kill()
+	<-w.ended
+	w.process = nil
+}
+
+// serve starts a proxy.
+func (w *world) serve() {
+	w.t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	require.NoError(w.t, err)
+	require.NoError(w.t, os.WriteFile(w.at("config.yaml"), fmt.Appendf(nil, config, w.dir, hash), 0o600))
+	c, err := proxy.LoadConfig(w.at("config.yaml"))
+	require.NoError(w.t, err)
+	server, err := proxy.NewServer(c, proxy.Options{Log: proxy.NewLogger(w.log, c.Log)})
+	require.NoError(w.t, err)
+	listener, err := server.Listen()
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener) }()
+	w.url = "http://" + listener.Addr().String()
+	w.stop = sync.OnceFunc(func() { cancel(); assert.NoError(w.t, <-served) })
+	w.t.Cleanup(w.stop)
+	w.caller, err = spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: w.url, Username: "admin", Password: password})
+	require.NoError(w.t, err)
+	w.client = spdkrpc.NewClient(w.caller)
+}
+
+// call makes a call that must succeed.
+func (w *world) call(method string, params map[string]any, result any) {
+	w.t.Helper()
+	var argument any
+	if params != nil {
+		argument = params
+	}
+	require.NoError(w.t, w.caller.Call(w.t.Context(), method, argument, result), method)
+}
+
+// fresh waits until the proxy answers for the present target.
+func (w *world) fresh() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		resp, err := http.Get(w.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK && w.caller.Call(w.t.Context(), "bdev_get_iostat", nil, nil) == nil
+	}, long, 20*time.Millisecond)
+}
+
+func (w *world) status() (s spdkrpc.ProxySavedConfig) {
+	w.t.Helper()
+	s, err := w.client.SpdkgateConfigGetStatus(w.t.Context())
+	require.NoError(w.t, err)
+	return s
+}
+
+// settled waits until the proxy has saved by itself.
+func (w *world) settled() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { s := w.status(); return !s.Pending && !s.Failed && s.SavedAt != nil }, long, 50*time.Millisecond)
+}
+
+// before reports whether the target is older than v24.05, which brought keys.
+func (w *world) hasKeys() bool {
+	r, err := w.client.Release(w.t.Context())
+	require.NoError(w.t, err)
+	return r.String() >= "v24.05"
+}
+
+// state is what the target knows, without what changes with each start: the order
+// of lists, counters, and UUIDs of bdevs on files before v24.05.
+func (w *world) state() map[string]any {
+	w.t.Helper()
+	state := map[string]any{}
+	methods := []string{"nvmf_get_subsystems", "nvmf_get_transports", "nvmf_discovery_get_referrals", "bdev_get_bdevs", "bdev_lvol_get_lvstores", "iscsi_get_portal_groups",
+		"iscsi_get_initiator_groups", "iscsi_get_target_nodes", "iscsi_get_auth_groups", "accel_crypto_keys_get"}
+	if w.hasKeys() {
+		methods = append(methods, "keyring_get_keys")
+	}
+	for _, method := range methods {
+		var result []any
+		w.call(method, nil, &result)
+		state[method] = w.unordered(result)
+	}
+	return state
+}
+
+func (w *world) unordered(v any) any {
+	switch v := v.(type) {
+	case []any:
+		texts := map[string]any{}
+		for _, item := range v {
+			item = w.unordered(item)
+			text, err := json.Marshal(item)
+			require.NoError(w.t, err)
+			texts[string(text)] = item
+		}
+		return texts
+	case map[string]any:
+		product, _ := v["product_name"].(string)
+		if onFile := product == "AIO disk" || product == "passthru"; onFile && !w.hasKeys() {
+			delete(v, "uuid")
+			delete(v, "aliases")
+		}
+		for name := range v {
+			v[name] = w.unordered(v[name])
+		}
+	}
+	return v
+}
