@@ -31,7 +31,7 @@ type Conn struct {
 
 // dial makes a connection for calls.
 func (t *Target) dial() (*Conn, *DownError) {
-	ctx, cancel := context.WithTimeout(context.Background(), connectWait)
+	ctx, cancel := context.WithTimeout(context.Background(), t.connectWait)
 	defer cancel()
 	socket, gone, release, err := t.open(ctx)
 	if err != nil {

@@ -12,21 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPeer makes the check that whoever listens at the socket is root, this
-// process's own user, or one of uids. SPDK's default socket lies in a folder
-// where everybody may put one while spdk_tgt is away, and would be sent what
-// was meant for SPDK, secrets included.
-func checkPeer(uids []uint32) func(net.Conn) error {
-	trusted := append([]uint32{0, uint32(os.Geteuid())}, uids...)
+// checkPeer makes the check that whoever listens at the socket may be the target:
+// root, this process's own user, or one of uids. SPDK's default socket lies in a
+// folder where everybody may put one while spdk_tgt is away, and would be sent
+// what was meant for SPDK, secrets included.
+func checkPeer(uids []uint32) func(net.Conn) error { return trust(trusted(uids)...) }
+
+func trusted(uids []uint32) []uint32 { return append([]uint32{0, uint32(os.Geteuid())}, uids...) }
+
+func trust(uids ...uint32) func(net.Conn) error {
 	return func(c net.Conn) error {
 		uid, err := peerUID(c)
 		if err != nil {
 			return fmt.Errorf("whoever listens there cannot be told: %w", err)
 		}
-		if slices.Contains(trusted, uid) {
+		if slices.Contains(uids, uid) {
 			return nil
 		}
-		return fmt.Errorf("%w: %s listens there. If that is spdk_tgt's user, name it in target.peer_users; "+
+		return fmt.Errorf("%w: %s listens there. If spdk_tgt runs as that user, name it in target.peer_users; "+
 			"otherwise somebody took the target's place: find out who, and move the socket to a folder where only spdk_tgt's user may write", errStranger, nameOf(uid))
 	}
 }

@@ -85,7 +85,7 @@ func (t *Target) probeGone() <-chan struct{} {
 
 // look asks the target over the probe's connection, or over a new one.
 func (t *Target) look() State {
-	ctx, cancel := context.WithTimeout(context.Background(), connectWait)
+	ctx, cancel := context.WithTimeout(context.Background(), t.connectWait)
 	defer cancel()
 	t.mu.Lock()
 	p, closed := t.probe, t.closed

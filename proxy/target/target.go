@@ -33,8 +33,6 @@ type Config struct {
 const (
 	// growAt calls on the least loaded connection make another worth having: SPDK reads a connection once in each poll, as much as is there.
 	growAt = 16
-	// connectWait bounds connecting and learning the release, each time.
-	connectWait = 5 * time.Second
 	// Between two attempts to connect to a target that is not there.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Second
@@ -50,6 +48,8 @@ type Target struct {
 	checkPeer func(net.Conn) error
 	flights   singleflight.Group
 	stopped   chan struct{} // closed by Close
+	// connectWait bounds connecting and learning the release, each time.
+	connectWait time.Duration
 
 	mu      sync.Mutex
 	probe   probe
@@ -84,7 +84,7 @@ func New(c Config) *Target {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	t := &Target{
-		config: c, backoff: minBackoff, stopped: make(chan struct{}),
+		config: c, connectWait: 5 * time.Second, backoff: minBackoff, stopped: make(chan struct{}),
 		queue:     newQueue(Limits{c.MaxInFlight, c.UserInFlight, c.UsersInFlight}),
 		checkPeer: checkPeer(c.PeerUIDs),
 		state:     State{Phase: Unreachable, Since: time.Now(), Err: errNotAsked},

@@ -1,0 +1,118 @@
+package target
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Whoever listens at the socket is known before anything is sent.
+func TestStrangersAreSentNothing(t *testing.T) {
+	f := newFake(t, "v26.05", echo)
+	target := newTarget(t, Config{Socket: f.path})
+	connect(t, target) // ourselves
+
+	received := make(chan int, 10)
+	path := filepath.Join(t.TempDir(), "stranger.sock")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n, _ := c.Read(make([]byte, 100))
+			received <- n
+			_ = c.Close()
+		}
+	}()
+	stranger := newTarget(t, Config{Socket: path})
+	own := uint32(os.Geteuid())
+	stranger.checkPeer = trust(own + 1) // as if we were somebody else
+	_, err = stranger.Connect(t.Context(), "u")
+	var down *DownError
+	require.ErrorAs(t, err, &down)
+	assert.ErrorIs(t, down.Err, errStranger)
+	assert.ErrorContains(t, err, nameOf(own))
+	assert.ErrorContains(t, err, "target.peer_users")
+	assert.Zero(t, <-received)
+	state := look(t, stranger)
+	assert.Equal(t, Unreachable, state.Phase)
+	assert.ErrorIs(t, state.Err, errStranger)
+	assert.Zero(t, <-received)
+
+	require.NoError(t, dialUnix(t, path, trust(own+1, own)))
+	require.NoError(t, dialUnix(t, path, checkPeer(nil)))
+	require.Error(t, trust(own)(&net.TCPConn{}), "who is there must be known")
+}
+
+func dialUnix(t *testing.T, path string, check func(net.Conn) error) error {
+	c, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	return check(c)
+}
+
+func TestWhoIsTrusted(t *testing.T) {
+	assert.Equal(t, []uint32{0, uint32(os.Geteuid()), 1001}, trusted([]uint32{1001}))
+	assert.Equal(t, "user root (0)", nameOf(0))
+	assert.Equal(t, "user 4294967294", nameOf(1<<32-2))
+}
+
+const listenerPath = "LISTEN_AS_ANOTHER_USER_AT"
+
+// TestListener is no test, but the other user in the next one.
+func TestListener(t *testing.T) {
+	path := os.Getenv(listenerPath)
+	if path == "" {
+		t.Skip("is run by TestAnotherUser")
+	}
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	_, _ = os.Stdout.WriteString("listening\n")
+	_, _ = io.ReadAll(os.Stdin) // until the parent ends it
+	_ = l.Close()
+}
+
+func TestAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may be somebody else")
+	}
+	const nobody = 65534
+	dir, err := os.MkdirTemp("", "peer-") // unlike t.TempDir's, its parents are everybody's
+	require.NoError(t, err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	require.NoError(t, os.Chmod(dir, 0o777))
+	self, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	program, path := filepath.Join(dir, "listener"), filepath.Join(dir, "spdk.sock")
+	require.NoError(t, os.WriteFile(program, self, 0o755))
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestListener$")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), listenerPath+"="+path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+
+	require.ErrorIs(t, dialUnix(t, path, checkPeer(nil)), errStranger)
+	require.NoError(t, dialUnix(t, path, checkPeer([]uint32{nobody})))
+	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
+	require.ErrorContains(t, err, "(65534)")
+	_ = stdin.Close()
+	_ = cmd.Wait()
+}

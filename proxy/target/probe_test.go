@@ -1,0 +1,115 @@
+package target
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A book keeps a log.
+type book struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *book) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *book) count(text string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.buf.String(), text)
+}
+
+func TestState(t *testing.T) {
+	log := new(book)
+	f := newFake(t, "v24.01", echo)
+	target := newTarget(t, Config{Socket: f.path, Log: slog.New(slog.NewTextHandler(log, nil))})
+	state := target.State()
+	assert.Equal(t, Unreachable, state.Phase)
+	assert.ErrorIs(t, state.Err, errNotAsked)
+	assert.False(t, state.Since.IsZero())
+
+	f.phase.Store(new(`"error":{"code":-1,"message":"Method may only be called after framework is initialized"}`))
+	state = look(t, target)
+	assert.Equal(t, Startup, state.Phase)
+	assert.Equal(t, "v24.01", state.Release.String())
+	require.NoError(t, state.Err)
+	began := state.Since
+	assert.Equal(t, began, look(t, target).Since, "of the phase, not of the look")
+
+	f.phase.Store(nil)
+	state = look(t, target)
+	assert.Equal(t, Runtime, state.Phase)
+	assert.True(t, state.Since.After(began))
+	f.phase.Store(new(`"error":{"code":-32601,"message":"Method not found"}`))
+	assert.Equal(t, Runtime, look(t, target).Phase, "whoever started it allows few methods")
+	assert.EqualValues(t, 1, f.accepted.Load(), "one connection for all looks")
+	assert.Zero(t, state.Reconnects)
+
+	f.stop()
+	require.Eventually(t, func() bool { return look(t, target).Phase == Unreachable }, long, time.Millisecond)
+	state = look(t, target)
+	require.Error(t, state.Err)
+	assert.Equal(t, "v24.01", state.Release.String(), "it was that")
+
+	f.release = "v26.05"
+	f.phase.Store(nil)
+	f.start()
+	state = look(t, target)
+	assert.Equal(t, Runtime, state.Phase)
+	assert.Equal(t, "v26.05", state.Release.String())
+	assert.Equal(t, 1, state.Reconnects)
+	assert.Equal(t, state, target.State())
+	for line, times := range map[string]int{"waits for framework_start_init": 1, `"target serves"`: 2, "target unreachable": 1} {
+		assert.Equal(t, times, log.count(line), line)
+	}
+}
+
+// A target that does not answer is asked one question, and not one more each time.
+func TestQuestionsAreNotHeapedUp(t *testing.T) {
+	f := newFake(t, "v26.05", echo)
+	f.phase.Store(new(""))
+	target := newTarget(t, Config{Socket: f.path})
+	target.connectWait = 20 * time.Millisecond
+	for range 3 {
+		state := look(t, target)
+		assert.Equal(t, Unreachable, state.Phase)
+		assert.ErrorContains(t, state.Err, "does not answer")
+	}
+	assert.EqualValues(t, 1, f.probed.Load())
+	assert.EqualValues(t, 1, f.accepted.Load())
+}
+
+// A restarted target is noticed although nobody calls.
+func TestWatch(t *testing.T) {
+	f := newFake(t, "v26.01", echo)
+	target := newTarget(t, Config{Socket: f.path})
+	ended := make(chan struct{})
+	go func() { target.Watch(); close(ended) }()
+	seen := func(phase Phase, release string) func() bool {
+		return func() bool {
+			s := target.State()
+			return s.Phase == phase && s.Release.String() == release
+		}
+	}
+	require.Eventually(t, seen(Runtime, "v26.01"), long, time.Millisecond)
+	f.stop()
+	require.Eventually(t, seen(Unreachable, "v26.01"), long, time.Millisecond)
+	f.release = "v26.05"
+	f.start()
+	require.Eventually(t, seen(Runtime, "v26.05"), long, time.Millisecond)
+	require.NoError(t, target.Close())
+	require.NoError(t, target.Close())
+	<-ended
+	assert.Equal(t, Runtime, look(t, target).Phase, "what was last seen; it is not looked at any more")
+}
