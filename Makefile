@@ -7,7 +7,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test check bench soak fuzz demo conformance test-kernel tools clean install uninstall package
+.PHONY: help build generate test check bench soak fuzz demo conformance test-restart test-kernel tools clean install uninstall package
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: tools ## all tests, with the race detector; as root also real mounts on lo
 
 conformance: ## the conformance suite alone; SPDK_SOCK=/path/to/spdk.sock adds a real target
 	$(GO) test -count 1 -v ./test/conformance
+
+test-restart: ## real targets that are killed and come back; SPDK_TGT=/path/to/spdk_tgt
+	$(GO) test -count 1 -v ./test/restart
 
 test-kernel: ## the nvme connector on a real kernel, in a small VM; SPDK_SOCK=... adds a real target
 	$(GO) test -tags kernel -count 1 -timeout 30m -v ./test/kernel/

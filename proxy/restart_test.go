@@ -272,3 +272,39 @@ func TestSavingTakesARestart(t *testing.T) {
 	changed.Target.Keys.Dir = "/elsewhere"
 	require.ErrorContains(t, r.proxy.Reload(&changed), "target.keys has changed")
 }
+
+// What docs/restart.md shows.
+func TestTheRestartPage(t *testing.T) {
+	dir := t.TempDir()
+	disk := filepath.Join(dir, "disk0")
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, os.Truncate(disk, 256<<20))
+	here := strings.NewReplacer("/var/lib", dir, "/srv/disk0", disk, "/var/tmp", dir)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "spdk-proxy"), 0o700))
+	text := here.Replace(documented(t, "docs/restart.md", "Example", "yaml")[0])
+	path := filepath.Join(dir, "config.yaml")
+	users := fmt.Sprintf("listen: \"127.0.0.1:0\"\ntls: {insecure_plaintext: true}\nusers: [{name: admin, password_hash: %q, roles: [admin]}]\n", hashes()[adminPassword])
+	require.NoError(t, os.WriteFile(path, []byte(users+text), 0o600))
+	c, err := LoadConfig(path)
+	require.NoError(t, err)
+	target, err := spdktest.Start(spdktest.Options{Socket: c.Target.Socket, DataDir: t.TempDir(), ConfigFile: filepath.Join(c.Target.Save.Dir, "current.json")})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = target.Close() })
+	r := &restartBench{bench: newBench(t, "v26.05", func(used *Config) { *used = *c })}
+
+	for line := range strings.Lines(here.Replace(documented(t, "docs/restart.md", "Example", "json")[0])) {
+		var call struct {
+			Method string
+			Params json.RawMessage
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &call), line)
+		r.call(t, call.Method, string(call.Params))
+	}
+	r.save(t)
+	before := r.state(t)
+	target.Crash()
+	require.NoError(t, target.Restart())
+	r.reconnected(t)
+	assert.Equal(t, before, r.state(t))
+	assert.Contains(t, before[0], "nqn.2016-06.io.spdk:host-1")
+}

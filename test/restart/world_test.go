@@ -232,7 +232,8 @@ func (w *world) unordered(v any) any {
 		return texts
 	case map[string]any:
 		product, _ := v["product_name"].(string)
-		if onFile := product == "AIO disk" || product == "passthru"; onFile && !w.hasKeys() {
+		_, ofRAID := v["is_configured"]
+		if onFile := product == "AIO disk" || product == "passthru" || ofRAID; onFile && !w.hasKeys() {
 			delete(v, "uuid")
 			delete(v, "aliases")
 		}
