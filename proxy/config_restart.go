@@ -34,7 +34,7 @@ func (c *Config) validateRestart() error {
 			wrong = append(wrong, err)
 		}
 	}
-	if k.Dir != "" && k.Dir == filepath.Clean(c.Target.Save.Dir) {
+	if k.Dir != "" && filepath.Clean(k.Dir) == filepath.Clean(c.Target.Save.Dir) {
 		wrong = append(wrong, errors.New("target.keys.dir and target.save.dir must be two folders"))
 	}
 	return errors.Join(wrong...)

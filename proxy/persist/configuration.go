@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // A Configuration is that of a target at one moment: the calls that make it
@@ -92,15 +90,6 @@ func (c *Configuration) text() ([]byte, error) {
 	enc.SetIndent("", "  ")
 	err := enc.Encode(c)
 	return b.Bytes(), err
-}
-
-// release is the one that it was read from; the zero one if that is not known.
-func (c *Configuration) release() rpcschema.Release {
-	r, err := rpcschema.ParseRelease(c.Saved.Release)
-	if err != nil {
-		return rpcschema.Release{}
-	}
-	return r
 }
 
 // calls counts those that there are.

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/keys"
+)
+
+// As systemd runs it: one process for each connection, which is its standard input.
+func TestKeepKeys(t *testing.T) {
+	dir, socket := filepath.Join(t.TempDir(), "keys"), filepath.Join(t.TempDir(), "sock")
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); cancel(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			file, err := c.(*net.UnixConn).File()
+			assert.NoError(t, err)
+			cmd := command(ctx, "keep-keys", "--dir", dir)
+			cmd.Stdin, cmd.Stderr = file, os.Stderr
+			assert.NoError(t, cmd.Run())
+			_ = file.Close()
+			_ = c.Close()
+		}
+	})
+	k := keys.Keeper{Socket: socket}
+	const secret = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
+	outcome, err := k.Place("a", secret)
+	require.NoError(t, err)
+	assert.Equal(t, keys.Placed, outcome)
+	list, err := k.List()
+	require.NoError(t, err)
+	assert.Equal(t, dir, list.Dir)
+	text, err := os.ReadFile(list.Path("a"))
+	require.NoError(t, err)
+	assert.Equal(t, secret, string(text))
+	require.NoError(t, k.Remove("a"))
+	assert.NoFileExists(t, list.Path("a"))
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func savedFile(t *testing.T, dir, name string, nqns ...string) {
+	text := `{"spdkgate":{"saved":"2026-11-21T10:00:00Z","release":"v26.05","process":"p"},"subsystems":[{"subsystem":"accel","config":[{"method":"accel_crypto_key_create","params":{"name":"k","cipher":"AES_XTS","key":"hunter2"}}]},{"subsystem":"nvmf","config":[`
+	for i, nqn := range nqns {
+		if i > 0 {
+			text += ","
+		}
+		text += `{"method":"nvmf_create_subsystem","params":{"nqn":"` + nqn + `"}}`
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text+`]}]}`), 0o600))
+}
+
+func TestSaved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "target")
+	run := func(args ...string) (string, error) {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs(append([]string{"saved", "--dir", dir}, args...))
+		err := root.Execute()
+		return out.String(), err
+	}
+	out, err := run("prepare")
+	require.NoError(t, err)
+	assert.Contains(t, out, "0 calls")
+
+	savedFile(t, dir, "current.json", "nqn.a", "nqn.b")
+	savedFile(t, dir, "held.json", "nqn.b", "nqn.c")
+	savedFile(t, dir, "20261121T100000.000Z.json", "nqn.a")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "damaged-x.json"), []byte("{"), 0o600))
+	out, err = run("list")
+	require.NoError(t, err)
+	var names []string
+	for line := range strings.Lines(out) {
+		names = append(names, strings.Fields(line)[0])
+	}
+	assert.Equal(t, []string{"NAME", "current.json", "held.json", "20261121T100000.000Z.json", "damaged-x.json"}, names)
+	assert.Contains(t, out, "v26.05")
+	assert.Contains(t, out, "damaged\n")
+
+	out, err = run("diff")
+	require.NoError(t, err)
+	assert.Equal(t, "- nvmf: nvmf_create_subsystem (new-nqn nqn.a)\n+ nvmf: nvmf_create_subsystem (new-nqn nqn.c)\n", out)
+	out, err = run("diff", "current.json", "20261121T100000.000Z.json")
+	require.NoError(t, err)
+	assert.Equal(t, "- nvmf: nvmf_create_subsystem (new-nqn nqn.b)\n", out)
+	assert.NotContains(t, out, "hunter2")
+
+	_, err = run("use", "damaged-x.json")
+	require.Error(t, err)
+	_, err = run("use", "none.json")
+	require.ErrorContains(t, err, "saved list")
+	_, err = run("use")
+	assert.Equal(t, exitUsage, exitCode(err))
+	out, err = run("use", "held.json")
+	require.NoError(t, err)
+	assert.Contains(t, out, "restart spdk_tgt")
+	text, err := os.ReadFile(filepath.Join(dir, "current.json"))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "nqn.c")
+	out, err = run("prepare")
+	require.NoError(t, err)
+	assert.Contains(t, out, "3 calls")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "current.json"), []byte("{"), 0o600))
+	_, err = run("prepare")
+	require.ErrorContains(t, err, "saved use NAME")
+}
