@@ -21,7 +21,7 @@ func TestKeepKeys(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); cancel(); serving.Wait() })
+	t.Cleanup(func() { _ = l.Close(); serving.Wait(); cancel() })
 	serving.Go(func() {
 		for {
 			c, err := l.Accept()
