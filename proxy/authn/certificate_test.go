@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,7 @@ func TestClientCertificates(t *testing.T) {
 		"common name":         {change: func(c *x509.Certificate) { c.Subject.CommonName = "ann" }, user: "cn"},
 		"two names of one":    {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "dashboard.example" }, user: "dns"},
 		"by one between":      {signer: between, above: []*authntest.Authority{between}, change: dns, user: "dns"},
+		"many between":        {above: slices.Repeat([]*authntest.Authority{between}, maxChain), change: dns, says: "with 8 others"},
 		"one between missing": {signer: between, change: dns, says: "unknown authority"},
 		"other kind of name":  {change: func(c *x509.Certificate) { c.Subject.CommonName = "dashboard.example" }, says: `cn "dashboard.example"`},
 		"other case":          {change: func(c *x509.Certificate) { c.DNSNames = []string{"Dashboard.example"} }, says: `san_dns "Dashboard.example"`},

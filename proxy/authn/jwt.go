@@ -117,7 +117,7 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 // claims reads what a verified token claims. Libraries differ in what they make
 // of a claim that stands twice or in other letters, so that the issuer may have
 // meant another one: here names are exact and stand once, and what the library
-// has checked is checked so again.
+// has checked is checked so again (but iss, by which the issuer was chosen).
 func (i *issuer) claims(token *oidc.IDToken) (map[string]any, error) {
 	var payload json.RawMessage
 	claims := map[string]any{}
@@ -128,7 +128,7 @@ func (i *issuer) claims(token *oidc.IDToken) (map[string]any, error) {
 		return nil, ErrWrongCredentials
 	}
 	audiences, _ := claims["aud"].([]any)
-	if claims["iss"] != i.url || claims["aud"] != i.audience && !slices.Contains(audiences, any(i.audience)) || claims["exp"] == nil {
+	if claims["aud"] != i.audience && !slices.Contains(audiences, any(i.audience)) || claims["exp"] == nil {
 		return nil, ErrWrongCredentials
 	}
 	latest := float64(i.now().Add(clockSkew).Unix())

@@ -164,6 +164,12 @@ func TestJWTs(t *testing.T) {
 	assert.LessOrEqual(t, i.Fetches(), 1, "all of this asked the issuer once")
 }
 
+func TestAlgorithmsProveWhoSigned(t *testing.T) {
+	for _, a := range algorithmNames() {
+		assert.Regexp(t, "^([RPE]S(256|384|512)|EdDSA)$", a)
+	}
+}
+
 func TestJWTsOfOtherKeys(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	require.NoError(t, err)

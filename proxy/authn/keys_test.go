@@ -190,6 +190,11 @@ func TestWhereKeysComeFrom(t *testing.T) {
 	_, err = stranger.Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
 	require.ErrorIs(t, err, ErrCannotTell, "somebody else in the issuer's place")
 
+	moved := newJWTAuthenticator(t, i, func(c *Issuer, _ *Options) { c.JWKSURL = i.URL + "/moved" })
+	_, err = moved.Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
+	require.ErrorIs(t, err, ErrCannotTell, "keys come from where it was said")
+	require.ErrorContains(t, err, "302 Found")
+
 	i.PointTo("http://" + strings.TrimPrefix(i.URL, "https://") + "/keys")
 	astray := newJWTAuthenticator(t, i, nil)
 	_, err = astray.Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))

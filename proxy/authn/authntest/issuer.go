@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An Issuer signs JWTs and says its keys over HTTPS, at /keys, with discovery.
+// An Issuer signs JWTs and says its keys over HTTPS, at /keys, with discovery; /moved
+// leads there.
 type Issuer struct {
 	t   testing.TB
 	URL string
@@ -61,6 +62,7 @@ func (i *Issuer) handler() http.Handler {
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": i.URL, "jwks_uri": uri, "id_token_signing_alg_values_supported": []string{"RS256"}})
 	})
+	mux.Handle("/moved", http.RedirectHandler("/keys", http.StatusFound))
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()
 		i.fetches++
