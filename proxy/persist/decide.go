@@ -31,8 +31,8 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, giveUp bool
 	if err != nil {
 		return outcome{}, err
 	}
-	if current == nil {
-		return s.adopt(live, nil, "")
+	if current == nil || current.calls() == 0 { // nothing, or what Prepare has made
+		return s.adopt(live, current, "")
 	}
 	c := compare(s.opts.Schema, current, live)
 	missing := c.missing(current, live)

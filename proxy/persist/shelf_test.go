@@ -3,6 +3,7 @@ package persist
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -22,6 +23,9 @@ func TestPrepare(t *testing.T) {
 	assert.Contains(t, string(text), `"subsystems": []`)
 	w.save()
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "whatever the target has is more")
+	for _, name := range w.files() {
+		assert.False(t, strings.HasPrefix(name, asideBefore), "nothing is worth being set aside: %s", name)
+	}
 	calls, err = w.folder.Prepare()
 	require.NoError(t, err)
 	assert.Equal(t, 8, calls)
