@@ -9,7 +9,7 @@ const (
 	// share of the target's time that saving may take: it reads the whole
 	// configuration, and the target does nothing else meanwhile.
 	share    = 50
-	maxRetry = time.Minute
+	maxRetry = 15 * time.Second
 )
 
 // Run saves until ctx ends: at the start, since a change may have come when
@@ -39,9 +39,7 @@ func (s *Saver) Run(ctx context.Context, last time.Duration) {
 				next.Reset(s.due())
 			}
 		case <-next.C:
-			bounded, cancel := context.WithTimeout(ctx, readWithin)
-			err := s.Save(bounded, false)
-			cancel()
+			err := s.Save(ctx, false)
 			switch now := s.Status(); {
 			case err != nil:
 				retry = min(max(2*retry, s.opts.Retry), maxRetry)

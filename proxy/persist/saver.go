@@ -2,6 +2,7 @@ package persist
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -45,7 +46,7 @@ type Saver struct {
 	met   atomic.Pointer[string]
 	shyly atomic.Int64 // Unix ns: until then no call tries to meet it
 
-	looking sync.Mutex // one at a time looks at target and folder
+	looking chan struct{} // holds one while somebody looks at target and folder
 	suspect suspect
 
 	mu      sync.Mutex
@@ -67,7 +68,7 @@ func New(o Options) *Saver {
 	o.Watch = defaulted(o.Watch, 5*time.Second)
 	o.Settle = defaulted(o.Settle, 100*time.Second)
 	return &Saver{
-		opts: o, wake: make(chan struct{}, 1), touched: map[string]bool{},
+		opts: o, wake: make(chan struct{}, 1), looking: make(chan struct{}, 1), touched: map[string]bool{},
 		status: Status{File: filepath.Join(o.Folder.path, Current), Held: filepath.Join(o.Folder.path, Held)},
 	}
 }
@@ -90,13 +91,25 @@ func (s *Saver) Before(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, meetWithin)
 	defer cancel()
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	if s.isMet() || time.Now().UnixNano() < s.shyly.Load() {
-		return
-	}
-	if err := s.save(ctx, false); err != nil {
+	err := s.exclusively(ctx, func() error {
+		if s.isMet() || time.Now().UnixNano() < s.shyly.Load() {
+			return nil
+		}
+		return s.save(ctx, false)
+	})
+	if err != nil {
 		s.shyly.Store(time.Now().Add(s.opts.Retry).UnixNano())
+	}
+}
+
+// exclusively lets one at a time look at target and folder.
+func (s *Saver) exclusively(ctx context.Context, look func() error) error {
+	select {
+	case s.looking <- struct{}{}:
+		defer func() { <-s.looking }()
+		return look()
+	case <-ctx.Done():
+		return fmt.Errorf("another save is under way: %w", ctx.Err())
 	}
 }
 
@@ -136,12 +149,12 @@ func (s *Saver) Changed(method string, params map[string]any) {
 // Save saves now. With giveUp, what the target lacks of the saved configuration is
 // given up: the file that has it is set aside.
 func (s *Saver) Save(ctx context.Context, giveUp bool) error {
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	return s.save(ctx, giveUp)
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	return s.exclusively(ctx, func() error { return s.save(ctx, giveUp) })
 }
 
-// save looks, decides, and notes how it went. s.looking is held.
+// save looks, decides, and notes how it went. One at a time may.
 func (s *Saver) save(ctx context.Context, giveUp bool) error {
 	s.mu.Lock()
 	seen, touched := s.changes, s.touched

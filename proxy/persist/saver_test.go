@@ -1,6 +1,7 @@
 package persist
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -208,6 +209,23 @@ func TestCallsAreMetBeforeTheyAreMade(t *testing.T) {
 	reads := w.target.reads
 	w.saver.Before(t.Context())
 	assert.Equal(t, reads, w.target.reads, "a process is met once")
+}
+
+// A target that does not tell its configuration does not hold up calls for long.
+func TestCallsDoNotWaitForEver(t *testing.T) {
+	w := newWorld(t)
+	w.saver.looking <- struct{}{} // a save hangs
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.saver.Before(ctx)
+	require.ErrorIs(t, w.saver.Save(ctx, false), context.Canceled)
+	<-w.saver.looking
+	w.target.fail[""] = errors.New("startup state")
+	reads := w.target.reads
+	for range 10 {
+		w.saver.Before(t.Context())
+	}
+	assert.LessOrEqual(t, w.target.reads-reads, 1, "and not each of them tries")
 }
 
 // A target that stops may answer while its subsystems are gone already.
