@@ -13,8 +13,9 @@ import (
 type stores struct {
 	known atomic.Pointer[lvstores]
 
-	mu     sync.Mutex // guards asking
-	asking *question  // the newest under way
+	mu        sync.Mutex // guards what follows
+	asking    *question  // the newest under way
+	forgotten time.Time
 }
 
 // lvstores are those that there were at a time.
@@ -42,44 +43,71 @@ const storesKeep = 2 * time.Second
 
 // list asks for the lvstores, unless that was just done, and since fresh.
 func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string]store, error) {
-	if k := s.known.Load(); k != nil && now().Before(k.asked.Add(storesKeep)) && !k.asked.Before(fresh) {
+	if k := s.learnt(fresh); k != nil {
 		return k.byUUID, nil
 	}
-	s.mu.Lock()
-	q := s.asking
-	if q == nil || q.put.Before(fresh) {
-		q = &question{put: now(), done: make(chan struct{})}
-		s.asking = q
-		s.mu.Unlock()
-		s.put(ctx, ask, q)
-	} else {
-		s.mu.Unlock()
+	for joined := 0; ; joined++ {
+		k, q, mine := s.share(fresh)
+		switch {
+		case k != nil:
+			return k.byUUID, nil
+		case joined > 1 && !mine: // so that a target that fails is not waited for over and over
+			q, mine = newQuestion(), true
+		}
+		if mine {
+			s.put(ctx, ask, q)
+			if q.err != nil {
+				return nil, q.err
+			}
+			return q.answer.byUUID, nil
+		}
 		select {
 		case <-q.done:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if q.err != nil { // perhaps only because whoever put it has left
-			q = &question{put: now(), done: make(chan struct{})}
-			s.put(ctx, ask, q)
+		if q.err == nil {
+			return q.answer.byUUID, nil
 		}
+		// Perhaps only because whoever put it has left: the next one is shared, too.
 	}
-	if q.err != nil {
-		return nil, q.err
-	}
-	return q.answer.byUUID, nil
 }
+
+// learnt is what was learnt a moment ago, and since fresh; nil for nothing.
+func (s *stores) learnt(fresh time.Time) *lvstores {
+	if k := s.known.Load(); k != nil && now().Before(k.asked.Add(storesKeep)) && !k.asked.Before(fresh) {
+		return k
+	}
+	return nil
+}
+
+// share is the question under way that was put since fresh, or a new one to put,
+// unless the answer has just come.
+func (s *stores) share(fresh time.Time) (k *lvstores, q *question, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.learnt(fresh); k != nil {
+		return k, nil, false
+	}
+	if q := s.asking; q != nil && !q.put.Before(fresh) {
+		return nil, q, false
+	}
+	s.asking = newQuestion()
+	return nil, s.asking, true
+}
+
+func newQuestion() *question { return &question{put: now(), done: make(chan struct{})} }
 
 // put puts a question to the target.
 func (s *stores) put(ctx context.Context, ask Ask, q *question) {
-	defer close(q.done)
 	q.answer, q.err = askStores(ctx, ask, q.put)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer close(q.done)
 	if s.asking == q {
 		s.asking = nil
 	}
-	if k := s.known.Load(); q.err == nil && (k == nil || k.asked.Before(q.put)) {
+	if k := s.known.Load(); q.err == nil && q.put.After(s.forgotten) && (k == nil || k.asked.Before(q.put)) {
 		s.known.Store(q.answer)
 	}
 }
@@ -106,6 +134,6 @@ func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
 func (s *stores) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asking = nil
+	s.asking, s.forgotten = nil, now()
 	s.known.Store(nil)
 }
