@@ -46,7 +46,8 @@ soak: ## ten minutes with a target that dies, reloads, slow and hostile clients 
 
 fuzz: ## every fuzz target for FUZZTIME
 	@for f in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
-	  for t in $$($(GO) test -list '^Fuzz' $$f | grep ^Fuzz); do echo "== $$f $$t"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) $$f || exit 1; done; done
+	  list=$$($(GO) test -list '^Fuzz' $$f) || exit 1; \
+	  for t in $$(echo "$$list" | grep ^Fuzz); do echo "== $$f $$t"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 2s $$f || exit 1; done; done
 
 generate: ## assemble rpcschema/openrpc.json from its areas, and the typed client from that
 	$(GO) generate ./rpcschema
