@@ -109,7 +109,11 @@ func TestAnotherUser(t *testing.T) {
 	_, err = bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 
-	require.ErrorIs(t, dialUnix(t, path, checkPeer(nil)), errStranger)
+	refused := dialUnix(t, path, checkPeer(nil))
+	require.ErrorIs(t, refused, errStranger)
+	manual, err := os.ReadFile("../../docs/target.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(manual), refused.Error())
 	require.NoError(t, dialUnix(t, path, checkPeer([]uint32{nobody})))
 	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
 	require.ErrorContains(t, err, "(65534)")

@@ -18,6 +18,16 @@ func init() {
 		e.start()
 		return true, nil
 	})
+	query("notify_get_types", func(e *engine) ([]string, error) {
+		types := []string{"bdev_register", "bdev_unregister"}
+		if !e.before("v24.09") {
+			types = append([]string{"fsdev_register", "fsdev_unregister"}, types...)
+		}
+		if !e.before("v25.09") {
+			types = append(types, "bdev_resize")
+		}
+		return types, nil
+	})
 	handlers["framework_wait_init"] = func(e *engine, _ map[string]any) (any, error) {
 		select {
 		case <-e.ready:

@@ -32,7 +32,7 @@ func testStartup(s *suite) {
 	assert.Contains(s, s.methods(nil), "bdev_lvol_create", "methods of other states are listed too")
 	for method, params := range map[string]any{
 		"bdev_get_bdevs": nil, "bdev_lvol_get_lvstores": nil, "nvmf_get_subsystems": nil, "iscsi_get_options": nil,
-		"framework_get_subsystems": nil, "nvmf_create_transport": P{"trtype": "TCP"},
+		"framework_get_subsystems": nil, "notify_get_types": nil, "nvmf_create_transport": P{"trtype": "TCP"},
 	} {
 		s.fails(wrongState, method, params)
 	}
@@ -55,6 +55,11 @@ func testFramework(s *suite) {
 	s.get(&v, "spdk_get_version", nil)
 	assert.EqualValues(s, s.release.Year, v.Fields.Major)
 	assert.EqualValues(s, s.release.Month, v.Fields.Minor)
+
+	var types []string
+	s.get(&types, "notify_get_types", nil)
+	assert.Subset(s, types, []string{"bdev_register", "bdev_unregister"})
+	s.fails(invalidParams, "notify_get_types", P{})
 
 	now := s.methods(P{"current": true})
 	assert.Subset(s, s.methods(nil), now)

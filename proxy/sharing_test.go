@@ -1,0 +1,112 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// newSharingBench is a proxy with the limits that docs/target.md shows.
+func newSharingBench(t *testing.T, change ...func(*Config)) *bench {
+	dir := t.TempDir()
+	hash := filepath.Join(dir, "hash")
+	require.NoError(t, os.WriteFile(hash, []byte(hashes()[adminPassword]), 0o600))
+	path := filepath.Join(dir, "config.yaml")
+	users := "users: [{name: backup, password_hash_file: hash, roles: [admin]}, {name: csi, password_hash_file: hash, roles: [admin]}]\n"
+	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+users+documented(t, "docs/target.md", "An example", "yaml")[0]), 0o600))
+	c, err := loadAndCheck(path)
+	require.NoError(t, err)
+	return newBench(t, "v26.05", func(used *Config) {
+		socket := used.Target.Socket
+		used.dir, used.Users, used.Target, used.Limits = c.dir, c.Users, c.Target, c.Limits
+		used.Target.Socket = socket
+		for _, f := range change {
+			f(used)
+		}
+	})
+}
+
+func (b *bench) of(user, body string) got {
+	return b.do("POST", "/", user, adminPassword, strings.NewReader(body))
+}
+
+// says holds an answer against a line of the manual: status and message.
+func (g got) says(t *testing.T, line string) {
+	t.Helper()
+	status, message, _ := strings.Cut(strings.TrimSpace(line), " ")
+	assert.Equal(t, status, fmt.Sprint(g.StatusCode))
+	assert.Contains(t, g.body, message)
+}
+
+// As docs/target.md has it.
+func TestUsersShareTheTarget(t *testing.T) {
+	b := newSharingBench(t)
+	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Times: -1, Do: spdktest.Hang})
+	const list = `{"id":1,"method":"bdev_get_bdevs"}`
+	var backup sync.WaitGroup
+	ask := func(n int) {
+		for range n {
+			backup.Go(func() { b.of("backup", list) })
+		}
+	}
+	ask(2)
+	require.Eventually(t, func() bool { return b.proxy.target.Loads()["backup"] == target.Load{InFlight: 2} }, long, time.Millisecond)
+	ask(8)
+	require.Eventually(t, func() bool { return b.proxy.target.Loads()["backup"] == target.Load{InFlight: 2, Waiting: 8} }, long, time.Millisecond)
+	g := b.of("backup", list)
+	g.says(t, documented(t, "docs/target.md", "An example", "text")[0])
+	assert.Equal(t, "1", g.Header.Get("Retry-After"))
+	for range 20 {
+		assert.Equal(t, http.StatusOK, b.of("csi", version).StatusCode, "others notice nothing")
+	}
+
+	changed := *b.config
+	changed.Limits.UsersInFlight = nil
+	require.NoError(t, b.proxy.Reload(&changed))
+	require.Eventually(t, func() bool { return b.proxy.target.Loads()["backup"] == target.Load{InFlight: 10} }, long, time.Millisecond, "who waits goes on")
+	changed.Limits.Connections++
+	require.ErrorContains(t, b.proxy.Reload(&changed), "limits.connections")
+	changed = *b.config
+	changed.Target.PeerUsers = nil
+	require.ErrorContains(t, b.proxy.Reload(&changed), "target.peer_users")
+
+	answers := strings.Split(strings.TrimSpace(documented(t, "docs/target.md", "What is answered", "text")[0]), "\n")
+	b.target.Crash()
+	backup.Wait()
+	require.Eventually(t, func() bool { return b.of("csi", version).StatusCode == http.StatusBadGateway }, long, time.Millisecond)
+	b.of("csi", version).says(t, answers[0])
+	require.NoError(t, b.target.Restart())
+	require.Eventually(t, func() bool { return b.of("csi", version).StatusCode == http.StatusOK }, long, time.Millisecond)
+	b.target.ClearFaults()
+	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Crash})
+	b.of("csi", list).says(t, answers[1])
+}
+
+// A target that was started with --wait-for-rpc is not ready, but is brought up
+// through the proxy.
+func TestStartupState(t *testing.T) {
+	waiting, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = waiting.Close() })
+	b := newBench(t, "v26.05", func(c *Config) { c.Target.Socket = waiting.Socket() })
+	ready := func() int { return b.do("GET", "/readyz", "", "", nil).StatusCode }
+	assert.Equal(t, http.StatusServiceUnavailable, ready())
+	assert.Equal(t, target.Startup, b.proxy.target.State().Phase)
+	g := b.post(`{"id":1,"method":"bdev_get_bdevs"}`)
+	assert.Equal(t, http.StatusOK, g.StatusCode, "SPDK's own answer")
+	assert.Equal(t, -1, g.code(t))
+	assert.Equal(t, http.StatusOK, b.post(`{"id":1,"method":"framework_start_init"}`).StatusCode)
+	require.Eventually(t, func() bool { return ready() == http.StatusOK }, long, time.Millisecond)
+	assert.Equal(t, target.Runtime, b.proxy.target.State().Phase)
+}
