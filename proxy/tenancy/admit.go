@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -234,8 +235,7 @@ func (g *Grant) restore(message string) string {
 	return message
 }
 
-// Close ends the call: the next one that counts against the quota may be made.
-// A call that had no Answer may have been executed.
+// Close ends the call. One that had no Answer may have been executed.
 func (g *Grant) Close() {
 	if g.claim != nil && !g.claim.settled {
 		g.claim.settle(spdkrpc.OutcomeUnknown)
@@ -245,7 +245,7 @@ func (g *Grant) Close() {
 
 func (g *Grant) free() {
 	if g.claim != nil {
-		g.claim.release()
+		g.claim.leave()
 		g.claim = nil
 	}
 }
@@ -258,6 +258,9 @@ func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (
 	}
 	if g.claim != nil {
 		g.claim.settle(err)
+	}
+	if g.method.Mutates && (err == nil || errors.Is(err, spdkrpc.OutcomeUnknown)) && (g.claim == nil || g.claim.asked == amount{}) {
+		g.scope.account.lessen()
 	}
 	if g.plan.lvstores {
 		g.scope.tenancy.stores.forget()

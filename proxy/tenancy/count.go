@@ -3,7 +3,6 @@ package tenancy
 import (
 	"context"
 	"encoding/json"
-	"maps"
 )
 
 // count asks the target what the tenant takes up.
@@ -78,21 +77,4 @@ func answered(ctx context.Context, ask Ask, method string, into any) error {
 		return &unreadableError{method, err}
 	}
 	return nil
-}
-
-// made says whether a subsystem is one that the tenant has made.
-func (a *account) made(nqn string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.subsystems[nqn]
-}
-
-// keep forgets the subsystems that are gone, unless a call that was lost may
-// still make them.
-func (a *account) keep(there map[string]bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.lost) == 0 {
-		maps.DeleteFunc(a.subsystems, func(nqn string, _ bool) bool { return !there[nqn] })
-	}
 }

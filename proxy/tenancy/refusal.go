@@ -25,9 +25,9 @@ func (e *QuotaError) Error() string {
 	return fmt.Sprintf("tenant %s: the quota is %d %s, of which %d are taken, and this takes %d more", e.Tenant, e.Most, e.What, e.Used, e.Asked)
 }
 
-// ErrBusy means that calls of the same tenant, which must go one by one, take
+// ErrBusy means that calls of the same tenant, which wait for each other, take
 // too long. Nothing was executed.
-var ErrBusy = errors.New("calls of this tenant that count against its quota go one by one, and those before this one take too long")
+var ErrBusy = errors.New("calls of this tenant that count against its quota wait for each other, and those before this one take too long")
 
 func (s *Scope) refuse(format string, args ...any) error {
 	return &Refusal{Tenant: s.Name, Reason: fmt.Sprintf(format, args...)}

@@ -1,0 +1,160 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// admit is the first half of a call of red's.
+func (w *world) admit(ctx context.Context, method string, params p) (*Grant, error) {
+	m, _ := rpcschema.Default().Method(method)
+	params, err := decoded(params)
+	require.NoError(w.t, err)
+	return w.tenancy.Of("alice").Admit(ctx, m, params, w.ask)
+}
+
+func volumeOf(name string, size int) p {
+	return p{"lvol_name": name, "size_in_mib": size, "lvs_name": "lvs-red", "thin_provision": true}
+}
+
+// Volumes are made together, within the quota; a snapshot waits for them, and
+// they for it.
+func TestWhatIsUnderWayTogether(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 3, Bytes: 64 * mib})
+	require.NoError(t, w.create("a", 4))
+	ctx, cancel := context.WithCancel(t.Context())
+	first, err := w.admit(ctx, "bdev_lvol_create", volumeOf("b", 4))
+	require.NoError(t, err)
+	second, err := w.admit(ctx, "bdev_lvol_create", volumeOf("c", 4))
+	require.NoError(t, err)
+
+	waits := make(chan error, 2)
+	go func() {
+		_, err := w.admit(ctx, "bdev_lvol_snapshot", p{"lvol_name": "lvs-red/a", "snapshot_name": "s"})
+		waits <- err
+	}()
+	go func() {
+		_, err := w.admit(ctx, "bdev_lvol_create", volumeOf("d", 4)) // one too many, unless one of the two fails
+		waits <- err
+	}()
+	select {
+	case err := <-waits:
+		require.Fail(t, "it does not wait", "%v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel()
+	require.ErrorIs(t, <-waits, context.Canceled)
+	require.ErrorIs(t, <-waits, context.Canceled)
+
+	_, err = first.Answer(t.Context(), nil, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603})
+	require.Error(t, err)
+	first.Close()
+	second.Close() // it had no answer, and counts
+	alone, err := w.admit(t.Context(), "bdev_lvol_snapshot", p{"lvol_name": "lvs-red/a", "snapshot_name": "s"})
+	require.NoError(t, err)
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	_, err = w.admit(ctx, "bdev_lvol_create", volumeOf("e", 4))
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = alone.Answer(t.Context(), nil, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603})
+	require.Error(t, err)
+	alone.Close()
+	require.NoError(t, w.create("f", 4))
+	var over *QuotaError
+	require.ErrorAs(t, w.create("g", 4), &over)
+}
+
+// Whoever asks for too much over and over does not have the target counted over
+// and over; what they delete is free at once.
+func TestTooMuchIsNotCountedAgain(t *testing.T) {
+	pass := atTime(t)
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
+	require.NoError(t, w.create("a", 4))
+	var over *QuotaError
+	refused := func() { require.ErrorAs(t, w.create("b", 4), &over) }
+	refused()
+	assert.Zero(t, w.asked(func() {
+		for range 20 {
+			refused()
+		}
+	}))
+	pass(recountAfter)
+	assert.Equal(t, 1, w.asked(refused))
+	w.must("alice", "bdev_lvol_delete", p{"name": "lvs-red/a"})
+	require.NoError(t, w.create("b", 4))
+}
+
+// What many do at once, with answers that are lost and calls that are executed
+// late, stays within the quota at every moment.
+func TestQuotaUnderParallelCalls(t *testing.T) {
+	const most, count, players, rounds = 64 * mib, 6, 8, 40
+	w := emptyWorld(t, "v26.05", Quota{Bytes: most, Volumes: count})
+	var playing, watching sync.WaitGroup
+	over := make(chan struct{})
+	g := &gambler{world: w}
+	within := func() {
+		bytes, volumes := g.uses()
+		assert.LessOrEqual(t, bytes, uint64(most))
+		assert.LessOrEqual(t, volumes, count)
+	}
+	watching.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				within()
+			}
+		}
+	})
+	for player := range players {
+		playing.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(player), 3))
+			some := func() string { return fmt.Sprint("v", r.IntN(6)) }
+			for range rounds {
+				method, params := "bdev_lvol_create", volumeOf(some(), 4*(1+r.IntN(6)))
+				switch r.IntN(6) {
+				case 0:
+					method, params = "bdev_lvol_resize", p{"name": "lvs-red/" + some(), "size_in_mib": 4 * (1 + r.IntN(6))}
+				case 1:
+					method, params = "bdev_lvol_snapshot", p{"lvol_name": "lvs-red/" + some(), "snapshot_name": some()}
+				case 2, 3:
+					method, params = "bdev_lvol_delete", p{"name": "lvs-red/" + some()}
+				}
+				grant, err := w.admit(t.Context(), method, params)
+				var refused *QuotaError
+				if err != nil {
+					assert.True(t, errors.As(err, &refused), err)
+					continue
+				}
+				result, err := json.RawMessage(nil), error(&spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown})
+				lost := r.IntN(40) == 0
+				if !lost {
+					result, err = w.raw(t.Context(), method, grant.Params)
+				}
+				_, _ = grant.Answer(t.Context(), result, err)
+				params = grant.Params
+				grant.Close()
+				if lost {
+					playing.Go(func() { _, _ = w.raw(t.Context(), method, params) })
+				}
+			}
+		})
+	}
+	playing.Wait()
+	close(over)
+	watching.Wait()
+	within()
+}
