@@ -109,7 +109,7 @@ func checkDeb(t *testing.T, deb string) {
 }
 
 var (
-	execLine = regexp.MustCompile(`(?m)^#?\s*Exec(\w+)=/usr/bin/spdk-proxy (.*)$`)
+	execLine = regexp.MustCompile(`(?m)^#?\s*Exec(\w+)=-?/usr/bin/spdk-proxy (.*)$`)
 	unitName = regexp.MustCompile(`spdk-proxy[\w-]*\.(service|socket|path)`)
 )
 
@@ -122,6 +122,68 @@ func checkScript(t *testing.T, script string) {
 	for _, name := range unitName.FindAllString(script, -1) {
 		assert.FileExists(t, filepath.Join(repository, "systemd", name))
 	}
+}
+
+// After an upgrade the scripts restart the service if the new version takes the
+// configuration, and leave the former one alone if not.
+func TestUpgradeScripts(t *testing.T) {
+	const restarted = "systemctl try-restart spdk-proxy.service\n"
+	for name, script := range map[string][]string{
+		"deb": {"deploy/package/deb/postinst", "configure", "1.2.2-1"},
+		"rpm": {"deploy/package/rpm/postun", "1"},
+	} {
+		for state, c := range map[string]struct {
+			active, sound string
+			restarts      bool
+			says          string
+		}{
+			"running":               {"true", "true", true, ""},
+			"running, and refusing": {"true", "false", false, "The former one goes on"},
+			"not running":           {"false", "true", false, ""},
+		} {
+			t.Run(name+" "+state, func(t *testing.T) {
+				stdout, stderr := runScript(t, script, c.active, c.sound)
+				assert.Contains(t, stdout, "systemctl daemon-reload\n")
+				assert.Contains(t, stdout, "systemctl try-restart spdk-proxy-grant.path spdk-proxy-keys.socket\n")
+				assert.Equal(t, c.restarts, strings.Contains(stdout, restarted), stdout)
+				assert.Contains(t, stderr, c.says)
+				assert.Equal(t, c.says == "", stderr == "", stderr)
+			})
+		}
+	}
+	for name, script := range map[string][]string{
+		"deb, first":    {"deploy/package/deb/postinst", "configure", ""},
+		"rpm, first":    {"deploy/package/rpm/post", "1"},
+		"rpm, upgraded": {"deploy/package/rpm/post", "2"},
+	} {
+		stdout, _ := runScript(t, script, "true", "true")
+		assert.NotContains(t, stdout, "restart", name)
+		assert.Contains(t, stdout, "systemd-sysusers spdk-proxy.conf\nsystemd-tmpfiles --create spdk-proxy.conf\n", name)
+		assert.Equal(t, name != "rpm, upgraded", strings.Contains(stdout, "systemctl enable --now spdk-proxy\n"), name)
+	}
+}
+
+// runScript runs a maintainer's script and its arguments on a system where the
+// commands that it calls tell what they were called with.
+func runScript(t *testing.T, script []string, active, sound string) (stdout, stderr string) {
+	text, err := os.ReadFile(filepath.Join(repository, script[0]))
+	require.NoError(t, err)
+	bin := t.TempDir()
+	for command, does := range map[string]string{
+		"systemctl":        `[ "$2" != is-active ] || exec ` + active,
+		"spdk-proxy":       `exec ` + sound,
+		"systemd-sysusers": ":",
+		"systemd-tmpfiles": ":",
+	} {
+		program := "#!/bin/sh\necho " + command + ` "$@"` + "\n" + does + "\n"
+		require.NoError(t, os.WriteFile(filepath.Join(bin, command), []byte(program), 0o755))
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", strings.ReplaceAll(string(text), "/run/systemd/system", bin), "script"}, script[1:]...)...)
+	cmd.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	require.NoError(t, cmd.Run(), errs.String())
+	return out.String(), errs.String()
 }
 
 func checkRPM(t *testing.T, rpm string) {

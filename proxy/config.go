@@ -140,7 +140,7 @@ func LoadConfig(path string) (*Config, error) {
 		return nil, noConfig(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, fmt.Errorf("read the configuration: %w", unreadable(path, err))
 	}
 	c := defaults()
 	if err := decodeStrict(text, &c); err != nil {
@@ -189,10 +189,12 @@ func (c *Config) warnAbout(path string) {
 	}
 }
 
+// credentials begins the paths of files that systemd hands over.
+const credentials = "$CREDENTIALS_DIRECTORY"
+
 // path makes a path of the configuration absolute: it is relative to the file
 // that it stands in, and may begin with $CREDENTIALS_DIRECTORY.
 func (c *Config) path(p string) (string, error) {
-	const credentials = "$CREDENTIALS_DIRECTORY"
 	if rest, ok := strings.CutPrefix(p, credentials+"/"); ok {
 		dir := os.Getenv(credentials[1:])
 		if dir == "" {

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -105,6 +107,20 @@ func TestCredentialsDirectory(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 	_, err = loadAndCheck("testdata/config/credentials_not_set.bad.yml")
 	require.NoError(t, err)
+}
+
+// Two mistakes that everybody makes once, and the words that help.
+func TestFilesThatTheServiceCannotRead(t *testing.T) {
+	const path = "testdata/config/credentials_not_set.bad.yml"
+	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
+	_, err := loadAndCheck(path)
+	assert.ErrorContains(t, err, "restart the service")
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+
+	err = unreadable("backup.tokens", &fs.PathError{Op: "open", Path: "/etc/spdk-proxy/backup.tokens", Err: syscall.EACCES})
+	assert.ErrorContains(t, err, "chgrp spdk-proxy")
+	assert.ErrorIs(t, err, fs.ErrPermission)
+	assert.NoError(t, unreadable("backup.tokens", nil))
 }
 
 func TestConfigWarnings(t *testing.T) {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -160,7 +161,19 @@ func (c *Config) read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.ReadFile(path)
+	text, err := os.ReadFile(path)
+	return text, unreadable(name, err)
+}
+
+// unreadable says what to do about two mistakes that everybody makes once.
+func unreadable(name string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, credentials):
+		return fmt.Errorf("%w: systemd hands secrets over when the service starts: see that the file is among them, then restart the service", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: give the file to the service's group (chgrp spdk-proxy, chmod g+r), or put it among its secrets", err)
+	}
+	return err
 }
 
 const tokenEndsSoon = 14 * 24 * time.Hour

@@ -79,7 +79,7 @@ func loadClientCAs(c *Config) (pool *x509.CertPool, expire time.Time, err error)
 	}
 	text, err := os.ReadFile(c.TLS.ClientCAFile)
 	if err != nil {
-		return nil, expire, fmt.Errorf("tls.client_ca_file: %w", err)
+		return nil, expire, fmt.Errorf("tls.client_ca_file: %w", unreadable(c.TLS.ClientCAFile, err))
 	}
 	pool = x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
@@ -112,11 +112,11 @@ func loadCertificate(c *Config, log *slog.Logger) (*tls.Certificate, error) {
 func readPair(certFile, keyFile string) (*tls.Certificate, error) {
 	certPEM, err := os.ReadFile(certFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the certificate: %w", err)
+		return nil, fmt.Errorf("read the certificate: %w", unreadable(certFile, err))
 	}
 	keyPEM, err := os.ReadFile(keyFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the certificate's key: %w", err)
+		return nil, fmt.Errorf("read the certificate's key: %w", unreadable(keyFile, err))
 	}
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {

@@ -115,7 +115,9 @@ func TestUnitsAndConfigurationFit(t *testing.T) {
 	grant := "/usr/bin/spdk-proxy grant-socket --group " + group + " "
 	assert.Equal(t, []string{c.Target.Socket}, options(t, grantPath)["Path/PathChanged"])
 	assert.Equal(t, []string{grant + c.Target.Socket}, options(t, grantService)["Service/ExecStart"])
-	assert.Equal(t, []string{grant + "--wait 1m " + c.Target.Socket}, options(t, dropIn)["Service/ExecStartPost"])
+	in := options(t, dropIn)
+	assert.Equal(t, []string{"-" + grant + "--wait 10m " + c.Target.Socket}, in["Service/ExecStartPost"], "storage does not end for want of a proxy")
+	assert.Equal(t, []string{"15min"}, in["Service/TimeoutStartSec"], "longer than that")
 
 	made := lines(t, "spdk-proxy.sysusers")
 	assert.Contains(t, made, "g "+group+" -")

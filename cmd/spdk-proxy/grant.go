@@ -20,8 +20,8 @@ func newGrantSocket() *cobra.Command {
 user alone. SPDK makes it anew at each start, so this is for spdk_tgt's unit
 (ExecStartPost=) or for a path unit, run as the user of spdk_tgt. What is not a
 socket of that very user is left alone, whatever stands at the path. Without a
-socket nothing is done, unless told to wait for it.`,
-		Example: `  spdk-proxy grant-socket --wait 1m /var/tmp/spdk.sock`,
+socket nothing is done, unless told to wait until somebody listens there.`,
+		Example: `  spdk-proxy grant-socket --wait 10m /var/tmp/spdk.sock`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
 				return usage("%w", err)
@@ -41,7 +41,7 @@ socket nothing is done, unless told to wait for it.`,
 		},
 	}
 	cmd.Flags().StringVar(&group, "group", "spdk-rpc", "name or number of the group")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for the socket")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until somebody listens there")
 	return cmd
 }
 

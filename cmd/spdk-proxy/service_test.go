@@ -257,11 +257,12 @@ func TestGrantSocket(t *testing.T) {
 	assert.Contains(t, o.stderr, "does spdk_tgt listen elsewhere")
 	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
 
-	// SPDK comes while it waits, and again after a restart.
+	// SPDK comes while it waits, and again after it was killed: what it has left then is not waited for.
 	for range 2 {
 		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
 		waiting.Stderr = os.Stderr
 		require.NoError(t, waiting.Start())
+		require.NoError(t, os.RemoveAll(path)) // as SPDK does
 		l, err := net.Listen("unix", path)
 		require.NoError(t, err)
 		require.NoError(t, waiting.Wait())
@@ -270,8 +271,13 @@ func TestGrantSocket(t *testing.T) {
 		assert.EqualValues(t, 0o660, info.Mode().Perm())
 		assert.EqualValues(t, 12345, gid(info))
 		assert.Equal(t, outcome{}, grant("--group", group), "again")
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
 		require.NoError(t, l.Close())
+		o := grant("--group", group, "--wait", "1ms")
+		assert.Equal(t, exitFailed, o.code)
+		assert.Contains(t, o.stderr, "does spdk_tgt listen elsewhere")
 	}
+	require.NoError(t, os.Remove(path))
 
 	// What others put into a folder that is everybody's.
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -81,7 +81,10 @@ func answer(conn net.Conn, asked chan<- chan<- error) {
 // the new configuration holds.
 func Reload() error {
 	conn, err := net.Dial("unix", socketPath(controlName))
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("reload: %w: only root may", err)
+	case err != nil:
 		return fmt.Errorf("reload: %w: is the service running?", err)
 	}
 	defer func() { _ = conn.Close() }()
