@@ -160,6 +160,25 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
+// A few bytes must not stand for a number that takes long to reckon with.
+func TestNumbersAreBounded(t *testing.T) {
+	nines := strings.Repeat("9", maxDigits)
+	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {
+		_, err := DecodeValue([]byte(text), Limits{})
+		require.NoError(t, err)
+	}
+	for _, text := range []string{nines + "9", "-" + nines, "0." + nines, "1e1000", "1E-1000", "[{\"a\":1e+01000}]", nines + "9e1"} {
+		_, err := DecodeValue([]byte(text), Limits{})
+		var limit *LimitError
+		require.ErrorAs(t, err, &limit, text)
+	}
+	_, err := decodeOne(`{"method":"m","params":{"n":1e999999}}`, Limits{})
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, CodeTooLarge, e.Code)
+	assert.Contains(t, e.Message, "more than 999 as a number's exponent")
+}
+
 func TestResponse(t *testing.T) {
 	for want, r := range map[string]Response{
 		`{"jsonrpc":"2.0","id":7,"result":true}`:                                {ID: json.RawMessage("7"), Result: json.RawMessage("true")},

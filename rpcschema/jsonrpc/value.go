@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,7 +29,7 @@ var (
 
 // A LimitError says which bound a text passed.
 type LimitError struct {
-	What  string // "bytes", "values" or "levels of nesting"
+	What  string // such as "bytes", "values" or "levels of nesting"
 	Limit int
 }
 
@@ -99,7 +100,11 @@ func (d *decoder) value() (any, error) {
 	case '"':
 		return t.String(), nil
 	case '0':
-		return json.Number(t.String()), nil
+		number := t.String()
+		if err := checkNumber(number); err != nil {
+			return nil, err
+		}
+		return json.Number(number), nil
 	case '[':
 		list := []any{}
 		for d.dec.PeekKind() != ']' {
@@ -129,6 +134,25 @@ func (d *decoder) value() (any, error) {
 		return object, err
 	}
 }
+
+// checkNumber bounds what a number may cost whoever reckons with it: written out,
+// 1e999999 has a million digits. SPDK's own have 20 at most.
+func checkNumber(text string) error {
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
+	if len(mantissa) > maxDigits {
+		return &LimitError{What: "characters in a number", Limit: maxDigits}
+	}
+	if len(strings.TrimLeft(exponent, "+-0")) > len("999") {
+		return &LimitError{What: "as a number's exponent", Limit: maxExponent}
+	}
+	return nil
+}
+
+// Bounds of numbers, whatever the Limits are.
+const (
+	maxDigits   = 1000
+	maxExponent = 999
+)
 
 // describe rewords the parser's errors for whoever sent the text.
 func describe(err error) error {
