@@ -44,8 +44,6 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 // fetch one.
 func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
 	c := s.asked(w, r, discoverMethod)
-	c.end(s.perform(r.Context(), s.settings.Load(), c))
-	s.audit(c)
 	if c.err != nil {
 		c.exchange.reply(w)
 		return
@@ -54,8 +52,9 @@ func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(c.result)
 }
 
-// asked makes a GET the call that it stands for.
+// asked makes a GET the call that it stands for, up to its answer.
 func (s *Server) asked(w http.ResponseWriter, r *http.Request, method string) *call {
+	defer s.boundLeftover(w)
 	x := newExchange(r)
 	w.Header().Set("X-Request-Id", x.id)
 	now := s.settings.Load()
@@ -64,6 +63,8 @@ func (s *Server) asked(w http.ResponseWriter, r *http.Request, method string) *c
 	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: method}}}, false, err)
 	c := x.calls[0]
 	c.notification = false
+	c.end(s.perform(r.Context(), now, c))
+	s.audit(c)
 	return c
 }
 

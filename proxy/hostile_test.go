@@ -90,6 +90,8 @@ func TestHostileConnectionsEnd(t *testing.T) {
 		"too much in chunks":   {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("10000\r\n"+strings.Repeat(" ", 1<<16)+"\r\n", 5), 413},
 		"length and chunks":    {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400},
 		"two lengths":          {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nContent-Length: 300\r\n\r\n{}", 400},
+		"a body of a GET":      {"GET /openrpc.json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", 401},
+		"a body of a scrape":   {"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", 401},
 		"nobody is waited for": {"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n", 401},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,10 +22,7 @@ const metricsMethod = "spdkgate_get_metrics"
 // serveMetrics answers GET /metrics with the method's result as plain text.
 // Refusals are JSON-RPC's.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	s.boundLeftover(w)
 	c := s.asked(w, r, metricsMethod)
-	c.end(s.perform(r.Context(), s.settings.Load(), c))
-	s.audit(c)
 	if c.err != nil {
 		c.exchange.reply(w)
 		return
