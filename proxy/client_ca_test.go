@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -98,11 +99,11 @@ func TestReloadAndClientCertificates(t *testing.T) {
 func dialed(client *http.Client) (count *int, resumed *bool) {
 	count, resumed = new(int), new(bool)
 	transport := client.Transport.(*http.Transport)
-	transport.DialTLS = func(network, addr string) (net.Conn, error) {
+	transport.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		*count++
-		conn, err := tls.Dial(network, addr, transport.TLSClientConfig)
+		conn, err := (&tls.Dialer{Config: transport.TLSClientConfig}).DialContext(ctx, network, addr)
 		if err == nil {
-			*resumed = conn.ConnectionState().DidResume
+			*resumed = conn.(*tls.Conn).ConnectionState().DidResume
 		}
 		return conn, err
 	}
