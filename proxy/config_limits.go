@@ -42,6 +42,9 @@ func (c *Config) peerUIDs() ([]uint32, error) {
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("target.peer_users: there is no user %s on this host: give the name or the number of the user that spdk_tgt runs as", name))
 		}
+		if uid == 65534 {
+			wrong = append(wrong, fmt.Errorf("target.peer_users: %s (65534) stands for every user who cannot be told: run spdk_tgt as a user of its own", name))
+		}
 		uids = append(uids, uint32(uid))
 	}
 	return uids, errors.Join(wrong...)

@@ -26,13 +26,22 @@ func trust(uids ...uint32) func(net.Conn) error {
 		if err != nil {
 			return fmt.Errorf("whoever listens there cannot be told: %w", err)
 		}
-		if slices.Contains(uids, uid) {
+		switch {
+		case uid == unmapped:
+			return fmt.Errorf("%w: who listens there cannot be told, as this process's user namespace does not show that user (or it is nobody). If spdk_tgt runs as neither root nor "+
+				"the proxy's user, run the proxy without one: PrivateUsers=no in a drop-in for its unit", errStranger)
+		case slices.Contains(uids, uid):
 			return nil
 		}
 		return fmt.Errorf("%w: %s listens there. If spdk_tgt runs as that user, name it in target.peer_users; "+
 			"otherwise somebody took the target's place: find out who, and move the socket to a folder where only spdk_tgt's user may write", errStranger, nameOf(uid))
 	}
 }
+
+// unmapped is how the kernel shows all users who are not in this process's user
+// namespace, as systemd's PrivateUsers= makes one. So it is nobody in particular,
+// and is never trusted, whoever names it.
+const unmapped = 65534
 
 var errStranger = errors.New("nothing was sent to a stranger")
 

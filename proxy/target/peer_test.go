@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -88,10 +89,28 @@ func TestAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may be somebody else")
 	}
-	const nobody = 65534
+	const daemon = 2
+	path := listener(t, daemon)
+	refused := dialUnix(t, path, checkPeer(nil))
+	require.ErrorIs(t, refused, errStranger)
+	manual, err := os.ReadFile("../../docs/target.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(manual), strings.Replace(refused.Error(), nameOf(daemon), "user mallory (1001)", 1))
+	require.NoError(t, dialUnix(t, path, checkPeer([]uint32{daemon})))
+	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
+	require.ErrorContains(t, err, "(2)")
+
+	// In a user namespace that is anybody who is not in it.
+	refused = dialUnix(t, listener(t, unmapped), checkPeer([]uint32{unmapped}))
+	require.ErrorIs(t, refused, errStranger)
+	require.ErrorContains(t, refused, "PrivateUsers=no")
+}
+
+// listener is the socket of a process of that user.
+func listener(t *testing.T, uid uint32) (path string) {
 	dir, err := os.MkdirTemp("", "peer-") // unlike t.TempDir's, its parents are everybody's
 	require.NoError(t, err)
-	defer func() { _ = os.RemoveAll(dir) }()
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
@@ -100,23 +119,17 @@ func TestAnotherUser(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestListener$")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), listenerPath+"="+path)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
 	_, err = bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
-
-	refused := dialUnix(t, path, checkPeer(nil))
-	require.ErrorIs(t, refused, errStranger)
-	manual, err := os.ReadFile("../../docs/target.md")
-	require.NoError(t, err)
-	assert.Contains(t, string(manual), refused.Error())
-	require.NoError(t, dialUnix(t, path, checkPeer([]uint32{nobody})))
-	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
-	require.ErrorContains(t, err, "(65534)")
-	_ = stdin.Close()
-	_ = cmd.Wait()
+	return path
 }
