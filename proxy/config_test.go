@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -159,39 +161,79 @@ func TestTheDocumentedExample(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, c.Warnings())
 
-	// What it says of defaults is what they are.
+	c.file, c.dir = "", ""
 	want := defaults()
-	assert.Equal(t, want.Target.Timeouts.Default, c.Target.Timeouts.Default)
-	assert.Equal(t, want.Limits, c.Limits)
-	assert.Equal(t, want.Log, c.Log)
-	c.Target.Timeouts.Methods = nil
+	want.Listen, want.TLS.SelfSignedDir = "0.0.0.0:9009", "/var/lib/spdk-proxy"
 	want.Target.Save.Dir, want.Target.Keys.Socket = "/var/lib/spdk-proxy/target", "/run/spdk-proxy-keys.sock"
-	assert.Equal(t, want.Target, c.Target)
+	want.Users = []UserConfig{{Name: "admin", PasswordHashFile: "$CREDENTIALS_DIRECTORY/secrets_admin.hash", Roles: []string{"admin"}}}
+	assert.Equal(t, want, *c, "nothing else")
+}
 
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	for _, key := range keysOf(Config{}) {
-		assert.Contains(t, string(text), key+":", "every key is documented")
+// What it has in comments is right, and is every key that there is.
+func TestTheDocumentedKeys(t *testing.T) {
+	text := commentedOut(t)
+	var c Config
+	require.NoError(t, decodeStrict([]byte(text), &c))
+	want := defaults()
+	want.Target.Timeouts.Methods = map[string]Duration{"bdev_lvol_inflate": Duration(slowMethods["bdev_lvol_inflate"])}
+	want.Limits.UsersInFlight = map[string]int{"monitoring": 8}
+	c.Target.PeerUsers, c.Target.Save.Dir, c.Target.Keys = nil, "", KeysConfig{}
+	assert.Equal(t, want.Target, c.Target)
+	assert.Equal(t, want.Compatibility, c.Compatibility)
+	assert.Equal(t, want.Log, c.Log)
+	assert.Equal(t, want.Limits, c.Limits)
+
+	var document yaml.Node
+	require.NoError(t, yaml.Unmarshal([]byte(text), &document))
+	said := map[string]bool{}
+	keysIn(document.Content[0], "", said)
+	for _, key := range keysOf(reflect.TypeFor[Config](), "", map[reflect.Type]bool{}) {
+		assert.True(t, said[key], "%s stands there", key)
 	}
 }
 
-func keysOf(v any) (keys []string) {
-	var collect func(reflect.Type)
-	collect = func(t reflect.Type) {
-		switch t.Kind() {
-		case reflect.Slice, reflect.Map, reflect.Pointer:
-			collect(t.Elem())
-		case reflect.Struct:
-			for f := range t.Fields() {
-				if key := f.Tag.Get("yaml"); key != "" {
-					keys = append(keys, key)
-					collect(f.Type)
-				}
+// commentedOut is the installed example with everything in it that is commented out.
+func commentedOut(t *testing.T) string {
+	text, err := os.ReadFile("../systemd/spdk-proxy.yaml")
+	require.NoError(t, err)
+	return regexp.MustCompile(`(?m)^( *)# ( *(?:- )?(?:/?[a-z][\w/*-]*):(?: .*)?)$`).ReplaceAllString(string(text), "$1$2")
+}
+
+// keysOf are the paths of the keys that a type may have, as keysIn calls them: of
+// each type where it first occurs.
+func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []string) {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Pointer:
+		return keysOf(t.Elem(), path, seen)
+	case reflect.Map:
+		return keysOf(t.Elem(), path+".*", seen)
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if key := f.Tag.Get("yaml"); key != "" && !seen[t] {
+				keys = append(keys, path+"."+key)
+				keys = append(keys, keysOf(f.Type, path+"."+key, seen)...)
+			}
+		}
+		seen[t] = true
+	}
+	return keys
+}
+
+// keysIn are those that stand in a document, with * for a member of each name.
+func keysIn(n *yaml.Node, path string, keys map[string]bool) {
+	if n.Kind == yaml.SequenceNode {
+		for _, item := range n.Content {
+			keysIn(item, path, keys)
+		}
+	}
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i < len(n.Content); i += 2 {
+			for _, name := range []string{n.Content[i].Value, "*"} {
+				keys[path+"."+name] = true
+				keysIn(n.Content[i+1], path+"."+name, keys)
 			}
 		}
 	}
-	collect(reflect.TypeOf(v))
-	return keys
 }
 
 func write(t *testing.T, text string) string {

@@ -145,18 +145,13 @@ func TestReloadTakesTenantsOver(t *testing.T) {
 
 // The keys that the installed example has in comments are what can be configured.
 func TestTheDocumentedTenant(t *testing.T) {
-	text, err := os.ReadFile("../systemd/spdk-proxy.yaml")
-	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(text), "# tenants:\n")
-	require.True(t, ok)
-	rest, _, _ = strings.Cut(rest, "\n\n")
-	var file map[string]map[string]TenantConfig
-	require.NoError(t, decodeStrict([]byte("tenants:\n"+strings.TrimPrefix(strings.ReplaceAll("\n"+rest, "\n#", "\n"), "\n")), &file))
-	tenants := file["tenants"]
+	var file Config
+	require.NoError(t, decodeStrict([]byte(commentedOut(t)), &file))
+	tenants := file.Tenants
 	require.Len(t, tenants, 1)
 	c := defaults()
 	c.Tenants = tenants
-	_, err = newTenancy(&c, rpcschema.Default(), nil)
+	_, err := newTenancy(&c, rpcschema.Default(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, 500, *tenants["team-a"].Quota.GiB)
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/coreos/go-systemd/v22/unit"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
+
+	"github.com/spdkgate/spdkgate/proxy"
 )
 
 const (
@@ -40,32 +41,15 @@ func options(t *testing.T, file string) map[string][]string {
 	return values
 }
 
-// example is what the example configuration says that units must fit.
-type example struct {
-	Listen string `yaml:"listen"`
-	TLS    struct {
-		Dir string `yaml:"self_signed_dir"`
-	} `yaml:"tls"`
-	Target struct {
-		Socket string `yaml:"socket"`
-		Save   struct {
-			Dir string `yaml:"dir"`
-		} `yaml:"save"`
-		Keys struct {
-			Socket string `yaml:"socket"`
-			Dir    string `yaml:"dir"`
-		} `yaml:"keys"`
-	} `yaml:"target"`
-	Users []struct {
-		File string `yaml:"password_hash_file"`
-	} `yaml:"users"`
-	Limits struct{ Drain time.Duration } `yaml:"limits"`
-}
-
-func configuration(t *testing.T) (c example) {
-	text, err := os.ReadFile("spdk-proxy.yaml")
+// configuration is the example's, with what it leaves out.
+func configuration(t *testing.T) *proxy.Config {
+	secrets := t.TempDir()
+	t.Setenv("CREDENTIALS_DIRECTORY", secrets)
+	hash, err := os.ReadFile("../proxy/testdata/config/hash")
 	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &c))
+	require.NoError(t, os.WriteFile(filepath.Join(secrets, "secrets_admin.hash"), hash, 0o600))
+	c, err := proxy.LoadConfig("spdk-proxy.yaml")
+	require.NoError(t, err)
 	return c
 }
 
@@ -100,15 +84,15 @@ func TestService(t *testing.T) {
 func TestUnitsAndConfigurationFit(t *testing.T) {
 	o, c := options(t, service), configuration(t)
 	assert.Equal(t, []string{c.Listen}, options(t, socket)["Socket/ListenStream"])
-	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0], c.TLS.Dir)
+	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0], c.TLS.SelfSignedDir)
 	stop, err := time.ParseDuration(o["Service/TimeoutStopSec"][0] + "s")
 	require.NoError(t, err)
-	assert.Greater(t, stop, c.Limits.Drain)
+	assert.Greater(t, stop, time.Duration(c.Limits.Drain))
 	credential, folder, _ := strings.Cut(o["Service/LoadCredential"][0], ":")
 	assert.Equal(t, credential, filepath.Base(folder), "as check-config finds it")
 	require.NotEmpty(t, c.Users)
 	for _, u := range c.Users {
-		assert.True(t, strings.HasPrefix(u.File, "$CREDENTIALS_DIRECTORY/"+credential+"_"), u.File)
+		assert.True(t, strings.HasPrefix(u.PasswordHashFile, "$CREDENTIALS_DIRECTORY/"+credential+"_"), u.PasswordHashFile)
 	}
 
 	group := o["Service/SupplementaryGroups"][0]
