@@ -29,51 +29,88 @@ func volumeOf(name string, size int) p {
 	return p{"lvol_name": name, "size_in_mib": size, "lvs_name": "lvs-red", "thin_provision": true}
 }
 
-// Volumes are made together, within the quota; a snapshot waits for them, and
-// they for it.
-func TestWhatIsUnderWayTogether(t *testing.T) {
-	w := emptyWorld(t, "v26.05", Quota{Volumes: 3, Bytes: 64 * mib})
-	require.NoError(t, w.create("a", 4))
-	ctx, cancel := context.WithCancel(t.Context())
-	first, err := w.admit(ctx, "bdev_lvol_create", volumeOf("b", 4))
-	require.NoError(t, err)
-	second, err := w.admit(ctx, "bdev_lvol_create", volumeOf("c", 4))
-	require.NoError(t, err)
-
-	waits := make(chan error, 2)
+// waits says that a call is not decided on before another one has ended.
+func (w *world) waits(method string, params p) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	decided := make(chan error, 1)
 	go func() {
-		_, err := w.admit(ctx, "bdev_lvol_snapshot", p{"lvol_name": "lvs-red/a", "snapshot_name": "s"})
-		waits <- err
-	}()
-	go func() {
-		_, err := w.admit(ctx, "bdev_lvol_create", volumeOf("d", 4)) // one too many, unless one of the two fails
-		waits <- err
+		grant, err := w.admit(ctx, method, params)
+		if err == nil {
+			grant.Close()
+		}
+		decided <- err
 	}()
 	select {
-	case err := <-waits:
-		require.Fail(t, "it does not wait", "%v", err)
+	case err := <-decided:
+		require.Fail(w.t, "it does not wait", "%v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	cancel()
-	require.ErrorIs(t, <-waits, context.Canceled)
-	require.ErrorIs(t, <-waits, context.Canceled)
+	require.ErrorIs(w.t, <-decided, context.Canceled)
+}
 
-	_, err = first.Answer(t.Context(), nil, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603})
+var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
+
+// Volumes are made together, within the quota; a snapshot waits for them, and
+// they for it.
+func TestWhatIsUnderWayTogether(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 4, Bytes: 64 * mib})
+	require.NoError(t, w.create("a", 4))
+	first, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("b", 4))
+	require.NoError(t, err)
+	second, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("c", 4))
+	require.NoError(t, err)
+	w.waits("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/a", "snapshot_name": "s"})
+	third, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("d", 4))
+	require.NoError(t, err)
+	w.waits("bdev_lvol_create", volumeOf("e", 4)) // one too many, unless one of them fails
+
+	_, err = first.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	first.Close()
 	second.Close() // it had no answer, and counts
+	_, err = third.Answer(t.Context(), nil, failed)
+	require.Error(t, err)
+	third.Close()
 	alone, err := w.admit(t.Context(), "bdev_lvol_snapshot", p{"lvol_name": "lvs-red/a", "snapshot_name": "s"})
 	require.NoError(t, err)
-	ctx, cancel = context.WithCancel(t.Context())
-	cancel()
-	_, err = w.admit(ctx, "bdev_lvol_create", volumeOf("e", 4))
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = alone.Answer(t.Context(), nil, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603})
+	w.waits("bdev_lvol_create", volumeOf("f", 4))
+	_, err = alone.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	alone.Close()
-	require.NoError(t, w.create("f", 4))
+	require.NoError(t, w.create("g", 4))
+	require.NoError(t, w.create("h", 4))
 	var over *QuotaError
-	require.ErrorAs(t, w.create("g", 4), &over)
+	require.ErrorAs(t, w.create("i", 4), &over)
+}
+
+// What is made while the target lists what there is counts, listed or not.
+func TestWhatIsMadeWhileCounting(t *testing.T) {
+	pass := atTime(t)
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})
+	require.NoError(t, w.create("a", 4))
+	first, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("b", 4))
+	require.NoError(t, err)
+	pass(countKeep)
+	late := func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
+		answer, err := w.raw(ctx, method, params)
+		if method == "bdev_get_bdevs" && first != nil {
+			made, err := w.raw(ctx, "bdev_lvol_create", first.Params)
+			assert.NoError(t, err)
+			_, err = first.Answer(ctx, made, err)
+			assert.NoError(t, err)
+			first.Close()
+			first = nil
+		}
+		return answer, err
+	}
+	m, _ := rpcschema.Default().Method("bdev_lvol_create")
+	params, err := decoded(volumeOf("c", 4))
+	require.NoError(t, err)
+	_, err = w.tenancy.Of("alice").Admit(t.Context(), m, params, late)
+	var over *QuotaError
+	require.ErrorAs(t, err, &over)
 }
 
 // Whoever asks for too much over and over does not have the target counted over
