@@ -50,13 +50,13 @@ func (c *Config) peerUIDs() ([]uint32, error) {
 	return uids, errors.Join(wrong...)
 }
 
-func newTarget(c *Config, log *slog.Logger) (*target.Target, error) {
+func newTarget(c *Config, log *slog.Logger, room func(user string) bool) (*target.Target, error) {
 	uids, err := c.peerUIDs()
 	if err != nil {
 		return nil, err
 	}
 	return target.New(target.Config{
-		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: log,
+		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Room: room, Log: log,
 		MaxInFlight: c.Target.MaxInFlight, UserInFlight: c.Limits.UserInFlight, UsersInFlight: c.Limits.UsersInFlight,
 	}), nil
 }

@@ -2,16 +2,21 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 // from is a connection that comes from an address.
@@ -139,10 +144,17 @@ func TestMemoryOfUsersIsBounded(t *testing.T) {
 	n += h.keep("a", 1)
 	_, err = h.take("a", 1)
 	require.ErrorIs(t, err, errHeld)
+	assert.False(t, h.full("a"))
 	for _, user := range []string{"c", "d", "e"} {
 		_, err := h.take(user, heldPerUser)
 		require.NoError(t, err)
 	}
+	h.keep("c", 2*heldBesides)
+	assert.True(t, h.full("c"), "more than anybody may have")
+	assert.True(t, h.full("d"), "more than all may have")
+	assert.False(t, h.full("b"), "who has next to nothing goes on")
+	h.give("c", 2*heldBesides)
+	assert.False(t, h.full("d"))
 	_, err = h.take("b", 1)
 	require.ErrorIs(t, err, errHeld, "nothing is left over")
 	h.give("a", n)
@@ -151,6 +163,71 @@ func TestMemoryOfUsersIsBounded(t *testing.T) {
 	assert.Equal(t, map[string]int{"b": 2, "c": heldPerUser, "d": heldPerUser, "e": heldPerUser}, h.of)
 	assert.Equal(t, 3*heldPerUser+2, h.total)
 	assert.Equal(t, http.StatusTooManyRequests, answerTo(errors.Join(errHeld)).status)
+}
+
+// However many batches one user has answered at once, their results take no more
+// memory than the manual says, and what is under way; one alone is complete.
+func TestResultsOfManyBatchesAreBounded(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for i := range 300 {
+		b.post(createNamed(fmt.Sprint("m", i)))
+	}
+	const list = `{"id":1,"method":"bdev_get_bdevs"}`
+	batch := "[" + strings.Repeat(list+",", jsonrpc.MaxBatch-1) + list + "]"
+	alone := b.post(batch)
+	require.NotContains(t, alone.body, "error")
+
+	stop, most := make(chan struct{}), make(chan int)
+	go func() {
+		seen := 0
+		for {
+			select {
+			case <-stop:
+				most <- seen
+				return
+			case <-time.After(time.Millisecond):
+			}
+			b.proxy.held.mu.Lock()
+			seen = max(seen, b.proxy.held.of["admin"])
+			b.proxy.held.mu.Unlock()
+		}
+	}()
+	var all sync.WaitGroup
+	var refused atomic.Int32
+	for range 8 {
+		all.Go(func() {
+			if strings.Contains(b.post(batch).body, "take too much memory: nothing was executed") {
+				refused.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	assert.Less(t, <-most, heldPerUser+heldBesides+32<<20)
+	assert.Positive(t, refused.Load())
+	assert.Equal(t, http.StatusOK, b.post(list).StatusCode)
+}
+
+// A single call with a long answer waits while its user's answers fill the room.
+func TestALongAnswerWaitsForRoom(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for i := range 100 {
+		b.post(createNamed(fmt.Sprint("m", i)))
+	}
+	const list = `{"id":1,"method":"bdev_get_bdevs"}`
+	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "it is long, as is known now")
+	slow := &exchange{user: "admin", answered: 1} // by answers that came when this one had been let in
+	slow.held = b.proxy.held.keep("admin", heldPerUser+2*heldBesides)
+	conn, err := b.proxy.target.Connect(t.Context(), "admin")
+	require.NoError(t, err)
+	answered := make(chan error)
+	go func() {
+		_, err := conn.Call(t.Context(), "admin", "bdev_get_bdevs", nil, long)
+		answered <- err
+	}()
+	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
+	b.proxy.giveHeld(slow)
+	require.NoError(t, <-answered)
 }
 
 // Everybody's bytes are given back, however their request ended.

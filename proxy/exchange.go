@@ -74,6 +74,8 @@ func (s *Server) goesOn(ctx context.Context, x *exchange, c *call) error {
 		return errDraining
 	case x.answered > maxBatchResults:
 		return errBatchResults
+	case s.held.full(x.user):
+		return errHeld
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ type held struct {
 const (
 	heldPerUser = 64 << 20
 	heldInAll   = 256 << 20
+	heldBesides = 2 << 20
 	// decodedSize is how many bytes the values of a request take for one of its text.
 	decodedSize = 4
 )
@@ -44,10 +45,27 @@ func (h *held) keep(user string, n int) int {
 	return n
 }
 
+// full tells whether a user has so much, or all together, that there should be no
+// more answers. It is a little more than take allows, so that whoever has nothing
+// but one batch is bounded by what batches are.
+func (h *held) full(user string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.of[user] > heldPerUser+heldBesides || h.of[user] > heldBesides && h.total > heldInAll+heldBesides
+}
+
 func (h *held) give(user string, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.add(user, -n)
+}
+
+// giveHeld gives back what an exchange holds, and lets calls go on that waited for it.
+func (s *Server) giveHeld(x *exchange) {
+	s.held.give(x.user, x.held)
+	if x.answered > 0 {
+		s.target.RoomMade()
+	}
 }
 
 func (h *held) add(user string, n int) {

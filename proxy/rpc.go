@@ -20,7 +20,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	now := s.settings.Load()
 
 	x.decoded(s.receive(now, x, w, r))
-	defer func() { s.held.give(x.user, x.held) }()
+	defer func() { s.giveHeld(x) }()
 	if x.entered {
 		defer s.calls.leave()
 	}

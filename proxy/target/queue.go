@@ -44,6 +44,7 @@ type queue struct {
 	waiting int
 	moving  fifo[*user] // who has a line and is below their limit
 	pace    pace
+	room    func(user string) bool // see Config.Room
 }
 
 // A user has calls under way, or waiting, or lately had.
@@ -204,7 +205,8 @@ func (q *queue) remove(w *waiter) {
 func (q *queue) may(u *user, bytes int) bool {
 	return u.taken < min(u.limit, q.limits.Total-q.taken) &&
 		(u.round != q.pace.round || u.young < q.pace.burst) &&
-		(u.bytes == 0 || u.bytes+bytes <= min(bytesPerUser, bytesInAll-q.bytes))
+		(u.bytes == 0 || u.bytes+bytes <= min(bytesPerUser, bytesInAll-q.bytes)) &&
+		(bytes == 0 || q.room == nil || q.room(u.name))
 }
 
 func (q *queue) grant(u *user, bytes int) turn {
@@ -245,6 +247,13 @@ func (q *queue) advance() {
 		}
 		q.mayMove(u)
 	}
+}
+
+// advanceAll is advance for whoever does not hold the lock.
+func (q *queue) advanceAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.advance()
 }
 
 // busy says why a call of a user got no turn.

@@ -164,6 +164,40 @@ func waitingOf(q *queue) map[string]int {
 	return of
 }
 
+// Who has no room for another long answer waits for it; short ones, and others, go on.
+func TestLongAnswersWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		full.Store(true)
+		q := newQueue(Limits{Total: 8, PerUser: 4})
+		q.room = func(user string) bool { return user != "full" || !full.Load() }
+		long, got := new(size), make(chan turn, 1)
+		long.seen(longReply)
+		go func() {
+			u, err := q.take(t.Context(), "full", long, time.Minute)
+			assert.NoError(t, err)
+			got <- u
+		}()
+		synctest.Wait()
+		other, err := q.take(t.Context(), "other", long, 0)
+		require.NoError(t, err)
+		q.give(other)
+		q.advanceAll()
+		synctest.Wait()
+		require.Empty(t, got, "it still waits")
+		q.sound(t)
+		full.Store(false)
+		q.advanceAll()
+		q.give(<-got)
+		full.Store(true)
+		q.give(mustTake(t, q, "full"))
+		_, err = q.take(t.Context(), "full", long, time.Second)
+		var busy *BusyError
+		require.ErrorAs(t, err, &busy)
+		assert.True(t, busy.User)
+	})
+}
+
 func TestWaitingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 1, PerUser: 1})

@@ -22,7 +22,10 @@ type Config struct {
 	UserInFlight  int
 	UsersInFlight map[string]int
 	// PeerUIDs may listen at the socket, besides root and this process's own user.
-	PeerUIDs  []uint32
+	PeerUIDs []uint32
+	// Room tells whether a user may have another long answer; nil: always. It is
+	// asked with locks held, and must not call the Target.
+	Room      func(user string) bool
 	QueueWait time.Duration // how long a call waits for its turn; 0: 10 s
 	// LateAfter bounds how much longer than its deadline a call that SPDK does
 	// not answer counts as under way; 0: 15 min.
@@ -89,6 +92,7 @@ func New(c Config) *Target {
 		checkPeer: checkPeer(c.PeerUIDs),
 		state:     State{Phase: Unreachable, Since: time.Now(), Err: errNotAsked},
 	}
+	t.queue.room = c.Room
 	t.queue.pace.start = func() { go t.setPace() }
 	return t
 }
@@ -97,6 +101,9 @@ func New(c Config) *Target {
 func (t *Target) LimitUsers(each int, of map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: of})
 }
+
+// RoomMade says that Room may have another answer now.
+func (t *Target) RoomMade() { t.queue.advanceAll() }
 
 // Connect gives a living connection for a user's next call. The error is a
 // *DownError, or that of ctx.
