@@ -133,6 +133,9 @@ func TestBatchEndsEarly(t *testing.T) {
 		"the client leaves":   {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
 		"the proxy stops":     {func(b *bench, _ context.CancelFunc) { b.proxy.calls.drain() }, 503},
 		"results are too big": {func(b *bench, _ context.CancelFunc) {}, 413},
+		// However many batches a user has answered at once, their results take no more
+		// memory than the manual says.
+		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.proxy.held.keep("admin", heldPerUser+2*heldBesides) }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "v26.05")

@@ -7,16 +7,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 // from is a connection that comes from an address.
@@ -163,49 +159,6 @@ func TestMemoryOfUsersIsBounded(t *testing.T) {
 	assert.Equal(t, map[string]int{"b": 2, "c": heldPerUser, "d": heldPerUser, "e": heldPerUser}, h.of)
 	assert.Equal(t, 3*heldPerUser+2, h.total)
 	assert.Equal(t, http.StatusTooManyRequests, answerTo(errors.Join(errHeld)).status)
-}
-
-// However many batches one user has answered at once, their results take no more
-// memory than the manual says, and what is under way; one alone is complete.
-func TestResultsOfManyBatchesAreBounded(t *testing.T) {
-	b := newBench(t, "v26.05")
-	for i := range 300 {
-		b.post(createNamed(fmt.Sprint("m", i)))
-	}
-	const list = `{"id":1,"method":"bdev_get_bdevs"}`
-	batch := "[" + strings.Repeat(list+",", jsonrpc.MaxBatch-1) + list + "]"
-	alone := b.post(batch)
-	require.NotContains(t, alone.body, "error")
-
-	stop, most := make(chan struct{}), make(chan int)
-	go func() {
-		seen := 0
-		for {
-			select {
-			case <-stop:
-				most <- seen
-				return
-			case <-time.After(time.Millisecond):
-			}
-			b.proxy.held.mu.Lock()
-			seen = max(seen, b.proxy.held.of["admin"])
-			b.proxy.held.mu.Unlock()
-		}
-	}()
-	var all sync.WaitGroup
-	var refused atomic.Int32
-	for range 8 {
-		all.Go(func() {
-			if strings.Contains(b.post(batch).body, "take too much memory: nothing was executed") {
-				refused.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	close(stop)
-	assert.Less(t, <-most, heldPerUser+heldBesides+32<<20)
-	assert.Positive(t, refused.Load())
-	assert.Equal(t, http.StatusOK, b.post(list).StatusCode)
 }
 
 // A single call with a long answer waits while its user's answers fill the room.
