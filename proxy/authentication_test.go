@@ -58,8 +58,7 @@ func newGatehouse(t *testing.T, change ...string) *gatehouse {
 	g := &gatehouse{dir: t.TempDir(), authority: authntest.NewAuthority(t, "clients"), issuer: authntest.NewIssuer(t), token: authn.NewToken()}
 	b := newBench(t, "v26.05", func(c *Config) {
 		g.serving = &serving{bench: &bench{t: t}}
-		require.NoError(t, os.Mkdir(filepath.Join(g.dir, "secrets"), 0o700))
-		g.file("secrets/admin.hash", []byte(hashes()[adminPassword]))
+		handOver(t, map[string]string{"admin": adminPassword})
 		g.file("backup.tokens", []byte(authn.HashToken(g.token, time.Time{}).String()))
 		g.file("client-ca.crt", g.authority.PEM())
 		g.file("cluster-1-ca.crt", g.issuer.CA)

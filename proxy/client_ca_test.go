@@ -19,7 +19,7 @@ import (
 func TestReloadDropsAnAuthority(t *testing.T) {
 	for name, change := range map[string][]string{
 		"for another one":        nil,
-		"for none":               {"  client_ca_file: client-ca.crt        # vouches for client certificates\n", "", "  client_auth: optional                # required: nobody without one, whatever else they bring\n", "", "    certificate: {san_dns: dashboard.example}\n", "    password_hash_file: secrets/admin.hash\n"},
+		"for none":               {"  client_ca_file: client-ca.crt        # vouches for client certificates\n", "", "  client_auth: optional                # required: nobody without one, whatever else they bring\n", "", "    certificate: {san_dns: dashboard.example}\n", "    password_hash_file: $CREDENTIALS_DIRECTORY/secrets_admin.hash\n"},
 		"for another, to be had": {"client_auth: optional", "client_auth: required"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestReloadAndClientCertificates(t *testing.T) {
 
 	// Files that are watched: renewed ones are taken over by themselves.
 	files := strings.Join(g.load().Files(), " ")
-	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt", "backup.tokens", "secrets/admin.hash"} {
+	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt", "backup.tokens", "secrets_admin.hash"} {
 		assert.Contains(t, files, name)
 	}
 }

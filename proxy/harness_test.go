@@ -172,6 +172,15 @@ func (b *bench) reached() (methods []string) {
 	return methods
 }
 
+// handOver gives users' passwords as systemd does what lies in the folder of secrets.
+func handOver(t *testing.T, passwords map[string]string) {
+	dir := t.TempDir()
+	t.Setenv("CREDENTIALS_DIRECTORY", dir)
+	for user, password := range passwords {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets_"+user+".hash"), []byte(hashes()[password]), 0o600))
+	}
+}
+
 const createMalloc = `{"id":1,"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}`
 
 // documented are the code blocks of a language in a section (## or ###) of a page

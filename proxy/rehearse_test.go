@@ -42,12 +42,12 @@ func TestTheDocumentedRoles(t *testing.T) {
 	}
 
 	// It is sound as a whole, with its files.
-	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))
+	passwords := map[string]string{}
 	for _, u := range r.Users() {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, u.PasswordHashFile), []byte(hashes()[adminPassword]), 0o600))
+		passwords[u.Name] = adminPassword
 	}
-	path := filepath.Join(dir, "config.yaml")
+	handOver(t, passwords)
+	path := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	_, err = loadAndCheck(path)
 	require.NoError(t, err)

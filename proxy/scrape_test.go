@@ -40,10 +40,7 @@ func TestTheDocumentedScrape(t *testing.T) {
 	examples := documented(t, observability, "Metrics", "yaml")
 	require.Len(t, examples, 3)
 	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))
-	for name, password := range map[string]string{"admin": adminPassword, "prometheus": viewerPassword} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets", name+".hash"), []byte(hashes()[password]), 0o600))
-	}
+	handOver(t, map[string]string{"admin": adminPassword, "prometheus": viewerPassword})
 	path := filepath.Join(dir, "config.yaml")
 	local := strings.Replace(examples[2], ":9010", ":0", 1)
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+examples[0]+local), 0o600))

@@ -18,10 +18,7 @@ import (
 // two lvstores. All passwords are the same.
 func newTenantBench(t *testing.T, change ...func(*Config)) *bench {
 	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))
-	for _, name := range []string{"admin", "team-a", "team-b"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets", name+".hash"), []byte(hashes()[adminPassword]), 0o600))
-	}
+	handOver(t, map[string]string{"admin": adminPassword, "team-a": adminPassword, "team-b": adminPassword})
 	path := filepath.Join(dir, "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+documented(t, "docs/tenants.md", "Example", "yaml")[0]), 0o600))
 	c, err := loadAndCheck(path)
