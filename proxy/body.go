@@ -13,6 +13,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
+// announced is how long a request's body may be, before it is read.
+func announced(r *http.Request, limit int) int {
+	if r.ContentLength < 0 {
+		return limit
+	}
+	return int(min(r.ContentLength, int64(limit)))
+}
+
 // readBody reads a request's body of at most limit bytes, of known length or
 // chunked, within the time bound.
 func readBody(w http.ResponseWriter, r *http.Request, limit int, bound time.Duration) ([]byte, error) {

@@ -183,6 +183,32 @@ func TestALongAnswerWaitsForRoom(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
+// What is announced counts before it comes: many bodies that come slowly take no
+// more memory than others.
+func TestAnnouncedBodiesAreBounded(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(long) })
+	s := serve(t, b)
+	head := "POST / HTTP/1.1\r\nHost: x\r\n" + asUser("viewer")
+	for i := range heldPerUser / (decodedSize * b.config.Limits.RequestKiB << 10) {
+		length := "Content-Length: 262144\r\n\r\n"
+		if i%2 == 0 {
+			length = "Transfer-Encoding: chunked\r\n\r\n"
+		}
+		s.dial().send(head + length)
+	}
+	require.Eventually(t, func() bool {
+		b.proxy.held.mu.Lock()
+		defer b.proxy.held.mu.Unlock()
+		return b.proxy.held.of["viewer"] == heldPerUser
+	}, long, time.Millisecond)
+	c := s.dial()
+	c.send(head + "Content-Length: 262144\r\n\r\n")
+	assert.Equal(t, http.StatusTooManyRequests, c.answer().StatusCode)
+	good := s.dial()
+	good.call(version)
+	assert.Equal(t, http.StatusOK, good.answer().StatusCode)
+}
+
 // Everybody's bytes are given back, however their request ended.
 func TestNothingIsHeldInTheEnd(t *testing.T) {
 	b := newBench(t, "v26.05")

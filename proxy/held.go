@@ -45,6 +45,12 @@ func (h *held) keep(user string, n int) int {
 	return n
 }
 
+// less gives back what of n bytes was not needed, and tells what was.
+func (h *held) less(user string, n, needed int) int {
+	h.give(user, n-needed)
+	return needed
+}
+
 // full tells whether a user has so much, or all together, that there should be no
 // more answers. It is a little more than take allows, so that whoever has nothing
 // but one batch is bounded by what batches are.

@@ -52,14 +52,15 @@ func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *h
 	}
 	x.entered = true
 
+	if x.held, err = s.held.take(x.user, decodedSize*announced(r, now.maxBody)); err != nil {
+		return nil, false, err
+	}
 	body, err := readBody(w, r, now.maxBody, now.read)
 	if err != nil {
 		return nil, false, err
 	}
 	x.bodyRead, x.bodyBytes = true, len(body)
-	if x.held, err = s.held.take(x.user, decodedSize*len(body)); err != nil {
-		return nil, false, err
-	}
+	x.held = s.held.less(x.user, x.held, decodedSize*len(body))
 	return jsonrpc.DecodeMessage(body, jsonrpc.LimitsV2605)
 }
 
