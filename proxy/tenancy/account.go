@@ -108,6 +108,9 @@ func (c *claim) leave() {
 
 // enter waits for the gate.
 func (c *claim) enter(ctx context.Context, bound <-chan time.Time) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	select {
 	case <-c.account.gate:
 		c.gate = true

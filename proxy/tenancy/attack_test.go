@@ -18,10 +18,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atTime makes it later for the whole package until the test ends.
+// atTime stops the clock for the whole package until the test ends, but for what
+// it lets pass.
 func atTime(t *testing.T) (pass func(time.Duration)) {
 	var passed atomic.Int64
-	now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	begun := time.Now()
+	now = func() time.Time { return begun.Add(time.Duration(passed.Load())) }
 	t.Cleanup(func() { now = time.Now })
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
