@@ -201,6 +201,34 @@ func checkRPM(t *testing.T, rpm string) {
 	}
 }
 
+// The commands of the manual's first start work on what `make install` installs.
+func TestTheDocumentedFirstStart(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(repository, "docs/service.md"))
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(page), "Then one password, and it runs:\n```console\n")
+	require.True(t, ok)
+	commands, _, _ := strings.Cut(rest, "```")
+
+	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
+	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
+	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
+	// As on a system whose root this is: of systemctl that each unit is there, of the program that it looks there by itself.
+	for name, script := range map[string]string{
+		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
+		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(stubs, name), []byte("#!/bin/sh\nset -e\n"+script+"\n"), 0o755))
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(commands, "/etc/", root+"/etc/"))
+	cmd.Env = []string{"PATH=" + stubs + ":" + os.Getenv("PATH")}
+	cmd.Stdin = strings.NewReader("a good password\n")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Contains(t, string(out), "is sound: 1 users, 0 roles\n")
+	assert.Contains(t, string(out), "/spdk-proxy.service\n")
+	assert.NotContains(t, string(out), "warning")
+}
+
 func TestInstallAndUninstall(t *testing.T) {
 	bin, root := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "spdk-proxy"), []byte("#!/bin/sh\n"), 0o755))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,42 @@ func TestSavingAndKeysFit(t *testing.T) {
 	assert.NotContains(t, keeps, "Service/User", "spdk_tgt's, which is root")
 }
 
+// manual are the drop-ins that docs/service.md shows, by their paths below systemd's folder.
+func manual(t *testing.T) map[string]string {
+	text, err := os.ReadFile("../docs/service.md")
+	require.NoError(t, err)
+	shown := map[string]string{}
+	for _, m := range regexp.MustCompile("(?s)```ini\n# /etc/systemd/system/(\\S+)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		shown[m[1]] = m[2]
+	}
+	require.Len(t, shown, strings.Count(string(text), "```ini"))
+	return shown
+}
+
+// What the manual shows for a spdk_tgt that is not root fits the units, and itself.
+func TestTheDocumentedDropIns(t *testing.T) {
+	shown := manual(t)
+	parse := func(name string) map[string][]string {
+		path := filepath.Join(t.TempDir(), "drop-in")
+		require.NoError(t, os.WriteFile(path, []byte(shown[name]), 0o600))
+		return options(t, path)
+	}
+	o, c := options(t, service), configuration(t)
+	spdk := parse(dropIn)
+	user := spdk["Service/User"][0]
+	socket, saved := "/run/"+spdk["Service/RuntimeDirectory"][0]+"/spdk.sock", "/run/"+spdk["Service/RuntimeDirectory"][0]+"/saved.json"
+	group := o["Service/SupplementaryGroups"]
+	assert.Equal(t, group, spdk["Service/SupplementaryGroups"], "or it could not give its socket to it")
+	assert.Equal(t, []string{"-/usr/bin/spdk-proxy grant-socket --group " + group[0] + " --wait 10m " + socket}, spdk["Service/ExecStartPost"])
+	assert.Equal(t, []string{
+		"+/usr/bin/spdk-proxy saved prepare --dir " + c.Target.Save.Dir,
+		"+/usr/bin/install -m 400 -o " + user + " " + c.Target.Save.Dir + "/current.json " + saved,
+	}, spdk["Service/ExecStartPre"])
+	assert.Equal(t, []string{"", "/usr/local/bin/spdk_tgt -r " + socket + " -c " + saved + " --json-ignore-init-errors"}, spdk["Service/ExecStart"])
+	assert.Equal(t, []string{user}, parse(keysService + ".d/user.conf")["Service/User"])
+	assert.Equal(t, []string{"no"}, parse(service + ".d/users.conf")["Service/PrivateUsers"])
+}
+
 // lines are those that say something, with single spaces.
 func lines(t *testing.T, file string) (said []string) {
 	text, err := os.ReadFile(file)
@@ -164,9 +201,19 @@ func TestSystemdAnalyze(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ")), 0o600))
 		paths = append(paths, path)
 	}
+	own := `[Service]
+ExecStart=` + os.Args[0] + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "spdk_tgt.service"), []byte(own), 0o600))
+	paths = append(paths, filepath.Join(dir, "spdk_tgt.service"))
+	for name, text := range manual(t) {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		text = strings.NewReplacer("/usr/bin/spdk-proxy ", os.Args[0]+" ", "/usr/local/bin/spdk_tgt ", os.Args[0]+" ").Replace(text)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
 	out, err := exec.Command("systemd-analyze", append([]string{"verify", "--man=no"}, paths...)...).CombinedOutput()
 	require.NoError(t, err, string(out))
-	assert.NotContains(t, string(out), "spdk-proxy", "no complaint about these units")
+	assert.NotContains(t, string(out), "spdk", "no complaint about these units, and the manual's drop-ins")
 
 	for _, name := range []string{service, grantService, keysService} {
 		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", filepath.Join(dir, name)).CombinedOutput()
