@@ -27,7 +27,16 @@ func (s *Server) execute(ctx context.Context, now *settings, conn *target.Conn, 
 			return nil, &notOfferedError{method.Name, own.key}
 		}
 		changes = own.changes
-		call = func() (json.RawMessage, error) { return own.serve(s, ctx, keys.Ask(asking(conn, user, now)), params) }
+		call = func() (json.RawMessage, error) {
+			if own.key == "target.keys" {
+				give, err := s.restart.keys.Turn(ctx, user)
+				if err != nil {
+					return nil, err
+				}
+				defer give()
+			}
+			return own.serve(s, ctx, keys.Ask(asking(conn, user, now)), params)
+		}
 	}
 	if s.restart.saver == nil || !changes {
 		return call()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -261,6 +262,16 @@ func TestKeysOfTenants(t *testing.T) {
 	b.as(t, a, "keyring_file_add_key", `{"name":"a-3","path":"`+filepath.Join(keysDir, "b-1.key")+`"}`, http.StatusForbidden)
 	b.as(t, a, "spdkgate_config_save", "", http.StatusForbidden)
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
+
+	// One change of a user's at a time, and others' meanwhile.
+	give, err := b.proxy.restart.keys.Turn(t.Context(), a)
+	require.NoError(t, err)
+	waits := make(chan got)
+	go func() { waits <- b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "a-4"), http.StatusOK) }()
+	b.as(t, other, "spdkgate_key_add", fmt.Sprintf(add, "b-4"), http.StatusOK)
+	assert.Never(t, func() bool { _, err := os.Stat(filepath.Join(keysDir, "a-4.key")); return err == nil }, 50*time.Millisecond, 5*time.Millisecond)
+	give()
+	assert.Contains(t, (<-waits).body, "true")
 }
 
 func TestSavingTakesARestart(t *testing.T) {

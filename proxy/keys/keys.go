@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -30,12 +29,22 @@ func refuse(errno syscall.Errno, format string, args ...any) error {
 
 // Keys places the keys of one target.
 type Keys struct {
-	store Store
-	mu    sync.Mutex // one change at a time
+	store   *oneByOne
+	changes turns // by key
+	callers turns
 }
 
+// most is how many keys there may be: SPDK lists them all at each change.
+const most = 4096
+
 // New makes Keys.
-func New(store Store) *Keys { return &Keys{store: store} }
+func New(store Store) *Keys { return &Keys{store: &oneByOne{store: store}} }
+
+// Turn waits until a caller has no other change under way: those of one, however
+// many, must not stand in the way of others'.
+func (k *Keys) Turn(ctx context.Context, caller string) (give func(), err error) {
+	return k.callers.take(ctx, caller)
+}
 
 // Add places a secret, and registers it under a name. The file comes first: a
 // registered key always has one. With the same secret it may be repeated.
@@ -43,11 +52,17 @@ func (k *Keys) Add(ctx context.Context, ask Ask, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	give, err := k.changes.take(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer give()
 	files, err := k.store.List()
 	if err != nil {
 		return err
+	}
+	if len(files.Files) >= most && !files.Has(name) {
+		return refuse(syscall.ENOSPC, "there are %d keys, and no more may be: remove some (spdkgate_key_remove)", len(files.Files))
 	}
 	known, err := registered(ctx, ask, name)
 	if err != nil {
@@ -82,8 +97,11 @@ func (k *Keys) Add(ctx context.Context, ask Ask, name, secret string) error {
 // Remove takes a key out of the keyring, and then its file away. What is left of
 // a removal that was cut short is removed, too.
 func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	give, err := k.changes.take(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer give()
 	files, err := k.store.List()
 	if err != nil {
 		return err
@@ -113,8 +131,35 @@ const sweepAfter = time.Hour
 // Sweep removes files that no registered key and nothing else needs: those of
 // calls that were cut short and never repeated.
 func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (bool, error)) (removed []string, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	candidates, err := k.leftOver(ctx, ask, "", needed)
+	for _, name := range candidates {
+		if err != nil {
+			break
+		}
+		var is bool
+		if is, err = k.sweep(ctx, ask, name, needed); is && err == nil {
+			removed = append(removed, name)
+		}
+	}
+	return removed, err
+}
+
+// sweep removes one file, if it is still left over when nobody can change it.
+func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path string) (bool, error)) (removed bool, err error) {
+	give, err := k.changes.take(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	defer give()
+	still, err := k.leftOver(ctx, ask, name, needed)
+	if err != nil || len(still) == 0 {
+		return false, err
+	}
+	return true, k.store.Remove(name)
+}
+
+// leftOver finds files that nothing needs; of all keys, or of one.
+func (k *Keys) leftOver(ctx context.Context, ask Ask, only string, needed func(path string) (bool, error)) (names []string, err error) {
 	files, err := k.store.List()
 	if err != nil || len(files.Files) == 0 {
 		return nil, err
@@ -129,21 +174,18 @@ func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (boo
 			// The path of a removed key that is still in use is not told.
 			return key.Name == f.Name || key.Path != nil && *key.Path == path
 		})
-		if inRing || time.Since(f.Made) < sweepAfter {
+		if inRing || time.Since(f.Made) < sweepAfter || only != "" && f.Name != only {
 			continue
 		}
-		if is, err := needed(path); err != nil || is {
-			if err != nil {
-				return removed, err
-			}
-			continue
+		is, err := needed(path)
+		if err != nil {
+			return nil, err
 		}
-		if err := k.store.Remove(f.Name); err != nil {
-			return removed, err
+		if !is {
+			names = append(names, f.Name)
 		}
-		removed = append(removed, f.Name)
 	}
-	return removed, nil
+	return names, nil
 }
 
 func keyring(ctx context.Context, ask Ask) (list []spdkrpc.KeyringKey, err error) {

@@ -61,6 +61,7 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 // Errors of the proxy:
 //   - -22: The secret is not of a known form, its length does not fit its hash, or its checksum is wrong
 //   - -17: A key of this name exists: with another secret, or not placed by this method
+//   - -28: There are as many keys as may be
 //   - -1: The target does not take the file
 //
 // spdk-proxy answers it by itself; SPDK has no such method.

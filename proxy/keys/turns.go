@@ -1,0 +1,67 @@
+package keys
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// turns let one at a time do something about each of many names. Whoever waits
+// for the target with one name is in nobody's way with another.
+type turns struct {
+	mu    sync.Mutex
+	taken map[string]chan struct{} // closed when it is given back
+}
+
+// take waits for the turn of a name. The error is ctx's: nothing was done yet.
+func (t *turns) take(ctx context.Context, name string) (give func(), err error) {
+	for {
+		t.mu.Lock()
+		other, busy := t.taken[name]
+		if !busy {
+			if t.taken == nil {
+				t.taken = map[string]chan struct{}{}
+			}
+			mine := make(chan struct{})
+			t.taken[name] = mine
+			t.mu.Unlock()
+			return func() {
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				delete(t.taken, name)
+				close(mine)
+			}, nil
+		}
+		t.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for a change of the same key, or user: %w", ctx.Err())
+		}
+	}
+}
+
+// oneByOne is a Store that is asked one thing at a time: a keeper is a process for
+// each question.
+type oneByOne struct {
+	mu    sync.Mutex
+	store Store
+}
+
+func (o *oneByOne) Place(name, secret string) (Outcome, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.store.Place(name, secret)
+}
+
+func (o *oneByOne) Remove(name string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.store.Remove(name)
+}
+
+func (o *oneByOne) List() (Listing, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.store.List()
+}

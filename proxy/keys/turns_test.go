@@ -1,0 +1,103 @@
+package keys
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A change that the target does not answer holds up none of another key, and
+// whoever waits for it may leave.
+func TestOneKeyHoldsUpNoOther(t *testing.T) {
+	r, k := newRing(t), New(newFolder(t))
+	asked, answer := make(chan struct{}), make(chan struct{})
+	hanging := func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
+		if method == "keyring_file_add_key" {
+			close(asked)
+			<-answer
+		}
+		return r.ask(ctx, method, params)
+	}
+	done := make(chan error)
+	go func() { done <- k.Add(t.Context(), hanging, "slow", oneSecret) }()
+	<-asked
+	require.NoError(t, k.Add(t.Context(), r.ask, "other", oneSecret))
+	require.NoError(t, k.Remove(t.Context(), r.ask, "other"))
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for _, change := range []func() error{
+		func() error { return k.Add(gone, r.ask, "slow", otherSecret) },
+		func() error { return k.Remove(gone, r.ask, "slow") },
+	} {
+		require.ErrorIs(t, change(), context.Canceled)
+	}
+	close(answer)
+	require.NoError(t, <-done)
+	require.NoError(t, k.Remove(t.Context(), r.ask, "slow"))
+}
+
+func TestOneCallerHasOneTurn(t *testing.T) {
+	k := New(newFolder(t))
+	give, err := k.Turn(t.Context(), "a")
+	require.NoError(t, err)
+	other, err := k.Turn(t.Context(), "b")
+	require.NoError(t, err)
+	other()
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	_, err = k.Turn(gone, "a")
+	require.ErrorIs(t, err, context.Canceled)
+	next := make(chan error)
+	go func() {
+		give, err := k.Turn(t.Context(), "a")
+		if err == nil {
+			give()
+		}
+		next <- err
+	}()
+	give()
+	require.NoError(t, <-next)
+	assert.Empty(t, k.callers.taken, "nothing is kept of them")
+}
+
+// A key that comes back while files are swept stays.
+func TestSweepLooksAgain(t *testing.T) {
+	r, f := newRing(t), newFolder(t)
+	k := New(f)
+	old := time.Now().Add(-2 * sweepAfter)
+	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "back.key"), []byte(oneSecret), 0o600))
+	require.NoError(t, os.Chtimes(filepath.Join(f.dir, "back.key"), old, old))
+	looks := 0
+	removed, err := k.Sweep(t.Context(), r.ask, func(string) (bool, error) {
+		if looks++; looks == 1 {
+			require.NoError(t, k.Add(t.Context(), r.ask, "back", oneSecret))
+		}
+		return false, nil
+	})
+	require.NoError(t, err)
+	assert.Empty(t, removed)
+	assert.Equal(t, []string{"back.key"}, f.names(t))
+}
+
+// However many keys somebody makes, others can still be listed and removed.
+func TestKeysAreBounded(t *testing.T) {
+	r, f := newRing(t), newFolder(t)
+	for i := range most {
+		require.NoError(t, os.WriteFile(filepath.Join(f.dir, fmt.Sprintf("k%d.key", i)), []byte(oneSecret), 0o600))
+	}
+	k := New(f)
+	var refused *Refusal
+	require.ErrorAs(t, k.Add(t.Context(), r.ask, "more", oneSecret), &refused)
+	assert.Equal(t, syscall.ENOSPC, refused.Errno)
+	require.NoError(t, k.Add(t.Context(), r.ask, "k7", oneSecret), "what is there may be repeated")
+	require.NoError(t, k.Remove(t.Context(), r.ask, "k7"))
+	require.NoError(t, k.Add(t.Context(), r.ask, "more", oneSecret))
+}
