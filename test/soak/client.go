@@ -69,7 +69,7 @@ func (c *client) call(method string, p params) reply {
 		panic(err)
 	}
 	era, began := c.world.era.Load(), time.Now()
-	r := c.post(body, id)
+	r := c.post(body, id, strings.Contains(method, "_get_"))
 	r.method = method
 	r.settled = c.world.settled(era, began.UnixNano())
 	c.world.book.tally(c.user, r, time.Since(began))
@@ -77,13 +77,17 @@ func (c *client) call(method string, p params) reply {
 }
 
 // post sends a request and reads the answer, which must be to this id and in the
-// log under this user's name.
-func (c *client) post(body []byte, id string) (r reply) {
+// log under this user's name. What may be repeated is sent again when the proxy
+// ends an idle connection at that moment.
+func (c *client) post(body []byte, id string, repeatable bool) (r reply) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+c.world.address+"/", bytes.NewReader(body))
 	if err != nil {
 		return reply{err: err}
 	}
 	req.SetBasicAuth(c.user, passwordOf(c.user))
+	if repeatable {
+		req.Header["Idempotency-Key"] = nil // net/http's sign for it, which is not sent
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return reply{err: err}

@@ -65,7 +65,7 @@ func (c *configs) make(w *world) error {
 	text := fmt.Sprintf(`listen: %q
 tls: {cert_file: one.crt, key_file: one.key}
 target: {socket: %q, max_in_flight: 256}
-limits: {read: 3s, idle: 5s}
+limits: {read: 3s, idle: 20s}
 metrics: {listen: %q}
 users:
 %sroles:
