@@ -36,7 +36,8 @@ func newCall() *cobra.Command {
 
 Values get the type that SPDK's schema gives the parameter. a.b=value is member b
 of the object a; name=value again adds to a list; name:=JSON takes the value as it
-is written.
+is written. A secret is name=@FILE, the first line of a file, since a command line
+can be read by everybody on the host.
 
 Who calls is a user with a password (--user), which comes from --password-file,
 from $SPDK_PROXY_PASSWORD, or is asked for; or whoever a token (--token-file) or a

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -100,6 +101,9 @@ func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcsche
 
 // value makes a value of text, as the schema types it.
 func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool) (any, error) {
+	if s.Sensitive {
+		return secretIn(name, text, isJSON)
+	}
 	if isJSON {
 		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
 		if err != nil {
@@ -131,6 +135,25 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 		}
 		return v, nil
 	}
+}
+
+// secretIn reads a secret from the file that @FILE names: everybody on this host can
+// read a command line.
+func secretIn(name, text string, isJSON bool) (any, error) {
+	path, ok := strings.CutPrefix(text, "@")
+	if !ok || isJSON || path == "" {
+		return nil, fmt.Errorf("%s is secret, and everybody on this host can read a command line: put it into a file, and write %s=@FILE (@/dev/stdin for standard input)", name, name)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer func() { _ = f.Close() }()
+	line, err := firstLine(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return line, nil
 }
 
 func typesOf(v any) []string {

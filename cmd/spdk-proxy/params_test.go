@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,7 +23,9 @@ const schemaText = `{"methods":[{"name":"m","params":[
 	{"name":"object","schema":{"$ref":"#/components/schemas/Object"}},
 	{"name":"map","schema":{"type":"object","additionalProperties":{"type":"integer"}}},
 	{"name":"open","schema":{"type":"object","additionalProperties":true}},
-	{"name":"either","schema":{"type":["string","integer"]}}
+	{"name":"either","schema":{"type":["string","integer"]}},
+	{"name":"secret","schema":{"type":"string","x-spdk-sensitive":true}},
+	{"name":"secrets","schema":{"type":"array","items":{"type":"string","x-spdk-sensitive":true}}}
 ]},{"name":"bare","params":[]}],
 "components":{"schemas":{"Object":{"type":"object","properties":{"inner":{"$ref":"#/components/schemas/Inner"},"name":{"type":"string"}}},
 	"Inner":{"type":"object","properties":{"port":{"type":"string"},"deep":{"type":"boolean"}}}}}}`
@@ -68,6 +72,22 @@ func TestParseParams(t *testing.T) {
 		require.NoError(t, err)
 		assert.JSONEq(t, c.want, string(text), c.args)
 	}
+}
+
+// A command line can be read by everybody on the host.
+func TestSecretsComeFromFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(path, []byte("s3cret\r\nof no interest\n"), 0o600))
+	params, err := parse(t, "m", "secret=@"+path, "secrets=@"+path, "text=@"+path)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"secret": "s3cret", "secrets": []any{"s3cret"}, "text": "@" + path}, params)
+	for _, arg := range []string{"secret=s3cret", `secret:="s3cret"`, `secret:="@` + path + `"`, "secrets=s3cret", "secret=", "secret=@"} {
+		_, err := parse(t, "m", arg)
+		require.ErrorContains(t, err, "=@FILE", arg)
+		assert.NotContains(t, err.Error(), "s3cret")
+	}
+	_, err = parse(t, "m", "secret=@"+path+"-not")
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestParseParamsRefuses(t *testing.T) {
