@@ -165,7 +165,7 @@ func FuzzQuota(f *testing.F) {
 	}
 	target, err := oneTarget()
 	require.NoError(f, err)
-	f.Fuzz(func(t *testing.T, script []byte) { gamble(t, target, script[:min(len(script), 400)]) })
+	f.Fuzz(func(t *testing.T, script []byte) { gamble(t, target, script[:min(len(script), 200)]) })
 }
 
 // What is lost may be executed when its volume has become smaller, or larger.
