@@ -1,9 +1,6 @@
 package target
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // SPDK executes all calls that it finds at its sockets before it does anything
 // else: answers other calls, or serves I/O on that core. Most calls take
@@ -75,9 +72,7 @@ func (q *queue) unpaced() {
 // setPace measures rounds, as long as users have many calls under way.
 func (t *Target) setPace() {
 	for {
-		started := time.Now()
-		_, _ = t.Probe(context.Background()) // a target that is away is as slow
-		took := time.Since(started)
+		took := t.lookFor() // a target that is away is as slow
 		if !t.queue.nextRound(took) {
 			return
 		}

@@ -201,3 +201,24 @@ func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	require.NoError(t, target.Close())
 	flood.Wait()
 }
+
+// A look that anybody has begun before the calls went out tells nothing about them.
+func TestPaceIsNotTakenFromEarlierLooks(t *testing.T) {
+	f := newFake(t, "v26.05", echo)
+	target := newTarget(t, Config{Socket: f.path})
+	end, began := make(chan struct{}), time.Now()
+	target.flights.DoChan("probe", func() (any, error) {
+		<-end
+		return looked{began: began}, nil
+	})
+	measured := make(chan struct{})
+	go func() { target.lookFor(); close(measured) }()
+	select {
+	case <-measured:
+		t.Fatal("it must wait for the look under way")
+	case <-time.After(20 * time.Millisecond): // it has joined that, most probably
+	}
+	close(end)
+	<-measured
+	assert.EqualValues(t, 1, f.probed.Load(), "and then look itself")
+}

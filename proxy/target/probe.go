@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -43,12 +45,36 @@ type probe struct {
 
 // Probe looks at the target and tells its state. The error is ctx's.
 func (t *Target) Probe(ctx context.Context) (State, error) {
-	done := t.flights.DoChan("probe", func() (any, error) { return t.look(), nil })
+	done := t.startLook()
 	select {
 	case r := <-done:
-		return r.Val.(State), nil
+		return r.Val.(looked).State, nil
 	case <-ctx.Done():
 		return t.State(), ctx.Err()
+	}
+}
+
+// A looked is what a look at the target has found, and when it began.
+type looked struct {
+	State
+	began time.Time
+}
+
+// startLook begins a look, or joins the one that is under way.
+func (t *Target) startLook() <-chan singleflight.Result {
+	return t.flights.DoChan("probe", func() (any, error) {
+		began := time.Now()
+		return looked{t.look(), began}, nil
+	})
+}
+
+// lookFor measures how long a look takes that begins now: what joined one that
+// began earlier, as anybody may cause by /readyz, would seem quicker than it is.
+func (t *Target) lookFor() time.Duration {
+	for since := time.Now(); ; {
+		if seen := (<-t.startLook()).Val.(looked); !seen.began.Before(since) {
+			return time.Since(seen.began)
+		}
 	}
 }
 
