@@ -21,6 +21,7 @@ var (
 	errDenied = errors.New("denied by policy")
 	// The method is allowed, with other parameters.
 	errDeniedParams = errors.New("denied by policy with these parameters")
+	errCrossOrigin  = errors.New("a web page of another site has a browser send this")
 	errDraining     = errors.New("the proxy is stopping")
 	errSlowBody     = errors.New("the request did not arrive in time")
 	errGone         = errors.New("the client left before its request had arrived")
@@ -78,6 +79,8 @@ func answerTo(err error) answer {
 	case errors.Is(err, authn.ErrBusy):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many logins at once: nothing was executed, try again"))
 
+	case errors.Is(err, errCrossOrigin):
+		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "a web page of another site has your browser send this with what it knows of you: nothing was executed; find out which page it is")
 	case errors.Is(err, errDraining):
 		return wait(time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeDraining, "the proxy is stopping: nothing was executed, try again on a new connection"))
 	case errors.As(err, &tooLong):

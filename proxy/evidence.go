@@ -7,6 +7,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
+// crossOrigin knows what web pages of other sites have a browser send. Browsers add
+// a password or certificate that they know by themselves, and since no Content-Type
+// is asked for, they would not ask before. Other clients send none of its headers.
+var crossOrigin = http.NewCrossOriginProtection()
+
 // evidenceOf is all that a request says about who sends it.
 func evidenceOf(r *http.Request, source netip.AddrPort) authn.Evidence {
 	e := authn.Evidence{Authorization: r.Header["Authorization"], Source: source.Addr()}

@@ -114,6 +114,31 @@ func TestHostileConnectionsEnd(t *testing.T) {
 	}, long, time.Millisecond, "and takes no place any longer")
 }
 
+// A page of another site that has an administrator's browser call gets nowhere;
+// the log has whose browser it is.
+func TestPagesOfOtherSites(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for name, header := range map[string][]string{
+		"a browser":       {"Sec-Fetch-Site", "cross-site"},
+		"another port":    {"Sec-Fetch-Site", "same-site"},
+		"an older one":    {"Origin", "https://evil.example"},
+		"a file, sandbox": {"Origin", "null"},
+	} {
+		g := b.do("POST", "/", "admin", adminPassword, strings.NewReader(createMalloc), append(header, "Content-Type", "text/plain")...)
+		assert.Equal(t, http.StatusForbidden, g.StatusCode, name)
+		assert.Contains(t, g.body, "nothing was executed")
+		line := b.lastCall()
+		assert.Equal(t, "admin", line["user"])
+		assert.EqualValues(t, http.StatusForbidden, line["status"])
+		g = b.do("POST", "/", "", "", strings.NewReader(createMalloc), header...)
+		assert.Equal(t, http.StatusUnauthorized, g.StatusCode, "nobody learns anything")
+	}
+	assert.Empty(t, b.reached())
+	for _, header := range [][]string{{"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"}, {"Origin", b.http.URL}} {
+		assert.Equal(t, http.StatusOK, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version), header...).StatusCode)
+	}
+}
+
 // Expect: 100-continue is answered, to somebody.
 func TestContinue(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()

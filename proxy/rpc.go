@@ -47,6 +47,9 @@ func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *h
 	if err != nil {
 		return nil, false, err
 	}
+	if crossOrigin.Check(r) != nil {
+		return nil, false, errCrossOrigin
+	}
 	if err := s.calls.enter(connOf(r)); err != nil {
 		return nil, false, err
 	}
