@@ -72,7 +72,7 @@ install: ## spdk-proxy as a service (PREFIX, SYSCONFDIR, DESTDIR); a configurati
 	[ -n "$(DESTDIR)" ] || { systemd-sysusers spdk-proxy.conf && systemd-tmpfiles --create spdk-proxy.conf && systemctl daemon-reload; }
 
 uninstall: ## what `make install` installed, but for configuration and state
-	[ -n "$(DESTDIR)" ] || systemctl disable --now spdk-proxy.socket spdk-proxy.service spdk-proxy-grant.path spdk-proxy-keys.socket
+	[ -n "$(DESTDIR)" ] || systemctl disable --now spdk-proxy.socket spdk-proxy.service spdk-proxy-grant.path spdk-proxy-grant.service spdk-proxy-keys.socket
 	rm -f $(DESTDIR)$(PREFIX)/bin/spdk-proxy $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS))
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/spdk-proxy.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/spdk-proxy.conf
 	[ -n "$(DESTDIR)" ] || systemctl daemon-reload

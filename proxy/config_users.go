@@ -169,7 +169,7 @@ func (c *Config) read(name string) ([]byte, error) {
 func unreadable(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, credentials):
-		return fmt.Errorf("%w: systemd hands secrets over when the service starts: see that the file is among them, then restart the service", err)
+		return fmt.Errorf("%s: %w among the service's secrets (/etc/spdk-proxy/secrets), or did not when the service started: make it, then restart the service", name, fs.ErrNotExist)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: give the file to the service's group (chgrp spdk-proxy, chmod g+r), or put it among its secrets", err)
 	}
