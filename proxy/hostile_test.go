@@ -89,6 +89,7 @@ func TestHostileConnectionsEnd(t *testing.T) {
 		"too many chunks":      {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;"+strings.Repeat("x", 500)+"\r\n \r\n", 200), 400},
 		"too much in chunks":   {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("10000\r\n"+strings.Repeat(" ", 1<<16)+"\r\n", 5), 413},
 		"length and chunks":    {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400},
+		"announced too long":   {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 262145\r\n\r\n{", 413},
 		"two lengths":          {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nContent-Length: 300\r\n\r\n{}", 400},
 		"a body of a GET":      {"GET /openrpc.json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", 401},
 		"a body of a scrape":   {"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", 401},
@@ -164,6 +165,20 @@ func TestPipelining(t *testing.T) {
 		g := c.answer()
 		require.Equal(t, http.StatusOK, g.StatusCode)
 		assert.Equal(t, i%2 == 1, strings.Contains(g.body, `"version"`), i)
+	}
+}
+
+// Neither old versions of TLS nor HTTP/2 are spoken.
+func TestOnlyNewTLS(t *testing.T) {
+	s := serve(t, newBench(t, "v26.05", withTLS("")))
+	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+	require.ErrorContains(t, err, "protocol version")
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MaxVersion: version, NextProtos: []string{"h2", "http/1.1"}})
+		require.NoError(t, err)
+		assert.Equal(t, version, c.ConnectionState().Version)
+		assert.Equal(t, "http/1.1", c.ConnectionState().NegotiatedProtocol)
+		require.NoError(t, c.Close())
 	}
 }
 

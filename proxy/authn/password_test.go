@@ -57,6 +57,30 @@ func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (s
 	return who.User, err
 }
 
+// Who tries from elsewhere at the same moment has no part in what comes of it.
+func TestSourcesDoNotShareAttempts(t *testing.T) {
+	h := newCountingHash("right", 1)
+	a, elsewhere := newBasic(t, Options{}, User{Name: "admin", Hash: h}), netip.MustParseAddr("198.51.100.1")
+	for range burstOfGuests {
+		_, err := a.Authenticate(t.Context(), basic("admin", "wrong"), elsewhere)
+		require.ErrorIs(t, err, ErrWrongCredentials)
+	}
+	h.block = make(chan struct{})
+	before, done := h.hashed.Load(), make(chan error)
+	go func() {
+		_, err := a.Authenticate(t.Context(), basic("admin", "right"), here)
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return h.hashed.Load() > before }, time.Minute, time.Millisecond)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second) // it is answered at once
+	defer stop()
+	_, err := a.Authenticate(ctx, basic("admin", "right"), elsewhere)
+	var slow *TooManyFailuresError
+	require.ErrorAs(t, err, &slow)
+	close(h.block)
+	require.NoError(t, <-done)
+}
+
 func newBasic(t testing.TB, opts Options, users ...User) by {
 	a, err := New(users, opts)
 	require.NoError(t, err)

@@ -76,6 +76,13 @@ func TestConditions(t *testing.T) {
 			`{"size":10485760,"size_in_mib":1}`:    maybe, // twice the same: SPDK may take either
 			`{"size":10485760,"size_in_mib":900}`:  maybe,
 		}},
+		// Of two that mean the same it is not known which one counts: nothing is absent.
+		{"bdev_lvol_create", `{/uuid: {absent: true}, /size_in_mib: {maximum: 100, absent: true}}`, map[string]string{
+			`{"size_in_mib":1}`:                    fits,
+			`{}`:                                   fits,
+			`{"size":10485760,"size_in_mib":900}`:  maybe,
+			`{"size":99999999999,"size_in_mib":1}`: maybe,
+		}},
 		{"bdev_lvol_resize", `{/size_in_mib: {minimum: 2, maximum: 3}}`, map[string]string{
 			`{"size_in_mib":1}`: not, `{"size_in_mib":2}`: fits, `{"size_in_mib":3}`: fits, `{"size_in_mib":4}`: not,
 			`{"size":1048576}`: not, `{"size":1048577}`: fits, `{"size":3145728}`: fits, `{"size":3145729}`: not,

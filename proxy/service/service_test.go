@@ -47,6 +47,19 @@ func TestWatchdogIsNotBlind(t *testing.T) {
 	assert.Contains(t, log.String(), `msg="not alive" error=stuck`)
 }
 
+// Whoever can connect to one has the configuration read, or sees profiles.
+func TestSocketsAreClosedToOthers(t *testing.T) {
+	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
+	for _, name := range []string{controlName, debugName} {
+		l, err := openSocket(name)
+		require.NoError(t, err)
+		info, err := os.Stat(socketPath(name))
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+		require.NoError(t, l.Close())
+	}
+}
+
 // What else happens in the folder is no reason to reload.
 func TestFilesAreCompared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")

@@ -1,0 +1,57 @@
+package tenancy
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// What is not a list, and names no object, is about the whole target.
+func TestCallsAboutTheWholeTarget(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	w.settle()
+	tried := 0
+	w.sent = nil
+	for _, m := range rpcschema.Default().Methods() {
+		plan := w.tenancy.plans[m.Name]
+		if !m.Has(w.release) || plan.refusal != "" || plan.open || plan.lists {
+			continue
+		}
+		if err := rpcschema.Default().ValidateParams(m.Name, nil, w.release); err != nil {
+			continue // it must name one
+		}
+		tried++
+		_, err := w.call("alice", m.Name, nil)
+		var refused *Refusal
+		require.ErrorAs(t, err, &refused, m.Name)
+		assert.Contains(t, refused.Reason, "concerns the whole target")
+	}
+	assert.Positive(t, tried)
+	assert.Empty(t, w.sent, "and SPDK was not asked")
+}
+
+// A UUID is another name of a bdev that exists: a new one must not have it, be it
+// one of theirs.
+func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	red, _ := w.settle()
+	for _, name := range []string{red.volume, red.mallocUUID} {
+		_, err := w.call("alice", "bdev_malloc_create", p{"name": name, "num_blocks": 64, "block_size": 512})
+		var refused *Refusal
+		require.ErrorAs(t, err, &refused)
+		assert.Contains(t, refused.Reason, "not among the names")
+	}
+}
+
+// Should two bdevs claim one UUID, it is theirs only if both are.
+func TestClaimedTwiceIsNobodys(t *testing.T) {
+	for _, c := range []struct{ first, second, want bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
+		v := &sight{}
+		v.note("u", c.first)
+		v.note("u", c.second)
+		assert.Equal(t, c.want, v.bdevs["u"], c)
+	}
+}
