@@ -10,30 +10,30 @@ import (
 
 // calls counts the calls under way, so that a stopping server can wait for them.
 //
-// It knows the connections that have not called yet as well. When the server
-// stops, their first call is still let in: they were accepted before, there are
-// only so many of them, and whoever opened one has not been told to go elsewhere.
-// So a restart behind systemd's socket refuses nobody.
+// When the server stops, calls that come soon after on connections that it has
+// accepted are still let in: whoever sent one has not been told to go elsewhere,
+// and is with the answer. The first calls of new connections are waited for. So a
+// restart behind systemd's socket refuses nobody who does not call on and on.
 type calls struct {
 	mu       sync.Mutex
 	open     int // connections
 	under    int
 	arriving map[net.Conn]struct{}
 	draining bool
+	until    time.Time     // then no call is let in any more
 	drained  chan struct{} // closed when draining, and none was under way or arriving
 	ended    bool          // drained is closed
 }
 
-// arrivalWait is how long a stopping server waits for the first call of the
-// connections that it has accepted.
+// arrivalWait is how long a stopping server takes calls on the connections that
+// it has accepted, and waits for their first.
 const arrivalWait = 2 * time.Second
 
-// enter lets a call in, unless the server is stopping and conn has had its first.
+// enter lets a call in, unless the server has been stopping for a while.
 func (c *calls) enter(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, first := c.arriving[conn]
-	if c.draining && !first {
+	if c.draining && (c.ended || time.Now().After(c.until)) {
 		return errDraining
 	}
 	delete(c.arriving, conn)
@@ -75,13 +75,13 @@ func (c *calls) counts() (open, under int) {
 	return c.open, c.under
 }
 
-// drain lets no further call in, but first ones. The channel is closed when the
-// last one ended. No connection may be accepted any more.
+// drain lets no further call in, but those that are on their way. The channel is
+// closed when the last one ended. No connection may be accepted any more.
 func (c *calls) drain() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.draining {
-		c.draining, c.drained = true, make(chan struct{})
+		c.draining, c.until, c.drained = true, time.Now().Add(arrivalWait), make(chan struct{})
 		c.closeIfDrained()
 		time.AfterFunc(arrivalWait, c.forgetArrivals)
 	}

@@ -35,6 +35,9 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 		x.held += s.held.keep(x.user, len(c.result))
 		s.audit(c)
 	}
+	if s.calls.isDraining() {
+		w.Header().Set("Connection", "close") // the next call is for the next process
+	}
 	x.reply(w)
 }
 

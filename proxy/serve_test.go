@@ -84,9 +84,11 @@ const version = `{"id":1,"method":"spdk_get_version"}`
 func TestDrain(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
-	kept, slow, fresh := s.dial(), s.dial(), s.dial()
-	kept.call(version)
-	assert.Equal(t, 200, kept.answer().StatusCode)
+	kept, late, slow, fresh := s.dial(), s.dial(), s.dial(), s.dial()
+	for _, c := range []*rawClient{kept, late} {
+		c.call(version)
+		assert.Equal(t, 200, c.answer().StatusCode)
+	}
 
 	// The target is slow until the test has seen what it wants.
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
@@ -95,15 +97,22 @@ func TestDrain(t *testing.T) {
 	s.stop()
 	require.Eventually(t, b.proxy.calls.isDraining, long, time.Millisecond)
 
-	kept.call(version)
-	g := kept.answer()
+	for _, c := range []*rawClient{kept, fresh} {
+		c.call(version)
+		g := c.answer()
+		assert.Equal(t, 200, g.StatusCode, "it was accepted before, and not told to go elsewhere")
+		assert.True(t, g.Close, "now it is")
+	}
+	assert.Equal(t, 503, b.do("GET", "/readyz", "", "", nil).StatusCode)
+
+	b.proxy.calls.mu.Lock()
+	b.proxy.calls.until = time.Now().Add(-time.Second)
+	b.proxy.calls.mu.Unlock()
+	late.call(version)
+	g := late.answer()
 	assert.Equal(t, 503, g.StatusCode)
 	assert.Contains(t, g.body, "nothing was executed")
 	assert.True(t, g.Close, "on a new connection")
-	assert.Equal(t, 503, b.do("GET", "/readyz", "", "", nil).StatusCode)
-
-	fresh.call(version)
-	assert.Equal(t, 200, fresh.answer().StatusCode, "it was accepted before, and not told to go elsewhere")
 
 	g = slow.answer()
 	assert.Equal(t, 200, g.StatusCode, "what was under way is finished")

@@ -9,11 +9,16 @@ import (
 )
 
 // The proxy's own heap has some ten MiB, so that with Go's defaults the collector
-// would run after every few thousand calls and take a third of their time. More
-// than this would have what lasts, such as connections, lie scattered among what
-// does not, and hold 7 MiB for 1,000 connections that cannot be given back.
+// would run after every few thousand calls and take a third of their time. It
+// runs less often, and even less while there is much to do: not always, for then
+// what lasts, such as connections, would lie scattered among what does not, and
+// hold 7 MiB for 1,000 connections that cannot be given back.
 const (
-	gcPercent = 200
+	gcPercent     = 200
+	gcPercentBusy = 400
+	// busyAbove is how much is allocated from one look to the next when there is
+	// much to do: some 15 KiB for a call.
+	busyAbove = 64 << 20
 	// softLimit is where the collector works harder again: SPDK's longest replies
 	// have 32 MiB, and several may be under way.
 	softLimit = 512 << 20
@@ -38,12 +43,14 @@ const (
 	restBelow = 2 << 20
 )
 
-// giveBack gives memory back once each time that the proxy has come to rest.
+// giveBack gives memory back once each time that the proxy has come to rest, and
+// lets the collector run less often while there is much to do.
 func giveBack(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
 	defer tick.Stop()
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	worked := restWatch{working: true} // starting is work
+	tuned, percent := os.Getenv("GOGC") == "", gcPercent
 	for {
 		select {
 		case <-ctx.Done():
@@ -51,7 +58,12 @@ func giveBack(ctx context.Context) {
 		case <-tick.C:
 		}
 		metrics.Read(sample)
-		if worked.comesToRest(sample[0].Value.Uint64()) {
+		more := worked.more(sample[0].Value.Uint64())
+		if want := percentFor(more); tuned && want != percent {
+			percent = want
+			debug.SetGCPercent(percent)
+		}
+		if worked.comesToRest(more) {
 			debug.FreeOSMemory()
 		}
 	}
@@ -63,11 +75,23 @@ type restWatch struct {
 	working   bool
 }
 
-// comesToRest tells whether it rests now and did not before.
-func (w *restWatch) comesToRest(allocated uint64) bool {
+// more is how much was allocated since the last look.
+func (w *restWatch) more(allocated uint64) uint64 {
 	more := allocated - w.allocated
 	w.allocated = allocated
+	return more
+}
+
+// comesToRest tells whether it rests now and did not before.
+func (w *restWatch) comesToRest(more uint64) bool {
 	rests := w.working && more < restBelow
 	w.working = more >= restBelow
 	return rests
+}
+
+func percentFor(more uint64) int {
+	if more > busyAbove {
+		return gcPercentBusy
+	}
+	return gcPercent
 }

@@ -21,6 +21,22 @@ func TestMemoryGoesBackOnceAtRest(t *testing.T) {
 		{191 << 20, true},
 		{191 << 20, false},
 	} {
-		assert.Equal(t, c.rests, w.comesToRest(c.allocated), "look %d", i)
+		assert.Equal(t, c.rests, w.comesToRest(w.more(c.allocated)), "look %d", i)
+	}
+}
+
+func TestTheCollectorRunsLessOftenUnderLoad(t *testing.T) {
+	var w restWatch
+	for i, c := range []struct {
+		allocated uint64
+		percent   int
+	}{
+		{20 << 20, gcPercent},      // started
+		{40 << 20, gcPercent},      // connections are made
+		{400 << 20, gcPercentBusy}, // thousands of calls a second
+		{800 << 20, gcPercentBusy},
+		{801 << 20, gcPercent},
+	} {
+		assert.Equal(t, c.percent, percentFor(w.more(c.allocated)), "look %d", i)
 	}
 }
