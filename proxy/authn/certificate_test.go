@@ -39,6 +39,17 @@ func certificateUsers() []User {
 	}
 }
 
+// Without authorities of ours nobody vouches for anybody: the system's, by which
+// the standard library would go, do not. A connection may have shown a certificate
+// before a reload that took them away.
+func TestNoAuthorities(t *testing.T) {
+	a, err := New(certificateUsers(), Options{})
+	require.NoError(t, err)
+	_, err = a.Authenticate(t.Context(), certified(authntest.NewAuthority(t, "public").Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} })))
+	require.ErrorIs(t, err, ErrWrongCredentials)
+	require.ErrorContains(t, err, "takes no client certificates")
+}
+
 func TestClientCertificates(t *testing.T) {
 	authority, stranger := authntest.NewAuthority(t, "ours"), authntest.NewAuthority(t, "ours")
 	between := authority.Between("between")
