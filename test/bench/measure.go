@@ -33,13 +33,13 @@ func measureSocket(ctx context.Context, path string, inFlight int, span time.Dur
 // measureProxy measures what one user does through the proxy, and what the proxy
 // takes for it.
 func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight int, span time.Duration) (figures, error) {
-	https, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: p.url, Username: user, Password: password, CA: p.ca, MaxConnections: inFlight})
+	client, err := dialLean(ctx, p.url, user, password, p.ca, inFlight)
 	if err != nil {
 		return figures{}, err
 	}
-	defer func() { _ = https.Close() }()
+	defer func() { _ = client.Close() }()
 	before := p.cpu()
-	f, err := measure(ctx, https, w, inFlight, span)
+	f, err := measure(ctx, client, w, inFlight, span)
 	if err == nil {
 		f.cpuPerCall = (p.cpu() - before) / time.Duration(f.all)
 	}
