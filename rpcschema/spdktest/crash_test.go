@@ -2,6 +2,7 @@ package spdktest
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -133,7 +134,7 @@ func TestCrashUnderLoad(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		callers.Go(func() {
 			for j := 0; ; j++ {
-				name := string(rune('a'+i)) + string(rune('0'+j))
+				name := fmt.Sprintf("v%d-%d", i, j)
 				err := client.Call(t.Context(), "bdev_lvol_create", p{"lvs_name": "lvs", "lvol_name": name, "size_in_mib": 1, "thin_provision": true}, nil)
 				if err != nil {
 					assert.True(t, errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, spdkrpc.Unreachable), "%v", err)
