@@ -17,7 +17,29 @@ const discoverMethod = "rpc.discover"
 // documents are the OpenRPC documents that were asked for: making one takes
 // milliseconds, and they are the same until the configuration or the target's
 // release changes.
-type documents struct{ made sync.Map } // documentKey → json.RawMessage
+type documents struct {
+	mu   sync.Mutex
+	made map[documentKey]json.RawMessage
+}
+
+// mostDocuments bounds what is kept of them, of a MiB each.
+const mostDocuments = 16
+
+func (d *documents) kept(key documentKey) (json.RawMessage, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text, ok := d.made[key]
+	return text, ok
+}
+
+func (d *documents) keep(key documentKey, text json.RawMessage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.made == nil || len(d.made) >= mostDocuments {
+		d.made = map[documentKey]json.RawMessage{}
+	}
+	d.made[key] = text
+}
 
 type documentKey struct {
 	user    string
@@ -27,8 +49,8 @@ type documentKey struct {
 // discover describes what user may call, as the target's release has it.
 func (s *Server) discover(now *settings, user string, release rpcschema.Release) (json.RawMessage, error) {
 	key := documentKey{user, release}
-	if text, ok := now.documents.made.Load(key); ok {
-		return text.(json.RawMessage), nil
+	if text, ok := now.documents.kept(key); ok {
+		return text, nil
 	}
 	text, err := s.schema.Export(release, func(m *rpcschema.Method) bool {
 		return s.offers(m) && !now.policy.Decide(user, m.Name).Refused() && now.tenancy.Of(user).Might(m.Name)
@@ -36,7 +58,7 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 	if err != nil {
 		return nil, err
 	}
-	now.documents.made.Store(key, json.RawMessage(text))
+	now.documents.keep(key, text)
 	return text, nil
 }
 

@@ -44,3 +44,14 @@ func TestDiscover(t *testing.T) {
 	g = b.do("GET", "/openrpc.json", "admin", adminPassword, nil)
 	assert.Equal(t, 502, g.StatusCode, "the release decides, and it is not known")
 }
+
+func TestDocumentsAreFewInMemory(t *testing.T) {
+	var d documents
+	for i := range 10 * mostDocuments {
+		key := documentKey{user: string(rune('a' + i))}
+		d.keep(key, json.RawMessage("{}"))
+		_, ok := d.kept(key)
+		require.True(t, ok)
+		require.LessOrEqual(t, len(d.made), mostDocuments)
+	}
+}
