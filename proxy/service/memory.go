@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -64,6 +65,7 @@ func giveBack(ctx context.Context) {
 			debug.SetGCPercent(percent)
 		}
 		if worked.comesToRest(more) {
+			runtime.GC() // what lies in a sync.Pool outlives one collection
 			debug.FreeOSMemory()
 		}
 	}
