@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -58,24 +59,44 @@ func (s *Server) tellMetrics(now *settings, c *call, method *rpcschema.Method, d
 	return jsonrpc.Marshal(text)
 }
 
+// scrapeRetry is how soon the address for scrapes is tried again.
+const scrapeRetry = 2 * time.Second
+
 // serveScrapes serves /metrics on an address of its own, if the configuration
-// has one, until the server that it returns is closed. Only this host reaches it.
-func (s *Server) serveScrapes() (io.Closer, error) {
+// has one, until ctx ends. Only this host reaches it; but everybody there could
+// take the address first, which must not keep calls from being served: it is
+// logged, and tried until it is free.
+func (s *Server) serveScrapes(ctx context.Context) {
 	address := s.config.Metrics.Listen
 	if address == "" {
-		return io.NopCloser(nil), nil
+		return
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("metrics.listen: %w", err)
+	for told := false; ; told = true {
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			s.serveScrapesOn(ctx, l)
+			return
+		}
+		if !told {
+			s.log.Error("metrics are not served", "listen", address, "error", err,
+				"do", "end what listens there, or give metrics.listen another port")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(scrapeRetry):
+		}
 	}
+}
+
+func (s *Server) serveScrapesOn(ctx context.Context, l net.Listener) {
 	paths := http.NewServeMux()
 	paths.Handle("GET /metrics", s.metrics.Handler())
 	server := &http.Server{
 		Handler: paths, ReadTimeout: headerWait, WriteTimeout: writeWait, IdleTimeout: time.Duration(s.config.Limits.Idle), MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(quiet{s.log.Handler()}, slog.LevelDebug),
 	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	s.log.Info("serving metrics", "url", fmt.Sprintf("http://%s/metrics", l.Addr()))
-	go func() { _ = server.Serve(l) }() // until it is closed
-	return server, nil
+	_ = server.Serve(l) // until it is closed
 }

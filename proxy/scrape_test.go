@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -158,13 +160,21 @@ func TestMetricsOnLoopback(t *testing.T) {
 	require.Error(t, err)
 }
 
-// An address that is taken stops the start, and says which.
+// Whoever takes the address first, as any local user can, keeps nobody from
+// calling; it is said, and over once the address is free.
 func TestMetricsAddressIsTaken(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) { c.Metrics.Listen = "127.0.0.1:0" })
-	l, err := b.proxy.Listen()
+	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	b.config.Metrics.Listen = l.Addr().String()
-	require.ErrorContains(t, b.proxy.Serve(t.Context(), l), "metrics.listen")
+	b := newBench(t, "v26.05", func(c *Config) { c.Metrics.Listen = squatter.Addr().String() })
+	s := serve(t, b)
+	require.Eventually(t, func() bool { return len(b.log.lines(t, "metrics are not served")) == 1 }, long, time.Millisecond)
+	c := s.dial()
+	c.call(version)
+	assert.Equal(t, 200, c.answer().StatusCode)
+
+	require.NoError(t, squatter.Close())
+	require.Eventually(t, func() bool { return len(b.log.lines(t, "serving metrics")) == 1 }, long, time.Millisecond)
+	assert.Len(t, b.log.lines(t, "metrics are not served"), 1, "said once")
 }
 
 var code = regexp.MustCompile("`([a-z_…]+)`")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -32,11 +33,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.log.Info("serving", "url", fmt.Sprintf("%s://%s/", scheme, l.Addr()), "socket", s.config.Target.Socket)
 
-	scrapes, err := s.serveScrapes()
-	if err != nil {
-		return errors.Join(err, l.Close(), s.target.Close())
-	}
-	defer func() { _ = scrapes.Close() }()
+	scraping, endScrapes := context.WithCancel(context.Background()) // as long as calls are served
+	var scrapes sync.WaitGroup
+	scrapes.Go(func() { s.serveScrapes(scraping) })
+	defer scrapes.Wait()
+	defer endScrapes()
 	defer s.flood.tell()
 	go s.target.Watch()
 	s.startSaving()
