@@ -43,9 +43,13 @@ func TestConfigFile(t *testing.T) {
 			target, err := Start(Options{Release: rpcschema.MustRelease(release), ConfigFile: path, DataDir: t.TempDir()})
 			require.NoError(t, err, "without a file it starts empty")
 			t.Cleanup(func() { _ = target.Close() })
-			socket := spdkrpc.NewSocket(target.Socket())
-			t.Cleanup(func() { _ = socket.Close() })
-			c := spdkrpc.NewClient(socket)
+			// A connection to a target that has crashed need not have noticed it.
+			connect := func() *spdkrpc.Client {
+				socket := spdkrpc.NewSocket(target.Socket())
+				t.Cleanup(func() { _ = socket.Close() })
+				return spdkrpc.NewClient(socket)
+			}
+			c := connect()
 			ctx := t.Context()
 			_, err = c.BdevAioCreate(ctx, spdkrpc.BdevAioCreateParams{Name: "disk", Filename: disk, BlockSize: new(uint32(4096))})
 			require.NoError(t, err)
@@ -64,6 +68,7 @@ func TestConfigFile(t *testing.T) {
 
 			target.Crash()
 			require.NoError(t, target.Restart())
+			c = connect()
 			after, err := c.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
 			require.NoError(t, err)
 			assert.Equal(t, before, after)
@@ -74,6 +79,7 @@ func TestConfigFile(t *testing.T) {
 			require.ErrorContains(t, target.Restart(), "bdev_aio_create", "a call that fails ends the start")
 			target.opts.IgnoreInitErrors = true
 			require.NoError(t, target.Restart())
+			c = connect()
 			after, err = c.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
 			require.NoError(t, err)
 			assert.Len(t, after, 2, "what does not need the disk is there")
