@@ -11,6 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 // newMetrics makes the metrics of a server.
@@ -66,6 +67,9 @@ func outcomeOf(a answer) metrics.Outcome {
 	case a.spdk:
 		return metrics.SPDKError
 	}
+	if a.status == http.StatusServiceUnavailable && a.err.Code != jsonrpc.CodeDraining {
+		return metrics.CannotTell
+	}
 	if o, ok := outcomes[a.status]; ok {
 		return o
 	}
@@ -81,6 +85,8 @@ func loginFailureOf(err error) metrics.LoginFailure {
 		return metrics.TooManyFailures
 	case errors.Is(err, authn.ErrBusy):
 		return metrics.LoginBusy
+	case errors.Is(err, authn.ErrCannotTell):
+		return metrics.IssuerAway
 	}
 	return metrics.WrongCredentials
 }
@@ -93,6 +99,8 @@ func denialOf(c *call) metrics.Denial {
 		return metrics.ByQuota
 	case errors.As(c.err, &foreign):
 		return metrics.ByTenant
+	case errors.Is(c.err, errCrossOrigin):
+		return metrics.ByOrigin
 	case c.rule == policy.NoRule, c.rule == policy.NoRuleThere:
 		return metrics.ByNoRule
 	}

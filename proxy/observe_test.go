@@ -54,6 +54,8 @@ func TestOutcomes(t *testing.T) {
 		{&target.DownError{Err: errors.New("x")}, metrics.Unreachable},
 		{spdkrpc.OutcomeUnknown, metrics.UnknownOutcome},
 		{errDraining, metrics.Draining},
+		{fmt.Errorf("issuer x: %w", authn.ErrCannotTell), metrics.CannotTell},
+		{errCrossOrigin, metrics.Denied},
 		{errGone, metrics.ClientGone},
 		{errSlowBody, metrics.ClientGone},
 		{context.Canceled, metrics.ClientGone},
@@ -98,6 +100,7 @@ func TestDenials(t *testing.T) {
 		{errDenied, "role ops: deny x", metrics.ByRole},
 		{&tenancy.Refusal{}, "tenant a", metrics.ByTenant},
 		{fmt.Errorf("x: %w", &tenancy.QuotaError{}), "tenant a: quota of bytes", metrics.ByQuota},
+		{errCrossOrigin, "", metrics.ByOrigin},
 	} {
 		assert.Equal(t, c.want, denialOf(&call{err: c.err, rule: c.rule}), c.rule)
 	}
@@ -109,6 +112,7 @@ func TestDenials(t *testing.T) {
 		{authn.ErrWrongCredentials, metrics.WrongCredentials},
 		{&authn.TooManyFailuresError{}, metrics.TooManyFailures},
 		{fmt.Errorf("%w: x", authn.ErrBusy), metrics.LoginBusy},
+		{fmt.Errorf("issuer x: %w", authn.ErrCannotTell), metrics.IssuerAway},
 	} {
 		assert.Equal(t, c.want, loginFailureOf(c.err), c.err)
 	}

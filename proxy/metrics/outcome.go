@@ -9,11 +9,12 @@ const (
 	SPDKError               // SPDK refused or failed
 	UnknownOutcome          // no answer in time: it may have been executed
 	Unreachable             // no target to ask
-	Denied                  // by a role or a tenant's bounds
+	Denied                  // by a role or a tenant's bounds, or sent by another site's page
 	OverQuota               // beyond a tenant's quota
 	Invalid                 // not a request, an unknown method, wrong parameters
 	TooLarge                // for SPDK, or for an answer
 	Unauthenticated         // by nobody who is known
+	CannotTell              // whose token it was: its issuer is away
 	Busy                    // too much at once, or too many failed logins
 	Draining                // the proxy was stopping
 	ClientGone              // who called left, or was too slow to say what
@@ -23,7 +24,7 @@ const (
 
 var outcomeNames = [outcomes]string{
 	"ok", "spdk_error", "unknown_outcome", "unreachable", "denied", "over_quota", "invalid", "too_large",
-	"unauthenticated", "busy", "draining", "client_gone", "failed",
+	"unauthenticated", "cannot_tell", "busy", "draining", "client_gone", "failed",
 }
 
 func (o Outcome) String() string { return outcomeNames[o] }
@@ -40,10 +41,11 @@ const (
 	ByRole                 // a role's deny, or a condition on parameters
 	ByTenant               // it is not for the user's tenant
 	ByQuota                // of the user's tenant
+	ByOrigin               // a page of another site had a browser send it
 	denialKinds
 )
 
-var denialNames = [denialKinds]string{"none", "role", "tenant", "quota"}
+var denialNames = [denialKinds]string{"none", "role", "tenant", "quota", "origin"}
 
 func (d Denial) String() string { return denialNames[d] }
 
@@ -56,9 +58,10 @@ const (
 	WrongCredentials              // unknown user, wrong password, bad token or certificate
 	TooManyFailures               // and so not looked at any more
 	LoginBusy                     // could not be checked in time
+	IssuerAway                    // so that nobody can tell whose token it is
 	loginFailures
 )
 
-var loginFailureNames = [loginFailures]string{"no_credentials", "wrong_credentials", "too_many_failures", "busy"}
+var loginFailureNames = [loginFailures]string{"no_credentials", "wrong_credentials", "too_many_failures", "busy", "issuer_away"}
 
 func (f LoginFailure) String() string { return loginFailureNames[f] }
