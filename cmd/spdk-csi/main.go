@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -111,6 +112,9 @@ func versionText() string {
 	return "(devel)"
 }
 
+// logKubernetes sets Kubernetes' logger, of which a process has one, as it starts.
+var logKubernetes sync.Once
+
 func run(ctx context.Context, f flags, logs io.Writer) error {
 	if !f.controller && !f.node {
 		return errors.New("nothing to serve: give --controller, --node or both (see --help)")
@@ -122,7 +126,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	klog.SetSlogLogger(log) // Kubernetes' mount library logs by it
+	logKubernetes.Do(func() { klog.SetSlogLogger(log) }) // its mount library logs by it
 	server := driver.Server{
 		Identity: &driver.Identity{Name: f.driverName, Version: versionText()},
 		Log:      log, SlowAfter: f.slowAfter, Drain: f.drainTime,
