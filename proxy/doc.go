@@ -1,8 +1,10 @@
 // Package proxy is spdk-proxy: it lets people and programs call SPDK's RPCs over
 // HTTPS who must not have the target's socket itself. [Server] takes a request
 // through stages that each answer one question: who (package authn), what
-// (jsonrpc), known (rpcschema), allowed (policy), well formed (rpcschema), and
-// what SPDK says (target); then it answers and logs.
+// (jsonrpc), known (rpcschema), allowed (policy), well formed (rpcschema), theirs
+// (tenancy), and what SPDK says (target); then it logs, counts (metrics) and
+// answers. rpc.go has them in their order. What changes the target is saved for
+// its next start (persist), and secrets are placed beside it (keys).
 //
 // What a client sent is never forwarded: it is decoded strictly, decided on, and
 // written anew. Every failure becomes an answer in one place, errors.go.
