@@ -20,6 +20,7 @@ type TenantConfig struct {
 	KeyPrefixes []string    `yaml:"key_prefixes"`
 	Addresses   []string    `yaml:"addresses"`
 	Hosts       []string    `yaml:"hosts"`
+	Allow       []string    `yaml:"allow"`
 	Quota       QuotaConfig `yaml:"quota"`
 }
 
@@ -44,7 +45,7 @@ func newTenancy(c *Config, schema *rpcschema.Document, former *tenancy.Tenancy) 
 		}
 		tenants = append(tenants, tenancy.Tenant{
 			Name: name, LVStores: t.LVStores, Bdevs: t.Bdevs, NQNPrefixes: t.NQNPrefixes, VolumeNQN: t.VolumeNQN, IQNPrefixes: t.IQNPrefixes,
-			KeyPrefixes: t.KeyPrefixes, Addresses: t.Addresses, Hosts: t.Hosts, Quota: quota,
+			KeyPrefixes: t.KeyPrefixes, Addresses: t.Addresses, Hosts: t.Hosts, Allow: t.Allow, Quota: quota,
 		})
 	}
 	ofUser := map[string]string{}

@@ -45,6 +45,8 @@ type Schema struct {
 	Resource string `json:"x-spdk-resource"`
 	// Sensitive values are secrets, never to be logged.
 	Sensitive bool `json:"x-spdk-sensitive"`
+	// Opens says which values open an object beyond the hosts that are named; nil: none do.
+	Opens *Opens `json:"x-spdk-opens"`
 	// Unit of a number: bytes, MiB, us, …
 	Unit string `json:"x-spdk-unit"`
 	// Replaces names the member that this one took over from.

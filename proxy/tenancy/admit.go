@@ -74,6 +74,13 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 		}
 		g.Params[name] = fitted
 	}
+	for name, p := range g.plan.params {
+		if _, given := params[name]; !given {
+			if err := g.leftOut(p.form, p.path); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if err := g.anchored(); err != nil {
 		return nil, err
 	}
@@ -101,6 +108,13 @@ func (g *Grant) anchored() error {
 // admit takes one value of the parameters into the call: as it is, with names
 // that are not theirs replaced, or not at all.
 func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, error) {
+	for _, o := range f.opens {
+		if o.By(v) {
+			if err := g.open(o.To, path); err != nil {
+				return nil, err
+			}
+		}
+	}
 	t := typeOf(v)
 	if kinds := f.kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
@@ -129,6 +143,13 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 			}
 			copied[name] = fitted
 		}
+		for _, m := range f.members {
+			if _, given := v[m.name]; !given {
+				if err := g.leftOut(m.form, path+"."+m.name); err != nil {
+					return nil, err
+				}
+			}
+		}
 		return copied, nil
 	case []any:
 		copied := make([]any, len(v))
@@ -149,6 +170,34 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 		}
 	}
 	return v, nil
+}
+
+// leftOut decides on a value that is not given, and so has its default.
+func (g *Grant) leftOut(f *form, path string) error {
+	for _, o := range f.opens {
+		if o.byDefault {
+			if err := g.open(o.To, path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// open decides on a value that opens an object beyond the hosts that are named.
+func (g *Grant) open(to, path string) error {
+	if slices.Contains(g.scope.Allow, to) {
+		return nil
+	}
+	return g.scope.refuse("%s: with this value of %s, %s. This tenant may not do that: %s; an administrator can permit it by `allow: [%s]` under tenants",
+		g.method.Name, g.short(path), opened[to].does, opened[to].instead, to)
+}
+
+// opened says what the kinds of x-spdk-opens do, and what to do instead.
+var opened = map[string]struct{ does, instead string }{
+	"any-host":        {"every host is admitted, not only those under `hosts`", "admit hosts one by one"},
+	"unauthenticated": {"initiators need not authenticate", "demand CHAP"},
+	"device-commands": {"hosts' commands reach the device underneath, and with it what belongs to others", "leave it out"},
 }
 
 // unknown refuses what the schema does not describe.

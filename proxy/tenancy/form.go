@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // A form is what the schema says of a value in one place, made ready for calls:
@@ -12,6 +14,7 @@ type form struct {
 	fits      [jsonTypes]bool
 	kinds     [jsonTypes][]string // of resource that such a value may name
 	sensitive bool
+	opens     []opening
 	free      bool // may be any text
 	uuid      bool // may be a text that is a UUID
 	emptiable bool // may be an empty text
@@ -22,6 +25,13 @@ type form struct {
 	byName       map[string]int // index in members
 	others       *form          // members that have no name in the schema
 	items        *form
+}
+
+// An opening is what some values of a parameter open beyond the hosts that are
+// named (x-spdk-opens).
+type opening struct {
+	*rpcschema.Opens
+	byDefault bool // when the parameter is left out, too
 }
 
 // A member is one of an object's that the schema describes.
@@ -66,6 +76,11 @@ func (m *forms) of(list []node) *form {
 	}
 	f := &form{sensitive: sensitive(list), free: free(list, ""), emptiable: emptiable(list), byName: map[string]int{}}
 	m.made[key.String()] = f
+	for _, n := range list {
+		if n.Opens != nil {
+			f.opens = append(f.opens, opening{n.Opens, n.OpensByDefault()})
+		}
+	}
 	for t, sample := range samples {
 		f.fits[t] = slices.ContainsFunc(list, func(n node) bool { return n.fits(sample) })
 		f.kinds[t] = kindsOf(list, sample)

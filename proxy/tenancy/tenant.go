@@ -24,6 +24,7 @@ type Tenant struct {
 	KeyPrefixes []string // of keys in the target's keyring
 	Addresses   []string // to listen on: IP:PORT, or IP for all ports of it
 	Hosts       []string // globs over the NQNs of hosts that may be admitted
+	Allow       []string // kinds of access beyond those hosts that they may open (rpcschema.Openings)
 	Quota       Quota
 }
 

@@ -70,6 +70,11 @@ func (t Tenant) validate() (wrong []error) {
 			complain("%q is no glob: they know * ? and [a-z], and \\ before one that is meant literally", glob)
 		}
 	}
+	for _, kind := range t.Allow {
+		if !slices.Contains(rpcschema.Openings, kind) {
+			complain("allow: %q is unknown: it takes %s", kind, strings.Join(rpcschema.Openings, ", "))
+		}
+	}
 	for key, list := range map[string][]string{"nqn_prefixes": t.NQNPrefixes, "iqn_prefixes": t.IQNPrefixes, "key_prefixes": t.KeyPrefixes} {
 		for _, p := range list {
 			if !plain(p) {

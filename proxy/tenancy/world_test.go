@@ -105,7 +105,7 @@ func newWorld(t testing.TB, release string, change ...func(*Tenant)) *world {
 }
 
 // realWorld is a fresh real target's, whose socket SPDK_SOCK names.
-func realWorld(t *testing.T) *world {
+func realWorld(t *testing.T, change ...func(*Tenant)) *world {
 	socket := os.Getenv("SPDK_SOCK")
 	if socket == "" {
 		t.Skip("SPDK_SOCK names no fresh target's socket")
@@ -114,7 +114,7 @@ func realWorld(t *testing.T) *world {
 	require.NoError(t, spdkrpc.NewSocket(socket).Call(t.Context(), "spdk_get_version", nil, &v))
 	release, err := rpcschema.ParseRelease(v.Version)
 	require.NoError(t, err)
-	return worldOf(t, socket, release)
+	return worldOf(t, socket, release, change...)
 }
 
 func worldOf(t testing.TB, socket string, release rpcschema.Release, change ...func(*Tenant)) *world {

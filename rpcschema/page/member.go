@@ -56,6 +56,9 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 	if resource := cmp.Or(use.Resource, s.Resource); resource != "" {
 		say("Names: %s.", resource)
 	}
+	if opens := cmp.Or(use.Opens, s.Opens); opens != nil {
+		say("Opens the object to %s where it is %s.", openings[opens.To], strings.Join(texts(opens.If), " or "))
+	}
 	if use.Sensitive || s.Sensitive {
 		say("Secret.")
 	}
@@ -83,6 +86,18 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 		say("Required up to %s.", use.RequiredUntil)
 	}
 	return facts
+}
+
+// openings are the kinds of x-spdk-opens in words.
+var openings = map[string]string{
+	"any-host": "every host", "device-commands": "commands to the device underneath", "unauthenticated": "initiators that do not authenticate",
+}
+
+func texts(values []any) (texts []string) {
+	for _, v := range values {
+		texts = append(texts, fmt.Sprint(v))
+	}
+	return texts
 }
 
 // values are those that the release knows; without a release, the later ones

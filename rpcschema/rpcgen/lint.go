@@ -35,6 +35,9 @@ func lint(doc *rpcschema.Document) error {
 		if s.Resource != "" && !slices.Contains(resources, s.Resource) {
 			complain(where, "unknown x-spdk-resource %q", s.Resource)
 		}
+		if s.Opens != nil && (!slices.Contains(rpcschema.Openings, s.Opens.To) || len(s.Opens.If) == 0) {
+			complain(where, "x-spdk-opens must name one of %s, and the values that open it", strings.Join(rpcschema.Openings, ", "))
+		}
 		if s.Unit != "" && !slices.Contains(units, s.Unit) {
 			complain(where, "unknown x-spdk-unit %q", s.Unit)
 		}
