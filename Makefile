@@ -7,10 +7,10 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate test check bench soak fuzz demo conformance test-restart test-kernel tools clean install uninstall package
+.PHONY: help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel tools clean install uninstall package
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## spdk-proxy and spdk-csi, static, into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/spdk-proxy ./cmd/spdk-csi
@@ -26,6 +26,9 @@ conformance: ## the conformance suite alone; SPDK_SOCK=/path/to/spdk.sock adds a
 
 test-restart: ## real targets that are killed and come back; SPDK_TGT=/path/to/spdk_tgt
 	$(GO) test -count 1 -v ./test/restart
+
+test-snapshot: ## snapshots of volumes under writes, on real targets; SPDK_TGT=/path/to/spdk_tgt (ARGS="-rounds 30" for fewer)
+	$(GO) test -count 1 -timeout 60m -v ./test/snapshot $(ARGS)
 
 test-kernel: ## the nvme connector on a real kernel, in a small VM; SPDK_SOCK=... adds a real target
 	$(GO) test -tags kernel -count 1 -timeout 30m -v ./test/kernel/

@@ -1,0 +1,129 @@
+// Package blocks writes a device so that any later copy of it can be verified: every block tells which write
+// it came from, and the whole series of writes follows from a seed.
+//
+// The writes of a stream are made one after the other, each after the one before it was acknowledged. A copy of
+// the device is consistent if there is a number n such that each block is as writes 1 to n left it.
+package blocks
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Size is the size of a block in bytes.
+const Size = 4096
+
+const magic = 0x73706b6762617465
+
+// A Stream is a series of writes to a device. Write numbers begin at 1.
+type Stream struct {
+	Seed   uint64
+	Blocks int64 // of the device
+}
+
+// mix is the finalizer of MurmurHash3: every bit of x changes about half of the result's bits.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// Block returns the block that write n goes to.
+func (s Stream) Block(n uint64) int64 {
+	return int64(mix(s.Seed^mix(n)) % uint64(s.Blocks))
+}
+
+// Fill fills a block with what write n writes.
+func (s Stream) Fill(n uint64, b []byte) {
+	x := mix(s.Seed + n)
+	for i := 24; i < Size; i += 8 {
+		x = x*6364136223846793005 + 1442695040888963407
+		binary.LittleEndian.PutUint64(b[i:], x)
+	}
+	binary.LittleEndian.PutUint64(b, magic)
+	binary.LittleEndian.PutUint64(b[8:], s.Seed)
+	binary.LittleEndian.PutUint64(b[16:], n)
+}
+
+// Write makes writes after number last until ctx ends or one fails. It tells each write's number before it is made
+// and after it was acknowledged, with the time it took. It returns the number of the last acknowledged write.
+func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begin func(n uint64), acked func(n uint64, took time.Duration)) (uint64, error) {
+	b := make([]byte, Size)
+	for ctx.Err() == nil {
+		n := last + 1
+		s.Fill(n, b)
+		begin(n)
+		start := time.Now()
+		if _, err := device.WriteAt(b, s.Block(n)*Size); err != nil {
+			return last, fmt.Errorf("write %d, to block %d: %w", n, s.Block(n), err)
+		}
+		acked(n, time.Since(start))
+		last = n
+	}
+	return last, nil
+}
+
+// ErrInconsistent says that a copy is not what the stream's writes could have left.
+var ErrInconsistent = errors.New("the copy is not consistent")
+
+// Verify reads a copy and returns the number n of the last write in it. It fails unless every block is as writes 1 to n
+// left it, and n is between atLeast and atMost.
+func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
+	found, last, err := s.scan(r)
+	if err != nil {
+		return 0, err
+	}
+	if last < atLeast || last > atMost {
+		return last, fmt.Errorf("%w: its last write is %d, want %d to %d", ErrInconsistent, last, atLeast, atMost)
+	}
+	want := make([]uint64, s.Blocks)
+	for n := uint64(1); n <= last; n++ {
+		want[s.Block(n)] = n
+	}
+	wrong, first := 0, int64(-1)
+	for i := range want {
+		if want[i] != found[i] {
+			if wrong++; first < 0 {
+				first = int64(i)
+			}
+		}
+	}
+	if wrong > 0 {
+		return last, fmt.Errorf("%w: %d of its blocks are not as writes 1 to %d left them; the first is block %d, which holds write %d instead of %d",
+			ErrInconsistent, wrong, last, first, found[first], want[first])
+	}
+	return last, nil
+}
+
+// scan reads all blocks, and tells for each which write it holds: 0 for none.
+func (s Stream) scan(r io.ReaderAt) (found []uint64, last uint64, err error) {
+	const chunk = 128 // blocks
+	found = make([]uint64, s.Blocks)
+	data, want, zero := make([]byte, chunk*Size), make([]byte, Size), make([]byte, Size)
+	for from := int64(0); from < s.Blocks; from += chunk {
+		part := data[:min(chunk, s.Blocks-from)*Size]
+		if _, err := r.ReadAt(part, from*Size); err != nil && !errors.Is(err, io.EOF) {
+			return nil, 0, fmt.Errorf("read blocks from %d: %w", from, err)
+		}
+		for i := from; len(part) > 0; i, part = i+1, part[Size:] {
+			b := part[:Size]
+			if bytes.Equal(b, zero) {
+				continue
+			}
+			n := binary.LittleEndian.Uint64(b[16:])
+			if n != 0 {
+				s.Fill(n, want)
+			}
+			if n == 0 || s.Block(n) != i || !bytes.Equal(b, want) {
+				return nil, 0, fmt.Errorf("%w: block %d holds what was never written there: % x…", ErrInconsistent, i, b[:32])
+			}
+			found[i], last = n, max(last, n)
+		}
+	}
+	return found, last, nil
+}

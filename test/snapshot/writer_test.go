@@ -1,0 +1,110 @@
+package snapshot
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/test/snapshot/blocks"
+	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
+)
+
+// A writer writes a volume at random, one block after the other, until it is stopped.
+type writer struct {
+	t      *testing.T
+	device *initiator.Device
+	stream blocks.Stream
+	begun  atomic.Uint64 // the last write that was begun
+	acked  atomic.Uint64 // the last that was acknowledged
+	stop   func()
+	mu     sync.Mutex
+	took   []time.Duration
+}
+
+func startWriter(t *testing.T, to initiator.Target, seed uint64) *writer {
+	t.Helper()
+	d, err := initiator.Connect(to)
+	require.NoError(t, err)
+	require.EqualValues(t, blocks.Size, d.BlockSize)
+	w := &writer{t: t, device: d, stream: blocks.Stream{Seed: seed, Blocks: d.Blocks}}
+	w.resume()
+	t.Cleanup(func() { w.stop(); _ = d.Close() })
+	return w
+}
+
+// resume goes on writing.
+func (w *writer) resume() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := w.stream.Write(ctx, w.device, w.acked.Load(), w.begun.Store, func(n uint64, took time.Duration) {
+			w.acked.Store(n)
+			w.mu.Lock()
+			w.took = append(w.took, took)
+			w.mu.Unlock()
+		})
+		assert.NoError(w.t, err, "an error reached the writer")
+	}()
+	w.stop = sync.OnceFunc(func() { cancel(); <-done })
+}
+
+// longest is the longest that a write took since the last question.
+func (w *writer) longest() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	took := w.took
+	w.took = nil
+	if len(took) == 0 {
+		return 0
+	}
+	return slices.Max(took)
+}
+
+// progress waits until n more writes are acknowledged.
+func (w *writer) progress(n uint64) {
+	w.t.Helper()
+	from := w.acked.Load()
+	require.Eventually(w.t, func() bool { return w.acked.Load() >= from+n }, long, time.Millisecond, "the writer does not get on")
+}
+
+// verify reads a bdev back, and holds it against the writer's writes.
+func (g *target) verify(bdev string, s blocks.Stream, atLeast, atMost uint64) uint64 {
+	g.t.Helper()
+	nqn, address := g.share(bdev)
+	defer g.unshare(nqn)
+	d, err := initiator.Connect(initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2026-11.io.spdkgate.test:reader"})
+	require.NoError(g.t, err)
+	defer func() { _ = d.Close() }()
+	last, err := s.Verify(largeReads{d}, atLeast, atMost)
+	assert.NoError(g.t, err, bdev)
+	return last
+}
+
+// largeReads reads in pieces that a target takes.
+type largeReads struct{ *initiator.Device }
+
+func (r largeReads) ReadAt(b []byte, at int64) (int, error) {
+	const most = 128 << 10
+	for done := 0; done < len(b); done += most {
+		if _, err := r.Device.ReadAt(b[done:min(done+most, len(b))], at+int64(done)); err != nil {
+			return done, err
+		}
+	}
+	return len(b), nil
+}
+
+// quantile of durations; 0.5 is the median.
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	d = slices.Sorted(slices.Values(d))
+	return d[min(len(d)-1, int(q*float64(len(d))))].Round(100 * time.Microsecond)
+}
