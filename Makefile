@@ -85,7 +85,8 @@ package: export PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*'
 package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 package: export GOARCH ?= $(shell $(GO) env GOARCH)
 package: export BIN := $(BIN)
-package: ## spdk-proxy as .deb and .rpm, into bin/ (PACKAGE_VERSION, GOARCH)
+package: ## spdk-proxy as .deb and .rpm, into bin/, instead of older ones (PACKAGE_VERSION, GOARCH)
+	rm -f $(BIN)/spdk-proxy_*.deb $(BIN)/spdk-proxy-*.rpm
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=v$(PACKAGE_VERSION)' -o $(BIN)/ ./cmd/spdk-proxy
 	GOARCH= $(GO) build -modfile deploy/package/go.mod -o $(BIN)/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 	for format in deb rpm; do $(BIN)/nfpm package --config deploy/package/nfpm.yaml --packager $$format --target $(BIN)/ || exit 1; done

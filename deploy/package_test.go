@@ -232,6 +232,33 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	assert.NotContains(t, string(out), "warning")
 }
 
+// Units that the manual had masked are not left dead for the next installation.
+func TestPurgeUnmasks(t *testing.T) {
+	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {
+		text, err := os.ReadFile(filepath.Join(repository, "deploy/package", script))
+		require.NoError(t, err)
+		root, stubs := t.TempDir(), t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(stubs, "systemctl"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755))
+		here := strings.NewReplacer("/etc/", root+"/etc/", "/var/", root+"/var/", "/run/", root+"/run/").Replace(string(text))
+		for i, arg := range args {
+			cmd := exec.Command("sh", "-c", here, script, arg)
+			cmd.Env = []string{"PATH=" + stubs + ":" + os.Getenv("PATH")}
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, string(out))
+			if i == 1 {
+				assert.NotContains(t, string(out), "unmask", "%s %s", script, arg)
+				continue
+			}
+			_, units, unmasked := strings.Cut(string(out), "--no-reload unmask ")
+			require.True(t, unmasked, "%s %s", script, arg)
+			for unit := range strings.FieldsSeq(units) {
+				assert.FileExists(t, filepath.Join(repository, "systemd", unit))
+			}
+			assert.Contains(t, units, "spdk-proxy-grant.path spdk-proxy-grant.service", "docs/service.md masks them")
+		}
+	}
+}
+
 func TestInstallAndUninstall(t *testing.T) {
 	bin, root := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "spdk-proxy"), []byte("#!/bin/sh\n"), 0o755))

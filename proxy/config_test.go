@@ -24,7 +24,7 @@ func loadAndCheck(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, Check(c, rpcschema.Default())
+	return c, check(c, rpcschema.Default())
 }
 
 func TestGoodConfigs(t *testing.T) {

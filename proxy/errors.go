@@ -113,7 +113,7 @@ func answerTo(err error) answer {
 	case errors.Is(err, tenancy.ErrBusy):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s: nothing was executed, try again", tenancy.ErrBusy))
 	case errors.As(err, &invalid):
-		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidParams, "invalid parameters: %s", invalid)
+		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidParams, "%s", invalid)
 
 	case errors.Is(err, errHeld):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "requests and answers of this user take too much memory: nothing was executed; take the answers that wait, or have fewer calls at once"))

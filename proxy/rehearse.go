@@ -71,9 +71,10 @@ func (c *Rehearsed) Allowed() bool { return c.Decision.Allowed && c.Invalid == n
 // Rule is what decides.
 func (c *Rehearsed) Rule() string {
 	switch {
-	case c.Decision.Allowed && c.Foreign:
+	case c.Decision.Refused():
+	case c.Foreign:
 		return "tenant " + c.User.Tenant
-	case c.Decision.Rule == policy.Open && c.Invalid != nil:
+	case c.Invalid != nil:
 		return "the schema"
 	}
 	return c.Decision.Rule

@@ -99,17 +99,6 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Check tells everything that is wrong with a configuration beyond what
-// LoadConfig sees, without making a certificate or connecting.
-func Check(c *Config, schema *rpcschema.Document) error {
-	_, err := newSettings(c, schema, nil)
-	if c.TLS.CertFile != "" {
-		_, certErr := loadCertificate(c, slog.New(slog.DiscardHandler))
-		err = errors.Join(err, certErr)
-	}
-	return err
-}
-
 func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*settings, error) {
 	if former == nil {
 		former = &settings{}

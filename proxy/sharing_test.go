@@ -24,7 +24,10 @@ func newSharingBench(t *testing.T, change ...func(*Config)) *bench {
 	require.NoError(t, os.WriteFile(hash, []byte(hashes()[adminPassword]), 0o600))
 	path := filepath.Join(dir, "config.yaml")
 	users := "users: [{name: backup, password_hash_file: hash, roles: [admin]}, {name: csi, password_hash_file: hash, roles: [admin]}]\n"
-	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+users+documented(t, "docs/target.md", "An example", "yaml")[0]), 0o600))
+	example := documented(t, "docs/target.md", "An example", "yaml")[0]
+	require.Contains(t, example, "peer_users: [spdk] ", "the user that the example speaks of")
+	example = strings.Replace(example, "[spdk] ", "[root] ", 1) // who surely is a user here
+	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+users+example), 0o600))
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
 	return newBench(t, "v26.05", func(used *Config) {

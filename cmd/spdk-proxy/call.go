@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -47,10 +48,10 @@ Exit codes: 0 done; 1 SPDK or the proxy refused the call; 2 a mistake on this
 command line; 3 the proxy or the target cannot be reached, nothing was executed;
 4 no answer came, the call may have been executed; 5 not allowed, or a wrong
 password.`,
-		Example: `  export SPDK_PROXY_URL=https://storage1:9009 SPDK_PROXY_USER=admin
-  spdk-proxy call --ca tls.crt spdk_get_version
-  spdk-proxy call --ca tls.crt bdev_lvol_create lvs_name=lvs0 lvol_name=vol1 size_in_mib=1024 thin_provision=true
-  spdk-proxy call --ca tls.crt nvmf_subsystem_add_listener nqn=nqn.2024-01.io.spdk:v1 \
+		Example: `  export SPDK_PROXY_URL=https://storage1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=tls.crt
+  spdk-proxy call spdk_get_version
+  spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=vol1 size_in_mib=1024 thin_provision=true
+  spdk-proxy call nvmf_subsystem_add_listener nqn=nqn.2024-01.io.spdk:v1 \
       listen_address.trtype=tcp listen_address.traddr=192.0.2.1 listen_address.trsvcid=4420
   spdk-proxy call --socket /var/tmp/spdk.sock bdev_set_qos_limit name=vol1 rw_ios_per_sec:=20000`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -80,18 +81,23 @@ password.`,
 	return cmd
 }
 
-const userVariable = "SPDK_PROXY_USER"
+// Variables of the environment. A flag beats them.
+const (
+	urlVariable  = "SPDK_PROXY_URL"
+	userVariable = "SPDK_PROXY_USER"
+	caVariable   = "SPDK_PROXY_CA"
+)
 
 // addTo adds the flags that say where to call.
 func (o *callOptions) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.url, "url", os.Getenv("SPDK_PROXY_URL"), "the proxy, such as https://storage1:9009 ($SPDK_PROXY_URL)")
+	f.StringVar(&o.url, "url", "", "the proxy, such as https://storage1:9009 ($"+urlVariable+", unless --socket is given)")
 	f.StringVar(&o.user, "user", os.Getenv(userVariable), "user of the proxy ($SPDK_PROXY_USER)")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password in its first line")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with a bearer token, instead of --user")
 	f.StringVar(&o.cert, "cert", "", "PEM file with a client certificate, instead of or beside the others")
 	f.StringVar(&o.key, "key", "", "PEM file with its key, if that is not in the same file")
-	f.StringVar(&o.ca, "ca", "", "PEM file with the certificates to trust instead of the system's")
+	f.StringVar(&o.ca, "ca", "", "PEM file with the certificates to trust instead of the system's ($"+caVariable+")")
 	f.StringVar(&o.socket, "socket", "", "the target's own socket, instead of a proxy")
 }
 
@@ -131,6 +137,10 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	}
 	var result json.RawMessage
 	err = caller.Call(ctx, m.Name, argument, &result)
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		err = fmt.Errorf("%w: name the file of the certificate that vouches for the proxy by --ca or $%s; a self-signed one is tls.crt in the proxy's tls.self_signed_dir", err, caVariable)
+	}
 	return result, err
 }
 
@@ -141,6 +151,9 @@ type closer interface {
 }
 
 func (o callOptions) caller() (closer, error) {
+	if o.socket == "" {
+		o.url = cmp.Or(o.url, os.Getenv(urlVariable))
+	}
 	if (o.socket == "") == (o.url == "") {
 		return nil, usage("give either --url of a proxy or --socket of a target")
 	}
@@ -175,16 +188,20 @@ func (o callOptions) caller() (closer, error) {
 }
 
 func (o callOptions) trusted() (*x509.CertPool, error) {
-	if o.ca == "" {
+	file, name := o.ca, "--ca"
+	if file == "" {
+		file, name = os.Getenv(caVariable), "$"+caVariable
+	}
+	if file == "" {
 		return nil, nil // the system's
 	}
-	text, err := os.ReadFile(o.ca)
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, usage("--ca: %w", err)
+		return nil, usage("%s: %w", name, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, usage("--ca: there is no PEM certificate in %s", o.ca)
+		return nil, usage("%s: there is no PEM certificate in %s", name, file)
 	}
 	return pool, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/service"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -20,7 +21,8 @@ func newCheckConfig() *cobra.Command {
 		Short: "Tell everything that is wrong with a configuration",
 		Long: `Tell everything that is wrong with a configuration, without serving it. FILE is
 ` + defaultConfig + ` unless given. The exit code is 0 if it is sound; what is
-allowed but should be known is told as a warning.
+allowed but should be known is told as a warning. Of the service's own configuration
+it is also checked that ` + "`listen`" + ` is where spdk-proxy.socket listens.
 
 Outside the service, what the configuration finds as $CREDENTIALS_DIRECTORY/secrets_NAME
 is taken from the folder that the service is given as its secrets.`,
@@ -43,12 +45,14 @@ is taken from the folder that the service is given as its secrets.`,
 				return err
 			}
 			defer forget()
-			config, err := proxy.LoadConfig(path)
+			config, err := proxy.CheckFile(path, rpcschema.Default())
 			if err != nil {
 				return err
 			}
-			if err := proxy.Check(config, rpcschema.Default()); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
+			if path == defaultConfig { // which is the service's
+				if err := service.CheckSocketUnit(config.Listen); err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
 			}
 			for _, warning := range config.Warnings() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)

@@ -47,11 +47,13 @@ and logs a line.`,
 
   # The command line of SPDK's rpc_http_proxy.py works as it stands.
   spdk-proxy 0.0.0.0 9009 USER PASSWORD -s /var/tmp/spdk.sock -c server.pem`,
+		Version:       versionText(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          knownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate(versionLine())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w: see `%s --help`", err, cmd.CommandPath())

@@ -306,6 +306,72 @@ func TestCheckConfig(t *testing.T) {
 	assert.Contains(t, o.stderr, "line 7: limits.drain must be a duration with its unit")
 }
 
+// Whoever mends what is told must not be told of more mistakes afterwards.
+func TestCheckConfigTellsOfRolesBesideMisspeltKeys(t *testing.T) {
+	path := config(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, bytes.Replace(text, []byte("spdk_kill_instance"), []byte("bdev_get_bdves"), 1), 0o600))
+	o := run(t, "", "check-config", path)
+	assert.Equal(t, exitFailed, o.code)
+	for _, says := range []string{"limits.drane is not a key", "roles2 is not a key", "bdev_get_bdves"} {
+		assert.Contains(t, o.stderr, says)
+	}
+	for line := range strings.Lines(strings.TrimPrefix(o.stderr, "spdk-proxy: ")) {
+		assert.True(t, strings.HasPrefix(line, path+": "), "%s", line)
+	}
+}
+
+// Secrets that a shell writes into a file are their owner's alone.
+func TestPrintedSecretsAreClosedToOthers(t *testing.T) {
+	for _, args := range [][]string{{"new-token"}, {"hash-password"}} {
+		for before, after := range map[os.FileMode]os.FileMode{0o644: 0o600, 0o664: 0o600, 0o640: 0o640, 0o600: 0o600} {
+			path := filepath.Join(t.TempDir(), "secret")
+			f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+			require.NoError(t, err)
+			require.NoError(t, f.Chmod(before))
+			cmd := command(t.Context(), args...)
+			cmd.Stdin, cmd.Stdout = strings.NewReader("correct horse\n"), f
+			require.NoError(t, cmd.Run())
+			info, err := f.Stat()
+			require.NoError(t, err)
+			assert.Equal(t, after, info.Mode().Perm(), "%s into a file of mode %o", args[0], before)
+			assert.NotZero(t, info.Size())
+			require.NoError(t, f.Close())
+		}
+	}
+}
+
+// What the manual has exported by then does not get into the way of a call by socket.
+func TestCallInTheEnvironmentOfTheManual(t *testing.T) {
+	target := target(t)
+	path := config(t, target.Socket(), "")
+	d := start(t, nil, "serve", "--config", path)
+	ca := filepath.Join(filepath.Dir(path), "tls.crt")
+	in := func(environment []string, args ...string) outcome {
+		cmd := command(t.Context(), args...)
+		cmd.Env = append(cmd.Env, environment...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		_ = cmd.Run()
+		return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	}
+	url := "SPDK_PROXY_URL=" + d.url
+	assert.Zero(t, in([]string{url}, "call", "--socket", target.Socket(), "spdk_get_version").code)
+	assert.Contains(t, in([]string{url}, "schema", "drift", "--socket", target.Socket()).stdout, "methods")
+	assert.Equal(t, exitUsage, in(nil, "call", "--socket", target.Socket(), "--url", d.url, "spdk_get_version").code)
+
+	assert.Zero(t, in([]string{url, "SPDK_PROXY_CA=" + ca}, "call", "--user", "admin", "spdk_get_version").code)
+	o := in([]string{url}, "call", "--user", "admin", "spdk_get_version")
+	assert.Equal(t, exitUnreachable, o.code)
+	assert.Contains(t, o.stderr, "--ca or $SPDK_PROXY_CA")
+	o = in([]string{url, "SPDK_PROXY_CA=/none"}, "call", "--user", "admin", "spdk_get_version")
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, "$SPDK_PROXY_CA: ")
+	o = in([]string{url, "SPDK_PROXY_CA=/none"}, "call", "--user", "admin", "--ca", ca, "bdev_malloc_create", "num_blocks=0", "block_size=512")
+	assert.NotContains(t, o.stderr, "invalid parameters: invalid parameters")
+}
+
 func TestHashPassword(t *testing.T) {
 	for flag, want := range map[string]string{"": "$argon2id$", "--bcrypt": "$2a$"} {
 		args := strings.Fields("hash-password " + flag)
@@ -321,6 +387,7 @@ func TestHashPassword(t *testing.T) {
 
 func TestVersionAndHelp(t *testing.T) {
 	assert.Regexp(t, `^spdk-proxy .+, \d+ methods of SPDK from v23\.01 on\n$`, run(t, "", "version").stdout)
+	assert.Equal(t, run(t, "", "version"), run(t, "", "--version"))
 	for _, args := range [][]string{{}, {"--help"}, {"help"}} {
 		assert.Contains(t, run(t, "", args...).stdout, "rpc_http_proxy.py works as it stands")
 	}

@@ -21,7 +21,8 @@ func newHashPassword() *cobra.Command {
 		Short: "Make a password hash for the configuration",
 		Long: `Ask for a password, twice and without showing it, and print its hash for
 password_hash or password_hash_file in the configuration. Without a terminal the
-password is the first line of standard input.`,
+password is the first line of standard input. If standard output is a file that
+everybody may read, its mode becomes 0600.`,
 		Example: `  spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
   openssl rand -base64 24 | tee password | spdk-proxy hash-password`,
 		Args: noArgs,
@@ -38,8 +39,7 @@ password is the first line of standard input.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), text)
-			return nil
+			return printSecret(cmd.OutOrStdout(), text)
 		},
 	}
 	cmd.Flags().BoolVar(&bcrypt, "bcrypt", false, "by bcrypt instead of argon2id")

@@ -19,6 +19,7 @@ users:
   - {name: team, password_hash_file: secrets/c, roles: [csi-controller, small], tenant: a}
   - {name: small, password_hash_file: secrets/d, roles: [small]}
   - {name: new, password_hash_file: secrets/e, learning: true}
+  - {name: newteam, password_hash_file: secrets/f, learning: true, tenant: a}
 roles:
   small:
     allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 1024}}}]
@@ -42,7 +43,7 @@ func TestPolicyExplain(t *testing.T) {
 		"--as admin spdk_kill_instance": {0, []string{"admin may call spdk_kill_instance.", "decided by   role admin: allow *"}},
 		"--as reader bdev_get_bdevs":    {0, []string{"result       without its secrets"}},
 		"--as reader bdev_lvol_delete":  {1, []string{"reader may not call bdev_lvol_delete.", "decided by   no rule allows it"}},
-		"--as small bdev_lvol_create":   {1, []string{"with some parameters: give them to know", "not by     role small: allow bdev_lvol_create where /size_in_mib is at most 1024: depends on the parameters"}},
+		"--as small bdev_lvol_create":   {1, []string{"Whether small may call bdev_lvol_create depends on the parameters: give them.\n", "not by     role small: allow bdev_lvol_create where /size_in_mib is at most 1024: depends on the parameters"}},
 		"--as small bdev_lvol_create lvol_name=v lvs_name=l size_in_mib=1024": {0, []string{
 			"small may call bdev_lvol_create with these parameters.", "decided by   role small: allow bdev_lvol_create where /size_in_mib is at most 1024",
 			"not by     role small: deny bdev_lvol_create where /lvs_name is system: does not hold: not so that /lvs_name is system",
@@ -53,11 +54,13 @@ func TestPolicyExplain(t *testing.T) {
 		}},
 		"--as small bdev_lvol_create lvol_name=v lvs_name=l size=1073741824 --spdk-version v26.05": {0, []string{"translated   size to size_in_mib, for v26.05"}},
 		"--as small bdev_lvol_create lvol_name=v lvs_name=l size=1073741825 --spdk-version v24.01": {1, []string{"not so that /size_in_mib is at most 1024"}},
-		"--as small bdev_lvol_create lvol_name=v size_in_mib=1":                                    {1, []string{"this is not a call that SPDK takes", "not a call"}},
+		"--as small bdev_lvol_create lvol_name=v size_in_mib=1":                                    {1, []string{"small may not make this call: it is not a valid call of bdev_lvol_create.\n", "decided by   the schema", "invalid "}},
 		"--as team nvmf_create_transport":                                                          {1, []string{"it is refused to tenants", "decided by   tenant a", "tenant       a: refused: it "}},
 		"--as team bdev_get_bdevs":                                                                 {0, []string{"tenant       a: its result holds only what is theirs"}},
 		"--as team bdev_lvol_delete":                                                               {1, []string{"decided by   role small: deny bdev_lvol_delete", "role csi-controller: allow bdev_lvol_delete: allows it, but a deny wins"}},
-		"--as new bdev_lvol_delete":                                                                {0, []string{"LEARNING: new is let call bdev_lvol_delete, which would be refused otherwise."}},
+		"--as new bdev_lvol_delete":                                                                {0, []string{"LEARNING: new may call bdev_lvol_delete only while learning is on.\n"}},
+		"--as newteam nvmf_create_transport":                                                       {1, []string{"newteam may not call nvmf_create_transport: it is refused to tenants.\n", "decided by   tenant a"}},
+		"--as new bdev_lvol_create lvol_name=v":                                                    {1, []string{"new may not make this call: it is not a valid call of bdev_lvol_create.\n", "decided by   the schema"}},
 		"--as nobody bdev_lvol_delete":                                                             {exitUsage, nil},
 		"--as small bdev_lvol_crate":                                                               {exitUsage, nil},
 		"--as small bdev_lvol_create siz=1":                                                        {exitUsage, nil},

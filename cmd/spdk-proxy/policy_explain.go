@@ -97,7 +97,7 @@ func explain(w io.Writer, c *proxy.Rehearsed, given bool, r rpcschema.Release) e
 		line("translated", "%s to %s, for %s", t.From, t.To, r)
 	}
 	if c.Invalid != nil {
-		line("not a call", "%s", c.Invalid)
+		line("invalid", "%s", c.Invalid)
 	}
 	line("decided by", "%s", c.Rule())
 	for _, f := range c.Rules {
@@ -122,18 +122,18 @@ func verdict(c *proxy.Rehearsed, given bool) string {
 		with = " with these parameters"
 	}
 	switch {
-	case c.Decision.Learned:
-		return fmt.Sprintf("LEARNING: %s is let call %s%s, which would be refused otherwise.", c.User.Name, c.Method.Name, with)
+	case c.Allowed() && c.Decision.Learned:
+		return fmt.Sprintf("LEARNING: %s may call %s%s only while learning is on.", c.User.Name, c.Method.Name, with)
 	case c.Allowed():
 		return fmt.Sprintf("%s may call %s%s.", c.User.Name, c.Method.Name, with)
-	case c.Foreign && !c.Decision.Refused():
-		return fmt.Sprintf("%s may not call %s: it is refused to tenants.", c.User.Name, c.Method.Name)
 	case c.Decision.Refused() && c.Decision.Rule != policy.NoRuleThere:
 		return fmt.Sprintf("%s may not call %s.", c.User.Name, c.Method.Name)
+	case c.Foreign && !c.Decision.Refused():
+		return fmt.Sprintf("%s may not call %s: it is refused to tenants.", c.User.Name, c.Method.Name)
 	case c.Invalid != nil:
-		return fmt.Sprintf("%s may call %s, but this is not a call that SPDK takes.", c.User.Name, c.Method.Name)
+		return fmt.Sprintf("%s may not make this call: it is not a valid call of %s.", c.User.Name, c.Method.Name)
 	case c.Decision.Rule == policy.Open:
-		return fmt.Sprintf("%s may call %s with some parameters: give them to know.", c.User.Name, c.Method.Name)
+		return fmt.Sprintf("Whether %s may call %s depends on the parameters: give them.", c.User.Name, c.Method.Name)
 	}
 	return fmt.Sprintf("%s may not call %s with these parameters.", c.User.Name, c.Method.Name)
 }

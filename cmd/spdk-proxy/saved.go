@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -66,7 +67,7 @@ func savedDiff(open func() (*persist.Folder, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff [FROM] [TO]",
 		Short: "Tell which calls one has and the other lacks, without secrets",
-		Long:  "Tell which calls one has and the other lacks, without secrets. Left out, FROM is current.json and TO is held.json.",
+		Long:  "Tell which calls one has and the other lacks, without secrets. Left out, FROM is current.json and TO is held.json,\nwhich is there only while the target lacks some of what is saved.",
 		Args:  betweenArgs(0, 2, "FROM and TO, names that `spdk-proxy saved list` tells"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names := []string{persist.Current, persist.Held}
@@ -76,6 +77,10 @@ func savedDiff(open func() (*persist.Folder, error)) *cobra.Command {
 				return err
 			}
 			gone, added, err := folder.Diff(rpcschema.Default(), names[0], names[1])
+			if len(args) == 0 && errors.Is(err, persist.ErrNothingHeld) {
+				fmt.Fprintln(cmd.OutOrStdout(), "nothing is held: the target lacked nothing of what is saved when the proxy last compared them")
+				return nil
+			}
 			if err != nil {
 				return err
 			}

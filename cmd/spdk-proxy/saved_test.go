@@ -37,6 +37,12 @@ func TestSaved(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, "0 calls")
 
+	out, err = run("diff")
+	require.NoError(t, err, "the manual's command works before anything was ever held")
+	assert.Contains(t, out, "nothing is held")
+	_, err = run("diff", "current.json", "held.json")
+	require.ErrorContains(t, err, "there is no held.json")
+
 	savedFile(t, dir, "current.json", "nqn.a", "nqn.b")
 	savedFile(t, dir, "held.json", "nqn.b", "nqn.c")
 	savedFile(t, dir, "20261121T100000.000Z.json", "nqn.a")

@@ -22,7 +22,8 @@ func newToken() *cobra.Command {
 		Short: "Make a bearer token and its hash for the configuration",
 		Long: `Make a bearer token for a program, and print it: it is shown this once and kept
 nowhere. Its hash, which is no secret, is appended to a file for token_hash_file
-(--hash-file), or else printed to standard error for token_hashes.
+(--hash-file), or else printed to standard error for token_hashes. If standard
+output is a file that everybody may read, its mode becomes 0600.
 
 To replace a token, make another for the same user, hand it out, and take the
 line of the old one away when the log no longer has its id (credential).`,
@@ -51,8 +52,7 @@ line of the old one away when the log no longer has its id (credential).`,
 			} else if err := appendLine(hashFile, line); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), token)
-			return err
+			return printSecret(cmd.OutOrStdout(), token)
 		},
 	}
 	cmd.Flags().StringVar(&hashFile, "hash-file", "", "append the hash to this file")

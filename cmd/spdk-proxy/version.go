@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -17,10 +18,15 @@ func newVersion() *cobra.Command {
 		Short: "Tell the version, and how much of SPDK it knows",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().OfSPDK()), rpcschema.Oldest)
-			return nil
+			_, err := io.WriteString(cmd.OutOrStdout(), versionLine())
+			return err
 		},
 	}
+}
+
+// versionLine is what `spdk-proxy version` and `spdk-proxy --version` print.
+func versionLine() string {
+	return fmt.Sprintf("spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().OfSPDK()), rpcschema.Oldest)
 }
 
 // version is set by the linker; otherwise it is what the Go toolchain knows.

@@ -144,6 +144,9 @@ func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err e
 	verified, err := chain[0].Verify(x509.VerifyOptions{
 		Roots: c.authorities, Intermediates: between, CurrentTime: c.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
+	if err == nil && !forClients(chain[0]) {
+		return until, rejected("the client certificate does not say that it is for client authentication (extended key usage): have it made with clientAuth")
+	}
 	if err != nil {
 		return until, rejected("the client certificate is not, or no longer, one that this proxy trusts (%s): show a valid one, on a new connection", err)
 	}
@@ -154,6 +157,13 @@ func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err e
 		}
 	}
 	return until, nil
+}
+
+// forClients tells whether a certificate names client authentication among its
+// uses. To the standard library one that names no use at all is good for every use,
+// so that any certificate of the authority, such as a server's, would be a login.
+func forClients(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(cert.ExtKeyUsage, func(u x509.ExtKeyUsage) bool { return u == x509.ExtKeyUsageClientAuth || u == x509.ExtKeyUsageAny })
 }
 
 // namesOf are the names that a certificate may be known by. Of several common

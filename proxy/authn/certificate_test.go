@@ -86,6 +86,8 @@ func TestClientCertificates(t *testing.T) {
 		"expired":                        {change: func(c *x509.Certificate) { dns(c); c.NotAfter = time.Now().Add(-time.Minute) }, says: "expired"},
 		"not yet good":                   {change: func(c *x509.Certificate) { dns(c); c.NotBefore = time.Now().Add(time.Minute) }, says: "not yet valid"},
 		"for servers":                    {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, says: "incompatible key usage"},
+		"for no use that it names":       {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = nil }, says: "does not say that it is for client authentication"},
+		"for any use":                    {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} }, user: "dns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer := authority

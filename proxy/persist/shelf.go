@@ -1,6 +1,7 @@
 package persist
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,9 @@ import (
 )
 
 // What people do with saved configurations, beside a proxy that may be running.
+
+// ErrNothingHeld means that no target lacks some of the current file.
+var ErrNothingHeld = errors.New("no target lacked any of what is saved")
 
 // A Saved is one of the files.
 type Saved struct {
@@ -100,6 +104,8 @@ func (f *Folder) get(name string) (*Configuration, error) {
 		return nil, err
 	case damaged != nil:
 		return nil, damaged
+	case c == nil && name == Held:
+		return nil, fmt.Errorf("there is no %s in %s: %w", name, f.path, ErrNothingHeld)
 	case c == nil:
 		return nil, fmt.Errorf("there is no %s in %s: `spdk-proxy saved list` tells what there is", name, f.path)
 	}

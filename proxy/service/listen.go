@@ -33,8 +33,7 @@ func accept(socket *os.File, address string) (net.Listener, error) {
 	}
 	want, err := net.ResolveTCPAddr("tcp", address)
 	if err == nil && !same(want, l.Addr()) {
-		err = fmt.Errorf("systemd's socket is at %s and listen of the configuration says %s: make them the same (systemctl edit spdk-proxy.socket: ListenStream= and then ListenStream=%s; then stop both and start spdk-proxy), or do without the socket (systemctl mask --now spdk-proxy.socket)",
-			l.Addr(), address, address)
+		err = fmt.Errorf("systemd's socket is at %s and listen of the configuration says %s. %s", l.Addr(), address, makeSame(address))
 	}
 	if err != nil {
 		_ = l.Close()

@@ -22,12 +22,29 @@ type QuotaError struct {
 }
 
 func (e *QuotaError) Error() string {
+	if e.What == "bytes" {
+		return fmt.Sprintf("tenant %s: the quota is %s, of which %s are taken, and this takes %s more", e.Tenant, size(e.Most), size(e.Used), size(e.Asked))
+	}
 	return fmt.Sprintf("tenant %s: the quota is %d %s, of which %d are taken, and this takes %d more", e.Tenant, e.Most, e.What, e.Used, e.Asked)
 }
 
 // ErrBusy means that calls of the same tenant, which wait for each other, take
 // too long. Nothing was executed.
 var ErrBusy = errors.New("calls of this tenant that count against its quota wait for each other, and those before this one take too long")
+
+// size writes bytes in the unit of the configuration's keys, or in MiB where GiB would
+// round: a message that rounds could say that what is refused fits.
+func size(bytes uint64) string {
+	for _, unit := range []struct {
+		name  string
+		bytes uint64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}} {
+		if bytes%unit.bytes == 0 && bytes > 0 {
+			return fmt.Sprintf("%d %s", bytes/unit.bytes, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", bytes)
+}
 
 func (s *Scope) refuse(format string, args ...any) error {
 	return &Refusal{Tenant: s.Name, Reason: fmt.Sprintf(format, args...)}

@@ -1,0 +1,121 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/unit"
+)
+
+const socketUnit = "spdk-proxy.socket"
+
+// unitFolders are where systemd looks for units; the first that has a file wins.
+var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
+
+// CheckSocketUnit refuses a configuration that listens at another address than
+// spdk-proxy.socket, as the service does when it starts. It reads the unit's files,
+// since systemd itself may not have read the newest ones. Without the unit, or if it
+// is masked, the service opens the address of the configuration.
+func CheckSocketUnit(address string) error { return checkSocketUnit(address, unitFolders) }
+
+func checkSocketUnit(address string, folders []string) error {
+	streams, err := listenStreams(folders)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", socketUnit, err)
+	}
+	if len(streams) == 0 {
+		return nil
+	}
+	want, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil // the configuration's own check says so
+	}
+	for _, stream := range streams {
+		if have, err := streamAddr(stream); err != nil || !same(want, have) {
+			return fmt.Errorf("listen is %s and %s listens at %s: the service would not start. %s", address, socketUnit, stream, makeSame(address))
+		}
+	}
+	return nil
+}
+
+// makeSame says what to do when systemd's socket and the configuration differ.
+func makeSame(address string) string {
+	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start spdk-proxy), or do without the socket (systemctl mask --now %s)", socketUnit, address, socketUnit)
+}
+
+// streamAddr is the address of a ListenStream= line, which may be a port alone.
+func streamAddr(stream string) (*net.TCPAddr, error) {
+	if !strings.Contains(stream, ":") {
+		stream = "[::]:" + stream
+	}
+	return net.ResolveTCPAddr("tcp", stream)
+}
+
+// listenStreams are the addresses at which the unit listens, its drop-ins included.
+func listenStreams(folders []string) ([]string, error) {
+	var files []string
+	for _, folder := range folders {
+		file := filepath.Join(folder, socketUnit)
+		if to, err := os.Readlink(file); err == nil && to == os.DevNull {
+			return nil, nil // masked
+		}
+		if _, err := os.Stat(file); err == nil {
+			files = []string{file}
+			break
+		}
+	}
+	if files == nil {
+		return nil, nil
+	}
+	dropIns := map[string]string{}
+	for _, folder := range folders {
+		found, err := filepath.Glob(filepath.Join(folder, socketUnit+".d", "*.conf"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range found {
+			if _, hidden := dropIns[filepath.Base(file)]; !hidden {
+				dropIns[filepath.Base(file)] = file
+			}
+		}
+	}
+	names := make([]string, 0, len(dropIns))
+	for name := range dropIns {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		files = append(files, dropIns[name])
+	}
+	var streams []string
+	for _, file := range files {
+		f, err := os.Open(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		options, err := unit.DeserializeOptions(f)
+		_ = f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for _, o := range options {
+			switch {
+			case o.Section != "Socket" || o.Name != "ListenStream":
+			case o.Value == "": // takes back what came before
+				streams = nil
+			default:
+				streams = append(streams, o.Value)
+			}
+		}
+	}
+	return streams, nil
+}

@@ -1,0 +1,51 @@
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheckSocketUnit(t *testing.T) {
+	const shipped, edited = "lib/spdk-proxy.socket", "etc/spdk-proxy.socket.d/override.conf"
+	for name, c := range map[string]struct {
+		files  map[string]string
+		listen string
+		says   string
+	}{
+		"no unit":                {listen: "0.0.0.0:9009"},
+		"the same":               {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "0.0.0.0:9009"},
+		"another port":           {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "0.0.0.0:9010", says: "listen is 0.0.0.0:9010 and spdk-proxy.socket listens at 0.0.0.0:9009"},
+		"another address":        {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "127.0.0.1:9009", says: "ListenStream=127.0.0.1:9009"},
+		"a port alone":           {files: map[string]string{shipped: "[Socket]\nListenStream=9009\n"}, listen: "[::]:9009"},
+		"edited":                 {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=\nListenStream=0.0.0.0:9010\n"}, listen: "0.0.0.0:9010"},
+		"edited, not taken back": {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=0.0.0.0:9010\n"}, listen: "0.0.0.0:9010", says: "listens at 0.0.0.0:9009"},
+		"of the administrator":   {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", "etc/spdk-proxy.socket": "[Socket]\nListenStream=0.0.0.0:9011\n"}, listen: "0.0.0.0:9011"},
+		"hidden drop-in":         {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "", "lib/spdk-proxy.socket.d/override.conf": "[Socket]\nListenStream=\nListenStream=1.2.3.4:5\n"}, listen: "0.0.0.0:9009"},
+		"no address at all":      {files: map[string]string{shipped: "[Socket]\nListenStream=/run/x\n"}, listen: "0.0.0.0:9009", says: "listens at /run/x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for file, text := range c.files {
+				path := filepath.Join(root, file)
+				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+			}
+			folders := []string{filepath.Join(root, "etc"), filepath.Join(root, "lib")}
+			err := checkSocketUnit(c.listen, folders)
+			if c.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.says)
+			require.NoError(t, os.MkdirAll(folders[0], 0o755))
+			mask := filepath.Join(folders[0], socketUnit)
+			_ = os.Remove(mask)
+			require.NoError(t, os.Symlink(os.DevNull, mask))
+			assert.NoError(t, checkSocketUnit(c.listen, folders), "masked")
+		})
+	}
+}
