@@ -88,12 +88,12 @@ func TestCreateTriesTheNext(t *testing.T) {
 func TestCreateLooksEverywhereFirst(t *testing.T) {
 	services, clients, sims := targets(t, 100, 1000)
 	spec := volume.Spec{Name: "pvc-1", MinBytes: 4 * mib}
-	_, err := clients[0].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4})
+	_, err := clients[0].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
 	require.NoError(t, err)
 	p, err := Create(t.Context(), services, Parameters{}, spec)
 	require.NoError(t, err)
 	assert.Equal(t, "t0", p.Target)
-	_, err = clients[1].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4})
+	_, err = clients[1].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
 	require.NoError(t, err)
 	_, err = Create(t.Context(), services, Parameters{}, spec)
 	require.ErrorIs(t, err, volume.ErrIncompatible, "two of them: which one is meant?")
@@ -107,4 +107,51 @@ func TestCreateLooksEverywhereFirst(t *testing.T) {
 	lvols, err := clients[1].BdevLvolGetLvols(context.WithoutCancel(t.Context()), spdkrpc.BdevLvolGetLvolsParams{})
 	require.NoError(t, err)
 	assert.Len(t, lvols, 1, "nothing was made elsewhere")
+}
+
+// A filler fills the lvstore just before a create, whose reply then is lost.
+type filler struct {
+	spdkrpc.Caller
+	fill func()
+}
+
+func (f *filler) Call(ctx context.Context, method string, params, result any) error {
+	if method == "bdev_lvol_create" {
+		f.fill()
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
+	}
+	return f.Caller.Call(ctx, method, params, result)
+}
+
+// An unknown outcome ends placement: the volume may still be made where it was tried first.
+func TestUnknownOutcomeEndsPlacement(t *testing.T) {
+	services, clients, sims := targets(t, 1000, 1000)
+	spec := volume.Spec{Name: "pvc-1", MinBytes: 200 * mib, Thick: true}
+	for i, sim := range sims {
+		socket := spdkrpc.NewSocket(sim.Socket())
+		t.Cleanup(func() { assert.NoError(t, socket.Close()) })
+		fill := func() {
+			_, err := clients[i].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "filler", LvsName: new("lvs0"), SizeInMiB: 900})
+			require.NoError(t, err)
+		}
+		services[i] = volume.NewTarget(volume.Config{Name: fmt.Sprintf("t%d", i)}).Service(spdkrpc.NewClient(&filler{socket, fill}))
+	}
+	_, err := Create(t.Context(), services, Parameters{}, spec)
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	require.NotErrorIs(t, err, volume.ErrNoSpace)
+	made := 0
+	for _, c := range clients {
+		lvols, err := c.BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
+		require.NoError(t, err)
+		made += len(lvols)
+	}
+	assert.Equal(t, 1, made, "the filler: nothing was tried in the other lvstore")
+}
+
+func TestSameNameOtherwise(t *testing.T) {
+	services, _, _ := targets(t, 100)
+	_, err := Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib})
+	require.NoError(t, err)
+	_, err = Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib, Thick: true})
+	require.ErrorIs(t, err, volume.ErrIncompatible)
 }

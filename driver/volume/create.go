@@ -69,7 +69,11 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	case failed == nil:
 		return Volume{}, fmt.Errorf("target %s: %w: volume %q was made in lvstore %s and is gone", s.Name, ErrBusy, spec.Name, st.Name)
 	}
-	// It was not made. SPDK tells a full lvstore from other failures by text only.
+	if !refused(failed) {
+		// Not there yet: the call may still be executed, so a volume in another lvstore could become a second copy.
+		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
+	}
+	// SPDK refused. It tells a full lvstore from other failures by text only.
 	now, err := s.store(ctx, st.Name)
 	if err != nil {
 		return Volume{}, err
@@ -88,7 +92,30 @@ func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin)
 	if v.SizeBytes < spec.MinBytes || spec.MaxBytes > 0 && v.SizeBytes > spec.MaxBytes {
 		return fmt.Errorf("target %s: %w: %s has %d bytes, asked for are %s", s.Name, ErrIncompatible, v, v.SizeBytes, spec.sizes())
 	}
-	return s.matchesOrigin(ctx, v, want)
+	if err := s.matchesOrigin(ctx, v, want); err != nil {
+		return err
+	}
+	if thin, err := s.createdThin(ctx, v); err != nil || thin == !spec.Thick {
+		return err
+	}
+	return fmt.Errorf("target %s: %w: %s has thin=%t, asked for is thin=%t", s.Name, ErrIncompatible, v, spec.Thick, !spec.Thick)
+}
+
+// createdThin reports whether a volume was created thin. A snapshot makes its volume thin and keeps how it was, so the
+// oldest snapshot of the volume itself decides.
+func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
+	at := v
+	for {
+		if n, ours := parseName(at.Base); !at.Thin || !ours || n.source != v.UUID {
+			return at.Thin, nil
+		}
+		var err error
+		if at, err = s.lookUp(ctx, v.Store+"/"+at.Base); errors.Is(err, ErrNotFound) {
+			return false, fmt.Errorf("target %s: %w: a snapshot of %s was deleted meanwhile: try again", s.Name, ErrBusy, v)
+		} else if err != nil {
+			return false, err
+		}
+	}
 }
 
 func (spec Spec) sizes() string {

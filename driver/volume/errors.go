@@ -39,3 +39,10 @@ func readable(err error) bool {
 	}
 	return true
 }
+
+// refused reports whether SPDK itself refused a call: what it was to do has not happened and will not. Without an answer,
+// or with one that cannot be read, the call may still be executed.
+func refused(err error) bool {
+	var e *spdkrpc.Error
+	return errors.As(err, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown
+}
