@@ -106,7 +106,10 @@ func savedConfig(now persist.Status) spdkrpc.ProxySavedConfig {
 	if !now.SavedAt.IsZero() {
 		told.SavedAt = new(now.SavedAt.Format(time.RFC3339))
 	}
-	if len(now.Missing) > 0 && !now.Unsettled {
+	if !now.Chosen.IsZero() {
+		told.ChosenAt = new(now.Chosen.Format(time.RFC3339))
+	}
+	if len(now.Missing) > 0 && !now.Unsettled || told.ChosenAt != nil {
 		told.HeldFile = new(now.Held)
 	}
 	return told

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
@@ -318,4 +319,48 @@ func TestTheRestartPage(t *testing.T) {
 	r.reconnected(t)
 	assert.Equal(t, before, r.state(t))
 	assert.Contains(t, before[0], "nqn.2016-06.io.spdk:host-1")
+}
+
+// `spdk-proxy saved use` beside the running proxy: what was chosen is what the next
+// process of the target loads, whatever is called and whoever is restarted until then.
+func TestChosenConfigurationIsLoaded(t *testing.T) {
+	r := newRestartBench(t)
+	r.proxy.startSaving()
+	t.Cleanup(r.proxy.stopSaving)
+	r.populate(t)
+	require.Eventually(t, func() bool { s := r.status(t); return !s.Pending && s.SavedAt != nil }, long, 50e6)
+	want := r.call(t, "nvmf_get_subsystems", "")
+	r.save(t)
+	current := filepath.Join(r.dir, "current.json")
+	require.NoError(t, os.Link(current, filepath.Join(r.dir, "wanted.json")))
+	r.call(t, "nvmf_delete_subsystem", `{"nqn":"nqn.2016-06.io.spdk:v"}`)
+	r.save(t)
+
+	folder, err := persist.OpenFolder(r.dir, 5)
+	require.NoError(t, err)
+	require.NoError(t, folder.Use("wanted.json"))
+	chosen, err := os.ReadFile(current)
+	require.NoError(t, err)
+	r.call(t, "bdev_null_create", `{"name":"n0","num_blocks":100,"block_size":512}`)
+	status := r.save(t)
+	assert.NotNil(t, status.ChosenAt)
+	assert.NotNil(t, status.HeldFile)
+	assert.Empty(t, status.Missing)
+	r.proxy.stopSaving() // the proxy is restarted
+	next, err := NewServer(r.config, Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = next.target.Close() })
+	require.NoError(t, next.restart.saver.Save(t.Context(), false))
+	now, err := os.ReadFile(current)
+	require.NoError(t, err)
+	assert.Equal(t, string(chosen), string(now))
+
+	r.target.Crash()
+	require.NoError(t, r.target.Restart())
+	r.reconnected(t)
+	assert.Equal(t, want, r.call(t, "nvmf_get_subsystems", ""))
+	status = r.save(t)
+	assert.Nil(t, status.ChosenAt)
+	assert.Nil(t, status.HeldFile)
+	assert.Empty(t, status.Missing)
 }

@@ -87,7 +87,7 @@ func (s *Server) startSaving() {
 func (s *Server) stopSaving() { s.restart.stopOnce.Do(s.restart.stop) }
 
 // sweepKeys removes files of keys that nothing needs, while it is sure what is
-// needed: when the target has all that is saved.
+// needed: when the target has all that is saved, and nothing else was chosen.
 func (s *Server) sweepKeys(ctx context.Context) {
 	every := time.NewTicker(sweepEvery)
 	defer every.Stop()
@@ -97,7 +97,7 @@ func (s *Server) sweepKeys(ctx context.Context) {
 			return
 		case <-every.C:
 		}
-		if now := s.restart.saver.Status(); now.SavedAt.IsZero() || now.Pending || now.Failed || len(now.Missing) > 0 {
+		if now := s.restart.saver.Status(); now.SavedAt.IsZero() || now.Pending || now.Failed || len(now.Missing) > 0 || !now.Chosen.IsZero() {
 			continue
 		}
 		t, err := s.targetNow(ctx)

@@ -104,9 +104,10 @@ func savedUse(open func() (*persist.Folder, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   "use NAME",
 		Short: "Make one the current one; restart spdk_tgt to load it",
-		Long: `Make one the current one, which spdk_tgt loads when it is restarted. The one that it
-takes the place of is set aside. The running target and service are left alone:
-until spdk_tgt is restarted, the target lacks some of what is saved, or has more.`,
+		Long: `Make one the current one, which spdk_tgt loads when it is restarted. The previous one
+is set aside. The running target and service are left alone. The running service
+does not overwrite the chosen file until a process of spdk_tgt has loaded it;
+changes that are made until then go to held.json.`,
 		Args: betweenArgs(1, 1, "a name that `spdk-proxy saved list` tells"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder, err := open()
@@ -116,7 +117,7 @@ until spdk_tgt is restarted, the target lacks some of what is saved, or has more
 			if err := folder.Use(args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is current now: restart spdk_tgt to load it\n", args[0])
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is current now, and stays so until spdk_tgt has loaded it: restart spdk_tgt\n", args[0])
 			return nil
 		},
 	}

@@ -21,6 +21,7 @@ type Origin struct {
 	Time    time.Time `json:"saved"`
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
+	Chosen  *Choice   `json:"chosen,omitempty"`
 }
 
 // A Subsystem is a part of SPDK, and the calls that configure it in the order to

@@ -12,6 +12,7 @@ type outcome struct {
 	savedAt   time.Time     // of the current file
 	missing   []Call        // of the current file, in the target
 	unsettled bool          // it is to be seen whether the target lives on
+	chosen    time.Time     // the current file was chosen, and awaits being loaded
 }
 
 // A suspect is a process that was seen to lack what no call took away.
@@ -30,6 +31,18 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, giveUp bool
 	current, err := s.usable()
 	if err != nil {
 		return outcome{}, err
+	}
+	if current != nil {
+		awaits, err := s.awaitsLoad(current, live)
+		switch {
+		case err != nil:
+			return outcome{}, err
+		case awaits && giveUp:
+			s.opts.Log.Warn("the choice of a saved configuration is dropped", "chosen", current.Saved.Chosen.At)
+			return s.adopt(live, current, asideReplaced)
+		case awaits:
+			return s.await(live, current)
+		}
 	}
 	if current == nil || current.calls() == 0 { // nothing, or what Prepare has made
 		return s.adopt(live, current, "")
@@ -76,6 +89,9 @@ func (s *Saver) usable() (*Configuration, error) {
 	if err != nil {
 		return nil, err
 	}
+	if good != nil {
+		good.Saved.Chosen = nil // a choice of former times
+	}
 	s.opts.Log.Error("the saved configuration was damaged: it is set aside, and the last good one put in its place", "error", damaged, "found", good != nil)
 	if good == nil {
 		return nil, f.setAside(Current, asideDamaged)
@@ -91,7 +107,7 @@ func (s *Saver) adopt(live, current *Configuration, word string) (outcome, error
 	o := outcome{savedAt: live.Saved.Time}
 	same := current != nil && compare(s.opts.Schema, current, live).same(current, live)
 	switch {
-	case same && current.Saved.Release == live.Saved.Release && current.Saved.Process == live.Saved.Process:
+	case same && current.Saved.Release == live.Saved.Release && current.Saved.Process == live.Saved.Process && current.Saved.Chosen == nil:
 		o.savedAt = current.Saved.Time
 	case same && word == "":
 		if err := f.renew(live); err != nil {
@@ -109,28 +125,36 @@ func (s *Saver) adopt(live, current *Configuration, word string) (outcome, error
 // keepBack leaves the current configuration alone, since this process of the
 // target lacks some of it, and writes what it knows beside it.
 func (s *Saver) keepBack(live, current *Configuration, missing []Call) (outcome, error) {
-	f := s.opts.Folder
-	held, damaged, err := f.load(Held)
+	told, err := s.writeHeld(live, current)
 	if err != nil {
 		return outcome{}, err
-	}
-	told := held != nil && held.Saved.Process == live.Saved.Process
-	if !told && (damaged != nil || held != nil && !s.covered(held, current)) {
-		// Of one more process, and it knew what the saved one does not.
-		if err := f.setAside(Held, asideHeld); err != nil {
-			return outcome{}, err
-		}
-	}
-	if !told || !compare(s.opts.Schema, held, live).same(held, live) {
-		if err := f.hold(live); err != nil {
-			return outcome{}, err
-		}
 	}
 	if !told {
 		s.opts.Log.Error("the target was started without some of its saved configuration, which stays saved: start spdk_tgt with the saved file (-c), or accept the loss (spdkgate_config_save with accept_loss)",
 			"file", s.status.File, "missing", len(missing), "calls", described(missing, 10), "held", s.status.Held)
 	}
 	return outcome{savedAt: current.Saved.Time, missing: missing}, nil
+}
+
+// writeHeld writes what the target knows beside the current configuration. told:
+// that was done before for this process.
+func (s *Saver) writeHeld(live, current *Configuration) (told bool, err error) {
+	f := s.opts.Folder
+	held, damaged, err := f.load(Held)
+	if err != nil {
+		return false, err
+	}
+	told = held != nil && held.Saved.Process == live.Saved.Process
+	if !told && (damaged != nil || held != nil && !s.covered(held, current)) {
+		// Of one more process, and it knew what the saved one does not.
+		if err := f.setAside(Held, asideHeld); err != nil {
+			return false, err
+		}
+	}
+	if !told || !compare(s.opts.Schema, held, live).same(held, live) {
+		return told, f.hold(live)
+	}
+	return told, nil
 }
 
 // settleHeld ends keeping back. What was kept back is set aside if it has what

@@ -99,7 +99,8 @@ func (f *Folder) load(name string) (c *Configuration, damaged error, err error) 
 // among the former ones, or set aside under a word. A crash at any step leaves the
 // old or the new one, whole.
 func (f *Folder) replace(c *Configuration, word string) error {
-	if err := f.put(Current, c, func() error { return f.second(Current, word) }); err != nil {
+	keep := func() error { _, err := f.second(Current, word); return err }
+	if err := f.put(Current, c, keep); err != nil {
 		return err
 	}
 	return f.prune()
@@ -145,14 +146,14 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 }
 
 // second gives a file a second name: by the time of its making, after a word if
-// there is one.
-func (f *Folder) second(name, word string) error {
+// there is one. The name is "" if there is no such file.
+func (f *Folder) second(name, word string) (kept string, err error) {
 	text, info, err := f.disk.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return "", nil
 	}
 	if err != nil {
-		return fmt.Errorf("keep %s: %w", name, err)
+		return "", fmt.Errorf("keep %s: %w", name, err)
 	}
 	for at := info.ModTime().UTC(); ; at = at.Add(time.Millisecond) {
 		kept := at.Format(stamp) + ".json"
@@ -161,20 +162,20 @@ func (f *Folder) second(name, word string) error {
 		}
 		err := f.disk.link(name, kept)
 		if err == nil {
-			return nil
+			return kept, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("keep %s as %s: %w", name, kept, err)
+			return "", fmt.Errorf("keep %s as %s: %w", name, kept, err)
 		}
 		if there, _, err := f.disk.read(kept); err == nil && bytes.Equal(there, text) {
-			return nil // from before a crash
+			return kept, nil // from before a crash
 		}
 	}
 }
 
 // setAside takes a file out of the way, under a word.
 func (f *Folder) setAside(name, word string) error {
-	if err := f.second(name, word); err != nil {
+	if _, err := f.second(name, word); err != nil {
 		return err
 	}
 	return f.drop(name)

@@ -177,6 +177,7 @@ func (s *Saver) save(ctx context.Context, giveUp bool) error {
 	}
 	s.cost = o.cost
 	s.status.SavedAt, s.status.Missing, s.status.Unsettled = o.savedAt, o.missing, o.unsettled
+	s.noteChosen(o.chosen)
 	if !o.unsettled {
 		s.saved, s.first = seen, s.last
 	}

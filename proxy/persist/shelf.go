@@ -79,21 +79,6 @@ func (f *Folder) Diff(schema *rpcschema.Document, a, b string) (onlyA, onlyB []C
 	return c.missing(both[0], both[1]), c.missing(both[1], both[0]), nil
 }
 
-// Use makes one of the files the current one. What it takes the place of is set
-// aside.
-func (f *Folder) Use(name string) error {
-	unlock, err := f.disk.lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	c, err := f.get(name)
-	if err != nil {
-		return err
-	}
-	return f.replace(c, asideReplaced)
-}
-
 func (f *Folder) get(name string) (*Configuration, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("%s is not the name of a file in %s", name, f.path)

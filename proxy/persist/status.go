@@ -14,6 +14,9 @@ type Status struct {
 	// taken for true when the target lives on.
 	Unsettled bool
 	Failed    bool // the last attempt failed; the log says why
+	// Chosen is when File was chosen by an administrator, if the target has not
+	// loaded it since. Changes are saved to Held meanwhile.
+	Chosen time.Time
 }
 
 // Status tells how it stands.

@@ -23,7 +23,8 @@ func (c *Client) SpdkgateConfigGetStatus(ctx context.Context) (result ProxySaved
 // -c` loads.
 //
 // The proxy does so by itself after each change. While the target lacks some of the saved configuration, because
-// it was started without it, the saved file stays as it is.
+// it was started without it, or has not loaded the one that an administrator chose, the saved file stays as it
+// is.
 //
 // The result: how it stands afterwards.
 //
@@ -103,7 +104,9 @@ type ProxySavedConfig struct {
 	MissingCount uint32 `json:"missing_count"`
 	// Whether what is missing vanished while the target ran, without a call through the proxy; the file follows when the target lives on.
 	Unsettled bool `json:"unsettled"`
-	// File with what a target knows that lacks some of the saved configuration.
+	// When an administrator chose the file (`spdk-proxy saved use`), in the form of RFC 3339; left out once a process of the target has loaded it. Until then changes are saved to held_file.
+	ChosenAt *string `json:"chosen_at,omitzero"`
+	// File with what a target knows that lacks some of the saved configuration, or has not loaded the chosen one.
 	HeldFile *string `json:"held_file,omitzero"`
 	// Whether the last attempt to save failed; the proxy's log says why.
 	Failed bool `json:"failed"`
@@ -111,7 +114,7 @@ type ProxySavedConfig struct {
 
 // SpdkgateConfigSaveParams are the parameters of spdkgate_config_save.
 type SpdkgateConfigSaveParams struct {
-	// Whether to save it even though it lacks some of what is saved. That file is then set aside, and never removed by itself. Default: false.
+	// Whether to save it even though it lacks some of what is saved, or another file was chosen. The saved file is then set aside, and never removed by itself. Default: false.
 	AcceptLoss *bool `json:"accept_loss,omitzero"`
 }
 

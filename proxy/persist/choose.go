@@ -1,0 +1,129 @@
+package persist
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Choice marks a saved configuration that an administrator chose for the next
+// start of the target (see Folder.Use). It stays the current one until a process of
+// the target has loaded it.
+type Choice struct {
+	At time.Time `json:"at"`
+	// Replaced is the file that the previous configuration was set aside as; "" if
+	// there was none. Process is the process that it came from.
+	Replaced string `json:"replaced,omitempty"`
+	Process  string `json:"process,omitempty"`
+}
+
+// Use makes one of the files the current one, for the next start of the target.
+// The previous configuration is set aside.
+func (f *Folder) Use(name string) error {
+	unlock, err := f.disk.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c, err := f.get(name)
+	if err != nil {
+		return err
+	}
+	previous, damaged, err := f.load(Current)
+	if err != nil {
+		return err
+	}
+	word := asideReplaced
+	if damaged != nil {
+		word = asideDamaged
+	}
+	if c.Saved.Chosen, err = newChoice(previous); err != nil {
+		return err
+	}
+	if c.Saved.Chosen.Replaced, err = f.second(Current, word); err != nil {
+		return err
+	}
+	if err := f.renew(c); err != nil {
+		return err
+	}
+	return f.prune()
+}
+
+// newChoice marks a choice made now. The clock is the one that file systems take
+// times from, so that the time compares with that of the target's socket.
+func newChoice(previous *Configuration) (*Choice, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
+		return nil, fmt.Errorf("read the clock: %w", err)
+	}
+	c := &Choice{At: time.Unix(now.Unix()).UTC()}
+	switch {
+	case previous == nil:
+	case previous.Saved.Chosen != nil: // it was not loaded either
+		c.Process = previous.Saved.Chosen.Process
+	default:
+		c.Process = previous.Saved.Process
+	}
+	return c, nil
+}
+
+// awaitsLoad reports whether the current configuration was chosen and the live
+// process of the target has not loaded it: it is the process that ran before, it was
+// started before the choice, or it came up with the configuration that was replaced,
+// which it had read when the choice was made.
+func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
+	choice := current.Saved.Chosen
+	if choice == nil {
+		return false, nil
+	}
+	if live.Saved.Process == choice.Process {
+		return true, nil
+	}
+	if started, known := startOf(live.Saved.Process); known && started.Before(choice.At) {
+		return true, nil
+	}
+	if choice.Replaced == "" || compare(s.opts.Schema, current, live).same(current, live) {
+		return false, nil
+	}
+	replaced, _, err := s.opts.Folder.load(choice.Replaced)
+	if err != nil || replaced == nil {
+		return false, err
+	}
+	return compare(s.opts.Schema, replaced, live).same(replaced, live), nil
+}
+
+// startOf is when a process made its socket; see ProcessAt.
+func startOf(process string) (at time.Time, known bool) {
+	text := process[strings.LastIndexByte(process, '-')+1:]
+	seconds, nanos, ok := strings.Cut(text, ".")
+	sec, err := strconv.ParseInt(seconds, 10, 64)
+	if !ok || err != nil {
+		return time.Time{}, false
+	}
+	ns, err := strconv.ParseInt(nanos, 10, 64)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return time.Unix(sec, ns), true
+}
+
+// await leaves a chosen configuration alone, and writes what the target knows
+// meanwhile beside it.
+func (s *Saver) await(live, current *Configuration) (outcome, error) {
+	if _, err := s.writeHeld(live, current); err != nil {
+		return outcome{}, err
+	}
+	return outcome{savedAt: current.Saved.Time, chosen: current.Saved.Chosen.At}, nil
+}
+
+// noteChosen logs once that a choice awaits being loaded. s.mu is held.
+func (s *Saver) noteChosen(at time.Time) {
+	if !at.IsZero() && !at.Equal(s.status.Chosen) {
+		s.opts.Log.Warn("a saved configuration was chosen, and the target has not loaded it: restart spdk_tgt to load it, or drop the choice (spdkgate_config_save with accept_loss). Changes are saved beside it meanwhile",
+			"file", s.status.File, "chosen", at, "held", s.status.Held)
+	}
+	s.status.Chosen = at
+}

@@ -1,0 +1,175 @@
+package persist
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// processAt names a process that was started at a time, as ProcessAt does.
+func processAt(at time.Time) string {
+	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
+}
+
+// newChoiceWorld has a process of an hour ago with nqn.a and nqn.b saved, and a file
+// from before that knows nqn.old alone.
+func newChoiceWorld(t *testing.T) *world {
+	w := newWorld(t)
+	former := populated()
+	former["nvmf"] = []string{transportCall, subsystemCall("nqn.old")}
+	w.target.restart(processAt(time.Now().Add(-2*time.Hour)), former)
+	w.save()
+	w.target.restart(processAt(time.Now().Add(-time.Hour)), populated())
+	require.NoError(t, w.saver.Save(t.Context(), true))
+	return w
+}
+
+// What an administrator has chosen is not overwritten, whatever the target does
+// until it is restarted, and whichever proxy looks at it.
+func TestChosenFileStaysUntilItIsLoaded(t *testing.T) {
+	w := newChoiceWorld(t)
+	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
+	chosen, err := os.ReadFile(filepath.Join(w.dir, Current))
+	require.NoError(t, err)
+	unchanged := func() {
+		t.Helper()
+		now, err := os.ReadFile(filepath.Join(w.dir, Current))
+		require.NoError(t, err)
+		require.Equal(t, string(chosen), string(now))
+	}
+	w.save()
+	unchanged()
+	w.target.set("nvmf", transportCall, subsystemCall("nqn.old"), subsystemCall("nqn.new"))
+	w.saver.Changed("nvmf_create_subsystem", map[string]any{"nqn": "nqn.new"})
+	w.save()
+	unchanged()
+	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(Held), "changes are not lost meanwhile")
+	status := w.saver.Status()
+	assert.False(t, status.Chosen.IsZero())
+	assert.Empty(t, status.Missing, "the target lacks it on purpose")
+	assert.False(t, status.Pending)
+	assert.Equal(t, 1, strings.Count(w.log.String(), "was chosen"))
+	assert.NotContains(t, w.log.String(), "level=ERROR")
+
+	w.open() // the proxy is restarted
+	w.save()
+	unchanged()
+
+	loaded := populated()
+	loaded["nvmf"] = []string{transportCall, subsystemCall("nqn.old")}
+	w.target.restart(processAt(time.Now().Add(time.Second)), loaded)
+	w.save()
+	assert.True(t, w.saver.Status().Chosen.IsZero())
+	assert.Nil(t, w.load(Current).Saved.Chosen)
+	loaded["nvmf"] = append(loaded["nvmf"], subsystemCall("nqn.later"))
+	w.saver.Changed("nvmf_create_subsystem", map[string]any{"nqn": "nqn.later"})
+	w.save()
+	assert.Equal(t, []string{"nqn.old", "nqn.later"}, w.knows(Current), "from now on changes are saved again")
+	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(w.aside(asideHeld)))
+}
+
+// A target that comes up without some of the chosen file does not replace it.
+func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
+	w := newChoiceWorld(t)
+	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
+	w.target.restart(processAt(time.Now().Add(time.Second)), empty())
+	w.save()
+	assert.Equal(t, []string{"nqn.old"}, w.knows(Current))
+	assert.True(t, w.saver.Status().Chosen.IsZero())
+	assert.NotEmpty(t, w.saver.Status().Missing)
+}
+
+// A target that was starting during the choice had read the previous file: its
+// socket, which comes later, is newer than the choice.
+func TestChosenFileStaysForATargetThatReadThePreviousOne(t *testing.T) {
+	w := newChoiceWorld(t)
+	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
+	w.target.restart(processAt(time.Now().Add(time.Second)), populated())
+	w.save()
+	assert.Equal(t, []string{"nqn.old"}, w.knows(Current))
+	assert.False(t, w.saver.Status().Chosen.IsZero())
+}
+
+// The configuration of the process that runs at the choice is known, so that a
+// clock that was set back says nothing else.
+func TestChosenFileDoesNotDependOnTheClockAlone(t *testing.T) {
+	w := newChoiceWorld(t)
+	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
+	w.save()
+	former := w.aside(asideReplaced)
+	for range 2 { // nor the second choice
+		require.NoError(t, w.folder.Use(former))
+	}
+	w.target.set("nvmf", transportCall, subsystemCall("nqn.new"))
+	w.save()
+	assert.Equal(t, []string{"nqn.old"}, w.knows(Current))
+}
+
+func TestChosenFileWithoutCalls(t *testing.T) {
+	w := newChoiceWorld(t)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "nothing.json"), []byte(`{"subsystems":[]}`), 0o600))
+	require.NoError(t, w.folder.Use("nothing.json"))
+	w.save()
+	assert.Zero(t, w.load(Current).calls())
+	w.target.restart(processAt(time.Now().Add(time.Second)), empty())
+	w.save()
+	assert.Nil(t, w.load(Current).Saved.Chosen)
+	assert.Equal(t, 2, w.load(Current).calls())
+}
+
+func TestChoiceIsDropped(t *testing.T) {
+	w := newChoiceWorld(t)
+	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
+	w.save()
+	require.NoError(t, w.saver.Save(t.Context(), true))
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+	assert.True(t, w.saver.Status().Chosen.IsZero())
+	assert.NotContains(t, w.files(), Held)
+
+	require.NoError(t, w.folder.Use(Current)) // the same calls as the target's
+	w.save()
+	assert.NotNil(t, w.load(Current).Saved.Chosen)
+	require.NoError(t, w.saver.Save(t.Context(), true))
+	assert.Nil(t, w.load(Current).Saved.Chosen)
+}
+
+// Whatever step of a choice fails: the current file is one of the two, and neither
+// is lost.
+func TestEveryStepOfAChoiceMayFail(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		for at := 1; ; at++ {
+			w := newChoiceWorld(t)
+			former := w.aside(asideReplaced)
+			disk := &failing{realDisk: realDisk(w.dir), at: at, crash: crash}
+			w.folder.disk = disk
+			err := w.folder.Use(former)
+			if disk.steps < at {
+				require.NoError(t, err)
+				break
+			}
+			w.sound([][]string{{"nqn.a", "nqn.b"}, {"nqn.old"}}, []string{"nqn.a", "nqn.old"}, at)
+			w.open()
+			require.NoError(t, w.folder.Use(former))
+			w.sound([][]string{{"nqn.old"}}, []string{"nqn.a", "nqn.old"}, at)
+		}
+	}
+}
+
+// A damaged file is not filed among those that somebody gave up.
+func TestChoiceInsteadOfADamagedFile(t *testing.T) {
+	w := newChoiceWorld(t)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))
+	former := w.aside(asideReplaced)
+	require.NoError(t, w.folder.Use(former))
+	text, err := os.ReadFile(filepath.Join(w.dir, w.aside(asideDamaged)))
+	require.NoError(t, err)
+	assert.Equal(t, "{", string(text))
+	assert.Equal(t, former, w.aside(asideReplaced))
+	assert.Equal(t, []string{"nqn.old"}, w.knows(Current))
+}
