@@ -29,6 +29,7 @@ var (
 	errElsewhere     = errors.New("published elsewhere on this node")
 	errNotStaged     = errors.New("not staged")
 	errConflict      = errors.New("staged otherwise")
+	errLeftBehind    = errors.New("the volume is still connected or mounted on this node: repeat the call, or unstage the volume")
 )
 
 // codesOf is the one table from errors to gRPC codes, after the tables of the CSI specification. The first that matches
@@ -38,6 +39,7 @@ var codesOf = []struct {
 	kind error
 	code codes.Code
 }{
+	{errLeftBehind, codes.Aborted}, // whatever the cause was: see failedStage
 	{context.Canceled, codes.Canceled},
 	{errNoSuchID, codes.NotFound},
 	{errNoSuchPath, codes.NotFound},

@@ -81,7 +81,7 @@ func (f *fakeNode) FormatAndMount(_ context.Context, s mount.Stage) error {
 		return err
 	}
 	f.mounts[s.Path] = mount.Point{Path: s.Path, Device: s.Device, ReadOnly: s.ReadOnly}
-	return nil
+	return f.fail["grow after mount"]
 }
 
 func (f *fakeNode) Bind(_ context.Context, source, target string, readOnly bool, flags []string) error {

@@ -24,33 +24,36 @@ func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	if err := claim.take(id); err != nil {
 		return nil, err
 	}
+	if err := n.publishVolume(ctx, req); err != nil {
+		return nil, fmt.Errorf("publish volume %s: %w", id, n.failedPublish(target, err))
+	}
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) error {
+	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	record, staged, err := readRecord(staging, id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !staged {
-		return nil, fmt.Errorf("publish volume %s: %w at %s", id, errNotStaged, staging)
+		return fmt.Errorf("%w at %s", errNotStaged, staging)
 	}
 	capability := req.GetVolumeCapability()
 	if block := capability.GetBlock() != nil; block != record.Block {
-		return nil, fmt.Errorf("publish volume %s: %w: it is staged with the other volume mode", id, errConflict)
+		return fmt.Errorf("%w: it is staged with the other volume mode", errConflict)
 	}
 	if err := n.soleWriter(capability, record, target); err != nil {
-		return nil, fmt.Errorf("publish volume %s: %w", id, err)
+		return err
 	}
 	if err := record.publishedAt(staging, target, n.isMounted); err != nil {
-		return nil, err
+		return err
 	}
 	ro := req.GetReadonly() || readOnly(capability)
 	if record.Block {
-		err = n.publishDevice(ctx, record, target, ro)
-	} else {
-		err = n.publishMount(ctx, staging, record, capability, req.GetVolumeContext(), target, ro)
+		return n.publishDevice(ctx, record, target, ro)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("publish volume %s: %w", id, err)
-	}
-	return &csi.NodePublishVolumeResponse{}, nil
+	return n.publishMount(ctx, staging, record, capability, req.GetVolumeContext(), target, ro)
 }
 
 // soleWriter refuses a second path for a volume that only one may use.

