@@ -180,7 +180,7 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 			assert.Contains(t, answer.body, "who are you?")
 			assert.Contains(t, answer.body, c.says)
 			assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`, `Bearer realm="spdk-proxy"`}, answer.Header["Www-Authenticate"])
-			assert.Equal(t, c.auth == "certificate", answer.Close, "whoever comes by a certificate must connect anew to show another")
+			assert.True(t, answer.Close, "a client shows another certificate only when it connects anew")
 			assert.Equal(t, "unauthenticated", line["decision"])
 		})
 	}

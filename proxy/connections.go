@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// connections bound how many clients are connected, and how many from one
-// source. Whoever comes when all places are taken gets that of the connection
-// which the largest source has not used for longest; unless they belong to that
-// source: then they are closed. So nobody who takes all places has them.
+// connections bound how many clients are connected, and how many from one source.
+// A newcomer at the limit replaces a connection of the largest source that has more
+// than the newcomer's and one to spare: the connection that has been idle, or
+// unauthenticated, for longest. Without such a source the newcomer is closed.
 type connections struct {
 	most, perSource int
 	log             *slog.Logger
@@ -42,7 +42,7 @@ const refusalsLogged = 10 * time.Second
 
 // admit takes a connection in, or closes it.
 func (s *connections) admit(raw net.Conn) (*clientConn, bool) {
-	c := &clientConn{Conn: raw, from: sourceOf(raw), all: s, idle: time.Now()}
+	c := &clientConn{Conn: raw, from: sourceOf(raw), all: s, evictable: time.Now()}
 	s.mu.Lock()
 	evicted, ok := s.enter(c)
 	if !ok || evicted != nil {
@@ -83,21 +83,42 @@ func (s *connections) enter(c *clientConn) (evicted *clientConn, ok bool) {
 	return evicted, true
 }
 
-// leastWanted is the connection that its source has not used for longest, of the
-// largest source that has more than some.
+// leastWanted finds the longest evictable connection of the largest source that has
+// one, of all sources with more connections than given. nil: there is none.
 func (s *connections) leastWanted(more int) (found *clientConn) {
-	var largest map[*clientConn]struct{}
+	size := more
 	for _, of := range s.sources {
-		if len(of) > max(more, len(largest)) {
-			largest = of
+		if len(of) <= size {
+			continue
 		}
-	}
-	for c := range largest {
-		if !c.idle.IsZero() && (found == nil || c.idle.Before(found.idle)) {
-			found = c
+		if oldest := oldestEvictable(of); oldest != nil {
+			found, size = oldest, len(of)
 		}
 	}
 	return found
+}
+
+func oldestEvictable(of map[*clientConn]struct{}) (oldest *clientConn) {
+	for c := range of {
+		if !c.evictable.IsZero() && (oldest == nil || c.evictable.Before(oldest.evictable)) {
+			oldest = c
+		}
+	}
+	return oldest
+}
+
+// authenticated protects a request's connection from eviction until it is idle. It
+// reports false if the connection was evicted before.
+func (s *connections) authenticated(conn net.Conn) bool {
+	c := clientConnOf(conn)
+	if c == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.known, c.evictable = true, time.Time{}
+	_, open := s.sources[c.from][c]
+	return open
 }
 
 func (s *connections) drop(c *clientConn) {
@@ -125,24 +146,35 @@ func sourceOf(c net.Conn) netip.Prefix {
 	return p
 }
 
-// connState is told what becomes of a server's connections.
+// connState is told what becomes of a server's connections. An active one that has
+// never brought valid credentials stays evictable.
 func (s *connections) connState(conn net.Conn, state http.ConnState) {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
-	c, ok := conn.(*clientConn)
-	if !ok {
+	c := clientConnOf(conn)
+	if c == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.idle = time.Time{}
 	switch state {
 	case http.StateNew, http.StateIdle:
-		c.idle = time.Now()
+		c.evictable = time.Now()
 	case http.StateActive:
+		if c.known {
+			c.evictable = time.Time{}
+		}
 		c.startAnswer()
+	default:
+		c.evictable = time.Time{}
 	}
+}
+
+// clientConnOf finds the connection below TLS; nil: it is not a client's.
+func clientConnOf(conn net.Conn) *clientConn {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	c, _ := conn.(*clientConn)
+	return c
 }
 
 // A clientListener admits clients' connections.
@@ -168,7 +200,10 @@ type clientConn struct {
 	net.Conn
 	from netip.Prefix
 	all  *connections
-	idle time.Time // since when, under connections.mu; zero: it is not
+
+	// Under connections.mu.
+	evictable time.Time // since when; zero: it is not
+	known     bool      // it has brought valid credentials
 
 	mu    sync.Mutex
 	began time.Time // the answer that is being written

@@ -57,7 +57,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	assert.Equal(t, 6, s.count)
 
 	s.connState(flood[0], http.StateActive)
-	flood[1].idle = flood[2].idle.Add(time.Minute)
+	require.True(t, s.authenticated(flood[0]))
+	flood[1].evictable = flood[2].evictable.Add(time.Minute)
 	_, _, ok = open("198.51.100.7:1")
 	assert.True(t, ok, "whoever takes all places makes room for others")
 	assert.Equal(t, []bool{false, false, true, false}, []bool{raws[0].closed, raws[1].closed, raws[2].closed, raws[3].closed}, "by the one that is idle for longest")

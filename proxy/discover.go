@@ -65,34 +65,62 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 // serveOpenRPC answers GET /openrpc.json with the same document, for tools that
 // fetch one.
 func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
-	c := s.asked(w, r, discoverMethod)
-	if c.err != nil {
-		c.exchange.reply(w)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(c.result)
+	s.serveGet(w, r, discoverMethod, func(document json.RawMessage) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document)
+	})
 }
 
-// asked makes a GET the call that it stands for, up to its answer.
-func (s *Server) asked(w http.ResponseWriter, r *http.Request, method string) *call {
-	defer s.boundLeftover(w)
+// serveGet answers a GET as the call that it stands for, within the same limits. It
+// writes a result by write, and an error as that of a call.
+func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string, write func(result json.RawMessage)) {
 	x := newExchange(r)
 	w.Header().Set("X-Request-Id", x.id)
 	now := s.settings.Load()
-	who, err := now.authn.Authenticate(r.Context(), evidenceOf(r, x.source))
-	x.authenticated(now.authn, who, err)
-	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: method}}}, false, err)
+	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: method}}}, false, s.receiveGet(now, x, w, r))
+	defer func() { s.giveHeld(x) }()
+	if x.entered {
+		defer s.calls.leave()
+	}
 	c := x.calls[0]
 	c.notification = false
 	c.end(s.perform(r.Context(), now, c))
+	x.held = s.held.less(x.user, x.held, len(c.result))
 	s.audit(c)
-	return c
+	s.boundLeftover(w, x)
+	if s.calls.isDraining() {
+		w.Header().Set("Connection", "close") // the next call is for the next process
+	}
+	if c.err != nil {
+		x.reply(w)
+		return
+	}
+	write(c.result)
+}
+
+// longestOwn is how long an answer of the proxy's own may become. It counts as the
+// user's memory before the answer is made.
+const longestOwn = 1 << 20
+
+// receiveGet is receive for a request whose method is known and whose body is not
+// wanted. A user who may have no more memory gets no answer.
+func (s *Server) receiveGet(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (err error) {
+	defer s.recoverFrom(x, &err)
+	if err := s.enter(now, x, w, r); err != nil {
+		return err
+	}
+	x.held, err = s.held.take(x.user, longestOwn)
+	return err
 }
 
 // describe answers rpc.discover, which everybody may call who is known.
 func (s *Server) describe(ctx context.Context, now *settings, c *call) (json.RawMessage, error) {
 	c.method, c.decision = discoverMethod, allowed
+	give, err := s.target.Turn(ctx, c.user)
+	if err != nil {
+		return nil, err
+	}
+	defer give()
 	conn, err := s.target.Connect(ctx, c.user)
 	if err != nil {
 		return nil, err

@@ -44,16 +44,37 @@ func (s *Server) Handler() http.Handler {
 	return r
 }
 
-// boundLeftover bounds how long the server, after the answer, reads on for the
-// rest of a body that no handler wanted, for the sake of the next request.
-func (s *Server) boundLeftover(w http.ResponseWriter) {
+// boundLeftover bounds how long the server, after the answer to a user, reads on for
+// the rest of a body that no handler wanted, for the sake of the next request.
+func (s *Server) boundLeftover(w http.ResponseWriter, x *exchange) {
+	if x.decision == unauthenticated || x.bodyRead {
+		return
+	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.settings.Load().read))
+}
+
+// strangerWait bounds how long the rest of an unauthenticated request is read, so
+// that a client that sends one finds its answer before the connection is closed.
+const strangerWait = time.Second
+
+// endUnread has an unauthenticated request answered without waiting for its body:
+// net/http would, for the sake of the next request, were the connection kept.
+func (s *Server) endUnread(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.strangerWait))
+}
+
+// endUnreadBody is endUnread for paths that everybody may ask, which take no body.
+func (s *Server) endUnreadBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		s.endUnread(w)
+	}
 }
 
 // serveHealth tells that this process is alive, and no more: that what every
 // call takes can be taken. The target may be away.
-func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	s.boundLeftover(w)
+func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
+	s.endUnreadBody(w, r)
 	s.calls.isDraining()
 	s.target.Connections()
 	_, _ = io.WriteString(w, "ok\n")
@@ -63,7 +84,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 // does not wait for framework_start_init. Calls are taken whatever it says, also
 // that one. Anybody may ask, so it gives no reason; the log has it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
-	s.boundLeftover(w)
+	s.endUnreadBody(w, r)
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 	defer cancel()
 	if s.calls.isDraining() {
@@ -79,15 +100,15 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
-func (s *Server) refusePath(w http.ResponseWriter, _ *http.Request) {
-	s.boundLeftover(w)
+func (s *Server) refusePath(w http.ResponseWriter, r *http.Request) {
+	s.endUnreadBody(w, r)
 	writeError(w, http.StatusNotFound, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
 		"there is nothing here: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json or /metrics"))
 }
 
 func (s *Server) refuseMethod(allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.boundLeftover(w)
+		s.endUnreadBody(w, r)
 		w.Header().Set("Allow", allow)
 		writeError(w, http.StatusMethodNotAllowed, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
 			"%s takes only %s: calls are JSON-RPC requests that are POSTed to /", r.URL.Path, allow))

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
@@ -35,9 +34,6 @@ func (x *exchange) reply(w http.ResponseWriter) {
 	switch status {
 	case http.StatusUnauthorized:
 		h["Www-Authenticate"] = x.challenges
-		if x.auth == string(authn.ByCertificate) {
-			h.Set("Connection", "close") // a client shows a certificate only when it connects
-		}
 	case http.StatusServiceUnavailable, http.StatusRequestTimeout:
 		h.Set("Connection", "close")
 	}

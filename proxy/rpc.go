@@ -24,9 +24,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	if x.entered {
 		defer s.calls.leave()
 	}
-	if !x.bodyRead {
-		s.boundLeftover(w)
-	}
+	s.boundLeftover(w, x)
 	for i, c := range x.calls {
 		if i > 0 {
 			c.started = time.Now()
@@ -45,19 +43,9 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 // what, strictly? Nothing is told to whoever is nobody.
 func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (elements []jsonrpc.Element, batch bool, err error) {
 	defer s.recoverFrom(x, &err)
-	who, err := now.authn.Authenticate(r.Context(), evidenceOf(r, x.source))
-	x.authenticated(now.authn, who, err)
-	if err != nil {
+	if err := s.enter(now, x, w, r); err != nil {
 		return nil, false, err
 	}
-	if crossOrigin.Check(r) != nil {
-		return nil, false, errCrossOrigin
-	}
-	if err := s.calls.enter(connOf(r)); err != nil {
-		return nil, false, err
-	}
-	x.entered = true
-
 	if x.held, err = s.held.take(x.user, decodedSize*announced(r, now.maxBody)); err != nil {
 		return nil, false, err
 	}
@@ -68,6 +56,28 @@ func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *h
 	x.bodyRead, x.bodyBytes = true, len(body)
 	x.held = s.held.less(x.user, x.held, decodedSize*len(body))
 	return jsonrpc.DecodeMessage(body, jsonrpc.LimitsV2605)
+}
+
+// enter is the part of the way that all requests of users share, whatever their
+// path: who, and may anything be begun?
+func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) error {
+	who, err := now.authn.Authenticate(r.Context(), evidenceOf(r, x.source))
+	x.authenticated(now.authn, who, err)
+	if err != nil {
+		s.endUnread(w)
+		return err
+	}
+	if !s.clients.authenticated(connOf(r)) {
+		return errGone
+	}
+	if crossOrigin.Check(r) != nil {
+		return errCrossOrigin
+	}
+	if err := s.calls.enter(connOf(r)); err != nil {
+		return err
+	}
+	x.entered = true
+	return nil
 }
 
 // perform is the rest of the way of one call, in its order: known, allowed,
@@ -96,7 +106,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 		return nil, errDenied
 	}
 	if method.Name == metricsMethod { // whether there is a target or not
-		return s.tellMetrics(now, c, method, decision)
+		return s.tellMetrics(ctx, now, c, method, decision)
 	}
 
 	conn, err := s.target.Connect(ctx, c.user)

@@ -23,22 +23,19 @@ const metricsMethod = "spdkgate_get_metrics"
 // serveMetrics answers GET /metrics with the method's result as plain text.
 // Refusals are JSON-RPC's.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	c := s.asked(w, r, metricsMethod)
-	if c.err != nil {
-		c.exchange.reply(w)
-		return
-	}
-	var text string
-	if err := json.Unmarshal(c.result, &text); err != nil {
-		panic(err) // tellMetrics made it
-	}
-	w.Header().Set("Content-Type", metrics.ContentType)
-	_, _ = io.WriteString(w, text)
+	s.serveGet(w, r, metricsMethod, func(result json.RawMessage) {
+		var text string
+		if err := json.Unmarshal(result, &text); err != nil {
+			panic(err) // tellMetrics made it
+		}
+		w.Header().Set("Content-Type", metrics.ContentType)
+		_, _ = io.WriteString(w, text)
+	})
 }
 
 // tellMetrics answers metricsMethod, which policy has let pass so far. Each series
 // names a user or sums all of them up, so that no tenant may see any.
-func (s *Server) tellMetrics(now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
+func (s *Server) tellMetrics(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
 	if err := s.schema.ValidateParams(method.Name, c.request.Params, rpcschema.Release{}); err != nil {
 		return nil, err
 	}
@@ -52,6 +49,11 @@ func (s *Server) tellMetrics(now *settings, c *call, method *rpcschema.Method, d
 		c.admitted(scope, nil, err)
 		return nil, err
 	}
+	give, err := s.target.Turn(ctx, c.user)
+	if err != nil {
+		return nil, err
+	}
+	defer give()
 	text, err := s.metrics.Text()
 	if err != nil {
 		return nil, err

@@ -278,3 +278,39 @@ func TestResourcesAreLogged(t *testing.T) {
 	_, ok := rpcschema.Default().Method(metricsMethod)
 	assert.True(t, ok)
 }
+
+// A GET is within the limits of the call that it stands for: memory, turns, and an
+// end when the proxy stops.
+func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
+	for _, path := range []string{"/metrics", "/openrpc.json"} {
+		b := newBench(t, "v26.05", func(c *Config) { c.Limits.UserInFlight = 1 })
+		get := func() got { return b.do("GET", path, "admin", adminPassword, nil) }
+		require.Equal(t, http.StatusOK, get().StatusCode, path)
+
+		n := b.proxy.held.keep("admin", heldPerUser)
+		assert.Equal(t, http.StatusTooManyRequests, get().StatusCode, "%s: memory", path)
+		b.proxy.held.give("admin", n)
+		require.Equal(t, http.StatusOK, get().StatusCode, path)
+
+		give, err := b.proxy.target.Turn(t.Context(), "admin")
+		require.NoError(t, err)
+		answered := make(chan int)
+		go func() { answered <- get().StatusCode }()
+		require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond, "%s: turns", path)
+		give()
+		require.Equal(t, http.StatusOK, <-answered, path)
+
+		b.proxy.calls.drain()
+		b.proxy.calls.mu.Lock()
+		b.proxy.calls.until = time.Time{}
+		b.proxy.calls.mu.Unlock()
+		g := get()
+		assert.Equal(t, http.StatusServiceUnavailable, g.StatusCode, "%s: draining", path)
+		assert.True(t, g.Close)
+		require.Eventually(t, func() bool {
+			b.proxy.held.mu.Lock()
+			defer b.proxy.held.mu.Unlock()
+			return b.proxy.held.total == 0
+		}, long, time.Millisecond, "everything is given back")
+	}
+}

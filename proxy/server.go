@@ -40,6 +40,8 @@ type Server struct {
 	metrics  *metrics.Metrics
 	flood    flood
 
+	strangerWait time.Duration // see endUnread
+
 	oldClients oldClients
 	restart    *restart
 }
@@ -75,7 +77,7 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), clients: newConnections(c.Limits, opts.Log), flood: flood{log: opts.Log}, oldClients: oldClients{log: opts.Log}}
+	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), clients: newConnections(c.Limits, opts.Log), flood: flood{log: opts.Log}, strangerWait: strangerWait, oldClients: oldClients{log: opts.Log}}
 	s.metrics = s.newMetrics(opts.Version)
 	s.metrics.SetUsers(c.userNames())
 	settings, err := newSettings(c, s.schema, nil)

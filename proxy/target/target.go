@@ -155,6 +155,16 @@ func (t *Target) pick(who string) *Conn {
 	return least
 }
 
+// Turn waits for a user's turn to have the proxy do work that needs no SPDK, as Call
+// waits to send a call, and with the same errors. give ends it.
+func (t *Target) Turn(ctx context.Context, who string) (give func(), err error) {
+	turn, err := t.queue.take(ctx, who, new(size), t.config.QueueWait)
+	if err != nil {
+		return nil, err
+	}
+	return func() { t.queue.give(turn) }, nil
+}
+
 // Connections counts the living ones for calls.
 func (t *Target) Connections() int {
 	t.mu.Lock()
