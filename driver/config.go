@@ -48,7 +48,8 @@ type TargetConfig struct {
 	// CA or CAFile are the PEM certificates of the authorities to trust for RPCURL; the system's when both are empty.
 	CA     string `json:"ca,omitzero"`
 	CAFile string `json:"caFile,omitzero"`
-	// Lvstores are those that the driver may use; all of the target's when empty.
+	// Lvstores are those that the driver may use; all of the target's when empty. Then an lvstore that is not loaded when
+	// the controller starts cannot be missed, and its volumes count as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
 	// LoopDir is the data folder of a simulated target.
 	LoopDir string `json:"loopDir,omitzero"`

@@ -36,6 +36,9 @@ func NewController(c *Config, credentialsFile string, log *slog.Logger) (*Contro
 		if strings.HasPrefix(n.RPCURL, "http:") {
 			log.Warn("passwords travel in the clear: use https:// with ca or caFile", "target", n.Name, "rpcURL", n.RPCURL)
 		}
+		if len(n.Lvstores) == 0 {
+			log.Warn("lvstores is not configured: a volume in an lvstore that is not loaded when the controller starts counts as deleted: name the target's lvstores in config.json", "target", n.Name)
+		}
 	}
 	return &Controller{targets: t, locks: newLocks(), credentialsFile: credentialsFile, log: log}, nil
 }

@@ -291,7 +291,7 @@ func TestConnectionsArePerCredential(t *testing.T) {
 		b.create(t, "pvc-1", 4*mib)
 	}
 	assert.Len(t, b.Controller.targets.clients, 1)
-	for i := range 2 * maxClients {
+	for i := range 2 * maxClients { // of one target
 		wrong := maps.Clone(b.secrets)
 		wrong[secretKey] = strings.Replace(wrong[secretKey], password, fmt.Sprint(i), 1)
 		_, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "x", VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: wrong})

@@ -34,7 +34,7 @@ func TestTokenFileOfTheController(t *testing.T) {
 		require.NoError(t, err)
 		client, err := targets.client(targets.configs[0], tokens["a"])
 		require.NoError(t, err)
-		_, err = client.SpdkGetVersion(t.Context())
+		_, err = client.rpc.SpdkGetVersion(t.Context())
 		require.NoError(t, err)
 	}
 	assert.Equal(t, []string{"Bearer first", "Bearer second"}, seen)

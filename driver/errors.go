@@ -81,6 +81,7 @@ var codesOf = []struct {
 	{mount.ErrBusy, codes.Aborted},
 	{connect.ErrBusy, codes.Aborted},
 	{volume.ErrStoreMissing, codes.Unavailable},
+	{volume.ErrDegraded, codes.Unavailable},
 	{connect.ErrUnreachable, codes.Unavailable},
 	{connect.ErrTimeout, codes.DeadlineExceeded},
 	{connect.ErrAmbiguous, codes.Internal},

@@ -30,14 +30,17 @@ type clientKey struct {
 	credential [sha256.Size]byte
 }
 
+// A client keeps its service, which remembers what the target has shown to these credentials.
 type client struct {
-	rpc   *spdkrpc.Client
-	https *spdkrpc.HTTPS
-	used  uint64
+	rpc     *spdkrpc.Client
+	service *volume.Service
+	https   *spdkrpc.HTTPS
+	used    uint64
 }
 
-// maxClients bounds the clients that are kept; credentials change seldom.
-const maxClients = 64
+// maxClients bounds the clients that are kept of each target, one for each of its credentials. Every CreateVolume asks
+// all targets, so a bound for all together would have clients made anew at each call once there are as many targets.
+const maxClients = 16
 
 func newTargets(c *Config) (*targets, error) {
 	t := &targets{configs: c.Nodes, made: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
@@ -72,11 +75,11 @@ func (t *targets) open(name string, tokens map[string]credential) (*volume.Servi
 	if !ok {
 		return nil, fmt.Errorf("%w: %s has no entry in rpcTokens named %q, as the target in config.json is", errCredentials, secretKey, name)
 	}
-	rpc, err := t.client(c, token)
+	known, err := t.client(c, token)
 	if err != nil {
 		return nil, err
 	}
-	return t.made[name].Service(rpc), nil
+	return known.service, nil
 }
 
 // openAll returns the services of all targets.
@@ -91,14 +94,14 @@ func (t *targets) openAll(tokens map[string]credential) ([]*volume.Service, erro
 	return services, nil
 }
 
-func (t *targets) client(c TargetConfig, token credential) (*spdkrpc.Client, error) {
+func (t *targets) client(c TargetConfig, token credential) (*client, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.clock++
 	key := clientKey{c.Name, sha256.Sum256(fmt.Appendf(nil, "%q", token))}
 	if known, ok := t.clients[key]; ok {
 		known.used = t.clock
-		return known.rpc, nil
+		return known, nil
 	}
 	https, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{
 		URL: c.RPCURL, CA: t.pools[c.Name],
@@ -108,21 +111,29 @@ func (t *targets) client(c TargetConfig, token credential) (*spdkrpc.Client, err
 	if err != nil {
 		return nil, fmt.Errorf("target %s: %w", c.Name, err)
 	}
-	if len(t.clients) >= maxClients {
-		t.evict()
-	}
-	made := &client{rpc: spdkrpc.NewClient(counted{https, c.Name, t.metrics}), https: https, used: t.clock}
+	t.evict(c.Name)
+	rpc := spdkrpc.NewClient(counted{https, c.Name, t.metrics})
+	made := &client{rpc: rpc, service: t.made[c.Name].Service(rpc), https: https, used: t.clock}
 	t.clients[key] = made
-	return made.rpc, nil
+	return made, nil
 }
 
-// evict drops the client that was used longest ago. Calls in flight end undisturbed.
-func (t *targets) evict() {
+// evict makes room for another client of a target: it drops the one that was used longest ago if there are maxClients.
+// Calls in flight end undisturbed.
+func (t *targets) evict(target string) {
 	var oldest clientKey
+	kept := 0
 	for k, c := range t.clients {
+		if k.target != target {
+			continue
+		}
+		kept++
 		if o, ok := t.clients[oldest]; !ok || c.used < o.used {
 			oldest = k
 		}
+	}
+	if kept < maxClients {
+		return
 	}
 	_ = t.clients[oldest].https.Close()
 	delete(t.clients, oldest)

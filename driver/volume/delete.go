@@ -15,7 +15,7 @@ import (
 func (s *Service) Delete(ctx context.Context, id string) error {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		return s.deleted(ctx, id)
+		return s.retract(ctx, id) // its export may have outlived it
 	}
 	if err != nil {
 		return err
@@ -42,14 +42,6 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 		return nil
 	}
 	return s.collapse(ctx, *collapse)
-}
-
-// deleted cleans up behind a volume that is not there: its export may have outlived it.
-func (s *Service) deleted(ctx context.Context, id string) error {
-	if err := s.absent(ctx); err != nil {
-		return fmt.Errorf("delete volume %s: %w", id, err)
-	}
-	return s.retract(ctx, id)
 }
 
 // baseOf returns the snapshot below a volume that only exists because volumes were cloned, if there is one.
@@ -83,7 +75,7 @@ func (s *Service) collapse(ctx context.Context, base Volume) error {
 func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		return s.absent(ctx)
+		return nil
 	}
 	if err != nil {
 		return err
@@ -105,7 +97,7 @@ func hasClones(target string, v Volume) error {
 // remove deletes an lvol, and makes sure that it is gone.
 func (s *Service) remove(ctx context.Context, v Volume) error {
 	failed := s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
-	if failed == nil || errors.Is(failed, spdkrpc.NoSuchDevice) {
+	if failed == nil {
 		return nil
 	}
 	if !readable(failed) {

@@ -1,7 +1,7 @@
 // Package volume is the life of a volume on one SPDK target: creating, cloning, growing, snapshotting, exporting
 // and deleting logical volumes by typed calls.
 //
-// Nothing is remembered here. Every operation asks the target what is there, does the next missing step, and asks
+// Nothing is remembered here but which lvstores were seen (presence.go). Every operation asks the target what is there, does the next missing step, and asks
 // again, so that each may be repeated after a crash or a lost reply at any point, by the same process or another.
 // What a failed call did is found out by reading back; SPDK's error texts decide nothing.
 //

@@ -24,6 +24,8 @@ var (
 	ErrWrongKind = errors.New("not of the expected kind")
 	// ErrStoreMissing: an lvstore that should be there is not, so nobody knows what it holds.
 	ErrStoreMissing = errors.New("lvstore missing")
+	// ErrDegraded: the volume exists, and SPDK could make no bdev of it, so that it can be neither used nor changed now.
+	ErrDegraded = errors.New("volume not available")
 	// ErrStoreForbidden: the volume lies in an lvstore that is not the driver's.
 	ErrStoreForbidden = errors.New("lvstore not permitted")
 	// ErrForeignExport: the target exports something under the volume's name that this package did not make.

@@ -63,6 +63,9 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 				return nil
 			}
 			volumes[i] = v
+			if errors.Is(err, ErrDegraded) { // it is there, but SPDK does not tell its size
+				return nil
+			}
 			return err
 		})
 	}

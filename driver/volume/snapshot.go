@@ -125,10 +125,8 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	for i, st := range stores {
 		g.Go(func() error {
 			var err error
-			if lists[i], err = s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsName: &st.Name}); err != nil {
-				return fmt.Errorf("target %s: list lvstore %s: %w", s.Name, st.Name, err)
-			}
-			return nil
+			lists[i], err = s.lvolsOf(ctx, st)
+			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -139,4 +137,15 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 		all = append(all, l...)
 	}
 	return all, nil
+}
+
+func (s *Service) lvolsOf(ctx context.Context, st Store) ([]spdkrpc.LvolInfo, error) {
+	lvols, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsName: &st.Name})
+	switch {
+	case errors.Is(err, spdkrpc.NoSuchDevice):
+		return nil, fmt.Errorf("target %s: %w: %q went away while it was looked at: try again", s.Name, ErrStoreMissing, st.Name)
+	case err != nil:
+		return nil, fmt.Errorf("target %s: list lvstore %s: %w", s.Name, st.Name, err)
+	}
+	return lvols, nil
 }

@@ -41,14 +41,18 @@ func NewTarget(c Config) *Target {
 	return &Target{Config: c}
 }
 
-// A Service manages the volumes of one target with the credentials of its client.
+// A Service manages the volumes of one target with the credentials of its client. It remembers the lvstores that these
+// credentials have shown to it, so that it notices when one is missing: keep it as long as the client.
 type Service struct {
 	*Target
-	rpc *spdkrpc.Client
+	rpc  *spdkrpc.Client
+	seen *memory
 }
 
-// Service returns the service that works through client.
-func (t *Target) Service(client *spdkrpc.Client) *Service { return &Service{Target: t, rpc: client} }
+// Service returns a service that works through client.
+func (t *Target) Service(client *spdkrpc.Client) *Service {
+	return &Service{Target: t, rpc: client, seen: newMemory()}
+}
 
 // A Volume is a logical volume: a volume in CSI's sense, or a snapshot.
 type Volume struct {
@@ -68,14 +72,16 @@ func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID 
 
 // A Store is an lvstore.
 type Store struct {
+	UUID         string
 	Name         string
 	ClusterBytes int64
 	TotalBytes   int64
 	FreeBytes    int64
 }
 
-// Stores lists the lvstores that the driver may use. One that the configuration names and the target does not have is
-// an error: perhaps the target is still starting, and what the lvstore holds is not known.
+// Stores lists the lvstores that the driver may use, when all of their volumes can be looked up. If one that the
+// configuration names, or that was there before, is missing, then what it holds is not known: an error of kind
+// ErrStoreMissing.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	all, err := s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
 	if err != nil {
@@ -85,18 +91,13 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	for _, l := range all {
 		if s.permits(l.Name) {
 			c := int64(l.ClusterSize)
-			stores = append(stores, Store{Name: l.Name, ClusterBytes: c, TotalBytes: int64(l.TotalDataClusters) * c, FreeBytes: int64(l.FreeClusters) * c})
+			stores = append(stores, Store{UUID: l.UUID, Name: l.Name, ClusterBytes: c, TotalBytes: int64(l.TotalDataClusters) * c, FreeBytes: int64(l.FreeClusters) * c})
 		}
 	}
-	for _, name := range s.Config.Stores {
-		if !slices.ContainsFunc(stores, func(s Store) bool { return s.Name == name }) {
-			return nil, fmt.Errorf("target %s: %w: %q is configured and not there: wait until the target has loaded it, or take it out of lvstores", s.Name, ErrStoreMissing, name)
-		}
+	if err := s.complete(stores); err != nil {
+		return nil, err
 	}
-	if len(stores) == 0 {
-		return nil, fmt.Errorf("target %s: %w: it has none: wait until the target has loaded it, or create one with bdev_lvol_create_lvstore", s.Name, ErrStoreMissing)
-	}
-	return stores, nil
+	return stores, s.examined(ctx)
 }
 
 func (s *Service) store(ctx context.Context, name string) (Store, error) {
@@ -116,11 +117,14 @@ func (t *Target) permits(store string) bool {
 	return len(t.Config.Stores) == 0 || slices.Contains(t.Config.Stores, store)
 }
 
-// Get returns the volume or snapshot of a UUID.
+// Get returns the volume or snapshot of a UUID. ErrNotFound means that it is absent, not only invisible.
 func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	v, err := s.lookUp(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		v, err = s.confirm(ctx, id)
+	}
 	if err != nil {
-		return Volume{}, err
+		return v, err
 	}
 	if v.UUID != id {
 		return Volume{}, fmt.Errorf("target %s: %w: bdev %q is the volume %s", s.Name, ErrWrongKind, id, v.UUID)
@@ -137,7 +141,8 @@ func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
 	return v, err
 }
 
-// Find returns the volume that was asked for under name, in whichever lvstore it is.
+// Find returns the volume that was asked for under name, in whichever of the lvstores it is, which are all of the
+// target's. ErrNotFound means that it is absent.
 func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume, error) {
 	found := make([]*Volume, len(stores))
 	g, ctx := errgroup.WithContext(ctx)
@@ -145,6 +150,14 @@ func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume
 		g.Go(func() error {
 			v, err := s.lookUp(ctx, st.Name+"/"+LvolName(name))
 			if errors.Is(err, ErrNotFound) {
+				listed, err := s.hidden(ctx, st, LvolName(name))
+				if listed == nil || err != nil {
+					return err
+				}
+				if v, err = s.lookUpListed(ctx, *listed); err != nil {
+					return err
+				}
+				found[i] = &v
 				return nil
 			}
 			found[i] = &v
@@ -164,7 +177,8 @@ func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume
 	return *found[0], nil
 }
 
-// lookUp returns the lvol of a UUID, or of an alias LVSTORE/LVOL.
+// lookUp returns the lvol of a UUID, or of an alias LVSTORE/LVOL. ErrNotFound means that it has no bdev, so perhaps only
+// that it cannot be seen now.
 func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &bdev})
 	switch {
@@ -195,12 +209,6 @@ func (s *Service) volume(b spdkrpc.BdevInfo) (Volume, error) {
 		return Volume{}, fmt.Errorf("target %s: %w: %s lies in lvstore %q: add it to lvstores in the configuration if it is the driver's", s.Name, ErrStoreForbidden, v, store)
 	}
 	return v, nil
-}
-
-// absent confirms that what was not found cannot be in an lvstore which the target has yet to load.
-func (s *Service) absent(ctx context.Context) error {
-	_, err := s.Stores(ctx)
-	return err
 }
 
 func value[T any](p *T) (v T) {

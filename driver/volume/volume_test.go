@@ -28,6 +28,7 @@ type bench struct {
 	*Service
 	rpc   *spdkrpc.Client // past the fault
 	fault *fault
+	disks map[string]string // files that the lvstores are on
 }
 
 func newBench(t *testing.T, tr Transport) *bench {
@@ -47,7 +48,7 @@ func newBenchOf(t *testing.T, tr Transport, r rpcschema.Release) *bench {
 	}
 	caller := spdkrpc.NewSocket(socket)
 	t.Cleanup(func() { assert.NoError(t, caller.Close()) })
-	b := &bench{rpc: spdkrpc.NewClient(caller), fault: &fault{Caller: caller}}
+	b := &bench{rpc: spdkrpc.NewClient(caller), fault: &fault{Caller: caller}, disks: map[string]string{}}
 	for _, store := range []string{"lvs0", "lvs1"} {
 		b.makeStore(t, store)
 	}
@@ -62,21 +63,41 @@ func newBenchOf(t *testing.T, tr Transport, r rpcschema.Release) *bench {
 
 func (b *bench) makeStore(t *testing.T, store string) {
 	t.Helper()
-	disk := filepath.Join(t.TempDir(), store)
-	require.NoError(t, os.WriteFile(disk, nil, 0o600))
-	require.NoError(t, os.Truncate(disk, storeMiB*MiB))
-	_, err := b.rpc.BdevAioCreate(t.Context(), spdkrpc.BdevAioCreateParams{Name: "disk-" + store, Filename: disk, BlockSize: new(uint32(4096))})
-	require.NoError(t, err)
+	b.makeStoreOn(t, store, filepath.Join(t.TempDir(), store))
 	ctx := context.WithoutCancel(t.Context())
-	t.Cleanup(func() {
-		assert.NoError(t, b.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: "disk-" + store}))
-	})
-	_, err = b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store, ClusterSz: new(uint32(clusterMiB * MiB))})
-	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, b.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &store}))
 		b.removeExports(t, ctx)
+		assert.NoError(t, b.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: "disk-" + store}))
 	})
+}
+
+func (b *bench) makeStoreOn(t *testing.T, store, disk string) {
+	t.Helper()
+	b.disks[store] = b.newDisk(t, disk, storeMiB)
+	b.attachDisk(t, store)
+	_, err := b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store, ClusterSz: new(uint32(clusterMiB * MiB))})
+	require.NoError(t, err)
+}
+
+func (b *bench) newDisk(t *testing.T, path string, mib int64) string {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Truncate(path, mib*MiB))
+	return path
+}
+
+// attachDisk makes the bdev that an lvstore is on; detachDisk takes it away, with the lvstore.
+func (b *bench) attachDisk(t *testing.T, store string) {
+	t.Helper()
+	_, err := b.rpc.BdevAioCreate(t.Context(), spdkrpc.BdevAioCreateParams{Name: "disk-" + store, Filename: b.disks[store], BlockSize: new(uint32(4096))})
+	require.NoError(t, err)
+	require.NoError(t, b.rpc.BdevWaitForExamine(t.Context()))
+}
+
+func (b *bench) detachDisk(t *testing.T, store string) {
+	t.Helper()
+	require.NoError(t, b.rpc.BdevAioDelete(t.Context(), spdkrpc.BdevAioDeleteParams{Name: "disk-" + store}))
 }
 
 // makePortal makes what spdk-csi leaves on a target for ever.

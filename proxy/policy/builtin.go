@@ -78,6 +78,7 @@ var csiController = []string{
 	"bdev_lvol_get_lvstores",
 	"bdev_lvol_resize",
 	"bdev_lvol_snapshot",
+	"bdev_wait_for_examine",
 	"iscsi_create_initiator_group",
 	"iscsi_create_portal_group",
 	"iscsi_create_target_node",
