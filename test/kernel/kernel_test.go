@@ -6,40 +6,29 @@ import (
 	"os"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
 func TestNVMe(t *testing.T) {
 	for _, multipath := range []string{"Y", "N"} {
 		t.Run("own target, native multipath "+multipath, func(t *testing.T) {
-			newMachine(t).run(control.NVMe, control.Own, "nvme_core.multipath="+multipath)
+			NewMachine(t).Run(control.NVMe, control.Own, "nvme_core.multipath="+multipath)
 		})
 	}
 	t.Run("SPDK", func(t *testing.T) {
-		m := newMachine(t)
-		m.target = newSPDK(t).nvme
-		m.run(control.NVMe, control.SPDK)
+		m := NewMachine(t)
+		m.Target = newSPDK(t).nvme
+		m.Run(control.NVMe, control.SPDK)
 	})
 }
 
 func TestISCSI(t *testing.T) {
-	t.Run("own target", func(t *testing.T) { newMachine(t).run(control.ISCSI, control.Own) })
+	t.Run("own target", func(t *testing.T) { NewMachine(t).Run(control.ISCSI, control.Own) })
 	t.Run("SPDK", func(t *testing.T) {
-		m := newMachine(t)
-		m.target = newSPDK(t).iscsi
-		m.run(control.ISCSI, control.SPDK)
+		m := NewMachine(t)
+		m.Target = newSPDK(t).iscsi
+		m.Run(control.ISCSI, control.SPDK)
 	})
-}
-
-func newMachine(t *testing.T) *machine {
-	if testing.Short() {
-		t.Skip("boots a virtual machine: leave out -short")
-	}
-	k, err := openKit(t.Context(), t.Logf)
-	require.NoError(t, err)
-	return &machine{t: t, kit: k}
 }
 
 func newSPDK(t *testing.T) *spdk {

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,23 +24,39 @@ import (
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
-// machine is one boot of the virtual machine.
-type machine struct {
-	t      *testing.T
-	kit    kit
-	target func(context.Context, control.TargetCall) (map[string]string, error) // nil: none on the host
+// Machine is one boot of the virtual machine.
+type Machine struct {
+	// Target does what the guest asks for; nil if there is no target on the host.
+	Target func(context.Context, control.TargetCall) (map[string]string, error)
+	// Progress takes the guest's reports of its writes, and says whether it shall end; nil if it makes none.
+	Progress func([]control.Progress) (end bool)
+	// Deadline of the whole run; 12 minutes by default.
+	Deadline time.Duration
+
+	t   *testing.T
+	kit kit
 
 	mu    sync.Mutex
 	steps int
 	done  bool
 }
 
-// run boots a machine for a scenario, and returns when it has ended.
-func (m *machine) run(scenario, target string, kernelParams ...string) {
+// NewMachine returns a machine that is not yet booted.
+func NewMachine(t *testing.T) *Machine {
+	if testing.Short() {
+		t.Skip("boots a virtual machine: leave out -short")
+	}
+	k, err := openKit(t.Context(), t.Logf)
+	require.NoError(t, err)
+	return &Machine{t: t, kit: k}
+}
+
+// Run boots the machine for a scenario, and returns when it has ended.
+func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 	t := m.t
 	dir := t.TempDir()
 	init, initramfs, console := filepath.Join(dir, "init"), filepath.Join(dir, "initramfs"), filepath.Join(dir, "console")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", init, "./guest")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", init, "github.com/spdkgate/spdkgate/test/kernel/guest")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -49,7 +66,7 @@ func (m *machine) run(scenario, target string, kernelParams ...string) {
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
 
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(m.Deadline, 12*time.Minute))
 	defer cancel()
 	params := append([]string{
 		"console=ttyS0", "quiet", "panic=-1", "nokaslr", "mitigations=off", "audit=0", "no_timer_check", "tsc=reliable",
@@ -78,7 +95,7 @@ func (m *machine) run(scenario, target string, kernelParams ...string) {
 	fmt.Fprintf(t.Output(), "%d steps in %.0f s\n", m.steps, time.Since(start).Seconds())
 }
 
-func (m *machine) handler() http.Handler {
+func (m *Machine) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+control.PathStep, func(_ http.ResponseWriter, r *http.Request) {
 		var s control.Step
@@ -100,12 +117,20 @@ func (m *machine) handler() http.Handler {
 		var reply control.TargetReply
 		err := json.NewDecoder(r.Body).Decode(&c)
 		if err == nil {
-			reply.Context, err = m.target(r.Context(), c)
+			reply.Context, err = m.Target(r.Context(), c)
 		}
 		if err != nil {
 			reply.Error = err.Error()
 		}
 		json.NewEncoder(w).Encode(reply)
+	})
+	mux.HandleFunc("POST "+control.PathProgress, func(w http.ResponseWriter, r *http.Request) {
+		var p []control.Progress
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+			m.t.Errorf("progress: %v", err)
+			return
+		}
+		json.NewEncoder(w).Encode(control.ProgressReply{End: m.Progress(p)})
 	})
 	mux.HandleFunc("POST "+control.PathDone, func(http.ResponseWriter, *http.Request) {
 		m.mu.Lock()

@@ -16,47 +16,56 @@ import (
 )
 
 // A writer writes a volume at random, one block after the other, until it is stopped.
-type writer struct {
+type writer interface {
+	acked() uint64          // at least so many writes are acknowledged
+	begun() uint64          // at most so many have begun
+	progress(n uint64)      // waits until n more writes are acknowledged
+	longest() time.Duration // that a write took since the last question
+	stop()
+	writes() blocks.Stream
+}
+
+// A small writer is one by package initiator.
+type smallWriter struct {
 	t      *testing.T
 	device *initiator.Device
 	stream blocks.Stream
-	begun  atomic.Uint64 // the last write that was begun
-	acked  atomic.Uint64 // the last that was acknowledged
-	stop   func()
+	first  atomic.Uint64 // the last write that was begun
+	last   atomic.Uint64 // the last that was acknowledged
+	end    func()
 	mu     sync.Mutex
 	took   []time.Duration
 }
 
-func startWriter(t *testing.T, to initiator.Target, seed uint64) *writer {
+func startWriter(t *testing.T, to initiator.Target, seed uint64) *smallWriter {
 	t.Helper()
 	d, err := initiator.Connect(to)
 	require.NoError(t, err)
 	require.EqualValues(t, blocks.Size, d.BlockSize)
-	w := &writer{t: t, device: d, stream: blocks.Stream{Seed: seed, Blocks: d.Blocks}}
-	w.resume()
-	t.Cleanup(func() { w.stop(); _ = d.Close() })
-	return w
-}
-
-// resume goes on writing.
-func (w *writer) resume() {
+	w := &smallWriter{t: t, device: d, stream: blocks.Stream{Seed: seed, Blocks: d.Blocks}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, err := w.stream.Write(ctx, w.device, w.acked.Load(), w.begun.Store, func(n uint64, took time.Duration) {
-			w.acked.Store(n)
+		_, err := w.stream.Write(ctx, w.device, 0, w.first.Store, func(n uint64, took time.Duration) {
+			w.last.Store(n)
 			w.mu.Lock()
 			w.took = append(w.took, took)
 			w.mu.Unlock()
 		})
-		assert.NoError(w.t, err, "an error reached the writer")
+		assert.NoError(t, err, "an error reached the writer")
 	}()
-	w.stop = sync.OnceFunc(func() { cancel(); <-done })
+	w.end = sync.OnceFunc(func() { cancel(); <-done; _ = d.Close() })
+	t.Cleanup(w.end)
+	return w
 }
 
-// longest is the longest that a write took since the last question.
-func (w *writer) longest() time.Duration {
+func (w *smallWriter) stop()                 { w.end() }
+func (w *smallWriter) acked() uint64         { return w.last.Load() }
+func (w *smallWriter) begun() uint64         { return w.first.Load() }
+func (w *smallWriter) writes() blocks.Stream { return w.stream }
+
+func (w *smallWriter) longest() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	took := w.took
@@ -67,11 +76,10 @@ func (w *writer) longest() time.Duration {
 	return slices.Max(took)
 }
 
-// progress waits until n more writes are acknowledged.
-func (w *writer) progress(n uint64) {
+func (w *smallWriter) progress(n uint64) {
 	w.t.Helper()
-	from := w.acked.Load()
-	require.Eventually(w.t, func() bool { return w.acked.Load() >= from+n }, long, time.Millisecond, "the writer does not get on")
+	from := w.acked()
+	require.Eventually(w.t, func() bool { return w.acked() >= from+n }, long, time.Millisecond, "the writer does not get on")
 }
 
 // verify reads a bdev back, and holds it against the writer's writes.

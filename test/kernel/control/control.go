@@ -2,6 +2,8 @@
 // HTTP and JSON. It knows neither side.
 package control
 
+import "time"
+
 // Address is where the guest reaches the host's loopback.
 const Address = "10.0.2.2"
 
@@ -14,8 +16,9 @@ const (
 
 // Scenarios and targets.
 const (
-	NVMe  = "nvme"
-	ISCSI = "iscsi"
+	NVMe   = "nvme"
+	ISCSI  = "iscsi"
+	Writer = "writer" // writes volumes until it is told to end
 
 	Own  = "own"  // the guest kernel's
 	SPDK = "spdk" // on the host
@@ -23,9 +26,10 @@ const (
 
 // Paths of the host's HTTP server.
 const (
-	PathStep   = "/step"   // Step
-	PathTarget = "/target" // TargetCall, answered by TargetReply
-	PathDone   = "/done"   // all steps are done
+	PathStep     = "/step"     // Step
+	PathTarget   = "/target"   // TargetCall, answered by TargetReply
+	PathProgress = "/progress" // []Progress, answered by ProgressReply
+	PathDone     = "/done"     // all steps are done
 )
 
 // Step is one thing that the guest did. It is the last one if it has an error.
@@ -57,3 +61,20 @@ type TargetReply struct {
 	Context map[string]string `json:",omitzero"`
 	Error   string            `json:",omitzero"`
 }
+
+// The writer's node and volumes. The seed of a volume's stream of writes is its place here, from 1.
+const WriterNode = "kernel-writer"
+
+// WriterVolumes are made, written and left by the writer.
+var WriterVolumes = []string{"thin", "thick", "clone"}
+
+// Progress tells how far the writes to a volume are.
+type Progress struct {
+	Volume  string
+	Begun   uint64        // the last write that was begun
+	Acked   uint64        // the last that was acknowledged
+	Longest time.Duration // that a write took since the last report
+}
+
+// ProgressReply says whether to end.
+type ProgressReply struct{ End bool }

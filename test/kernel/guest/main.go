@@ -31,7 +31,11 @@ func start() (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	limit := 10 * time.Minute
+	if params[control.ParamScenario] == control.Writer {
+		limit = time.Hour
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	h := newHost(params[control.ParamPort])
 	defer func() {
@@ -58,6 +62,9 @@ func start() (err error) {
 	case control.ISCSI + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.iscsi()
+	case control.Writer + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.writer()
 	default:
 		return fmt.Errorf("no such scenario: %q", kind)
 	}

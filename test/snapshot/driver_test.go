@@ -1,0 +1,91 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
+)
+
+const node = "snapshot-test-node"
+
+// A world is a target, a relay before its socket, a proxy, and the driver.
+type world struct {
+	*target
+	relay      *relay
+	proxy      *proxyProcess
+	controller *driver.Controller
+}
+
+func newWorld(g *target) *world {
+	g.t.Helper()
+	w := &world{target: g, relay: startRelay(g.t, g.at("relay.sock"), g.path())}
+	w.proxy = startProxy(g)
+	text, err := json.Marshal(map[string]any{"nodes": []any{map[string]any{
+		"name": "t1", "rpcURL": w.proxy.url, "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "targetPort": freePort(g.t), "lvstores": []string{store},
+	}}})
+	require.NoError(g.t, err)
+	config, err := driver.ParseConfig(text)
+	require.NoError(g.t, err)
+	secret, err := json.Marshal(map[string]any{"rpcTokens": []any{map[string]any{"name": "t1", "username": "csi", "password": password}}})
+	require.NoError(g.t, err)
+	require.NoError(g.t, os.WriteFile(g.at("secret.json"), secret, 0o600))
+	w.controller, err = driver.NewController(config, g.at("secret.json"), slog.New(slog.DiscardHandler))
+	require.NoError(g.t, err)
+	g.t.Cleanup(w.controller.Close)
+	return w
+}
+
+var raw = &csi.VolumeCapability{
+	AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+}
+
+// create makes a volume of a kind through CSI: thin, thick, or clone.
+func (w *world) create(name, kind string) *csi.Volume {
+	w.t.Helper()
+	request := &csi.CreateVolumeRequest{
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeBytes}, VolumeCapabilities: []*csi.VolumeCapability{raw},
+		Parameters: map[string]string{},
+	}
+	switch kind {
+	case "thick":
+		request.Parameters["thin"] = "false"
+	case "clone":
+		source := w.create(name+"-source", "thin")
+		request.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: source.VolumeId}}}
+	}
+	made, err := w.controller.CreateVolume(w.t.Context(), request)
+	require.NoError(w.t, err)
+	return made.Volume
+}
+
+// publish exports a volume to a node, and says where.
+func (w *world) publish(v *csi.Volume, node string) initiator.Target {
+	w.t.Helper()
+	e, err := connect.ParseExport(w.publishContext(v, node))
+	require.NoError(w.t, err)
+	return initiator.Target{Address: e.Address + ":" + e.Port, NQN: e.NQN, HostNQN: connect.HostOf(node).NQN}
+}
+
+func (w *world) publishContext(v *csi.Volume, node string) map[string]string {
+	w.t.Helper()
+	published, err := w.controller.ControllerPublishVolume(w.t.Context(), &csi.ControllerPublishVolumeRequest{
+		VolumeId: v.VolumeId, NodeId: node, VolumeCapability: raw, VolumeContext: v.VolumeContext,
+	})
+	require.NoError(w.t, err)
+	return published.PublishContext
+}
+
+// uuid is the lvol's, of a CSI id.
+func uuid(id string) string {
+	_, u, _ := strings.Cut(id, ":")
+	return u
+}

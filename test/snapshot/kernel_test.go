@@ -1,0 +1,147 @@
+//go:build kernel
+
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/test/kernel"
+	"github.com/spdkgate/spdkgate/test/kernel/control"
+	"github.com/spdkgate/spdkgate/test/snapshot/blocks"
+)
+
+// The same with Linux as the host that writes, in a virtual machine, with native multipath.
+func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
+	w := newWorld(newTarget(t))
+	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
+	var subjects []*subject
+	made := make(chan *subject, len(control.WriterVolumes))
+	m := kernel.NewMachine(t)
+	m.Deadline = time.Hour
+	m.Progress = reports.take
+	m.Target = func(_ context.Context, c control.TargetCall) (map[string]string, error) {
+		if c.Do != control.Make {
+			return nil, fmt.Errorf("the target cannot %q", c.Do)
+		}
+		s := &subject{kind: c.Volume, volume: w.create("pvc-"+c.Volume, c.Volume)}
+		published := maps.Clone(w.publishContext(s.volume, control.WriterNode))
+		published[connect.KeyTargetAddr] = control.Address
+		made <- s
+		return published, nil
+	}
+	go func() {
+		defer close(reports.ended)
+		m.Run(control.Writer, control.SPDK, "nvme_core.multipath=Y")
+	}()
+	for i := range control.WriterVolumes {
+		select {
+		case s := <-made:
+			s.writer = &guestWriter{reports, i}
+			subjects = append(subjects, s)
+		case <-reports.ended:
+			require.Fail(t, "the machine ended before it wrote")
+		}
+	}
+	w.snapshots(subjects)
+}
+
+// reports are what the guest told last.
+type reports struct {
+	t       *testing.T
+	mu      sync.Mutex
+	all     []control.Progress
+	longest []time.Duration // by volume, since the last question
+	end     bool
+	changed chan struct{} // closed with each report
+	ended   chan struct{} // closed when the machine has ended
+}
+
+func (r *reports) take(p []control.Progress) (end bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = p
+	r.longest = append(r.longest, make([]time.Duration, len(p)-len(r.longest))...)
+	for i := range p {
+		r.longest[i] = max(r.longest[i], p[i].Longest)
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+	return r.end
+}
+
+// next waits for a report that was made after now: the one after the next, which may be on its way.
+func (r *reports) next() {
+	r.t.Helper()
+	for range 2 {
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		select {
+		case <-changed:
+		case <-r.ended:
+			return
+		case <-time.After(long):
+			require.Fail(r.t, "the guest is silent")
+		}
+	}
+}
+
+// A guestWriter is a volume that the guest writes to.
+type guestWriter struct {
+	*reports
+	i int
+}
+
+func (w *guestWriter) last() (p control.Progress) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.i < len(w.all) {
+		p = w.all[w.i]
+	}
+	return p
+}
+
+func (w *guestWriter) acked() uint64 { return w.last().Acked }
+
+func (w *guestWriter) begun() uint64 {
+	w.next()
+	return w.last().Begun
+}
+
+func (w *guestWriter) progress(n uint64) {
+	w.t.Helper()
+	from := w.acked()
+	require.Eventually(w.t, func() bool { return w.acked() >= from+n }, 5*long, 10*time.Millisecond, "the guest's writes do not get on")
+}
+
+func (w *guestWriter) longest() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.i >= len(w.reports.longest) {
+		return 0
+	}
+	longest := w.reports.longest[w.i]
+	w.reports.longest[w.i] = 0
+	return longest
+}
+
+func (w *guestWriter) writes() blocks.Stream {
+	return blocks.Stream{Seed: uint64(w.i + 1), Blocks: volumeBytes / blocks.Size}
+}
+
+// stop ends the machine, which then reports no more: what it told last is what counts.
+func (w *guestWriter) stop() {
+	w.next()
+	w.mu.Lock()
+	w.end = true
+	w.mu.Unlock()
+	<-w.ended
+}

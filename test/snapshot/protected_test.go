@@ -1,0 +1,128 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A subject is a volume that is written and snapshotted.
+type subject struct {
+	writer
+	kind   string
+	volume *csi.Volume
+	kept   []taken
+}
+
+// taken is a snapshot, with what was acknowledged before and begun after it was taken.
+type taken struct {
+	id              string
+	atLeast, atMost uint64
+}
+
+// Snapshots by CSI of volumes under writes: the store's metadata stays, every snapshot is what the volume was at one
+// moment, no error reaches the writer, and all of it is there after the target was killed.
+func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
+	w := newWorld(newTarget(t))
+	var subjects []*subject
+	for i, kind := range []string{"thin", "thick", "clone"} {
+		s := &subject{kind: kind, volume: w.create("pvc-"+kind, kind)}
+		s.writer = startWriter(t, w.publish(s.volume, node), uint64(i+1))
+		subjects = append(subjects, s)
+	}
+	w.snapshots(subjects)
+}
+
+// snapshots takes snapshots of all subjects in turn, and looks after each, and at the end, whether all is well.
+func (w *world) snapshots(subjects []*subject) {
+	t := w.t
+	for _, s := range subjects {
+		s.progress(50)
+	}
+	page, states := w.firstPage(), w.anaStates()
+	var stalls, calls []time.Duration
+	for round := range *rounds {
+		s := subjects[round%len(subjects)]
+		s.longest()
+		began := time.Now()
+		w.take(s, fmt.Sprint("snapshot-", round))
+		calls = append(calls, time.Since(began))
+		s.progress(5)
+		stalls = append(stalls, s.longest())
+		require.True(t, page == w.firstPage(), "round %d: the store's first metadata page was overwritten", round)
+		require.Equal(t, states, w.anaStates(), "round %d: the paths are not as they were", round)
+		if len(s.kept) > keep {
+			if round%25 == 0 {
+				w.verifyTaken(s, s.kept[0])
+			}
+			_, err := w.controller.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: s.kept[0].id})
+			require.NoError(t, err)
+			s.kept = s.kept[1:]
+		}
+	}
+	for _, s := range subjects {
+		s.stop()
+	}
+	t.Logf("%d snapshots; CreateSnapshot took %v (median) to %v, the longest write around it %v (median) to %v",
+		*rounds, quantile(calls, 0.5), quantile(calls, 1), quantile(stalls, 0.5), quantile(stalls, 1))
+	w.kill()
+	w.start()
+	require.True(t, w.loads(), "the store does not load")
+	for _, s := range subjects {
+		for _, snapshot := range s.kept {
+			w.verifyTaken(s, snapshot)
+		}
+		last := w.verify(uuid(s.volume.VolumeId), s.writes(), s.acked(), s.begun())
+		t.Logf("%s: %d snapshots and the volume verified, %d writes", s.kind, len(s.kept), last)
+	}
+}
+
+// take takes a snapshot through CSI, as often as an external-snapshotter would try.
+func (w *world) take(s *subject, name string) {
+	w.t.Helper()
+	request := &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: s.volume.VolumeId}
+	atLeast := s.acked()
+	var made *csi.CreateSnapshotResponse
+	require.Eventually(w.t, func() bool {
+		ctx, cancel := context.WithTimeout(w.t.Context(), long)
+		defer cancel()
+		var err error
+		if made, err = w.controller.CreateSnapshot(ctx, request); err != nil {
+			w.t.Logf("%s: CreateSnapshot: %v", name, err)
+		}
+		return err == nil
+	}, long, 50*time.Millisecond)
+	s.kept = append(s.kept, taken{made.Snapshot.SnapshotId, atLeast, s.begun()})
+}
+
+func (w *world) verifyTaken(s *subject, snapshot taken) {
+	w.t.Helper()
+	w.verify(uuid(snapshot.id), s.writes(), snapshot.atLeast, snapshot.atMost)
+}
+
+// anaStates are those of all paths to the driver's subsystems.
+func (w *world) anaStates() map[string][]string {
+	w.t.Helper()
+	subsystems, err := w.rpc.NvmfGetSubsystems(w.t.Context(), spdkrpc.NvmfGetSubsystemsParams{})
+	require.NoError(w.t, err)
+	states := map[string][]string{}
+	for _, sub := range subsystems {
+		if sub.Subtype != "NVMe" {
+			continue
+		}
+		listeners, err := w.rpc.NvmfSubsystemGetListeners(w.t.Context(), spdkrpc.NvmfSubsystemGetListenersParams{NQN: sub.NQN})
+		require.NoError(w.t, err)
+		for _, l := range listeners {
+			states[sub.NQN] = append(states[sub.NQN], fmt.Sprintf("%s %s %v", l.Address.Traddr, l.Address.Trsvcid, l.ANAStates))
+		}
+	}
+	assert.NotEmpty(w.t, states)
+	return states
+}

@@ -1,0 +1,123 @@
+package snapshot
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A relay stands between the proxy and the target's socket, and sees each call before the target does, and each answer
+// before the proxy does.
+type relay struct {
+	path   string
+	target string
+	mu     sync.Mutex
+	hook   func(moment, method string, params json.RawMessage) // nil: none
+}
+
+// Moments of a call.
+const (
+	before = "before" // the target has it
+	after  = "after"  // the target has answered, and before the proxy has the answer
+)
+
+func startRelay(t *testing.T, path, target string) *relay {
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	r := &relay{path: path, target: target}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				go r.serve(c)
+			}
+		}
+	}()
+	return r
+}
+
+// watch has a hook called at each moment. It is called by one connection at a time.
+func (r *relay) watch(hook func(moment, method string, params json.RawMessage)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hook = hook
+}
+
+func (r *relay) at(moment string, c call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hook != nil {
+		r.hook(moment, c.Method, c.Params)
+	}
+}
+
+type call struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+}
+
+func (r *relay) serve(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	target, err := net.Dial("unix", r.target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = target.Close() }()
+	var mu sync.Mutex
+	calls := map[string]call{}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_ = each(target, func(answer json.RawMessage) error {
+			var a call
+			if err := json.Unmarshal(answer, &a); err != nil {
+				return err
+			}
+			mu.Lock()
+			c := calls[string(a.ID)]
+			delete(calls, string(a.ID))
+			mu.Unlock()
+			r.at(after, c)
+			_, err := client.Write(answer)
+			return err
+		})
+		_ = client.Close()
+	}()
+	_ = each(client, func(text json.RawMessage) error {
+		var c call
+		if err := json.Unmarshal(text, &c); err != nil {
+			return err
+		}
+		mu.Lock()
+		calls[string(c.ID)] = c
+		mu.Unlock()
+		r.at(before, c)
+		_, err := target.Write(text)
+		return err
+	})
+	_ = target.Close()
+	<-answered
+}
+
+// each hands over the JSON values of a stream, one after the other.
+func each(r io.Reader, do func(json.RawMessage) error) error {
+	for d := json.NewDecoder(r); ; {
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		if err := do(v); err != nil {
+			return err
+		}
+	}
+}
