@@ -60,8 +60,9 @@ type Options struct {
 	RequireCertificate bool           // whatever else a request brings, it needs a valid certificate
 
 	Issuers []Issuer
-	// Former is the one that this one replaces: keys that it has fetched of an
-	// issuer that stayed as it was are kept, so that a reload needs no network.
+	// Former is the one that this one replaces. Keys that it has fetched of an issuer
+	// that stayed as it was are kept, so that a reload needs no network; so are its
+	// limits on failures, and the logins of users whose password has not changed.
 	Former *Authenticator
 }
 
@@ -95,7 +96,7 @@ func (e *TooManyFailuresError) Error() string {
 }
 
 // An Authenticator knows the users of one configuration. It may be used
-// concurrently. What it remembers ends with it.
+// concurrently. What it remembers ends with it, but see Options.Former.
 type Authenticator struct {
 	passwords    *passwords
 	tokens       *tokens
@@ -129,6 +130,9 @@ func New(users []User, opts Options) (*Authenticator, error) {
 		wrong = append(wrong, errors.New("there are no users"))
 	}
 	sums := newSummer()
+	if opts.Former != nil {
+		sums = opts.Former.passwords.sums // with its key, or nothing would be recognised
+	}
 	a := &Authenticator{passwords: newPasswords(users, sums, opts), limiter: newLimiter(opts.FailuresPerMinute, opts.Now)}
 	var err error
 	a.tokens, err = newTokens(users, opts.Now)
@@ -138,6 +142,12 @@ func New(users []User, opts Options) (*Authenticator, error) {
 	a.issuers, err = newIssuers(users, sums, opts)
 	if err := errors.Join(append(wrong, err)...); err != nil {
 		return nil, err
+	}
+	if former := opts.Former; former != nil {
+		a.passwords.carryOver(former.passwords)
+		if a.limiter.perSecond == former.limiter.perSecond {
+			a.limiter = former.limiter
+		}
 	}
 	return a, nil
 }

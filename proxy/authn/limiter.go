@@ -2,6 +2,7 @@ package authn
 
 import (
 	"hash/maphash"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -60,6 +61,14 @@ func (l *limiter) take(source netip.Addr, name string) (wait time.Duration) {
 	return 0
 }
 
+// forget has a user's attempts start anew, from wherever.
+func (l *limiter) forget(name string) {
+	user, _ := l.keys(netip.Addr{}, name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.buckets, func(key bucketKey, _ bucket) bool { return key.name == user.name })
+}
+
 // refund gives an attempt back that turned out to be right.
 func (l *limiter) refund(source netip.Addr, name string) {
 	user, all := l.keys(source, name)
@@ -74,12 +83,7 @@ func (l *limiter) refund(source netip.Addr, name string) {
 }
 
 func (l *limiter) keys(source netip.Addr, name string) (user, all bucketKey) {
-	source = source.Unmap().WithZone("")
-	bits := source.BitLen()
-	if source.Is6() {
-		bits = 64 // whoever has one address of a /64 has them all
-	}
-	prefix, _ := source.Prefix(bits)
+	prefix := networkOf(source)
 	return bucketKey{prefix, maphash.String(l.seed, name) | 1}, bucketKey{source: prefix}
 }
 

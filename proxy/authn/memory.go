@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A mac is an HMAC of credentials under a key of one Authenticator alone: what is
-// in memory is of no use elsewhere, and after a reload nothing is remembered.
+// A mac is an HMAC of credentials under a key of this process alone: what is in
+// memory is of no use elsewhere.
 type mac [sha256.Size]byte
 
 // A summer computes macs.

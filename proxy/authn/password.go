@@ -5,11 +5,10 @@ import (
 	"crypto/hmac"
 	"fmt"
 	"net/netip"
-	"runtime"
+	"reflect"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -23,7 +22,7 @@ type passwords struct {
 	decoy   Hash // nil: nobody has a password
 	limiter *limiter
 	sums    *summer
-	hashing *semaphore.Weighted
+	hashing *hashing
 	flights singleflight.Group
 
 	mu    sync.RWMutex
@@ -36,8 +35,7 @@ const hashWait = 10 * time.Second
 func newPasswords(users []User, sums *summer, opts Options) *passwords {
 	p := &passwords{
 		names: map[string]bool{}, hashes: map[string]Hash{}, known: map[string]mac{},
-		limiter: newLimiter(opts.FailuresPerMinute, opts.Now), sums: sums,
-		hashing: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
+		limiter: newLimiter(opts.FailuresPerMinute, opts.Now), sums: sums, hashing: newHashing(),
 	}
 	var costliest Hash
 	for _, u := range users {
@@ -54,6 +52,24 @@ func newPasswords(users []User, sums *summer, opts Options) *passwords {
 		p.decoy = costliest.decoy()
 	}
 	return p
+}
+
+// carryOver takes over what the former passwords know: who has been slowed down, the
+// sources that are known, and the logins of users whose password has not changed.
+func (p *passwords) carryOver(former *passwords) {
+	p.hashing = former.hashing
+	if p.limiter.perSecond == former.limiter.perSecond {
+		p.limiter = former.limiter
+	}
+	former.mu.RLock()
+	defer former.mu.RUnlock()
+	for name, hash := range p.hashes {
+		if !reflect.DeepEqual(hash, former.hashes[name]) {
+			p.limiter.forget(name)
+		} else if sum, ok := former.known[name]; ok {
+			p.known[name] = sum
+		}
+	}
 }
 
 func (p *passwords) identify(ctx context.Context, name, password string, source netip.Addr) (Identity, error) {
@@ -81,11 +97,11 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 		// Not the context of one request: others wait for the same.
 		ctx, cancel := context.WithTimeout(context.Background(), hashWait)
 		defer cancel()
-		if err := p.hashing.Acquire(ctx, 1); err != nil {
+		if err := p.hashing.acquire(ctx, source); err != nil {
 			p.limiter.refund(source, name)
 			return nil, ErrBusy
 		}
-		defer p.hashing.Release(1)
+		defer p.hashing.release()
 		h, exists := p.hashes[name]
 		if !exists {
 			h = p.decoy
@@ -94,6 +110,7 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 			return nil, ErrWrongCredentials
 		}
 		p.limiter.refund(source, name)
+		p.hashing.succeeded(source)
 		p.mu.Lock()
 		p.known[name] = sum
 		p.mu.Unlock()

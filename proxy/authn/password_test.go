@@ -144,13 +144,46 @@ func TestSuccessIsRememberedFailureIsNot(t *testing.T) {
 	}
 }
 
-func TestAReloadForgets(t *testing.T) {
-	h := newCountingHash("right", 1)
-	for range 2 {
-		_, err := newBasic(t, Options{}, User{Name: "ann", Hash: h}).Authenticate(t.Context(), basic("ann", "right"), here)
-		require.NoError(t, err)
+// A reload carries over what is remembered of users whose password stays, and nothing
+// of others.
+func TestReloadCarriesOver(t *testing.T) {
+	ann, bob, carl := newCountingHash("a", 1), newCountingHash("b", 1), newCountingHash("c", 1)
+	now := func() time.Time { return time.Unix(0, 0) }
+	first := newBasic(t, Options{Now: now}, User{Name: "ann", Hash: ann}, User{Name: "bob", Hash: bob}, User{Name: "carl", Hash: carl})
+	login := func(a by, name, password string) error {
+		_, err := a.Authenticate(t.Context(), basic(name, password), here)
+		return err
 	}
-	assert.EqualValues(t, 2, h.hashed.Load())
+	for name, password := range map[string]string{"ann": "a", "bob": "b", "carl": "c"} {
+		require.NoError(t, login(first, name, password))
+	}
+	elsewhere := netip.MustParseAddr("198.51.100.1")
+	for _, name := range []string{"ann", "bob"} {
+		for range burstOfGuests {
+			_, err := first.Authenticate(t.Context(), basic(name, "wrong"), elsewhere)
+			require.ErrorIs(t, err, ErrWrongCredentials)
+		}
+	}
+
+	changed := newCountingHash("new", 1)
+	second := newBasic(t, Options{Now: now, Former: first.Authenticator}, User{Name: "ann", Hash: ann}, User{Name: "bob", Hash: changed})
+	hashed := ann.hashed.Load()
+	require.NoError(t, login(second, "ann", "a"))
+	assert.Equal(t, hashed, ann.hashed.Load(), "remembered")
+	require.ErrorIs(t, login(second, "bob", "b"), ErrWrongCredentials, "the former password is wrong at once")
+	require.ErrorIs(t, login(second, "carl", "c"), ErrWrongCredentials, "a removed user is gone at once")
+	assert.NotContains(t, second.passwords.known, "bob")
+	assert.NotContains(t, second.passwords.known, "carl")
+	_, err := second.Authenticate(t.Context(), basic("ann", "wrong"), elsewhere)
+	require.ErrorAs(t, err, new(*TooManyFailuresError), "whoever was slowed down still is")
+	_, err = second.Authenticate(t.Context(), basic("bob", "new"), elsewhere)
+	require.NoError(t, err, "failures of the former password do not count")
+	assert.Same(t, first.passwords.hashing, second.passwords.hashing, "reloads add no hashing")
+
+	third := newBasic(t, Options{Now: now, Former: second.Authenticator}, User{Name: "carl", Hash: carl})
+	hashed = carl.hashed.Load()
+	require.NoError(t, login(third, "carl", "c"))
+	assert.Equal(t, hashed+1, carl.hashed.Load(), "a user that comes back is looked at")
 }
 
 func TestUnknownUsersCostTheHighestHash(t *testing.T) {

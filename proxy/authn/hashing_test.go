@@ -1,0 +1,86 @@
+package authn
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func stranger(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xc6120000+uint32(i))))
+}
+
+// However many sources have passwords hashed, a new login from where a user has
+// logged in before is the next one, and too many strangers are told so at once.
+func TestStrangersDoNotHoldUpKnownSources(t *testing.T) {
+	ann, bob := newCountingHash("a", 1), newCountingHash("b", 1)
+	a := newBasic(t, Options{}, User{Name: "ann", Hash: ann}, User{Name: "bob", Hash: bob})
+	a.passwords.hashing.free = 1
+	_, err := a.Authenticate(t.Context(), basic("ann", "a"), here)
+	require.NoError(t, err)
+
+	ann.block = make(chan struct{})
+	waiting := func(strangers, known int) func() bool {
+		h := a.passwords.hashing
+		return func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.free == 0 && h.strangers.Len() == strangers && h.known.Len() == known
+		}
+	}
+	var strangers sync.WaitGroup
+	for i := range 1 + mostStrangers {
+		strangers.Go(func() {
+			_, err := a.Authenticate(context.Background(), basic("ann", fmt.Sprint("wrong", i)), stranger(i))
+			assert.Error(t, err)
+		})
+	}
+	require.Eventually(t, waiting(mostStrangers, 0), time.Minute, time.Millisecond)
+	for i := range 400 {
+		_, err := a.Authenticate(t.Context(), basic("bob", "b"), stranger(1000+i))
+		require.ErrorIs(t, err, ErrBusy, "at once")
+	}
+
+	known := make(chan int32)
+	go func() {
+		_, err := a.Authenticate(context.Background(), basic("bob", "b"), here)
+		assert.NoError(t, err)
+		known <- ann.hashed.Load()
+	}()
+	require.Eventually(t, waiting(mostStrangers, 1), time.Minute, time.Millisecond)
+	before := ann.hashed.Load()
+	ann.block <- struct{}{} // the one that is being hashed
+	assert.LessOrEqual(t, <-known, before+1, "no stranger's was hashed before, but the next may have begun")
+	close(ann.block)
+	strangers.Wait()
+	assert.Equal(t, 1, a.passwords.hashing.free, "every turn is given back")
+}
+
+func TestKnownSourcesAreBounded(t *testing.T) {
+	h := newHashing()
+	for i := range mostSources + 10 {
+		h.succeeded(stranger(i))
+	}
+	assert.Len(t, h.sources, mostSources)
+	assert.Contains(t, h.sources, networkOf(stranger(mostSources+9)), "the latest is known")
+}
+
+// Who gives up waiting leaves the queue, and keeps no turn.
+func TestWaitingForAHashEnds(t *testing.T) {
+	h := newHashing()
+	h.free = 0
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, h.acquire(ctx, here), context.Canceled)
+	assert.Zero(t, h.strangers.Len())
+	h.release()
+	assert.Equal(t, 1, h.free)
+	require.NoError(t, h.acquire(ctx, here))
+}
