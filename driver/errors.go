@@ -82,10 +82,11 @@ var codesOf = []struct {
 	{connect.ErrBusy, codes.Aborted},
 	{volume.ErrStoreMissing, codes.Unavailable},
 	{volume.ErrDegraded, codes.Unavailable},
+	{mount.ErrBroken, codes.Unavailable},
 	{connect.ErrUnreachable, codes.Unavailable},
 	{connect.ErrTimeout, codes.DeadlineExceeded},
 	{connect.ErrAmbiguous, codes.Internal},
-	{mount.ErrUnreadable, codes.Internal},
+	{mount.ErrUnreadable, codes.Unavailable},
 	// Of a call to a target.
 	{spdkrpc.OutcomeUnknown, codes.Aborted},
 	{spdkrpc.Busy, codes.Aborted},

@@ -32,6 +32,7 @@ type Mounter interface {
 	Unmount(ctx context.Context, path string) error
 	UnmountAndRemove(ctx context.Context, path string) error
 	At(path string) (mount.Point, error)
+	Check(ctx context.Context, path string) error
 	Grow(ctx context.Context, path string) (sizeBytes int64, err error)
 	Stats(ctx context.Context, path string) (mount.Stats, error)
 	DeviceSize(ctx context.Context, path string) (int64, error)

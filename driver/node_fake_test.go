@@ -120,6 +120,16 @@ func (f *fakeNode) At(path string) (mount.Point, error) {
 	return p, nil
 }
 
+func (f *fakeNode) Check(_ context.Context, path string) error {
+	switch p, ok := f.mounts[path]; {
+	case !ok:
+		return mount.ErrNotMounted
+	case p.Stale:
+		return mount.ErrBroken
+	}
+	return f.fail["check"]
+}
+
 func (f *fakeNode) Grow(context.Context, string) (int64, error) { return 42, f.step("grow") }
 
 func (f *fakeNode) Stats(context.Context, string) (mount.Stats, error) {

@@ -12,7 +12,8 @@ import (
 )
 
 // NodePublishVolume makes a staged volume appear at a path. If its device was lost since, because its target was away
-// for too long, it is staged anew: Kubernetes does not do so for a pod that replaces another on the same node.
+// for too long, or its file system was shut down, it is staged anew: Kubernetes does not do so for a pod that replaces
+// another on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	places := []place{{"target_path", target}, {"staging_target_path", staging}}
@@ -91,9 +92,9 @@ func (n *Node) publishDevice(ctx context.Context, r stageRecord, target string, 
 
 func (n *Node) publishMount(ctx context.Context, staging string, r stageRecord, c *csi.VolumeCapability, remembered map[string]string, target string, ro bool) error {
 	source := stagePath(staging, r.VolumeID)
-	at, err := n.mounter.At(source)
-	if errors.Is(err, mount.ErrNotMounted) || err == nil && at.Stale {
-		n.log.WarnContext(ctx, "staging a volume anew whose mount is gone", "volume", r.VolumeID)
+	err := n.mounter.Check(ctx, source)
+	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
+		n.log.WarnContext(ctx, "staging a volume anew", "volume", r.VolumeID, "why", err)
 		// It was staged before: it has its file system, or has lost it. Neither is to be formatted.
 		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: remembered[keyFSType]}))
 	}

@@ -164,13 +164,13 @@ func TestCodes(t *testing.T) {
 		codes.ResourceExhausted:  {volume.ErrNoSpace, errors.Join(volume.ErrOutOfRange, volume.ErrNoSpace), rpc(spdkrpc.NoSpace, -28)},
 		codes.OutOfRange:         {volume.ErrOutOfRange},
 		codes.FailedPrecondition: {volume.ErrInUse, volume.ErrForeignExport, volume.ErrStoreForbidden, errUnknownTarget, errNoCredentials, errElsewhere, errNotStaged, mount.ErrHoldsData, mount.ErrEmptyDevice, connect.ErrRefused, connect.ErrNoSubsystem, rpc(spdkrpc.MethodNotFound, -32601)},
-		codes.Aborted:            {errInFlight, errBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
-		codes.Unavailable:        {volume.ErrStoreMissing, connect.ErrUnreachable, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
+		codes.Aborted:            {errLeftBehind, fmt.Errorf("%w (%w)", errConflict, errLeftBehind), errInFlight, errBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
+		codes.Unavailable:        {volume.ErrStoreMissing, connect.ErrUnreachable, mount.ErrUnreadable, mount.ErrBroken, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
 		codes.PermissionDenied:   {rpc(spdkrpc.Denied, jsonrpc.CodeForbidden), rpc(spdkrpc.Denied, 0)},
 		codes.Unauthenticated:    {rpc(spdkrpc.Denied, jsonrpc.CodeUnauthorized)},
 		codes.DeadlineExceeded:   {context.DeadlineExceeded, connect.ErrTimeout},
 		codes.Canceled:           {context.Canceled},
-		codes.Internal:           {errors.New("surprise"), rpc(spdkrpc.Failed, -32603), rpc(spdkrpc.InvalidParams, -32602), mount.ErrUnreadable},
+		codes.Internal:           {errors.New("surprise"), rpc(spdkrpc.Failed, -32603), rpc(spdkrpc.InvalidParams, -32602)},
 		codes.Unimplemented:      {status.Error(codes.Unimplemented, "x")},
 	} {
 		for _, err := range errs {

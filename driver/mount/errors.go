@@ -18,6 +18,8 @@ var (
 	ErrUnreadable = errors.New("device cannot be read")
 	// ErrDamaged: the file system is damaged beyond what may be repaired without asking.
 	ErrDamaged = errors.New("file system is damaged")
+	// ErrBroken: a mounted file system was shut down after errors, or its device is gone. Mounted anew it may work.
+	ErrBroken = errors.New("mounted file system is broken")
 	// ErrConflict: the path is mounted already, from elsewhere or otherwise than asked.
 	ErrConflict = errors.New("mounted otherwise")
 	// ErrNotMounted: nothing is mounted at the path.

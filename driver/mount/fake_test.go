@@ -75,11 +75,11 @@ func TestBlkid(t *testing.T) {
 
 func TestCheckExitCodes(t *testing.T) {
 	for code, kind := range map[int]error{0: nil, 1: nil, 2: nil, 3: nil, 4: ErrDamaged, 5: ErrDamaged, 12: ErrDamaged} {
-		err := testMounter(t, Options{Exec: &fakeExec{answer: exits(code, "said e2fsck")}}).check("/dev/x")
+		err := testMounter(t, Options{Exec: &fakeExec{answer: exits(code, "said e2fsck")}}).fsck("/dev/x")
 		require.ErrorIs(t, err, kind, "exit code %d", code)
 	}
 	for _, code := range []int{8, 16, 32, 128} {
-		err := testMounter(t, Options{Exec: &fakeExec{answer: exits(code, "said e2fsck")}}).check("/dev/x")
+		err := testMounter(t, Options{Exec: &fakeExec{answer: exits(code, "said e2fsck")}}).fsck("/dev/x")
 		require.ErrorContains(t, err, "said e2fsck", "exit code %d", code)
 	}
 }

@@ -128,21 +128,26 @@ func TestStaleMounts(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted, "both are unmounted")
 }
 
-func TestBroken(t *testing.T) {
+func TestUsable(t *testing.T) {
 	dir := t.TempDir()
 	healthy := Point{Path: dir, options: []string{"rw"}, superOpts: []string{"rw"}}
-	assert.Empty(t, broken(healthy, Stage{}))
+	require.NoError(t, healthy.usable())
 	for name, change := range map[string]func(*Point){
-		"removed":  func(p *Point) { p.Stale = true },
-		"shutdown": func(p *Point) { p.superOpts = []string{"rw", "shutdown"} },
-		"readonly": func(p *Point) { p.superOpts = []string{"ro"} },
+		"removed":      func(p *Point) { p.Stale = true },
+		"shutdown":     func(p *Point) { p.superOpts = []string{"rw", "shutdown"} },
+		"emergency":    func(p *Point) { p.superOpts = []string{"rw", "emergency_ro"} },
+		"readonly":     func(p *Point) { p.superOpts = []string{"ro"} },
+		"no directory": func(p *Point) { p.Path += "/missing" },
 	} {
 		p := healthy
 		change(&p)
-		assert.NotEmpty(t, broken(p, Stage{}), name)
+		require.ErrorIs(t, p.usable(), ErrBroken, name)
 	}
+	failing := healthy
+	failing.Device = filepath.Join(dir, "device")
+	require.ErrorIs(t, failing.usable(), ErrUnreadable)
 	readOnly := Point{Path: dir, options: []string{"ro"}, superOpts: []string{"ro"}, ReadOnly: true}
-	assert.Empty(t, broken(readOnly, Stage{}), "mounted read-only on purpose: a conflict, but not broken")
+	require.NoError(t, readOnly.usable(), "mounted read-only on purpose: a conflict, but not broken")
 }
 
 func TestUnmountRace(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -273,36 +272,4 @@ func TestCloneBesideItsSource(t *testing.T) {
 			assert.Equal(t, "precious", readFile(t, second, "file"))
 		})
 	}
-}
-
-func TestBrokenMountIsReplaced(t *testing.T) {
-	for _, fsType := range []string{ext4, xfs} {
-		t.Run(fsType, func(t *testing.T) {
-			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
-			path := mountPoint(t, m, "staging")
-			s := Stage{Device: d.device, Path: path, FSType: fsType, MayFormat: true}
-			require.NoError(t, m.FormatAndMount(t.Context(), s))
-			writeFile(t, path, "file", "precious")
-			shutdown(t, path)
-			require.Error(t, os.WriteFile(filepath.Join(path, "new"), []byte("x"), 0o600))
-			s.MayFormat = false
-			require.NoError(t, m.FormatAndMount(t.Context(), s))
-			assert.Equal(t, "precious", readFile(t, path, "file"))
-			writeFile(t, path, "new", "x")
-			require.NoError(t, m.UnmountAndRemove(t.Context(), path))
-		})
-	}
-}
-
-// shutdown makes a file system fail as it does when its device is lost, after writing its log.
-func shutdown(t *testing.T, path string) {
-	t.Helper()
-	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
-	logFlush := uint32(1)
-	dir, err := os.Open(path)
-	require.NoError(t, err)
-	defer dir.Close()
-	unix.Sync()
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), goingDown, uintptr(unsafe.Pointer(&logFlush)))
-	require.Zero(t, errno)
 }

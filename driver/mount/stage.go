@@ -7,9 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
-
-	mountutils "k8s.io/mount-utils"
 )
 
 // FormatAndMount mounts a device at its staging path. An empty device gets a file system first,
@@ -66,9 +63,8 @@ func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if why := broken(p, s); why != "" {
-		m.log.Warn("replacing a broken mount", "path", s.Path, "device", s.Device, "why", why)
-		return false, m.unmountAll(s.Path)
+	if why := p.usable(); why != nil {
+		return false, m.replace(p, why)
 	}
 	switch {
 	case p.number != number || p.root != "/":
@@ -77,25 +73,6 @@ func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 		return false, fmt.Errorf("%w: it is mounted there as %s, asked for is %s", ErrConflict, p.FSType, s.FSType)
 	}
 	return true, p.conflict(s.ReadOnly, s.Flags)
-}
-
-// broken says why a mount cannot be used any more; empty if it can.
-func broken(p Point, s Stage) string {
-	if p.Stale {
-		return "its device was removed"
-	}
-	for _, sign := range []string{"shutdown", "emergency_ro"} {
-		if slices.Contains(p.superOpts, sign) {
-			return "the kernel shut the file system down after errors (" + sign + ")"
-		}
-	}
-	if !s.ReadOnly && slices.Contains(p.superOpts, "ro") && !slices.Contains(p.options, "ro") {
-		return "the kernel made the file system read-only after errors"
-	}
-	if _, err := os.ReadDir(p.Path); mountutils.IsCorruptedMnt(err) || errors.Is(err, syscall.ESHUTDOWN) {
-		return err.Error()
-	}
-	return ""
 }
 
 // conflict compares a mount with what is asked of it, as far as mountinfo shows it.
@@ -149,7 +126,7 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, at *step) error {
 		return m.format(s.Device, s.FSType, found)
 	case s.FSType == ext4 && !s.ReadOnly:
 		at.is("e2fsck %s", s.Device)
-		return m.check(s.Device)
+		return m.fsck(s.Device)
 	}
 	return nil
 }

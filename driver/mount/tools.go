@@ -72,8 +72,8 @@ func (m *Mounter) format(device, fsType string, found contents) error {
 	return nil
 }
 
-// check runs e2fsck on an ext4: it replays the journal and repairs what is safe to repair.
-func (m *Mounter) check(device string) error {
+// fsck runs e2fsck on an ext4: it replays the journal and repairs what is safe to repair.
+func (m *Mounter) fsck(device string) error {
 	// Exit codes of e2fsck(8); those that repaired something may come together.
 	const repaired, needsReboot, unrepaired = 1, 2, 4
 	out, code, err := m.runTool("e2fsck", "-p", device)

@@ -115,6 +115,11 @@ func (s *standIn) At(path string) (mount.Point, error) {
 	return mount.Point{}, fmt.Errorf("%s: %w", path, mount.ErrNotMounted)
 }
 
+func (s *standIn) Check(_ context.Context, path string) error {
+	_, err := s.At(path)
+	return err
+}
+
 func (s *standIn) Grow(context.Context, string) (int64, error) { return 1, nil }
 
 func (s *standIn) Stats(context.Context, string) (mount.Stats, error) {

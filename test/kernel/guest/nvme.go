@@ -36,11 +36,13 @@ func (s *scenario) nvme() (err error) {
 	s.step("not connected yet", v.disconnect)
 	s.nvmeRefusals(v, intruder)
 	v.life(640 * mib)
+	v.deadFilesystem()
 	v.lostDevice()
 	v.removeVolume()
 
 	x := s.makeVolume(n, "xfs", 320*mib, "xfs")
 	x.life(640 * mib)
+	x.deadFilesystem()
 	x.lostDevice()
 	x.removeVolume()
 

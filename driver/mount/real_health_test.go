@@ -1,0 +1,118 @@
+package mount
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// waysToDie are what kills a mounted file system while its device stays.
+var waysToDie = []struct {
+	name, fsType string
+	flags        []string
+	kill         func(t *testing.T, d *disk, path string)
+}{
+	{"ext4 shutdown", ext4, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, true) }},
+	{"ext4 shutdown, journal lost", ext4, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, false) }},
+	{"ext4 emergency_ro", ext4, []string{"errors=remount-ro"}, func(t *testing.T, d *disk, _ string) {
+		trigger := filepath.Join("/sys/fs/ext4", filepath.Base(d.device), "trigger_fs_error")
+		require.NoError(t, os.WriteFile(trigger, []byte("1"), 0o200))
+	}},
+	{"xfs shutdown", xfs, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, true) }},
+	{"xfs shutdown, log lost", xfs, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, false) }},
+}
+
+// shutdown makes a file system fail as it does when its device is lost, after writing its log or without it.
+func shutdown(t *testing.T, path string, flush bool) {
+	t.Helper()
+	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
+	flags := uint32(2)
+	if flush {
+		flags = 1
+	}
+	dir, err := os.Open(path)
+	require.NoError(t, err)
+	defer dir.Close()
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), goingDown, uintptr(unsafe.Pointer(&flags)))
+	require.Zero(t, errno)
+}
+
+func TestDeadFilesystemIsSeenAndReplaced(t *testing.T) {
+	for _, way := range waysToDie {
+		t.Run(way.name, func(t *testing.T) {
+			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
+			path, pod := mountPoint(t, m, "staging"), mountPoint(t, m, "pod")
+			s := Stage{Device: d.device, Path: path, FSType: way.fsType, Flags: way.flags, MayFormat: true}
+			require.ErrorIs(t, m.Check(t.Context(), path), ErrNotMounted)
+			require.NoError(t, m.FormatAndMount(t.Context(), s))
+			require.NoError(t, m.Bind(t.Context(), path, pod, false, nil))
+			writeFile(t, path, "file", "precious")
+			unix.Sync()
+			require.NoError(t, m.Check(t.Context(), path))
+			way.kill(t, d, path)
+			require.Error(t, os.WriteFile(filepath.Join(path, "new"), []byte("x"), 0o600))
+			require.ErrorIs(t, m.Check(t.Context(), path), ErrBroken)
+
+			// A pod that holds it would keep the device, so that it could be neither checked nor mounted.
+			s.MayFormat = false
+			before, err := m.points()
+			require.NoError(t, err)
+			err = m.FormatAndMount(t.Context(), s)
+			require.ErrorIs(t, err, ErrBusy)
+			require.ErrorContains(t, err, pod)
+			after, err := m.points()
+			require.NoError(t, err)
+			require.Equal(t, before, after, "untouched")
+
+			require.NoError(t, m.Unmount(t.Context(), pod))
+			require.NoError(t, m.FormatAndMount(t.Context(), s))
+			require.NoError(t, m.Check(t.Context(), path))
+			assert.Equal(t, "precious", readFile(t, path, "file"))
+			writeFile(t, path, "new", "x")
+			require.NoError(t, m.UnmountAndRemove(t.Context(), path))
+		})
+	}
+}
+
+// A file system may still be good when its device answers with errors: it is left alone until the device is back.
+func TestFailingDeviceIsNotAFilesystemsDeath(t *testing.T) {
+	for _, fsType := range []string{ext4, xfs} {
+		t.Run(fsType, func(t *testing.T) {
+			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
+			path := mountPoint(t, m, "staging")
+			s := Stage{Device: d.device, Path: path, FSType: fsType, MayFormat: true}
+			require.NoError(t, m.FormatAndMount(t.Context(), s))
+			writeFile(t, path, "file", "precious")
+			unix.Sync()
+			kept := filepath.Join(t.TempDir(), "kept")
+			command(t, "cp", "--sparse=always", d.file, kept)
+			require.NoError(t, os.Truncate(d.file, 0))
+			require.ErrorIs(t, m.Check(t.Context(), path), ErrUnreadable)
+			require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrUnreadable)
+			p, err := m.At(path)
+			require.NoError(t, err)
+			require.Equal(t, d.device, p.Device, "still mounted")
+			command(t, "dd", "if="+kept, "of="+d.file, "bs=1M", "conv=notrunc,sparse", "status=none")
+			require.NoError(t, os.Truncate(d.file, fsMiB*mib))
+			require.NoError(t, m.FormatAndMount(t.Context(), s))
+			require.NoError(t, m.Check(t.Context(), path))
+			assert.Equal(t, "precious", readFile(t, path, "file"))
+		})
+	}
+}
+
+// A volume that is mounted read-only is not taken for one that the kernel made so.
+func TestCheckOfReadOnlyMount(t *testing.T) {
+	for _, fsType := range []string{ext4, xfs} {
+		m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
+		path := mountPoint(t, m, "staging")
+		command(t, "mkfs."+fsType, "-q", d.device)
+		require.NoError(t, m.FormatAndMount(t.Context(), Stage{Device: d.device, Path: path, ReadOnly: true}))
+		require.NoError(t, m.Check(t.Context(), path))
+	}
+}
