@@ -3,8 +3,10 @@ package rpcschema
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
+	"unsafe"
 
-	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
 // Discloses reports whether a method's result may hold secrets.
@@ -42,58 +44,153 @@ func (d *Document) secret(s *Schema, within []string) bool {
 	return false
 }
 
-// RedactResult writes a result anew without its secrets: a text becomes
-// [Redacted], anything else null. Members that the schema does not describe are
-// left out: what is not known may be a secret.
+// RedactResult copies a result without its secrets: a text becomes [Redacted],
+// anything else null. Members that the schema does not describe are left out: what
+// is not known may be a secret. The rest stays as the target wrote it, in its order.
+// Of members that stand twice, each is treated so.
 func (d *Document) RedactResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	m := d.byName[method]
 	if m == nil {
 		return nil, fmt.Errorf("redact a result: %w", &UnknownMethodError{Method: method})
 	}
-	v, err := jsonrpc.DecodeValue(result, jsonrpc.Limits{})
-	if err != nil {
-		return nil, fmt.Errorf("redact the result of %s: %w", method, err)
+	// Not a copy, which would take as much again: nobody writes to a result.
+	r := &redaction{Edit: jsonwalk.NewEdit(unsafe.String(unsafe.SliceData(result), len(result)))}
+	r.Expect(len(result) + len(result)/8)
+	end := r.value(d.redactions.of(d, m), r.Space(0))
+	if r.Bad || r.Space(end) != len(result) {
+		return nil, fmt.Errorf("redact the result of %s: it is not JSON", method)
 	}
-	text, err := jsonrpc.Marshal(d.withoutSecrets([]*Schema{m.Result.Schema}, v))
-	if err != nil {
-		return nil, fmt.Errorf("redact the result of %s: %w", method, err)
-	}
-	return text, nil
+	return r.Kept(result), nil
 }
 
-// withoutSecrets copies a value that may have several forms; where one of them
-// is secret, the value is.
-func (d *Document) withoutSecrets(use []*Schema, v any) any {
-	forms, sensitive := d.forms(use, 0)
-	if sensitive || len(forms) == 0 {
-		if _, text := v.(string); text {
-			return Redacted
+// A redaction goes through one result.
+type redaction struct{ jsonwalk.Edit }
+
+const quotedRedacted = `"` + Redacted + `"`
+
+// value goes through the value that begins at i.
+func (r *redaction) value(p *redactPlan, i int) (end int) {
+	t := r.TypeAt(i)
+	switch {
+	case p == nil && t == jsonwalk.String:
+		end = r.Skip(i)
+		r.replace(i, end, quotedRedacted)
+		return end
+	case p == nil:
+		end = r.Skip(i)
+		r.replace(i, end, "null")
+		return end
+	case t == jsonwalk.Object:
+		return r.members(p, i)
+	case t == jsonwalk.Array:
+		w := r.Walk(i)
+		for w.Next() {
+			w.End = r.value(p.items, w.Value)
 		}
+		return w.End
+	}
+	return r.Skip(i)
+}
+
+func (r *redaction) replace(from, to int, with string) {
+	if r.S[from:to] != with {
+		r.Replace(from, to, with)
+	}
+}
+
+func (r *redaction) members(p *redactPlan, i int) (end int) {
+	w := r.Walk(i)
+	c := r.Content(w.End)
+	for w.Next() {
+		plan, known := p.member(w.Name)
+		if !known || !w.Sound {
+			c.Gap, w.End = true, r.Skip(w.Value)
+			continue
+		}
+		c.Keep(w.Start)
+		w.End = r.value(plan, w.Value)
+		c.End = w.End
+	}
+	c.Close(w.Start)
+	return w.End
+}
+
+// A redactPlan says what may be seen of a value, over all forms that it may have;
+// nil: nothing.
+type redactPlan struct {
+	members map[string]*redactPlan
+	others  *redactPlan // members without a name in the schema
+	open    bool        // those are described
+	items   *redactPlan
+}
+
+func (p *redactPlan) member(name string) (plan *redactPlan, known bool) {
+	if plan, known = p.members[name]; known {
+		return plan, true
+	}
+	return p.others, p.open
+}
+
+// redactPlans are made when they are first asked for.
+type redactPlans struct {
+	mu   sync.Mutex
+	made map[*Schema]*redactPlan // of results
+}
+
+func (r *redactPlans) of(d *Document, m *Method) *redactPlan {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	plan, ok := r.made[m.Result.Schema]
+	if !ok {
+		if r.made == nil {
+			r.made = map[*Schema]*redactPlan{}
+		}
+		maker := &redactPlanner{document: d, made: map[string]*redactPlan{}}
+		plan = maker.of([]*Schema{m.Result.Schema})
+		r.made[m.Result.Schema] = plan
+	}
+	return plan
+}
+
+// A redactPlanner makes each plan once: a schema may hold itself.
+type redactPlanner struct {
+	document *Document
+	made     map[string]*redactPlan
+}
+
+// of makes the plan of a value that may have several forms. Where one of them is
+// secret, the value is.
+func (r *redactPlanner) of(use []*Schema) *redactPlan {
+	forms, sensitive := r.document.forms(use, 0)
+	if sensitive || len(forms) == 0 {
 		return nil
 	}
-	switch v := v.(type) {
-	case map[string]any:
-		clean := make(map[string]any, len(v))
-		for name, member := range v {
-			if known := membersOf(forms, name); len(known) > 0 {
-				clean[name] = d.withoutSecrets(known, member)
-			}
-		}
-		return clean
-	case []any:
-		var items []*Schema
-		for _, s := range forms {
-			if s.Items != nil {
-				items = append(items, s.Items)
-			}
-		}
-		clean := make([]any, len(v))
-		for i, item := range v {
-			clean[i] = d.withoutSecrets(items, item)
-		}
-		return clean
+	var key string
+	for _, s := range forms {
+		key += fmt.Sprintf("%p ", s)
 	}
-	return v
+	if plan, ok := r.made[key]; ok {
+		return plan
+	}
+	plan := &redactPlan{members: map[string]*redactPlan{}}
+	r.made[key] = plan
+	var items, others []*Schema
+	for _, s := range forms {
+		if s.Items != nil {
+			items = append(items, s.Items)
+		}
+		if s.Additional.Schema != nil {
+			others = append(others, s.Additional.Schema)
+		}
+		for _, p := range s.Properties {
+			if _, made := plan.members[p.Name]; !made {
+				plan.members[p.Name] = r.of(membersOf(forms, p.Name))
+			}
+		}
+	}
+	plan.items = r.of(items)
+	plan.open, plan.others = len(others) > 0, r.of(others)
+	return plan
 }
 
 // forms are schemas with their references and unions resolved, and whether any
@@ -116,19 +213,12 @@ func (d *Document) forms(use []*Schema, depth int) (forms []*Schema, sensitive b
 	return forms, sensitive
 }
 
-// membersOf are the schemas of an object's member over all forms of the object.
+// membersOf are the schemas that describe an object's member over all forms of the
+// object.
 func membersOf(forms []*Schema, name string) (found []*Schema) {
 	for _, s := range forms {
 		if p := s.Properties.Get(name); p != nil {
 			found = append(found, p)
-		}
-	}
-	if len(found) > 0 {
-		return found
-	}
-	for _, s := range forms {
-		if s.Additional.Schema != nil {
-			found = append(found, s.Additional.Schema)
 		}
 	}
 	return found

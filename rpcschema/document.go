@@ -17,12 +17,13 @@ var OpenRPC []byte
 // A Document is the schema of SPDK's RPCs, ready to be asked. It does not
 // change once loaded and may be used by many goroutines.
 type Document struct {
-	methods  []*Method // sorted by name
-	byName   map[string]*Method
-	byAlias  map[string]*Method // deprecated names
-	schemas  map[string]*Schema
-	raw      []byte
-	releases sync.Map // Release → *compiler
+	methods    []*Method // sorted by name
+	byName     map[string]*Method
+	redactions redactPlans
+	byAlias    map[string]*Method // deprecated names
+	schemas    map[string]*Schema
+	raw        []byte
+	releases   sync.Map // Release → *compiler
 }
 
 // A Method is one RPC.

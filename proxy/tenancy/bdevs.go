@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"strconv"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
 // A bdev is what bdev_get_bdevs tells, as far as it matters here.
@@ -31,100 +33,100 @@ var errNoJSON = errors.New("it is no JSON, or not what the schema says")
 // eachBdev reads an answer to bdev_get_bdevs. What it hands out lasts until the
 // next one.
 func eachBdev(answer string, visit func(*bdev) error) error {
-	t := &jsonText{s: answer}
+	t := &jsonwalk.Text{S: answer}
 	unreadable := &unreadableError{"bdev_get_bdevs", errNoJSON}
-	i := t.space(0)
-	if t.typeAt(i) != isArray {
+	i := t.Space(0)
+	if t.TypeAt(i) != jsonwalk.Array {
 		return unreadable
 	}
 	var b bdev
-	w := t.walk(i)
-	for w.next() {
-		if t.typeAt(w.value) != isObject {
+	w := t.Walk(i)
+	for w.Next() {
+		if t.TypeAt(w.Value) != jsonwalk.Object {
 			return unreadable
 		}
 		b = bdev{aliases: b.aliases[:0]}
-		w.end = b.read(t, w.value)
+		w.End = b.read(t, w.Value)
 		if err := visit(&b); err != nil {
 			return err
 		}
 	}
-	if t.bad {
+	if t.Bad {
 		return unreadable
 	}
 	return nil
 }
 
 // read reads a bdev that begins at i.
-func (b *bdev) read(t *jsonText, i int) (end int) {
-	w := t.walk(i)
-	for w.next() {
-		switch w.name {
+func (b *bdev) read(t *jsonwalk.Text, i int) (end int) {
+	w := t.Walk(i)
+	for w.Next() {
+		switch w.Name {
 		case "name":
-			w.end = b.take(t, w.value, &b.name)
+			w.End = b.take(t, w.Value, &b.name)
 		case "uuid":
-			w.end = b.take(t, w.value, &b.uuid)
+			w.End = b.take(t, w.Value, &b.uuid)
 		case "block_size":
-			w.end = b.count(t, w.value, &b.blockSize)
+			w.End = b.count(t, w.Value, &b.blockSize)
 		case "num_blocks":
-			w.end = b.count(t, w.value, &b.numBlocks)
+			w.End = b.count(t, w.Value, &b.numBlocks)
 		case "aliases":
-			w.end = b.readAliases(t, w.value)
+			w.End = b.readAliases(t, w.Value)
 		case "driver_specific":
-			w.end = b.readMember(t, w.value, "lvol", b.readVolume)
+			w.End = b.readMember(t, w.Value, "lvol", b.readVolume)
 		default:
-			w.end = t.skip(w.value)
+			w.End = t.Skip(w.Value)
 		}
 	}
-	return w.end
+	return w.End
 }
 
 // readMember reads one member of an object, wherever it stands there.
-func (b *bdev) readMember(t *jsonText, i int, name string, read func(t *jsonText, i int) int) (end int) {
-	if t.typeAt(i) != isObject {
-		return t.skip(i)
+func (b *bdev) readMember(t *jsonwalk.Text, i int, name string, read func(t *jsonwalk.Text, i int) int) (end int) {
+	if t.TypeAt(i) != jsonwalk.Object {
+		return t.Skip(i)
 	}
-	w := t.walk(i)
-	for w.next() {
-		if w.name == name {
-			w.end = read(t, w.value)
+	w := t.Walk(i)
+	for w.Next() {
+		if w.Name == name {
+			w.End = read(t, w.Value)
 		} else {
-			w.end = t.skip(w.value)
+			w.End = t.Skip(w.Value)
 		}
 	}
-	return w.end
+	return w.End
 }
 
-func (b *bdev) readVolume(t *jsonText, i int) (end int) {
+func (b *bdev) readVolume(t *jsonwalk.Text, i int) (end int) {
 	b.lvol = true
-	return b.readMember(t, i, "lvol_store_uuid", func(t *jsonText, i int) int { return b.take(t, i, &b.store) })
+	return b.readMember(t, i, "lvol_store_uuid", func(t *jsonwalk.Text, i int) int { return b.take(t, i, &b.store) })
 }
 
-func (b *bdev) readAliases(t *jsonText, i int) (end int) {
-	if t.typeAt(i) != isArray {
+func (b *bdev) readAliases(t *jsonwalk.Text, i int) (end int) {
+	if t.TypeAt(i) != jsonwalk.Array {
 		b.odd = true
-		return t.skip(i)
+		return t.Skip(i)
 	}
-	w := t.walk(i)
-	for w.next() {
+	w := t.Walk(i)
+	for w.Next() {
 		var alias string
-		w.end = b.take(t, w.value, &alias)
+		w.End = b.take(t, w.Value, &alias)
 		b.aliases = append(b.aliases, alias)
 	}
-	return w.end
+	return w.End
 }
 
 // take reads a text. One that stands there twice must be the same.
-func (b *bdev) take(t *jsonText, i int, into *string) (end int) {
-	value, sound, end := t.textAt(i)
+func (b *bdev) take(t *jsonwalk.Text, i int, into *string) (end int) {
+	value, sound, end := t.TextAt(i)
 	b.odd = b.odd || !sound || *into != "" && *into != value
 	*into = value
 	return end
 }
 
-func (b *bdev) count(t *jsonText, i int, into *uint64) (end int) {
-	end = t.skip(i)
-	n, err := strconv.ParseUint(t.s[i:end], 10, 64)
+func (b *bdev) count(t *jsonwalk.Text, i int, into *uint64) (end int) {
+	end = t.Skip(i)
+	n, err := strconv.ParseUint(t.S[i:end], 10, 64)
 	b.odd = b.odd || err != nil || *into != 0 && *into != n
 	*into = n
 	return end
@@ -133,30 +135,30 @@ func (b *bdev) count(t *jsonText, i int, into *uint64) (end int) {
 // eachVolume reads an answer to bdev_lvol_get_lvols: UUIDs of volumes and of
 // their lvstores. Of a volume that says several things nothing is told.
 func eachVolume(answer string, visit func(volume, lvs string) error) error {
-	t := &jsonText{s: answer}
+	t := &jsonwalk.Text{S: answer}
 	unreadable := &unreadableError{"bdev_lvol_get_lvols", errNoJSON}
-	i := t.space(0)
-	if t.typeAt(i) != isArray {
+	i := t.Space(0)
+	if t.TypeAt(i) != jsonwalk.Array {
 		return unreadable
 	}
-	w := t.walk(i)
-	for w.next() {
-		if t.typeAt(w.value) != isObject {
+	w := t.Walk(i)
+	for w.Next() {
+		if t.TypeAt(w.Value) != jsonwalk.Object {
 			return unreadable
 		}
 		var b bdev
-		m := t.walk(w.value)
-		for m.next() {
-			switch m.name {
+		m := t.Walk(w.Value)
+		for m.Next() {
+			switch m.Name {
 			case "uuid":
-				m.end = b.take(t, m.value, &b.uuid)
+				m.End = b.take(t, m.Value, &b.uuid)
 			case "lvs":
-				m.end = b.readMember(t, m.value, "uuid", func(t *jsonText, i int) int { return b.take(t, i, &b.store) })
+				m.End = b.readMember(t, m.Value, "uuid", func(t *jsonwalk.Text, i int) int { return b.take(t, i, &b.store) })
 			default:
-				m.end = t.skip(m.value)
+				m.End = t.Skip(m.Value)
 			}
 		}
-		w.end = m.end
+		w.End = m.End
 		if b.odd {
 			continue
 		}
@@ -164,7 +166,7 @@ func eachVolume(answer string, visit func(volume, lvs string) error) error {
 			return err
 		}
 	}
-	if t.bad {
+	if t.Bad {
 		return unreadable
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -19,12 +20,12 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 		return nil, err
 	}
 	for {
-		f := &filter{ctx: ctx, grant: g, jsonText: jsonText{s: whole}}
+		f := &filter{ctx: ctx, grant: g, Edit: jsonwalk.NewEdit(whole)}
 		seen := f.root(g.plan.result)
 		switch {
 		case f.err != nil:
 			return nil, f.err
-		case f.bad:
+		case f.Bad:
 			return nil, &unreadableError{g.method.Name, errNoJSON}
 		case len(g.sight.unknown) > 0: // now they are all asked about at once, and it is gone through again
 			if err := g.sight.resolve(ctx); err != nil {
@@ -33,7 +34,7 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 		case !seen:
 			return nil, g.scope.refuse("%s was executed, and its result names what is not this tenant's", g.method.Name)
 		default:
-			return f.kept(result), nil
+			return f.Kept(result), nil
 		}
 	}
 }
@@ -59,27 +60,10 @@ func (g *Grant) foresee(ctx context.Context, result string) (err error) {
 // value is theirs: a value that names nothing is then theirs as well. What is
 // decided on a value is decided before it is gone into.
 type filter struct {
-	jsonText
+	jsonwalk.Edit
 	ctx   context.Context
 	grant *Grant
 	err   error
-
-	out  []byte // what was kept of the text up to done
-	done int
-}
-
-// cut leaves out what stands between two places.
-func (f *filter) cut(from, to int) {
-	f.out = append(f.out, f.s[f.done:from]...)
-	f.done = to
-}
-
-// kept is what is left of the result.
-func (f *filter) kept(result json.RawMessage) json.RawMessage {
-	if f.done == 0 {
-		return result
-	}
-	return append(f.out, f.s[f.done:]...)
 }
 
 // A verdict says what becomes of a value.
@@ -94,12 +78,12 @@ const (
 // root filters the whole result, and is false when it must not be seen. What a
 // call that changes something names itself, it has made of what is theirs.
 func (f *filter) root(w *form) bool {
-	i, owned := f.space(0), f.grant.owned
+	i, owned := f.Space(0), f.grant.owned
 	if w.sensitive {
 		return false
 	}
-	switch t := f.typeAt(i); t {
-	case isObject:
+	switch t := f.TypeAt(i); t {
+	case jsonwalk.Object:
 		switch f.identified(w, i) {
 		case another:
 			return false
@@ -107,14 +91,14 @@ func (f *filter) root(w *form) bool {
 			owned = true
 		}
 		f.members(w, i, owned, true)
-	case isArray:
+	case jsonwalk.Array:
 		f.items(w, i, owned)
 	default:
 		if owned && f.grant.method.Mutates && slices.ContainsFunc(w.kinds[t], isHeld) {
-			_, sound, _ := f.textAt(i)
+			_, sound, _ := f.TextAt(i)
 			return sound
 		}
-		v, _ := f.value(w, i, owned || t != isString)
+		v, _ := f.value(w, i, owned || t != jsonwalk.String)
 		return v != hide
 	}
 	return true
@@ -122,7 +106,7 @@ func (f *filter) root(w *form) bool {
 
 // value decides on a value below the root; inside, whether it surrounds what is theirs.
 func (f *filter) value(w *form, i int, owned bool) (v verdict, inside bool) {
-	t := f.typeAt(i)
+	t := f.TypeAt(i)
 	if w.sensitive || !w.fits[t] {
 		return hide, false // a secret, or not what the schema describes
 	}
@@ -135,12 +119,12 @@ func (f *filter) value(w *form, i int, owned bool) (v verdict, inside bool) {
 		return show, false
 	}
 	switch t {
-	case isObject:
+	case jsonwalk.Object:
 		return enter, owned || f.identified(w, i) == theirs
-	case isArray:
+	case jsonwalk.Array:
 		return enter, owned
-	case isString:
-		if _, sound, _ := f.textAt(i); !sound {
+	case jsonwalk.String:
+		if _, sound, _ := f.TextAt(i); !sound {
 			return hide, false
 		}
 	}
@@ -153,7 +137,7 @@ func (f *filter) value(w *form, i int, owned bool) (v verdict, inside bool) {
 // item decides on one of several: what names itself must be theirs, and what
 // does not must lie in what is.
 func (f *filter) item(w *form, i int, owned bool) (v verdict, inside bool) {
-	if f.typeAt(i) != isObject || !w.fits[isObject] || len(w.kinds[isObject]) > 0 {
+	if f.TypeAt(i) != jsonwalk.Object || !w.fits[jsonwalk.Object] || len(w.kinds[jsonwalk.Object]) > 0 {
 		return f.value(w, i, owned)
 	}
 	if w.sensitive {
@@ -172,96 +156,68 @@ func (f *filter) item(w *form, i int, owned bool) (v verdict, inside bool) {
 // or empty where clients will look for it. Numbers and switches at the root are
 // nobody's.
 func (f *filter) members(w *form, i int, owned, root bool) (end int) {
-	m := f.walk(i)
-	c := content{filter: f, end: m.end}
+	m := f.Walk(i)
+	c := f.Content(m.End)
 	after := 0
-	for m.next() {
+	for m.Next() {
 		below, named := unfit, false
-		if m.sound {
-			below, named = w.memberAfter(m.name, &after)
+		if m.Sound {
+			below, named = w.memberAfter(m.Name, &after)
 		}
-		t := f.typeAt(m.value)
+		t := f.TypeAt(m.Value)
 		var v verdict
 		var inside bool
 		switch {
 		case named:
-			v, inside = f.value(below, m.value, owned || root && t < isString)
+			v, inside = f.value(below, m.Value, owned || root && t < jsonwalk.String)
 		case owned: // an entry of a map: its name may be an object's
-			v, inside = f.item(below, m.value, owned)
+			v, inside = f.item(below, m.Value, owned)
 		}
 		switch {
-		case v == hide && named && t == isString && below.emptiable:
-			c.keep(m.start)
-			m.end = f.skip(m.value)
-			f.cut(m.value, m.end)
-			f.out = append(f.out, `""`...)
-			c.end = m.end
+		case v == hide && named && t == jsonwalk.String && below.emptiable:
+			c.Keep(m.Start)
+			m.End = f.Skip(m.Value)
+			f.Replace(m.Value, m.End, `""`)
+			c.End = m.End
 		case v == hide:
-			c.gap, m.end = true, f.skip(m.value)
+			c.Gap, m.End = true, f.Skip(m.Value)
 		default:
-			c.keep(m.start)
-			m.end = f.pass(below, v, m.value, inside)
-			c.end = m.end
+			c.Keep(m.Start)
+			m.End = f.pass(below, v, m.Value, inside)
+			c.End = m.End
 		}
 	}
-	c.close(m.start)
-	return m.end
+	c.Close(m.Start)
+	return m.End
 }
 
 // items filters an array's items.
 func (f *filter) items(w *form, i int, owned bool) (end int) {
-	m := f.walk(i)
-	c := content{filter: f, end: m.end}
-	for m.next() {
-		v, inside := f.item(w.items, m.value, owned)
+	m := f.Walk(i)
+	c := f.Content(m.End)
+	for m.Next() {
+		v, inside := f.item(w.items, m.Value, owned)
 		if v == hide {
-			c.gap, m.end = true, f.skip(m.value)
+			c.Gap, m.End = true, f.Skip(m.Value)
 			continue
 		}
-		c.keep(m.start)
-		m.end = f.pass(w.items, v, m.value, inside)
-		c.end = m.end
+		c.Keep(m.Start)
+		m.End = f.pass(w.items, v, m.Value, inside)
+		c.End = m.End
 	}
-	c.close(m.start)
-	return m.end
+	c.Close(m.Start)
+	return m.End
 }
 
 // pass goes on behind a value that may be seen, or that is filtered itself.
 func (f *filter) pass(w *form, v verdict, i int, owned bool) (end int) {
 	switch {
 	case v == show:
-		return f.skip(i)
-	case f.typeAt(i) == isObject:
+		return f.Skip(i)
+	case f.TypeAt(i) == jsonwalk.Object:
 		return f.members(w, i, owned, false)
 	default:
 		return f.items(w, i, owned)
-	}
-}
-
-// A content is what is kept of an object or array: what stands between two
-// members that are kept goes with those that are not.
-type content struct {
-	*filter
-	end  int  // of the last that was kept, or of the opening bracket
-	some bool // were kept
-	gap  bool // some were left out since
-}
-
-// keep keeps the member that begins at i.
-func (c *content) keep(i int) {
-	if c.gap {
-		c.cut(c.end, i)
-		if c.some {
-			c.out = append(c.out, ',')
-		}
-	}
-	c.some, c.gap = true, false
-}
-
-// close closes the whole at its bracket.
-func (c *content) close(i int) {
-	if c.gap {
-		c.cut(c.end, i)
 	}
 }
 
@@ -281,12 +237,12 @@ func (f *filter) identified(w *form, i int) self {
 		return unnamed
 	}
 	says, empty := unnamed, false
-	for m := f.walk(i); m.next(); m.end = f.skip(m.value) {
+	for m := f.Walk(i); m.Next(); m.End = f.Skip(m.Value) {
 		switch {
-		case m.name != w.identity:
-		case f.typeAt(m.value) == isNull:
+		case m.Name != w.identity:
+		case f.TypeAt(m.Value) == jsonwalk.Null:
 			empty = true
-		case says != another && f.owns(w.identityKind, m.value):
+		case says != another && f.owns(w.identityKind, m.Value):
 			says = theirs
 		default:
 			says = another
@@ -306,7 +262,7 @@ func (f *filter) owns(kind string, i int) bool {
 	if kind == "address" {
 		return f.ownsAddress(i)
 	}
-	name, sound, _ := f.textAt(i)
+	name, sound, _ := f.TextAt(i)
 	switch {
 	case !sound:
 		return false
@@ -322,14 +278,14 @@ func (f *filter) owns(kind string, i int) bool {
 
 // ownsAddress decides on an address, which is an object.
 func (f *filter) ownsAddress(i int) bool {
-	if f.typeAt(i) != isObject {
+	if f.TypeAt(i) != jsonwalk.Object {
 		return false
 	}
 	var a spokenAddress
-	for m := f.walk(i); m.next(); {
+	for m := f.Walk(i); m.Next(); {
 		var value string
 		var sound bool
-		if value, sound, m.end = f.textAt(m.value); !sound || !a.take(m.name, value) {
+		if value, sound, m.End = f.TextAt(m.Value); !sound || !a.take(m.Name, value) {
 			return false
 		}
 	}

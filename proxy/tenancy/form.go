@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
 // A form is what the schema says of a value in one place, made ready for calls:
 // the nodes that the value may have there, as one.
 type form struct {
-	fits      [jsonTypes]bool
-	kinds     [jsonTypes][]string // of resource that such a value may name
+	fits      [jsonwalk.Types]bool
+	kinds     [jsonwalk.Types][]string // of resource that such a value may name
 	sensitive bool
 	opens     []opening
 	free      bool // may be any text
@@ -46,24 +47,24 @@ type forms struct {
 	made    map[string]*form
 }
 
-// samples are one value of each type, in jsonType's order.
-var samples = [jsonTypes]any{nil, false, 0, "", []any{}, map[string]any{}}
+// samples are one value of each type, in jsonwalk.Type's order.
+var samples = [jsonwalk.Types]any{nil, false, 0, "", []any{}, map[string]any{}}
 
 // typeOf is the type of a decoded value.
-func typeOf(v any) jsonType {
+func typeOf(v any) jsonwalk.Type {
 	switch v.(type) {
 	case nil:
-		return isNull
+		return jsonwalk.Null
 	case bool:
-		return isBool
+		return jsonwalk.Bool
 	case string:
-		return isString
+		return jsonwalk.String
 	case []any:
-		return isArray
+		return jsonwalk.Array
 	case map[string]any:
-		return isObject
+		return jsonwalk.Object
 	}
-	return isNumber
+	return jsonwalk.Number
 }
 
 func (m *forms) of(list []node) *form {

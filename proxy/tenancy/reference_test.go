@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
 // A reference filters as filter does, the plain way: it decodes the whole
@@ -92,7 +93,7 @@ func (r *reference) members(list []node, object map[string]any, owned, root bool
 		_, text := v.(string)
 		switch {
 		case named:
-			if filtered, ok := r.value(below, v, owned || root && typeOf(v) < isArray && !text); ok {
+			if filtered, ok := r.value(below, v, owned || root && typeOf(v) < jsonwalk.Array && !text); ok {
 				kept[name] = filtered
 			} else if text && emptiable(below) {
 				kept[name] = ""
