@@ -96,6 +96,8 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 		return Volume{}, err
 	case failed == nil:
 		return Volume{}, fmt.Errorf("target %s: %w: the clone of %s was made and is gone", s.Name, ErrBusy, parent)
+	case errors.Is(failed, spdkrpc.NoSuchDevice):
+		return Volume{}, fmt.Errorf("target %s: %w: %s was deleted meanwhile: try again", s.Name, ErrBusy, parent)
 	}
 	return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 }

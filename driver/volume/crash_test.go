@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -145,6 +146,22 @@ var operations = []operation{
 		require.NoError(t, err)
 		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, s.UUID) }
 	}},
+	{name: "delete a clone", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		_, c := cloned(t, b)
+		return func(ctx context.Context) (string, error) { return "", b.Delete(ctx, c.UUID) }
+	}},
+	{name: "delete a snapshot on one side of a clone", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v, c := cloned(t, b)
+		ids := snapshots(t, b, v, c)
+		require.NoError(t, b.Delete(t.Context(), v.UUID))
+		require.NoError(t, b.Delete(t.Context(), c.UUID))
+		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, ids[0]) }
+	}},
+	{name: "delete a volume with snapshots on both sides of a clone", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v, c := cloned(t, b)
+		snapshots(t, b, v, c)
+		return func(ctx context.Context) (string, error) { return "", b.Delete(ctx, v.UUID) }
+	}},
 	{name: "publish", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		return func(ctx context.Context) (string, error) {
@@ -189,6 +206,7 @@ func crashAll(t *testing.T, op operation, newBench func(*testing.T) *bench) {
 
 func crash(t *testing.T, b *bench, op operation, want state, arm func()) {
 	do := op.prepare(t, b)
+	b.seen.swept.Store(true) // the sweep after the first deletion reports no errors
 	arm()
 	first, err := do(t.Context())
 	where := "struck at " + b.fault.struck
@@ -204,7 +222,7 @@ func crash(t *testing.T, b *bench, op operation, want state, arm func()) {
 	if err == nil {
 		assert.Equal(t, first, id, where)
 	}
-	assert.Equal(t, want, anonymous(b.state(t)), where)
+	assert.Equal(t, want, anonymous(b.neededState(t)), where)
 	cleanUp(t, b, where)
 }
 
@@ -213,15 +231,48 @@ func undisturbed(t *testing.T, op operation, newBench func(*testing.T) *bench) (
 	require.True(t, t.Run("undisturbed", func(t *testing.T) {
 		b := newBench(t)
 		do := op.prepare(t, b)
+		b.seen.swept.Store(true)
 		b.fault.arm(0, false, false)
 		_, err := do(t.Context())
 		require.NoError(t, err)
 		calls = b.fault.calls
-		want = anonymous(b.state(t))
+		want = anonymous(b.neededState(t))
+		assert.Len(t, b.state(t).Lvols, len(want.Lvols), "nothing is left that is not needed")
 		cleanUp(t, b, "undisturbed")
 	}))
 	require.Positive(t, calls)
 	return want, calls
+}
+
+// cloned returns a volume and a clone of it.
+func cloned(t *testing.T, b *bench) (v, c Volume) {
+	t.Helper()
+	v = b.create(t, "pvc-1", 4)
+	c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	require.NoError(t, err)
+	return v, c
+}
+
+func snapshots(t *testing.T, b *bench, of ...Volume) (ids []string) {
+	t.Helper()
+	for _, v := range of {
+		s, err := b.Snapshot(t.Context(), "snapshot-of-"+v.Name, v.UUID)
+		require.NoError(t, err)
+		ids = append(ids, s.UUID)
+	}
+	return ids
+}
+
+// neededState is state without bases that have one clone. The deletion of a volume that dies between its two steps may
+// leave such a base; it goes with that clone.
+func (b *bench) neededState(t *testing.T) state {
+	s := b.state(t)
+	s.Lvols = slices.DeleteFunc(s.Lvols, func(alias string) bool {
+		v, err := b.Target.Service(b.rpc).lookUp(context.Background(), alias)
+		require.NoError(t, err)
+		return isBase(v.Name) && len(v.Clones) == 1
+	})
+	return s
 }
 
 // anonymous forgets what differs from one run to the next.

@@ -15,7 +15,9 @@ import (
 func (s *Service) Delete(ctx context.Context, id string) error {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		return s.retract(ctx, id) // its export may have outlived it
+		// What was below it and beside it may have outlived it.
+		s.sweep(ctx)
+		return s.retract(ctx, id)
 	}
 	if err != nil {
 		return err
@@ -23,51 +25,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	if err := s.retract(ctx, id); err != nil {
 		return err
 	}
-	collapse, err := s.baseOf(ctx, v)
-	if err != nil {
-		return err
-	}
-	// The last clone takes over what its base holds before it goes, so that a crash in between leaves no base behind
-	// that nothing refers to.
-	if collapse != nil && len(collapse.Clones) <= 1 {
-		if err := s.remove(ctx, *collapse); err != nil {
-			return err
-		}
-		collapse = nil
-	}
-	if err := s.remove(ctx, v); err != nil {
-		return err
-	}
-	if collapse == nil {
-		return nil
-	}
-	return s.collapse(ctx, *collapse)
-}
-
-// baseOf returns the snapshot below a volume that only exists because volumes were cloned, if there is one.
-func (s *Service) baseOf(ctx context.Context, v Volume) (*Volume, error) {
-	if n, ours := parseName(v.Base); !ours || !n.base {
-		return nil, nil
-	}
-	base, err := s.lookUp(ctx, v.Store+"/"+v.Base)
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil
-	}
-	return &base, err
-}
-
-// collapse deletes a base with only one clone left, which takes over what the base holds.
-func (s *Service) collapse(ctx context.Context, base Volume) error {
-	now, err := s.Get(ctx, base.UUID)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return nil
-	case err != nil:
-		return err
-	case len(now.Clones) > 1:
-		return nil
-	}
-	return s.remove(ctx, now)
+	return s.removeWithBases(ctx, v)
 }
 
 // DeleteSnapshot deletes a snapshot. A single clone takes over its contents; with more, SPDK cannot delete it. It
@@ -75,6 +33,7 @@ func (s *Service) collapse(ctx context.Context, base Volume) error {
 func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
+		s.sweep(ctx)
 		return nil
 	}
 	if err != nil {
@@ -83,7 +42,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	if err := hasClones(s.Name, snap.Volume); err != nil {
 		return err
 	}
-	return s.remove(ctx, snap.Volume)
+	return s.removeWithBases(ctx, snap.Volume)
 }
 
 func hasClones(target string, v Volume) error {

@@ -36,6 +36,8 @@ type exporter interface {
 	withdraw(ctx context.Context, id string, h *Host) error
 	// retract removes an export that nobody is admitted to; ErrInUse if somebody is.
 	retract(ctx context.Context, id string) error
+	// exported tells whether there is an export of the volume.
+	exported(ctx context.Context, id string) (bool, error)
 }
 
 func (s *Service) exporter() exporter {

@@ -290,6 +290,11 @@ func (i iscsi) retract(ctx context.Context, id string) error {
 	return i.delete(ctx, id)
 }
 
+func (i iscsi) exported(ctx context.Context, id string) (bool, error) {
+	_, node, err := i.read(ctx, id)
+	return node != nil, err
+}
+
 func (i iscsi) delete(ctx context.Context, id string) error {
 	return step{"delete iSCSI target " + IQN(id), func() error {
 		return i.rpc.IscsiDeleteTargetNode(ctx, spdkrpc.IscsiDeleteTargetNodeParams{Name: IQN(id)})

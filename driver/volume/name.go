@@ -24,7 +24,7 @@ import (
 //     (about 5 ms for 1,000 volumes, once for each snapshot taken). The time keeps SPDK from refusing a second
 //     snapshot of the same asked name; instead it refuses a second operation on the source while one is running.
 //   - Cloning a volume takes a snapshot that nobody asked for. It is called "base.<hash of the clone's name>.<source>",
-//     is not listed, and is deleted as soon as one clone is left (see delete.go).
+//     is not listed, and is deleted as soon as one clone is left (see bases.go).
 const (
 	nameMax    = 63
 	snapPrefix = "snap."

@@ -229,6 +229,14 @@ func (n nvmf) retract(ctx context.Context, id string) error {
 	return n.delete(ctx, id)
 }
 
+func (n nvmf) exported(ctx context.Context, id string) (bool, error) {
+	_, err := n.subsystem(ctx, id)
+	if errors.Is(err, errNotExported) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 func (n nvmf) delete(ctx context.Context, id string) error {
 	return step{"delete subsystem " + NQN(id), func() error {
 		return n.rpc.NvmfDeleteSubsystem(ctx, spdkrpc.NvmfDeleteSubsystemParams{NQN: NQN(id)})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -24,6 +25,8 @@ type memory struct {
 	mu     sync.Mutex
 	stores map[string]string // names of the lvstores seen, by UUID
 	lists  map[string]list   // of their lvols, by UUID of the lvstore
+
+	swept atomic.Bool // see sweepOnce
 }
 
 // A list holds the names of the lvols that an lvstore had.
@@ -115,7 +118,7 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 	if l.IsDegraded {
 		why = "the external snapshot below it is missing: bring it back"
 	}
-	return Volume{UUID: l.UUID, Store: l.Lvs.Name, Name: l.Name, Snapshot: l.IsSnapshot},
+	return volumeOf(l),
 		fmt.Errorf("target %s: volume %s (%s): %w: %s, or delete the volume with bdev_lvol_delete if it is not needed", s.Name, l.Alias, l.UUID, ErrDegraded, why)
 }
 

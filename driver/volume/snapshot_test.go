@@ -145,6 +145,60 @@ func TestBasesVanish(t *testing.T) {
 	}
 }
 
+// Snapshots on both sides of a clone outlive both volumes, and the base as well until one of them goes.
+func TestBasesVanishBelowSnapshots(t *testing.T) {
+	for name, order := range map[string][]int{"source's first": {0, 1}, "clone's first": {1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, TCP)
+			v, c := cloned(t, b)
+			ids := snapshots(t, b, v, c)
+			require.NoError(t, b.Delete(t.Context(), v.UUID))
+			require.NoError(t, b.Delete(t.Context(), c.UUID))
+			assert.Len(t, b.state(t).Lvols, 3)
+			require.NoError(t, b.DeleteSnapshot(t.Context(), ids[order[0]]))
+			assert.Len(t, b.state(t).Lvols, 1, "the other snapshot")
+			require.NoError(t, b.DeleteSnapshot(t.Context(), ids[order[1]]))
+			cleanUp(t, b, name)
+		})
+	}
+}
+
+// A clone that is never made leaves its base, which goes with the source and its snapshots.
+func TestBaseOfCloneThatFailed(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-2", v.UUID)})
+	require.NoError(t, err)
+	ids := snapshots(t, b, v)
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), ids[0]))
+	assert.Empty(t, b.state(t).Lvols)
+}
+
+// Earlier versions left bases with no clone at all. The first deletion collects them.
+func TestOrphanedBasesAreCollected(t *testing.T) {
+	b := newBench(t, TCP)
+	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+	_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-3", v.UUID)})
+	require.NoError(t, err)
+	require.NoError(t, b.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.UUID}))
+	require.NoError(t, b.Delete(t.Context(), other.UUID))
+	assert.Empty(t, b.state(t).Lvols)
+}
+
+// SPDK must not change what lies below a volume that a host is writing to.
+func TestBaseBelowVolumeInUseStays(t *testing.T) {
+	b := newBench(t, TCP)
+	v, c := cloned(t, b)
+	_, err := b.Export(t.Context(), v.UUID, host("n1"))
+	require.NoError(t, err)
+	require.NoError(t, b.Delete(t.Context(), c.UUID))
+	assert.Len(t, b.state(t).Lvols, 2)
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, nil))
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+	assert.Empty(t, b.state(t).Lvols)
+}
+
 func TestListPages(t *testing.T) {
 	b := newBench(t, TCP)
 	for i := range 7 {
