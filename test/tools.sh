@@ -14,6 +14,8 @@ need mkfs.xfs xfsprogs
 need blkid util-linux
 need mount mount
 need git git
+need curl curl
+need jq jq
 need rpm rpm
 [ -n "$missing" ] || exit 0
 

@@ -1,0 +1,131 @@
+package manual
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// insideVariable makes the test binary the first process of a page's system; its value is a folder for its root.
+const insideVariable = "SPDKGATE_MANUAL_ROOT"
+
+// inside runs one page. It is in namespaces of its own already.
+func inside() int {
+	if err := runPage(os.Getenv(insideVariable)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func runPage(root string) error {
+	if err := makeSystem(root); err != nil {
+		return fmt.Errorf("make a system for the page: %w", err)
+	}
+	target, err := spdktest.Start(spdktest.Options{Socket: "/var/tmp/spdk.sock", DataDir: "/var/tmp/data"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = target.Close() }()
+	// yes types the same password whenever one is asked for.
+	cmd := exec.Command("bash", "-c", `exec bash "$PAGE" < <(exec yes "$SPDK_PROXY_PASSWORD" 2>/dev/null)`)
+	cmd.Dir = "/home/admin"
+	cmd.Env = append(os.Environ(), "SPDK_PROXY_PASSWORD=SECRET", "HOME="+os.Getenv("HOME"))
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := makeStore(); err != nil {
+		return err
+	}
+	return cmd.Run()
+}
+
+// makeStore makes the lvstore of the manual's examples.
+func makeStore() error {
+	if err := os.WriteFile("/var/tmp/disk0", nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Truncate("/var/tmp/disk0", 8<<30); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"bdev_aio_create", "name=disk0", "filename=/var/tmp/disk0", "block_size=4096"},
+		{"bdev_lvol_create_lvstore", "bdev_name=disk0", "lvs_name=lvs0"},
+	} {
+		out, err := exec.Command("spdk-proxy", append([]string{"call", "--socket", "/var/tmp/spdk.sock"}, args...)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", args[0], err, out)
+		}
+	}
+	return nil
+}
+
+// makeSystem makes a root folder in which everything that a page writes is the page's own, and enters it.
+func makeSystem(root string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	// Programs, caches of the Go command, and folders of the test are the host's.
+	shared := []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/tmp", "/sys", os.Getenv("HOME"), os.Getenv("REPOSITORY"), filepath.Dir(os.Args[0])}
+	for _, dir := range shared {
+		info, err := os.Lstat(dir)
+		switch {
+		case err != nil:
+			continue
+		case info.Mode()&os.ModeSymlink != 0: // /bin is usr/bin on merged systems
+			to, err := os.Readlink(dir)
+			if err == nil {
+				err = os.Symlink(to, root+dir)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.MkdirAll(root+dir, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(dir, root+dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	if out, err := exec.Command("cp", "-a", "/etc", root+"/etc").CombinedOutput(); err != nil {
+		return fmt.Errorf("copy /etc: %w: %s", err, out)
+	}
+	for _, dir := range []string{"/proc", "/run", "/var/tmp", "/var/log", "/var/lib", "/home/admin"} {
+		if err := os.MkdirAll(root+dir, 0o755); err != nil {
+			return err
+		}
+	}
+	hosts := "127.0.0.1 localhost storage-1\n::1 localhost\n"
+	err := errors.Join(
+		os.WriteFile(root+"/etc/hosts", []byte(hosts), 0o644),
+		unix.Mount("proc", root+"/proc", "proc", 0, ""),
+		unix.Chroot(root), os.Chdir("/"), unix.Sethostname([]byte("storage-1")))
+	if err != nil {
+		return err
+	}
+	return loopbackUp()
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(syscall.IFF_UP | syscall.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+}

@@ -1,0 +1,131 @@
+package manual
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/text"
+
+	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
+)
+
+// How long a page may take. It is generous: nothing here is about time.
+const patience = 5 * time.Minute
+
+func TestMain(m *testing.M) {
+	if os.Getenv(insideVariable) != "" {
+		os.Exit(inside())
+	}
+	os.Exit(m.Run())
+}
+
+func TestCommandsOfTheManual(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("run as root: each page of the manual gets a root folder and a network of its own")
+	}
+	for _, program := range []string{"bash", "curl", "jq"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed", program)
+		}
+	}
+	repository, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	bin := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
+	build.Dir = repository
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	certificates := t.TempDir()
+	authority := authntest.NewAuthority(t, "clients")
+	authntest.WritePair(t, certificates, "dashboard", authority.Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} }))
+	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt"} {
+		require.NoError(t, os.WriteFile(filepath.Join(certificates, name), authority.PEM(), 0o644))
+	}
+	for _, p := range pages {
+		t.Run(p.path, func(t *testing.T) {
+			script := p.script(t, filepath.Join(repository, p.path))
+			file := filepath.Join(t.TempDir(), "page.sh")
+			require.NoError(t, os.WriteFile(file, []byte(script), 0o644))
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), insideVariable+"="+t.TempDir(), "PAGE="+file, "REPOSITORY="+repository, "CERTIFICATES="+certificates,
+				"TICKS=```", "PATH="+filepath.Join(repository, "test/manual/stubs")+":"+bin+":"+os.Getenv("PATH"))
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC,
+				Pdeathsig:  syscall.SIGKILL,
+			}
+			var output bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &output, &output
+			ended := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // and with it all that it started
+			defer ended.Stop()
+			assert.NoError(t, cmd.Run(), "%s", output.String())
+		})
+	}
+}
+
+// script is what bash runs for a page.
+func (p page) script(t *testing.T, path string) string {
+	source, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var b strings.Builder
+	b.WriteString(prelude)
+	blocks := consoleBlocks(source)
+	require.NotEmpty(t, blocks, "no commands on this page")
+	for from := range p.typed {
+		assert.Contains(t, strings.Join(blocks, ""), from, "what a reader replaces on %s", p.path)
+	}
+	for i, block := range blocks {
+		fmt.Fprintf(&b, "# block %d\n%s\n", i, p.before[i])
+		if slices.Contains(p.synopses, i) || slices.Contains(p.leave, i) {
+			continue
+		}
+		for from, to := range p.typed {
+			block = strings.ReplaceAll(block, from, to)
+		}
+		b.WriteString(block)
+	}
+	return b.String()
+}
+
+// consoleBlocks are the blocks of commands of a page.
+func consoleBlocks(source []byte) (blocks []string) {
+	tree := goldmark.DefaultParser().Parse(text.NewReader(source))
+	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if code, ok := n.(*ast.FencedCodeBlock); ok && entering && string(code.Language(source)) == "console" {
+			var b strings.Builder
+			for i := range code.Lines().Len() {
+				line := code.Lines().At(i)
+				b.Write(line.Value(source))
+			}
+			blocks = append(blocks, b.String())
+		}
+		return ast.WalkContinue, nil
+	})
+	return blocks
+}
+
+// A page with commands that nobody added to the list would never be run.
+func TestEveryPageWithCommandsIsListed(t *testing.T) {
+	found, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	for _, path := range append(found, "../../README.md") {
+		source, err := os.ReadFile(path)
+		require.NoError(t, err)
+		name, err := filepath.Rel("../..", path)
+		require.NoError(t, err)
+		listed := slices.ContainsFunc(pages, func(p page) bool { return p.path == name })
+		assert.Equal(t, len(consoleBlocks(source)) > 0, listed, "%s: pages_test.go lists the pages that have blocks of commands", name)
+	}
+}

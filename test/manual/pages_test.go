@@ -1,0 +1,111 @@
+package manual
+
+// A page is one of the manual, with what surrounds its commands.
+type page struct {
+	path string
+	// before is run before a block of commands, by its number from 0.
+	before map[int]string
+	// typed are words that a reader replaces, and by what. Each must be on the page.
+	typed map[string]string
+	// synopses are blocks that show how a command line is made, and are none.
+	synopses []int
+	// leave are blocks that show a command with its output, which other tests hold.
+	leave []int
+}
+
+// installed is a host on which the package was installed and the service started.
+const installed = `
+(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)
+spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
+systemctl enable --now spdk-proxy
+cp /var/lib/spdk-proxy/tls.crt .
+export SPDK_PROXY_URL=https://storage-1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=/var/lib/spdk-proxy/tls.crt
+`
+
+var pages = []page{
+	{
+		path:     "README.md",
+		before:   map[int]string{2: "cp /var/lib/spdk-proxy/tls.crt .", 4: savedByRPCPy},
+		synopses: []int{3},
+	},
+	{
+		path: "docs/service.md",
+		// A package of another version was made there before.
+		before: map[int]string{0: "mkdir bin && touch bin/spdk-proxy_1.0.0-1_amd64.deb"},
+	},
+	{
+		path:   "docs/authentication.md",
+		before: map[int]string{0: "(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)\nwrite_example docs/authentication.md\nmade_certificates\ntouch /etc/spdk-proxy/backup.tokens\nstart_later"},
+	},
+	{path: "docs/authorization.md", before: map[int]string{1: installed + "spdk-proxy call spdk_get_version"}, leave: []int{0}},
+	{
+		path:   "docs/observability.md",
+		before: map[int]string{0: installed + "spdk-proxy call spdk_get_version"},
+		typed:  map[string]string{"--seconds 30": "--seconds 1"},
+	},
+	{
+		path: "docs/restart.md",
+		before: map[int]string{0: installed + `
+spdk-proxy call bdev_malloc_create name=m0 num_blocks=2048 block_size=512
+spdk-proxy call spdkgate_config_save
+cp -p /var/lib/spdk-proxy/target/current.json /var/lib/spdk-proxy/target/replaced-20260101T000000.000Z.json`},
+		typed: map[string]string{"saved use NAME": "saved use replaced-20260101T000000.000Z.json"},
+	},
+	{
+		path: "docs/migration.md",
+		before: map[int]string{
+			0: `(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)
+systemctl start rpc-http-proxy
+write_example docs/migration.md ini /etc/systemd/system/rpc-http-proxy.service.d/spdk-proxy.conf`,
+			1: "write_example docs/migration.md",
+		},
+	},
+	{
+		path: "docs/backup.md",
+		before: map[int]string{
+			0: installed + "mkdir -p /var/lib/spdk-keys",
+			1: "cp spdk-proxy-backup.tgz /tmp && rm -rf /etc/spdk-proxy/* /var/lib/spdk-proxy/* /var/lib/spdk-keys && systemctl stop spdk-proxy",
+		},
+	},
+}
+
+// savedByRPCPy is a stand-in for SPDK's own script.
+const savedByRPCPy = `
+mkdir -p scripts
+cat > scripts/rpc.py <<'END'
+#!/bin/sh
+echo '{"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}]}]}'
+END
+chmod +x scripts/rpc.py
+`
+
+// prelude is what every page's shell knows.
+const prelude = `
+set -eE -o pipefail
+trap 'echo "this command of the manual failed: $BASH_COMMAND" >&2' ERR
+
+# write_example PAGE [LANGUAGE FILE] writes the page's first block of a language into a file.
+write_example() {
+	local to=${3:-/etc/spdk-proxy/spdk-proxy.yaml}
+	mkdir -p "$(dirname "$to")"
+	awk -v begin="^${TICKS}${2:-yaml}" -v end="^$TICKS" '$0 ~ begin && !done {on = 1; next} $0 ~ end {if (on) done = 1; on = 0} on' "$REPOSITORY/$1" >"$to"
+	[ -s "$to" ]
+}
+
+made_certificates() {
+	cp "$CERTIFICATES/client-ca.crt" "$CERTIFICATES/cluster-1-ca.crt" /etc/spdk-proxy/
+	cp "$CERTIFICATES"/dashboard.* .
+}
+
+# start_later starts the service once there is a password, in the background as a person would in another window.
+start_later() {
+	(
+		while [ ! -s /etc/spdk-proxy/backup.tokens ]; do sleep 0.1; done
+		systemctl start spdk-proxy
+	) </dev/null >&2 &
+	spdk-proxy() {
+		if [ "$1" = call ]; then wait $(jobs -p); cp /var/lib/spdk-proxy/tls.crt .; unset -f spdk-proxy; fi
+		command spdk-proxy "$@"
+	}
+}
+`
