@@ -2,11 +2,10 @@ package proxy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -25,7 +24,7 @@ func NewLogger(w io.Writer, c LogConfig) *slog.Logger {
 
 // What a client can make long is logged up to here.
 const (
-	maxLogged      = 16 << 10 // body; of longer ones the parameters are left out
+	maxLogged      = 16 << 10 // encoded parameters of one call; longer ones are left out
 	maxLoggedName  = 128      // name of a method, which may be none
 	maxLoggedError = 2 << 10  // error that repeats what is not known
 
@@ -110,30 +109,22 @@ func translated(translations []rpcschema.Translation) (list []string) {
 
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
+// loggedParams is what the log has of the parameters. Their own length decides, not
+// that of the request: a client could hide them behind spaces or other calls.
 func (c *call) loggedParams() any {
-	if c.bodyBytes > maxLogged {
-		return "(too long to be logged)"
+	text, err := jsonrpc.Marshal(c.params)
+	switch {
+	case err != nil:
+		return "(cannot be encoded)"
+	case len(text) > maxLogged:
+		return fmt.Sprintf("(%d bytes, too long to be logged)", len(text))
 	}
-	return loggedParams(c.params)
+	return loggedParams(text)
 }
 
 // loggedParams are written as JSON by every handler.
-type loggedParams map[string]any
+type loggedParams json.RawMessage
 
-func (p loggedParams) MarshalJSON() ([]byte, error) { return jsonrpc.Marshal(map[string]any(p)) }
+func (p loggedParams) MarshalJSON() ([]byte, error) { return p, nil }
 
-func (p loggedParams) MarshalText() ([]byte, error) { return p.MarshalJSON() }
-
-// recoverFrom makes a bug at one call its error, which neither ends the others
-// nor goes unseen.
-func (s *Server) recoverFrom(x *exchange, err *error) {
-	p := recover()
-	if p == nil {
-		return
-	}
-	if p == http.ErrAbortHandler {
-		panic(p)
-	}
-	s.log.Error("panic", "request_id", x.id, "panic", p, "stack", string(debug.Stack()))
-	*err = errPanic
-}
+func (p loggedParams) MarshalText() ([]byte, error) { return p, nil }

@@ -67,6 +67,23 @@ func TestLongInputIsNotLogged(t *testing.T) {
 	assert.Less(t, len(b.log.String()), 16<<10)
 }
 
+// Spaces and other calls of a batch do not hide parameters from the log.
+func TestPaddingHidesNoParameters(t *testing.T) {
+	b := newBench(t, "v26.05")
+	want := map[string]any{"name": "m0", "num_blocks": 2048.0, "block_size": 512.0}
+	b.post(createMalloc[:1] + strings.Repeat(" ", 17<<10) + createMalloc[1:])
+	assert.Equal(t, want, b.lastCall()["params"])
+	other := `,{"id":2,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("n", 255) + `"}}`
+	require.Equal(t, 200, b.post("["+createMalloc+strings.Repeat(other, 80)+"]").StatusCode)
+	for _, line := range b.log.lines(t, "call") {
+		if line["method"] == "bdev_malloc_create" {
+			assert.Equal(t, want, line["params"])
+		}
+	}
+	b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("n", maxLogged) + `"}}`)
+	assert.Equal(t, "(16395 bytes, too long to be logged)", b.lastCall()["params"])
+}
+
 func TestTextLog(t *testing.T) {
 	book := new(logBook)
 	log := NewLogger(book, LogConfig{Format: "text", Level: slog.LevelWarn})

@@ -29,7 +29,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, bound time.Dura
 	}
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(bound))
-	body, err := readAll(http.MaxBytesReader(w, r.Body, int64(limit)), r.ContentLength)
+	body, err := readAll(http.MaxBytesReader(netHTTP(w), r.Body, int64(limit)), r.ContentLength)
 	if err == nil {
 		// Otherwise it would end the wait for SPDK's answer, too, for the server
 		// reads on to see whether the client leaves.

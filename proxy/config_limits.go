@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os/user"
 	"slices"
@@ -50,13 +49,14 @@ func (c *Config) peerUIDs() ([]uint32, error) {
 	return uids, errors.Join(wrong...)
 }
 
-func newTarget(c *Config, log *slog.Logger, room func(user string) bool) (*target.Target, error) {
+func (s *Server) newTarget(c *Config) (*target.Target, error) {
 	uids, err := c.peerUIDs()
 	if err != nil {
 		return nil, err
 	}
 	return target.New(target.Config{
-		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Room: room, Log: log,
+		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: s.log,
+		Room: func(user string) bool { return !s.held.full(user) }, Late: s.changedLate,
 		MaxInFlight: c.Target.MaxInFlight, UserInFlight: c.Limits.UserInFlight, UsersInFlight: c.Limits.UsersInFlight,
 	}), nil
 }

@@ -49,6 +49,17 @@ func (s *Server) execute(ctx context.Context, now *settings, conn *target.Conn, 
 	return result, err
 }
 
+// changedLate has saved what a call changed that SPDK executed after its deadline.
+// It was noted as a change at its deadline, too, but SPDK may have told its
+// configuration before it executed the call.
+func (s *Server) changedLate(name string, params map[string]any, err error) {
+	method, known := s.schema.Method(name)
+	if s.restart.saver == nil || !known || !method.Mutates || err != nil && !errors.Is(err, spdkrpc.OutcomeUnknown) {
+		return
+	}
+	s.contained("late reply", func() { s.restart.saver.Changed(name, params) })
+}
+
 // An ownMethod is one that the proxy answers by itself.
 type ownMethod struct {
 	key     string // of the configuration, without which it is not offered

@@ -55,9 +55,13 @@ func (w *witness) Handle(_ context.Context, r slog.Record) error {
 	if _, tooLong := said["params"].(string); tooLong || method == nil {
 		return nil // it must not have reached SPDK, or had better be shorter here
 	}
-	fitted := map[string]any(params)
-	if !known {
-		fitted = nil
+	var fitted map[string]any
+	if known {
+		text := json.NewDecoder(bytes.NewReader(params))
+		text.UseNumber()
+		if err := text.Decode(&fitted); err != nil {
+			w.wrong = append(w.wrong, "the log's parameters are not JSON")
+		}
 	}
 	fitted, _, err := method.Translate(fitted, w.release)
 	if err == nil {

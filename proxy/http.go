@@ -41,7 +41,7 @@ func (s *Server) Handler() http.Handler {
 	r.Path("/").HandlerFunc(s.refuseMethod("POST, HEAD"))
 	r.NotFoundHandler = http.HandlerFunc(s.refusePath)
 	r.MethodNotAllowedHandler = http.HandlerFunc(s.refusePath)
-	return r
+	return s.contain(r)
 }
 
 // boundLeftover bounds how long the server, after the answer to a user, reads on for

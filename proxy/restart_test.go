@@ -184,6 +184,34 @@ func TestWhatIsFollowedByASave(t *testing.T) {
 	assert.True(t, pending())
 }
 
+// What SPDK executes after the deadline of a call is saved, although the target was
+// read at the deadline, before it was executed.
+func TestLateChangesAreSaved(t *testing.T) {
+	r := newRestartBench(t, func(c *Config) {
+		c.Target.Timeouts.Methods = map[string]Duration{"bdev_malloc_create": Duration(10 * time.Millisecond)}
+	})
+	r.save(t)
+	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 500 * time.Millisecond})
+	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
+	require.NoError(t, r.proxy.restart.saver.Save(t.Context(), false))
+	require.Eventually(t, func() bool { return len(r.log.lines(t, "late reply")) == 1 }, long, 5*time.Millisecond)
+	if !r.proxy.restart.saver.Status().Pending { // it was executed before it was read, on a busy machine
+		text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
+		require.NoError(t, err)
+		assert.Contains(t, string(text), "bdev_malloc_create", "executed, and neither saved nor to be saved")
+	}
+	r.save(t)
+	text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "bdev_malloc_create")
+
+	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
+	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
+	r.save(t)
+	require.Eventually(t, func() bool { return len(r.log.lines(t, "late reply")) == 2 }, long, 5*time.Millisecond)
+	assert.False(t, r.proxy.restart.saver.Status().Pending, "SPDK refused it: it is there")
+}
+
 func TestKeysThroughTheProxy(t *testing.T) {
 	r := newRestartBench(t)
 	r.call(t, "spdkgate_key_add", `{"name":"k","secret":"`+secret+`"}`)

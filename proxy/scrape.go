@@ -95,7 +95,7 @@ func (s *Server) serveScrapesOn(ctx context.Context, l net.Listener) {
 	paths := http.NewServeMux()
 	paths.Handle("GET /metrics", s.metrics.Handler())
 	server := &http.Server{
-		Handler: paths, ReadTimeout: headerWait, WriteTimeout: writeWait, IdleTimeout: time.Duration(s.config.Limits.Idle), MaxHeaderBytes: maxHeaderBytes,
+		Handler: s.contain(paths), ReadTimeout: headerWait, WriteTimeout: writeWait, IdleTimeout: time.Duration(s.config.Limits.Idle), MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(quiet{s.log.Handler()}, slog.LevelDebug),
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()

@@ -92,7 +92,7 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 		}
 		s.cert.current.Store(cert)
 	}
-	if s.target, err = newTarget(c, s.log, func(user string) bool { return !s.held.full(user) }); err != nil {
+	if s.target, err = s.newTarget(c); err != nil {
 		return nil, err
 	}
 	if err := s.newRestart(c); err != nil {

@@ -50,7 +50,7 @@ func (l *limiter) take(source netip.Addr, name string) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	a, b := l.refilled(user, l.burst, now), l.refilled(all, namesAtOnce*l.burst, now)
+	a, b := l.refilled(user, l.size(user), now), l.refilled(all, l.size(all), now)
 	if short := max(1-a.tokens, 1-b.tokens); short > 0 {
 		return time.Duration(short/l.perSecond*float64(time.Second)).Truncate(time.Second) + time.Second
 	}
@@ -87,6 +87,14 @@ func (l *limiter) keys(source netip.Addr, name string) (user, all bucketKey) {
 	return bucketKey{prefix, maphash.String(l.seed, name) | 1}, bucketKey{source: prefix}
 }
 
+// size is how many tokens a bucket holds when it is full.
+func (l *limiter) size(key bucketKey) float64 {
+	if key.name == 0 {
+		return namesAtOnce * l.burst
+	}
+	return l.burst
+}
+
 func (l *limiter) refilled(key bucketKey, size float64, now time.Time) bucket {
 	b, ok := l.buckets[key]
 	if !ok {
@@ -102,7 +110,7 @@ func (l *limiter) makeRoom(now time.Time) {
 		return
 	}
 	for key := range l.buckets {
-		if b := l.refilled(key, l.burst, now); b.tokens >= l.burst {
+		if size := l.size(key); l.refilled(key, size, now).tokens >= size {
 			delete(l.buckets, key)
 		}
 	}

@@ -279,6 +279,29 @@ func TestLimiterIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(l.buckets), maxBuckets+2)
 }
 
+// Making room forgets who has not been wrong for long. A source that has used up
+// half of its own, larger bucket is not among them.
+func TestMakingRoomForgetsNoSource(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := newLimiter(1, func() time.Time { return now })
+	const used = 25
+	for n := range used {
+		require.Zero(t, l.take(here, fmt.Sprint("n", n)))
+	}
+	from := netip.MustParseAddr("198.51.100.1")
+	for len(l.buckets) < maxBuckets {
+		from = from.Next()
+		require.Zero(t, l.take(from, "x"))
+	}
+	now = now.Add(time.Minute) // all others' are full again
+	require.Zero(t, l.take(from.Next(), "x"))
+	require.Less(t, len(l.buckets), maxBuckets/2, "room was made")
+	left := 0
+	for ; l.take(here, fmt.Sprint("m", left)) == 0; left++ {
+	}
+	assert.Equal(t, namesAtOnce*burstOfGuests-used+1, left)
+}
+
 func TestBusyIsNotWrong(t *testing.T) {
 	h := newCountingHash("right", 1)
 	h.block = make(chan struct{})

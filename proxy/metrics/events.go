@@ -14,6 +14,7 @@ type events struct {
 	auditLines   prometheus.Counter
 	auditMerged  prometheus.Counter
 	learned      prometheus.Counter
+	panics       prometheus.Counter
 	reloaded     prometheus.Counter
 	refused      prometheus.Counter // reloads
 	lastReload   prometheus.Gauge   // 1: taken over, 0: refused
@@ -37,6 +38,7 @@ func newEvents(r prometheus.Registerer) events {
 		auditLines:   counter("audit_lines_total", "Lines written to the audit log.").WithLabelValues(),
 		auditMerged:  counter("audit_merged_total", "Unauthenticated requests that share a line of the audit log with others.").WithLabelValues(),
 		learned:      counter("learned_total", "Calls that were let pass because of learning, and would have been refused.").WithLabelValues(),
+		panics:       counter("panics_total", "Panics of the proxy, each a fault of its own; the log has their stacks.").WithLabelValues(),
 		reloaded:     reloads.WithLabelValues("success"),
 		refused:      reloads.WithLabelValues("failure"),
 		lastReload:   gauge("config_last_reload_successful", "Whether the last new configuration of the proxy was taken over; 1 before the first."),
@@ -91,3 +93,6 @@ func (m *Metrics) Reloaded(err error) {
 
 // Learned counts a call that no role allows, and that was let pass.
 func (m *Metrics) Learned() { m.learned.Inc() }
+
+// Panicked counts a panic.
+func (m *Metrics) Panicked() { m.panics.Inc() }

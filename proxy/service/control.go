@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,22 +24,38 @@ const (
 )
 
 // openControl opens the control socket, if there is a runtime folder.
-func openControl() (<-chan chan<- error, error) {
+func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 	l, err := openSocket(controlName)
 	if l == nil || err != nil {
 		return nil, err
 	}
 	asked := make(chan chan<- error)
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return // it never closes; the process ends
+	go takeQuestions(l, asked, log)
+	return asked, nil
+}
+
+// acceptAgain is how soon the socket is tried again after an error, such as too
+// many open files: a reload must be possible once that is over.
+const acceptAgain = 100 * time.Millisecond
+
+// takeQuestions accepts until the listener is closed, at the end of the process.
+func takeQuestions(l net.Listener, asked chan<- chan<- error, log *slog.Logger) {
+	for failed := false; ; {
+		conn, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			if !failed {
+				log.Error("control socket cannot accept a connection; it is tried again", "socket", l.Addr().String(), "error", err)
 			}
+			failed = true
+			time.Sleep(acceptAgain)
+		default:
+			failed = false
 			go answer(conn, asked)
 		}
-	}()
-	return asked, nil
+	}
 }
 
 // openSocket opens a socket in the runtime folder; nil if there is no such folder.

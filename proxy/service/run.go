@@ -24,7 +24,7 @@ func Run(version string, config *proxy.Config, load func() (*proxy.Config, error
 	if err != nil {
 		return err
 	}
-	asked, err := openControl()
+	asked, err := openControl(log)
 	if err != nil {
 		return err
 	}

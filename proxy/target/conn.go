@@ -120,7 +120,7 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	var result json.RawMessage
 	err = pending.Wait(bounded, &result)
 	if errors.Is(err, context.DeadlineExceeded) {
-		go c.awaitLate(pending, turn, method, started)
+		go c.awaitLate(pending, turn, method, params, started)
 		return nil, err
 	}
 	answer.seen(len(result))
@@ -137,11 +137,15 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate keeps a call's turn until SPDK answers it after all, or for a long while.
-func (c *Conn) awaitLate(pending spdkrpc.Pending, turn turn, method string, started time.Time) {
+// awaitLate keeps a call's turn until SPDK answers it after all, or for a long
+// while, and tells Config.Late how it ended.
+func (c *Conn) awaitLate(pending spdkrpc.Pending, turn turn, method string, params map[string]any, started time.Time) {
 	defer c.target.queue.give(turn)
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)
 	defer cancel()
 	err := pending.Wait(ctx, nil)
+	if late := c.target.config.Late; late != nil {
+		late(method, params, err)
+	}
 	c.target.config.Log.Warn("late reply", "user", turn.name, "method", method, "latency_ms", time.Since(started).Milliseconds(), "error", err)
 }

@@ -30,7 +30,10 @@ type Config struct {
 	// LateAfter bounds how much longer than its deadline a call that SPDK does
 	// not answer counts as under way; 0: 15 min.
 	LateAfter time.Duration
-	Log       *slog.Logger // nil: none
+	// Late is told how a call ended that SPDK had not answered by its deadline: with
+	// its reply, or with OutcomeUnknown when none came. nil: nobody is told.
+	Late func(method string, params map[string]any, err error)
+	Log  *slog.Logger // nil: none
 }
 
 const (

@@ -50,6 +50,19 @@ func (w *world) waits(method string, params p) {
 	require.ErrorIs(w.t, <-decided, context.Canceled)
 }
 
+// A panic while a call is held against the quota ends that call alone.
+func TestPanicGivesTheQuotaBack(t *testing.T) {
+	w := emptyWorld(t, "v26.05", Quota{Volumes: 2, Bytes: 64 * mib})
+	m, _ := rpcschema.Default().Method("bdev_lvol_create")
+	params, err := decoded(volumeOf("a", 4))
+	require.NoError(t, err)
+	require.PanicsWithValue(t, "bug", func() {
+		_, _ = w.tenancy.Of("alice").Admit(t.Context(), m, params, func(context.Context, string, map[string]any) (json.RawMessage, error) { panic("bug") })
+	})
+	require.NoError(t, w.create("a", 4))
+	require.NoError(t, w.create("b", 4))
+}
+
 var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
 
 // Volumes are made together, within the quota; a snapshot waits for them, and

@@ -84,10 +84,16 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	if err := g.anchored(); err != nil {
 		return nil, err
 	}
+	admitted := false
+	defer func() {
+		if !admitted { // with an error or a panic
+			g.free()
+		}
+	}()
 	if err := g.reserve(ctx, ask); err != nil {
-		g.free()
 		return nil, err
 	}
+	admitted = true
 	return g, nil
 }
 

@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,17 +101,22 @@ func newQuestion() *question { return &question{put: now(), done: make(chan stru
 
 // put puts a question to the target.
 func (s *stores) put(ctx context.Context, ask Ask, q *question) {
+	q.err = errCutShort
+	defer func() { // after a panic, too, or others would wait for ever
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		defer close(q.done)
+		if s.asking == q {
+			s.asking = nil
+		}
+		if k := s.known.Load(); q.err == nil && q.put.After(s.forgotten) && (k == nil || k.asked.Before(q.put)) {
+			s.known.Store(q.answer)
+		}
+	}()
 	q.answer, q.err = askStores(ctx, ask, q.put)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer close(q.done)
-	if s.asking == q {
-		s.asking = nil
-	}
-	if k := s.known.Load(); q.err == nil && q.put.After(s.forgotten) && (k == nil || k.asked.Before(q.put)) {
-		s.known.Store(q.answer)
-	}
 }
+
+var errCutShort = errors.New("the question for the lvstores was cut short")
 
 func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
 	answer, err := ask(ctx, "bdev_lvol_get_lvstores", nil)

@@ -108,12 +108,20 @@ func (v *sight) resolve(ctx context.Context) error {
 		_, err := v.list(ctx)
 		return err
 	}
-	answers, errs := make([]json.RawMessage, len(names)), make([]error, len(names))
+	answers, errs, panics := make([]json.RawMessage, len(names)), make([]error, len(names)), make([]any, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { answers[i], errs[i] = v.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name}) })
+		all.Go(func() {
+			defer func() { panics[i] = recover() }() // in a goroutine it would end the process
+			answers[i], errs[i] = v.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
+		})
 	}
 	all.Wait()
+	for _, p := range panics {
+		if p != nil {
+			panic(p)
+		}
+	}
 	for i, name := range names {
 		switch {
 		case errors.Is(errs[i], spdkrpc.NoSuchDevice):

@@ -1,0 +1,94 @@
+package proxy
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+)
+
+// Panics are faults of the proxy. Each is logged as an error with its stack and
+// counted, and ends nothing but the call or the request that it befell. net/http
+// contains panics, too, but logs them where nobody looks.
+
+// panicked logs and counts a panic. id is the request's; "" if there is none.
+func (s *Server) panicked(id string, what any) {
+	s.metrics.Panicked()
+	s.log.Error("panic", slog.String("request_id", id), slog.Any("panic", what), slog.String("stack", string(debug.Stack())))
+}
+
+// recoverFrom makes a panic at one call that call's error.
+func (s *Server) recoverFrom(x *exchange, err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	s.panicked(x.id, p)
+	*err = errPanic
+}
+
+// contained runs f, which serves no client.
+func (s *Server) contained(what string, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(what, p)
+		}
+	}()
+	f()
+}
+
+// contain answers a request with 500 if its handler panics. If a part of the answer
+// was written, it closes the connection instead, so that the client does not take
+// that part for the whole.
+func (s *Server) contain(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := &answerWriter{ResponseWriter: w}
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			s.panicked(w.Header().Get("X-Request-Id"), p)
+			if answer.begun {
+				panic(http.ErrAbortHandler)
+			}
+			w.Header().Set("Connection", "close")
+			failed := answerTo(errPanic)
+			send(w, failed.status, [][]byte{errorText(nil, failed.err)})
+		}()
+		next.ServeHTTP(answer, r)
+	})
+}
+
+// An answerWriter notes whether the answer was begun.
+type answerWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *answerWriter) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// netHTTP is the ResponseWriter of net/http's own, which http.MaxBytesReader tells
+// that it must not read on.
+func netHTTP(w http.ResponseWriter) http.ResponseWriter {
+	if answer, ok := w.(*answerWriter); ok {
+		return answer.ResponseWriter
+	}
+	return w
+}

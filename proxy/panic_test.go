@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A panicking log panics at each line with one message.
+type panickingLog struct {
+	slog.Handler
+	at string
+}
+
+func (l *panickingLog) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == l.at {
+		panic("bug in " + l.at)
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+// A panic outside of the stages of a call is seen by everybody who looks: at the
+// default level of the log, in the metrics, and by the client.
+func TestPanicsAreSeen(t *testing.T) {
+	b := newBench(t, "v26.05")
+	log := &panickingLog{NewLogger(b.log, LogConfig{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
+	b.proxy.log = slog.New(log)
+	g := b.post(createMalloc)
+	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
+	assert.Equal(t, -32603, g.code(t))
+	lines := b.log.lines(t, "panic")
+	require.Len(t, lines, 1)
+	assert.Equal(t, "ERROR", lines[0]["level"])
+	assert.Equal(t, "bug in call", lines[0]["panic"])
+	assert.Equal(t, g.Header.Get("X-Request-Id"), lines[0]["request_id"])
+	assert.Contains(t, lines[0]["stack"], "panic_test.go")
+
+	log.at = ""
+	assert.Equal(t, http.StatusOK, b.post(`{"id":1,"method":"bdev_get_bdevs"}`).StatusCode)
+	assert.Contains(t, b.scrape(), "\nspdk_proxy_panics_total 1\n")
+	<-b.proxy.calls.drain() // nothing counts as under way
+}
+
+// Half an answer is not made to look whole.
+func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
+	b := newBench(t, "v26.05")
+	server := httptest.NewUnstartedServer(b.proxy.contain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/abort" {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, strings.Repeat("x", 100<<10))
+		panic("bug")
+	})))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	server.Start()
+	t.Cleanup(server.Close)
+	resp, err := server.Client().Get(server.URL)
+	if err == nil {
+		_, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+	}
+	require.Error(t, err)
+	assert.Len(t, b.log.lines(t, "panic"), 1)
+	_, err = server.Client().Get(server.URL + "/abort")
+	require.Error(t, err)
+	assert.Len(t, b.log.lines(t, "panic"), 1, "that one is meant so")
+}
+
+func TestPanicsBesideRequests(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.proxy.contained("late reply", func() { panic("bug") })
+	assert.Len(t, b.log.lines(t, "panic"), 1)
+}
