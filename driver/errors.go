@@ -58,6 +58,7 @@ var codesOf = []struct {
 	{volume.ErrOutOfRange, codes.OutOfRange},
 	{volume.ErrInUse, codes.FailedPrecondition},
 	{volume.ErrForeignExport, codes.FailedPrecondition},
+	{volume.ErrExposes, codes.FailedPrecondition},
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},
 	{errUnknownTarget, codes.FailedPrecondition},
 	{errNoCredentials, codes.FailedPrecondition},

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
 // ErrParameter: a StorageClass's parameter is unknown, or has a value that means nothing.
@@ -21,7 +21,7 @@ type Parameters struct {
 	// Target and Store narrow down where volumes are made; anywhere when empty.
 	Target, Store string
 	Thick         bool
-	Clear         spdkrpc.LvolClearMethod
+	Clear         volume.Clear
 }
 
 // parameters are all there are: what each sets, and the values it takes, for people.
@@ -38,15 +38,21 @@ var parameters = map[string]struct {
 		p.Thick = !thin
 		return err == nil
 	}},
-	"clearMethod": {"unmap (the default), write_zeroes or none", func(p *Parameters, v string) bool {
-		p.Clear = spdkrpc.LvolClearMethod(v)
-		return slices.Contains([]spdkrpc.LvolClearMethod{spdkrpc.LvolClearMethodUnmap, spdkrpc.LvolClearMethodWriteZeroes, spdkrpc.LvolClearMethodNone}, p.Clear)
-	}},
+	"clearMethod": {"zeroes (the default), write_zeroes, or one that lets others read what deleted volumes held: unmap-may-expose-deleted-data, none-exposes-deleted-data", setClear},
 }
 
 func setFSType(p *Parameters, v string) bool {
 	p.FSType = v
 	return v == "ext4" || v == "xfs"
+}
+
+// setClear takes unmap, which was the default, for the default of now: unmap where that zeroes.
+func setClear(p *Parameters, v string) bool {
+	if v == "unmap" {
+		v = string(volume.ClearZeroes)
+	}
+	p.Clear = volume.Clear(v)
+	return slices.Contains([]volume.Clear{volume.ClearZeroes, volume.ClearWriteZeroes, volume.ClearUnmap, volume.ClearNone}, p.Clear)
 }
 
 // Kubernetes' sidecars add parameters under this prefix for their own use.

@@ -21,7 +21,7 @@ func TestParseParameters(t *testing.T) {
 		"fsType": "xfs", "target": "t0", "lvstore": "lvs0", "thin": "false", "clearMethod": "write_zeroes", "csi.storage.k8s.io/pvc/name": "x",
 	})
 	require.NoError(t, err)
-	assert.Equal(t, Parameters{FSType: "xfs", Target: "t0", Store: "lvs0", Thick: true, Clear: spdkrpc.LvolClearMethodWriteZeroes}, p)
+	assert.Equal(t, Parameters{FSType: "xfs", Target: "t0", Store: "lvs0", Thick: true, Clear: volume.ClearWriteZeroes}, p)
 	p, err = ParseParameters(map[string]string{"fstype": "ext4"})
 	require.NoError(t, err)
 	assert.Equal(t, Parameters{FSType: "ext4"}, p)

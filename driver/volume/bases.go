@@ -129,5 +129,5 @@ func (s *Service) sweep(ctx context.Context) {
 }
 
 func volumeOf(l spdkrpc.LvolInfo) Volume {
-	return Volume{UUID: l.UUID, Store: l.Lvs.Name, Name: l.Name, Snapshot: l.IsSnapshot}
+	return Volume{UUID: l.UUID, Store: l.Lvs.Name, Name: l.Name, Snapshot: isSnapshot(l.Name, l.IsSnapshot)}
 }

@@ -45,7 +45,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 		return Volume{}, err
 	}
 	v, err := s.Find(ctx, stores, spec.Name)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) || err == nil && unfinished(v, source) {
 		v, err = s.clone(ctx, source, from, spec)
 	}
 	if err != nil {
@@ -84,15 +84,15 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 			return Volume{}, err
 		}
 	}
-	_, failed := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: name})
+	failed := s.makeClone(ctx, parent, name, spec.Clear)
 	if failed != nil && !readable(failed) {
 		return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 	}
 	v, err := s.lookUp(ctx, source.Store+"/"+name)
 	switch {
-	case err == nil:
+	case err == nil && (failed == nil || v.Base != ""):
 		return v, nil
-	case !errors.Is(err, ErrNotFound):
+	case err != nil && !errors.Is(err, ErrNotFound):
 		return Volume{}, err
 	case failed == nil:
 		return Volume{}, fmt.Errorf("target %s: %w: the clone of %s was made and is gone", s.Name, ErrBusy, parent)

@@ -17,8 +17,8 @@ type Spec struct {
 	// MinBytes is the least size; MaxBytes the largest, 0 for any.
 	MinBytes, MaxBytes int64
 	Thick              bool
-	// Clear is done to clusters when they are freed; unmap when empty.
-	Clear spdkrpc.LvolClearMethod
+	// Clear says what becomes of the contents of clusters that the volume gives back; ClearZeroes when empty.
+	Clear Clear
 }
 
 // Size is the size that a volume of min bytes gets in the store.
@@ -49,13 +49,13 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if err := st.Room(spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
 	}
-	clear := spec.Clear
-	if clear == "" {
-		clear = spdkrpc.LvolClearMethodUnmap
+	method, err := s.clearMethod(ctx, st, spec.Clear)
+	if err != nil {
+		return Volume{}, err
 	}
 	_, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
 		LvolName: LvolName(spec.Name), LvsName: &st.Name, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
-		ThinProvision: new(!spec.Thick), ClearMethod: &clear,
+		ThinProvision: new(!spec.Thick), ClearMethod: &method,
 	})
 	if failed != nil && !readable(failed) {
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)

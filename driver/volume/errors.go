@@ -28,6 +28,8 @@ var (
 	ErrDegraded = errors.New("volume not available")
 	// ErrStoreForbidden: the volume lies in an lvstore that is not the driver's.
 	ErrStoreForbidden = errors.New("lvstore not permitted")
+	// ErrExposes: what the volume holds could be read by others once it is deleted.
+	ErrExposes = errors.New("would expose deleted data")
 	// ErrForeignExport: the target exports something under the volume's name that this package did not make.
 	ErrForeignExport = errors.New("exported otherwise")
 )

@@ -41,7 +41,7 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 	}
 	var ids []string
 	for _, l := range lvols {
-		if strings.Compare(l.UUID, p.After) > 0 && wanted(l.Name, l.IsSnapshot) {
+		if strings.Compare(l.UUID, p.After) > 0 && wanted(l.Name, isSnapshot(l.Name, l.IsSnapshot)) {
 			ids = append(ids, l.UUID)
 		}
 	}

@@ -61,6 +61,9 @@ func baseName(clone, source string) string {
 	return basePrefix + hash(clone) + "." + strings.ReplaceAll(source, "-", "")
 }
 
+// helperName is the name of a clone that exists only while the clone called name is made.
+func helperName(name string) string { return "helper." + hash(name) }
+
 // A lvolName is what the name of an lvol says about it.
 type lvolName struct {
 	hash      string // of the asked name (of the clone's, for a base)
@@ -83,6 +86,13 @@ func parseName(s string) (lvolName, bool) {
 		return lvolName{}, false
 	}
 	return lvolName{hash: m[2], source: dashed(m[3]), createdAt: time.Unix(int64(seconds), 0).UTC()}, true
+}
+
+// isSnapshot reports whether an lvol is a snapshot. SPDK says so only of snapshots that have had clones since it started:
+// after a restart, one whose volume is deleted looks like a volume. Names of this package never lie.
+func isSnapshot(name string, reported bool) bool {
+	_, ours := parseName(name)
+	return reported || ours
 }
 
 func dashed(hex32 string) string {

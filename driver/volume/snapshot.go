@@ -85,7 +85,7 @@ func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, erro
 	want := hash(name)
 	lvols = slices.DeleteFunc(lvols, func(l spdkrpc.LvolInfo) bool {
 		n, ours := parseName(l.Name)
-		return !l.IsSnapshot || !(ours && !n.base && n.hash == want || l.Name == name)
+		return !isSnapshot(l.Name, l.IsSnapshot) || !(ours && !n.base && n.hash == want || l.Name == name)
 	})
 	if len(lvols) == 0 {
 		return Snapshot{}, fmt.Errorf("target %s: snapshot %q: %w", s.Name, name, ErrNotFound)

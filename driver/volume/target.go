@@ -74,6 +74,7 @@ func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID 
 type Store struct {
 	UUID         string
 	Name         string
+	Base         string // bdev that it lies on
 	ClusterBytes int64
 	TotalBytes   int64
 	FreeBytes    int64
@@ -91,7 +92,7 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	for _, l := range all {
 		if s.permits(l.Name) {
 			c := int64(l.ClusterSize)
-			stores = append(stores, Store{UUID: l.UUID, Name: l.Name, ClusterBytes: c, TotalBytes: int64(l.TotalDataClusters) * c, FreeBytes: int64(l.FreeClusters) * c})
+			stores = append(stores, Store{UUID: l.UUID, Name: l.Name, Base: l.BaseBdev, ClusterBytes: c, TotalBytes: int64(l.TotalDataClusters) * c, FreeBytes: int64(l.FreeClusters) * c})
 		}
 	}
 	if err := s.complete(stores); err != nil {
@@ -203,7 +204,7 @@ func (s *Service) volume(b spdkrpc.BdevInfo) (Volume, error) {
 	}
 	v := Volume{
 		UUID: b.UUID, Store: store, Name: name, SizeBytes: int64(b.NumBlocks) * int64(b.BlockSize),
-		Thin: value(l.ThinProvision), Snapshot: value(l.Snapshot), Base: value(l.BaseSnapshot), Clones: l.Clones, Allocated: l.NumAllocatedClusters,
+		Thin: value(l.ThinProvision), Snapshot: isSnapshot(name, value(l.Snapshot)), Base: value(l.BaseSnapshot), Clones: l.Clones, Allocated: l.NumAllocatedClusters,
 	}
 	if !s.permits(store) {
 		return Volume{}, fmt.Errorf("target %s: %w: %s lies in lvstore %q: add it to lvstores in the configuration if it is the driver's", s.Name, ErrStoreForbidden, v, store)

@@ -77,6 +77,7 @@ var csiController = []string{
 	"bdev_lvol_get_lvols",
 	"bdev_lvol_get_lvstores",
 	"bdev_lvol_resize",
+	"bdev_lvol_set_parent",
 	"bdev_lvol_snapshot",
 	"bdev_wait_for_examine",
 	"iscsi_create_initiator_group",

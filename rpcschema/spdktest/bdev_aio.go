@@ -21,6 +21,7 @@ type aio struct {
 func (a *aio) describe(_ *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	info.ProductName = "AIO disk"
 	info.SupportedIOTypes.WriteZeroes, info.SupportedIOTypes.Flush = true, true
+	info.SupportedIOTypes.Unmap = value(a.params.Fallocate)
 	info.DriverSpecific.Aio = &spdkrpc.BdevDriverAio{
 		Filename: a.params.Filename, BlockSizeOverride: a.override, Readonly: b.readOnly,
 		Fallocate: new(value(a.params.Fallocate)), Nowait: new(value(a.params.Nowait)),

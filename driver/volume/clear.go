@@ -1,0 +1,140 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Clear says what becomes of the contents of clusters that a volume gives back. SPDK clears clusters when they are
+// freed, by the method that was recorded when the volume was created, and never when they are allocated: what was not
+// cleared shows in the next volume that gets the cluster.
+type Clear string
+
+// The values of Clear. The zero Clear is ClearZeroes.
+const (
+	// ClearZeroes makes them read as zeroes: by unmap where the bdev below the lvstore is known to zero what it unmaps,
+	// by writing zeroes elsewhere.
+	ClearZeroes Clear = "zeroes"
+	// ClearWriteZeroes writes zeroes wherever the lvstore lies.
+	ClearWriteZeroes Clear = "write_zeroes"
+	// ClearUnmap unmaps them, whatever can be read afterwards.
+	ClearUnmap Clear = "unmap-may-expose-deleted-data"
+	// ClearNone leaves them as they are.
+	ClearNone Clear = "none-exposes-deleted-data"
+)
+
+// clearMethod returns SPDK's name of what c means in an lvstore.
+func (s *Service) clearMethod(ctx context.Context, st Store, c Clear) (spdkrpc.LvolClearMethod, error) {
+	switch c {
+	case ClearWriteZeroes:
+		return spdkrpc.LvolClearMethodWriteZeroes, nil
+	case ClearUnmap:
+		return spdkrpc.LvolClearMethodUnmap, nil
+	case ClearNone:
+		return spdkrpc.LvolClearMethodNone, nil
+	}
+	zeroes, err := s.unmapZeroes(ctx, st)
+	if err != nil || zeroes {
+		return spdkrpc.LvolClearMethodUnmap, err
+	}
+	return spdkrpc.LvolClearMethodWriteZeroes, nil
+}
+
+// mallocProduct is the product name of bdevs in memory; nothing else in bdev_get_bdevs tells them.
+const mallocProduct = "Malloc disk"
+
+// unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two do: bdev_malloc fills
+// with zeroes, and bdev_aio with fallocate punches holes. NVMe devices may ignore a deallocation, other bdevs pass it on
+// to one that is not known here, and bdev_aio without fallocate does nothing and reports success. A bdev that the
+// driver's user may not see promises nothing either.
+func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
+	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &st.Base})
+	switch {
+	case errors.Is(err, spdkrpc.NoSuchDevice), errors.Is(err, spdkrpc.Denied):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("target %s: look up bdev %s below lvstore %s: %w", s.Name, st.Base, st.Name, err)
+	case len(infos) != 1:
+		return false, nil
+	}
+	b := infos[0]
+	aio := b.DriverSpecific.Aio
+	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate)), nil
+}
+
+// setParentSince is the first release with bdev_lvol_set_parent.
+var setParentSince = rpcschema.Release{Year: 24, Month: 5}
+
+// makeClone makes a clone of parent. bdev_lvol_clone records no clear method: once the target was restarted, what such a
+// clone frees is unmapped, whatever its origin's method. Where that does not zero it, the clone is created as an empty
+// volume with its own method and then put on its parent.
+func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c Clear) error {
+	st, err := s.store(ctx, parent.Store)
+	if err != nil {
+		return err
+	}
+	method, err := s.clearMethod(ctx, st, c)
+	if err != nil {
+		return err
+	}
+	if method != spdkrpc.LvolClearMethodWriteZeroes {
+		_, err := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: name})
+		return err
+	}
+	release, err := s.rpc.Release(ctx)
+	if err != nil {
+		return fmt.Errorf("target %s: ask the target's release: %w", s.Name, err)
+	}
+	if release.Before(setParentSince) {
+		return fmt.Errorf("%w: SPDK %s records no clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so that others could read what the clone held once it is deleted: "+
+			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, setParentSince, ClearUnmap)
+	}
+	_, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
+		LvolName: name, LvsName: &st.Name, SizeInMiB: max(1, uint64(parent.SizeBytes/MiB)), ThinProvision: new(true), ClearMethod: &method,
+	})
+	if failed != nil && !readable(failed) {
+		return failed
+	}
+	v, err := s.lookUp(ctx, st.Name+"/"+name)
+	switch {
+	case errors.Is(err, ErrNotFound) && failed != nil:
+		return failed
+	case err != nil:
+		return err
+	case v.Base != "":
+		return nil
+	}
+	failed = s.setParent(ctx, v, parent, name)
+	if failed == nil || !refused(failed) && readable(failed) {
+		return failed
+	}
+	// It will not happen, so nothing empty may stay under the clone's name.
+	return errors.Join(failed, s.remove(ctx, v))
+}
+
+// setParent puts an empty volume on a snapshot.
+func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) error {
+	p := spdkrpc.BdevLvolSetParentParams{LvolName: v.UUID, ParentName: parent.UUID}
+	failed := s.rpc.BdevLvolSetParent(ctx, p)
+	if failed == nil || !refused(failed) || len(parent.Clones) > 0 {
+		return failed
+	}
+	// Once the target was restarted, SPDK knows a snapshot without clones as a mere read-only volume, which can be
+	// cloned but be nobody's parent. A clone makes it a snapshot again.
+	helper := helperName(name)
+	_, cloned := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: helper})
+	made, err := s.lookUp(ctx, parent.Store+"/"+helper)
+	if err != nil {
+		return errors.Join(failed, cloned, err)
+	}
+	return errors.Join(s.rpc.BdevLvolSetParent(ctx, p), s.remove(ctx, made))
+}
+
+// unfinished reports whether v is a clone of source that was created and not yet put on its parent. It holds nothing.
+func unfinished(v, source Volume) bool {
+	return v.Thin && !v.Snapshot && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes == source.SizeBytes && v.Store == source.Store
+}
