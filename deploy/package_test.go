@@ -105,7 +105,7 @@ func checkDeb(t *testing.T, deb string) {
 			assert.Contains(t, output(t, program, append(strings.Fields(m[2]), "--help")...), "Usage:\n  spdk-proxy "+strings.Fields(m[2])[0], path)
 		}
 	}
-	assert.Equal(t, 7, commands, "of units and examples")
+	assert.Equal(t, 8, commands, "of units and examples")
 }
 
 var (

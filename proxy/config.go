@@ -58,6 +58,9 @@ type TargetConfig struct {
 	Timeouts    TimeoutConfig `yaml:"timeouts"`
 	Save        SaveConfig    `yaml:"save"`
 	Keys        KeysConfig    `yaml:"keys"`
+	Freeze      FreezeConfig  `yaml:"freeze"`
+	// See config_freeze.go.
+	SnapshotsInUse string `yaml:"snapshots_in_use"`
 }
 
 // TimeoutConfig says how long SPDK's answer is waited for.
@@ -119,7 +122,7 @@ func defaults() Config {
 		Target: TargetConfig{
 			Socket: "/var/tmp/spdk.sock", Connections: 4, MaxInFlight: 1024,
 			Timeouts: TimeoutConfig{Default: Duration(30 * time.Second)},
-			Save:     SaveConfig{Keep: 10},
+			Save:     SaveConfig{Keep: 10}, SnapshotsInUse: snapshotsRefuse,
 		},
 		Compatibility: CompatibilityConfig{Translate: true},
 

@@ -165,6 +165,7 @@ func TestTheDocumentedExample(t *testing.T) {
 	want := defaults()
 	want.Listen, want.TLS.SelfSignedDir = "0.0.0.0:9009", "/var/lib/spdk-proxy"
 	want.Target.Save.Dir, want.Target.Keys.Socket = "/var/lib/spdk-proxy/target", "/run/spdk-proxy-keys.sock"
+	want.Target.Freeze.Dir = "/var/lib/spdk-proxy/frozen"
 	want.Users = []UserConfig{{Name: "admin", PasswordHashFile: "$CREDENTIALS_DIRECTORY/secrets_admin.hash", Roles: []string{"admin"}}}
 	assert.Equal(t, want, *c, "nothing else")
 }
@@ -177,7 +178,7 @@ func TestTheDocumentedKeys(t *testing.T) {
 	want := defaults()
 	want.Target.Timeouts.Methods = map[string]Duration{"bdev_lvol_inflate": Duration(slowMethods["bdev_lvol_inflate"])}
 	want.Limits.UsersInFlight = map[string]int{"monitoring": 8}
-	c.Target.PeerUsers, c.Target.Save.Dir, c.Target.Keys = nil, "", KeysConfig{}
+	c.Target.PeerUsers, c.Target.Save.Dir, c.Target.Keys, c.Target.Freeze = nil, "", KeysConfig{}, FreezeConfig{}
 	assert.Equal(t, want.Target, c.Target)
 	assert.Equal(t, want.Compatibility, c.Compatibility)
 	assert.Equal(t, want.Log, c.Log)

@@ -9,7 +9,7 @@ import (
 // validate checks what each key may hold. What depends on the schema of SPDK's
 // methods is checked when a Server is made of it.
 func (c *Config) validate() error {
-	return errors.Join(c.validateListen(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateUsers(), c.validateRest(), c.validateLimits(), c.validateMetrics())
+	return errors.Join(c.validateListen(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateFreeze(), c.validateUsers(), c.validateRest(), c.validateLimits(), c.validateMetrics())
 }
 
 func (c *Config) validateListen() error {

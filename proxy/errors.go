@@ -9,6 +9,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/keys"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -59,6 +60,9 @@ func answerTo(err error) answer {
 		exceeded  *tenancy.QuotaError
 		without   *notOfferedError
 		key       *keys.Refusal
+		inUse     *quiesce.InUseError
+		freezing  *quiesce.BusyError
+		taken     *quiesce.ExistsError
 	)
 	refuse := func(status, code int, format string, args ...any) answer {
 		return answer{status: status, err: jsonrpc.Errorf(code, format, args...)}
@@ -100,6 +104,12 @@ func answerTo(err error) answer {
 		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", without)
 	case errors.As(err, &key):
 		return answer{status: http.StatusOK, spdk: true, err: jsonrpc.Errorf(-int(key.Errno), "%s", key)}
+	case errors.As(err, &inUse):
+		return refuse(http.StatusConflict, jsonrpc.CodeInUse, "%s", inUse)
+	case errors.As(err, &freezing):
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s: nothing was executed, try again", freezing.Why))
+	case errors.As(err, &taken):
+		return answer{status: http.StatusOK, spdk: true, err: jsonrpc.Errorf(-int(syscall.EEXIST), "%s", taken)}
 	case errors.As(err, &unknown):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", unknown)
 	case errors.Is(err, errDenied):

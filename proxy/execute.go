@@ -20,6 +20,14 @@ func (s *Server) execute(ctx context.Context, now *settings, conn *target.Conn, 
 	call := func() (json.RawMessage, error) {
 		return conn.Call(ctx, user, method.Name, params, now.timeoutOf(method.Name))
 	}
+	if method.Name == snapshotMethod && now.snapshotsInUse != snapshotsAllow {
+		return s.takeSnapshot(ctx, params)
+	}
+	give, err := s.unchanging(ctx, method, params)
+	if err != nil {
+		return nil, err
+	}
+	defer give()
 	changes := method.Mutates
 	if method.ServedBy == rpcschema.ServedByProxy {
 		own := ownMethods[method.Name]
@@ -62,7 +70,7 @@ func (s *Server) changedLate(name string, params map[string]any, err error) {
 
 // An ownMethod is one that the proxy answers by itself.
 type ownMethod struct {
-	key     string // of the configuration, without which it is not offered
+	key     string // of the configuration, without which it is not offered; "": always
 	changes bool   // the target's configuration
 	serve   func(s *Server, ctx context.Context, ask keys.Ask, params map[string]any) (json.RawMessage, error)
 }
@@ -76,6 +84,9 @@ var ownMethods = map[string]ownMethod{
 	"spdkgate_key_remove": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, params map[string]any) (json.RawMessage, error) {
 		name, _ := params["name"].(string)
 		return orText(true, s.restart.keys.Remove(ctx, ask, name))
+	}},
+	safeSnapshotMethod: {"", false, func(s *Server, ctx context.Context, _ keys.Ask, params map[string]any) (json.RawMessage, error) {
+		return s.takeSnapshots(ctx, params)
 	}},
 	"spdkgate_config_get_status": {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ map[string]any) (json.RawMessage, error) {
 		return orText(savedConfig(s.restart.saver.Status()), nil)

@@ -50,6 +50,7 @@ var outcomes = map[int]metrics.Outcome{
 	http.StatusUnauthorized:          metrics.Unauthenticated,
 	http.StatusForbidden:             metrics.Denied,
 	http.StatusRequestTimeout:        metrics.ClientGone,
+	http.StatusConflict:              metrics.InUse,
 	http.StatusRequestEntityTooLarge: metrics.TooLarge,
 	http.StatusTooManyRequests:       metrics.Busy,
 	statusClientGone:                 metrics.ClientGone,

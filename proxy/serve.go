@@ -40,6 +40,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer endScrapes()
 	defer s.flood.tell()
 	go s.target.Watch()
+	recovering, endRecovery := context.WithCancel(context.Background())
+	var recovery sync.WaitGroup
+	recovery.Go(func() { s.quiescer.Run(recovering) })
+	defer recovery.Wait()
+	defer endRecovery()
 	s.startSaving()
 	ended := make(chan error, 2)
 	go func() { ended <- server.Serve(l) }()

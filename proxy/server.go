@@ -12,6 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -44,6 +45,7 @@ type Server struct {
 
 	oldClients oldClients
 	restart    *restart
+	quiescer   *quiesce.Quiescer
 }
 
 // settings are what a reload replaces as a whole: each call sees one state of
@@ -59,6 +61,8 @@ type settings struct {
 	timeouts map[string]time.Duration
 	maxBody  int
 	read     time.Duration
+
+	snapshotsInUse string // see takeSnapshot
 
 	documents *documents
 
@@ -98,6 +102,9 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	if err := s.newRestart(c); err != nil {
 		return nil, err
 	}
+	if err := s.newQuiescer(c); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -123,7 +130,7 @@ func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*sett
 		authn: who, policy: may, tenancy: whose, translate: c.Compatibility.Translate,
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
-		documents: &documents{},
+		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{},
 		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == clientAuthRequired,
 	}, nil
 }
@@ -167,6 +174,7 @@ func (s *Server) Reload(c *Config) error {
 		"limits.connections":     c.Limits.Connections != old.Limits.Connections || c.Limits.ConnectionsPerSource != old.Limits.ConnectionsPerSource,
 		"target.save":            c.Target.Save != old.Target.Save,
 		"target.keys":            c.Target.Keys != old.Target.Keys,
+		"target.freeze":          c.Target.Freeze != old.Target.Freeze,
 		"log":                    c.Log != old.Log,
 		"metrics":                c.Metrics != old.Metrics,
 		"limits.idle":            c.Limits.Idle != old.Limits.Idle,

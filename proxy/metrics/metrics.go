@@ -40,6 +40,7 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 	outcome  [outcomes]prometheus.Counter
 	events
+	freezes freezes
 
 	mu     sync.RWMutex
 	users  map[string]bool
@@ -86,6 +87,7 @@ func New(opts Options) *Metrics {
 	m.registry.MustRegister(m.calls, m.duration, byOutcome, buildInfo(opts.Version), startTime(),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.events = newEvents(m.registry)
+	m.freezes = newFreezes(m.registry)
 	if opts.State != nil {
 		m.registry.MustRegister(&stateCollector{metrics: m, read: opts.State})
 	}

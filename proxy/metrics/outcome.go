@@ -12,6 +12,7 @@ const (
 	Denied                  // by a role or a tenant's bounds, or sent by another site's page
 	OverQuota               // beyond a tenant's quota
 	Invalid                 // not a request, an unknown method, wrong parameters
+	InUse                   // what it would snapshot is in use and cannot be frozen
 	TooLarge                // for SPDK, or for an answer
 	Unauthenticated         // by nobody who is known
 	CannotTell              // whose token it was: its issuer is away
@@ -23,7 +24,7 @@ const (
 )
 
 var outcomeNames = [outcomes]string{
-	"ok", "spdk_error", "unknown_outcome", "unreachable", "denied", "over_quota", "invalid", "too_large",
+	"ok", "spdk_error", "unknown_outcome", "unreachable", "denied", "over_quota", "invalid", "in_use", "too_large",
 	"unauthenticated", "cannot_tell", "busy", "draining", "client_gone", "failed",
 }
 

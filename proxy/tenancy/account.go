@@ -66,10 +66,16 @@ type claim struct {
 	account *account
 	asked   amount
 	makes   string // NQN of a subsystem
-	bdev    string // whose size it sets, or takes over
-	size    uint64 // the size that it has then, or had
-	gate    bool   // it holds the gate
+	sizes   []sized
+	gate    bool // it holds the gate
 	settled bool
+}
+
+// A sized is a bdev whose size a call sets, or takes over.
+type sized struct {
+	bdev   string
+	size   uint64 // that it has then, or had
+	amount amount // that the call takes because of it
 }
 
 // settle notes how the call went. One that is executed at some time later may
@@ -87,15 +93,31 @@ func (c *claim) settle(err error) {
 	case err == nil:
 		a.counted, a.during = a.counted.plus(c.asked), a.during.plus(c.asked)
 	case unknown:
-		l := lost{c.asked, c.bdev, now().Add(lostKeep)}
-		l.bytes = max(l.bytes, c.size)
-		a.lost = append(a.lost, l)
+		until := now().Add(lostKeep)
+		for _, s := range c.sizes {
+			l := lost{s.amount, s.bdev, until}
+			l.bytes = max(l.bytes, s.size)
+			a.lost = append(a.lost, l)
+		}
+		if rest := c.rest(); rest != (amount{}) {
+			a.lost = append(a.lost, lost{rest, "", until})
+		}
 	}
 	delete(a.under, c)
 	if len(a.under) == 0 && a.idle != nil {
 		close(a.idle)
 		a.idle = nil
 	}
+}
+
+// rest is what the call takes besides what its bdevs' sizes make it take.
+func (c *claim) rest() amount {
+	rest := c.asked
+	for _, s := range c.sizes {
+		rest.bytes -= min(rest.bytes, s.amount.bytes)
+		rest.volumes -= min(rest.volumes, s.amount.volumes)
+	}
+	return rest
 }
 
 // leave lets the next one be decided on.
@@ -166,8 +188,10 @@ func (a *account) taken(c *claim) (sum amount, fresh, surely bool) {
 		if !now().Before(l.until) {
 			continue
 		}
-		if c.bdev != "" && l.bdev == c.bdev {
-			l.bytes = max(l.bytes, c.size) // if it comes after this one, it may take over this size
+		for _, s := range c.sizes {
+			if l.bdev == s.bdev {
+				l.bytes = max(l.bytes, s.size) // if it comes after this one, it may take over this size
+			}
 		}
 		kept, sum = append(kept, l), sum.plus(l.amount)
 	}

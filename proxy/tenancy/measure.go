@@ -14,7 +14,10 @@ import (
 
 // A sizing names the parameter that says which bdev's size the call takes over,
 // or sets.
-type sizing struct{ source, volume string }
+type sizing struct {
+	source, volume string
+	list           string // the parameter is a member of each item of this one
+}
 
 // sizedBy says where a method that makes or grows a volume gets its size from:
 // a parameter, or a bdev that it names. The schema does not tell.
@@ -24,6 +27,8 @@ var sizedBy = map[string]sizing{
 	"bdev_lvol_snapshot":   {source: "lvol_name"},
 	"bdev_lvol_clone":      {source: "snapshot_name"},
 	"bdev_lvol_clone_bdev": {source: "bdev"},
+
+	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
 // measure works out what the call takes. Bdevs that it is measured by, and the
@@ -31,13 +36,16 @@ var sizedBy = map[string]sizing{
 // them and no other.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
+	if by.list != "" {
+		return g.measureEach(ctx, ask, by)
+	}
 	if by.source != "" {
-		b, err := g.pin(ctx, ask, by.source)
+		b, err := g.pin(ctx, ask, g.Params, by.source)
 		if err != nil || b == nil {
 			return amount{}, err
 		}
-		g.claim.bdev, g.claim.size = b.name, g.claim.account.largest(b.name, b.size())
-		return amount{bytes: g.claim.size, volumes: 1}, nil
+		size := g.claim.takesOver(b)
+		return amount{bytes: size, volumes: 1}, nil
 	}
 	size, err := g.requested()
 	if err != nil {
@@ -47,7 +55,7 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		lvs, err := g.pinStore(ctx, ask)
 		return amount{bytes: lvs.round(size), volumes: 1}, err
 	}
-	b, err := g.pin(ctx, ask, by.volume)
+	b, err := g.pin(ctx, ask, g.Params, by.volume)
 	if err != nil || b == nil {
 		return amount{}, err
 	}
@@ -59,8 +67,35 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		return amount{}, err
 	}
 	size = list[canonical(b.store)].round(size)
-	g.claim.bdev, g.claim.size = b.name, size
+	g.claim.sizes = []sized{{b.name, size, amount{bytes: max(size, b.size()) - b.size()}}}
 	return amount{bytes: max(size, b.size()) - b.size()}, nil
+}
+
+// measureEach works out what the items of a list take.
+func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount, err error) {
+	items, _ := g.Params[by.list].([]any)
+	for _, item := range items {
+		params, ok := item.(map[string]any)
+		if !ok {
+			return amount{}, g.scope.refuse("%s: what %s takes cannot be counted against the quota", g.method.Name, by.list)
+		}
+		b, err := g.pin(ctx, ask, params, by.source)
+		if err != nil {
+			return amount{}, err
+		}
+		if b != nil {
+			sum = sum.plus(amount{bytes: g.claim.takesOver(b), volumes: 1})
+		}
+	}
+	return sum, nil
+}
+
+// takesOver notes that the call makes a volume of a bdev's size, which may be
+// larger than it is now by a call that was lost.
+func (c *claim) takesOver(b *bdev) uint64 {
+	size := c.account.largest(b.name, b.size())
+	c.sizes = append(c.sizes, sized{b.name, size, amount{bytes: size, volumes: 1}})
+	return size
 }
 
 // pinStore finds the lvstore that the call makes a volume in, and names it by
@@ -109,14 +144,14 @@ func (s store) round(size uint64) uint64 {
 // pin finds the bdev that a parameter names, and names it by UUID. One that
 // does not exist is named as nothing is: should it come to exist meanwhile, it
 // was not measured.
-func (g *Grant) pin(ctx context.Context, ask Ask, param string) (*bdev, error) {
-	name, _ := g.Params[param].(string)
+func (g *Grant) pin(ctx context.Context, ask Ask, params map[string]any, param string) (*bdev, error) {
+	name, _ := params[param].(string)
 	if _, nothing := g.hidden[name]; nothing {
 		return nil, nil
 	}
 	answer, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
-		g.Params[param] = g.hide("bdev", name)
+		params[param] = g.hide("bdev", name)
 		return nil, nil
 	}
 	if err != nil {
@@ -129,7 +164,7 @@ func (g *Grant) pin(ctx context.Context, ask Ask, param string) (*bdev, error) {
 	if len(found) != 1 || found[0].odd {
 		return nil, &unreadableError{"bdev_get_bdevs", errors.New("not one bdev")}
 	}
-	g.Params[param] = found[0].name
+	params[param] = found[0].name
 	return &found[0], nil
 }
 

@@ -20,6 +20,7 @@ const (
 const (
 	CodeUnauthorized   = -32001 // 401: who are you?
 	CodeForbidden      = -32003 // 403: you may not
+	CodeInUse          = -32009 // 409: the object is in use in a way that forbids the call
 	CodeTooLarge       = -32013 // 413: the request does not fit the target
 	CodeTooMany        = -32029 // 429: slow down
 	CodeUnreachable    = -32052 // 502: not sent, the target is not there

@@ -22,6 +22,7 @@ const (
 	InvalidParams  Kind = "invalid parameters" // SPDK refused the parameters; many lvol failures look so: read back
 	MethodNotFound Kind = "no such method"     // this release has no such method
 	WrongState     Kind = "wrong state"        // not in the target's present state (startup, runtime)
+	InUse          Kind = "in use"             // the proxy protects what is in use; its message says what to do, and repeating does not help
 	Denied         Kind = "denied"             // the proxy does not let this user do it
 	Unreachable    Kind = "unreachable"        // the call surely was not executed
 	OutcomeUnknown Kind = "outcome unknown"    // it may have been executed: read back before trying again
@@ -96,6 +97,7 @@ var kinds = map[int]Kind{
 
 	jsonrpc.CodeUnauthorized:   Denied,
 	jsonrpc.CodeForbidden:      Denied,
+	jsonrpc.CodeInUse:          InUse,
 	jsonrpc.CodeTooLarge:       InvalidParams,
 	jsonrpc.CodeTooMany:        Unreachable,
 	jsonrpc.CodeUnreachable:    Unreachable,

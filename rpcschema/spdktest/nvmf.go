@@ -19,7 +19,7 @@ const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 const nvmfName = "nvmf_tgt"
 
 // An nvmfTarget is the NVMe-oF target. Nothing of it outlives the process, and
-// no host ever connects to it.
+// no host ever connects to it; ConnectHost says so all the same.
 type nvmfTarget struct {
 	transports []spdkrpc.NvmfTransport
 	subsystems map[string]*subsystem

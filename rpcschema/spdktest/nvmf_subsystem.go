@@ -25,6 +25,7 @@ type subsystem struct {
 	hosts         []*host     // the newest first
 	listeners     []*listener // the newest first
 	namespaces    map[uint32]*namespace
+	controllers   []spdkrpc.NvmfController // see ConnectHost
 }
 
 const (
@@ -38,7 +39,11 @@ func init() {
 	confirm("nvmf_delete_subsystem", (*engine).nvmfDeleteSubsystem)
 	handle("nvmf_get_subsystems", (*engine).nvmfGetSubsystems)
 	handle("nvmf_subsystem_get_controllers", func(e *engine, p spdkrpc.NvmfSubsystemGetControllersParams) ([]spdkrpc.NvmfController, error) {
-		return []spdkrpc.NvmfController{}, e.checkNVMe(p.TgtName, p.NQN) // no host ever connects
+		s, err := e.subsystem(p.TgtName, p.NQN)
+		if err != nil {
+			return nil, err
+		}
+		return append([]spdkrpc.NvmfController{}, s.controllers...), nil
 	})
 	handle("nvmf_subsystem_get_qpairs", func(e *engine, p spdkrpc.NvmfSubsystemGetQpairsParams) ([]spdkrpc.NvmfQpair, error) {
 		return []spdkrpc.NvmfQpair{}, e.checkNVMe(p.TgtName, p.NQN)

@@ -28,8 +28,8 @@ const (
 	grpc         = "google.golang.org/grpc"
 )
 
-// stages of the proxy, in their order, and what keeps a restarted target's things.
-var stages = []string{"proxy/authn", "proxy/policy", "proxy/tenancy", "proxy/target", "proxy/persist", "proxy/keys"}
+// stages of the proxy, in their order, what keeps a restarted target's things, and what freezes volumes.
+var stages = []string{"proxy/authn", "proxy/policy", "proxy/tenancy", "proxy/target", "proxy/persist", "proxy/keys", "proxy/quiesce"}
 
 var rules = []rule{
 	{

@@ -1,0 +1,43 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// freezes are what is counted of volumes that are frozen for snapshots.
+type freezes struct {
+	took      prometheus.Histogram
+	overdue   prometheus.Counter
+	refused   prometheus.Counter
+	recovered prometheus.Counter
+}
+
+func newFreezes(r prometheus.Registerer) freezes {
+	f := freezes{
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "freeze_duration_seconds", Buckets: buckets,
+			Help: "Time that volumes were frozen for snapshots, so that their hosts held I/O back.",
+		}),
+		overdue:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "freezes_overdue_total", Help: "Times that volumes were frozen for more than 2 seconds."}),
+		refused:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "snapshots_refused_total", Help: "Snapshots refused because the volume was in use and was not to be frozen, or could not be."}),
+		recovered: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "thaws_by_recovery_total", Help: "Times that volumes were left frozen, and thawed by recovery."}),
+	}
+	r.MustRegister(f.took, f.overdue, f.refused, f.recovered)
+	return f
+}
+
+// Froze counts volumes that were frozen together, and for how long.
+func (m *Metrics) Froze(took time.Duration, overdue bool) {
+	m.freezes.took.Observe(took.Seconds())
+	if overdue {
+		m.freezes.overdue.Inc()
+	}
+}
+
+// SnapshotRefused counts a snapshot that was refused because of who uses the volume.
+func (m *Metrics) SnapshotRefused() { m.freezes.refused.Inc() }
+
+// Thawed counts what was left frozen, and was thawed by recovery.
+func (m *Metrics) Thawed(operations int) { m.freezes.recovered.Add(float64(operations)) }

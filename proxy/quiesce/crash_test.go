@@ -1,0 +1,307 @@
+package quiesce
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// settled waits until nothing is frozen any more, as the watchdog sees to.
+func (b *bench) settled(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
+}
+
+// Whatever call of an operation goes wrong, and however: the paths' states come
+// back, and what is answered of the snapshot is true.
+func TestEveryCallMayFail(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	b.q.grace = 50 * time.Millisecond
+	b.target.ForgetCalls()
+	_, err := b.take(want("v0", "first"))
+	require.NoError(t, err)
+	// Faults do not count what the target does not know.
+	calls := slices.DeleteFunc(b.target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
+	require.Greater(t, len(calls), 12)
+	for i := range calls {
+		for name, fault := range map[string]spdktest.Fault{
+			"fails":                         {Do: spdktest.Fail},
+			"fails after":                   {Do: spdktest.Fail, Executed: true},
+			"ends the connection":           {Do: spdktest.Close},
+			"ends the connection after":     {Do: spdktest.Close, Executed: true},
+			"takes the target along":        {Do: spdktest.Crash},
+			"takes the target along, after": {Do: spdktest.Crash, Executed: true},
+		} {
+			t.Run(fmt.Sprint(i, " ", calls[i].Method, " ", name), func(t *testing.T) {
+				if fault.Do == spdktest.Crash {
+					b := newBench(t, "v26.05")
+					b.volume("v0")
+					b.export("v0", true)
+					fault.Skip = i
+					b.target.Inject(fault)
+					_, err := b.take(want("v0", "s"))
+					if calls[i].Method == "bdev_lvol_snapshot" {
+						require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+					}
+					require.NoError(t, b.target.Restart())
+					b.settled(t)
+					return
+				}
+				snapshot := fmt.Sprint("s", i, len(name))
+				fault.Skip = i
+				b.target.Inject(fault)
+				_, err := b.take(want("v0", snapshot))
+				b.target.ClearFaults()
+				b.settled(t)
+				assert.Equal(t, asExported, b.states("v0"))
+				var inUse *InUseError
+				var busy *BusyError
+				switch there := b.exists(snapshot); {
+				case err == nil:
+					assert.True(t, there)
+				case errors.As(err, &inUse), errors.As(err, &busy), errors.Is(err, spdkrpc.Unreachable):
+					assert.False(t, there, "%v", err)
+				case fault.Executed && calls[i].Method == "bdev_lvol_snapshot":
+				default:
+					assert.False(t, there, "%v", err)
+				}
+			})
+		}
+	}
+}
+
+// A relay stands between a proxy and its target, and does something before or
+// after one of the calls passes.
+type relay struct {
+	socket string
+	count  atomic.Int32
+
+	mu    sync.Mutex
+	at    int32
+	after bool
+	do    func()
+}
+
+// strike says what is done, and at which of the next calls.
+func (r *relay) strike(at int32, after bool, do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count.Store(0)
+	r.at, r.after, r.do = at, after, do
+}
+
+func newRelay(t *testing.T, target string) *relay {
+	r := &relay{socket: filepath.Join(t.TempDir(), "relay.sock"), at: -1}
+	l, err := net.Listen("unix", r.socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go r.serve(conn, target)
+		}
+	}()
+	return r
+}
+
+func (r *relay) serve(conn net.Conn, target string) {
+	defer func() { _ = conn.Close() }()
+	there, err := net.Dial("unix", target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = there.Close() }()
+	struck := map[string]bool{} // ids of calls to do something after
+	go func() {
+		in := json.NewDecoder(bufio.NewReader(there))
+		for {
+			var answer json.RawMessage
+			if in.Decode(&answer) != nil {
+				_ = conn.Close()
+				return
+			}
+			var id struct{ ID json.RawMessage }
+			_ = json.Unmarshal(answer, &id)
+			r.mu.Lock()
+			if struck[string(id.ID)] {
+				r.do()
+			}
+			r.mu.Unlock()
+			_, _ = conn.Write(answer)
+		}
+	}()
+	in := json.NewDecoder(conn)
+	for {
+		var call json.RawMessage
+		if err := in.Decode(&call); err != nil {
+			if errors.Is(err, io.EOF) {
+				return // what was sent is executed all the same
+			}
+			return
+		}
+		r.mu.Lock()
+		if n := r.count.Add(1) - 1; n == r.at {
+			var id struct{ ID json.RawMessage }
+			_ = json.Unmarshal(call, &id)
+			if r.after {
+				struck[string(id.ID)] = true
+			} else {
+				r.do()
+			}
+		}
+		r.mu.Unlock()
+		if _, err := there.Write(call); err != nil {
+			return
+		}
+	}
+}
+
+const childEnv = "SPDKGATE_QUIESCE_CHILD"
+
+// TestChild is a proxy that is killed; see TestKilledAtEveryCall.
+func TestChild(t *testing.T) {
+	folder, socket, snapshot := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET"), os.Getenv(childEnv+"_SNAPSHOT")
+	if folder == "" {
+		t.Skip("it is started by TestKilledAtEveryCall")
+	}
+	f, err := OpenFolder(folder)
+	require.NoError(t, err)
+	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
+	_, err = q.Take(context.Background(), want("v0", snapshot), Mode{Freeze: true})
+	require.NoError(t, err)
+}
+
+// A proxy that is killed before or after any of its calls leaves nothing frozen:
+// what runs next (`spdk-proxy thaw`, or another proxy) thaws it at once.
+func TestKilledAtEveryCall(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	b.q.grace = 50 * time.Millisecond
+	r := newRelay(t, b.target.Socket())
+	run := func(snapshot string, at int32, after bool) (killed bool) {
+		child := exec.Command(os.Args[0], "-test.run=^TestChild$")
+		child.Env = append(os.Environ(), childEnv+"="+b.folder.path, childEnv+"_SOCKET="+r.socket, childEnv+"_SNAPSHOT="+snapshot)
+		var once sync.Once
+		started := make(chan struct{})
+		r.strike(at, after, func() {
+			once.Do(func() { <-started; _ = child.Process.Kill() })
+		})
+		require.NoError(t, child.Start())
+		close(started)
+		_ = child.Wait()
+		return !child.ProcessState.Success()
+	}
+	require.False(t, run("whole", -1, false))
+	calls := r.count.Load()
+	require.Greater(t, calls, int32(12))
+	left := 0
+	for at := range calls {
+		for _, after := range []bool{false, true} {
+			snapshot := fmt.Sprint("s", at, after)
+			require.True(t, run(snapshot, at, after), "call %d", at)
+			if len(b.entries()) > 0 {
+				left++
+			}
+			b.settled(t)
+			assert.Equal(t, asExported, b.states("v0"), "killed at call %d, after: %t", at, after)
+		}
+	}
+	assert.GreaterOrEqual(t, left, 8, "it was killed while something was frozen")
+	assert.Equal(t, left, b.recovered)
+}
+
+// What a living process is working on is left alone, by other processes and by a
+// second Quiescer in the same one; and the same volume is not frozen twice.
+func TestLivingOperationsAreLeftAlone(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Delay: 300 * time.Millisecond})
+	done := make(chan error)
+	go func() { _, err := b.take(want("v0", "s0")); done <- err }()
+	require.Eventually(t, func() bool {
+		return len(b.entries()) == 1 && b.states("v0")["4420/1"] == inaccessible && b.states("v0")["4421/1"] == inaccessible
+	}, 5*time.Second, time.Millisecond)
+	other := b.quiescer(b.target.Socket())
+	assert.Zero(t, other.Recover(t.Context()))
+	assert.Equal(t, inaccessible, b.states("v0")["4420/1"])
+	_, err := other.Take(t.Context(), want("v0", "s1"), Mode{Freeze: true})
+	var busy *BusyError
+	require.ErrorAs(t, err, &busy)
+	give, err := b.q.Share(t.Context(), []string{nqn("v0")})
+	require.NoError(t, err, "it waits until the snapshot is taken")
+	assert.Equal(t, asExported, b.states("v0"))
+	give()
+	require.NoError(t, <-done)
+}
+
+// A target that is away is waited for; one that was started anew has forgotten.
+func TestTheTargetIsAway(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Do: spdktest.Crash})
+	_, err := b.take(want("v0", "s0"))
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	assert.Len(t, b.entries(), 1)
+	assert.Zero(t, b.q.Recover(t.Context()), "there is nothing to be done")
+	assert.Len(t, b.entries(), 1)
+	require.NoError(t, b.target.Restart())
+	assert.Zero(t, b.q.Recover(t.Context()))
+	assert.Empty(t, b.entries())
+	assert.Zero(t, b.recovered, "nothing was frozen any more")
+}
+
+func TestADamagedEntryIsSetAside(t *testing.T) {
+	b := newBench(t, "v26.05")
+	name := time.Now().UTC().Format(nameFormat) + suffix
+	require.NoError(t, os.WriteFile(b.folder.at(name), []byte(`{"made":`), 0o600))
+	assert.Equal(t, 1, b.q.Recover(t.Context()))
+	assert.Equal(t, []string{damagedTag + name}, b.entries())
+	assert.Contains(t, b.log.String(), "nvmf_subsystem_get_listeners")
+	assert.Zero(t, b.q.Recover(t.Context()))
+}
+
+// The watchdog thaws what its own process could not.
+func TestTheWatchdogThaws(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { b.q.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	// Both answers to the thaw get lost with their connection.
+	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 2, Do: spdktest.Close})
+	_, err := b.take(want("v0", "s0"))
+	require.NoError(t, err, "the snapshot was taken")
+	require.Eventually(t, func() bool { return len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond)
+	assert.Equal(t, asExported, b.states("v0"))
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.recovered == 1 }, 10*time.Second, 5*time.Millisecond)
+}

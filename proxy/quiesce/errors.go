@@ -1,0 +1,46 @@
+package quiesce
+
+import (
+	"errors"
+	"fmt"
+)
+
+// An InUseError means that a volume is in use in a way that cannot be frozen.
+// Nothing was done.
+type InUseError struct {
+	Volume string // as the caller named it
+	Why    string
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("volume %s is in use, and SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written: %s", e.Volume, e.Why)
+}
+
+// A BusyError means that nothing was done, and that trying again may help.
+type BusyError struct {
+	Why string
+	Err error // the cause below, if any; for the log
+}
+
+func (e *BusyError) Error() string {
+	if e.Err == nil {
+		return e.Why
+	}
+	return e.Why + ": " + e.Err.Error()
+}
+
+// An ExistsError means that the snapshot's name is taken. Nothing was done.
+type ExistsError struct{ Name string }
+
+func (e *ExistsError) Error() string {
+	return fmt.Sprintf("snapshot %s: the name is taken in this lvstore", e.Name)
+}
+
+// errNotThawed means that a path may still be inaccessible.
+var errNotThawed = errors.New("the paths' states are not back yet")
+
+// errNoVolume means that what was named is a bdev, but no logical volume.
+var errNoVolume = errors.New("it is no logical volume")
+
+// ErrAway means that nothing listens at the target's socket.
+var ErrAway = errors.New("the target is away")

@@ -1,0 +1,314 @@
+package quiesce
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A volume is a logical volume that a snapshot is wanted of.
+type volume struct {
+	Snapshot
+	uuid    string // name of its bdev
+	names   []string
+	store   string
+	claimed bool // by who writes to it, or may
+}
+
+// alias is the name of the snapshot's bdev.
+func (v *volume) alias() string { return v.store + "/" + v.Name }
+
+// look finds the volumes.
+func look(ctx context.Context, rpc *spdkrpc.Client, wanted []Snapshot) ([]*volume, error) {
+	volumes := make([]*volume, len(wanted))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, s := range wanted {
+		g.Go(func() (err error) {
+			volumes[i], err = lookOne(ctx, rpc, s)
+			return err
+		})
+	}
+	return volumes, g.Wait()
+}
+
+func lookOne(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, error) {
+	list, err := rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &s.Volume})
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 || list[0].DriverSpecific.Lvol == nil {
+		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.NoSuchDevice, Code: codeNoDevice, Message: "No such device", Err: errNoVolume}
+	}
+	b := list[0]
+	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...)}
+	// Who only reads, and wants nobody to write, does no harm.
+	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
+	for _, alias := range b.Aliases {
+		if store, _, ok := strings.Cut(alias, "/"); ok {
+			v.store = store
+		}
+	}
+	return v, nil
+}
+
+// free refuses names of snapshots that are taken, before anything is frozen.
+func free(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, v := range volumes {
+		g.Go(func() error {
+			_, err := rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: new(v.alias())})
+			switch {
+			case err == nil:
+				return &ExistsError{v.Name}
+			case errors.Is(err, spdkrpc.NoSuchDevice):
+				return nil
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// unclaimed refuses volumes that others than NVMe-oF and bdevs use: these open a
+// bdev without claiming it. With idle, iSCSI targets that no initiator is connected
+// to do not count.
+func unclaimed(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle bool) error {
+	g, ctx := errgroup.WithContext(ctx)
+	users := make([]map[string]string, 4)
+	portals := iscsi
+	if idle {
+		portals = iscsiConnected
+	}
+	for i, list := range []func(context.Context, *spdkrpc.Client) (map[string]string, error){portals, nbd, ublk, vhost} {
+		g.Go(func() (err error) {
+			users[i], err = list(ctx, rpc)
+			if errors.Is(err, spdkrpc.MethodNotFound) {
+				return nil // this build of SPDK has none
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		for _, used := range users {
+			for _, name := range v.names {
+				if why, ok := used[name]; ok {
+					return &InUseError{v.Volume, why}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// These tell why each bdev that they list cannot be frozen.
+
+func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
+	used := map[string]string{}
+	nodes, err := rpc.IscsiGetTargetNodes(ctx)
+	for _, n := range nodes {
+		for _, l := range n.LUNs {
+			used[l.BdevName] = "it is exported over iSCSI, which has no means to hold I/O back. Detach it (delete the iSCSI target), then take the snapshot"
+		}
+	}
+	return used, err
+}
+
+// iscsiConnected is iscsi of the targets that initiators are connected to.
+func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
+	used := map[string]string{}
+	nodes, err := rpc.IscsiGetTargetNodes(ctx)
+	if err != nil || len(nodes) == 0 {
+		return used, err
+	}
+	connections, err := rpc.IscsiGetConnections(ctx)
+	for _, n := range nodes {
+		// SPDK tells the name from behind the first colon, and none before the login.
+		_, name, _ := strings.Cut(n.Name, ":")
+		if !slices.ContainsFunc(connections, func(c spdkrpc.IscsiConnection) bool { return c.TargetNodeName == name || c.TargetNodeName == "" }) {
+			continue
+		}
+		for _, l := range n.LUNs {
+			used[l.BdevName] = "an initiator is connected to it over iSCSI, which has no means to hold I/O back. Detach it, then take the snapshot"
+		}
+	}
+	return used, err
+}
+
+func nbd(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
+	used := map[string]string{}
+	disks, err := rpc.NbdGetDisks(ctx, spdkrpc.NbdGetDisksParams{})
+	for _, d := range disks {
+		used[d.BdevName] = "it is attached to an NBD device. Detach it (nbd_stop_disk), then take the snapshot"
+	}
+	return used, err
+}
+
+func ublk(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
+	used := map[string]string{}
+	disks, err := rpc.UblkGetDisks(ctx, spdkrpc.UblkGetDisksParams{})
+	for _, d := range disks {
+		used[d.BdevName] = "it is attached to a ublk device. Detach it (ublk_stop_disk), then take the snapshot"
+	}
+	return used, err
+}
+
+func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
+	const why = "it is attached to a virtual machine by vhost. Detach it, then take the snapshot"
+	used := map[string]string{}
+	list, err := rpc.VhostGetControllers(ctx, spdkrpc.VhostGetControllersParams{})
+	for _, c := range list {
+		if b := c.BackendSpecific.Block; b != nil && b.Bdev != nil {
+			used[*b.Bdev] = why
+		}
+		for _, t := range c.BackendSpecific.SCSI {
+			for _, l := range t.LUNs {
+				used[l.BdevName] = why
+			}
+		}
+	}
+	return used, err
+}
+
+// subsystems finds the NQNs of the subsystems that export volumes which are
+// claimed: where the caller says, or else among all.
+func subsystems(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nqns []string, err error) {
+	var all []spdkrpc.NvmfSubsystem
+	for _, v := range volumes {
+		if !v.claimed {
+			continue
+		}
+		if v.NQN != "" {
+			subs, err := rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: &v.NQN})
+			if err == nil && len(subs) == 1 && namespaceOf(subs[0], v.uuid) != nil {
+				nqns = append(nqns, v.NQN)
+				continue
+			}
+		}
+		if all == nil {
+			if all, err = rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{}); err != nil {
+				return nil, err
+			}
+		}
+		found := false
+		for _, s := range all {
+			if namespaceOf(s, v.uuid) != nil {
+				nqns, found = append(nqns, s.NQN), true
+			}
+		}
+		if !found {
+			return nil, &InUseError{v.Volume, "another bdev of the target is built on it, or claims it. Remove that, then take the snapshot"}
+		}
+	}
+	slices.Sort(nqns)
+	return slices.Compact(nqns), nil
+}
+
+func namespaceOf(s spdkrpc.NvmfSubsystem, uuid string) *spdkrpc.NvmfNamespace {
+	for _, ns := range s.Namespaces {
+		if ns.BdevName == uuid {
+			return &ns
+		}
+	}
+	return nil
+}
+
+// connected says whether a host is connected to a subsystem.
+func connected(ctx context.Context, rpc *spdkrpc.Client, nqn string) (bool, error) {
+	list, err := rpc.NvmfSubsystemGetControllers(ctx, spdkrpc.NvmfSubsystemGetControllersParams{NQN: nqn})
+	return len(list) > 0, err
+}
+
+// active leaves out the subsystems that no host is connected to.
+func active(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]string, error) {
+	hosts := make([]bool, len(nqns))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, nqn := range nqns {
+		g.Go(func() (err error) {
+			hosts[i], err = connected(ctx, rpc, nqn)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, &BusyError{Why: "a subsystem is changing", Err: err}
+	}
+	var list []string
+	for i, nqn := range nqns {
+		if hosts[i] {
+			list = append(list, nqn)
+		}
+	}
+	return list, nil
+}
+
+// pathsTo reads what there is to freeze in the subsystems, or refuses.
+func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []*volume) ([]paths, error) {
+	each := make([][]paths, len(nqns))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, nqn := range nqns {
+		g.Go(func() (err error) {
+			each[i], err = pathsIn(ctx, rpc, nqn, volumes)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.Concat(each...), nil
+}
+
+// covers refuses paths that do not lead to all volumes that are claimed.
+func covers(all []paths, volumes []*volume) error {
+	for _, v := range volumes {
+		if v.claimed && !slices.ContainsFunc(all, func(p paths) bool { return slices.Contains(p.bdevs, v.uuid) }) {
+			return &BusyError{Why: "the export of volume " + v.Volume + " is changing"}
+		}
+	}
+	return nil
+}
+
+func pathsIn(ctx context.Context, rpc *spdkrpc.Client, nqn string, volumes []*volume) (list []paths, err error) {
+	subs, err := rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: &nqn})
+	if err != nil {
+		return nil, &BusyError{Why: "a subsystem is changing", Err: err}
+	}
+	listeners, err := rpc.NvmfSubsystemGetListeners(ctx, spdkrpc.NvmfSubsystemGetListenersParams{NQN: nqn})
+	if err != nil || len(subs) != 1 {
+		return nil, &BusyError{Why: "a subsystem is changing", Err: err}
+	}
+	for _, v := range volumes {
+		ns := namespaceOf(subs[0], v.uuid)
+		if ns == nil {
+			continue
+		}
+		if ns.Anagrpid == nil {
+			return nil, &InUseError{v.Volume, "its subsystem was made without ANA reporting, so hosts cannot be made to hold their I/O back. " +
+				"Detach the volume, then take the snapshot; or publish it again: a subsystem that is made with ana_reporting, for hosts with native NVMe multipath, can be frozen"}
+		}
+		i := slices.IndexFunc(list, func(p paths) bool { return p.Group == *ns.Anagrpid })
+		if i < 0 {
+			p := paths{NQN: nqn, Group: *ns.Anagrpid}
+			for _, l := range listeners {
+				state := stateOf(l, p.Group)
+				if !slices.Contains([]string{optimized, nonOptimized, inaccessible}, state) || !slices.Contains(fabrics, l.Address.Trtype) {
+					return nil, &InUseError{v.Volume, "one of the listeners of its subsystem, or the state that it is in, cannot be frozen. Detach the volume, then take the snapshot"}
+				}
+				p.Listeners = append(p.Listeners, path{l.Address, state})
+			}
+			i, list = len(list), append(list, p)
+		}
+		list[i].Namespaces = append(list[i].Namespaces, uint32(ns.NSID))
+		list[i].bdevs = append(list[i].bdevs, v.uuid)
+	}
+	return list, nil
+}
+
+// fabrics are the transports whose hosts are known to follow ANA.
+var fabrics = []string{"TCP", "RDMA", "FC"}

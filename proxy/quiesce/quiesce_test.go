@@ -1,0 +1,291 @@
+package quiesce
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// What the target sees between freezing and thawing is what protects the lvstore.
+func TestExportedVolumesAreFrozen(t *testing.T) {
+	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
+		t.Run(release, func(t *testing.T) {
+			b := newBench(t, release)
+			b.volume("v0")
+			b.export("v0", true)
+			b.target.ForgetCalls()
+			taken, err := b.take(want("v0", "s0"))
+			require.NoError(t, err)
+			require.Len(t, taken, 1)
+			assert.True(t, taken[0].Frozen)
+			assert.True(t, b.exists("s0"))
+			assert.Equal(t, asExported, b.states("v0"))
+			assert.Empty(t, b.entries())
+			var order []string
+			for _, c := range b.target.Calls() {
+				switch c.Method {
+				case "nvmf_subsystem_listener_set_ana_state":
+					order = append(order, c.Params["ana_state"].(string))
+					assert.EqualValues(t, "1", c.Params["anagrpid"].(interface{ String() string }).String(), "other namespaces go on")
+				case drain, "bdev_lvol_snapshot":
+					order = append(order, c.Method)
+				}
+			}
+			assert.Equal(t, []string{inaccessible, inaccessible, drain, "bdev_lvol_snapshot"}, order[:4])
+			assert.ElementsMatch(t, []string{optimized, nonOptimized}, order[4:])
+		})
+	}
+}
+
+func TestUnusedVolumesAreNotFrozen(t *testing.T) {
+	b := newBench(t, "v26.05")
+	id := b.volume("v0")
+	taken, err := b.take([]Snapshot{{Volume: id, Name: "s0"}})
+	require.NoError(t, err)
+	assert.False(t, taken[0].Frozen)
+	assert.True(t, b.exists("s0"))
+	assert.Zero(t, b.froze)
+}
+
+// Several volumes are all frozen before the first snapshot is taken.
+func TestSeveralAtOnce(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for _, v := range []string{"v0", "v1", "v2", "v3"} {
+		b.volume(v)
+	}
+	b.export("v0", true)
+	b.subsystem("both", true)
+	b.add("both", "v1")
+	b.add("both", "v2")
+	b.target.ForgetCalls()
+	taken, err := b.take([]Snapshot{{"lvs0/v0", "s0", ""}, {"lvs0/v1", "s1", nqn("v0")}, {"lvs0/v2", "s2", nqn("no-such")}, {"lvs0/v3", "s3", ""}})
+	require.NoError(t, err, "wrong hints do no harm")
+	assert.Equal(t, []bool{true, true, true, false}, []bool{taken[0].Frozen, taken[1].Frozen, taken[2].Frozen, taken[3].Frozen})
+	drained, thawed := 0, 0
+	for _, c := range b.target.Calls() {
+		switch {
+		case c.Method == "nvmf_subsystem_set_ns_ana_group":
+			drained++
+		case c.Method == "bdev_lvol_snapshot":
+			assert.Equal(t, 3, drained, "before the first snapshot")
+			assert.Zero(t, thawed, "before the last snapshot")
+		case c.Method == "nvmf_subsystem_listener_set_ana_state" && c.Params["ana_state"] != inaccessible:
+			thawed++
+		}
+	}
+	assert.Equal(t, 6, thawed)
+	assert.Equal(t, asExported, b.states("both"))
+}
+
+func TestAllOrNone(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.volume("v1")
+	b.export("v0", true)
+	two := []Snapshot{{"lvs0/v0", "s0", ""}, {"lvs0/v1", "s1", ""}}
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Skip: 1, Do: spdktest.Fail, Error: jsonrpc.Errorf(-32602, "No space left on device")})
+	_, err := b.take(two)
+	require.ErrorIs(t, err, spdkrpc.InvalidParams)
+	assert.False(t, b.exists("s0") || b.exists("s1"), "what was taken is taken back")
+	assert.Equal(t, asExported, b.states("v0"))
+
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Skip: 1, Do: spdktest.Fail})
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_delete", Do: spdktest.Fail})
+	_, err = b.take(two)
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "what is left over must be looked for")
+	assert.True(t, b.exists("s0") != b.exists("s1"))
+}
+
+func TestWhatCannotBeFrozenIsRefused(t *testing.T) {
+	b := newBench(t, "v26.05")
+	refused := func(volume string) {
+		t.Helper()
+		_, err := b.take([]Snapshot{{Volume: "lvs0/" + volume, Name: "s-" + volume}})
+		var inUse *InUseError
+		require.ErrorAs(t, err, &inUse)
+		assert.Equal(t, "lvs0/"+volume, inUse.Volume)
+		assert.False(t, b.exists("s-"+volume))
+	}
+	b.volume("plain")
+	b.export("plain", false)
+	refused("plain")
+
+	b.volume("raw")
+	_, err := b.rpc.BdevPassthruCreate(t.Context(), spdkrpc.BdevPassthruCreateParams{Name: "above", BaseBdevName: "lvs0/raw"})
+	require.NoError(t, err)
+	refused("raw")
+
+	b.volume("lun")
+	require.NoError(t, b.rpc.IscsiCreatePortalGroup(t.Context(), spdkrpc.IscsiCreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.IscsiPortal{{Host: "127.0.0.1", Port: "3260"}}}))
+	require.NoError(t, b.rpc.IscsiCreateInitiatorGroup(t.Context(), spdkrpc.IscsiCreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
+	require.NoError(t, b.rpc.IscsiCreateTargetNode(t.Context(), spdkrpc.IscsiCreateTargetNodeParams{
+		Name: "lun", AliasName: "lun", LUNs: []spdkrpc.IscsiLUNParams{{BdevName: "lvs0/lun", LUNID: new(int32(0))}}, PgIgMaps: []spdkrpc.IscsiPGIGMap{{PgTag: 1, IgTag: 1}}, QueueDepth: 64,
+	}))
+	refused("lun")
+	_, err = b.q.Take(t.Context(), []Snapshot{{Volume: "lvs0/lun", Name: "s-lun"}}, Mode{Idle: true})
+	require.NoError(t, err, "no initiator is connected")
+	assert.Equal(t, 3, b.refused)
+
+	b.volume("fine")
+	b.export("fine", true)
+	b.q.opts.Folder = nil
+	refused("fine")
+	assert.Zero(t, b.froze)
+	assert.Equal(t, asExported, b.states("fine"))
+}
+
+// Clients that know nothing of freezing.
+func TestWithoutFreezing(t *testing.T) {
+	for _, ana := range []bool{true, false} {
+		b := newBench(t, "v26.05")
+		b.volume("v0")
+		b.export("v0", ana)
+		mode := Mode{Idle: true}
+		taken, err := b.q.Take(t.Context(), want("v0", "s0"), mode)
+		require.NoError(t, err, "no host is connected")
+		assert.False(t, taken[0].Frozen)
+
+		require.NoError(t, b.target.ConnectHost(nqn("v0"), nqn("host")))
+		_, err = b.q.Take(t.Context(), want("v0", "s1"), mode)
+		var inUse *InUseError
+		require.ErrorAs(t, err, &inUse)
+		assert.False(t, b.exists("s1"))
+
+		taken, err = b.q.Take(t.Context(), want("v0", "s2"), Mode{Idle: true, Freeze: true})
+		if ana {
+			require.NoError(t, err)
+			assert.True(t, taken[0].Frozen)
+		} else {
+			require.ErrorAs(t, err, &inUse)
+		}
+	}
+}
+
+func TestBadLists(t *testing.T) {
+	b := newBench(t, "v26.05")
+	id := b.volume("v0")
+	b.export("v0", true)
+	_, err := b.take([]Snapshot{{"lvs0/v0", "s0", ""}, {id, "s1", ""}})
+	require.ErrorIs(t, err, spdkrpc.InvalidParams)
+	_, err = b.take(want("nobody", "s0"))
+	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
+	_, err = b.take([]Snapshot{{"base", "s0", ""}})
+	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
+	_, err = b.take(want("v0", "s0"))
+	require.NoError(t, err)
+	_, err = b.take(want("v0", "s0"))
+	var exists *ExistsError
+	require.ErrorAs(t, err, &exists)
+	assert.Equal(t, 1, b.froze, "only once was there something to do")
+}
+
+// States that others have set, and what they have taken away, stay so.
+func TestOthersChangeTheSubsystem(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	during := func(change func()) {
+		t.Helper()
+		b.target.ForgetCalls()
+		b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Delay: 200 * time.Millisecond})
+		done := make(chan error)
+		go func() { _, err := b.take(want("v0", "s"+time.Now().Format("150405.000000"))); done <- err }()
+		require.Eventually(t, func() bool { // it is frozen, and was read back
+			return b.called("nvmf_subsystem_set_ns_ana_group") == 1 && b.called("nvmf_get_subsystems") == 3 && b.called("nvmf_subsystem_get_listeners") == 2
+		}, 5*time.Second, time.Millisecond)
+		change()
+		require.NoError(t, <-done)
+		assert.Empty(t, b.entries())
+	}
+	during(func() { b.set("v0", "4420", nonOptimized) })
+	assert.Equal(t, nonOptimized, b.states("v0")["4420/1"])
+	assert.Equal(t, nonOptimized, b.states("v0")["4421/1"])
+	during(func() {
+		require.NoError(t, b.rpc.NvmfSubsystemRemoveListener(t.Context(), spdkrpc.NvmfSubsystemRemoveListenerParams{NQN: nqn("v0"), ListenAddress: address("4420")}))
+	})
+	assert.Equal(t, map[string]string{"4421/1": nonOptimized, "4421/2": nonOptimized}, b.states("v0"))
+	during(func() {
+		require.NoError(t, b.rpc.NvmfDeleteSubsystem(t.Context(), spdkrpc.NvmfDeleteSubsystemParams{NQN: nqn("v0")}))
+	})
+}
+
+// A path that was inaccessible before stays so.
+func TestPathsThatWereInaccessible(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	b.set("v0", "4421", inaccessible)
+	before := b.states("v0")
+	_, err := b.take(want("v0", "s0"))
+	require.NoError(t, err)
+	assert.Equal(t, before, b.states("v0"))
+}
+
+// What takes too long is thawed, and was not taken.
+func TestFreezingHasADeadline(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_set_ns_ana_group", Delay: freezeWithin + 200*time.Millisecond})
+	_, err := b.take(want("v0", "s0"))
+	var busy *BusyError
+	require.ErrorAs(t, err, &busy)
+	assert.False(t, b.exists("s0"))
+	assert.Equal(t, asExported, b.states("v0"))
+	assert.Empty(t, b.entries())
+}
+
+// A call that makes a path inaccessible may be executed after its deadline.
+func TestAFreezeThatIsExecutedLate(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	// The second path's call comes late; thawing sets it again, whatever it reads.
+	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Hang, Executed: true})
+	_, err := b.take(want("v0", "s0"))
+	var busy *BusyError
+	require.ErrorAs(t, err, &busy)
+	assert.Equal(t, asExported, b.states("v0"))
+}
+
+// The client's leaving ends nothing that has begun.
+func TestTheCallerLeaves(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Delay: 100 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { _, err := b.q.Take(ctx, want("v0", "s0"), Mode{Freeze: true}); done <- err }()
+	require.Eventually(t, func() bool { return len(b.entries()) == 1 }, 5*time.Second, time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+	assert.Equal(t, asExported, b.states("v0"))
+	assert.True(t, b.exists("s0"))
+	_, err := b.q.Take(ctx, want("v0", "s1"), Mode{Freeze: true})
+	require.Error(t, err)
+	assert.False(t, b.exists("s1"))
+}
+
+func TestTheJournalMustBeClosedToOthers(t *testing.T) {
+	dir := t.TempDir() + "/frozen"
+	_, err := FindFolder(dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = OpenFolder(dir)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	_, err = OpenFolder(dir)
+	assert.ErrorContains(t, err, "chmod 700")
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Symlink(t.TempDir(), dir))
+	_, err = OpenFolder(dir)
+	assert.ErrorContains(t, err, "no folder")
+}

@@ -1,0 +1,116 @@
+package quiesce
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Options of a Quiescer.
+type Options struct {
+	Folder  *Folder // of the journal; nil: what is in use cannot be frozen
+	At      Place
+	Connect Connect
+	// Process names the process behind a socket, without asking it. Another process
+	// has another name.
+	Process func(socket string) (string, error)
+	Log     *slog.Logger
+	Watch   Watch
+	// Leave leaves the entries of what was thawed to be counted by a Quiescer that
+	// runs.
+	Leave bool
+}
+
+// Watch is told what happens, for the metrics. What is nil is not told.
+type Watch struct {
+	Froze     func(took time.Duration, overdue bool) // from the first path that was to become inaccessible until all were back, or were left to recovery
+	Refused   func()                                 // a snapshot of a volume in use
+	Recovered func(operations int)                   // thawed by whoever did not freeze them
+}
+
+// A Quiescer takes snapshots, and thaws what was left frozen. It may be used
+// concurrently.
+type Quiescer struct {
+	opts  Options
+	gate  gate
+	slots chan struct{}
+	wake  chan struct{} // something is left to recovery
+	grace time.Duration // see makingGrace
+
+	unmade sync.Map          // entries whose snapshots are surely not being made
+	told   map[string]string // by entry: the error that was logged last; of whoever recovers
+}
+
+const (
+	mostAtOnce = 8 // operations, each with a connection of its own; SPDK has 64 for everybody
+	// overdue is how long hosts hold their I/O back before somebody should know.
+	overdue = 2 * time.Second
+)
+
+// New makes a Quiescer. Nothing is recovered before Run.
+func New(o Options) *Quiescer {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Watch.Froze == nil {
+		o.Watch.Froze = func(time.Duration, bool) {}
+	}
+	if o.Watch.Refused == nil {
+		o.Watch.Refused = func() {}
+	}
+	if o.Watch.Recovered == nil {
+		o.Watch.Recovered = func(int) {}
+	}
+	return &Quiescer{opts: o, slots: make(chan struct{}, mostAtOnce), wake: make(chan struct{}, 1), told: map[string]string{}, grace: makingGrace}
+}
+
+// Share holds operations on objects back while a call changes them, and that call
+// until operations under way have ended. Names are NQNs, and names and aliases of
+// bdevs. The error is a *BusyError, or that of ctx.
+func (q *Quiescer) Share(ctx context.Context, names []string) (give func(), err error) {
+	if len(names) == 0 {
+		return func() {}, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, shareWithin)
+	defer cancel()
+	give, err = q.gate.share(bounded, names)
+	if err != nil && ctx.Err() == nil {
+		return nil, &BusyError{Why: "a snapshot of this volume is being taken"}
+	}
+	return give, err
+}
+
+const shareWithin = 5 * time.Second
+
+// own takes objects for an operation.
+func (q *Quiescer) own(ctx context.Context, names []string) (give func(), err error) {
+	bounded, cancel := context.WithTimeout(ctx, lockWithin)
+	defer cancel()
+	give, err = q.gate.own(bounded, names)
+	if err != nil && ctx.Err() == nil {
+		return nil, &BusyError{Why: "another call that changes the volume, or its export, is under way"}
+	}
+	return give, err
+}
+
+// holds are gates that an operation holds until its end.
+type holds struct {
+	mu   sync.Mutex
+	list []func()
+}
+
+func (h *holds) add(give func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.list = append(h.list, give)
+}
+
+func (h *holds) giveAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, give := range h.list {
+		give()
+	}
+	h.list = nil
+}

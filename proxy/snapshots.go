@@ -1,0 +1,131 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const (
+	snapshotMethod     = "bdev_lvol_snapshot"
+	safeSnapshotMethod = "spdkgate_lvol_snapshot"
+)
+
+// newQuiescer opens what the configuration names.
+func (s *Server) newQuiescer(c *Config) error {
+	uids, err := c.peerUIDs()
+	if err != nil {
+		return err
+	}
+	o := quiesce.Options{
+		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Log: s.log,
+		Watch: quiesce.Watch{Froze: s.metrics.Froze, Refused: s.metrics.SnapshotRefused, Recovered: s.metrics.Thawed},
+	}
+	if c.Target.Freeze.Dir != "" {
+		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {
+			return err
+		}
+	}
+	s.quiescer = quiesce.New(o)
+	return nil
+}
+
+// connectDirectly connects to one process of the target. The process is named
+// when the connection is there: if it is replaced in between, the connection is
+// dead.
+func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
+	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
+	var down *target.DownError
+	if errors.As(err, &down) && (errors.Is(down.Err, fs.ErrNotExist) || errors.Is(down.Err, syscall.ECONNREFUSED)) {
+		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	process, err := persist.ProcessAt(at.Socket)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, nil
+}
+
+// Thaw thaws, once, what no living process has in hand of the operations in a
+// journal, and tells how many are left.
+func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
+	folder, err := quiesce.FindFolder(dir)
+	if err != nil {
+		return 0, err
+	}
+	return quiesce.New(quiesce.Options{Folder: folder, Connect: connectDirectly, Process: persist.ProcessAt, Log: log, Leave: true}).Recover(ctx), nil
+}
+
+// takeSnapshots answers spdkgate_lvol_snapshot.
+func (s *Server) takeSnapshots(ctx context.Context, params map[string]any) (json.RawMessage, error) {
+	text, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	var p spdkrpc.SpdkgateLvolSnapshotParams
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, err
+	}
+	var wanted []quiesce.Snapshot
+	for _, r := range p.Snapshots {
+		w := quiesce.Snapshot{Volume: r.LvolName, Name: r.SnapshotName}
+		if r.NQN != nil {
+			w.NQN = *r.NQN
+		}
+		wanted = append(wanted, w)
+	}
+	taken, err := s.quiescer.Take(ctx, wanted, quiesce.Mode{Freeze: true})
+	if err != nil {
+		return nil, err
+	}
+	list := []spdkrpc.ProxySnapshot{}
+	for _, t := range taken {
+		list = append(list, spdkrpc.ProxySnapshot{UUID: t.UUID, Frozen: t.Frozen})
+	}
+	return json.Marshal(list)
+}
+
+// takeSnapshot answers bdev_lvol_snapshot, so that no client destroys an lvstore.
+func (s *Server) takeSnapshot(ctx context.Context, params map[string]any) (json.RawMessage, error) {
+	volume, _ := params["lvol_name"].(string)
+	name, _ := params["snapshot_name"].(string)
+	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == snapshotsFreeze}
+	taken, err := s.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, mode)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(taken[0].UUID)
+}
+
+// unchanging makes a call wait while what it changes is frozen, and freezing wait
+// while it is under way.
+func (s *Server) unchanging(ctx context.Context, method *rpcschema.Method, params map[string]any) (give func(), err error) {
+	if !method.Mutates || method.ServedBy == rpcschema.ServedByProxy {
+		return func() {}, nil
+	}
+	named, _ := s.schema.Names(method.Name, params, maxGated)
+	names := make([]string, 0, len(named))
+	for _, n := range named {
+		if n.Kind == "nqn" || n.Kind == "bdev" {
+			names = append(names, n.Value)
+		}
+	}
+	return s.quiescer.Share(ctx, names)
+}
+
+// maxGated bounds how many objects of one call are looked at. No method of SPDK
+// that changes an export names more than two.
+const maxGated = 64

@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// exported makes a volume in lvs0, exported to a connected host.
+func (b *bench) exported(t *testing.T, ana bool) (nqn string) {
+	t.Helper()
+	nqn = "nqn.2016-06.io.spdk:v"
+	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
+	b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"base","lvs_name":"lvs0"}`)
+	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v","size_in_mib":8}`)
+	b.call(t, "nvmf_create_transport", `{"trtype":"TCP"}`)
+	b.call(t, "nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q,"ana_reporting":%t}`, nqn, ana))
+	b.call(t, "nvmf_subsystem_add_ns", fmt.Sprintf(`{"nqn":%q,"namespace":{"bdev_name":"lvs0/v"}}`, nqn))
+	b.call(t, "nvmf_subsystem_add_listener", fmt.Sprintf(`{"nqn":%q,"listen_address":{"trtype":"TCP","traddr":"127.0.0.1","trsvcid":"4420"}}`, nqn))
+	require.NoError(t, b.target.ConnectHost(nqn, "nqn.2016-06.io.spdk:host"))
+	return nqn
+}
+
+func withJournal(t *testing.T) func(*Config) {
+	dir := filepath.Join(t.TempDir(), "frozen")
+	return func(c *Config) { c.Target.Freeze.Dir = dir }
+}
+
+func rpcCall(method, params string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
+}
+
+func TestSnapshotsOfVolumesInUse(t *testing.T) {
+	const straight, safe = `{"lvol_name":"lvs0/v","snapshot_name":"%s"}`, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"%s"}]}`
+	b := newBench(t, "v26.05", withJournal(t))
+	b.exported(t, true)
+	assert.Contains(t, b.call(t, safeSnapshotMethod, fmt.Sprintf(safe, "s1")), `"frozen":true`)
+	g := b.post(rpcCall(snapshotMethod, fmt.Sprintf(straight, "s2")))
+	assert.Equal(t, http.StatusConflict, g.StatusCode)
+	assert.Equal(t, jsonrpc.CodeInUse, g.code(t))
+	assert.Contains(t, g.body, safeSnapshotMethod, "it says what to do")
+
+	changed := *b.config
+	changed.Target.SnapshotsInUse = snapshotsFreeze
+	require.NoError(t, b.proxy.Reload(&changed))
+	b.target.ForgetCalls()
+	assert.Regexp(t, `^"[0-9a-f-]{36}"$`, b.call(t, snapshotMethod, fmt.Sprintf(straight, "s3")), "as SPDK answers")
+	frozen := false
+	for _, c := range b.target.Calls() {
+		frozen = frozen || c.Method == "nvmf_subsystem_set_ns_ana_group"
+	}
+	assert.True(t, frozen)
+	changed.Target.SnapshotsInUse = snapshotsAllow
+	require.NoError(t, b.proxy.Reload(&changed))
+	b.target.ForgetCalls()
+	b.call(t, snapshotMethod, fmt.Sprintf(straight, "s4"))
+	assert.Len(t, b.target.Calls(), 1)
+
+	metrics := b.call(t, metricsMethod, "")
+	assert.Contains(t, metrics, `spdk_proxy_freeze_duration_seconds_count 2`)
+	assert.Contains(t, metrics, `spdk_proxy_snapshots_refused_total 1`)
+	line := b.log.lines(t, "call")[7]
+	assert.Equal(t, []any{"bdev:lvs0/v", "lvol-name:s1"}, line["resources"])
+}
+
+func TestSnapshotsWithoutAJournal(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.exported(t, true)
+	g := b.post(rpcCall(safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`))
+	assert.Equal(t, http.StatusConflict, g.StatusCode)
+	assert.Contains(t, g.body, "target.freeze.dir")
+	c := *b.config
+	c.Target.SnapshotsInUse = snapshotsFreeze
+	assert.ErrorContains(t, c.validateFreeze(), "target.freeze.dir")
+	c.Target.SnapshotsInUse = "sometimes"
+	assert.ErrorContains(t, c.validateFreeze(), "refuse, freeze, allow")
+}
+
+// Calls that would change what is frozen wait until it is not.
+func TestChangesWaitForASnapshot(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t))
+	nqn := b.exported(t, true)
+	b.target.ForgetCalls()
+	b.target.Inject(spdktest.Fault{Method: snapshotMethod, Delay: 200 * time.Millisecond})
+	done := make(chan got)
+	go func() {
+		done <- b.post(rpcCall(safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`))
+	}()
+	require.Eventually(t, func() bool {
+		for _, c := range b.target.Calls() {
+			if c.Method == "nvmf_subsystem_set_ns_ana_group" {
+				return true
+			}
+		}
+		return false
+	}, long, time.Millisecond)
+	b.call(t, "nvmf_subsystem_remove_listener", fmt.Sprintf(`{"nqn":%q,"listen_address":{"trtype":"TCP","traddr":"127.0.0.1","trsvcid":"4420"}}`, nqn))
+	require.Equal(t, http.StatusOK, (<-done).StatusCode)
+	var order []string
+	for _, c := range b.target.Calls() {
+		if c.Method == snapshotMethod || c.Method == "nvmf_subsystem_remove_listener" {
+			order = append(order, c.Method)
+		}
+	}
+	assert.Equal(t, []string{snapshotMethod, "nvmf_subsystem_remove_listener"}, order)
+}
+
+// A tenant's snapshots are of its own volumes, and count.
+func TestSnapshotsOfTenants(t *testing.T) {
+	b := newTenantBench(t, withJournal(t), func(c *Config) {
+		c.Roles["volumes"] = RoleConfig{Allow: append(rules(safeSnapshotMethod), c.Roles["volumes"].Allow...)}
+		a := c.Tenants["team-a"]
+		a.Quota.Volumes = new(3)
+		c.Tenants["team-a"] = a
+	})
+	for _, team := range []string{"a", "b"} {
+		b.as(t, "admin", "bdev_lvol_create", `{"lvs_name":"lvs-`+team+`","lvol_name":"v","size_in_mib":8}`, http.StatusOK)
+	}
+	take := func(list string, status int) got {
+		t.Helper()
+		return b.as(t, teamA, safeSnapshotMethod, `{"snapshots":[`+list+`]}`, status)
+	}
+	foreign, nobody := take(`{"lvol_name":"lvs-b/v","snapshot_name":"s"}`, http.StatusOK), take(`{"lvol_name":"lvs-a/none","snapshot_name":"s"}`, http.StatusOK)
+	assert.Equal(t, -19, foreign.code(t))
+	assert.Equal(t, foreign.body, nobody.body, "as if it were not there")
+	assert.Contains(t, take(`{"lvol_name":"lvs-a/v","snapshot_name":"s1","nqn":"nqn.2016-06.io.spdk:of-b"}`, http.StatusOK).body, `"frozen":false`)
+	assert.Contains(t, take(`{"lvol_name":"lvs-a/v","snapshot_name":"s2"}`, http.StatusOK).body, `"uuid"`)
+	take(`{"lvol_name":"lvs-a/v","snapshot_name":"s3"}`, http.StatusInsufficientStorage)
+	b.as(t, "admin", "bdev_lvol_delete", `{"name":"lvs-a/s1"}`, http.StatusOK)
+	require.Eventually(t, func() bool {
+		g := b.do("POST", "/", teamA, adminPassword, strings.NewReader(rpcCall(safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs-a/v","snapshot_name":"s3"}]}`)))
+		return g.StatusCode == http.StatusOK
+	}, long, 100*time.Millisecond)
+}
+
+// A proxy thaws at its start what another one has left, and so does the command.
+func TestThawAtTheStart(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t))
+	nqn := b.exported(t, true)
+	// Its thaw is not answered, and nobody runs who would try again.
+	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Close})
+	b.call(t, safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`)
+	frozen := func() bool {
+		return strings.Contains(b.call(t, "nvmf_subsystem_get_listeners", fmt.Sprintf(`{"nqn":%q}`, nqn)), `"inaccessible"`)
+	}
+	require.True(t, frozen())
+	left, err := Thaw(context.Background(), b.config.Target.Freeze.Dir, b.proxy.log)
+	require.NoError(t, err)
+	assert.Zero(t, left)
+	assert.False(t, frozen())
+	list, err := os.ReadDir(b.config.Target.Freeze.Dir)
+	require.NoError(t, err)
+	assert.Len(t, list, 1, "what a running proxy counts")
+	b.proxy.quiescer.Recover(context.Background())
+	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
+}

@@ -1,0 +1,46 @@
+package target
+
+import (
+	"context"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Direct is a connection for calls of the proxy's own that must not wait behind
+// users' calls. It never reconnects: all its calls reach one process of the
+// target, or fail.
+type Direct struct {
+	socket  *spdkrpc.Socket
+	gone    <-chan struct{}
+	release rpcschema.Release
+}
+
+// Dial opens a Direct. The error is a *DownError: nothing was executed.
+func (t *Target) Dial(ctx context.Context) (*Direct, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.connectWait)
+	defer cancel()
+	socket, gone, release, err := t.open(ctx)
+	if err != nil {
+		return nil, &DownError{Socket: t.config.Socket, Err: err}
+	}
+	go func() {
+		<-gone
+		_ = socket.Close() // it would connect again, perhaps to another process
+	}()
+	return &Direct{socket: socket, gone: gone, release: release}, nil
+}
+
+// Release is that of the target behind this connection.
+func (d *Direct) Release() rpcschema.Release { return d.release }
+
+// Gone is closed when the connection has ended.
+func (d *Direct) Gone() <-chan struct{} { return d.gone }
+
+// Call makes one call, as a spdkrpc.Caller.
+func (d *Direct) Call(ctx context.Context, method string, params, result any) error {
+	return d.socket.Call(ctx, method, params, result)
+}
+
+// Close ends the connection. Calls under way end with an unknown outcome.
+func (d *Direct) Close() error { return d.socket.Close() }

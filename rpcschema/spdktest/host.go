@@ -1,0 +1,29 @@
+package spdktest
+
+import (
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// ConnectHost lets a subsystem tell that a host is connected, until the target is
+// restarted or the subsystem deleted. There is no host, and no I/O.
+func (t *Target) ConnectHost(nqn, host string) error {
+	t.mu.Lock()
+	e := t.engine
+	t.mu.Unlock()
+	if e == nil {
+		return errDead
+	}
+	_, err := e.do(func() (any, error) {
+		s, ok := e.nvmf.subsystems[nqn]
+		if !ok {
+			return nil, fmt.Errorf("there is no subsystem %s", nqn)
+		}
+		s.controllers = append(s.controllers, spdkrpc.NvmfController{
+			Cntlid: uint32(len(s.controllers) + 1), Cntrltype: new("io"), Hostnqn: host, Hostid: "00000000-0000-4000-8000-000000000000", NumIOQpairs: 1,
+		})
+		return nil, nil
+	})
+	return err
+}
