@@ -138,12 +138,12 @@ func defaults() Config {
 // LoadConfig reads a configuration file. Its errors name the file, the line
 // and what to do, all of them at once; they never repeat a value.
 func LoadConfig(path string) (*Config, error) {
-	text, err := os.ReadFile(path)
+	text, err := readTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, noConfig(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", unreadable(path, err))
+		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	c := defaults()
 	if err := decodeStrict(text, &c); err != nil {
@@ -185,6 +185,10 @@ func (c *Config) warnAbout(path string) {
 	if info, err := os.Stat(path); err == nil && inline && info.Mode().Perm()&0o004 != 0 {
 		c.warnings = append(c.warnings, fmt.Sprintf("%s holds password hashes and everybody on this host may read it: chmod o-r %s, or move the hashes into files (password_hash_file)", path, path))
 	}
+	if info, err := os.Stat(c.TLS.KeyFile); err == nil && info.Mode().Perm()&0o004 != 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("tls.key_file: everybody on this host may read %s: chmod o-r %s, and renew the certificate with another key", c.TLS.KeyFile, c.TLS.KeyFile))
+	}
+	c.warnAboutCredentials()
 	c.warnAboutTokens(time.Now())
 	c.warnAboutLearning()
 	if c.TLS.InsecurePlaintext {

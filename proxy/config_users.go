@@ -3,8 +3,10 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -72,11 +74,8 @@ func (c *Config) authUsers() (users []authn.User, err error) {
 func (c *Config) authUser(u UserConfig) (user authn.User, err error) {
 	user.Name = u.Name
 	password, tokens := u.PasswordHash != "" || u.PasswordHashFile != "", len(u.TokenHashes) > 0 || u.TokenHashFile != ""
-	switch {
-	case u.PasswordHash != "" && u.PasswordHashFile != "":
+	if u.PasswordHash != "" && u.PasswordHashFile != "" {
 		return user, errors.New("give one of password_hash and password_hash_file")
-	case !password && !tokens && u.Certificate == nil && u.JWT == nil:
-		return user, errors.New("nobody could be this user: give one of password_hash, password_hash_file, token_hashes, token_hash_file, certificate and jwt")
 	}
 	var wrong []error
 	if password {
@@ -118,7 +117,9 @@ func (c *Config) hashOf(u UserConfig) (authn.Hash, error) {
 	return h, nil
 }
 
-// tokensOf reads the hashes of a user's tokens: those here and those in a file.
+// tokensOf reads the hashes of a user's tokens: those here and those in a file. A
+// file that is empty or missing holds none: were it an error, a reload would keep
+// the former configuration, and with it the tokens that were taken away.
 func (c *Config) tokensOf(u UserConfig) (hashes []authn.TokenHash, err error) {
 	var wrong []error
 	for i, line := range u.TokenHashes {
@@ -130,7 +131,7 @@ func (c *Config) tokensOf(u UserConfig) (hashes []authn.TokenHash, err error) {
 	}
 	if u.TokenHashFile != "" {
 		text, err := c.read(u.TokenHashFile)
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("token_hash_file: %w", err)
 		}
 		more, err := authn.ParseTokenHashes(string(text))
@@ -161,19 +162,53 @@ func (c *Config) read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(path)
-	return text, unreadable(name, err)
+	return readTrusted(path)
+}
+
+// readTrusted reads a file that decides who may do what. It refuses one that
+// everybody on this host may change.
+func readTrusted(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look at %s: %w", path, err)
+	}
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
+		return nil, fmt.Errorf("everybody on this host may change %s: replace what it holds if somebody may have, then chmod o-w %s", path, path)
+	}
+	text, err := io.ReadAll(file)
+	return text, unreadable(path, err)
 }
 
 // unreadable says what to do about two mistakes that everybody makes once.
-func unreadable(name string, err error) error {
+func unreadable(path string, err error) error {
+	folder := os.Getenv(credentials[1:])
+	within := folder != "" && filepath.Dir(path) == filepath.Clean(folder)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, credentials):
-		return fmt.Errorf("%s: %w among the service's secrets (/etc/spdk-proxy/secrets), or did not when the service started: make it, then restart the service", name, fs.ErrNotExist)
+	case errors.Is(err, fs.ErrNotExist) && within:
+		return fmt.Errorf("%s/%s: %w among the service's secrets (/etc/spdk-proxy/secrets), or did not when the service started: make it, then restart the service", credentials, filepath.Base(path), fs.ErrNotExist)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: give the file to the service's group (chgrp spdk-proxy, chmod g+r), or put it among its secrets", err)
 	}
 	return err
+}
+
+// warnAboutCredentials tells which users have no credentials, or no tokens where
+// tokens were meant.
+func (c *Config) warnAboutCredentials() {
+	for _, u := range c.Users {
+		hashes, _ := c.tokensOf(u) // was read a moment ago
+		switch {
+		case u.TokenHashFile != "" && len(hashes) == 0:
+			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no token: %s is missing or holds none (spdk-proxy new-token makes one)", u.Name, u.TokenHashFile))
+		case u.PasswordHash == "" && u.PasswordHashFile == "" && len(hashes) == 0 && u.Certificate == nil && u.JWT == nil:
+			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no credentials, so that nobody can be this user: give one of password_hash, password_hash_file, token_hashes, token_hash_file, certificate and jwt, or take the user away", u.Name))
+		}
+	}
 }
 
 const tokenEndsSoon = 14 * 24 * time.Hour

@@ -90,11 +90,9 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	}
 	s.settings.Store(settings)
 	if !c.TLS.InsecurePlaintext {
-		cert, err := loadCertificate(c, s.log)
-		if err != nil {
+		if err := s.cert.load(c, s.log); err != nil {
 			return nil, err
 		}
-		s.cert.current.Store(cert)
 	}
 	if s.target, err = s.newTarget(c); err != nil {
 		return nil, err
@@ -192,11 +190,9 @@ func (s *Server) Reload(c *Config) error {
 		return fmt.Errorf("reload: %w", err)
 	}
 	if !c.TLS.InsecurePlaintext {
-		cert, err := loadCertificate(c, s.log)
-		if err != nil {
+		if err := s.cert.load(c, s.log); err != nil {
 			return fmt.Errorf("reload: %w", err)
 		}
-		s.cert.current.Store(cert)
 	}
 	s.settings.Store(settings)
 	s.metrics.SetUsers(c.userNames())

@@ -18,6 +18,28 @@ import (
 // A certificate is what the server shows; a reload replaces it.
 type certificate struct {
 	current atomic.Pointer[tls.Certificate]
+	// fleeting was made for want of any other, and is kept for the process's life: its
+	// clients know no other.
+	fleeting *tls.Certificate
+}
+
+// load makes the certificate of a configuration the one that is shown.
+func (t *certificate) load(c *Config, log *slog.Logger) error {
+	if c.TLS.CertFile != "" || c.TLS.SelfSignedDir != "" {
+		cert, err := loadCertificate(c, log)
+		if err == nil {
+			t.current.Store(cert)
+		}
+		return err
+	}
+	if t.fleeting == nil {
+		var err error
+		if t.fleeting, err = loadCertificate(c, log); err != nil {
+			return err
+		}
+	}
+	t.current.Store(t.fleeting)
+	return nil
 }
 
 // serverTLS shows the certificate of now to clients that speak TLS 1.2 or newer,
@@ -77,9 +99,9 @@ func loadClientCAs(c *Config) (pool *x509.CertPool, expire time.Time, err error)
 	if c.TLS.ClientCAFile == "" {
 		return nil, expire, nil
 	}
-	text, err := os.ReadFile(c.TLS.ClientCAFile)
+	text, err := readTrusted(c.TLS.ClientCAFile)
 	if err != nil {
-		return nil, expire, fmt.Errorf("tls.client_ca_file: %w", unreadable(c.TLS.ClientCAFile, err))
+		return nil, expire, fmt.Errorf("tls.client_ca_file: %w", err)
 	}
 	pool = x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
@@ -110,13 +132,13 @@ func loadCertificate(c *Config, log *slog.Logger) (*tls.Certificate, error) {
 }
 
 func readPair(certFile, keyFile string) (*tls.Certificate, error) {
-	certPEM, err := os.ReadFile(certFile)
+	certPEM, err := readTrusted(certFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the certificate: %w", unreadable(certFile, err))
+		return nil, fmt.Errorf("read the certificate: %w", err)
 	}
-	keyPEM, err := os.ReadFile(keyFile)
+	keyPEM, err := readTrusted(keyFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the certificate's key: %w", unreadable(keyFile, err))
+		return nil, fmt.Errorf("read the certificate's key: %w", err)
 	}
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
