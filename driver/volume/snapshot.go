@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,17 +46,25 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 }
 
 func (s *Service) snapshot(ctx context.Context, name string, v Volume) (Snapshot, error) {
-	id, failed := s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: snapshotName(name, v.UUID, s.Now())})
-	if failed == nil {
-		return s.GetSnapshot(ctx, id)
+	lvol := snapshotName(name, v.UUID, s.Now())
+	_, failed := s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: lvol})
+	if failed != nil && !readable(failed) {
+		return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
 	}
-	if readable(failed) {
-		snap, err := s.FindSnapshot(ctx, name)
-		if !errors.Is(err, ErrNotFound) {
-			return snap, err
-		}
+	taken, err := s.lookUp(ctx, v.Store+"/"+lvol)
+	switch {
+	case err == nil:
+		return s.onlyOne(ctx, name, taken)
+	case !errors.Is(err, ErrNotFound):
+		return Snapshot{}, err
+	case failed == nil:
+		return Snapshot{}, fmt.Errorf("target %s: %w: snapshot %q of %s was taken and is gone: try again", s.Name, ErrBusy, name, v)
 	}
-	return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
+	snap, err := s.FindSnapshot(ctx, name) // perhaps another call has taken it meanwhile
+	if errors.Is(err, ErrNotFound) {
+		return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
+	}
+	return snap, err
 }
 
 // GetSnapshot returns the snapshot of a UUID.
@@ -66,6 +73,10 @@ func (s *Service) GetSnapshot(ctx context.Context, id string) (Snapshot, error) 
 	if err != nil {
 		return Snapshot{}, err
 	}
+	return s.asSnapshot(v)
+}
+
+func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	n, ours := parseName(v.Name)
 	if !v.Snapshot || n.base {
 		return Snapshot{}, fmt.Errorf("target %s: %w: %s is not a snapshot that somebody asked for", s.Name, ErrWrongKind, v)
@@ -74,29 +85,6 @@ func (s *Service) GetSnapshot(ctx context.Context, id string) (Snapshot, error) 
 		return Snapshot{Volume: v}, nil
 	}
 	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt}, nil
-}
-
-// FindSnapshot returns the snapshot that was asked for under name, in whichever lvstore of the target it is.
-func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
-	lvols, err := s.lvols(ctx)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	want := hash(name)
-	lvols = slices.DeleteFunc(lvols, func(l spdkrpc.LvolInfo) bool {
-		n, ours := parseName(l.Name)
-		return !isSnapshot(l.Name, l.IsSnapshot) || !(ours && !n.base && n.hash == want || l.Name == name)
-	})
-	if len(lvols) == 0 {
-		return Snapshot{}, fmt.Errorf("target %s: snapshot %q: %w", s.Name, name, ErrNotFound)
-	}
-	// Should there be two after all, the older one is the one that was answered first.
-	first := slices.MinFunc(lvols, func(a, b spdkrpc.LvolInfo) int {
-		m, _ := parseName(a.Name)
-		n, _ := parseName(b.Name)
-		return m.createdAt.Compare(n.createdAt)
-	})
-	return s.GetSnapshot(ctx, first.UUID)
 }
 
 // adopt tells of which volume a snapshot without a record is, given the volume it ought to be of.

@@ -1,0 +1,109 @@
+package volume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// The name of a snapshot holds the second in which it was asked for, so SPDK does not refuse a second one under the same
+// asked name. A call whose reply was lost may still be executed while it is repeated, and two controllers may be active
+// for a moment. So whoever took a snapshot looks again before it answers. What SPDK executed first counts, not what the
+// clocks said: the older of two snapshots of a volume is the one that the other was made on.
+
+// FindSnapshot returns the snapshot that was asked for under name, in whichever lvstore of the target it is. Should there
+// be several, it returns the oldest, which is the one that was answered.
+func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
+	found, err := s.namesakes(ctx, name)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if len(found) == 0 {
+		return Snapshot{}, fmt.Errorf("target %s: snapshot %q: %w", s.Name, name, ErrNotFound)
+	}
+	first, err := s.oldest(ctx, found)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return s.GetSnapshot(ctx, first)
+}
+
+// namesakes lists the snapshots that were asked for under name.
+func (s *Service) namesakes(ctx context.Context, name string) ([]spdkrpc.LvolInfo, error) {
+	lvols, err := s.lvols(ctx)
+	if err != nil {
+		return nil, err
+	}
+	want := hash(name)
+	return slices.DeleteFunc(lvols, func(l spdkrpc.LvolInfo) bool {
+		n, ours := parseName(l.Name)
+		return !isSnapshot(l.Name, l.IsSnapshot) || !(ours && !n.base && n.hash == want || l.Name == name)
+	}), nil
+}
+
+// oldest returns the UUID of the snapshot among all that stands highest in its chain. Snapshots of different volumes are
+// in different chains; of these the one that was asked for first counts.
+func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, error) {
+	first := slices.MinFunc(all, func(a, b spdkrpc.LvolInfo) int {
+		m, _ := parseName(a.Name)
+		n, _ := parseName(b.Name)
+		return cmp.Or(m.createdAt.Compare(n.createdAt), cmp.Compare(a.UUID, b.UUID))
+	})
+	if len(all) == 1 {
+		return first.UUID, nil
+	}
+	oldest := first.UUID
+	for alias := first.Alias; ; {
+		v, err := s.lookUp(ctx, alias)
+		if errors.Is(err, ErrNotFound) {
+			return "", fmt.Errorf("target %s: %w: snapshot %s was deleted meanwhile: try again", s.Name, ErrBusy, alias)
+		}
+		if err != nil {
+			return "", err
+		}
+		if slices.ContainsFunc(all, func(l spdkrpc.LvolInfo) bool { return l.UUID == v.UUID }) {
+			oldest = v.UUID
+		}
+		if v.Base == "" {
+			return oldest, nil
+		}
+		alias = v.Store + "/" + v.Base
+	}
+}
+
+// onlyOne returns the oldest snapshot that was asked for under name, after this call has taken one. If that is another,
+// the one taken is deleted: nobody was told of it. One that another call took later is left to that call.
+func (s *Service) onlyOne(ctx context.Context, name string, taken Volume) (Snapshot, error) {
+	own, _ := parseName(taken.Name)
+	found, err := s.namesakes(ctx, name)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if len(found) < 2 {
+		return s.asSnapshot(taken)
+	}
+	if i := slices.IndexFunc(found, func(l spdkrpc.LvolInfo) bool {
+		n, _ := parseName(l.Name)
+		return n.source != own.source
+	}); i >= 0 {
+		// Which was first is not known. One call has to step back; both may.
+		return Snapshot{}, errors.Join(
+			fmt.Errorf("target %s: %w: snapshot %q was taken of another volume at the same time, as %s: try again", s.Name, ErrBusy, name, found[i].Alias),
+			s.remove(ctx, taken))
+	}
+	first, err := s.oldest(ctx, found)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if first == taken.UUID {
+		return s.asSnapshot(taken)
+	}
+	if err := s.remove(ctx, taken); err != nil {
+		return Snapshot{}, fmt.Errorf("delete the second snapshot named %q: %w", name, err)
+	}
+	return s.GetSnapshot(ctx, first)
+}

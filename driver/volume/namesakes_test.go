@@ -1,0 +1,139 @@
+package volume
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// before does something before the first call of a method is executed.
+type before struct {
+	spdkrpc.Caller
+	method string
+	do     func(ctx context.Context, params any) error
+	once   sync.Once
+}
+
+func (b *before) Call(ctx context.Context, method string, params, result any) (err error) {
+	if method == b.method {
+		b.once.Do(func() { err = b.do(ctx, params) })
+	}
+	if err != nil {
+		return err
+	}
+	return b.Caller.Call(ctx, method, params, result)
+}
+
+// at returns a service of another controller, whose clock shows a second.
+func (b *bench) at(second int64, caller spdkrpc.Caller) *Service {
+	c := b.Config
+	c.Now = func() time.Time { return time.Unix(1_800_000_000+second, 0) }
+	return NewTarget(c).Service(spdkrpc.NewClient(caller))
+}
+
+// A call whose reply was lost is executed while it is repeated.
+func TestSnapshotWhoseReplyWasLost(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	var late any
+	lost := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(_ context.Context, params any) error {
+		late = params
+		return &spdkrpc.Error{Method: "bdev_lvol_snapshot", Kind: spdkrpc.OutcomeUnknown}
+	}}
+	_, err := b.at(0, lost).Snapshot(t.Context(), "s", v.UUID)
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	again := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) error {
+		return b.fault.Call(ctx, "bdev_lvol_snapshot", late, new(string))
+	}}
+	got, err := b.at(1, again).Snapshot(t.Context(), "s", v.UUID)
+	require.NoError(t, err)
+	all, _, err := b.ListSnapshots(t.Context(), "", Page{})
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	assert.Equal(t, all[0].UUID, got.UUID)
+	assert.Equal(t, int64(1_800_000_000), got.CreatedAt.Unix(), "the older one")
+	cleanUp(t, b, "")
+}
+
+// Another controller takes the snapshot after this one has looked for it, and its clock may be ahead, behind or equal.
+func TestTwoControllersTakeOneSnapshot(t *testing.T) {
+	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, TCP)
+			v := b.create(t, "pvc-1", 4)
+			var first Snapshot
+			rival := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) (err error) {
+				first, err = b.at(second, b.fault).Snapshot(ctx, "s", v.UUID)
+				return err
+			}}
+			got, err := b.at(0, rival).Snapshot(t.Context(), "s", v.UUID)
+			require.NoError(t, err)
+			assert.Equal(t, first, got)
+			for _, s := range []*Service{b.at(0, b.fault), b.at(second, b.fault)} {
+				got, err = s.Snapshot(t.Context(), "s", v.UUID)
+				require.NoError(t, err)
+				assert.Equal(t, first, got)
+			}
+			all, _, err := b.ListSnapshots(t.Context(), "", Page{})
+			require.NoError(t, err)
+			assert.Len(t, all, 1)
+		})
+	}
+}
+
+func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
+	b := newBench(t, TCP)
+	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+	var first Snapshot
+	rival := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) (err error) {
+		first, err = b.at(1, b.fault).Snapshot(ctx, "s", w.UUID)
+		return err
+	}}
+	_, err := b.at(0, rival).Snapshot(t.Context(), "s", v.UUID)
+	require.ErrorIs(t, err, ErrBusy)
+	_, err = b.Snapshot(t.Context(), "s", v.UUID)
+	require.ErrorIs(t, err, ErrIncompatible)
+	all, _, err := b.ListSnapshots(t.Context(), "", Page{})
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	assert.Equal(t, first.UUID, all[0].UUID)
+}
+
+// Many controllers at once, each with a clock of its own, agree on one snapshot.
+func TestManyControllersTakeOneSnapshot(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	const controllers = 8
+	ids := make([]string, controllers)
+	var wg sync.WaitGroup
+	for i := range controllers {
+		wg.Go(func() {
+			s := b.at(int64(i), b.fault)
+			for {
+				got, err := s.Snapshot(t.Context(), "s", v.UUID)
+				if err == nil {
+					ids[i] = got.UUID
+					return
+				}
+				// Everything else is told to be tried again, as SPDK's refusal of two operations at a time is.
+				if t.Context().Err() != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	all, _, err := b.ListSnapshots(t.Context(), "", Page{})
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	for _, id := range ids {
+		assert.Equal(t, all[0].UUID, id)
+	}
+}
