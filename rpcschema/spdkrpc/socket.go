@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
-	"log"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -25,9 +23,10 @@ type Socket struct {
 	limits atomic.Pointer[jsonrpc.Limits]
 	nextID atomic.Uint64
 
-	mu     sync.Mutex
-	conn   *jsonrpc2.Conn
-	closed bool
+	mu      sync.Mutex // not held while connecting
+	conn    *jsonrpc2.Conn
+	dialing *dialing // nil: no attempt to connect is under way
+	closed  bool
 }
 
 // A SocketOption changes how a Socket connects.
@@ -69,13 +68,21 @@ type Pending struct {
 	waiter jsonrpc2.Waiter
 }
 
-// Start sends one call. What Start fails at was not executed.
+// Start sends one call. What Start fails at was not executed; so is a call whose
+// ctx has ended by then.
 func (s *Socket) Start(ctx context.Context, method string, params any) (Pending, error) {
 	text, err := s.encode(method, params)
 	if err != nil {
 		return Pending{}, err
 	}
+	// The library sends without a look at ctx.
+	if err := ctx.Err(); err != nil {
+		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
+	}
 	conn, err := s.connect(ctx)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
 	}
@@ -135,52 +142,15 @@ func (s *Socket) encode(method string, params any) (json.RawMessage, error) {
 	return text, nil
 }
 
-// connect gives the living connection, or makes one.
-func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, net.ErrClosed
-	}
-	if s.conn != nil {
-		select {
-		case <-s.conn.DisconnectNotify():
-		default:
-			return s.conn, nil
-		}
-	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", s.path)
-	if err != nil {
-		return nil, err
-	}
-	if s.check != nil {
-		if err := s.check(c); err != nil {
-			_ = c.Close()
-			return nil, err
-		}
-	}
-	stream := newStream(c)
-	s.conn = jsonrpc2.NewConn(context.Background(), stream, noRequests{},
-		jsonrpc2.OnSend(stream.sending), jsonrpc2.OnRecv(stream.received), jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
-	return s.conn, nil
-}
-
 // Connected reports whether a living connection is held just now, and a
 // channel that is closed when it ends.
 func (s *Socket) Connected() (<-chan struct{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn == nil {
+	if !s.living() {
 		return nil, false
 	}
-	gone := s.conn.DisconnectNotify()
-	select {
-	case <-gone:
-		return nil, false
-	default:
-		return gone, true
-	}
+	return s.conn.DisconnectNotify(), true
 }
 
 // Close ends the connection; calls in flight end with OutcomeUnknown.
@@ -188,6 +158,9 @@ func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	if s.dialing != nil {
+		s.dialing.cancel()
+	}
 	if s.conn == nil {
 		return nil
 	}

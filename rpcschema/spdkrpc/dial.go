@@ -1,0 +1,114 @@
+package spdkrpc
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+
+	"github.com/sourcegraph/jsonrpc2"
+)
+
+// A dialing is one attempt to connect, which all callers that need the
+// connection share. It goes on while any of them waits for it.
+type dialing struct {
+	done    chan struct{} // closed when conn or err is set
+	conn    *jsonrpc2.Conn
+	err     error
+	waiters int // guarded by Socket.mu
+	cancel  context.CancelFunc
+}
+
+// connect gives the living connection, or makes one. It waits no longer than
+// ctx, and without the lock.
+func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, net.ErrClosed
+	}
+	if s.living() {
+		defer s.mu.Unlock()
+		return s.conn, nil
+	}
+	d := s.dialing
+	if d == nil {
+		var background context.Context
+		d = &dialing{done: make(chan struct{})}
+		background, d.cancel = context.WithCancel(context.Background())
+		s.dialing = d
+		go s.dial(background, d)
+	}
+	d.waiters++
+	s.mu.Unlock()
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.waiters--; d.waiters == 0 {
+		d.cancel()
+		if s.dialing == d {
+			s.dialing = nil // nobody wants what it may still bring: the next caller dials anew
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return d.conn, d.err
+}
+
+// living reports whether the connection held is alive. The caller holds the lock.
+func (s *Socket) living() bool {
+	if s.conn == nil {
+		return false
+	}
+	select {
+	case <-s.conn.DisconnectNotify():
+		return false
+	default:
+		return true
+	}
+}
+
+// dial connects and has the peer checked, then publishes the connection.
+func (s *Socket) dial(ctx context.Context, d *dialing) {
+	c, err := s.dialChecked(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer close(d.done)
+	if s.dialing == d {
+		s.dialing = nil
+	}
+	switch {
+	case err != nil:
+		d.err = err
+		return
+	case s.closed:
+		_ = c.Close()
+		d.err = net.ErrClosed
+		return
+	case s.living(): // made by a later attempt, while nobody waited for this one
+		_ = c.Close()
+		d.conn = s.conn
+		return
+	}
+	stream := newStream(c)
+	s.conn = jsonrpc2.NewConn(context.Background(), stream, noRequests{},
+		jsonrpc2.OnSend(stream.sending), jsonrpc2.OnRecv(stream.received), jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
+	d.conn = s.conn
+}
+
+func (s *Socket) dialChecked(ctx context.Context) (net.Conn, error) {
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unix", s.path)
+	if err != nil || s.check == nil {
+		return c, err
+	}
+	if err := s.check(c); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
