@@ -22,7 +22,7 @@ func (s *settings) fit(m *rpcschema.Method, request *jsonrpc.Request, r rpcschem
 		if renamed {
 			return nil, nil, &rpcschema.UnknownMethodError{Method: request.Method, Now: m.Name}
 		}
-		return request.Params, nil, nil
+		return m.Bare(request.Params), nil, nil
 	}
 	params, done, err = m.Translate(request.Params, r)
 	if renamed {

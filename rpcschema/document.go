@@ -49,6 +49,8 @@ type Method struct {
 		Name string `json:"name"`
 	} `json:"tags"`
 	Params []*Param `json:"params"`
+	// ParamsForm is how a call without parameters is sent; see WithoutParams.
+	ParamsForm string `json:"x-spdk-params"`
 	// OneOf lists groups of parameters of which exactly one must be given;
 	// AnyOf groups of which at least one must.
 	OneOf  [][]string `json:"x-spdk-one-of"`

@@ -20,7 +20,8 @@ var (
 func params(t testing.TB, text string) map[string]any {
 	v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
 	require.NoError(t, err)
-	return v.(map[string]any)
+	object, _ := v.(map[string]any)
+	return object
 }
 
 func TestParseRelease(t *testing.T) {
@@ -68,7 +69,12 @@ func TestValidateParams(t *testing.T) {
 		"neither of both":        {"bdev_lvol_create", `{"lvol_name":"a","lvs_name":"l"}`, v2401, "give exactly one of size_in_mib, size"},
 		"neither, long ago":      {"bdev_lvol_create", `{"lvol_name":"a","lvs_name":"l"}`, Oldest, "/size: is required"},
 		"two of one":             {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":5,"lvs_name":"l","uuid":"c"}`, v2605, "give exactly one of uuid, lvs_name"},
-		"no parameters":          {"spdk_get_version", `{}`, v2605, ""},
+		"no parameters":          {"spdk_get_version", `null`, v2605, ""},
+		"none, as an object":     {"spdk_get_version", `{}`, v2605, "leave params out"},
+		"none of several":        {"bdev_lvol_get_lvstores", `{}`, v2605, "leave params out"},
+		"object, left out":       {"iscsi_set_discovery_auth", `null`, v2605, "give params {}"},
+		"object":                 {"iscsi_set_discovery_auth", `{}`, v2605, ""},
+		"either":                 {"vmd_rescan", `{}`, v2605, ""},
 		"unknown method":         {"bdev_lvol_creat", `{}`, v2605, `unknown method "bdev_lvol_creat": did you mean bdev_lvol_create?`},
 		"method of later days":   {"bdev_lvol_check_shallow_copy", `{"operation_id":1}`, v2305, "is known to SPDK v24.05 and later, and the target runs v23.05"},
 		"required of old":        {"accel_set_driver", `{}`, MustRelease("v24.05"), "/name: is required"},

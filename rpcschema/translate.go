@@ -15,6 +15,7 @@ type Translation struct{ From, To string }
 const LeftOut = "nothing"
 
 // Translate fits params to release r, where nothing is lost by it:
+//   - A call without parameters is written as SPDK takes it (x-spdk-params).
 //   - A newer name is written as its forerunner (x-spdk-replaces) for a release that
 //     does not know it yet, and an older name as its successor for a release that no
 //     longer knows it. A size in bytes is rounded up to MiB.
@@ -25,6 +26,7 @@ const LeftOut = "nothing"
 // params itself is never changed. What has no counterpart stays as it is, for
 // validation to refuse.
 func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []Translation, error) {
+	params = m.Bare(params)
 	if !r.Known() {
 		return params, nil, nil
 	}

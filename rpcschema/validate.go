@@ -80,12 +80,13 @@ func (d *Document) Find(name string, r Release) (*Method, error) {
 }
 
 // ValidateParams checks the parameters of a call against what release r of
-// SPDK takes. The error is an *UnknownMethodError or Violations.
+// SPDK takes: nil for none, or an empty object, as Bare writes them. The error is an *UnknownMethodError or Violations.
 func (d *Document) ValidateParams(method string, params map[string]any, r Release) error {
 	m, err := d.Find(method, r)
 	if err != nil {
 		return err
 	}
+	bare := m.checkBare(params)
 	if params == nil {
 		params = map[string]any{}
 	}
@@ -98,7 +99,10 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 			violations[i].Message = m.unknown(v.Pointer, r)
 		}
 	}
-	if violations = append(violations, m.checkGroups(params, r)...); len(violations) > 0 {
+	if violations = append(violations, m.checkGroups(params, r)...); len(violations) == 0 {
+		violations = bare // what is missing says more
+	}
+	if len(violations) > 0 {
 		return violations
 	}
 	return nil

@@ -109,6 +109,11 @@ func (p *page) parameters(m *rpcschema.Method) {
 	if p.b.Len() == before {
 		p.b.WriteString("  none\n")
 	}
+	if m.ParamsForm == rpcschema.ParamsObject {
+		p.wrap("  ", "Without any, give an empty object.")
+	} else if m.ParamsForm == rpcschema.ParamsNone {
+		p.wrap("  ", "Without any, leave params out: SPDK refuses an empty object.")
+	}
 	for _, group := range m.OneOf {
 		p.wrap("  ", "Exactly one of "+strings.Join(group, ", ")+" must be given.")
 	}
@@ -153,8 +158,11 @@ func (p *page) example(m *rpcschema.Method) error {
 		fmt.Fprintf(&b, "%s%q:%s", separator, param.Name, text)
 		separator = ","
 	}
-	if len(values) > 0 {
+	switch {
+	case len(values) > 0:
 		b.WriteByte('}')
+	case m.WithoutParams() == rpcschema.ParamsObject:
+		b.WriteString(`,"params":{}`)
 	}
 	b.WriteByte('}')
 	p.b.WriteString("  ")

@@ -16,6 +16,8 @@ var (
 	resources = strings.Fields("bdev lvstore lvstore-uuid lvol-name nqn host-nqn iqn initiator address file key crypto-key portal-group initiator-group auth-group ublk new-bdev new-lvstore new-nqn new-iqn new-key")
 	units     = strings.Fields("bytes KiB MiB blocks us ms s ns ticks IO/s MiB/s percent")
 	states    = strings.Fields("startup runtime")
+
+	paramsForms = []string{rpcschema.ParamsNone, rpcschema.ParamsObject, rpcschema.ParamsEither}
 )
 
 // lint finds what the format cannot rule out by itself.
@@ -89,6 +91,9 @@ func lint(doc *rpcschema.Document) error {
 			if !slices.Contains(states, state) {
 				complain(m.Name, "unknown x-spdk-state %q", state)
 			}
+		}
+		if form := m.ParamsForm; form != "" && (!slices.Contains(paramsForms, form) || form == rpcschema.ParamsObject && len(m.Params) == 0) {
+			complain(m.Name, "x-spdk-params must be one of %s, and object only where there are parameters: %q", strings.Join(paramsForms, ", "), form)
 		}
 		if m.Stalls && m.Mutates {
 			complain(m.Name, "x-spdk-stalls is said of methods that only read")

@@ -32,7 +32,7 @@ func TestSamplesAreValid(t *testing.T) {
 					continue
 				}
 				where := fmt.Sprintf("%s of %s at %s", name, m.Name, r)
-				require.NoError(t, k.Document.ValidateParams(m.Name, k.Params(m), r), where)
+				require.NoError(t, k.Document.ValidateParams(m.Name, m.Bare(k.Params(m)), r), where)
 				require.NoError(t, k.Document.ValidateResult(m.Name, k.Result(m), r), where)
 			}
 		}

@@ -77,8 +77,7 @@ func (c *Client) confirm(ctx context.Context, method string, params any) error {
 	return nil
 }
 
-// fit writes params as the target's release wants them. No parameters at all
-// are left out: some methods refuse an empty object.
+// fit writes params as the target's release wants them.
 func (c *Client) fit(ctx context.Context, method string, params any) (any, error) {
 	if params == nil {
 		return nil, nil
@@ -87,12 +86,15 @@ func (c *Client) fit(ctx context.Context, method string, params any) (any, error
 	if err != nil {
 		return nil, &Error{Method: method, Kind: InvalidParams, Err: err}
 	}
-	if string(text) == "{}" {
-		return nil, nil
-	}
 	m, err := rpcschema.Default().Find(method, rpcschema.Release{})
 	if err != nil {
 		return nil, &Error{Method: method, Kind: MethodNotFound, Err: err}
+	}
+	if string(text) == "{}" {
+		if bare := m.Bare(nil); bare != nil {
+			return bare, nil
+		}
+		return nil, nil
 	}
 	if !m.Varies() {
 		return json.RawMessage(text), nil

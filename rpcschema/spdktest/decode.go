@@ -38,7 +38,7 @@ type field struct {
 
 func newDecoder(doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Release) decoder {
 	d := decoder{fields: map[string]field{}, none: len(m.Params) == 0, optional: true, decodeError: decodeCode(m.Name)}
-	d.ignoresParams = slices.Contains(methodsThatIgnoreParams, m.Name)
+	d.ignoresParams = d.none && m.WithoutParams() == rpcschema.ParamsEither
 	d.relaxed = slices.Contains(relaxedMethods, m.Name)
 	for _, p := range m.Params {
 		if !p.Schema.Has(r) {
@@ -50,7 +50,7 @@ func newDecoder(doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Releas
 			d.required = append(d.required, p.Name)
 		}
 	}
-	d.optional = len(d.required) == 0 && slices.Contains(methodsWithoutParams, m.Name)
+	d.optional = len(d.required) == 0 && m.WithoutParams() != rpcschema.ParamsObject && len(m.OneOf)+len(m.AnyOf) == 0
 	return d
 }
 

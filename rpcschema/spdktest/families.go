@@ -34,9 +34,6 @@ var oddDecodeCodes = map[string]int{
 	"accel_crypto_keys_get":    jsonrpc.CodeParseError,
 }
 
-// methodsThatIgnoreParams do not look at them at all.
-var methodsThatIgnoreParams = []string{"framework_wait_init", "keyring_get_keys"}
-
 // relaxedMethods let unknown members pass.
 var relaxedMethods = []string{
 	"keyring_file_add_key", "nvmf_create_transport", "nvmf_discovery_add_referral",
@@ -48,13 +45,6 @@ var relaxedMethods = []string{
 var requiredSince = map[string]rpcschema.Release{
 	"bdev_lvol_clone clone_name": rpcschema.MustRelease("v26.05"),
 	"NvmfListenAddress trtype":   rpcschema.MustRelease("v24.09"),
-}
-
-// methodsWithoutParams have parameters, and can be called without any.
-var methodsWithoutParams = []string{
-	"accel_crypto_keys_get", "bdev_get_bdevs", "bdev_get_iostat", "bdev_lvol_get_lvols", "bdev_lvol_get_lvstores", "bdev_reset_iostat", "bdev_set_options",
-	"framework_monitor_context_switch", "iscsi_set_options", "nvmf_discovery_get_referrals", "nvmf_get_stats", "nvmf_get_subsystems",
-	"nvmf_get_transports", "nvmf_set_config", "nvmf_set_crdt", "rpc_get_methods",
 }
 
 // slow reports whether a call may wait or copy data: calls that come after it

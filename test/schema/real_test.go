@@ -55,7 +55,13 @@ func (b *bench) call(method string, params map[string]any) (any, error) {
 	ctx, cancel := context.WithTimeout(b.Context(), answerWithin)
 	defer cancel()
 	var result json.RawMessage
-	if err := b.caller.Call(ctx, method, none(params), &result); err != nil {
+	var sent any
+	if m, ok := b.doc.Method(method); ok {
+		sent = bare(m, params)
+	} else if len(params) > 0 {
+		sent = params
+	}
+	if err := b.caller.Call(ctx, method, sent, &result); err != nil {
 		return nil, err
 	}
 	// Not strictly: some of SPDK's results have a member twice.
@@ -112,12 +118,14 @@ func TestReal(t *testing.T) {
 	if b.inStartup() {
 		t.Run("results", func(t *testing.T) { b.with(t).results(nil) })
 		t.Run("refusals", func(t *testing.T) { b.with(t).refusals() })
+		t.Run("without parameters", func(t *testing.T) { b.with(t).withoutParams() })
 		return
 	}
 	t.Run("make", func(t *testing.T) { b.with(t).play("make.calls", words) })
 	t.Run("results", func(t *testing.T) { b.with(t).results(b.with(t).names()) })
 	t.Run("change", func(t *testing.T) { b.with(t).play("change.calls", words) })
 	t.Run("refusals", func(t *testing.T) { b.with(t).refusals() })
+	t.Run("without parameters", func(t *testing.T) { b.with(t).withoutParams() })
 }
 
 func (b *bench) with(t *testing.T) *bench {

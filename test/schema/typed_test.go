@@ -106,9 +106,10 @@ func text(t *testing.T, v any) json.RawMessage {
 	return b
 }
 
-// none is nil for no parameters, as they go over the wire.
-func none(params map[string]any) any {
-	if len(params) == 0 {
+// bare are parameters as they go over the wire: nil where there are none, unless
+// the method needs an empty object.
+func bare(m *rpcschema.Method, params map[string]any) any {
+	if params = m.Bare(params); params == nil {
 		return nil
 	}
 	return params

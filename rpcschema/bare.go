@@ -1,0 +1,43 @@
+package rpcschema
+
+// How SPDK takes a call without parameters (x-spdk-params).
+const (
+	ParamsNone   = "none"   // params must be left out
+	ParamsObject = "object" // params must be an empty object
+	ParamsEither = "either"
+)
+
+// WithoutParams is how SPDK takes a call of m without parameters.
+func (m *Method) WithoutParams() string {
+	switch {
+	case m.ParamsForm != "":
+		return m.ParamsForm
+	case len(m.Params) == 0 && m.ServedBy == "":
+		return ParamsNone
+	}
+	return ParamsEither
+}
+
+// Bare writes the parameters of a call that has none as SPDK takes them: nil, or
+// an empty object. Others stay as they are.
+func (m *Method) Bare(params map[string]any) map[string]any {
+	switch {
+	case len(params) > 0:
+		return params
+	case m.WithoutParams() == ParamsObject:
+		return map[string]any{}
+	}
+	return nil
+}
+
+// checkBare holds that a call without parameters is written as SPDK takes it.
+func (m *Method) checkBare(params map[string]any) Violations {
+	switch form := m.WithoutParams(); {
+	case len(params) > 0:
+	case form == ParamsNone && params != nil:
+		return Violations{{Message: m.Name + " without parameters has no params at all: SPDK refuses an empty object: leave params out"}}
+	case form == ParamsObject && params == nil:
+		return Violations{{Message: m.Name + " without parameters needs an empty object: give params {}"}}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package schema
+
+import (
+	"context"
+	"slices"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// onceOnly are methods that answer a second call otherwise than the first.
+var onceOnly = []string{"iscsi_set_options"}
+
+// notWithoutParams are methods whose calls without parameters are not tried:
+// they would end the target, its state, or never be answered.
+var notWithoutParams = []string{"spdk_kill_instance", "framework_start_init", "framework_wait_init"}
+
+// withoutParams calls every method that needs no parameters with none and with
+// an empty object: the target takes and refuses what the schema says.
+func (b *bench) withoutParams() {
+	tried := 0
+	for _, m := range b.methods() {
+		if slices.Contains(notWithoutParams, m.Name) || b.needsParams(m) {
+			continue
+		}
+		tried++
+		object, none := b.exactly(m.Name, map[string]any{}), b.exactly(m.Name, nil)
+		switch m.WithoutParams() {
+		case rpcschema.ParamsNone:
+			assert.Error(b, object, "%s takes {}", m.Name)
+			assert.False(b, same(object, none), "%s: both are refused alike: %v", m.Name, none)
+		case rpcschema.ParamsObject:
+			assert.Error(b, none, "%s takes no params", m.Name)
+			assert.False(b, same(object, none), "%s: both are refused alike: %v", m.Name, none)
+		default:
+			if !slices.Contains(onceOnly, m.Name) {
+				assert.True(b, object == nil && none == nil || same(object, none), "%s tells {} (%v) from nothing (%v)", m.Name, object, none)
+			}
+		}
+		b.alive(m.Name)
+	}
+	b.Logf("%d methods called with nothing and with {}", tried)
+}
+
+// needsParams tells methods that no call without parameters is complete for.
+func (b *bench) needsParams(m *rpcschema.Method) bool {
+	return len(m.OneOf)+len(m.AnyOf) > 0 || slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return m.RequiredAt(p.Name, b.release) })
+}
+
+// exactly makes a call with params just as they are given.
+func (b *bench) exactly(method string, params map[string]any) error {
+	ctx, cancel := context.WithTimeout(b.Context(), answerWithin)
+	defer cancel()
+	if params == nil {
+		return b.caller.Call(ctx, method, nil, nil)
+	}
+	return b.caller.Call(ctx, method, params, nil)
+}
