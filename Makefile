@@ -2,12 +2,16 @@
 
 GO       ?= go
 BIN      ?= bin
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS  := -s -w -X main.version=$(VERSION)
+VERSION  ?= v$(PACKAGE_VERSION)
+LDFLAGS   = -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 
+# 1.2.0 of the tag v1.2.0; 1.2.0+3.gabc three commits later; before the first tag, what CHANGELOG.md announces, the date and the
+# number of the commit: 1.2.0~20260131.7.gabc, which packages sort before 1.2.0.
+PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
+
 .DEFAULT_GOAL := help
-.PHONY: help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel tools clean install uninstall package
+.PHONY: man help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel tools clean install uninstall package
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,14 +84,20 @@ uninstall: ## what `make install` installed, but for configuration and state
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/spdk-proxy.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/spdk-proxy.conf
 	[ -n "$(DESTDIR)" ] || systemctl daemon-reload
 
-# 1.2.0 of v1.2.0, 1.2.0+3.gabc of three commits later, and 0.0.0+git7.gabc of the seventh commit before any release.
-package: export PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "0.0.0+git$$(git rev-list --count HEAD).g$$(git rev-parse --short HEAD)")
+package: export PACKAGE_VERSION := $(PACKAGE_VERSION)
 package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 package: export GOARCH ?= $(shell $(GO) env GOARCH)
 package: export BIN := $(BIN)
+man: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+man: ## a man page for each command of spdk-proxy, made of its --help, into bin/man/
+	rm -rf $(BIN)/man && mkdir -p $(BIN)/man
+	SPDK_PROXY_USER= $(GO) run -tags man -ldflags '-X main.version=v$(PACKAGE_VERSION)' ./cmd/spdk-proxy man-pages $(BIN)/man
+	gzip -9n $(BIN)/man/*.1
+
 package: ## spdk-proxy as .deb and .rpm, into bin/, instead of older ones (PACKAGE_VERSION, GOARCH)
 	rm -f $(BIN)/spdk-proxy_*.deb $(BIN)/spdk-proxy-*.rpm
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=v$(PACKAGE_VERSION)' -o $(BIN)/ ./cmd/spdk-proxy
+	$(MAKE) --no-print-directory man
 	GOARCH= $(GO) build -modfile deploy/package/go.mod -o $(BIN)/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 	for format in deb rpm; do $(BIN)/nfpm package --config deploy/package/nfpm.yaml --packager $$format --target $(BIN)/ || exit 1; done
 

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,11 +36,44 @@ var packaged = map[string]string{
 	"/usr/lib/systemd/system/spdk-proxy-keys@.service":                      "-rw-r--r--",
 	"/usr/lib/sysusers.d/spdk-proxy.conf":                                   "-rw-r--r--",
 	"/usr/lib/tmpfiles.d/spdk-proxy.conf":                                   "-rw-r--r--",
-	"/usr/share/doc/spdk-proxy/copyright":                                   "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/examples/spdk_tgt.service.d/spdk-proxy.conf": "-rw-r--r--",
-	"/etc/spdk-proxy":                                                       "drwxr-x---",
-	"/etc/spdk-proxy/secrets":                                               "drwx------",
-	"/etc/spdk-proxy/spdk-proxy.yaml":                                       "-rw-r-----",
+	"/usr/share/doc/spdk-proxy/README.md":                                   "-rw-r--r--",
+	"/usr/share/doc/spdk-proxy/CHANGELOG.md":                                "-rw-r--r--",
+	"/usr/share/doc/spdk-proxy/systemd/spdk-proxy.yaml":                     "-rw-r--r--",
+	"/etc/spdk-proxy":                 "drwxr-x---",
+	"/etc/spdk-proxy/secrets":         "drwx------",
+	"/etc/spdk-proxy/spdk-proxy.yaml": "-rw-r-----",
+}
+
+// packagedBy adds to packaged what follows from the repository, and the license where the format wants it.
+func packagedBy(t *testing.T, license string) map[string]string {
+	all := maps.Clone(packaged)
+	all[license] = "-rw-r--r--"
+	for _, pattern := range []string{"docs/*.md", "deploy/monitoring/*"} {
+		found, err := filepath.Glob(filepath.Join(repository, pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
+		for _, path := range found {
+			name, err := filepath.Rel(repository, path)
+			require.NoError(t, err)
+			all["/usr/share/doc/spdk-proxy/"+name] = "-rw-r--r--"
+		}
+	}
+	return all
+}
+
+const manPages = "/usr/share/man/man1/"
+
+// takeManPages takes the man pages out of what was found, and returns the commands that they are about.
+func takeManPages(found map[string]string) (commands []string) {
+	for path, mode := range found {
+		if name, ok := strings.CutPrefix(path, manPages); ok && mode == "-rw-r--r--" {
+			commands = append(commands, strings.TrimSuffix(name, ".1.gz"))
+			delete(found, path)
+		}
+	}
+	slices.Sort(commands)
+	return commands
 }
 
 const configFile = "/etc/spdk-proxy/spdk-proxy.yaml"
@@ -85,7 +119,8 @@ func checkDeb(t *testing.T, deb string) {
 			found[path] = words[0]
 		}
 	}
-	assert.Equal(t, packaged, found)
+	pages := takeManPages(found)
+	assert.Equal(t, packagedBy(t, "/usr/share/doc/spdk-proxy/copyright"), found)
 	for _, name := range []string{"postinst", "prerm", "postrm"} {
 		checkScript(t, output(t, "dpkg-deb", "-I", deb, name))
 	}
@@ -94,6 +129,15 @@ func checkDeb(t *testing.T, deb string) {
 	output(t, "dpkg-deb", "-x", deb, root)
 	program := filepath.Join(root, "usr/bin/spdk-proxy")
 	assert.Contains(t, output(t, program, "version"), "spdk-proxy v1.2.3 ")
+	for _, command := range []string{"spdk-proxy", "spdk-proxy-call", "spdk-proxy-saved-use"} {
+		assert.Contains(t, pages, command)
+	}
+	for _, page := range pages {
+		command := strings.TrimPrefix(page, "spdk-proxy")
+		assert.NoError(t, exec.Command("sh", "-c", program+strings.ReplaceAll(command, "-", " ")+" --help || "+program+" "+strings.TrimPrefix(command, "-")+" --help").Run(), "%s.1 is about a command", page)
+		text := output(t, "gzip", "-dc", filepath.Join(root, manPages, page+".1.gz"))
+		assert.Contains(t, text, `"spdk-proxy v1.2.3`, "the version in %s.1", page)
+	}
 	units, err := filepath.Glob(filepath.Join(root, "usr/lib/systemd/system/*"))
 	require.NoError(t, err)
 	commands := 0
@@ -197,7 +241,13 @@ func checkRPM(t *testing.T, rpm string) {
 			delete(found, words[0])
 		}
 	}
-	assert.Equal(t, packaged, found)
+	assert.NotEmpty(t, takeManPages(found))
+	assert.Equal(t, packagedBy(t, "/usr/share/licenses/spdk-proxy/LICENSE"), found)
+	for path := range found {
+		if strings.HasPrefix(path, "/usr/share/doc/") && !strings.Contains(path, "/examples/") {
+			assert.Equal(t, "d", flags[path], "%s is documentation to rpm", path)
+		}
+	}
 	assert.Equal(t, "cn", flags[configFile], "configuration, not to be replaced")
 	for _, tag := range []string{"POSTIN", "PREUN", "POSTUN"} {
 		checkScript(t, output(t, "rpm", "-qp", "--queryformat", "%{"+tag+"}", rpm))

@@ -59,8 +59,12 @@ and logs a line.`,
 		return usage("%w: see `%s --help`", err, cmd.CommandPath())
 	})
 	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newSaved(), newThaw(), newVersion(), newScript())
+	root.AddCommand(extraCommands...)
 	return root
 }
+
+// extraCommands are there in builds for other purposes than to be shipped.
+var extraCommands []*cobra.Command
 
 // knownCommand refuses what is no command.
 func knownCommand(root *cobra.Command, args []string) error {
