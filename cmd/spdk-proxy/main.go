@@ -58,7 +58,7 @@ and logs a line.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w: see `%s --help`", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newSaved(), newThaw(), newVersion(), newScript())
+	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newCheckLvstore(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newSaved(), newThaw(), newVersion(), newScript())
 	root.AddCommand(extraCommands...)
 	return root
 }
@@ -114,12 +114,16 @@ const (
 	exitUnreachable    = 3
 	exitOutcomeUnknown = 4
 	exitDenied         = 5
+	exitDamaged        = 6
 )
 
 func exitCode(err error) int {
 	var misused usageError
 	if errors.As(err, &misused) {
 		return exitUsage
+	}
+	if errors.Is(err, errDamaged) {
+		return exitDamaged
 	}
 	switch spdkrpc.KindOf(err) {
 	case spdkrpc.Unreachable:

@@ -60,6 +60,7 @@ write_example docs/migration.md ini /etc/systemd/system/rpc-http-proxy.service.d
 			1: "write_example docs/migration.md",
 		},
 	},
+	{path: "docs/lvstore-check.md", before: map[int]string{0: installed}},
 	{
 		path: "docs/backup.md",
 		before: map[int]string{

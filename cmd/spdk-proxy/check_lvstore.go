@@ -1,0 +1,162 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/proxy/blobstore"
+	"github.com/spdkgate/spdkgate/proxy/storecheck"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+var errDamaged = errors.New("an lvstore is damaged")
+
+// errUnchecked is told by what is printed.
+var errUnchecked = errors.New("not everything could be checked")
+
+type checkLvstore struct {
+	socket     string
+	quick      bool
+	repairPage string
+	name, uuid string
+}
+
+func newCheckLvstore() *cobra.Command {
+	var o checkLvstore
+	cmd := &cobra.Command{
+		Use:   "check-lvstore [DEVICE]...",
+		Short: "Look for damaged metadata in lvstores, before a restart makes it final",
+		Long: `Look for damaged metadata in the lvstores of the target at --socket, or on devices
+and images (also of a target that is down). Nothing is written to them.
+
+A snapshot of a volume that is being written can overwrite the page that describes
+the lvstore. The target notices it only at its next start, and then has no lvstore.
+Until then all data can be read: a damaged store must be repaired, or its volumes
+copied, before the target ends.
+
+Run it on the target's host, as a user who may read its disks (usually root). Files
+and block devices (AIO, io_uring) are read directly, NVMe namespaces through the
+target. All metadata pages are read; --quick reads only the page that describes the
+lvstore.
+
+--repair-page writes what that page must hold to a file, and prints the command that
+puts it into place.
+
+Exit codes: 0 sound; 1 something could not be checked; 2 a mistake on this command
+line; 3 the target cannot be reached; 6 damaged.`,
+		Example: `  spdk-proxy check-lvstore --socket /var/tmp/spdk.sock
+  spdk-proxy check-lvstore --socket /var/tmp/spdk.sock --repair-page /root/page
+  spdk-proxy check-lvstore /dev/sdb`,
+		RunE: func(cmd *cobra.Command, devices []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			list, err := o.check(ctx, devices)
+			if err != nil {
+				return err
+			}
+			return o.tell(cmd.OutOrStdout(), list)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.socket, "socket", "", "the target's socket")
+	f.BoolVar(&o.quick, "quick", false, "read only the page that describes the lvstore")
+	f.StringVar(&o.repairPage, "repair-page", "", "new file for what that page must hold, if it is damaged")
+	f.StringVar(&o.name, "name", "", "with --repair-page and a DEVICE, the lvstore's name")
+	f.StringVar(&o.uuid, "uuid", "", "with --repair-page and a DEVICE, the lvstore's UUID")
+	return cmd
+}
+
+func (o checkLvstore) check(ctx context.Context, devices []string) ([]storecheck.Result, error) {
+	if (o.socket == "") == (len(devices) == 0) {
+		return nil, usage("give either --socket of a target on this host, or devices")
+	}
+	if (o.name == "") != (o.uuid == "") || o.name != "" && (len(devices) != 1 || o.repairPage == "") {
+		return nil, usage("--name and --uuid go together, with --repair-page and one DEVICE")
+	}
+	if o.socket != "" {
+		socket := spdkrpc.NewSocket(o.socket)
+		defer func() { _ = socket.Close() }()
+		return storecheck.Target(ctx, spdkrpc.NewClient(socket), o.quick)
+	}
+	var list []storecheck.Result
+	for _, d := range devices {
+		r := storecheck.File(ctx, d, o.quick)
+		r.Store, r.UUID = o.name, o.uuid
+		list = append(list, r)
+	}
+	return list, ctx.Err()
+}
+
+// tell prints what was found, and returns what the exit code says.
+func (o checkLvstore) tell(w io.Writer, list []storecheck.Result) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "the target has no lvstore")
+		return err
+	}
+	var failed error
+	repaired := false
+	for _, r := range list {
+		where := cmp.Or(r.Place, "bdev "+r.Bdev)
+		if r.Store != "" {
+			where = fmt.Sprintf("lvstore %s (%s) on %s", r.Store, r.UUID, where)
+		}
+		switch {
+		case r.Unchecked != nil:
+			fmt.Fprintf(w, "%s: not checked: %v\n", where, r.Unchecked)
+			if failed == nil {
+				failed = errUnchecked
+			}
+			continue
+		case !r.Damaged():
+			fmt.Fprintf(w, "%s: sound: %d metadata pages read\n", where, r.Report.Pages)
+			continue
+		}
+		failed = errDamaged
+		fmt.Fprintf(w, "%s: DAMAGED. Do not stop or restart the target, and take no snapshots: copy the volumes' data off, or repair it.\n", where)
+		for _, f := range r.Report.Findings {
+			if f.Page < 0 {
+				fmt.Fprintf(w, "  %s\n", f.What)
+				continue
+			}
+			fmt.Fprintf(w, "  metadata page %d, at byte %d: %s\n", f.Page, f.Offset, f.What)
+		}
+		if r.Report.Findings[0].Super && o.repairPage != "" && !repaired {
+			if err := o.writePage(w, r); err != nil {
+				return err
+			}
+			repaired = true
+		} else if r.Report.Findings[0].Super {
+			fmt.Fprintln(w, "  The page can be made anew: see --repair-page.")
+		}
+	}
+	return failed
+}
+
+// writePage writes the page that repairs an lvstore to a file.
+func (o checkLvstore) writePage(w io.Writer, r storecheck.Result) error {
+	if r.Store == "" {
+		return usage("--repair-page needs the lvstore's --name and --uuid: the device does not tell them any more")
+	}
+	page, offset, err := blobstore.SuperPage(r.Report.Super, r.UUID, r.Store)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(o.repairPage, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("--repair-page takes the name of a new file: %w", err)
+	}
+	_, err = f.Write(page)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "  What it must hold is in %s. Put it into place, then check again:\n    dd if=%s of=%s bs=%d seek=%d count=1 conv=notrunc oflag=direct\n",
+		o.repairPage, o.repairPage, r.Place, blobstore.PageSize, offset/blobstore.PageSize)
+	return err
+}

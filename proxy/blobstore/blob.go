@@ -1,0 +1,89 @@
+package blobstore
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// A blob is what its metadata pages say.
+type blob struct {
+	page      int64 // where it begins
+	attrs     map[string]string
+	parent    uint64 // id, 0 for none
+	unsettled bool   // a snapshot that was being taken or removed: it shares clusters with its clone
+	runs      []run
+	table     []uint32 // extent pages, 0 for none
+	clusters  uint64   // how many it could have, by its extent table
+}
+
+// A run is clusters that follow each other; first is 0 where none are allocated.
+type run struct{ first, length uint32 }
+
+// What internal attributes are called.
+const (
+	parentAttr   = "SNAP"
+	takingAttr   = "SNAPTMP"
+	removingAttr = "SNAPRM"
+)
+
+// name tells people which blob it is.
+func (b *blob) name() string {
+	text := fmt.Sprintf("blob %#x", uint64(firstID)+uint64(b.page))
+	if n, ok := b.attrs["name"]; ok {
+		text = fmt.Sprintf("%q (%s)", n, text)
+	}
+	return text
+}
+
+func (b *blob) parse(d descriptor) error {
+	short := fmt.Errorf("a descriptor of type %d has %d bytes", d.kind, len(d.data))
+	switch d.kind {
+	case xattr, internalXattr:
+		if len(d.data) < 4 {
+			return short
+		}
+		name, value := int(le.Uint16(d.data)), int(le.Uint16(d.data[2:]))
+		if 4+name+value != len(d.data) {
+			return short
+		}
+		b.attribute(d.kind == internalXattr, string(d.data[4:4+name]), d.data[4+name:])
+	case extentRuns:
+		if len(d.data)%8 != 0 {
+			return short
+		}
+		for x := d.data; len(x) > 0; x = x[8:] {
+			b.runs = append(b.runs, run{le.Uint32(x), le.Uint32(x[4:])})
+		}
+	case extentTable:
+		if len(d.data) < 8 || len(d.data)%8 != 0 {
+			return short
+		}
+		if b.clusters = le.Uint64(d.data); b.clusters > 1<<32 {
+			return fmt.Errorf("its extent table is for %d clusters", b.clusters)
+		}
+		for x := d.data[8:]; len(x) > 0; x = x[8:] {
+			page, count := le.Uint32(x), le.Uint32(x[4:])
+			if page != 0 && count != 1 || uint64(len(b.table))+uint64(count) > b.clusters/perExtent+1 {
+				return fmt.Errorf("its extent table has a run of %d at page %d", count, page)
+			}
+			for range count {
+				b.table = append(b.table, page)
+			}
+		}
+	case flags, padding:
+	default:
+		return fmt.Errorf("a descriptor has type %d", d.kind)
+	}
+	return nil
+}
+
+func (b *blob) attribute(internal bool, name string, value []byte) {
+	switch {
+	case !internal:
+		b.attrs[name] = string(bytes.TrimRight(value, "\x00"))
+	case name == parentAttr && len(value) == 8:
+		b.parent = le.Uint64(value)
+	case name == takingAttr || name == removingAttr:
+		b.unsettled = true
+	}
+}

@@ -1,0 +1,290 @@
+package blobstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// A Finding is something that is not as it must be.
+type Finding struct {
+	// Page is the metadata page, counted from the first one, or -1 if it is about none; Offset is where it begins on the device.
+	Page   int64
+	Offset int64
+	// What is wrong, and what that means.
+	What string
+	// Super says that it is the page without which no volume of the lvstore loads.
+	Super bool
+}
+
+// A Report is what was found.
+type Report struct {
+	Super    Super
+	Pages    int64     // metadata pages that were read
+	Blobs    int       // volumes and snapshots
+	Findings []Finding // none: sound, as far as was looked
+	// Allocated is how many clusters each volume or snapshot has, by UUID.
+	Allocated map[string]uint64
+}
+
+// Options of a check.
+type Options struct {
+	// Quick has only the page read that says that it is an lvstore: the one that unprotected snapshots destroy.
+	Quick bool
+	// Looks is how often to look before a finding counts; targets that run change pages. 1 by default.
+	Looks int
+	// Pause is the time between two looks.
+	Pause time.Duration
+}
+
+// Check looks for damage on a device of a size in bytes. The error is ErrNoBlobstore, ErrSuperBlock, one of reading, or the
+// context's.
+func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Report, error) {
+	report, err := look(ctx, r, size, o.Quick)
+	for range o.Looks - 1 {
+		if err != nil && !errors.Is(err, ErrSuperBlock) || err == nil && len(report.Findings) == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return report, ctx.Err()
+		case <-time.After(o.Pause):
+		}
+		var again Report
+		again, err = look(ctx, r, size, o.Quick)
+		if err == nil && len(report.Findings) > 0 {
+			again.Findings = both(report.Findings, again.Findings)
+		}
+		report = again
+	}
+	return report, err
+}
+
+// both are the findings of two looks.
+func both(a, b []Finding) (list []Finding) {
+	seen := map[Finding]bool{}
+	for _, f := range a {
+		seen[f] = true
+	}
+	for _, f := range b {
+		if seen[f] {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// A checker goes through a blobstore once.
+type checker struct {
+	Report
+	r      io.ReaderAt
+	begins []int64          // pages in which a blob begins
+	users  map[uint32]*blob // by extent page
+	owners []uint32         // by cluster: the page in which its blob begins, plus 1
+	blobs  map[uint64]*blob // by id
+}
+
+func look(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Report, error) {
+	super, err := ReadSuper(r)
+	if super.Bytes == 0 {
+		super.Bytes = size
+	}
+	if err == nil && (super.Bytes > size || super.offset(super.MetadataPages) > size) {
+		err = fmt.Errorf("%w: it describes %d bytes, the device has %d", ErrSuperBlock, super.Bytes, size)
+	}
+	c := &checker{Report: Report{Super: super, Allocated: map[string]uint64{}}, r: r, users: map[uint32]*blob{}, blobs: map[uint64]*blob{}}
+	if err != nil {
+		return c.Report, err
+	}
+	if err := c.superBlob(); err != nil || quick {
+		return c.Report, err
+	}
+	if err := c.scan(ctx); err != nil {
+		return c.Report, err
+	}
+	c.owners = make([]uint32, super.clusters())
+	for _, at := range c.begins {
+		if err := ctx.Err(); err != nil {
+			return c.Report, err
+		}
+		if err := c.blob(at); err != nil {
+			return c.Report, err
+		}
+	}
+	for _, b := range c.blobs {
+		if b.parent != 0 && c.blobs[b.parent] == nil {
+			c.found(b.page, "%s has a parent, blob %#x, that does not exist: it does not load", b.name(), b.parent)
+		}
+	}
+	return c.Report, nil
+}
+
+// most is how many findings are told: a store has more than that only if all is lost.
+const most = 100
+
+func (c *checker) found(page int64, format string, args ...any) {
+	if len(c.Findings) >= most {
+		return
+	}
+	c.Findings = append(c.Findings, Finding{Page: page, Offset: c.Super.offset(page), What: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) read(at int64) (*page, error) {
+	p := new(page)
+	if _, err := c.r.ReadAt(p[:], c.Super.offset(at)); err != nil {
+		return nil, fmt.Errorf("read metadata page %d: %w", at, err)
+	}
+	return p, nil
+}
+
+// superBlob looks at the page that says that it is an lvstore.
+func (c *checker) superBlob() error {
+	at := int64(c.Super.SuperBlob) - firstID
+	if at < 0 || at >= c.Super.MetadataPages {
+		c.found(0, "the super block names blob %#x as the one that describes the lvstore, which cannot be", c.Super.SuperBlob)
+		return nil
+	}
+	p, err := c.read(at)
+	if err != nil {
+		return err
+	}
+	c.Pages++
+	is := ""
+	switch {
+	case p.zero():
+		is = "is empty"
+	case !p.intact():
+		is = "has a wrong checksum"
+	case p.isExtent():
+		is = fmt.Sprintf("was overwritten by an extent page of blob %#x", p.id())
+	case p.id() != c.Super.SuperBlob || p.sequence() != 0:
+		is = fmt.Sprintf("holds page %d of blob %#x", p.sequence(), p.id())
+	}
+	if is != "" {
+		c.found(at, "the page that describes the lvstore %s: the lvstore does not load when the target starts next", is)
+		c.Findings[0].Super = true
+	}
+	return nil
+}
+
+// scan reads all metadata pages, and notes where blobs begin.
+func (c *checker) scan(ctx context.Context) error {
+	const chunk = 256
+	buffer := make([]byte, chunk*PageSize)
+	c.Pages = 0
+	for from := int64(0); from < c.Super.MetadataPages; from += chunk {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		part := buffer[:min(chunk, c.Super.MetadataPages-from)*PageSize]
+		if _, err := c.r.ReadAt(part, c.Super.offset(from)); err != nil {
+			return fmt.Errorf("read metadata pages from %d: %w", from, err)
+		}
+		for i := int64(0); i < int64(len(part))/PageSize; i++ {
+			p := (*page)(part[i*PageSize:])
+			c.Pages++
+			if !p.zero() && p.intact() && p.sequence() == 0 && !p.isExtent() && p.id() == uint64(firstID+from+i) {
+				c.begins = append(c.begins, from+i)
+			}
+		}
+	}
+	return nil
+}
+
+// blob reads a blob's pages, and looks at what it has.
+func (c *checker) blob(at int64) error {
+	b := &blob{page: at, attrs: map[string]string{}}
+	id := uint64(firstID + at)
+	for n := uint32(0); ; n++ {
+		p, err := c.read(at)
+		if err != nil {
+			return err
+		}
+		if !p.intact() || p.id() != id || p.sequence() != n {
+			c.found(at, "it must be page %d of %s, and is not: that does not load", n, b.name())
+			return nil
+		}
+		list, err := p.descriptors()
+		for i := 0; i < len(list) && err == nil; i++ {
+			err = b.parse(list[i])
+		}
+		if err != nil {
+			c.found(at, "page %d of %s is malformed, so that it does not load: %v", n, b.name(), err)
+			return nil
+		}
+		next := p.next()
+		if next == noPage {
+			break
+		}
+		if int64(next) >= c.Super.MetadataPages || int64(n) > c.Super.MetadataPages {
+			c.found(at, "%s goes on in page %d, which cannot be: it does not load", b.name(), next)
+			return nil
+		}
+		at = int64(next)
+	}
+	c.blobs[id] = b
+	if id != c.Super.SuperBlob {
+		c.Blobs++
+	}
+	allocated, err := c.clusters(b)
+	if err != nil {
+		return err
+	}
+	if uuid := b.attrs["uuid"]; uuid != "" && id != c.Super.SuperBlob {
+		c.Allocated[uuid] = allocated
+	}
+	return nil
+}
+
+// clusters goes through what a blob has allocated.
+func (c *checker) clusters(b *blob) (allocated uint64, err error) {
+	for _, r := range b.runs {
+		for i := uint32(0); r.first != 0 && i < r.length && c.own(b, b.page, r.first+i); i++ {
+			allocated++
+		}
+	}
+	for i, at := range b.table {
+		if at == 0 {
+			continue
+		}
+		if int64(at) >= c.Super.MetadataPages {
+			c.found(b.page, "%s lists extent page %d, which cannot be: it does not load", b.name(), at)
+			continue
+		}
+		p, err := c.read(int64(at))
+		if err != nil {
+			return 0, err
+		}
+		first, list, err := p.extents()
+		switch {
+		case !p.intact() || !p.isExtent() || err != nil || uint64(first) != uint64(i)*perExtent:
+			c.found(int64(at), "it must be extent page %d of %s, and is not: that does not load", i, b.name())
+			continue
+		case c.users[at] != nil && !b.unsettled && !c.users[at].unsettled:
+			c.found(int64(at), "it is an extent page both of %s and of %s: they would overwrite each other", c.users[at].name(), b.name())
+		}
+		c.users[at] = b
+		for _, cluster := range list {
+			if cluster != 0 && c.own(b, int64(at), cluster) {
+				allocated++
+			}
+		}
+	}
+	return allocated, nil
+}
+
+// own notes whose a cluster is, and says whether it is one.
+func (c *checker) own(b *blob, at int64, cluster uint32) bool {
+	metadata := (c.Super.MetadataStart + c.Super.MetadataPages) * PageSize
+	if int64(cluster) >= int64(len(c.owners)) || (int64(cluster)+1)*c.Super.ClusterSize <= metadata {
+		c.found(at, "%s has cluster %d, which is not one for data", b.name(), cluster)
+		return false
+	}
+	if other := c.blobs[uint64(firstID)+uint64(c.owners[cluster])-1]; other != nil && other != b && !b.unsettled && !other.unsettled {
+		c.found(at, "cluster %d belongs both to %s and to %s: they would overwrite each other", cluster, other.name(), b.name())
+	}
+	c.owners[cluster] = uint32(b.page) + 1
+	return true
+}
