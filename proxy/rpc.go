@@ -136,6 +136,10 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	}
 	defer grant.Close()
 	result, err = s.execute(ctx, now, conn, c.user, method, grant.Params)
+	if scope != nil || decision.Redact { // the result, and a copy of it without what the user may not see
+		n := s.held.keep(c.user, 2*len(result))
+		defer s.held.give(c.user, n)
+	}
 	result, err = grant.Answer(ctx, result, err)
 	if err == nil && decision.Redact {
 		return s.schema.RedactResult(method.Name, result)

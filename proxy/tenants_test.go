@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 // newTenantBench is a proxy configured as docs/tenants.md shows, before a target with
@@ -151,4 +153,31 @@ func TestTheDocumentedTenant(t *testing.T) {
 	_, err := newTenancy(&c, rpcschema.Default(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, 500, *tenants["team-a"].Quota.GiB)
+}
+
+// A result that must be filtered counts as its user's memory, and so does the copy,
+// before the filter begins.
+func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
+	b := newTenantBench(t)
+	for i := range 20 {
+		b.as(t, "admin", "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"v%d","size_in_mib":8,"lvs_name":"lvs-b"}`, i), http.StatusOK)
+	}
+	result := len(b.as(t, "admin", "bdev_get_bdevs", "", http.StatusOK).body) - 100
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvstores", Do: spdktest.Hang, Times: -1}) // the filter asks whose they are
+	answered := make(chan int)
+	go func() {
+		answered <- b.do("POST", "/", teamA, adminPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`)).StatusCode
+	}()
+	require.Eventually(t, func() bool {
+		b.proxy.held.mu.Lock()
+		defer b.proxy.held.mu.Unlock()
+		return b.proxy.held.of[teamA] >= 2*result
+	}, long, time.Millisecond)
+	require.NoError(t, b.target.Close())
+	assert.NotEqual(t, http.StatusOK, <-answered)
+	require.Eventually(t, func() bool {
+		b.proxy.held.mu.Lock()
+		defer b.proxy.held.mu.Unlock()
+		return b.proxy.held.total == 0
+	}, long, time.Millisecond)
 }

@@ -63,6 +63,7 @@ func TestService(t *testing.T) {
 		"Service/PrivateTmp":         "no",         // or /var/tmp/spdk.sock cannot be seen
 		"Service/ExecStart":          "/usr/bin/spdk-proxy serve --config /etc/spdk-proxy/spdk-proxy.yaml",
 		"Service/ExecReload":         "/usr/bin/spdk-proxy reload",
+		"Service/MemoryMax":          "1G", // see DESIGN.md
 		"Unit/StartLimitIntervalSec": "0", "Service/Restart": "on-failure", "Install/Also": socket,
 	} {
 		assert.Equal(t, []string{want}, o[key], key)
