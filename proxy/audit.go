@@ -71,6 +71,9 @@ func (s *Server) audit(c *call) {
 	}
 	if c.tenant != "" {
 		list = append(list, slog.String("tenant", c.tenant), slog.Int("hidden", c.hidden))
+		if len(c.raised) > 0 {
+			list = append(list, slog.Any("raised", c.raised))
+		}
 	}
 	if c.batch {
 		list = append(list, slog.String("batch", fmt.Sprintf("%d/%d", 1+slices.Index(c.calls, c), len(c.calls))))

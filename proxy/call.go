@@ -27,8 +27,9 @@ type call struct {
 	decision     string
 	rule         string
 	translations []rpcschema.Translation
-	tenant       string // whose user it is
-	hidden       int    // names in the call that are not theirs
+	tenant       string   // whose user it is
+	hidden       int      // names in the call that are not theirs
+	raised       []string // parameters that got a safer value than the client's
 
 	// How it ended.
 	result json.RawMessage
@@ -79,7 +80,7 @@ func (c *call) admitted(scope *tenancy.Scope, grant *tenancy.Grant, err error) {
 	var exceeded *tenancy.QuotaError
 	switch {
 	case err == nil:
-		c.hidden = grant.Hidden()
+		c.hidden, c.raised = grant.Hidden(), grant.Raised()
 	case errors.As(err, &refused):
 		c.decision, c.rule = denied, "tenant "+scope.Name
 	case errors.As(err, &exceeded):

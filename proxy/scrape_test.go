@@ -234,6 +234,7 @@ func TestTheDocumentedAuditLog(t *testing.T) {
 	}
 	b := newTenantBench(t)
 	b.as(t, teamA, "bdev_get_bdevs", `{"name":"lvs-b/none"}`, http.StatusOK)
+	b.as(t, teamA, "bdev_lvol_create", `{"lvs_name":"lvs-a","lvol_name":"raised","size_in_mib":4,"clear_method":"none"}`, http.StatusOK)
 	b.as(t, "admin", "bdev_lvol_resize", `{"name":"x","size":4194304}`, http.StatusOK)
 	b.do("POST", "/", "admin", adminPassword, strings.NewReader(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"no"}]`))
 	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))

@@ -5,15 +5,18 @@ import (
 	"strings"
 )
 
-// Opens says that some values of a parameter open an object beyond the hosts
-// that are named for it.
+// Opens says that some values of a parameter give others access: they open an
+// object beyond the hosts that are named for it, or what it held.
 type Opens struct {
 	To string `json:"to"` // one of Openings
 	If []any  `json:"if"` // the values that do
+	// Instead is the value that a tenant's call gets in place of one that opens;
+	// nil: the call is refused.
+	Instead any `json:"instead"`
 }
 
 // Openings are the kinds of access that parameters can open (x-spdk-opens).
-var Openings = []string{"any-host", "device-commands", "unauthenticated"}
+var Openings = []string{"any-host", "deleted-data", "device-commands", "unauthenticated"}
 
 // By reports whether a value opens the object. Text is compared in any case, as
 // SPDK compares the words that stand for every host.

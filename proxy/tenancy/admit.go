@@ -25,12 +25,16 @@ type Grant struct {
 	owned   bool              // all that the call names is theirs
 	anchors int               // objects that the call names
 	hidden  map[string]string // name that nothing bears → what the client wrote instead
+	raised  []string          // parameters that got another value than the client's
 	sight   *sight
 	claim   *claim // on the quota
 }
 
 // Hidden counts the names in the call that are not theirs.
 func (g *Grant) Hidden() int { return len(g.hidden) }
+
+// Raised are the parameters that got a safer value than the client gave.
+func (g *Grant) Raised() []string { return g.raised }
 
 // Might says whether the tenant's users may call a method at all, whatever its
 // parameters are.
@@ -76,8 +80,15 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	}
 	for name, p := range g.plan.params {
 		if _, given := params[name]; !given {
-			if err := g.leftOut(p.form, p.path); err != nil {
+			instead, err := g.leftOut(p.form, p.path)
+			if err != nil {
 				return nil, err
+			}
+			if instead != nil {
+				if g.Params == nil {
+					g.Params = map[string]any{}
+				}
+				g.Params[name] = instead
 			}
 		}
 	}
@@ -116,8 +127,12 @@ func (g *Grant) anchored() error {
 func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, error) {
 	for _, o := range f.opens {
 		if o.By(v) {
-			if err := g.open(o.To, path); err != nil {
+			instead, err := g.open(o, path)
+			if err != nil {
 				return nil, err
+			}
+			if instead != nil {
+				v = instead
 			}
 		}
 	}
@@ -151,8 +166,12 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 		}
 		for _, m := range f.members {
 			if _, given := v[m.name]; !given {
-				if err := g.leftOut(m.form, path+"."+m.name); err != nil {
+				instead, err := g.leftOut(m.form, path+"."+m.name)
+				if err != nil {
 					return nil, err
+				}
+				if instead != nil {
+					copied[m.name] = instead
 				}
 			}
 		}
@@ -178,31 +197,38 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 	return v, nil
 }
 
-// leftOut decides on a value that is not given, and so has its default.
-func (g *Grant) leftOut(f *form, path string) error {
+// leftOut decides on a value that is not given, and so has its default. It
+// returns the value to give instead, or nil.
+func (g *Grant) leftOut(f *form, path string) (instead any, err error) {
 	for _, o := range f.opens {
 		if o.byDefault {
-			if err := g.open(o.To, path); err != nil {
-				return err
+			if instead, err = g.open(o, path); err != nil {
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return instead, nil
 }
 
-// open decides on a value that opens an object beyond the hosts that are named.
-func (g *Grant) open(to, path string) error {
-	if slices.Contains(g.scope.Allow, to) {
-		return nil
+// open decides on a value that gives others access. It returns the value to give
+// instead, or nil where this one may stay.
+func (g *Grant) open(o opening, path string) (instead any, err error) {
+	if slices.Contains(g.scope.Allow, o.To) {
+		return nil, nil
 	}
-	return g.scope.refuse("%s: with this value of %s, %s. This tenant may not do that: %s; an administrator can permit it by `allow: [%s]` under tenants",
-		g.method.Name, g.short(path), opened[to].does, opened[to].instead, to)
+	if o.Instead != nil {
+		g.raised = append(g.raised, g.short(path))
+		return o.Instead, nil
+	}
+	return nil, g.scope.refuse("%s: with this value of %s, %s. This tenant may not do that: %s; an administrator can permit it by `allow: [%s]` under tenants",
+		g.method.Name, g.short(path), opened[o.To].does, opened[o.To].instead, o.To)
 }
 
 // opened says what the kinds of x-spdk-opens do, and what to do instead.
 var opened = map[string]struct{ does, instead string }{
 	"any-host":        {"every host is admitted, not only those under `hosts`", "admit hosts one by one"},
 	"unauthenticated": {"initiators need not authenticate", "demand CHAP"},
+	"deleted-data":    {"others can read what was deleted", "have it zeroed"},
 	"device-commands": {"hosts' commands reach the device underneath, and with it what belongs to others", "leave it out"},
 }
 

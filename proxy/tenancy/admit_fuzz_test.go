@@ -198,6 +198,10 @@ func FuzzAdmit(f *testing.F) {
 		}
 		defer grant.Close()
 		a := &admission{t, red, grant}
+		for _, raised := range grant.Raised() {
+			require.Equal(t, "write_zeroes", grant.Params[raised], "%s.%s", m.Name, raised)
+			saw[raised] = grant.Params[raised]
+		}
 		require.Equal(t, slices.Sorted(maps.Keys(saw)), slices.Sorted(maps.Keys(grant.Params)))
 		if w.tenancy.plans[m.Name].open {
 			return

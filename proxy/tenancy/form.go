@@ -70,7 +70,7 @@ func typeOf(v any) jsonwalk.Type {
 func (m *forms) of(list []node) *form {
 	var key strings.Builder
 	for _, n := range list {
-		fmt.Fprintf(&key, "%p %s %t;", n.Schema, n.kind, n.sensitive)
+		fmt.Fprintf(&key, "%p %s %t %p;", n.Schema, n.kind, n.sensitive, n.opens)
 	}
 	if f, done := m.made[key.String()]; done {
 		return f
@@ -78,8 +78,8 @@ func (m *forms) of(list []node) *form {
 	f := &form{sensitive: sensitive(list), free: free(list, ""), emptiable: emptiable(list), byName: map[string]int{}}
 	m.made[key.String()] = f
 	for _, n := range list {
-		if n.Opens != nil {
-			f.opens = append(f.opens, opening{n.Opens, n.OpensByDefault()})
+		if n.opens != nil {
+			f.opens = append(f.opens, *n.opens)
 		}
 	}
 	for t, sample := range samples {

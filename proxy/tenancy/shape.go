@@ -12,6 +12,7 @@ type node struct {
 	*rpcschema.Schema
 	kind      string // x-spdk-resource
 	sensitive bool
+	opens     *opening
 }
 
 // shapes remembers the forms of each schema.
@@ -25,26 +26,31 @@ func (t *Tenancy) nodes(s *rpcschema.Schema) []node {
 	if list, ok := t.shapes.known.Load(s); ok {
 		return list.([]node)
 	}
-	list := t.expand(s, "", false, 0)
+	list := t.expand(s, node{}, 0)
 	t.shapes.known.Store(s, list)
 	return list
 }
 
-func (t *Tenancy) expand(s *rpcschema.Schema, kind string, sensitive bool, depth int) (list []node) {
+// expand lists the forms of s; above is what the nodes that refer to it say.
+func (t *Tenancy) expand(s *rpcschema.Schema, above node, depth int) (list []node) {
 	if s == nil || depth > 32 {
 		return nil
 	}
+	n := above
+	n.Schema, n.sensitive = s, above.sensitive || s.Sensitive
 	if s.Resource != "" {
-		kind = s.Resource
+		n.kind = s.Resource
 	}
-	sensitive = sensitive || s.Sensitive
+	if s.Opens != nil {
+		n.opens = &opening{s.Opens, s.OpensByDefault()}
+	}
 	if s.Ref != "" {
-		return t.expand(t.schema.Schemas()[s.RefName()], kind, sensitive, depth+1)
+		return t.expand(t.schema.Schemas()[s.RefName()], n, depth+1)
 	}
-	list = append(list, node{s, kind, sensitive})
+	list = append(list, n)
 	for _, variants := range [][]*rpcschema.Schema{s.OneOf, s.AnyOf} {
 		for _, v := range variants {
-			list = append(list, t.expand(v, kind, sensitive, depth+1)...)
+			list = append(list, t.expand(v, n, depth+1)...)
 		}
 	}
 	return list

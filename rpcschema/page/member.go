@@ -58,6 +58,9 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 	}
 	if opens := cmp.Or(use.Opens, s.Opens); opens != nil {
 		say("Opens the object to %s where it is %s.", openings[opens.To], strings.Join(texts(opens.If), " or "))
+		if opens.Instead != nil {
+			say("For tenants: %v instead.", opens.Instead)
+		}
 	}
 	if use.Sensitive || s.Sensitive {
 		say("Secret.")
@@ -90,7 +93,7 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 
 // openings are the kinds of x-spdk-opens in words.
 var openings = map[string]string{
-	"any-host": "every host", "device-commands": "commands to the device underneath", "unauthenticated": "initiators that do not authenticate",
+	"any-host": "every host", "deleted-data": "whoever gets its space next", "device-commands": "commands to the device underneath", "unauthenticated": "initiators that do not authenticate",
 }
 
 func texts(values []any) (texts []string) {

@@ -40,6 +40,9 @@ func lint(doc *rpcschema.Document) error {
 		if s.Opens != nil && (!slices.Contains(rpcschema.Openings, s.Opens.To) || len(s.Opens.If) == 0) {
 			complain(where, "x-spdk-opens must name one of %s, and the values that open it", strings.Join(rpcschema.Openings, ", "))
 		}
+		if s.Opens != nil && s.Opens.Instead != nil && s.Opens.By(s.Opens.Instead) {
+			complain(where, "x-spdk-opens: the value instead opens as well")
+		}
 		if s.Unit != "" && !slices.Contains(units, s.Unit) {
 			complain(where, "unknown x-spdk-unit %q", s.Unit)
 		}

@@ -74,6 +74,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"bad opening":      {"schemas: {A: {type: boolean, x-spdk-opens: {to: all, if: [true]}}}", "x-spdk-opens must name one of any-host"},
 		"opens by nothing": {"schemas: {A: {type: boolean, x-spdk-opens: {to: any-host}}}", "and the values that open it"},
 		"bad form":         {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-params: empty, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-params must be one of none, object, either"},
+		"opens instead":    {"schemas: {A: {type: boolean, x-spdk-opens: {to: any-host, if: [true], instead: true}}}", "the value instead opens as well"},
 		"bad unit":         {"schemas: {A: {type: integer, x-spdk-unit: furlong}}", "furlong"},
 		"bad format":       {"schemas: {A: {type: integer, format: uint7}}", "uint7"},
 		"ghost value":      {"schemas: {A: {type: string, enum: [a], x-spdk-enum-since: {b: v26.09}}}", "names no value"},

@@ -342,8 +342,8 @@ func (c *Client) BdevLvolStartShallowCopy(ctx context.Context, params BdevLvolSt
 	return result, err
 }
 
-// LvolClearMethod is: what is done to clusters whose old contents are not to be seen. Up to v26.05 SPDK does not
-// mind upper case.
+// LvolClearMethod is: what is done to clusters whose old contents are not to be seen. `unmap` does nothing on a
+// bdev that does not support it, and need not zero on one that does. Up to v26.05 SPDK does not mind upper case.
 type LvolClearMethod string
 
 // The values of LvolClearMethod.
@@ -463,7 +463,7 @@ type BdevLvolCreateParams struct {
 	LvsName *string `json:"lvs_name,omitzero"`
 	// Whether clusters are taken from the lvstore only when they are first written. Default: false.
 	ThinProvision *bool `json:"thin_provision,omitzero"`
-	// What is done to the volume's clusters when they are freed, by shrinking or deleting it. Default: unmap.
+	// What is done to the volume's clusters when they are freed, by shrinking or deleting it. Snapshots of it keep the method, clones only until the target restarts; then theirs is `unmap`. Default: unmap.
 	ClearMethod *LvolClearMethod `json:"clear_method,omitzero"`
 }
 
