@@ -1,0 +1,186 @@
+// Package realtarget gives tests a real spdk_tgt: the one whose socket $SPDK_SOCK names.
+//
+// It refuses a target that is not empty before a test touches it, and empties it when
+// the test has ended, however it ended: one failed test must not fail the next, and
+// what somebody else keeps on a target must not be deleted by a test.
+//
+// It knows SPDK's RPCs. It may not know proxy, driver, or what is tested.
+package realtarget
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Variable is the environment variable that names the target's socket.
+const Variable = "SPDK_SOCK"
+
+// Given tells whether a real target is named.
+func Given() bool { return os.Getenv(Variable) != "" }
+
+// Socket returns the socket of the real target, and skips the test if none is named.
+// It fails the test if the target holds anything, and has it emptied at the test's end.
+func Socket(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv(Variable)
+	if path == "" {
+		t.Skipf("set %s to the socket of an empty spdk_tgt to run this on a real target", Variable)
+	}
+	caller := spdkrpc.NewSocket(path)
+	defer func() { _ = caller.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	found, err := list(ctx, caller)
+	switch {
+	case errors.Is(err, spdkrpc.WrongState):
+		return path // of a target that has not started yet, nothing can be there
+	case err != nil:
+		t.Fatalf("look at the target behind %s=%s: %v", Variable, path, err)
+	case len(found) > 0:
+		t.Fatalf("the target behind %s=%s holds %s: these tests make and delete objects at will, so they want an spdk_tgt that holds nothing: start a fresh one", Variable, path, names(found))
+	}
+	t.Cleanup(func() { empty(t, path) })
+	return path
+}
+
+// empty removes everything from the target.
+func empty(t testing.TB, path string) {
+	caller := spdkrpc.NewSocket(path)
+	defer func() { _ = caller.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	removed, left, err := remove(ctx, caller)
+	if len(removed) > 0 {
+		t.Logf("the test left %s on the target: removed", names(removed))
+	}
+	if err != nil || len(left) > 0 {
+		t.Errorf("on the target behind %s remain %s (%v): start a fresh one before the next test", path, names(left), err)
+	}
+}
+
+// An object is something that a target holds.
+type object struct{ kind, name string }
+
+func (o object) String() string { return o.kind + " " + o.name }
+
+func names(list []object) string {
+	var told []string
+	for _, o := range list {
+		told = append(told, o.String())
+	}
+	return strings.Join(told, ", ")
+}
+
+// A kind of object: how all of it are listed, in which member each has its name, and
+// how one is deleted. In the order in which they let go of each other.
+type kind struct {
+	name, list, key string
+	remove, param   string
+	keep            func(map[string]any) bool
+	removeBy        func(map[string]any) string
+}
+
+var kinds = []kind{
+	{name: "subsystem", list: "nvmf_get_subsystems", key: "nqn", remove: "nvmf_delete_subsystem", param: "nqn",
+		keep: func(o map[string]any) bool { return o["subtype"] != "NVMe" }}, // discovery is the target's own
+	{name: "iSCSI target", list: "iscsi_get_target_nodes", key: "name", remove: "iscsi_delete_target_node", param: "name"},
+	{name: "portal group", list: "iscsi_get_portal_groups", key: "tag", remove: "iscsi_delete_portal_group", param: "tag"},
+	{name: "initiator group", list: "iscsi_get_initiator_groups", key: "tag", remove: "iscsi_delete_initiator_group", param: "tag"},
+	{name: "auth group", list: "iscsi_get_auth_groups", key: "tag", remove: "iscsi_delete_auth_group", param: "tag"},
+	{name: "lvstore", list: "bdev_lvol_get_lvstores", key: "name", remove: "bdev_lvol_delete_lvstore", param: "lvs_name"},
+	{name: "bdev", list: "bdev_get_bdevs", key: "name", removeBy: deletion, param: "name"},
+	{name: "key", list: "keyring_get_keys", key: "name", remove: "keyring_file_remove_key", param: "name"},
+}
+
+// deletions delete a bdev, by the name of its product.
+var deletions = map[string]string{
+	"AIO disk": "bdev_aio_delete", "URING bdev": "bdev_uring_delete", "Malloc disk": "bdev_malloc_delete", "Null disk": "bdev_null_delete",
+	"Logical Volume": "bdev_lvol_delete", "passthru": "bdev_passthru_delete", "delay": "bdev_delay_delete", "Error Disk": "bdev_error_delete",
+	"crypto": "bdev_crypto_delete", "Raid Volume": "bdev_raid_delete", "zone_block": "bdev_zone_block_delete", "FTL disk": "bdev_ftl_delete",
+}
+
+func deletion(bdev map[string]any) string {
+	product, _ := bdev["product_name"].(string)
+	return deletions[product]
+}
+
+// found are the objects of one kind, with what their listing says of each.
+func (k kind) found(ctx context.Context, caller spdkrpc.Caller) ([]map[string]any, error) {
+	var raw json.RawMessage
+	err := caller.Call(ctx, k.list, nil, &raw)
+	if errors.Is(err, spdkrpc.MethodNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list every %s: %w", k.name, err)
+	}
+	var all []map[string]any
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, fmt.Errorf("list every %s: %w", k.name, err)
+	}
+	return slices.DeleteFunc(all, func(o map[string]any) bool { return k.keep != nil && k.keep(o) }), nil
+}
+
+func list(ctx context.Context, caller spdkrpc.Caller) (all []object, err error) {
+	for _, k := range kinds {
+		found, err := k.found(ctx, caller)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range found {
+			all = append(all, object{k.name, fmt.Sprint(o[k.key])})
+		}
+	}
+	return all, nil
+}
+
+// remove deletes all that there is, the newest first, since bdevs stand on older ones:
+// SPDK remembers the name of a passthru bdev whose base was deleted.
+func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object, err error) {
+	at := map[object]bool{}
+	for {
+		var failed []error
+		progress := false
+		for _, k := range kinds {
+			found, err := k.found(ctx, caller)
+			if err != nil {
+				return removed, left, err
+			}
+			slices.Reverse(found)
+			for _, o := range found {
+				method := k.remove
+				if k.removeBy != nil {
+					method = k.removeBy(o)
+				}
+				this := object{k.name, fmt.Sprint(o[k.key])}
+				if method == "" {
+					continue
+				}
+				if err := caller.Call(ctx, method, map[string]any{k.param: o[k.key]}, nil); err != nil {
+					failed = append(failed, err)
+					continue
+				}
+				progress = true
+				if !at[this] {
+					at[this] = true
+					removed = append(removed, this)
+				}
+			}
+		}
+		if left, err = list(ctx, caller); err != nil || len(left) == 0 {
+			return removed, left, err
+		}
+		if !progress || ctx.Err() != nil {
+			return removed, left, errors.Join(failed...)
+		}
+	}
+}
