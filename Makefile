@@ -28,7 +28,7 @@ test: tools ## all tests, with the race detector; as root also real mounts on lo
 conformance: ## the conformance suite alone; SPDK_SOCK=/path/to/spdk.sock adds a real target
 	$(GO) test -count 1 -v ./test/conformance
 
-test-restart: ## real targets that are killed and come back; SPDK_TGT=/path/to/spdk_tgt
+test-restart: ## real targets that are killed and come back; SPDK_TGT=/path/to/spdk_tgt (SPDK_TGT_ARGS for more arguments)
 	$(GO) test -count 1 -v ./test/restart
 
 test-snapshot: ## snapshots of volumes under writes, on a real target; SPDK_TGT=/path/to/spdk_tgt (ARGS="-rounds 30" for fewer, "-tags kernel" for Linux as the host, too)
@@ -48,7 +48,7 @@ check: ## format, vet, staticcheck, generated files, import rules, links in docu
 bench: tools ## calls/s and latency, raw socket against spdk-proxy; SPDK_SOCK=... on a real target
 	$(GO) run ./test/bench $(ARGS)
 
-soak: ## ten minutes with a target that dies, reloads, slow and hostile clients (ARGS="-for 2m"; SPDK_TGT=... a real spdk_tgt)
+soak: ## ten minutes with a target that dies, reloads, slow and hostile clients (ARGS="-for 2m"; SPDK_TGT=/path/to/spdk_tgt for a real one, SPDK_TGT_ARGS for more of its arguments)
 	$(GO) run ./test/soak $(ARGS)
 
 fuzz: ## every fuzz target for FUZZTIME

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
 // A wireClient is a client as it is, to the byte: what its HTTP library sends,
@@ -77,14 +78,14 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 // fresh.
 func TestOldClientsLiveOn(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
-	if os.Getenv("SPDK_SOCK") != "" {
+	if realtarget.Given() {
 		releases = []string{"v26.05"} // of the simulation that stands idle
 	}
 	for _, release := range releases {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release, func(c *Config) {
-				if socket := os.Getenv("SPDK_SOCK"); socket != "" {
-					c.Target.Socket = socket
+				if realtarget.Given() {
+					c.Target.Socket = realtarget.Socket(t)
 				}
 			})
 			for _, client := range wireClients {

@@ -15,6 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
 const (
@@ -39,8 +40,10 @@ func newBench(t *testing.T, tr Transport) *bench {
 // newBenchOf is newBench with a simulated target of one release; a real one is of its own.
 func newBenchOf(t *testing.T, tr Transport, r rpcschema.Release) *bench {
 	t.Helper()
-	socket := os.Getenv("SPDK_SOCK")
-	if socket == "" {
+	var socket string
+	if realtarget.Given() {
+		socket = realtarget.Socket(t)
+	} else {
 		target, err := spdktest.Start(spdktest.Options{Release: r})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, target.Close()) })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
 // A world is a simulated target with the objects of two tenants, red and blue,
@@ -106,10 +106,7 @@ func newWorld(t testing.TB, release string, change ...func(*Tenant)) *world {
 
 // realWorld is a fresh real target's, whose socket SPDK_SOCK names.
 func realWorld(t *testing.T, change ...func(*Tenant)) *world {
-	socket := os.Getenv("SPDK_SOCK")
-	if socket == "" {
-		t.Skip("SPDK_SOCK names no fresh target's socket")
-	}
+	socket := realtarget.Socket(t)
 	var v spdkrpc.FrameworkVersion
 	require.NoError(t, spdkrpc.NewSocket(socket).Call(t.Context(), "spdk_get_version", nil, &v))
 	release, err := rpcschema.ParseRelease(v.Version)

@@ -19,6 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/conformance"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
 func TestSimulated(t *testing.T) {
@@ -41,11 +42,7 @@ func TestSimulated(t *testing.T) {
 // TestReal runs the suite on the target that SPDK_SOCK names, which must be on
 // this host and may be used for nothing else meanwhile.
 func TestReal(t *testing.T) {
-	socket := os.Getenv("SPDK_SOCK")
-	if socket == "" {
-		t.Skip("SPDK_SOCK names no target")
-	}
-	through(t, socket, cmp.Or(filepath.Dir(os.Getenv("SPDK_AIO_FILE")), os.TempDir()))
+	through(t, realtarget.Socket(t), cmp.Or(filepath.Dir(os.Getenv("SPDK_AIO_FILE")), os.TempDir()))
 }
 
 const (

@@ -3,9 +3,9 @@
 package kernel
 
 import (
-	"os"
 	"testing"
 
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
@@ -32,9 +32,5 @@ func TestISCSI(t *testing.T) {
 }
 
 func newSPDK(t *testing.T) *spdk {
-	path := os.Getenv("SPDK_SOCK")
-	if path == "" {
-		t.Skip("no real target: set SPDK_SOCK to the path of an spdk_tgt's socket")
-	}
-	return startSPDK(t, path)
+	return startSPDK(t, realtarget.Socket(t))
 }

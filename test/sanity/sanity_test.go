@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
 // A variant is one run of the suite.
@@ -64,8 +66,11 @@ func TestMain(m *testing.M) {
 func TestSanity(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.Name, func(t *testing.T) {
-			if v.Real != (os.Getenv("SPDK_SOCK") != "") {
+			if v.Real != (realtarget.Given()) {
 				t.Skip("with SPDK_SOCK the variants on a real target run, without it the others")
+			}
+			if v.Real {
+				realtarget.Socket(t)
 			}
 			if v.TargetType == "loop" && os.Getuid() != 0 {
 				t.Skip("loop devices and mounts need root")

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
 // A bench is a real target under test.
@@ -93,10 +93,7 @@ func (b *bench) methods() (list []*rpcschema.Method) {
 // the results of all that can be read, and that it refuses what the schema does
 // not take.
 func TestReal(t *testing.T) {
-	socket := os.Getenv("SPDK_SOCK")
-	if socket == "" {
-		t.Skip("SPDK_SOCK=/path/to/spdk.sock holds the schema against a real target, which should be a fresh one")
-	}
+	socket := realtarget.Socket(t)
 	b := &bench{T: t, caller: spdkrpc.NewSocket(socket), doc: rpcschema.Default(), tally: newTally()}
 	defer b.caller.Close()
 	var err error

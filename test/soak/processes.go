@@ -57,11 +57,27 @@ func (p *program) end() error {
 	}
 }
 
+// realArguments are what spdk_tgt runs with where there are no hugepages and no devices; $SPDK_TGT_ARGS come after them,
+// and the last of an argument counts.
+func realArguments(socket, more string) []string {
+	return append([]string{"-r", socket, "--no-huge", "-s", "1024", "-m", "0x1", "--limit-coredump"}, strings.Fields(more)...)
+}
+
+// saidLast is the end of a log, for errors: the log itself may be gone with its folder when they are read.
+func saidLast(log *os.File) string {
+	text, err := os.ReadFile(log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
+
 // startTarget starts the simulated target, or the program that $SPDK_TGT names with the arguments in $SPDK_TGT_ARGS, and
 // gives it what its tenants have.
 func (w *world) startTarget(ctx context.Context) error {
 	program := os.Getenv("SPDK_TGT")
-	arguments := append([]string{"-r", w.socket}, strings.Fields(os.Getenv("SPDK_TGT_ARGS"))...)
+	arguments := realArguments(w.socket, os.Getenv("SPDK_TGT_ARGS"))
 	w.targetName = "real, " + program
 	if program == "" {
 		self, err := os.Executable()
@@ -87,9 +103,9 @@ func (w *world) startTarget(ctx context.Context) error {
 	for socket.Call(ctx, "spdk_get_version", nil, nil) != nil {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the target does not answer; %s says more", log.Name())
+			return fmt.Errorf("the target does not answer within a minute; it said last:\n%s", saidLast(log))
 		case err := <-w.target.exited:
-			return fmt.Errorf("the target ended: %w; %s says more", err, log.Name())
+			return fmt.Errorf("%s %s ended: %w; $SPDK_TGT_ARGS adds arguments; it said last:\n%s", program, strings.Join(arguments, " "), err, saidLast(log))
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -49,4 +50,17 @@ func TestTheBookNotices(t *testing.T) {
 	x.expectDone(reply{status: 502})
 	x.expectDone(reply{status: 200, code: -19})
 	assert.Equal(t, 5, w.book.nWrong, "excused: the target was killed meanwhile")
+}
+
+// The log of a target that does not start is deleted with the soak's folder: the error has its end.
+func TestATargetThatDoesNotStartIsExplained(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "spdk_tgt")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho no hugepages here: \"$@\"\nexit 3\n"), 0o755))
+	t.Setenv("SPDK_TGT", program)
+	t.Setenv("SPDK_TGT_ARGS", "-m 0x2")
+	err := soak(t.Context(), plan{span: time.Second, kill: time.Second, reload: time.Second, tenants: 1, workers: 1})
+	require.ErrorContains(t, err, "exit status 3")
+	require.ErrorContains(t, err, "no hugepages here: -r ")
+	require.ErrorContains(t, err, "-m 0x1 --limit-coredump -m 0x2")
+	require.ErrorContains(t, err, "$SPDK_TGT_ARGS")
 }

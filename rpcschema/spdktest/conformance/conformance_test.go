@@ -13,6 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/conformance"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
 // TestSimulated runs the suite on the simulated target, straight through its socket.
@@ -38,11 +39,7 @@ func TestSimulated(t *testing.T) {
 // TestReal runs the suite on the target that SPDK_SOCK names, which must be on
 // this host and may be used for nothing else meanwhile.
 func TestReal(t *testing.T) {
-	socket := os.Getenv("SPDK_SOCK")
-	if socket == "" {
-		t.Skip("SPDK_SOCK names no target")
-	}
-	straight(t, socket, cmp.Or(filepath.Dir(os.Getenv("SPDK_AIO_FILE")), os.TempDir()))
+	straight(t, realtarget.Socket(t), cmp.Or(filepath.Dir(os.Getenv("SPDK_AIO_FILE")), os.TempDir()))
 }
 
 func straight(t *testing.T, socket, dir string) {
