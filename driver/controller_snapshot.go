@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -43,43 +42,11 @@ func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	if err != nil {
 		return nil, err
 	}
-	if err := c.snapshotElsewhere(ctx, service, req); err != nil {
-		return nil, err
-	}
 	s, err := service.Snapshot(ctx, req.GetName(), source.uuid)
 	if err != nil {
 		return nil, err
 	}
 	return &csi.CreateSnapshotResponse{Snapshot: message(service.Name, s)}, nil
-}
-
-// snapshotElsewhere refuses a name that a snapshot on another target has. A target that cannot be asked is passed over:
-// what it holds is of other volumes, and those of a healthy target can be snapshotted while it is down.
-func (c *Controller) snapshotElsewhere(ctx context.Context, here *volume.Service, req *csi.CreateSnapshotRequest) error {
-	if len(c.targets.configs) == 1 {
-		return nil
-	}
-	services, err := c.services(req.GetSecrets(), snapshotterSecret)
-	if err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	for _, s := range services {
-		if s.Name == here.Name {
-			continue
-		}
-		g.Go(func() error {
-			found, err := s.FindSnapshot(ctx, req.GetName())
-			switch {
-			case err == nil:
-				return fmt.Errorf("%w: snapshot %q is %s on target %s", volume.ErrIncompatible, req.GetName(), found.Volume, s.Name)
-			case !errors.Is(err, volume.ErrNotFound):
-				c.log.WarnContext(ctx, "cannot look for a snapshot of the same name", "target", s.Name, "error", err)
-			}
-			return nil
-		})
-	}
-	return g.Wait()
 }
 
 func message(target string, s volume.Snapshot) *csi.Snapshot {

@@ -125,7 +125,7 @@ func TestCreateValidates(t *testing.T) {
 		"other target's":   {func(r *csi.CreateVolumeRequest) { r.Secrets = elsewhere }, codes.InvalidArgument, `"t0"`},
 		"wrong password": {func(r *csi.CreateVolumeRequest) {
 			r.Secrets = map[string]string{secretKey: strings.Replace(b.secrets[secretKey], password, "hunter2", 1)}
-		}, codes.PermissionDenied, "rpcTokens"},
+		}, codes.Unauthenticated, "rpcTokens"},
 		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, fsType, lvstore, target, thin"},
 		"parameter's value":    {param("thin", "maybe"), codes.InvalidArgument, "true (the default) or false"},
 		"no such lvstore":      {param("lvstore", "lvs9"), codes.InvalidArgument, "lvs9"},
@@ -295,7 +295,7 @@ func TestConnectionsArePerCredential(t *testing.T) {
 		wrong := maps.Clone(b.secrets)
 		wrong[secretKey] = strings.Replace(wrong[secretKey], password, fmt.Sprint(i), 1)
 		_, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "x", VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: wrong})
-		requireCode(t, codes.PermissionDenied, err)
+		requireCode(t, codes.Unauthenticated, err)
 	}
 	assert.LessOrEqual(t, len(b.Controller.targets.clients), maxClients)
 	for k := range b.Controller.targets.clients {

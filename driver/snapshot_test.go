@@ -34,8 +34,12 @@ func TestSnapshots(t *testing.T) {
 	second := b.snapshot(t, "snapshot-1", v)
 	assert.Equal(t, s.GetSnapshotId(), second.GetSnapshotId())
 	assert.Equal(t, s.GetCreationTime().AsTime(), second.GetCreationTime().AsTime())
-	_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snapshot-1", SourceVolumeId: w.GetVolumeId(), Secrets: b.secrets})
+	x := in("t0", "pvc-1b")
+	_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snapshot-1", SourceVolumeId: x.GetVolumeId(), Secrets: b.secrets})
 	requireCode(t, codes.AlreadyExists, err, "t0")
+	asked := b.targets[0].calls
+	b.snapshot(t, "snapshot-2", w)
+	assert.Equal(t, asked, b.targets[0].calls, "other targets are not asked: they could not be kept from taking one of that name later")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: v.GetVolumeId()})
 	requireCode(t, codes.FailedPrecondition, err, "csi.storage.k8s.io/snapshotter-secret-name")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: "t0:" + uuid.NewString(), Secrets: b.secrets})

@@ -23,9 +23,6 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) error {
 	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
 		return err
 	}
-	if err := n.ensureTransport(ctx); err != nil {
-		return err
-	}
 	if err := runAll(n.missing(ctx, id, sub, h)); err != nil {
 		return err
 	}
@@ -113,9 +110,7 @@ func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem
 	if sub == nil { // a new one admits nobody
 		steps = slices.Delete(steps, 3, 4)
 	}
-	add("listen on "+n.ListenAddr+":"+n.ListenPort, func() error {
-		return n.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listener()})
-	}, n.listens)
+	add("listen on "+n.ListenAddr+":"+n.ListenPort, func() error { return n.listen(ctx, nqn) }, n.listens)
 	return steps
 }
 
@@ -147,9 +142,28 @@ func (n nvmf) listener() spdkrpc.NvmfListenAddress {
 // serial is a serial number of the volume's own, in the 20 characters that NVMe has for it.
 func serial(id string) string { return strings.ReplaceAll(id, "-", "")[:20] }
 
-func (n nvmf) ensureTransport(ctx context.Context) error {
-	n.shared.Lock()
-	defer n.shared.Unlock()
+// listen adds the listener. Only the first export of a target finds the transport missing.
+func (n nvmf) listen(ctx context.Context, nqn string) error {
+	add := func() error {
+		return n.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listener()})
+	}
+	failed := add()
+	if failed == nil || !readable(failed) {
+		return failed
+	}
+	made, err := n.ensureTransport(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !made:
+		return failed
+	}
+	return add()
+}
+
+// ensureTransport creates the transport, and tells whether it was missing. Any number of calls may do so at once: SPDK
+// refuses all but one, and the others read back.
+func (n nvmf) ensureTransport(ctx context.Context) (made bool, err error) {
 	trtype := string(n.Transport)
 	exists := func() (bool, error) {
 		_, err := n.rpc.NvmfGetTransports(ctx, spdkrpc.NvmfGetTransportsParams{Trtype: &trtype})
@@ -160,12 +174,12 @@ func (n nvmf) ensureTransport(ctx context.Context) error {
 	}
 	there, err := exists()
 	if err != nil {
-		return fmt.Errorf("look for transport %s: %w", trtype, err)
+		return false, fmt.Errorf("look for transport %s: %w", trtype, err)
 	}
 	if there {
-		return nil
+		return false, nil
 	}
-	return step{"create transport " + trtype, func() error {
+	return true, step{"create transport " + trtype, func() error {
 		return n.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: trtype})
 	}, exists}.run()
 }
@@ -253,7 +267,7 @@ func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NvmfSubsystem,
 	case errors.Is(err, spdkrpc.NoSuchDevice):
 		return nil, errNotExported
 	case errors.Is(err, spdkrpc.InvalidParams):
-		return n.subsystemInList(ctx, id)
+		return nil, n.missingOrRefused(ctx, id, err)
 	case err != nil:
 		return nil, fmt.Errorf("read subsystem %s: %w", NQN(id), err)
 	case len(subs) != 1:
@@ -262,17 +276,20 @@ func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NvmfSubsystem,
 	return &subs[0], nil
 }
 
-// subsystemInList looks for the volume's subsystem among all. From v26.09 SPDK says of one that is not there what it says of
-// parameters that it does not take, which decides nothing.
-func (n nvmf) subsystemInList(ctx context.Context, id string) (*spdkrpc.NvmfSubsystem, error) {
-	all, err := n.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
+// missingOrRefused tells what -32602 means as the answer about the volume's subsystem: from v26.09 that there is none,
+// before that nothing about it. A target that was seen to be of such a release is not asked again: no earlier one
+// refuses this question with -32602.
+func (n nvmf) missingOrRefused(ctx context.Context, id string, refused error) error {
+	if n.seen.refusesUnknown.Load() {
+		return errNotExported
+	}
+	v, err := n.rpc.SpdkGetVersion(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look for subsystem %s in the list of all: %w", NQN(id), err)
+		return fmt.Errorf("ask for the target's release, to know whether subsystem %s exists: %w", NQN(id), err)
 	}
-	for _, sub := range all {
-		if sub.NQN == NQN(id) {
-			return &sub, nil
-		}
+	if v.Fields.Major < 26 || v.Fields.Major == 26 && v.Fields.Minor < 9 {
+		return fmt.Errorf("read subsystem %s: %w", NQN(id), refused)
 	}
-	return nil, errNotExported
+	n.seen.refusesUnknown.Store(true)
+	return errNotExported
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,11 +25,12 @@ type Config struct {
 	Now func() time.Time
 }
 
-// A Target is one SPDK target. It is made once, for all credentials: it holds the lock under which what volumes share
-// (transports, portal groups, initiator groups) is made and removed.
+// A Target is one SPDK target. It is made once, for all credentials: through it calls learn of each other where they make
+// or remove what volumes share (portal groups, initiator groups). It holds no lock during a call.
 type Target struct {
 	Config
-	shared sync.Mutex
+	groups   *groupUse
+	creating chan struct{} // holds one token while a portal group is created
 }
 
 // NewTarget returns the target of a configuration.
@@ -38,7 +38,7 @@ func NewTarget(c Config) *Target {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Target{Config: c}
+	return &Target{Config: c, groups: newGroupUse(), creating: make(chan struct{}, 1)}
 }
 
 // A Service manages the volumes of one target with the credentials of its client. It remembers the lvstores that these

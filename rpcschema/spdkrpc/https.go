@@ -175,7 +175,11 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 		if !known {
 			kind = OutcomeUnknown
 		}
-		return &Error{Method: method, Kind: kind, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
+		code := 0
+		if status == http.StatusUnauthorized { // as spdk-proxy says it
+			code = jsonrpc.CodeUnauthorized
+		}
+		return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
 	}
 	if reply.Error != nil {
 		return answered(method, reply.Error.Code, reply.Error.Message)

@@ -1,0 +1,234 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// methods records which methods are called.
+type methods struct {
+	spdkrpc.Caller
+	mu   sync.Mutex
+	seen []string
+}
+
+func (m *methods) Call(ctx context.Context, method string, params, result any) error {
+	m.mu.Lock()
+	if !slices.Contains(m.seen, method) {
+		m.seen = append(m.seen, method)
+	}
+	m.mu.Unlock()
+	return m.Caller.Call(ctx, method, params, result)
+}
+
+// gate holds calls of a method back until as many are in flight as there are callers.
+type gate struct {
+	spdkrpc.Caller
+	method  string
+	mu      sync.Mutex
+	missing int
+	open    chan struct{}
+}
+
+func (g *gate) Call(ctx context.Context, method string, params, result any) error {
+	if method == g.method {
+		g.mu.Lock()
+		if g.missing--; g.missing == 0 {
+			close(g.open)
+		}
+		g.mu.Unlock()
+		select {
+		case <-g.open:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return g.Caller.Call(ctx, method, params, result)
+}
+
+// Every call that exporting makes can be in flight for all volumes at once: none is made under a lock.
+func TestExportsRunSideBySide(t *testing.T) {
+	const volumes = 32
+	for _, tr := range []Transport{TCP, ISCSI} {
+		t.Run(string(tr), func(t *testing.T) {
+			b := newBench(t, tr)
+			of := func(c spdkrpc.Caller) *Service { return b.Target.Service(spdkrpc.NewClient(c)) }
+			first := b.create(t, "first", 4)
+			_, err := b.Export(t.Context(), first.UUID, host("n1"))
+			require.NoError(t, err)
+			var ids []string
+			for i := range volumes {
+				ids = append(ids, b.create(t, fmt.Sprintf("pvc-%d", i), 4).UUID)
+			}
+			all := func(method string, op func(s *Service, id string) error) {
+				g := &gate{Caller: b.fault, method: method, missing: volumes, open: make(chan struct{})}
+				s := of(g)
+				var wg sync.WaitGroup
+				for _, id := range ids {
+					wg.Go(func() { assert.NoError(t, op(s, id), method) })
+				}
+				wg.Wait()
+			}
+			publish := func(s *Service, id string) error { return errorOf(s.Export(t.Context(), id, host("n1"))) }
+			unpublish := func(s *Service, id string) error { return s.Unexport(t.Context(), id, new(host("n1"))) }
+			there, gone := &methods{Caller: b.fault}, &methods{Caller: b.fault}
+			require.NoError(t, publish(of(there), ids[0]))
+			require.NoError(t, unpublish(of(gone), ids[0]))
+			for _, method := range there.seen {
+				all(method, publish)
+				all("", unpublish)
+			}
+			for _, method := range gone.seen {
+				all("", publish)
+				all(method, unpublish)
+			}
+			for _, id := range ids {
+				require.NoError(t, b.Delete(t.Context(), id))
+			}
+			require.NoError(t, b.Unexport(t.Context(), first.UUID, nil))
+			cleanUp(t, b, string(tr))
+		})
+	}
+}
+
+// A target that has neither transport nor portal group gets one of each, however many ask for it.
+func TestFirstExportsAtOnce(t *testing.T) {
+	for _, tr := range []Transport{TCP, ISCSI} {
+		t.Run(string(tr), func(t *testing.T) {
+			b := newBench(t, tr)
+			if tr == ISCSI {
+				b.removePortals(t)
+				t.Cleanup(func() { b.removePortals(t) })
+			}
+			var wg sync.WaitGroup
+			for i := range 16 {
+				v := b.create(t, fmt.Sprintf("pvc-%d", i), 4)
+				wg.Go(func() { assert.NoError(t, errorOf(b.Export(t.Context(), v.UUID, host("n1")))) })
+			}
+			wg.Wait()
+			if tr == ISCSI {
+				groups, err := b.rpc.IscsiGetPortalGroups(t.Context())
+				require.NoError(t, err)
+				assert.Len(t, groups, 1)
+			}
+			cleanUp(t, b, string(tr))
+		})
+	}
+}
+
+func (b *bench) removePortals(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	groups, err := b.rpc.IscsiGetPortalGroups(ctx)
+	require.NoError(t, err)
+	for _, g := range groups {
+		require.NoError(t, b.rpc.IscsiDeletePortalGroup(ctx, spdkrpc.IscsiDeletePortalGroupParams{Tag: g.Tag}))
+	}
+	initiators, err := b.rpc.IscsiGetInitiatorGroups(ctx)
+	require.NoError(t, err)
+	for _, g := range initiators {
+		if g.Tag == 1 {
+			require.NoError(t, b.rpc.IscsiDeleteInitiatorGroup(ctx, spdkrpc.IscsiDeleteInitiatorGroupParams{Tag: g.Tag}))
+		}
+	}
+}
+
+// Creating a portal group twice ends v26.05. Two controllers that both found none still create one.
+func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
+	b := newBench(t, ISCSI)
+	b.removePortals(t)
+	t.Cleanup(func() { b.removePortals(t) })
+	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+	created := 0
+	count := func(context.Context, any) error { created++; return nil }
+	other := NewTarget(b.Config).Service(spdkrpc.NewClient(&before{Caller: b.fault, method: "iscsi_create_portal_group", do: count}))
+	// The rival comes when this controller has found no portal group, and once more while it creates one.
+	rival := &before{Caller: b.fault, method: "iscsi_create_initiator_group", do: func(ctx context.Context, _ any) error {
+		_, err := other.Export(ctx, w.UUID, host("n2"))
+		return err
+	}}
+	s := NewTarget(b.Config).Service(spdkrpc.NewClient(&before{Caller: rival, method: "iscsi_create_portal_group", do: count}))
+	_, err := s.Export(t.Context(), v.UUID, host("n1"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, created)
+
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, nil))
+	require.NoError(t, b.Unexport(t.Context(), w.UUID, nil))
+	b.removePortals(t)
+	during := &before{Caller: b.fault, method: "iscsi_create_portal_group", do: func(ctx context.Context, _ any) error {
+		_, err := other.Export(ctx, w.UUID, host("n2"))
+		assert.ErrorIs(t, err, ErrBusy)
+		return nil
+	}}
+	_, err = NewTarget(b.Config).Service(spdkrpc.NewClient(during)).Export(t.Context(), v.UUID, host("n1"))
+	require.NoError(t, err)
+	_, err = other.Export(t.Context(), w.UUID, host("n2"))
+	require.NoError(t, err)
+	groups, err := b.rpc.IscsiGetPortalGroups(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, groups, 1)
+	require.NoError(t, b.Unexport(t.Context(), w.UUID, nil))
+	cleanUp(t, b, "")
+}
+
+// While a call that creates the portal group may yet be executed, nobody makes another one.
+func TestPortalGroupOfUnknownOutcome(t *testing.T) {
+	b := newBench(t, ISCSI)
+	b.removePortals(t)
+	t.Cleanup(func() { b.removePortals(t) })
+	v := b.create(t, "pvc-1", 4)
+	var late any
+	lost := &before{Caller: b.fault, method: "iscsi_create_portal_group", do: func(_ context.Context, params any) error {
+		late = params
+		return &spdkrpc.Error{Method: "iscsi_create_portal_group", Kind: spdkrpc.OutcomeUnknown}
+	}}
+	s := b.Target.Service(spdkrpc.NewClient(lost))
+	_, err := s.Export(t.Context(), v.UUID, host("n1"))
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	for range 2 {
+		_, err = s.Export(t.Context(), v.UUID, host("n1"))
+		require.ErrorIs(t, err, ErrBusy)
+		require.ErrorContains(t, err, "delete initiator group 999")
+	}
+	require.NoError(t, b.fault.Call(t.Context(), "iscsi_create_portal_group", late, nil))
+	_, err = s.Export(t.Context(), v.UUID, host("n1"))
+	require.NoError(t, err)
+	require.NoError(t, s.Unexport(t.Context(), v.UUID, nil))
+	assert.Zero(t, b.state(t).Groups, "the claim went with the node's group")
+	cleanUp(t, b, "")
+}
+
+// A removal of a node's initiator group and an export to that node do not meet.
+func TestGroupUse(t *testing.T) {
+	u := newGroupUse()
+	leave, err := u.enter(t.Context(), "a")
+	require.NoError(t, err)
+	_, ok := u.remove("a")
+	assert.False(t, ok, "an export is under way")
+	leave()
+	done, ok := u.remove("a")
+	require.True(t, ok)
+	_, ok = u.remove("a")
+	assert.False(t, ok)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = u.enter(ctx, "a")
+	require.ErrorIs(t, err, context.Canceled, "who waits may give up")
+	_, err = u.enter(t.Context(), "b")
+	require.NoError(t, err)
+	entered := make(chan error)
+	go func() {
+		_, err := u.enter(t.Context(), "a")
+		entered <- err
+	}()
+	done()
+	require.NoError(t, <-entered)
+}

@@ -1,0 +1,160 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A groupUse keeps the removal of a node's initiator group apart from exports that are about to name it. SPDK drops the
+// group from target nodes that name it, which would lock the node out. Exports to one node run side by side; only a
+// removal makes them wait, and a removal never waits.
+type groupUse struct {
+	mu       sync.Mutex // never held during a call
+	exports  map[string]int
+	removing map[string]chan struct{}
+}
+
+func newGroupUse() *groupUse {
+	return &groupUse{exports: map[string]int{}, removing: map[string]chan struct{}{}}
+}
+
+// enter begins an export to an initiator; leave ends it.
+func (u *groupUse) enter(ctx context.Context, initiator string) (leave func(), err error) {
+	for {
+		u.mu.Lock()
+		removed := u.removing[initiator]
+		if removed == nil {
+			u.exports[initiator]++
+			u.mu.Unlock()
+			return func() { u.leave(initiator) }, nil
+		}
+		u.mu.Unlock()
+		select {
+		case <-removed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the initiator group of %s to be removed: %w", initiator, ctx.Err())
+		}
+	}
+}
+
+func (u *groupUse) leave(initiator string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.exports[initiator]--; u.exports[initiator] == 0 {
+		delete(u.exports, initiator)
+	}
+}
+
+// remove begins the removal of an initiator's group, unless an export or another removal is under way.
+func (u *groupUse) remove(initiator string) (done func(), ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.exports[initiator] > 0 || u.removing[initiator] != nil {
+		return nil, false
+	}
+	removed := make(chan struct{})
+	u.removing[initiator] = removed
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		delete(u.removing, initiator)
+		close(removed)
+	}, true
+}
+
+// ensureInitiatorGroup returns the tag of the group that holds the node's initiator name and nothing else.
+func (i iscsi) ensureInitiatorGroup(ctx context.Context, groups []spdkrpc.IscsiInitiatorGroup, h Host) (int32, error) {
+	if tag := initiatorGroup(groups, h); tag != 0 {
+		return tag, nil
+	}
+	tag := freeTag(groups, h)
+	err := step{fmt.Sprintf("create initiator group %d for %s", tag, h.IQN), func() error {
+		return i.rpc.IscsiCreateInitiatorGroup(ctx, spdkrpc.IscsiCreateInitiatorGroupParams{
+			Tag: tag, Initiators: []string{h.IQN}, Netmasks: []string{anyInitiator},
+		})
+	}, func() (bool, error) {
+		now, err := i.rpc.IscsiGetInitiatorGroups(ctx)
+		return initiatorGroup(now, h) == tag, err
+	}}.run()
+	return tag, err
+}
+
+func initiatorGroup(groups []spdkrpc.IscsiInitiatorGroup, h Host) int32 {
+	for _, g := range groups {
+		if holds(g, h.IQN) {
+			return g.Tag
+		}
+	}
+	return 0
+}
+
+// holds tells whether the group is one that this package makes, for one initiator at any address.
+func holds(g spdkrpc.IscsiInitiatorGroup, initiator ...string) bool {
+	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})
+}
+
+// freeTag picks a tag that repeated calls, and calls of other controllers, pick for this node too.
+func freeTag(groups []spdkrpc.IscsiInitiatorGroup, h Host) int32 {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(h.IQN))
+	tag := leastTag + int32(sum.Sum32()%(1<<30))
+	for slices.ContainsFunc(groups, func(g spdkrpc.IscsiInitiatorGroup) bool { return g.Tag == tag }) {
+		tag++
+	}
+	return tag
+}
+
+func initiators(groups []spdkrpc.IscsiInitiatorGroup, tag int32) []string {
+	for _, g := range groups {
+		if g.Tag == tag {
+			return g.Initiators
+		}
+	}
+	return nil
+}
+
+// removeUnused removes those of the initiator groups that this package made and that no target node names. Those that
+// nodes name are left out without another question.
+func (i iscsi) removeUnused(ctx context.Context, groups []spdkrpc.IscsiInitiatorGroup, nodes []spdkrpc.IscsiTargetNode) error {
+	for _, g := range groups {
+		if g.Tag < leastTag || !holds(g, g.Initiators...) || used(nodes, g) {
+			continue
+		}
+		if err := i.removeGroup(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func used(nodes []spdkrpc.IscsiTargetNode, g spdkrpc.IscsiInitiatorGroup) bool {
+	return slices.ContainsFunc(nodes, func(n spdkrpc.IscsiTargetNode) bool {
+		return slices.ContainsFunc(n.PgIgMaps, func(m spdkrpc.IscsiPGIGMap) bool { return m.IgTag == g.Tag })
+	})
+}
+
+func (i iscsi) removeGroup(ctx context.Context, g spdkrpc.IscsiInitiatorGroup) error {
+	done, ok := i.groups.remove(g.Initiators[0])
+	if !ok {
+		return nil // an export to this node is about to name it
+	}
+	defer done()
+	nodes, err := i.rpc.IscsiGetTargetNodes(ctx) // again: an export may have ended meanwhile
+	if err != nil {
+		return fmt.Errorf("list iSCSI targets: %w", err)
+	}
+	if used(nodes, g) {
+		return nil
+	}
+	return step{fmt.Sprintf("delete initiator group %d", g.Tag), func() error {
+		return i.rpc.IscsiDeleteInitiatorGroup(ctx, spdkrpc.IscsiDeleteInitiatorGroupParams{Tag: g.Tag})
+	}, func() (bool, error) {
+		now, err := i.rpc.IscsiGetInitiatorGroups(ctx)
+		return err == nil && initiators(now, g.Tag) == nil, err
+	}}.run()
+}
