@@ -77,7 +77,8 @@ func hostOf(nodeID string) volume.Host {
 	return volume.Host{NQN: h.NQN, IQN: h.IQN}
 }
 
-// ControllerUnpublishVolume ends a volume's export to a node, or to all if none is named. The node is cut off.
+// ControllerUnpublishVolume ends a volume's export to a node, or to all if none is named. The node is cut off. From then
+// on the volume is not formatted any more.
 func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", errInvalid)
@@ -107,6 +108,10 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 		return nil, err
 	}
 	if err := service.Unexport(ctx, id.uuid, host); err != nil {
+		return nil, err
+	}
+	// The node may have used it, whether it said so or died.
+	if err := service.Remember(ctx, id.uuid); err != nil {
 		return nil, err
 	}
 	return done, nil

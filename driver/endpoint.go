@@ -14,7 +14,7 @@ import (
 // Listen listens on a CSI endpoint: unix:///path, unix://path (as spdk-csi reads it: from the root all the same),
 // unix:/path or /path. A socket that a dead process left is replaced; one that answers is not.
 func Listen(endpoint string) (net.Listener, error) {
-	p, err := socketPath(endpoint)
+	p, err := SocketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,8 @@ func Listen(endpoint string) (net.Listener, error) {
 	return l, nil
 }
 
-func socketPath(endpoint string) (string, error) {
+// SocketPath is the socket of a CSI endpoint.
+func SocketPath(endpoint string) (string, error) {
 	scheme, rest, ok := strings.Cut(endpoint, ":")
 	if !ok {
 		scheme, rest = "unix", endpoint

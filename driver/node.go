@@ -20,6 +20,7 @@ type Node struct {
 	maxVolumes int64
 	connector  connect.Connector
 	mounter    Mounter
+	used       usedVolumes
 	locks      *locks
 	log        *slog.Logger
 }
@@ -39,14 +40,21 @@ type Mounter interface {
 }
 
 // NewNode returns the node service of the node with this id. maxVolumes is how many volumes it takes, 0 for any number.
-func NewNode(id string, maxVolumes int64, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
+// stateDir is a folder that lasts as long as the node; in it stands which volumes were used here.
+func NewNode(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
 	if err := checkNodeID(id); err != nil {
 		return nil, err
+	}
+	if !filepath.IsAbs(stateDir) {
+		return nil, fmt.Errorf("%w: the folder of the node's state is %q: an absolute path is needed", errInvalid, stateDir)
 	}
 	if maxVolumes < 0 {
 		return nil, fmt.Errorf("%w: the largest number of volumes is %d: 0 or more", errInvalid, maxVolumes)
 	}
-	return &Node{id: id, maxVolumes: maxVolumes, connector: connector, mounter: mounter, locks: newLocks(), log: log}, nil
+	return &Node{
+		id: id, maxVolumes: maxVolumes, connector: connector, mounter: mounter,
+		used: usedVolumes{filepath.Join(stateDir, "used")}, locks: newLocks(), log: log,
+	}, nil
 }
 
 // NodeGetInfo tells the node's id, from which its names as NVMe host and as iSCSI initiator follow. Every node reaches

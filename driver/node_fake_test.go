@@ -21,6 +21,7 @@ import (
 type fakeNode struct {
 	t         *testing.T
 	staging   string
+	state     string
 	connected map[string]bool
 	mounts    map[string]mount.Point
 	fail      map[string]error // by the name of the step
@@ -29,13 +30,13 @@ type fakeNode struct {
 }
 
 func newFakeNode(t *testing.T) (*Node, *fakeNode) {
-	f := &fakeNode{t: t, staging: t.TempDir(), connected: map[string]bool{}, mounts: map[string]mount.Point{}, fail: map[string]error{}}
+	f := &fakeNode{t: t, staging: t.TempDir(), state: t.TempDir(), connected: map[string]bool{}, mounts: map[string]mount.Point{}, fail: map[string]error{}}
 	return f.node(), f
 }
 
 // node is a new process on the same machine.
 func (f *fakeNode) node() *Node {
-	n, err := NewNode(nodeA, 7, f, f, slog.New(slog.DiscardHandler))
+	n, err := NewNode(nodeA, 7, f.state, f, f, slog.New(slog.DiscardHandler))
 	require.NoError(f.t, err)
 	return n
 }

@@ -50,11 +50,26 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 		return fmt.Errorf("%w: it is staged with the other volume mode: unstage it first", errConflict)
 	}
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
+	if err := n.forbidFormat(id, &a); err != nil {
+		return err
+	}
 	fresh := stageRecord{VolumeID: id, Export: a.export, Block: block, Targets: record.Targets}
 	if err := fresh.write(staging); err != nil {
 		return err
 	}
-	return n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a))
+	if err := n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a)); err != nil || readOnly(req.GetVolumeCapability()) {
+		return err
+	}
+	return n.used.add(id) // before a pod can write
+}
+
+// forbidFormat takes the permission to format back from a volume that was used on this node before.
+func (n *Node) forbidFormat(id string, a *attachment) error {
+	used, err := n.used.has(id)
+	if used {
+		a.mayFormat, a.mayFinish = false, false
+	}
+	return err
 }
 
 // mountOf says how a volume is to be mounted, but for its device and path.

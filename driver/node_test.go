@@ -236,9 +236,11 @@ func TestNodeInfoStatsHealth(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, nodeA, info.GetNodeId())
 	assert.Equal(t, int64(7), info.GetMaxVolumesPerNode())
-	_, err = NewNode("no node", 0, f, f, nil)
+	_, err = NewNode("no node", 0, f.state, f, f, nil)
 	require.Error(t, err)
-	_, err = NewNode(nodeA, -1, f, f, nil)
+	_, err = NewNode(nodeA, -1, f.state, f, f, nil)
+	require.Error(t, err)
+	_, err = NewNode(nodeA, 0, "", f, f, nil)
 	require.Error(t, err)
 
 	path := "/pods/x"

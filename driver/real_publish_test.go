@@ -49,7 +49,7 @@ func newRealNode(t *testing.T) *realNode {
 	r.device = r.command("losetup", "--find", "--show", r.file)
 	t.Cleanup(func() { r.command("losetup", "--detach", r.device) })
 	var err error
-	r.Node, err = NewNode(nodeA, 0, r, r.mounter, log)
+	r.Node, err = NewNode(nodeA, 0, t.TempDir(), r, r.mounter, log)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		for _, path := range []string{r.pod("1"), r.pod("2"), r.staged()} {

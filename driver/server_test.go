@@ -34,7 +34,7 @@ func TestEndpoints(t *testing.T) {
 		"unix:///csi/csi.sock": "/csi/csi.sock", "unix://csi/csi.sock": "/csi/csi.sock", "unix:/csi/csi.sock": "/csi/csi.sock", "/csi/csi.sock": "/csi/csi.sock", "UNIX:///x": "/x",
 		"tcp://127.0.0.1:1": "", "csi.sock": "", "unix://": "", "unix:///": "", "unix:///csi/": "", "": "",
 	} {
-		got, err := socketPath(endpoint)
+		got, err := SocketPath(endpoint)
 		assert.Equal(t, want, got, endpoint)
 		assert.Equal(t, want == "", err != nil, endpoint)
 	}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -42,6 +43,7 @@ type flags struct {
 	nodeID, driverName   string
 	maxVolumes           int64
 	allowLoop            bool
+	stateDir             string
 	nvme                 connect.NVMeOptions
 	logLevel, logFormat  string
 	verbosity            int
@@ -69,7 +71,8 @@ The node plugin (--node) runs on every node, as root, and attaches volumes over 
 NVMe/RDMA or iSCSI, formats and mounts them. It needs no configuration and no secrets: what it
 may connect to is decided by the controller, per volume and node.
 
-Both may run in one process. The driver keeps no state: it may be stopped at any time.`,
+Both may run in one process, and may be stopped at any time. The controller keeps no state, the
+node no more than which volumes were used on it and must not be formatted any more.`,
 		Example: `  spdk-csi --controller --endpoint unix:///csi/csi.sock
   spdk-csi --node --nodeid "$NODE_NAME" --endpoint unix:///csi/csi.sock`,
 		Version:       versionText(),
@@ -86,6 +89,7 @@ Both may run in one process. The driver keeps no state: it may be stopped at any
 	fs.StringVar(&f.nodeID, "nodeid", "", "id of this node, its name in the cluster (needed with --node)")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver, as in its CSIDriver object")
 	fs.Int64Var(&f.maxVolumes, "max-volumes-per-node", 0, "how many volumes a node takes, 0 for any number")
+	fs.StringVar(&f.stateDir, "node-state-dir", "", "folder that outlives restarts, in which the node notes the volumes that must not be formatted any more. Empty: that of the endpoint")
 	fs.BoolVar(&f.allowLoop, "node-allow-loop", false, "attach volumes of simulated targets as loop devices: for tests and the demo, never for real data")
 	fs.DurationVar(&f.nvme.CtrlLossTimeout, "nvme-ctrl-loss-timeout", 10*time.Minute, "how long the kernel tries to reach a lost target before it fails I/O and removes the device; negative: for ever")
 	fs.DurationVar(&f.nvme.ReconnectDelay, "nvme-reconnect-delay", 2*time.Second, "pause between such tries")
@@ -198,5 +202,13 @@ func newNode(f flags, log *slog.Logger) (*driver.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return driver.NewNode(f.nodeID, f.maxVolumes, connector, mount.New(mount.Options{Log: log}), log)
+	stateDir := f.stateDir
+	if stateDir == "" {
+		socket, err := driver.SocketPath(f.endpoint)
+		if err != nil {
+			return nil, err
+		}
+		stateDir = filepath.Dir(socket)
+	}
+	return driver.NewNode(f.nodeID, f.maxVolumes, stateDir, connector, mount.New(mount.Options{Log: log}), log)
 }

@@ -144,7 +144,7 @@ func decide(found contents, s *Stage) (format bool, err error) {
 	case found.other != "":
 		return false, fmt.Errorf("%w: %s: it is neither formatted nor mounted; %s", ErrHoldsData, found.other, howto)
 	case !s.MayFormat && !(s.MayFinish && found.interrupted):
-		return false, fmt.Errorf("%w: it should hold a file system, since it is a copy of a volume or was used before, and is not formatted anew: has the target lost its data, or was the source empty?", ErrEmptyDevice)
+		return false, fmt.Errorf("%w: it should hold a file system, since it is a copy of a volume or was used before, and is not formatted anew: has the target lost its data, or was the source empty? The driver's manual says what to do about a volume that is not formatted", ErrEmptyDevice)
 	case s.ReadOnly:
 		return false, fmt.Errorf("%w: it is to be mounted read-only, and is not formatted for that: mount it read-write once", ErrEmptyDevice)
 	}

@@ -159,8 +159,12 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) erro
 }
 
 // Pristine tells whether nobody ever wrote to a volume, as far as the target knows (known). It does not where the volume
-// has all of its clusters from the beginning, and where the release does not count them.
+// has all of its clusters from the beginning, and where the release does not count them, until the volume is known to have
+// been used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
+	if v.used() {
+		return false, true, nil
+	}
 	for at := v; ; {
 		switch {
 		case !at.Thin || at.Allocated == nil:

@@ -178,10 +178,20 @@ var operations = []operation{
 		}
 	}},
 	{name: "unpublish", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
-		v := b.create(t, "pvc-1", 4)
-		_, err := b.Export(t.Context(), v.UUID, host("n1"))
+		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true})
 		require.NoError(t, err)
-		return func(ctx context.Context) (string, error) { return "", b.Unexport(ctx, v.UUID, new(host("n1"))) }
+		_, err = b.Export(t.Context(), v.UUID, host("n1"))
+		require.NoError(t, err)
+		return func(ctx context.Context) (string, error) {
+			if err := b.Unexport(ctx, v.UUID, new(host("n1"))); err != nil {
+				return "", err
+			}
+			if err := b.Remember(ctx, v.UUID); err != nil {
+				return "", err
+			}
+			v, err := b.Get(ctx, v.UUID)
+			return v.Name, err
+		}
 	}},
 }
 

@@ -17,7 +17,8 @@ import (
 // So whatever must survive the driver stands in names:
 //
 //   - A volume bears the name that it was asked for under, as spdk-csi did it, so that its volumes are found again.
-//     SPDK itself refuses to make a second one of that name: no two calls can double a volume.
+//     SPDK itself refuses to make a second one of that name: no two calls can double a volume. After use the name may
+//     end in ".used" (see used.go).
 //   - A snapshot's name holds a hash of the asked name, the UUID of its source, and the second it was taken in:
 //     "snap.<hash>.<source>.<time>". They stand in the one atomic step that makes the snapshot, and so are the same
 //     after any crash or retry. The price is that looking for a snapshot by its asked name means listing an lvstore
@@ -40,12 +41,17 @@ var (
 
 // LvolName is the name of the lvol of a volume that was asked for under name.
 func LvolName(name string) string {
-	if len(name) <= nameMax && plainName.MatchString(name) && !strings.HasPrefix(name, snapPrefix) && !strings.HasPrefix(name, basePrefix) {
+	if len(name) <= nameMax && plainName.MatchString(name) && !reservedName(name) {
 		return name
 	}
 	plain := notPlain.ReplaceAllString(name, "-")
 	sum := sha256.Sum256([]byte(name))
 	return "v" + plain[:min(len(plain), nameMax-34)] + "-" + hex.EncodeToString(sum[:16])
+}
+
+// reservedName tells whether the name would mean something else than the volume that was asked for under it.
+func reservedName(name string) bool {
+	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix)
 }
 
 func hash(name string) string {

@@ -145,37 +145,54 @@ func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
 // Find returns the volume that was asked for under name, in whichever of the lvstores it is, which are all of the
 // target's. ErrNotFound means that it is absent.
 func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume, error) {
-	found := make([]*Volume, len(stores))
+	lists := make([][]Volume, len(stores))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, st := range stores {
-		g.Go(func() error {
-			v, err := s.lookUp(ctx, st.Name+"/"+LvolName(name))
-			if errors.Is(err, ErrNotFound) {
-				listed, err := s.hidden(ctx, st, LvolName(name))
-				if listed == nil || err != nil {
-					return err
-				}
-				if v, err = s.lookUpListed(ctx, *listed); err != nil {
-					return err
-				}
-				found[i] = &v
-				return nil
-			}
-			found[i] = &v
+		g.Go(func() (err error) {
+			lists[i], err = s.findIn(ctx, st, LvolName(name))
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return Volume{}, err
 	}
-	found = slices.DeleteFunc(found, func(v *Volume) bool { return v == nil })
+	found := slices.Concat(lists...)
 	switch {
 	case len(found) == 0:
 		return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, name, ErrNotFound)
 	case len(found) > 1:
 		return Volume{}, fmt.Errorf("target %s: %w: volume %q is there twice: %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
 	}
-	return *found[0], nil
+	return found[0], nil
+}
+
+// findIn returns what an lvstore holds under the name of a lvol, or under that which it has after it was used.
+func (s *Service) findIn(ctx context.Context, st Store, lvol string) ([]Volume, error) {
+	names := []string{lvol, usedName(lvol)}
+	bdevs, errs := make([]Volume, len(names)), make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() { bdevs[i], errs[i] = s.lookUp(ctx, st.Name+"/"+name) })
+	}
+	wg.Wait()
+	var found []Volume
+	for i, name := range names {
+		v, err := bdevs[i], errs[i]
+		if errors.Is(err, ErrNotFound) {
+			var listed *spdkrpc.LvolInfo
+			if listed, err = s.hidden(ctx, st, name); listed == nil && err == nil {
+				continue
+			}
+			if err == nil {
+				v, err = s.lookUpListed(ctx, *listed)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, v)
+	}
+	return found, nil
 }
 
 // lookUp returns the lvol of a UUID, or of an alias LVSTORE/LVOL. ErrNotFound means that it has no bdev, so perhaps only

@@ -76,6 +76,7 @@ var csiController = []string{
 	"bdev_lvol_delete",
 	"bdev_lvol_get_lvols",
 	"bdev_lvol_get_lvstores",
+	"bdev_lvol_rename",
 	"bdev_lvol_resize",
 	"bdev_lvol_set_parent",
 	"bdev_lvol_snapshot",

@@ -180,7 +180,7 @@ func (w *world) newNode(v variant, log *slog.Logger) (*driver.Node, error) {
 	if v.TargetType != "loop" {
 		s := newStandIn()
 		w.mounted = func() error { return nil }
-		return driver.NewNode(nodeName, 0, s, s, log)
+		return driver.NewNode(nodeName, 0, filepath.Dir(w.socket), s, s, log)
 	}
 	connector, err := connect.New(connect.HostOf(nodeName), connect.Options{AllowLoop: true, Log: log})
 	if err != nil {
@@ -188,7 +188,7 @@ func (w *world) newNode(v variant, log *slog.Logger) (*driver.Node, error) {
 	}
 	m := &witness{Mounter: mount.New(mount.Options{Log: log})}
 	w.mounted = func() error { return m.saw(v) }
-	return driver.NewNode(nodeName, 0, connector, m, log)
+	return driver.NewNode(nodeName, 0, filepath.Dir(w.socket), connector, m, log)
 }
 
 // A witness looks at what was really mounted.

@@ -1,0 +1,152 @@
+package volume
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// usedState reads a volume anew, and what is known of its use.
+func (b *bench) usedState(t *testing.T, id string) (v Volume, pristine, known bool) {
+	t.Helper()
+	v, err := b.GetVolume(t.Context(), id)
+	require.NoError(t, err)
+	pristine, known, err = b.Pristine(t.Context(), v)
+	require.NoError(t, err)
+	return v, pristine, known
+}
+
+// Of a volume that has all of its clusters from the beginning its name tells that it was used, and everything else goes on
+// as before.
+func TestUsedVolumeIsRemembered(t *testing.T) {
+	for _, tr := range []Transport{TCP, ISCSI} {
+		t.Run(string(tr), func(t *testing.T) {
+			b := newBench(t, tr)
+			spec := Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true}
+			v, err := b.Create(t.Context(), b.store(t, "lvs0"), spec)
+			require.NoError(t, err)
+			_, _, known := b.usedState(t, v.UUID)
+			require.False(t, known, "it may be formatted")
+			_, err = b.Export(t.Context(), v.UUID, host("n1"))
+			require.NoError(t, err)
+			for range 2 { // while it is exported
+				require.NoError(t, b.Remember(t.Context(), v.UUID))
+			}
+			now, pristine, known := b.usedState(t, v.UUID)
+			assert.True(t, known && !pristine, "from now on it is not formatted")
+			assert.Equal(t, "pvc-1.used", now.Name)
+			_, err = b.Export(t.Context(), v.UUID, host("n1"))
+			require.NoError(t, err, "still exported")
+
+			stores, err := b.Stores(t.Context())
+			require.NoError(t, err)
+			found, err := b.Find(t.Context(), stores, "pvc-1")
+			require.NoError(t, err)
+			assert.Equal(t, v.UUID, found.UUID)
+			require.NoError(t, b.Matches(t.Context(), found, spec, Origin{}), "CreateVolume finds it again")
+			size, err := b.Expand(t.Context(), v.UUID, 8*MiB, 0)
+			require.NoError(t, err)
+			assert.EqualValues(t, 8*MiB, size)
+
+			require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
+			b.detachDisk(t, "lvs0")
+			b.attachDisk(t, "lvs0")
+			_, pristine, known = b.usedState(t, v.UUID)
+			assert.True(t, known && !pristine, "also after a restart of the target")
+
+			// Copies of it have names of their own, and so have its snapshots.
+			snap, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+			require.NoError(t, err)
+			assert.Equal(t, v.UUID, snap.SourceUUID)
+			c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 8 * MiB})
+			require.NoError(t, err)
+			assert.Equal(t, "pvc-2", c.Name)
+			require.NoError(t, b.Remember(t.Context(), v.UUID))
+			require.NoError(t, b.Delete(t.Context(), v.UUID))
+			require.NoError(t, b.Remember(t.Context(), v.UUID), "gone")
+			require.NoError(t, b.Remember(t.Context(), snap.UUID), "a snapshot is never attached")
+			require.NoError(t, b.Delete(t.Context(), c.UUID))
+			require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
+		})
+	}
+}
+
+// The way out for a volume that was attached and never staged: its first name back, by hand.
+func TestUsedVolumeIsForgottenByHand(t *testing.T) {
+	b := newBench(t, TCP)
+	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true})
+	require.NoError(t, err)
+	require.NoError(t, b.Remember(t.Context(), v.UUID))
+	require.NoError(t, b.rpc.BdevLvolRename(t.Context(), spdkrpc.BdevLvolRenameParams{OldName: "lvs0/pvc-1.used", NewName: "pvc-1"}))
+	_, _, known := b.usedState(t, v.UUID)
+	assert.False(t, known, "it may be formatted")
+}
+
+// Where the target counts the clusters of a thin volume, its name stays; where it does not, the name has to tell.
+func TestUsedThinVolume(t *testing.T) {
+	for _, release := range []string{"", "v24.01"} {
+		t.Run(release, func(t *testing.T) {
+			var r rpcschema.Release
+			if release != "" {
+				r = rpcschema.MustRelease(release)
+			}
+			b := newBenchOf(t, TCP, r)
+			v := b.create(t, "pvc-1", 4)
+			require.NoError(t, b.Remember(t.Context(), v.UUID))
+			now, pristine, known := b.usedState(t, v.UUID)
+			require.True(t, known)
+			if v.Allocated != nil {
+				assert.Equal(t, "pvc-1", now.Name)
+				assert.True(t, pristine, "nobody wrote to it")
+			} else {
+				assert.Equal(t, "pvc-1.used", now.Name)
+				assert.False(t, pristine)
+			}
+		})
+	}
+}
+
+// SPDK damages names of more than 63 bytes, and does not load the lvstore any more.
+func TestUsedNames(t *testing.T) {
+	long := strings.Repeat("x", nameMax)
+	for _, name := range []string{"pvc-1", long[:58], long[:59], long, long[:62] + "y", "snap.x", "base.x", "x.used", "ä"} {
+		lvol := LvolName(name)
+		used := usedName(lvol)
+		assert.LessOrEqual(t, len(used), nameMax)
+		assert.True(t, Volume{Name: used}.used())
+		assert.False(t, Volume{Name: lvol}.used(), lvol)
+		assert.NotEqual(t, lvol, used)
+	}
+	assert.NotEqual(t, usedName(long), usedName(long[:62]+"y"))
+	b := newBench(t, TCP)
+	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: long, MinBytes: 4 * MiB, Thick: true})
+	require.NoError(t, err)
+	require.NoError(t, b.Remember(t.Context(), v.UUID))
+	b.detachDisk(t, "lvs0")
+	b.attachDisk(t, "lvs0")
+	stores, err := b.Stores(t.Context())
+	require.NoError(t, err)
+	found, err := b.Find(t.Context(), stores, long)
+	require.NoError(t, err)
+	assert.Equal(t, v.UUID, found.UUID)
+}
+
+// Two volumes, one under each name, were not made by this driver: none of them is chosen.
+func TestBothNamesTaken(t *testing.T) {
+	b := newBench(t, TCP)
+	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true})
+	require.NoError(t, err)
+	require.NoError(t, b.Remember(t.Context(), v.UUID))
+	second, err := b.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(false)})
+	require.NoError(t, err, "SPDK has nothing against it")
+	stores, err := b.Stores(t.Context())
+	require.NoError(t, err)
+	_, err = b.Find(t.Context(), stores, "pvc-1")
+	require.ErrorIs(t, err, ErrIncompatible)
+	require.ErrorContains(t, b.Remember(t.Context(), second), "pvc-1.used")
+}
