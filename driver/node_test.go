@@ -23,12 +23,12 @@ var (
 
 func TestStageAndBack(t *testing.T) {
 	n, f := newFakeNode(t)
-	for range 2 {
+	path := filepath.Join(f.staging, volID)
+	for _, first := range []bool{true, false} {
 		_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 		require.NoError(t, err)
+		assert.Equal(t, mount.Stage{Device: "/dev/" + lvolUUID, Path: path, FSType: "xfs", MayFormat: first, MayFinish: first}, f.stage)
 	}
-	path := filepath.Join(f.staging, volID)
-	assert.Equal(t, mount.Stage{Device: "/dev/" + lvolUUID, Path: path, FSType: "xfs", MayFormat: true, MayFinish: true}, f.stage)
 	require.Contains(t, f.mounts, path, "where spdk-csi has it")
 	n = f.node() // another process
 	for range 2 {
