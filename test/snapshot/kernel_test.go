@@ -31,7 +31,7 @@ func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 		if c.Do != control.Make {
 			return nil, fmt.Errorf("the target cannot %q", c.Do)
 		}
-		s := &subject{kind: c.Volume, volume: w.create("pvc-"+c.Volume, c.Volume)}
+		s := w.newSubject(c.Volume)
 		published := maps.Clone(w.publishContext(s.volume, control.WriterNode))
 		published[connect.KeyTargetAddr] = control.Address
 		made <- s

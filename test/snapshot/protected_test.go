@@ -11,13 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
 
 // A subject is a volume that is written and snapshotted.
 type subject struct {
 	writer
 	kind   string
-	volume *csi.Volume
+	volume *csi.Volume // nil if it was made without the driver
+	bdev   string
 	kept   []taken
 }
 
@@ -33,11 +35,31 @@ func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w := newWorld(newTarget(t))
 	var subjects []*subject
 	for i, kind := range []string{"thin", "thick", "clone"} {
-		s := &subject{kind: kind, volume: w.create("pvc-"+kind, kind)}
+		s := w.newSubject(kind)
 		s.writer = startWriter(t, w.publish(s.volume, node), uint64(i+1))
 		subjects = append(subjects, s)
 	}
 	w.snapshots(subjects)
+}
+
+// The same by the proxy's method alone, without the driver.
+func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
+	for _, kind := range []string{"thin", "thick", "clone"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(newTarget(t))
+			s := &subject{kind: kind, bdev: w.makeVolume(kind)}
+			nqn, address := w.share(s.bdev)
+			s.writer = startWriter(t, initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2026-11.io.spdkgate.test:writer"}, 1)
+			w.snapshots([]*subject{s})
+		})
+	}
+}
+
+// newSubject makes a volume by the driver.
+func (w *world) newSubject(kind string) *subject {
+	w.t.Helper()
+	v := w.create("pvc-"+kind, kind)
+	return &subject{kind: kind, volume: v, bdev: uuid(v.VolumeId)}
 }
 
 // snapshots takes snapshots of all subjects in turn, and looks after each, and at the end, whether all is well.
@@ -62,8 +84,7 @@ func (w *world) snapshots(subjects []*subject) {
 			if round%25 == 0 {
 				w.verifyTaken(s, s.kept[0])
 			}
-			_, err := w.controller.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: s.kept[0].id})
-			require.NoError(t, err)
+			w.remove(s, s.kept[0])
 			s.kept = s.kept[1:]
 		}
 	}
@@ -79,32 +100,61 @@ func (w *world) snapshots(subjects []*subject) {
 		for _, snapshot := range s.kept {
 			w.verifyTaken(s, snapshot)
 		}
-		last := w.verify(uuid(s.volume.VolumeId), s.writes(), s.acked(), s.begun())
+		last := w.verify(s.bdev, s.writes(), s.acked(), s.begun())
 		t.Logf("%s: %d snapshots and the volume verified, %d writes", s.kind, len(s.kept), last)
 	}
 }
 
-// take takes a snapshot through CSI, as often as an external-snapshotter would try.
+// take takes a snapshot, as often as an external-snapshotter would try.
 func (w *world) take(s *subject, name string) {
 	w.t.Helper()
-	request := &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: s.volume.VolumeId}
 	atLeast := s.acked()
-	var made *csi.CreateSnapshotResponse
+	id := ""
 	require.Eventually(w.t, func() bool {
 		ctx, cancel := context.WithTimeout(w.t.Context(), long)
 		defer cancel()
 		var err error
-		if made, err = w.controller.CreateSnapshot(ctx, request); err != nil {
-			w.t.Logf("%s: CreateSnapshot: %v", name, err)
+		if id, err = w.tryToTake(ctx, s, name); err != nil {
+			w.t.Logf("%s: %v", name, err)
 		}
 		return err == nil
 	}, long, 50*time.Millisecond)
-	s.kept = append(s.kept, taken{made.Snapshot.SnapshotId, atLeast, s.begun()})
+	s.kept = append(s.kept, taken{id, atLeast, s.begun()})
+}
+
+func (w *world) tryToTake(ctx context.Context, s *subject, name string) (id string, err error) {
+	if s.volume != nil {
+		made, err := w.controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: s.volume.VolumeId})
+		return made.GetSnapshot().GetSnapshotId(), err
+	}
+	var made []spdkrpc.ProxySnapshot
+	err = w.proxy.call(ctx, "spdkgate_lvol_snapshot", spdkrpc.SpdkgateLvolSnapshotParams{Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: s.bdev, SnapshotName: name}}}, &made)
+	if err != nil {
+		return "", err
+	}
+	if len(made) != 1 || !made[0].Frozen {
+		return "", fmt.Errorf("it was not frozen: %v", made)
+	}
+	return made[0].UUID, nil
+}
+
+func (w *world) remove(s *subject, snapshot taken) {
+	w.t.Helper()
+	if s.volume == nil {
+		require.NoError(w.t, w.proxy.call(w.t.Context(), "bdev_lvol_delete", spdkrpc.BdevLvolDeleteParams{Name: snapshot.id}, nil))
+		return
+	}
+	_, err := w.controller.DeleteSnapshot(w.t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: snapshot.id})
+	require.NoError(w.t, err)
 }
 
 func (w *world) verifyTaken(s *subject, snapshot taken) {
 	w.t.Helper()
-	w.verify(uuid(snapshot.id), s.writes(), snapshot.atLeast, snapshot.atMost)
+	id := snapshot.id
+	if s.volume != nil {
+		id = uuid(id)
+	}
+	w.verify(id, s.writes(), snapshot.atLeast, snapshot.atMost)
 }
 
 // anaStates are those of all paths to the driver's subsystems.

@@ -22,7 +22,7 @@ const password = "not a secret"
 
 const proxyConfig = `listen: %[1]s
 tls: {insecure_plaintext: true}
-target: {socket: %[2]s/relay.sock, save: {dir: %[2]s/saved}}
+target: {socket: %[2]s/relay.sock, save: {dir: %[2]s/saved}, freeze: {dir: %[2]s/frozen}}
 users:
   - {name: csi, password_hash: %[3]q, roles: [csi-controller]}
   - {name: admin, password_hash: %[3]q, roles: [admin]}
@@ -95,6 +95,9 @@ func (p *proxyProcess) supervise(ended chan struct{}) {
 		p.mu.Unlock()
 		_ = cmd.Wait()
 		_ = out.Close()
+		if text, err := exec.Command(p.program, "thaw", "--dir", p.dir+"/frozen").CombinedOutput(); err != nil { // ExecStopPost=
+			p.t.Logf("spdk-proxy thaw: %v: %s", err, text)
+		}
 		time.Sleep(restartSec)
 	}
 }

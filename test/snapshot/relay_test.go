@@ -17,7 +17,7 @@ type relay struct {
 	path   string
 	target string
 	mu     sync.Mutex
-	hook   func(moment, method string, params json.RawMessage) // nil: none
+	hook   func(moment, method string, params json.RawMessage) (lost bool) // nil: none
 }
 
 // Moments of a call.
@@ -45,19 +45,20 @@ func startRelay(t *testing.T, path, target string) *relay {
 	return r
 }
 
-// watch has a hook called at each moment. It is called by one connection at a time.
-func (r *relay) watch(hook func(moment, method string, params json.RawMessage)) {
+// watch has a hook called at each moment, for one connection at a time. It says whether the call, or its answer, gets lost.
+func (r *relay) watch(hook func(moment, method string, params json.RawMessage) (lost bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.hook = hook
 }
 
-func (r *relay) at(moment string, c call) {
+func (r *relay) at(moment string, c call) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hook != nil {
-		r.hook(moment, c.Method, c.Params)
+	if r.hook != nil && r.hook(moment, c.Method, c.Params) {
+		return errors.New("lost")
 	}
+	return nil
 }
 
 type call struct {
@@ -87,7 +88,9 @@ func (r *relay) serve(client net.Conn) {
 			c := calls[string(a.ID)]
 			delete(calls, string(a.ID))
 			mu.Unlock()
-			r.at(after, c)
+			if err := r.at(after, c); err != nil {
+				return err
+			}
 			_, err := client.Write(answer)
 			return err
 		})
@@ -101,7 +104,9 @@ func (r *relay) serve(client net.Conn) {
 		mu.Lock()
 		calls[string(c.ID)] = c
 		mu.Unlock()
-		r.at(before, c)
+		if err := r.at(before, c); err != nil {
+			return err
+		}
 		_, err := target.Write(text)
 		return err
 	})

@@ -109,7 +109,7 @@ func (g *target) loads() bool {
 	return len(stores) == 1
 }
 
-// share exports a bdev to anybody, for reading it back or for writing it without a driver.
+// share exports a bdev to anybody, with ANA reporting, for reading it back or for writing it without a driver.
 func (g *target) share(bdev string) (nqn, address string) {
 	g.t.Helper()
 	ctx := g.t.Context()
@@ -119,7 +119,7 @@ func (g *target) share(bdev string) (nqn, address string) {
 		require.NoError(g.t, g.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"}))
 	}
 	nqn, port := "nqn.2026-11.io.spdkgate.test:"+bdev, freePort(g.t)
-	require.NoError(g.t, g.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: nqn, AllowAnyHost: new(true), SerialNumber: new("SNAPSHOTTEST")}))
+	require.NoError(g.t, g.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: nqn, AllowAnyHost: new(true), ANAReporting: new(true), SerialNumber: new("SNAPSHOTTEST")}))
 	_, err = g.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{NQN: nqn, Namespace: spdkrpc.NvmfNamespaceParams{BdevName: bdev, NSID: new(uint32(1))}})
 	require.NoError(g.t, err)
 	listen := spdkrpc.NvmfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: &port}

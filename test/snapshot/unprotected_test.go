@@ -57,7 +57,9 @@ func (g *target) makeVolume(kind string) (name string) {
 	g.t.Helper()
 	ctx := g.t.Context()
 	make := func(name string, thin bool) {
-		_, err := g.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: name, LvsName: new(store), SizeInMiB: volumeBytes / mib, ThinProvision: &thin})
+		_, err := g.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: name, LvsName: new(store), SizeInMiB: volumeBytes / mib, ThinProvision: &thin,
+			// On a file, clusters that are given back keep their data otherwise, and the next to get one reads them.
+			ClearMethod: new(spdkrpc.LvolClearMethodWriteZeroes)})
 		require.NoError(g.t, err)
 	}
 	if kind != "clone" {
