@@ -11,7 +11,7 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: man help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel tools clean install uninstall package
+.PHONY: man mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel tools clean install uninstall package
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ bench: tools ## calls/s and latency, raw socket against spdk-proxy; SPDK_SOCK=..
 
 soak: ## ten minutes with a target that dies, reloads, slow and hostile clients (ARGS="-for 2m"; SPDK_TGT=/path/to/spdk_tgt for a real one, SPDK_TGT_ARGS for more of its arguments)
 	$(GO) run ./test/soak $(ARGS)
+
+mutate: tools ## change one token at a time in a seeded sample, and list what no test minded (ARGS="-n 20 -seed 7 ./driver/...")
+	$(GO) run ./test/mutate $(ARGS)
 
 fuzz: ## every fuzz target for FUZZTIME
 	@for f in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A pkg is a package as `go list` tells of it.
+type pkg struct {
+	Dir, ImportPath           string
+	GoFiles                   []string
+	TestGoFiles, XTestGoFiles []string
+}
+
+// load lists the packages that have tests.
+func load(ctx context.Context, patterns []string) ([]pkg, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles"}, patterns...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var packages []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var p pkg
+		if err := dec.Decode(&p); err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
+			packages = append(packages, p)
+		}
+	}
+	return packages, nil
+}
+
+// A mutant is one token that becomes another.
+type mutant struct {
+	pkg      pkg
+	file     string // its path
+	line     int
+	from, to int // bytes of the token
+	old, new string
+}
+
+func (m mutant) place() string {
+	name := m.file
+	if here, err := os.Getwd(); err == nil {
+		if short, err := filepath.Rel(here, m.file); err == nil {
+			name = short
+		}
+	}
+	return fmt.Sprintf("%s:%d", name, m.line)
+}
+
+func (m mutant) what() string   { return fmt.Sprintf("%s → %s", m.old, m.new) }
+func (m mutant) String() string { return m.place() + ": " + m.what() }
+
+func (m mutant) compare(o mutant) int {
+	return cmp.Or(cmp.Compare(m.file, o.file), cmp.Compare(m.from, o.from))
+}
+
+// swaps are what an operator may become.
+var swaps = map[token.Token][]token.Token{
+	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
+	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR}, token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
+	token.LAND: {token.LOR}, token.LOR: {token.LAND},
+	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.MUL: {token.QUO}, token.QUO: {token.MUL},
+}
+
+// mutants are all changes of a package's files, generated ones left out.
+func mutants(p pkg) (all []mutant, err error) {
+	for _, name := range p.GoFiles {
+		path := filepath.Join(p.Dir, name)
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		if ast.IsGenerated(file) {
+			continue
+		}
+		add := func(at token.Pos, old string, becomes ...string) {
+			where := set.Position(at)
+			for _, to := range becomes {
+				all = append(all, mutant{pkg: p, file: path, line: where.Line, from: where.Offset, to: where.Offset + len(old), old: old, new: to})
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BinaryExpr:
+				for _, to := range swaps[n.Op] {
+					add(n.OpPos, n.Op.String(), to.String())
+				}
+			case *ast.UnaryExpr:
+				if n.Op == token.NOT {
+					add(n.OpPos, "!", "")
+				}
+			case *ast.Ident:
+				switch n.Name {
+				case "true":
+					add(n.Pos(), "true", "false")
+				case "false":
+					add(n.Pos(), "false", "true")
+				}
+			case *ast.BasicLit:
+				if i, err := strconv.ParseInt(n.Value, 10, 32); n.Kind == token.INT && err == nil {
+					add(n.Pos(), n.Value, strconv.FormatInt(i+1, 10))
+				}
+			case *ast.ReturnStmt:
+				if len(n.Results) > 0 {
+					if id, ok := n.Results[len(n.Results)-1].(*ast.Ident); ok && id.Name != "nil" && strings.HasSuffix(id.Name, "err") {
+						add(id.Pos(), id.Name, "nil")
+					}
+				}
+			case *ast.BranchStmt:
+				switch {
+				case n.Label != nil:
+				case n.Tok == token.BREAK:
+					add(n.Pos(), "break", "continue")
+				case n.Tok == token.CONTINUE:
+					add(n.Pos(), "continue", "break")
+				}
+			case *ast.ImportSpec, *ast.CommentGroup, *ast.Field:
+				return false
+			}
+			return true
+		})
+	}
+	slices.SortFunc(all, mutant.compare)
+	return all, nil
+}
+
+// What became of a mutant.
+type verdict string
+
+const (
+	killed   verdict = "killed"
+	hung     verdict = "hung"
+	survived verdict = "survived"
+	invalid  verdict = "invalid" // does not compile
+)
+
+type result struct {
+	mutant  mutant
+	verdict verdict
+	err     error
+}
+
+// try runs the tests of the mutant's package.
+func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
+	r.mutant = m
+	dir, err := os.MkdirTemp("", "mutate-")
+	if err != nil {
+		r.err = err
+		return r
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	source, err := os.ReadFile(m.file)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	changed, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
+	text := slices.Concat(source[:m.from], []byte(m.new), source[m.to:])
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {m.file: changed}})
+	if err = errors.Join(err, os.WriteFile(changed, text, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		r.err = err
+		return r
+	}
+	binary := filepath.Join(dir, "test")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "-overlay", overlay, "-vet=off", m.pkg.ImportPath)
+	if build.Run() != nil {
+		r.verdict = invalid
+		return r
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout", (2 * timeout).String())
+	cmd.Dir = m.pkg.Dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	cmd.WaitDelay = 10 * time.Second // processes that a killed test has started may hold its output
+	switch err := cmd.Run(); {
+	case ctx.Err() != nil:
+		r.verdict = hung
+	case err != nil:
+		r.verdict = killed
+	default:
+		r.verdict = survived
+	}
+	return r
+}

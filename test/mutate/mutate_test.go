@@ -1,0 +1,39 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each change of a small package has the outcome that its test can have.
+func TestMutants(t *testing.T) {
+	packages, err := load(t.Context(), []string{"./testdata/sum"})
+	require.NoError(t, err)
+	require.Len(t, packages, 1)
+	all, err := mutants(packages[0])
+	require.NoError(t, err)
+	got := map[string]verdict{}
+	for _, m := range all {
+		r := m.try(t.Context(), time.Minute)
+		require.NoError(t, r.err)
+		got[m.String()] = r.verdict
+	}
+	assert.Equal(t, map[string]verdict{
+		"testdata/sum/sum.go:6: > → >=":  survived,
+		"testdata/sum/sum.go:6: > → <=":  killed,
+		"testdata/sum/sum.go:6: 0 → 1":   killed,
+		"testdata/sum/sum.go:8: == → !=": killed,
+		"testdata/sum/sum.go:8: 7 → 8":   survived,
+	}, got)
+}
+
+func TestSample(t *testing.T) {
+	percent, err := run(t.Context(), []string{"./testdata/sum"}, 5, 1, 2, time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, 60, percent)
+	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute)
+	require.Error(t, err)
+}
