@@ -73,6 +73,9 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		// Not there yet: the call may still be executed, so a volume in another lvstore could become a second copy.
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
+	if errors.Is(failed, spdkrpc.Exists) {
+		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted or was made meanwhile: try again", s.Name, ErrBusy, st.Name, LvolName(spec.Name))
+	}
 	// SPDK refused. It tells a full lvstore from other failures by text only.
 	now, err := s.store(ctx, st.Name)
 	if err != nil {

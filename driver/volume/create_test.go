@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -70,6 +71,23 @@ func TestCreateWithUnknownOutcome(t *testing.T) {
 	require.Equal(t, "bdev_lvol_create", b.fault.struck)
 	require.NoError(t, err, "it was executed, as reading back tells")
 	assert.False(t, v.Thin)
+}
+
+// A deleting is a target that still zeroes a volume: it has no bdev any more, and its name is taken.
+type deleting struct{ spdkrpc.Caller }
+
+func (d deleting) Call(ctx context.Context, method string, params, result any) error {
+	if method == "bdev_lvol_create" {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.Exists, Code: -17, Message: "File exists"}
+	}
+	return d.Caller.Call(ctx, method, params, result)
+}
+
+func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
+	b := newBench(t, TCP)
+	s := NewTarget(b.Config).Service(spdkrpc.NewClient(deleting{b.fault}))
+	_, err := s.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB})
+	require.ErrorIs(t, err, ErrBusy)
 }
 
 func TestRefused(t *testing.T) {

@@ -103,6 +103,14 @@ func testAIO(s *suite) {
 	assert.EqualValues(s, 131072, s.bdev(second).NumBlocks, "one file may bear several bdevs")
 	assert.True(s, s.bdev(second).DriverSpecific.Aio.Readonly)
 
+	assert.False(s, b.SupportedIOTypes.Unmap, "a volume on it that is deleted with unmap is not cleared")
+	if !s.before("v24.05") {
+		third := s.name("aio3")
+		s.undo("bdev_aio_delete", P{"name": third})
+		s.ok("bdev_aio_create", P{"name": third, "filename": s.file(64 << 20), "block_size": 4096, "fallocate": true})
+		assert.True(s, s.bdev(third).SupportedIOTypes.Unmap)
+	}
+
 	s.ok("bdev_aio_rescan", P{"name": name})
 	require.NoError(s, os.Truncate(path, 128<<20))
 	assert.EqualValues(s, 16384, s.bdev(name).NumBlocks, "growth is not seen by itself")
