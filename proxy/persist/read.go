@@ -41,8 +41,8 @@ func ProcessAt(socket string) (string, error) {
 }
 
 // read asks for the configuration of all subsystems, as SPDK's save_config does.
-// The questions go out together: SPDK answers what it finds on a connection in
-// one go, so that what it tells fits together.
+// The questions go out together, but SPDK may find and answer them a few at a time;
+// see readSteady.
 func read(ctx context.Context, t Target) (*Configuration, error) {
 	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
 	if err != nil {

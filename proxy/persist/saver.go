@@ -49,6 +49,8 @@ type Saver struct {
 	looking chan struct{} // holds one while somebody looks at target and folder
 	suspect suspect
 
+	changesWait atomic.Pointer[chan struct{}] // nil: they need not; see holdChanges
+
 	mu      sync.Mutex
 	status  Status
 	err     error           // of the last attempt
@@ -86,6 +88,7 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 // remove. If that fails the call goes on: the comparison then comes later, and
 // may find more to be missing.
 func (s *Saver) Before(ctx context.Context) {
+	s.awaitReading(ctx)
 	if s.isMet() || time.Now().UnixNano() < s.shyly.Load() {
 		return
 	}
@@ -201,7 +204,7 @@ func (s *Saver) look(ctx context.Context, touched map[string]bool, giveUp bool) 
 		return outcome{}, err
 	}
 	began := time.Now()
-	live, err := read(ctx, t)
+	live, err := s.readSteady(ctx, t)
 	if err != nil {
 		return outcome{}, err
 	}
