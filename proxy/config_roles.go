@@ -42,3 +42,13 @@ func (c *Config) warnAboutLearning() {
 		c.warnings = append(c.warnings, fmt.Sprintf("LEARNING is on for %s: calls that no role allows, or one denies, %s", strings.Join(names, ", "), means))
 	}
 }
+
+// learningUsers counts the users whose calls learning lets pass.
+func (c *Config) learningUsers() (n int) {
+	for _, u := range c.Users {
+		if c.Learning || u.Learning {
+			n++
+		}
+	}
+	return n
+}

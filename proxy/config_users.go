@@ -228,3 +228,17 @@ func (c *Config) warnAboutTokens(now time.Time) {
 		}
 	}
 }
+
+// tokensExpire tells of each user with tokens that expire when the first does.
+func (c *Config) tokensExpire() map[string]time.Time {
+	first := map[string]time.Time{}
+	for _, u := range c.Users {
+		hashes, _ := c.tokensOf(u) // was read a moment ago
+		for _, h := range hashes {
+			if at, known := first[u.Name]; !h.NotAfter.IsZero() && (!known || h.NotAfter.Before(at)) {
+				first[u.Name] = h.NotAfter
+			}
+		}
+	}
+	return first
+}

@@ -88,7 +88,7 @@ var ownMethods = map[string]ownMethod{
 	safeSnapshotMethod: {"", false, func(s *Server, ctx context.Context, _ keys.Ask, params map[string]any) (json.RawMessage, error) {
 		return s.takeSnapshots(ctx, params)
 	}},
-	"spdkgate_config_get_status": {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ map[string]any) (json.RawMessage, error) {
+	statusMethod: {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ map[string]any) (json.RawMessage, error) {
 		return orText(savedConfig(s.restart.saver.Status()), nil)
 	}},
 	"spdkgate_config_save": {"target.save", false, func(s *Server, ctx context.Context, _ keys.Ask, params map[string]any) (json.RawMessage, error) {

@@ -32,8 +32,10 @@ func (s *Server) Handler() http.Handler {
 	r := mux.NewRouter().SkipClean(true)
 	r.HandleFunc("/healthz", s.serveHealth).Methods(http.MethodGet, http.MethodHead)
 	r.HandleFunc("/readyz", s.serveReady).Methods(http.MethodGet, http.MethodHead)
+	r.HandleFunc("/readyz/strict", s.serveStrictlyReady).Methods(http.MethodGet, http.MethodHead)
 	r.HandleFunc("/healthz", s.refuseMethod("GET, HEAD"))
 	r.HandleFunc("/readyz", s.refuseMethod("GET, HEAD"))
+	r.HandleFunc("/readyz/strict", s.refuseMethod("GET, HEAD"))
 	r.HandleFunc("/openrpc.json", s.serveOpenRPC).Methods(http.MethodGet)
 	r.HandleFunc("/metrics", s.serveMetrics).Methods(http.MethodGet)
 	r.PathPrefix("/").Methods(http.MethodPost).HandlerFunc(s.serveRPC)
@@ -83,7 +85,16 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 // serveReady tells whether calls can be expected to work: the target answers, and
 // does not wait for framework_start_init. Calls are taken whatever it says, also
 // that one. Anybody may ask, so it gives no reason; the log has it.
-func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.tellReady(w, r, true) }
+
+// serveStrictlyReady tells, besides, whether the target has everything that is saved
+// of its configuration: all disks, volumes' exports, hosts. It is not ready while
+// that is not known, and never without target.save.
+func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
+	s.tellReady(w, r, s.restart.saver != nil && s.restart.saver.Complete())
+}
+
+func (s *Server) tellReady(w http.ResponseWriter, r *http.Request, complete bool) {
 	s.endUnreadBody(w, r)
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 	defer cancel()
@@ -92,8 +103,8 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	state, err := s.target.Probe(ctx)
-	if err != nil || state.Phase != target.Runtime {
-		s.log.Debug("not ready", "target", state.Phase, "error", errors.Join(err, state.Err))
+	if err != nil || state.Phase != target.Runtime || !complete {
+		s.log.Debug("not ready", "target", state.Phase, "complete", complete, "error", errors.Join(err, state.Err))
 		http.Error(w, "not ready", http.StatusServiceUnavailable)
 		return
 	}

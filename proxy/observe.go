@@ -123,8 +123,9 @@ func (s *Server) state() metrics.State {
 	}
 	return metrics.State{
 		Connections: connections, Closed: s.clients.closedInAll(), InFlight: inFlight, Certificates: s.expiries(),
+		Tokens: s.settings.Load().tokensExpire, Learning: s.settings.Load().learning,
 		Target: metrics.TargetState{
-			Up: err == nil && seen.Phase != target.Unreachable, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
+			Up: err == nil && seen.Phase != target.Unreachable, Stranger: seen.Stranger, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
 			Connections: s.target.Connections(), Loads: loads,
 		},
 		Saved: s.saved(),
@@ -136,7 +137,7 @@ func (s *Server) saved() *metrics.SavedState {
 		return nil
 	}
 	now := s.restart.saver.Status()
-	return &metrics.SavedState{At: now.SavedAt, Pending: now.Pending, Failed: now.Failed, Missing: len(now.Missing)}
+	return &metrics.SavedState{At: now.SavedAt, Pending: now.Pending, Failed: now.Failed, Missing: len(now.Missing), Chosen: !now.Chosen.IsZero()}
 }
 
 func releaseOf(s target.State) string {

@@ -8,10 +8,15 @@ import (
 	"go/parser"
 	"go/token"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -219,6 +224,49 @@ func TestCertificateExpiryIsSeen(t *testing.T) {
 	assert.NotContains(t, b.proxy.expiries(), "client_ca")
 }
 
+func TestTokenExpiryIsSeen(t *testing.T) {
+	sum := strings.Repeat("0", 63)
+	b := newBench(t, "v26.05", func(c *Config) {
+		c.Users[1].TokenHashes = []string{
+			"sha256:" + sum + "0", // for ever
+			"sha256:" + sum + "1 not_after=2031-01-31T00:00:00Z", "sha256:" + sum + "2 not_after=2030-01-31T00:00:00Z",
+		}
+	})
+	assert.Contains(t, b.scrape(), `spdk_proxy_token_expiry_timestamp_seconds{user="viewer"} 1.896048e+09`)
+	assert.NotContains(t, b.scrape(), `token_expiry_timestamp_seconds{user="admin"}`)
+	next := *b.config
+	next.Users = slices.Clone(next.Users)
+	next.Users[1].TokenHashes = nil
+	require.NoError(t, b.proxy.Reload(&next))
+	assert.NotContains(t, b.scrape(), "token_expiry_timestamp_seconds{")
+}
+
+func TestStrangerIsSeen(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("listens as another user, which takes root")
+	}
+	b := newBench(t, "v26.05")
+	assert.Contains(t, b.scrape(), "\nspdk_proxy_target_stranger 0\n")
+	b.target.Crash()
+	require.NoError(t, os.RemoveAll(b.target.Socket()))
+	dir, err := os.MkdirTemp("", "stranger-") // unlike t.TempDir's, its parents are everybody's
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	listening := make(chan net.Listener)
+	go func() {
+		runtime.LockOSThread() // and it ends with this goroutine, for it is another user's from now on
+		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 1234, ^uintptr(0))
+		l, _ := net.Listen("unix", filepath.Join(dir, "s"))
+		listening <- l
+	}()
+	l := <-listening
+	require.NotNil(t, l)
+	defer func() { _ = l.Close() }()
+	require.NoError(t, os.Symlink(filepath.Join(dir, "s"), b.target.Socket()))
+	assert.Contains(t, b.scrape(), "\nspdk_proxy_target_stranger 1\n")
+}
+
 func TestLearningIsCounted(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *Config) { c.Learning = true })
 	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
@@ -226,6 +274,11 @@ func TestLearningIsCounted(t *testing.T) {
 	assert.Equal(t, "learn", b.lastCall()["decision"])
 	text := b.scrape()
 	assert.Contains(t, text, "\nspdk_proxy_learned_total 1\n")
+	assert.Contains(t, text, "\nspdk_proxy_learning_users 2\n")
+	next := *b.config
+	next.Learning = false
+	require.NoError(t, b.proxy.Reload(&next))
+	assert.Contains(t, b.scrape(), "\nspdk_proxy_learning_users 0\n")
 	assert.Contains(t, text, `spdk_proxy_calls_total{method="bdev_malloc_create",outcome="ok",user="viewer"} 1`)
 	assert.Contains(t, text, `spdk_proxy_denials_total{rule="none"} 0`)
 }

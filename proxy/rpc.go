@@ -108,6 +108,9 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	if method.Name == metricsMethod { // whether there is a target or not
 		return s.tellMetrics(ctx, now, c, method, decision)
 	}
+	if method.Name == statusMethod {
+		return s.tellStatus(ctx, now, c, method, decision)
+	}
 
 	conn, err := s.target.Connect(ctx, c.user)
 	if err != nil {

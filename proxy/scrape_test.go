@@ -202,6 +202,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *Config) {
 		c.TLS = TLSConfig{SelfSignedDir: t.TempDir()}
 		c.Target.Save.Dir = saved
+		c.Users[1].TokenHashes = []string{"sha256:" + strings.Repeat("0", 64) + " not_after=2030-01-31T00:00:00Z"}
 	})
 	b.post(createMalloc)
 	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)

@@ -69,6 +69,10 @@ type settings struct {
 	// See clientAuth.
 	clientCAs       *x509.CertPool
 	clientCAsExpire time.Time // the first of them
+
+	// For the metrics.
+	tokensExpire    map[string]time.Time // by user, the first of them
+	learning        int                  // users
 	needCertificate bool
 }
 
@@ -130,6 +134,7 @@ func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*sett
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{},
 		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == clientAuthRequired,
+		tokensExpire: c.tokensExpire(), learning: c.learningUsers(),
 	}, nil
 }
 

@@ -27,8 +27,9 @@ func filled() *Metrics {
 	m := New(Options{Version: "v1", Methods: []string{"bdev_get_bdevs", "bdev_lvol_create"}, State: func() State {
 		return State{
 			Connections: 3, Closed: 9, InFlight: 2, Certificates: map[string]time.Time{"server": time.Unix(1800000000, 0)},
-			Target: TargetState{Up: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, Loads: map[string]Load{"ann": {5, 6}, "stranger": {1, 7}}},
-			Saved:  &SavedState{Pending: true, Missing: 3},
+			Tokens: map[string]time.Time{"ann": time.Unix(1900000000, 0)}, Learning: 2,
+			Target: TargetState{Up: true, Stranger: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, Loads: map[string]Load{"ann": {5, 6}, "stranger": {1, 7}}},
+			Saved:  &SavedState{Pending: true, Missing: 3, Chosen: true},
 		}
 	}})
 	m.SetUsers([]string{"ann", "bob"})
@@ -68,6 +69,11 @@ func TestWhatIsScraped(t *testing.T) {
 		`spdk_proxy_target_config_save_pending 1`,
 		`spdk_proxy_target_config_save_failed 0`,
 		`spdk_proxy_target_config_missing 3`,
+		`spdk_proxy_target_config_chosen 1`,
+		`spdk_proxy_token_expiry_timestamp_seconds{user="ann"} 1.9e+09`,
+		`spdk_proxy_learning_users 2`,
+		`spdk_proxy_target_stranger 1`,
+		`spdk_proxy_panics_total 0`,
 		`spdk_proxy_connections 3`,
 		`spdk_proxy_connections_closed_total 9`,
 		`spdk_proxy_calls_in_flight 2`,
@@ -88,7 +94,7 @@ func TestWhatIsScraped(t *testing.T) {
 	for _, name := range []string{"go_goroutines", "process_resident_memory_bytes", "spdk_proxy_start_time_seconds"} {
 		assert.Contains(t, text, "\n"+name+" ")
 	}
-	assert.NotContains(t, text, "stranger")
+	assert.NotContains(t, text, `"stranger"`)
 }
 
 func TestFirstEventsAreSeen(t *testing.T) {

@@ -12,6 +12,8 @@ type State struct {
 	Closed       int                  // connections, because too many were open
 	InFlight     int                  // calls that have not been answered
 	Certificates map[string]time.Time // when they expire: server, client_ca
+	Tokens       map[string]time.Time // by user, when the first of them expires
+	Learning     int                  // users whose calls are let pass by learning
 	Target       TargetState
 	Saved        *SavedState // nil: the target's configuration is not to be saved
 }
@@ -22,11 +24,13 @@ type SavedState struct {
 	Pending bool      // there are changes that are not saved yet
 	Failed  bool      // the last attempt to save them failed
 	Missing int       // what the file has and the target lacks: the file stays as it is
+	Chosen  bool      // the file was chosen by an administrator, and was not loaded yet
 }
 
 // TargetState is what is known of the target.
 type TargetState struct {
 	Up          bool
+	Stranger    bool            // somebody listens at the socket who must not
 	Release     string          // "" when not known
 	Phase       string          // startup, runtime; "" when not known
 	Connections int             // to it
@@ -45,6 +49,9 @@ var (
 	closed            = desc("connections_closed_total", "Connections of clients that were closed because too many were open.")
 	inFlight          = desc("calls_in_flight", "Calls that have not been answered yet.")
 	certificateExpiry = desc("certificate_expiry_timestamp_seconds", "When a certificate expires, in seconds since 1970; of several the first.", "certificate")
+	tokenExpiry       = desc("token_expiry_timestamp_seconds", "When the first of a user's bearer tokens expires, in seconds since 1970.", "user")
+	learning          = desc("learning_users", "Users whose calls are let pass although no role allows them.")
+	targetStranger    = desc("target_stranger", "Whether somebody listens at the target's socket who must not; nothing is sent there.")
 	targetUp          = desc("target_up", "Whether the target answers.")
 	targetInfo        = desc("target_info", "1; the labels say what is known of the target.", "release", "state")
 	targetConnections = desc("target_connections", "Connections to the target that carry calls.")
@@ -54,6 +61,7 @@ var (
 	savePending       = desc("target_config_save_pending", "Whether there are changes of the target's configuration that are not saved yet.")
 	saveFailed        = desc("target_config_save_failed", "Whether the last attempt to save the target's configuration failed.")
 	saveMissing       = desc("target_config_missing", "What the saved configuration has and the target lacks. While there is any, the file stays as it is.")
+	saveChosen        = desc("target_config_chosen", "Whether the saved configuration was chosen by an administrator, and the target has not loaded it yet.")
 	queueLength       = desc("queue_length", "Calls that wait for their turn at the target, by user.", "user")
 )
 
@@ -68,7 +76,7 @@ type stateCollector struct {
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connections, closed, inFlight, certificateExpiry, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, queueLength} {
+	for _, d := range []*prometheus.Desc{connections, closed, inFlight, certificateExpiry, tokenExpiry, learning, targetStranger, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveChosen, queueLength} {
 		ch <- d
 	}
 }
@@ -84,6 +92,11 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for name, at := range s.Certificates {
 		gauge(certificateExpiry, seconds(at), name)
 	}
+	for user, at := range s.Tokens {
+		gauge(tokenExpiry, seconds(at), user)
+	}
+	gauge(learning, float64(s.Learning))
+	gauge(targetStranger, truth(s.Target.Stranger))
 	gauge(targetUp, truth(s.Target.Up))
 	gauge(targetInfo, 1, s.Target.Release, s.Target.Phase)
 	gauge(targetConnections, float64(s.Target.Connections))
@@ -103,6 +116,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(savePending, truth(s.Saved.Pending))
 	gauge(saveFailed, truth(s.Saved.Failed))
 	gauge(saveMissing, float64(s.Saved.Missing))
+	gauge(saveChosen, truth(s.Saved.Chosen))
 }
 
 func truth(b bool) float64 {

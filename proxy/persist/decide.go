@@ -130,7 +130,7 @@ func (s *Saver) keepBack(live, current *Configuration, missing []Call) (outcome,
 		return outcome{}, err
 	}
 	if !told {
-		s.opts.Log.Error("the target was started without some of its saved configuration, which stays saved: start spdk_tgt with the saved file (-c), or accept the loss (spdkgate_config_save with accept_loss)",
+		s.opts.Log.Error("the target was started without some of its saved configuration, which stays saved: bring back disks that are missing, restart spdk_tgt with the saved file (-c), or accept the loss (spdkgate_config_save with accept_loss)",
 			"file", s.status.File, "missing", len(missing), "calls", described(missing, 10), "held", s.status.Held)
 	}
 	return outcome{savedAt: current.Saved.Time, missing: missing}, nil

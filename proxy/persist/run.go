@@ -10,6 +10,9 @@ const (
 	// configuration, and the target does nothing else meanwhile.
 	share    = 50
 	maxRetry = 15 * time.Second
+	// lookAgain is how soon a target is looked at again that lacks some of what is
+	// saved: a disk may come back without a call through the proxy.
+	lookAgain = 15 * time.Second
 )
 
 // Run saves until ctx ends: at the start, since a change may have come when
@@ -50,6 +53,9 @@ func (s *Saver) Run(ctx context.Context, last time.Duration) {
 			case now.Pending:
 				retry = 0
 				next.Reset(s.due())
+			case len(now.Missing) > 0:
+				retry = 0
+				next.Reset(max(lookAgain, share*s.spent()))
 			default:
 				retry = 0
 			}

@@ -2,6 +2,7 @@ package persist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -173,6 +174,12 @@ func (s *Saver) save(ctx context.Context, giveUp bool) error {
 			s.touched[name] = true
 		}
 	}
+	var away *awayError
+	if errors.As(err, &away) && s.changes == s.saved {
+		// Nothing is lost with a target that ends: all of it is saved.
+		s.err = nil
+		return err
+	}
 	s.complain(err)
 	s.err = err
 	if err != nil {
@@ -197,15 +204,25 @@ func (s *Saver) complain(err error) {
 	}
 }
 
+// An awayError means that there is no target that could tell its configuration.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return e.err.Error() }
+
+func (e *awayError) Unwrap() error { return e.err }
+
 // look reads the target's configuration and has it decided what becomes of it.
 func (s *Saver) look(ctx context.Context, touched map[string]bool, giveUp bool) (outcome, error) {
 	t, err := s.opts.Target(ctx)
 	if err != nil {
-		return outcome{}, err
+		return outcome{}, &awayError{err}
 	}
 	began := time.Now()
 	live, err := s.readSteady(ctx, t)
 	if err != nil {
+		if process, gone := s.opts.Process(); gone != nil || process != t.Process {
+			err = &awayError{err}
+		}
 		return outcome{}, err
 	}
 	cost := time.Since(began)

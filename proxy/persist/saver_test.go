@@ -350,3 +350,35 @@ func TestUpgrade(t *testing.T) {
 	w.save()
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 }
+
+// That a target ends with everything saved is no failure; with something unsaved it is.
+func TestEndedTargetIsNoFailure(t *testing.T) {
+	for name, end := range map[string]func(f *fakeTarget){
+		"away":           func(f *fakeTarget) { f.down = errors.New("gone") },
+		"while it tells": func(f *fakeTarget) { f.fail["nvmf"] = errors.New("gone") },
+	} {
+		w := newWorld(t)
+		w.save()
+		w.open(func(o *Options) {
+			process := o.Process
+			o.Process = func() (string, error) {
+				if w.target.fail["nvmf"] != nil {
+					return "", os.ErrNotExist
+				}
+				return process()
+			}
+		})
+		w.save()
+		end(w.target)
+		require.Error(t, w.saver.Save(t.Context(), false), name)
+		assert.False(t, w.saver.Status().Failed, name)
+		assert.NotContains(t, w.log.String(), "cannot be saved", name)
+		w.saver.Changed("bdev_malloc_delete", map[string]any{"name": "m"})
+		require.Error(t, w.saver.Save(t.Context(), false), name)
+		assert.True(t, w.saver.Status().Failed, name)
+	}
+	w := newWorld(t) // it is there, and cannot be saved
+	w.target.fail["nvmf"] = errors.New("not allowed")
+	require.Error(t, w.saver.Save(t.Context(), false))
+	assert.True(t, w.saver.Status().Failed)
+}

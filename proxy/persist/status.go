@@ -13,10 +13,22 @@ type Status struct {
 	// Unsettled: the same process has it no more, though no call took it away. It is
 	// taken for true when the target lives on.
 	Unsettled bool
-	Failed    bool // the last attempt failed; the log says why
+	// Failed: the last attempt failed; the log says why. That there is no target is
+	// no failure while nothing is pending.
+	Failed bool
 	// Chosen is when File was chosen by an administrator, if the target has not
 	// loaded it since. Changes are saved to Held meanwhile.
 	Chosen time.Time
+}
+
+// Complete reports whether the process of the target that runs now has all that is
+// saved. It is false while that is not known.
+func (s *Saver) Complete() bool {
+	if !s.isMet() {
+		return false
+	}
+	now := s.Status()
+	return !now.SavedAt.IsZero() && len(now.Missing) == 0
 }
 
 // Status tells how it stands.

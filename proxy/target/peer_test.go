@@ -48,6 +48,7 @@ func TestStrangersAreSentNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "target.peer_users")
 	assert.Zero(t, <-received)
 	state := look(t, stranger)
+	assert.True(t, state.Stranger)
 	assert.Equal(t, Unreachable, state.Phase)
 	assert.ErrorIs(t, state.Err, errStranger)
 	assert.Zero(t, <-received)

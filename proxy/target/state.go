@@ -27,6 +27,7 @@ type State struct {
 	// had ended: it was restarted.
 	Reconnects int
 	Err        error // why it is unreachable
+	Stranger   bool  // somebody listens at the socket who must not
 }
 
 var errNotAsked = errors.New("it was not asked yet")
@@ -56,13 +57,13 @@ func (t *Target) seen(phase Phase, release rpcschema.Release, connected bool, er
 		}
 		t.found = true
 	}
-	t.state.Phase, t.state.Err = phase, err
+	t.state.Phase, t.state.Err, t.state.Stranger = phase, err, errors.Is(err, errStranger)
 	if phase != Unreachable {
 		t.state.Release = release
 	}
 	attrs := []any{slog.String("socket", t.config.Socket), slog.String("release", t.state.Release.String()), slog.Int("reconnects", t.state.Reconnects)}
 	switch {
-	case phase == Unreachable && before.Phase == Unreachable && !errors.Is(before.Err, errNotAsked): // still
+	case phase == Unreachable && before.Phase == Unreachable && before.Err != nil && err != nil && before.Err.Error() == err.Error(): // still, and why
 	case phase == Unreachable:
 		t.config.Log.Warn("target unreachable", append(attrs, slog.Any("error", err))...)
 	case phase == before.Phase && !connected:

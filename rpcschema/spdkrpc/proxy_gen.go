@@ -9,11 +9,13 @@ import (
 // SpdkgateConfigGetStatus calls spdkgate_config_get_status: tell how it stands with the saved configuration of
 // the target.
 //
+// It is answered while the target is away, too.
+//
 // The result: how it stands.
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
 //
-// Only reads. State: runtime. Known to every SPDK since v23.01.
+// Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateConfigGetStatus(ctx context.Context) (result ProxySavedConfig, err error) {
 	err = c.call(ctx, "spdkgate_config_get_status", nil, &result)
 	return result, err

@@ -43,10 +43,14 @@ func (w *world) populate() {
 	w.call("bdev_set_qos_limit", p{"name": v1, "rw_ios_per_sec": 5000}, nil)
 	w.call("bdev_passthru_create", p{"base_bdev_name": v2, "name": "pt0"}, nil)
 	w.call("bdev_malloc_create", p{"name": "m0", "num_blocks": 16384, "block_size": 512}, nil)
-	w.call("accel_crypto_key_create", p{"cipher": "AES_XTS", "key": "00112233445566778899001122334455", "key2": "11223344556677889900112233445500", "name": "ck0"}, nil)
-	w.call("bdev_crypto_create", p{"base_bdev_name": "m0", "name": "cr0", "key_name": "ck0"}, nil)
+	last := "m0"
+	if w.has("bdev_crypto_create") { // not with SPDK's default options
+		last = "cr0"
+		w.call("accel_crypto_key_create", p{"cipher": "AES_XTS", "key": "00112233445566778899001122334455", "key2": "11223344556677889900112233445500", "name": "ck0"}, nil)
+		w.call("bdev_crypto_create", p{"base_bdev_name": "m0", "name": "cr0", "key_name": "ck0"}, nil)
+	}
 	w.call("nvmf_create_transport", p{"trtype": "TCP", "max_queue_depth": 64}, nil)
-	for i, bdev := range []string{v1, clone, "cr0"} {
+	for i, bdev := range []string{v1, clone, last} {
 		n := nqn + string(rune('a'+i))
 		w.call("nvmf_create_subsystem", p{"nqn": n, "serial_number": "S", "model_number": "M", "ana_reporting": i == 0}, nil)
 		w.call("nvmf_subsystem_add_ns", p{"nqn": n, "namespace": p{"bdev_name": bdev, "nsid": i + 1}}, nil)
@@ -215,6 +219,41 @@ func TestTargetThatIsStoppedIsNotForgotten(t *testing.T) {
 	delete(after, "bdev_get_bdevs") // with n0, or without
 	delete(before, "bdev_get_bdevs")
 	assert.Equal(t, before, after)
+}
+
+// What an administrator chooses is loaded by the next process, whatever the running
+// one is told meanwhile.
+func TestChosenFileIsLoaded(t *testing.T) {
+	w := newWorld(t)
+	require.True(t, w.start())
+	w.serve()
+	w.populate()
+	w.settled()
+	before := w.state()
+	require.NoError(t, os.Link(w.at("saved/current.json"), w.at("saved/wanted.json")))
+	w.call("nvmf_delete_subsystem", p{"nqn": nqn + "c"}, nil)
+	w.settled()
+	folder, err := persist.OpenFolder(w.at("saved"), 10)
+	require.NoError(t, err)
+	require.NoError(t, folder.Use("wanted.json"))
+	chosen, err := os.ReadFile(w.at("saved/current.json"))
+	require.NoError(t, err)
+	w.call("bdev_null_create", p{"name": "n0", "num_blocks": 100, "block_size": 512}, nil)
+	w.settled()
+	assert.NotNil(t, w.status().ChosenAt)
+	now, err := os.ReadFile(w.at("saved/current.json"))
+	require.NoError(t, err)
+	assert.Equal(t, string(chosen), string(now))
+	w.kill()
+	require.True(t, w.start(w.saved()...))
+	w.fresh()
+	assert.Equal(t, before, w.state())
+	require.Eventually(t, func() bool { return w.status().ChosenAt == nil }, long, 50*time.Millisecond, "by itself")
+	w.call("bdev_null_create", p{"name": "n1", "num_blocks": 100, "block_size": 512}, nil)
+	w.settled()
+	now, err = os.ReadFile(w.at("saved/current.json"))
+	require.NoError(t, err)
+	assert.Contains(t, string(now), `"n1"`)
 }
 
 func TestMissingDisk(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -199,6 +200,13 @@ func (w *world) hasKeys() bool {
 	r, err := w.client.Release(w.t.Context())
 	require.NoError(w.t, err)
 	return r.String() >= "v24.05"
+}
+
+// has reports whether the target was built with a method.
+func (w *world) has(method string) bool {
+	var methods []string
+	w.call("rpc_get_methods", nil, &methods)
+	return slices.Contains(methods, method)
 }
 
 // state is what the target knows, without what changes with each start: the order
