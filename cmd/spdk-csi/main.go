@@ -49,6 +49,7 @@ type flags struct {
 	verbosity            int
 	slowAfter, drainTime time.Duration
 	metricsAddress       string
+	metricsTokenFile     string
 }
 
 func command(logs io.Writer) *cobra.Command {
@@ -96,7 +97,8 @@ node no more than which volumes were used on it and must not be formatted any mo
 	fs.DurationVar(&f.nvme.KeepAlive, "nvme-keep-alive", 5*time.Second, "after what time a silent target counts as lost")
 	fs.DurationVar(&f.nvme.FastIOFail, "nvme-fast-io-fail", 0, "fail I/O after that long without a target, while reconnecting goes on; 0: do not")
 	fs.IntVar(&f.nvme.IOQueues, "nvme-io-queues", 0, "number of I/O queues of a connection, 0 for one per CPU")
-	fs.StringVar(&f.metricsAddress, "metrics-address", "", "address and port to serve metrics on, at /metrics, such as :9810; whoever reaches it needs no password. Empty: none")
+	fs.StringVar(&f.metricsAddress, "metrics-address", "", "address and port to serve metrics on, at /metrics: a loopback address such as 127.0.0.1:9810, or any with --metrics-token-file. Empty: none")
+	fs.StringVar(&f.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that callers of --metrics-address must give; read anew for each. The token travels in the clear")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; debug logs each request, without its secrets")
 	fs.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	fs.DurationVar(&f.slowAfter, "slow-call-after", 30*time.Second, "log calls that take longer than this")
@@ -155,7 +157,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		return err
 	}
 	if server.Metrics != nil {
-		scrapes, err := server.Metrics.Serve(f.metricsAddress, log)
+		scrapes, err := server.Metrics.Serve(f.metricsAddress, f.metricsTokenFile, log)
 		if err != nil {
 			return errors.Join(fmt.Errorf("--metrics-address: %w", err), l.Close())
 		}
