@@ -62,6 +62,7 @@ type Method struct {
 
 	doc     *Document
 	changes []change
+	varies  bool
 }
 
 // ServedByProxy marks methods that SPDK does not have.
@@ -79,6 +80,22 @@ type Param struct {
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
+	// Kind is what the code means from this method, where that is not what it
+	// means in general: one of ErrorKinds.
+	Kind string `json:"x-spdk-kind"`
+}
+
+// ErrorKinds are what a code can mean from one method (x-spdk-kind).
+var ErrorKinds = []string{"busy", "failed", "wrong-state"}
+
+// KindOf is what the schema says that a code means from m; "" if it says nothing.
+func (m *Method) KindOf(code int) string {
+	for _, e := range m.Errors {
+		if e.Code == code {
+			return e.Kind
+		}
+	}
+	return ""
 }
 
 // Default is the embedded document. It panics when the embedded text is not
@@ -110,6 +127,7 @@ func Load(text []byte) (*Document, error) {
 		}
 		d.byName[m.Name] = m
 		m.doc, m.changes = d, d.changes(m)
+		m.varies = len(m.changes) > 0 || slices.ContainsFunc(m.Params, func(p *Param) bool { return d.variesIn(p.Schema, nil) })
 		for _, alias := range m.Aliases {
 			d.byAlias[alias] = m
 		}

@@ -61,6 +61,11 @@ type Schema struct {
 	RequiredUntil Release `json:"x-spdk-required-until"`
 }
 
+// HasValue reports whether release r knows an enumerated value.
+func (s *Schema) HasValue(value string, r Release) bool {
+	return Window{Since: s.EnumSince[value]}.Has(r)
+}
+
 // RefName is the name of the shared schema that s refers to, or "".
 func (s *Schema) RefName() string { return strings.TrimPrefix(s.Ref, refPrefix) }
 

@@ -132,17 +132,25 @@ func (c *change) respell(object map[string]any) (edit func(map[string]any), t Tr
 		Translation{From: c.dotted(c.any.Name) + " in another case", To: c.dotted(c.any.Name)}
 }
 
-// Varies reports whether the parameters of m differ between releases.
-func (m *Method) Varies() bool {
-	if len(m.changes) > 0 {
+// Varies reports whether the parameters of m, or what is in them, differ between
+// releases.
+func (m *Method) Varies() bool { return m.varies }
+
+// variesIn reports whether releases differ in what a schema takes. within are the
+// schemas that it is in, which may hold themselves.
+func (d *Document) variesIn(s *Schema, within []*Schema) bool {
+	if s == nil || slices.Contains(within, s) {
+		return false
+	}
+	if s.Window != (Window{}) || len(s.EnumSince) > 0 || s.RequiredUntil.Known() {
 		return true
 	}
-	for _, p := range m.Params {
-		if p.Schema.Window != (Window{}) {
-			return true
-		}
+	within = append(within, s)
+	inner := append(slices.Concat(s.OneOf, s.AnyOf), s.Items, s.Additional.Schema, d.schemas[s.RefName()])
+	for _, p := range s.Properties {
+		inner = append(inner, p.Schema)
 	}
-	return false
+	return slices.ContainsFunc(inner, func(in *Schema) bool { return d.variesIn(in, within) })
 }
 
 // Knows checks that release r has every parameter given.

@@ -80,8 +80,13 @@ func lint(doc *rpcschema.Document) error {
 			walk(fmt.Sprintf("%s|%d", where, i), v, false)
 		}
 	}
-	for name, s := range doc.Schemas() {
-		walk(name, s, false)
+	folded := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(doc.Schemas())) {
+		walk(name, doc.Schemas()[name], false)
+		if other := folded[strings.ToLower(name)]; other != "" {
+			complain(name, "%s and %s differ by case only: give one of them another name", other, name)
+		}
+		folded[strings.ToLower(name)] = name
 	}
 	for _, m := range doc.Methods() {
 		if m.Summary == "" || !strings.HasSuffix(m.Summary, ".") {
@@ -98,6 +103,14 @@ func lint(doc *rpcschema.Document) error {
 		if form := m.ParamsForm; form != "" && (!slices.Contains(paramsForms, form) || form == rpcschema.ParamsObject && len(m.Params) == 0) {
 			complain(m.Name, "x-spdk-params must be one of %s, and object only where there are parameters: %q", strings.Join(paramsForms, ", "), form)
 		}
+		for _, e := range m.Errors {
+			if e.Kind != "" && !slices.Contains(rpcschema.ErrorKinds, e.Kind) {
+				complain(m.Name, "unknown x-spdk-kind %q of error %d", e.Kind, e.Code)
+			}
+			if e.Code == -1 && e.Kind == "" {
+				complain(m.Name, "x-spdk-kind is missing: -1 is the wrong state and EPERM: say which")
+			}
+		}
 		if m.Stalls && m.Mutates {
 			complain(m.Name, "x-spdk-stalls is said of methods that only read")
 		}
@@ -113,8 +126,14 @@ func lint(doc *rpcschema.Document) error {
 			complain(m.Name, "result is missing")
 		}
 		walk(m.Name+" result", m.Result.Schema, false)
+		optional := ""
 		for _, p := range m.Params {
 			where := m.Name + " " + p.Name
+			if !p.Required {
+				optional = p.Name
+			} else if optional != "" {
+				complain(where, "a required parameter comes after an optional one, %s: OpenRPC wants it before", optional)
+			}
 			if p.Schema == nil {
 				complain(where, "schema is missing")
 				continue

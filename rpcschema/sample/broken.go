@@ -2,6 +2,7 @@ package sample
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math/big"
 	"slices"
@@ -12,7 +13,7 @@ import (
 
 // A Broken call has one thing wrong with it.
 type Broken struct {
-	What    string // missing, mistyped, null, fraction, multiple, too small, too large, too short, too long, pattern, enum, too few, too many, unknown, release, group
+	What    string // missing, mistyped, null, fraction, multiple, too small, too large, too short, too long, pattern, enum, value V of a later release, too few, too many, unknown, release, group
 	Pointer string // to the broken member, from the parameters
 	Params  map[string]any
 }
@@ -165,6 +166,11 @@ func otherType(types []string) any {
 }
 
 func (b *breaker) enum(pointer string, s *rpcschema.Schema) {
+	for _, v := range s.Enum {
+		if text := fmt.Sprint(v); !s.HasValue(text, b.Release) {
+			b.set("value "+text, pointer, v)
+		}
+	}
 	if s.Type.Main() == "string" {
 		b.set("enum", pointer, "no_such_value")
 		return

@@ -135,7 +135,7 @@ func (k Maker) choice(names []string) string {
 // enum picks a value that the release knows.
 func (k Maker) enum(s *rpcschema.Schema) any {
 	known := slices.DeleteFunc(slices.Clone(s.Enum), func(v any) bool {
-		return !rpcschema.Window{Since: s.EnumSince[fmt.Sprint(v)]}.Has(k.Release)
+		return !s.HasValue(fmt.Sprint(v), k.Release)
 	})
 	if k.Extreme {
 		return known[len(known)-1]

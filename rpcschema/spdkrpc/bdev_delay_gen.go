@@ -55,8 +55,6 @@ type BdevDelayCreateParams struct {
 	BaseBdevName string `json:"base_bdev_name"`
 	// Name of the new bdev.
 	Name string `json:"name"`
-	// UUID of the new bdev; one that follows from that of the bdev below if not given. SPDK v23.05 and later.
-	UUID *string `json:"uuid,omitzero"`
 	// How much later 99 of 100 reads are answered. Unit: us.
 	AvgReadLatency uint64 `json:"avg_read_latency"`
 	// How much later the hundredth read is answered; not less than the former. Unit: us.
@@ -65,6 +63,8 @@ type BdevDelayCreateParams struct {
 	AvgWriteLatency uint64 `json:"avg_write_latency"`
 	// How much later the hundredth write is answered; not less than the former. Unit: us.
 	P99WriteLatency uint64 `json:"p99_write_latency"`
+	// UUID of the new bdev; one that follows from that of the bdev below if not given. SPDK v23.05 and later.
+	UUID *string `json:"uuid,omitzero"`
 }
 
 // BdevDelayDeleteParams are the parameters of bdev_delay_delete.

@@ -37,12 +37,12 @@ func (c *Client) BdevMallocDelete(ctx context.Context, params BdevMallocDeletePa
 
 // BdevMallocCreateParams are the parameters of bdev_malloc_create.
 type BdevMallocCreateParams struct {
-	// Name of the new bdev; `Malloc0`, `Malloc1` and so on if not given.
-	Name *string `json:"name,omitzero"`
 	// Size of the bdev. Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`
 	// Size of a block without metadata, a multiple of 512. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
+	// Name of the new bdev; `Malloc0`, `Malloc1` and so on if not given.
+	Name *string `json:"name,omitzero"`
 	// Physical block size to tell, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
 	PhysicalBlockSize *uint32 `json:"physical_block_size,omitzero"`
 	// UUID of the new bdev; a random one if not given.

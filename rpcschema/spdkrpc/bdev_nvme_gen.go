@@ -583,8 +583,20 @@ const (
 	BdevNvmeMultipathSelectorQueueDepth BdevNvmeMultipathSelector = "queue_depth"
 )
 
-// BdevNvmePathIOStat is: I/O that took a path.
-type BdevNvmePathIOStat struct {
+// BdevNvmePathIostat is: I/O statistics of an NVMe bdev's paths.
+type BdevNvmePathIostat struct {
+	Name  string             `json:"name"`
+	Stats []BdevNvmePathStat `json:"stats"`
+}
+
+// BdevNvmePathStat is: I/O statistics of a path.
+type BdevNvmePathStat struct {
+	Trid BdevNvmeTransportID    `json:"trid"`
+	Stat BdevNvmePathStatistics `json:"stat"`
+}
+
+// BdevNvmePathStatistics is: I/O that took a path.
+type BdevNvmePathStatistics struct {
 	// Unit: bytes.
 	BytesRead  uint64 `json:"bytes_read"`
 	NumReadOps uint64 `json:"num_read_ops"`
@@ -621,18 +633,6 @@ type BdevNvmePathIOStat struct {
 	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
 	// Shortest that one took, 0 if there was none. Unit: ticks.
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
-}
-
-// BdevNvmePathIostat is: I/O statistics of an NVMe bdev's paths.
-type BdevNvmePathIostat struct {
-	Name  string             `json:"name"`
-	Stats []BdevNvmePathStat `json:"stats"`
-}
-
-// BdevNvmePathStat is: I/O statistics of a path.
-type BdevNvmePathStat struct {
-	Trid BdevNvmeTransportID `json:"trid"`
-	Stat BdevNvmePathIOStat  `json:"stat"`
 }
 
 // BdevNvmePollGroupIOPaths is: the paths that NVMe bdevs use on a thread.
@@ -721,13 +721,13 @@ type BdevNVMeApplyFirmwareParams struct {
 
 // BdevNVMeAttachControllerParams are the parameters of bdev_nvme_attach_controller.
 type BdevNVMeAttachControllerParams struct {
-	// Name of the controller; its bdevs are named after it.
+	// Name of the controller, 1 to 511 bytes; its bdevs are named after it.
 	Name string `json:"name"`
 	// Transport: `PCIe`, `RDMA`, `TCP`, `VFIOUSER` or another one that is built in; case does not matter.
 	Trtype string `json:"trtype"`
 	// Address: of a PCIe device, as `0000:5e:00.0`, or of a host.
 	Traddr string `json:"traddr"`
-	// Kind of address: `IPv4`, `IPv6`, `IB`, `FC` or `intra_host`; case does not matter.
+	// Kind of address: `IPv4`, `IPv6`, `IB` or `FC`; case does not matter.
 	Adrfam *string `json:"adrfam,omitzero"`
 	// Port, for TCP and RDMA.
 	Trsvcid *string `json:"trsvcid,omitzero"`
@@ -1005,7 +1005,7 @@ type BdevNVMeStartDiscoveryParams struct {
 	Trtype string `json:"trtype"`
 	// Address of the service.
 	Traddr string `json:"traddr"`
-	// Kind of address: `IPv4`, `IPv6`, `IB`, `FC` or `intra_host`; case does not matter.
+	// Kind of address: `IPv4`, `IPv6`, `IB` or `FC`; case does not matter.
 	Adrfam *string `json:"adrfam,omitzero"`
 	// Port of the service.
 	Trsvcid *string `json:"trsvcid,omitzero"`

@@ -216,12 +216,12 @@ type BdevOcfCreateParams struct {
 	Name string `json:"name"`
 	// Cache mode: write-through, write-back, write-around, pass-through, write-invalidate or write-only. One of wt, wb, wa, pt, wi, wo.
 	Mode string `json:"mode"`
-	// Size of a cache line. 0 or left out means 4 KiB. Unit: KiB. One of 0, 4, 8, 16, 32, 64.
-	CacheLineSize *uint64 `json:"cache_line_size,omitzero"`
 	// Fast bdev.
 	CacheBdevName string `json:"cache_bdev_name"`
 	// Slow bdev.
 	CoreBdevName string `json:"core_bdev_name"`
+	// Size of a cache line. 0 or left out means 4 KiB. Unit: KiB. One of 0, 4, 8, 16, 32, 64.
+	CacheLineSize *uint64 `json:"cache_line_size,omitzero"`
 }
 
 // BdevOcfDeleteParams are the parameters of bdev_ocf_delete.

@@ -106,14 +106,14 @@ type BdevRbdCluster struct {
 
 // BdevRBDCreateParams are the parameters of bdev_rbd_create.
 type BdevRBDCreateParams struct {
-	// Name of the new bdev. Left out, `Ceph` and a number.
-	Name *string `json:"name,omitzero"`
 	// Pool of the image.
 	PoolName string `json:"pool_name"`
 	// Name of the image.
 	RBDName string `json:"rbd_name"`
 	// Block size of the new bdev. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
+	// Name of the new bdev. Left out, `Ceph` and a number.
+	Name *string `json:"name,omitzero"`
 	// Connection to use. Left out, the bdev makes one of its own with `user_id` and `config`.
 	ClusterName *string `json:"cluster_name,omitzero"`
 	// Ceph user, without `client.`, of a connection of its own.

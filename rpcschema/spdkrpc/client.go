@@ -22,12 +22,27 @@ type Caller interface {
 // A Client calls SPDK's RPCs by typed methods. It may be used concurrently.
 type Client struct {
 	caller  Caller
+	trusts  bool // parameters are sent as they are given
 	release atomic.Pointer[rpcschema.Release]
 }
 
-// NewClient makes a Client of a Caller. The target's release is asked for when
-// a request first depends on it.
-func NewClient(caller Caller) *Client { return &Client{caller: caller} }
+// A ClientOption changes what a Client does.
+type ClientOption func(*Client)
+
+// WithoutValidation has parameters sent that the schema knows to be wrong. SPDK
+// takes some of them, and ends or makes something else of it.
+func WithoutValidation() ClientOption { return func(c *Client) { c.trusts = true } }
+
+// NewClient makes a Client of a Caller. Parameters that the schema does not take
+// are refused with InvalidParams before anything is sent. The target's release
+// is asked for when a request first depends on it.
+func NewClient(caller Caller, options ...ClientOption) *Client {
+	c := &Client{caller: caller}
+	for _, option := range options {
+		option(c)
+	}
+	return c
+}
 
 // Release is the target's release, as it was when it was last asked. After a
 // call that failed in a way that another release would explain, it is asked
@@ -90,29 +105,47 @@ func (c *Client) fit(ctx context.Context, method string, params any) (any, error
 	if err != nil {
 		return nil, &Error{Method: method, Kind: MethodNotFound, Err: err}
 	}
-	if string(text) == "{}" {
-		if bare := m.Bare(nil); bare != nil {
-			return bare, nil
-		}
-		return nil, nil
-	}
-	if !m.Varies() {
+	varies := m.Varies()
+	if !varies && c.trusts && string(text) != "{}" {
 		return json.RawMessage(text), nil
 	}
-	release, err := c.Release(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask the target's release: %w", err)
+	var release rpcschema.Release
+	if varies {
+		if release, err = c.Release(ctx); err != nil {
+			return nil, fmt.Errorf("ask the target's release: %w", err)
+		}
 	}
 	value, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
 	if err != nil {
-		return nil, &Error{Method: method, Kind: InvalidParams, Err: err}
+		return nil, unsent(method, err)
 	}
 	fitted, _, err := m.Translate(value.(map[string]any), release)
 	if err != nil {
-		return nil, &Error{Method: method, Kind: InvalidParams, Err: err}
+		return nil, unsent(method, err)
 	}
-	if err := m.Knows(fitted, release); err != nil {
-		return nil, &Error{Method: method, Kind: InvalidParams, Err: err}
+	if err := c.judge(m, fitted, release); err != nil {
+		return nil, unsent(method, err)
+	}
+	switch {
+	case fitted == nil:
+		return nil, nil
+	case !varies:
+		return json.RawMessage(text), nil
 	}
 	return fitted, nil
+}
+
+// unsent is the refusal of parameters before anything was sent, with the code of
+// who refuses such in SPDK's stead.
+func unsent(method string, err error) error {
+	return &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "not sent", Err: err}
+}
+
+// judge holds parameters against the schema as the release has it. What the
+// release does not know is refused even without validation.
+func (c *Client) judge(m *rpcschema.Method, params map[string]any, r rpcschema.Release) error {
+	if c.trusts {
+		return m.Knows(params, r)
+	}
+	return rpcschema.Default().ValidateParams(m.Name, params, r)
 }

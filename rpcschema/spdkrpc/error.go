@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"syscall"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
@@ -21,7 +22,7 @@ const (
 	Busy           Kind = "busy"               // in use, or another operation is under way
 	InvalidParams  Kind = "invalid parameters" // SPDK refused the parameters; many lvol failures look so: read back
 	MethodNotFound Kind = "no such method"     // this release has no such method
-	WrongState     Kind = "wrong state"        // not in the target's present state (startup, runtime)
+	WrongState     Kind = "wrong state"        // not in the target's present state (startup, runtime): surely not executed
 	InUse          Kind = "in use"             // the proxy protects what is in use; its message says what to do, and repeating does not help
 	Denied         Kind = "denied"             // the proxy does not let this user do it
 	Unreachable    Kind = "unreachable"        // the call surely was not executed
@@ -75,7 +76,8 @@ func KindOf(err error) Kind {
 }
 
 // kinds is the one table from codes to kinds. SPDK answers with JSON-RPC's own
-// codes, with negated errnos, and with -1 for the wrong state. It answers many
+// codes and with negated errnos. -1 is both the wrong state and EPERM, so that
+// only the schema of the method can tell. It answers many
 // failures of logical volumes with -32602 or -32603 whatever the errno; their
 // text differs between releases and is never looked at.
 var kinds = map[int]Kind{
@@ -84,7 +86,6 @@ var kinds = map[int]Kind{
 	jsonrpc.CodeParseError:     InvalidParams,
 	jsonrpc.CodeMethodNotFound: MethodNotFound,
 	jsonrpc.CodeInternalError:  Failed,
-	jsonrpc.CodeWrongState:     WrongState,
 	-int(syscall.ENODEV):       NoSuchDevice,
 	-int(syscall.ENOENT):       NoSuchDevice,
 	-int(syscall.EEXIST):       Exists,
@@ -105,24 +106,31 @@ var kinds = map[int]Kind{
 	jsonrpc.CodeOutcomeUnknown: OutcomeUnknown,
 }
 
-// exceptions are codes that mean something else from one method: -1 is EPERM too.
-var exceptions = map[string]map[int]Kind{
-	// The bdev is claimed, or open for writing.
-	"bdev_lvol_create_lvstore": {-int(syscall.EPERM): Busy},
-	"bdev_passthru_create":     {-int(syscall.EPERM): Busy},
-	"bdev_crypto_create":       {-int(syscall.EPERM): Busy},
+// schemaKinds are the kinds that the schema names (x-spdk-kind).
+var schemaKinds = map[string]Kind{"busy": Busy, "failed": Failed, "wrong-state": WrongState}
+
+// kindOfCode is what a code means from one method. What the schema says of it
+// comes first. -1 that it does not explain is the wrong state only from a method
+// that changes nothing and belongs to one state: WrongState says that a call
+// was surely not executed.
+func kindOfCode(method string, code int) Kind {
+	if m, known := rpcschema.Default().Method(method); known {
+		if kind, said := schemaKinds[m.KindOf(code)]; said {
+			return kind
+		}
+		if code == jsonrpc.CodeWrongState && !m.Mutates && len(m.State) == 1 {
+			return WrongState
+		}
+	}
+	if kind, ok := kinds[code]; ok {
+		return kind
+	}
+	return Failed
 }
 
 // answered makes the Error of an error that the target or the proxy answered.
 func answered(method string, code int, message string) *Error {
-	kind, ok := exceptions[method][code]
-	if !ok {
-		kind, ok = kinds[code]
-	}
-	if !ok {
-		kind = Failed
-	}
-	return &Error{Method: method, Kind: kind, Code: code, Message: message}
+	return &Error{Method: method, Kind: kindOfCode(method, code), Code: code, Message: message}
 }
 
 // statusKinds are the kinds of HTTP answers that bear no JSON-RPC error of

@@ -849,7 +849,7 @@ type NvmfCreateTransportParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Largest number of outstanding commands on an I/O queue. Default 128, for VFIOUSER 256.
 	MaxQueueDepth *uint16 `json:"max_queue_depth,omitzero"`
-	// Largest number of I/O queue pairs of a controller, the admin queue not counted. Default 127 for TCP and RDMA.
+	// Largest number of I/O queue pairs of a controller, the admin queue not counted. Default 127 for TCP and RDMA. SPDK adds one in 16 bits, so that 65535 would become 0.
 	MaxIOQpairsPerCtrlr *uint16 `json:"max_io_qpairs_per_ctrlr,omitzero"`
 	// Largest amount of data inside a command capsule. Default 4096 for TCP and RDMA, 0 for FC and VFIOUSER. Unit: bytes.
 	InCapsuleDataSize *uint32 `json:"in_capsule_data_size,omitzero"`

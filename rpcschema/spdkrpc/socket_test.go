@@ -173,5 +173,6 @@ func TestSocketErrors(t *testing.T) {
 		assert.ErrorIs(t, err, kind)
 	}
 	assert.ErrorIs(t, s.Call(t.Context(), "m", map[string]int{"c": -4711}, nil), Failed)
+	assert.ErrorIs(t, s.Call(t.Context(), "m", map[string]int{"c": -1}, nil), Failed)
 	assert.ErrorIs(t, s.Call(t.Context(), "bdev_lvol_create_lvstore", map[string]int{"c": -1}, nil), Busy)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -71,8 +72,12 @@ func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
 	}
 }
 
-// resetModes are what a reset of statistics can be told to reset.
-var resetModes = []spdkrpc.BdevResetStatMode{"all", "maxmin", "error", "none"}
+// resets reports whether the release knows what a reset of statistics is told to
+// reset.
+func (e *engine) resets(mode spdkrpc.BdevResetStatMode) bool {
+	s := rpcschema.Default().Schemas()["BdevResetStatMode"]
+	return slices.Contains(s.Enum, any(string(mode))) && s.HasValue(string(mode), e.release)
+}
 
 // iostatParams are those of all releases.
 type iostatParams struct {
@@ -90,7 +95,7 @@ func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIostat, error) {
 		}
 		names = []string{*p.Name}
 	}
-	if !slices.Contains(resetModes, or(p.ResetMode, "none")) {
+	if p.ResetMode != nil && !e.resets(*p.ResetMode) {
 		return out, jsonrpc.Errorf(jsonrpc.CodeInternalError, "spdk_json_decode_object failed")
 	}
 	if value(p.PerChannel) && len(names) != 1 {
@@ -124,7 +129,7 @@ func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIostat, error) {
 }
 
 func (e *engine) bdevResetIostat(p spdkrpc.BdevResetIostatParams) error {
-	if !slices.Contains(resetModes, or(p.Mode, "all")) {
+	if !e.resets(or(p.Mode, "all")) {
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "spdk_json_decode_object failed")
 	}
 	if p.Name != nil {

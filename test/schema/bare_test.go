@@ -12,6 +12,10 @@ import (
 // onceOnly are methods that answer a second call otherwise than the first.
 var onceOnly = []string{"iscsi_set_options"}
 
+// takenSince are methods whose older releases refuse an empty object, with a
+// release that was seen to take it.
+var takenSince = map[string]rpcschema.Release{"framework_monitor_context_switch": v2605}
+
 // notWithoutParams are methods whose calls without parameters are not tried:
 // they would end the target, its state, or never be answered.
 var notWithoutParams = []string{"spdk_kill_instance", "framework_start_init", "framework_wait_init"}
@@ -28,6 +32,9 @@ func (b *bench) withoutParams() {
 		object, none := b.exactly(m.Name, map[string]any{}), b.exactly(m.Name, nil)
 		switch m.WithoutParams() {
 		case rpcschema.ParamsNone:
+			if since, taken := takenSince[m.Name]; taken && !b.release.Before(since) {
+				continue // and no harm is done by leaving it out
+			}
 			assert.Error(b, object, "%s takes {}", m.Name)
 			assert.False(b, same(object, none), "%s: both are refused alike: %v", m.Name, none)
 		case rpcschema.ParamsObject:

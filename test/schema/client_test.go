@@ -55,6 +55,7 @@ func TestTypedClient(t *testing.T) {
 			_, err := c.Release(t.Context())
 			require.NoError(t, err)
 			calls := 0
+			trusting := spdkrpc.NewClient(socket, spdkrpc.WithoutValidation())
 			for _, m := range doc.OfSPDK() {
 				if !m.Has(r) {
 					continue
@@ -79,7 +80,7 @@ func TestTypedClient(t *testing.T) {
 				if confirmed(m) {
 					result = true
 				}
-				roundTrip(t, c, f, m, params, result, where(m, "zeros", r))
+				roundTrip(t, trusting, f, m, params, result, where(m, "zeros", r))
 				calls++
 			}
 			t.Logf("%d calls", calls)

@@ -1,0 +1,76 @@
+package spdkrpc
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// What the schema knows to be destructive is not sent, unless the caller asks for
+// that.
+func TestClientValidatesBeforeItSends(t *testing.T) {
+	for name, send := range map[string]func(*Client) error{
+		"block size 0, which ends the target": func(c *Client) error {
+			_, err := c.BdevNullCreate(t.Context(), BdevNullCreateParams{Name: "n", NumBlocks: 8, BlockSize: 0})
+			return err
+		},
+		"2^64-1 MiB, which makes a volume of no blocks": func(c *Client) error {
+			_, err := c.BdevLvolCreate(t.Context(), BdevLvolCreateParams{LvolName: "a", SizeInMiB: math.MaxUint64, LvsName: new("l")})
+			return err
+		},
+		"a name that SPDK damages": func(c *Client) error {
+			return c.BdevLvolRename(t.Context(), BdevLvolRenameParams{OldName: "l/a", NewName: string(make([]byte, 64))})
+		},
+		"a value of a later release": func(c *Client) error {
+			mode := BdevResetStatModeError
+			return c.BdevResetIostat(t.Context(), BdevResetIostatParams{Mode: &mode})
+		},
+	} {
+		r := &recorder{release: "v24.01", answer: `true`}
+		err := send(NewClient(r))
+		require.ErrorIs(t, err, InvalidParams, name)
+		var e *Error
+		require.ErrorAs(t, err, &e, name)
+		assert.Equal(t, jsonrpc.CodeInvalidParams, e.Code, "%s: a refusal, as the driver tells it", name)
+		for _, sent := range r.sent {
+			assert.Equal(t, "spdk_get_version none", sent, name)
+		}
+
+		r = &recorder{release: "v24.01", answer: `true`}
+		_ = send(NewClient(r, WithoutValidation()))
+		assert.NotContains(t, r.sent[len(r.sent)-1], "spdk_get_version", "%s: sent as it is", name)
+	}
+}
+
+// Validation costs a call of the driver few allocations beyond encoding and
+// fitting it.
+func TestValidationIsCheap(t *testing.T) {
+	params := BdevLvolCreateParams{LvolName: "pvc-0d9a57b2-7f4e-4a6e-8d3c-5b1f0e9a7c66", SizeInMiB: 1024, LvsName: new("lvs0"), ThinProvision: new(true)}
+	count := func(options ...ClientOption) float64 {
+		c := NewClient(&recorder{release: "v26.05"}, options...)
+		_, err := c.Release(t.Context())
+		require.NoError(t, err)
+		return testing.AllocsPerRun(100, func() { _, _ = c.fit(t.Context(), "bdev_lvol_create", params) })
+	}
+	with, without := count(), count(WithoutValidation())
+	t.Logf("%.0f allocations, %.0f without validation", with, without)
+	assert.LessOrEqual(t, with, without+20)
+}
+
+// -1 is the wrong state, and so surely not executed, only where the schema says
+// so; it is EPERM as well.
+func TestMinusOneIsTheWrongStateOnlyWhereTheSchemaSaysSo(t *testing.T) {
+	for method, kind := range map[string]Kind{
+		"framework_start_init": WrongState, "accel_set_options": WrongState, // the schema says so
+		"bdev_get_bdevs":           WrongState, // only reads
+		"bdev_lvol_create_lvstore": Busy, "bdev_raid_create": Busy, "bdev_nvme_set_options": Busy,
+		"keyring_file_add_key": Failed, "vmd_rescan": Failed, "bdev_rbd_create": Failed, // something else
+		"bdev_lvol_create": Failed, "nvmf_subsystem_add_ns": Failed, "nosuch_method": Failed, // unexplained
+	} {
+		assert.Equal(t, kind, answered(method, -1, "").Kind, method)
+	}
+}
