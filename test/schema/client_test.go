@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -95,6 +96,8 @@ func confirmed(m *rpcschema.Method) bool {
 
 func roundTrip(t *testing.T, c *spdkrpc.Client, f *fake, m *rpcschema.Method, params map[string]any, result any, where string) {
 	t.Helper()
+	// The typed client leaves an optional parameter out where it could be null.
+	maps.DeleteFunc(params, func(name string, v any) bool { return v == nil && !m.Param(name).Required })
 	f.expect(m.Name, jsonrpc.Response{Result: text(t, result)})
 	got, err := callTyped(t.Context(), t, c, m, params)
 	require.NoError(t, err, where)
