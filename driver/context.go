@@ -58,6 +58,9 @@ func volumeContext(c TargetConfig, v volume.Volume, fsType string, from volume.O
 func publishContext(c TargetConfig, v volume.Volume, mayFormat bool) map[string]string {
 	m := exportContext(c, v)
 	m[keyMayFormat] = strconv.FormatBool(mayFormat)
+	if v.Multipath {
+		m[connect.KeyMultipath] = "true"
+	}
 	return m
 }
 

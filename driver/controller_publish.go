@@ -74,7 +74,7 @@ func (c *Controller) exportedByHand(remembered map[string]string) bool {
 
 func hostOf(nodeID string) volume.Host {
 	h := connect.HostOf(nodeID)
-	return volume.Host{NQN: h.NQN, IQN: h.IQN}
+	return volume.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}
 }
 
 // ControllerUnpublishVolume ends a volume's export to a node, or to all if none is named. The node is cut off. From then

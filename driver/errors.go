@@ -57,6 +57,8 @@ var codesOf = []struct {
 	{volume.ErrNoSpace, codes.ResourceExhausted},
 	{volume.ErrOutOfRange, codes.OutOfRange},
 	{volume.ErrInUse, codes.FailedPrecondition},
+	{volume.ErrTooDeep, codes.ResourceExhausted},
+	{spdkrpc.InUse, codes.FailedPrecondition},
 	{volume.ErrForeignExport, codes.FailedPrecondition},
 	{volume.ErrExposes, codes.FailedPrecondition},
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},

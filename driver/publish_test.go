@@ -25,7 +25,7 @@ func TestPublish(t *testing.T) {
 		assert.Equal(t, "true", resp.GetPublishContext()[keyMayFormat])
 		e, err := connect.ParseExport(resp.GetPublishContext())
 		require.NoError(t, err)
-		assert.Equal(t, connect.Export{Transport: connect.TCP, Address: "127.0.0.1", Port: "4420", NQN: volume.NQN(id.uuid), NSUUID: id.uuid, SizeBytes: 4 * mib}, e)
+		assert.Equal(t, connect.Export{Transport: connect.TCP, Address: "127.0.0.1", Port: "4420", NQN: volume.NQN(id.uuid), NSUUID: id.uuid, SizeBytes: 4 * mib, Multipath: true}, e)
 	}
 	_, err := b.publish(t.Context(), v, nodeB)
 	requireCode(t, codes.FailedPrecondition, err, connect.HostOf(nodeA).NQN)

@@ -22,6 +22,8 @@ const (
 	KeyLvolSize   = "lvolSize"
 	KeyNSUUID     = "nsUUID"
 	KeyLoopDir    = "loopDir"
+	// KeyMultipath says that the export reports ANA, and admits this node as [Host.Multipath] too.
+	KeyMultipath = "multipathHost"
 )
 
 // Transport is how an export is reached.
@@ -49,7 +51,9 @@ type Export struct {
 	// LegacyUUID is the lvol's UUID as spdk-csi wrote it into model and NQN.
 	LegacyUUID string `json:"legacyUUID,omitzero"`
 	// SizeBytes is the size at creation, 0 when unknown. Volumes grow: never insist on it.
-	SizeBytes int64  `json:"sizeBytes,omitzero"`
+	SizeBytes int64 `json:"sizeBytes,omitzero"`
+	// Multipath: see KeyMultipath.
+	Multipath bool   `json:"multipath,omitzero"`
 	LoopDir   string `json:"loopDir,omitzero"`
 }
 
@@ -113,6 +117,7 @@ func ParseExport(m map[string]string) (Export, error) {
 			return Export{}, invalid(KeyLvolSize, s, "the volume's size in bytes, a positive whole number")
 		}
 	}
+	e.Multipath = m[KeyMultipath] == "true" && (e.Transport == TCP || e.Transport == RDMA)
 	return e, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -134,6 +135,12 @@ func TestHostOf(t *testing.T) {
 	assert.NotEqual(t, HostOf("worker-1"), HostOf("Worker-1"))
 	assert.True(t, validNQN(HostOf("").NQN))
 	assert.True(t, validIQN(HostOf("any node").IQN))
+
+	h := HostOf("worker-1").Multipath()
+	assert.Equal(t, "nqn.2014-08.org.nvmexpress:uuid:"+h.UUID, h.NQN)
+	assert.EqualValues(t, 8, uuid.MustParse(h.UUID).Version(), "by which the controller knows it")
+	assert.Equal(t, HostOf("worker-1").IQN, h.IQN)
+	assert.NotEqual(t, HostOf("worker-2").Multipath(), h)
 }
 
 func TestNewChecksItsOptions(t *testing.T) {

@@ -25,3 +25,14 @@ func HostOf(nodeID string) Host {
 		IQN:  "iqn.2026-11.io.spdkgate:host:" + id,
 	}
 }
+
+// Multipath is the identity under which a node connects whose kernel has native NVMe multipath,
+// to subsystems that report ANA: the target can then make it hold its I/O back. Both identities
+// are admitted; the target tells which one is connected. It differs from the other in all names,
+// as the kernel takes a host NQN with one host identifier only. Its UUID is of version 8, by which
+// package volume knows it.
+func (h Host) Multipath() Host {
+	id := uuid.NewSHA1(hostNamespace, []byte("multipath:"+h.UUID))
+	id[6] = id[6]&0x0f | 0x80
+	return Host{UUID: id.String(), NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id.String(), IQN: h.IQN}
+}

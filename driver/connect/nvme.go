@@ -74,12 +74,20 @@ func (n *nvme) ensureController(ctx context.Context, e Export, address string, a
 		return false, err
 	}
 	at.is("the kernel connects to %s (write to /dev/nvme-fabrics)", e.portal())
-	_, err = n.node.exchange(n.node.path("dev/nvme-fabrics"), fabricsOptions(e, address, n.host, n.options))
+	_, err = n.node.exchange(n.node.path("dev/nvme-fabrics"), fabricsOptions(e, address, n.hostFor(e), n.options))
 	if err == nil || errors.Is(err, syscall.EALREADY) {
 		return err == nil, nil
 	}
 	at.is("asking %s why it refused", e.portal())
 	return false, n.explain(ctx, e, address, err)
+}
+
+// hostFor is whom this node connects as: see [Host.Multipath].
+func (n *nvme) hostFor(e Export) Host {
+	if e.Multipath && n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y" {
+		return n.host.Multipath()
+	}
+	return n.host
 }
 
 // prepare sees to the kernel's NVMe over Fabrics being there. Modules may be built in, or loaded

@@ -22,15 +22,15 @@ func (n *nvme) explain(ctx context.Context, e Export, address string, err error)
 	}
 	if e.Transport != TCP {
 		return fmt.Errorf("%w: the target at %s turned the connection down: is the subsystem there, does it allow host %s and listen on that address? (the node's kernel log has the details: %w)",
-			ErrRefused, e.portal(), n.host.NQN, err)
+			ErrRefused, e.portal(), n.hostFor(e).NQN, err)
 	}
-	switch reason, probeErr := askWhy(ctx, address, e.Port, e.NQN, n.host); {
+	switch reason, probeErr := askWhy(ctx, address, e.Port, e.NQN, n.hostFor(e)); {
 	case probeErr != nil:
 		return fmt.Errorf("%w: %s: the kernel could not connect (%w), and neither can we: %w", ErrUnreachable, e.portal(), err, probeErr)
 	case reason == statusInvalidParam:
 		return fmt.Errorf("%w: no %s at %s: was it exported there, or has the target lost its configuration in a restart? (%w)", ErrNoSubsystem, e.NQN, e.portal(), err)
 	case reason == statusInvalidHost:
-		return fmt.Errorf("%w: %s does not allow host %s, or does not listen on %s: the volume must be published to this node first (%w)", ErrRefused, e.NQN, n.host.NQN, e.portal(), err)
+		return fmt.Errorf("%w: %s does not allow host %s, or does not listen on %s: the volume must be published to this node first (%w)", ErrRefused, e.NQN, n.hostFor(e).NQN, e.portal(), err)
 	case reason == statusAuthRequired:
 		return fmt.Errorf("%w: %s requires in-band authentication, for which this volume has no keys (%w)", ErrRefused, e.NQN, err)
 	case reason != statusSuccess:

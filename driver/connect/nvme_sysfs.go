@@ -38,7 +38,7 @@ func (n *nvme) controllers(nqn string) ([]controller, error) {
 	var found []controller
 	for _, name := range names {
 		attribute := func(a string) string { return n.node.attribute("sys/class/nvme", name, a) }
-		if attribute("subsysnqn") != nqn || attribute("hostnqn") != n.host.NQN {
+		if host := attribute("hostnqn"); attribute("subsysnqn") != nqn || host != n.host.NQN && host != n.host.Multipath().NQN {
 			continue
 		}
 		c := controller{name: name, state: attribute("state"), transport: attribute("transport"), model: attribute("model")}

@@ -110,7 +110,7 @@ func (s *Service) base(ctx context.Context, source Volume, name string) (Volume,
 	if !errors.Is(err, ErrNotFound) {
 		return base, err
 	}
-	_, failed := s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: source.UUID, SnapshotName: baseName(name, source.UUID)})
+	_, failed := s.freeze(ctx, source, baseName(name, source.UUID))
 	if failed != nil && !readable(failed) {
 		return Volume{}, fmt.Errorf("target %s: snapshot %s to clone it: %w", s.Name, source, failed)
 	}

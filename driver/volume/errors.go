@@ -18,6 +18,8 @@ var (
 	ErrOutOfRange = errors.New("size out of range")
 	// ErrInUse: a host is admitted or connected to the volume, or a snapshot has clones.
 	ErrInUse = errors.New("in use")
+	// ErrTooDeep: a volume has as many snapshots above it as is safe.
+	ErrTooDeep = errors.New("too many snapshots")
 	// ErrBusy: the volume changed while it was looked at, or another operation on it is under way. Try again.
 	ErrBusy = errors.New("busy")
 	// ErrWrongKind: a snapshot where a volume was expected, the other way round, or a bdev that is no logical volume.
@@ -38,7 +40,7 @@ var (
 // and need not when the call surely was not executed.
 func readable(err error) bool {
 	switch spdkrpc.KindOf(err) {
-	case spdkrpc.Unreachable, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState:
+	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState:
 		return false
 	}
 	return true

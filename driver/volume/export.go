@@ -19,7 +19,9 @@ const (
 // A Host is a node as targets know it.
 type Host struct {
 	NQN string // NVMe host NQN
-	IQN string // iSCSI initiator name
+	// Multipath is the NQN as which the node connects where it can be made to hold I/O back; empty: none.
+	Multipath string
+	IQN       string // iSCSI initiator name
 }
 
 // NQN is the name of the subsystem that exports a volume: spdk-csi's, so that its volumes go on working.
@@ -30,8 +32,6 @@ func IQN(id string) string { return "iqn.2016-06.io.spdk:" + id }
 
 // An exporter makes volumes reachable over one transport. All methods read before and after they change something.
 type exporter interface {
-	// admit exports the volume to the host, and to no other.
-	admit(ctx context.Context, id string, h Host) error
 	// withdraw takes the admission of a host back, of all hosts if h is nil, and removes the export if nobody is left.
 	withdraw(ctx context.Context, id string, h *Host) error
 	// retract removes an export that nobody is admitted to; ErrInUse if somebody is.
@@ -54,7 +54,12 @@ func (s *Service) Export(ctx context.Context, id string, h Host) (Volume, error)
 	if err != nil {
 		return Volume{}, err
 	}
-	if err := s.exporter().admit(ctx, id, h); err != nil {
+	if s.Transport == ISCSI {
+		err = iscsi{s}.admit(ctx, id, h)
+	} else {
+		v.Multipath, err = nvmf{s}.admit(ctx, id, h)
+	}
+	if err != nil {
 		return Volume{}, fmt.Errorf("target %s: export %s: %w", s.Name, v, err)
 	}
 	return v, nil

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,29 +16,30 @@ import (
 // and with the publishing node as its only host.
 type nvmf struct{ *Service }
 
-func (n nvmf) admit(ctx context.Context, id string, h Host) error {
+// admit exports the volume to the host, and to no other. It tells whether the host may connect as its Multipath.
+func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err error) {
 	sub, err := n.subsystem(ctx, id)
 	if err != nil && !errors.Is(err, errNotExported) {
-		return err
+		return false, err
 	}
 	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
-		return err
+		return false, err
 	}
 	if err := runAll(n.missing(ctx, id, sub, h)); err != nil {
-		return err
+		return false, err
 	}
 	// Whatever was answered: this is what counts.
 	if sub, err = n.subsystem(ctx, id); err != nil {
-		return err
+		return false, err
 	}
 	if left := n.missing(ctx, id, sub, h); len(left) > 0 {
-		return fmt.Errorf("%w: the subsystem changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].what)
+		return false, fmt.Errorf("%w: the subsystem changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].what)
 	}
 	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
 		// Another controller admitted another host in the same moment. One of both has to step back; both may.
-		return errors.Join(err, n.removeHost(ctx, id, h))
+		return false, errors.Join(err, n.removeHost(ctx, id, sub, h))
 	}
-	return nil
+	return h.Multipath != "" && reportsANA(sub), nil
 }
 
 // mayAdmit refuses if anybody but h could be writing to the volume, or the subsystem is not the volume's.
@@ -50,15 +52,19 @@ func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NvmfSubsyste
 			return fmt.Errorf("%w: subsystem %s holds bdev %s: remove it, this subsystem is the driver's", ErrForeignExport, sub.NQN, ns.BdevName)
 		}
 	}
-	for _, other := range sub.Hosts {
-		if other.NQN != h.NQN {
+	others := slices.Clone(sub.Hosts)
+	slices.SortStableFunc(others, func(a, b spdkrpc.NvmfSubsystemHost) int { // the name that nodes are known by first
+		return cmp.Compare(truth(doesMultipath(a.NQN)), truth(doesMultipath(b.NQN)))
+	})
+	for _, other := range others {
+		if !h.is(other.NQN) {
 			return fmt.Errorf("%w: it is published to host %s: unpublish it there first", ErrInUse, other.NQN)
 		}
 	}
 	if !sub.AllowAnyHost {
 		return nil
 	}
-	return n.nobodyConnected(ctx, id, func(hostNQN string) bool { return hostNQN == h.NQN })
+	return n.nobodyConnected(ctx, id, h.is)
 }
 
 // nobodyConnected refuses while hosts are connected, except those that may be.
@@ -92,6 +98,7 @@ func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem
 	add("create subsystem", func() error {
 		return n.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{
 			NQN: nqn, SerialNumber: new(serial(id)), ModelNumber: &id, MaxNamespaces: new(uint32(1)), AllowAnyHost: new(false),
+			ANAReporting: new(h.Multipath != ""), // so that its paths can be frozen for a snapshot
 		})
 	}, func(*spdkrpc.NvmfSubsystem) bool { return true })
 	add("add namespace", func() error {
@@ -103,19 +110,34 @@ func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem
 	}, func(sub *spdkrpc.NvmfSubsystem) bool { return len(sub.Namespaces) == 1 })
 	add("admit host "+h.NQN, func() error {
 		return n.rpc.NvmfSubsystemAddHost(ctx, spdkrpc.NvmfSubsystemAddHostParams{NQN: nqn, Host: h.NQN})
-	}, func(sub *spdkrpc.NvmfSubsystem) bool { return admits(sub, h) })
-	add("admit no other host", func() error {
-		return n.rpc.NvmfSubsystemAllowAnyHost(ctx, spdkrpc.NvmfSubsystemAllowAnyHostParams{NQN: nqn, AllowAnyHost: false})
-	}, func(sub *spdkrpc.NvmfSubsystem) bool { return !sub.AllowAnyHost })
-	if sub == nil { // a new one admits nobody
-		steps = slices.Delete(steps, 3, 4)
+	}, func(sub *spdkrpc.NvmfSubsystem) bool { return admits(sub, h.NQN) })
+	// Hosts of a subsystem that reports no ANA (of an earlier version's) are not told of their other name.
+	if h.Multipath != "" && (sub == nil || len(sub.Namespaces) == 0 || reportsANA(sub)) {
+		add("admit host "+h.Multipath, func() error {
+			return n.rpc.NvmfSubsystemAddHost(ctx, spdkrpc.NvmfSubsystemAddHostParams{NQN: nqn, Host: h.Multipath})
+		}, func(sub *spdkrpc.NvmfSubsystem) bool { return admits(sub, h.Multipath) })
+	}
+	if sub != nil { // a new one admits nobody
+		add("admit no other host", func() error {
+			return n.rpc.NvmfSubsystemAllowAnyHost(ctx, spdkrpc.NvmfSubsystemAllowAnyHostParams{NQN: nqn, AllowAnyHost: false})
+		}, func(sub *spdkrpc.NvmfSubsystem) bool { return !sub.AllowAnyHost })
 	}
 	add("listen on "+n.ListenAddr+":"+n.ListenPort, func() error { return n.listen(ctx, nqn) }, n.listens)
 	return steps
 }
 
-func admits(sub *spdkrpc.NvmfSubsystem, h Host) bool {
-	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NvmfSubsystemHost) bool { return x.NQN == h.NQN })
+func admits(sub *spdkrpc.NvmfSubsystem, hostNQN string) bool {
+	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NvmfSubsystemHost) bool { return x.NQN == hostNQN })
+}
+
+// is says whether a name is one of the host's.
+func (h Host) is(hostNQN string) bool {
+	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
+}
+
+// reportsANA says whether a subsystem with a namespace was made with ANA reporting.
+func reportsANA(sub *spdkrpc.NvmfSubsystem) bool {
+	return len(sub.Namespaces) > 0 && sub.Namespaces[0].Anagrpid != nil
 }
 
 func (n nvmf) listens(sub *spdkrpc.NvmfSubsystem) bool {
@@ -192,8 +214,8 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	if err != nil {
 		return err
 	}
-	if h != nil && admits(sub, *h) {
-		if err := n.removeHost(ctx, id, *h); err != nil {
+	if h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NvmfSubsystemHost) bool { return h.is(x.NQN) }) {
+		if err := n.removeHost(ctx, id, sub, *h); err != nil {
 			return err
 		}
 		if sub, err = n.subsystem(ctx, id); errors.Is(err, errNotExported) {
@@ -207,23 +229,31 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	}
 	if h != nil && sub.AllowAnyHost {
 		// spdk-csi made it, and a node may be using it still.
-		if err := n.nobodyConnected(ctx, id, func(hostNQN string) bool { return hostNQN == h.NQN }); err != nil {
+		if err := n.nobodyConnected(ctx, id, h.is); err != nil {
 			return err
 		}
 	}
 	return n.delete(ctx, id)
 }
 
-func (n nvmf) removeHost(ctx context.Context, id string, h Host) error {
-	return step{"withdraw the admission of " + h.NQN, func() error {
-		return n.rpc.NvmfSubsystemRemoveHost(ctx, spdkrpc.NvmfSubsystemRemoveHostParams{NQN: NQN(id), Host: h.NQN})
-	}, func() (bool, error) {
-		now, err := n.subsystem(ctx, id)
-		if errors.Is(err, errNotExported) {
-			return true, nil
+// removeHost withdraws the admission of a host, under all of its names that sub has.
+func (n nvmf) removeHost(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem, h Host) error {
+	var steps []step
+	for _, x := range sub.Hosts {
+		if !h.is(x.NQN) {
+			continue
 		}
-		return err == nil && !admits(now, h), err
-	}}.run()
+		steps = append(steps, step{"withdraw the admission of " + x.NQN, func() error {
+			return n.rpc.NvmfSubsystemRemoveHost(ctx, spdkrpc.NvmfSubsystemRemoveHostParams{NQN: NQN(id), Host: x.NQN})
+		}, func() (bool, error) {
+			now, err := n.subsystem(ctx, id)
+			if errors.Is(err, errNotExported) {
+				return true, nil
+			}
+			return err == nil && !admits(now, x.NQN), err
+		}})
+	}
+	return runAll(steps)
 }
 
 func (n nvmf) retract(ctx context.Context, id string) error {

@@ -47,7 +47,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 
 func (s *Service) snapshot(ctx context.Context, name string, v Volume) (Snapshot, error) {
 	lvol := snapshotName(name, v.UUID, s.Now())
-	_, failed := s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: lvol})
+	_, failed := s.freeze(ctx, v, lvol)
 	if failed != nil && !readable(failed) {
 		return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
 	}

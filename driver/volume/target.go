@@ -66,6 +66,8 @@ type Volume struct {
 	Clones    []string // names of the clones within the lvstore; only of snapshots
 	// Allocated counts the clusters that it holds itself; nil where the release does not tell.
 	Allocated *uint64
+	// Multipath says, of a volume that was just exported, whether hosts may connect as Host.Multipath.
+	Multipath bool
 }
 
 func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID + ")" }

@@ -30,6 +30,7 @@ type bench struct {
 	rpc   *spdkrpc.Client // past the fault
 	fault *fault
 	disks map[string]string // files that the lvstores are on
+	sim   *spdktest.Target  // nil: a real one
 }
 
 func newBench(t *testing.T, tr Transport) *bench {
@@ -41,17 +42,18 @@ func newBench(t *testing.T, tr Transport) *bench {
 func newBenchOf(t *testing.T, tr Transport, r rpcschema.Release) *bench {
 	t.Helper()
 	var socket string
+	var sim *spdktest.Target
 	if realtarget.Given() {
 		socket = realtarget.Socket(t)
 	} else {
 		target, err := spdktest.Start(spdktest.Options{Release: r})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, target.Close()) })
-		socket = target.Socket()
+		socket, sim = target.Socket(), target
 	}
 	caller := spdkrpc.NewSocket(socket)
 	t.Cleanup(func() { assert.NoError(t, caller.Close()) })
-	b := &bench{rpc: spdkrpc.NewClient(caller), fault: &fault{Caller: caller}, disks: map[string]string{}}
+	b := &bench{rpc: spdkrpc.NewClient(caller), fault: &fault{Caller: caller}, disks: map[string]string{}, sim: sim}
 	for _, store := range []string{"lvs0", "lvs1"} {
 		b.makeStore(t, store)
 	}

@@ -1,0 +1,113 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// maxDepth bounds how many snapshots may lie below a volume: SPDK fails, or crashes, at the load of chains of 300.
+const maxDepth = 64
+
+// freeze takes a snapshot of a volume, which hosts may be writing to. SPDK can destroy the lvstore when it takes one
+// meanwhile, so the proxy has the hosts hold their I/O back; what it cannot do that for is refused.
+func (s *Service) freeze(ctx context.Context, v Volume, name string) (id string, err error) {
+	if err := s.shallow(ctx, v); err != nil {
+		return "", err
+	}
+	if err := s.freezable(ctx, v); err != nil {
+		return "", err
+	}
+	list, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
+		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(NQN(v.UUID))}},
+	})
+	switch {
+	case errors.Is(err, spdkrpc.MethodNotFound):
+		return s.straight(ctx, v, name)
+	case err != nil:
+		return "", err
+	case len(list) != 1:
+		return "", fmt.Errorf("%d snapshots were answered instead of one", len(list))
+	}
+	return list[0].UUID, nil
+}
+
+// straight takes a snapshot through a proxy that cannot freeze, of a volume that nothing uses.
+func (s *Service) straight(ctx context.Context, v Volume, name string) (id string, err error) {
+	list, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &v.UUID})
+	if err != nil {
+		return "", err
+	}
+	if len(list) != 1 {
+		return "", fmt.Errorf("%w: %d bdevs were answered instead of one: try again", ErrBusy, len(list))
+	}
+	nodes, err := s.rpc.IscsiGetTargetNodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	used := list[0].Claimed // as all namespaces and bdevs above it do
+	for _, n := range nodes {
+		for _, l := range n.LUNs {
+			used = used || l.BdevName == v.UUID
+		}
+	}
+	if used {
+		return "", fmt.Errorf("%w: it is exported, SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written, and the proxy of this target is too old to prevent it: "+
+			"upgrade spdk-proxy, or detach the volume first", ErrInUse)
+	}
+	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
+}
+
+// freezable refuses while a host is connected that would not hold its I/O back, but fail it.
+func (s *Service) freezable(ctx context.Context, v Volume) error {
+	if s.Transport == ISCSI {
+		return nil // which the proxy refuses
+	}
+	hosts, err := s.rpc.NvmfSubsystemGetControllers(ctx, spdkrpc.NvmfSubsystemGetControllersParams{NQN: NQN(v.UUID)})
+	if err != nil {
+		if _, err := (nvmf{s}).subsystem(ctx, v.UUID); errors.Is(err, errNotExported) {
+			return nil
+		}
+		return fmt.Errorf("list the hosts connected to %s: %w", NQN(v.UUID), err)
+	}
+	for _, h := range hosts {
+		if !doesMultipath(h.Hostnqn) {
+			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while the snapshot is taken: detach the volume first; "+
+				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume anew", ErrInUse, h.Hostnqn)
+		}
+	}
+	return nil
+}
+
+// doesMultipath knows a host that connected as Host.Multipath, which no others do: its UUID is of version 8.
+func doesMultipath(hostNQN string) bool {
+	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
+	id, err := uuid.Parse(text)
+	return ok && err == nil && id.Version() == 8
+}
+
+// shallow refuses when another snapshot would make the chain below a volume too long.
+func (s *Service) shallow(ctx context.Context, v Volume) error {
+	for depth, at := 1, v; at.Base != ""; depth++ {
+		if depth >= maxDepth {
+			return fmt.Errorf("%w: %d lie below %s, and SPDK cannot load chains that are much longer: delete some, or copy the volume", ErrTooDeep, depth, v)
+		}
+		var err error
+		if at, err = s.lookUp(ctx, at.Store+"/"+at.Base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func truth(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

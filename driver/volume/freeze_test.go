@@ -1,0 +1,166 @@
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A freezer is a proxy that knows spdkgate_lvol_snapshot, before the target.
+type freezer struct {
+	spdkrpc.Caller
+	asked []spdkrpc.ProxySnapshotRequest
+	fails error
+}
+
+func (f *freezer) Call(ctx context.Context, method string, params, result any) error {
+	if method != "spdkgate_lvol_snapshot" {
+		return f.Caller.Call(ctx, method, params, result)
+	}
+	if f.fails != nil {
+		return f.fails
+	}
+	text, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	var p spdkrpc.SpdkgateLvolSnapshotParams
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	f.asked = append(f.asked, p.Snapshots...)
+	var id string
+	err = f.Caller.Call(ctx, "bdev_lvol_snapshot", map[string]string{"lvol_name": p.Snapshots[0].LvolName, "snapshot_name": p.Snapshots[0].SnapshotName}, &id)
+	*result.(*[]spdkrpc.ProxySnapshot) = []spdkrpc.ProxySnapshot{{UUID: id, Frozen: true}}
+	return err
+}
+
+// behindFreezer is the bench's service through a proxy that can freeze.
+func behindFreezer(b *bench) *freezer {
+	f := &freezer{Caller: b.fault}
+	b.Service = b.Target.Service(spdkrpc.NewClient(f))
+	return f
+}
+
+func multipathHost(name string) Host {
+	h := host(name)
+	id := uuid.NewSHA1(uuid.Nil, []byte(name))
+	id[6] = id[6]&0x0f | 0x80
+	h.Multipath = "nqn.2014-08.org.nvmexpress:uuid:" + id.String()
+	return h
+}
+
+func TestSnapshotsAreFrozen(t *testing.T) {
+	b := newBench(t, TCP)
+	f := behindFreezer(b)
+	v := b.create(t, "pvc-1", 4)
+	exported, err := b.Export(t.Context(), v.UUID, multipathHost("n1"))
+	require.NoError(t, err)
+	assert.True(t, exported.Multipath)
+	_, err = b.Snapshot(t.Context(), "snap", v.UUID)
+	require.NoError(t, err)
+	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	require.NoError(t, err)
+	require.Len(t, f.asked, 2, "of the snapshot, and of what the clone is made from")
+	for _, r := range f.asked {
+		assert.Equal(t, v.UUID, r.LvolName)
+		assert.Equal(t, NQN(v.UUID), *r.NQN)
+	}
+	f.fails = &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.InUse, Code: -32009}
+	_, err = b.Snapshot(t.Context(), "another", v.UUID)
+	require.ErrorIs(t, err, spdkrpc.InUse)
+}
+
+// A proxy that cannot freeze: what is exported is not snapshotted.
+func TestSnapshotsThroughAnOldProxy(t *testing.T) {
+	for _, tr := range []Transport{TCP, ISCSI} {
+		b := newBench(t, tr)
+		v := b.create(t, "pvc-1", 4)
+		_, err := b.Snapshot(t.Context(), "unused", v.UUID)
+		require.NoError(t, err)
+		_, err = b.Export(t.Context(), v.UUID, multipathHost("n1"))
+		require.NoError(t, err)
+		before := b.state(t)
+		_, err = b.Snapshot(t.Context(), "in use", v.UUID)
+		require.ErrorIs(t, err, ErrInUse)
+		assert.ErrorContains(t, err, "upgrade spdk-proxy")
+		_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+		require.ErrorIs(t, err, ErrInUse)
+		assert.Equal(t, before, b.state(t), "nothing was changed")
+	}
+}
+
+// A host that does not do multipath would fail its I/O instead of holding it back.
+func TestHostsWithoutMultipath(t *testing.T) {
+	b := newBench(t, TCP)
+	if b.sim == nil {
+		t.Skip("no host connects to a real target here")
+	}
+	f := behindFreezer(b)
+	h := multipathHost("n1")
+	v := b.create(t, "pvc-1", 4)
+	_, err := b.Export(t.Context(), v.UUID, h)
+	require.NoError(t, err)
+	require.NoError(t, b.sim.ConnectHost(NQN(v.UUID), h.Multipath))
+	_, err = b.Snapshot(t.Context(), "fine", v.UUID)
+	require.NoError(t, err)
+	require.NoError(t, b.sim.ConnectHost(NQN(v.UUID), h.NQN))
+	_, err = b.Snapshot(t.Context(), "refused", v.UUID)
+	require.ErrorIs(t, err, ErrInUse)
+	assert.ErrorContains(t, err, "nvme_core.multipath=Y")
+	assert.Len(t, f.asked, 1)
+}
+
+// Both names of a host come and go together; exports of earlier versions keep the one.
+func TestBothNamesOfAHost(t *testing.T) {
+	b := newBench(t, TCP)
+	h := multipathHost("n1")
+	hosts := func(v Volume) (names []string) {
+		for _, x := range b.subsystem(t, v).Hosts {
+			names = append(names, x.NQN)
+		}
+		return names
+	}
+	v, old := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
+	for range 2 {
+		_, err := b.Export(t.Context(), v.UUID, h)
+		require.NoError(t, err)
+		assert.ElementsMatch(t, []string{h.NQN, h.Multipath}, hosts(v))
+	}
+	_, err := b.Export(t.Context(), v.UUID, multipathHost("n2"))
+	require.ErrorIs(t, err, ErrInUse)
+	assert.ErrorContains(t, err, h.NQN, "by the name that nodes are known by")
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, &h))
+	exported, err := nvmf{b.Service}.exported(t.Context(), v.UUID)
+	require.NoError(t, err)
+	assert.False(t, exported)
+
+	_, err = b.Export(t.Context(), old.UUID, host("n1")) // as an earlier version did
+	require.NoError(t, err)
+	now, err := b.Export(t.Context(), old.UUID, h)
+	require.NoError(t, err)
+	assert.False(t, now.Multipath, "it reports no ANA")
+	assert.Equal(t, []string{h.NQN}, hosts(old))
+	require.NoError(t, b.Unexport(t.Context(), old.UUID, &h))
+}
+
+func TestChainsAreBounded(t *testing.T) {
+	b := newBench(t, TCP)
+	behindFreezer(b)
+	v := b.create(t, "pvc-1", 4)
+	for i := range maxDepth {
+		_, err := b.Snapshot(t.Context(), fmt.Sprint("s", i), v.UUID)
+		require.NoError(t, err)
+	}
+	_, err := b.Snapshot(t.Context(), "one more", v.UUID)
+	require.ErrorIs(t, err, ErrTooDeep)
+	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	require.ErrorIs(t, err, ErrTooDeep)
+}
