@@ -54,6 +54,19 @@ func configuration(t *testing.T) *proxy.Config {
 	return c
 }
 
+// What was frozen is thawed however the service ends, without the configuration, which may be what ended it. So the
+// command's own default is where the example's journal is; it says so in its help.
+func TestServiceThaws(t *testing.T) {
+	o := options(t, service)
+	assert.Equal(t, []string{"/usr/bin/spdk-proxy thaw"}, o["Service/ExecStopPost"])
+	assert.Equal(t, []string{"0"}, o["Unit/StartLimitIntervalSec"])
+	dir := configuration(t).Target.Freeze.Dir
+	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0], filepath.Dir(dir))
+	command, err := os.ReadFile("../cmd/spdk-proxy/thaw.go")
+	require.NoError(t, err)
+	assert.Contains(t, string(command), `defaultFrozen = "`+dir+`"`)
+}
+
 func TestService(t *testing.T) {
 	o := options(t, service)
 	for key, want := range map[string]string{

@@ -170,7 +170,7 @@ func (q *Quiescer) tellConnected(t *Target, nqns []string) {
 	defer cancel()
 	for _, nqn := range nqns {
 		if yes, err := connected(ctx, t.rpc, nqn); yes && err == nil {
-			q.opts.Log.Error("a host connected while a snapshot was taken of a volume that was not frozen: make sure that its lvstore is sound before the target is restarted (docs/snapshots.md)", "subsystem", nqn)
+			q.opts.Log.Error("a host connected while a snapshot was taken of a volume that was not frozen: run spdk-proxy check-lvstore before the target is restarted", "subsystem", nqn)
 		}
 	}
 }
