@@ -72,7 +72,8 @@ func (w *world) publish(v *csi.Volume, node string) initiator.Target {
 	w.t.Helper()
 	e, err := connect.ParseExport(w.publishContext(v, node))
 	require.NoError(w.t, err)
-	return initiator.Target{Address: e.Address + ":" + e.Port, NQN: e.NQN, HostNQN: connect.HostOf(node).NQN}
+	require.True(w.t, e.Multipath, "the export does not report ANA")
+	return initiator.Target{Address: e.Address + ":" + e.Port, NQN: e.NQN, HostNQN: connect.HostOf(node).Multipath().NQN}
 }
 
 func (w *world) publishContext(v *csi.Volume, node string) map[string]string {
