@@ -132,7 +132,7 @@ func TestRefused(t *testing.T) {
 		"a name instead of an IP":    {"nvmf_subsystem_add_listener", listen(p{"traddr": "localhost", "trsvcid": "4420"})},
 		"a folder on the host":       {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
 		"an alias of another":        {"bdev_lvol_create", p{"lvol_name": "a/b", "size_in_mib": 4, "lvs_name": "lvs-red"}},
-		"a name that is cut":         {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": strings.Repeat("x", 64)}},
+		"a name that is cut":         {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": strings.Repeat("ü", 32)}},
 		"a NUL":                      {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": "x\x00y"}},
 		"what is not there yet":      {"bdev_passthru_create", p{"base_bdev_name": red.malloc, "name": "red-p"}},
 		"iSCSI's groups":             {"iscsi_target_node_add_pg_ig_maps", p{"name": red.iqn, "pg_ig_maps": []any{p{"pg_tag": 1, "ig_tag": 1}}}},
