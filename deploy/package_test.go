@@ -49,7 +49,7 @@ var packaged = map[string]string{
 func packagedBy(t *testing.T, license string) map[string]string {
 	all := maps.Clone(packaged)
 	all[license] = "-rw-r--r--"
-	for _, pattern := range []string{"docs/*.md", "deploy/monitoring/*"} {
+	for _, pattern := range []string{"docs/*.md", "docs/upstream/*.md", "deploy/monitoring/*"} {
 		found, err := filepath.Glob(filepath.Join(repository, pattern))
 		require.NoError(t, err)
 		require.NotEmpty(t, found)
