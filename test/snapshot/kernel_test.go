@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -31,7 +32,11 @@ func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 		if c.Do != control.Make {
 			return nil, fmt.Errorf("the target cannot %q", c.Do)
 		}
-		s := w.newSubject(c.Volume)
+		kind := c.Volume
+		if !slices.Contains(w.kinds(), kind) {
+			kind = "thin"
+		}
+		s := w.newSubject(kind, c.Volume)
 		published := maps.Clone(w.publishContext(s.volume, control.WriterNode))
 		published[connect.KeyTargetAddr] = control.Address
 		made <- s

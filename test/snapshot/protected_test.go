@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
@@ -21,6 +23,8 @@ type subject struct {
 	volume *csi.Volume // nil if it was made without the driver
 	bdev   string
 	kept   []taken
+	// all has every snapshot kept: what is given back would not be zeroed.
+	all bool
 }
 
 // taken is a snapshot, with what was acknowledged before and begun after it was taken.
@@ -34,8 +38,8 @@ type taken struct {
 func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w := newWorld(newTarget(t))
 	var subjects []*subject
-	for i, kind := range []string{"thin", "thick", "clone"} {
-		s := w.newSubject(kind)
+	for i, kind := range w.kinds() {
+		s := w.newSubject(kind, kind)
 		s.writer = startWriter(t, w.publish(s.volume, node), uint64(i+1))
 		subjects = append(subjects, s)
 	}
@@ -47,7 +51,7 @@ func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(newTarget(t))
-			s := &subject{kind: kind, bdev: w.makeVolume(kind)}
+			s := &subject{kind: kind, bdev: w.makeVolume(kind), all: !slices.Contains(w.kinds(), kind)}
 			nqn, address := w.share(s.bdev)
 			s.writer = startWriter(t, initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2026-11.io.spdkgate.test:writer"}, 1)
 			w.snapshots([]*subject{s})
@@ -55,10 +59,20 @@ func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
 	}
 }
 
+// kinds are those that the driver makes: before v24.05 SPDK does not record how to clear a clone, and the driver makes none.
+func (w *world) kinds() []string {
+	release, err := w.rpc.Release(w.t.Context())
+	require.NoError(w.t, err)
+	if release.Before(rpcschema.MustRelease("v24.05")) {
+		return []string{"thin", "thick"}
+	}
+	return []string{"thin", "thick", "clone"}
+}
+
 // newSubject makes a volume by the driver.
-func (w *world) newSubject(kind string) *subject {
+func (w *world) newSubject(kind, name string) *subject {
 	w.t.Helper()
-	v := w.create("pvc-"+kind, kind)
+	v := w.create("pvc-"+name, kind)
 	return &subject{kind: kind, volume: v, bdev: uuid(v.VolumeId)}
 }
 
@@ -70,7 +84,11 @@ func (w *world) snapshots(subjects []*subject) {
 	}
 	page, states := w.firstPage(), w.anaStates()
 	var stalls, calls []time.Duration
-	for round := range *rounds {
+	rounds := *rounds
+	if subjects[0].all {
+		rounds = min(rounds, 60) // as deep as a chain may be
+	}
+	for round := range rounds {
 		s := subjects[round%len(subjects)]
 		s.longest()
 		began := time.Now()
@@ -80,7 +98,7 @@ func (w *world) snapshots(subjects []*subject) {
 		stalls = append(stalls, s.longest())
 		require.True(t, page == w.firstPage(), "round %d: the store's first metadata page was overwritten", round)
 		require.Equal(t, states, w.anaStates(), "round %d: the paths are not as they were", round)
-		if len(s.kept) > keep {
+		if len(s.kept) > keep && !s.all {
 			if round%25 == 0 {
 				w.verifyTaken(s, s.kept[0])
 			}
@@ -92,7 +110,7 @@ func (w *world) snapshots(subjects []*subject) {
 		s.stop()
 	}
 	t.Logf("%d snapshots; CreateSnapshot took %v (median) to %v, the longest write around it %v (median) to %v",
-		*rounds, quantile(calls, 0.5), quantile(calls, 1), quantile(stalls, 0.5), quantile(stalls, 1))
+		rounds, quantile(calls, 0.5), quantile(calls, 1), quantile(stalls, 0.5), quantile(stalls, 1))
 	w.kill()
 	w.start()
 	require.True(t, w.loads(), "the store does not load")
