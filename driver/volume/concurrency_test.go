@@ -232,3 +232,31 @@ func TestGroupUse(t *testing.T) {
 	done()
 	require.NoError(t, <-entered)
 }
+
+// A meddler does something right after the first call of a method.
+type meddler struct {
+	spdkrpc.Caller
+	method string
+	do     func()
+	once   sync.Once
+}
+
+func (m *meddler) Call(ctx context.Context, method string, params, result any) error {
+	err := m.Caller.Call(ctx, method, params, result)
+	if method == m.method {
+		m.once.Do(m.do)
+	}
+	return err
+}
+
+// The transport was missing when the listener was added, and is there when it is looked for.
+func TestTransportThatAnotherExportMakes(t *testing.T) {
+	b := newBench(t, TCP)
+	v := b.create(t, "pvc-1", 4)
+	m := &meddler{Caller: b.fault, method: "nvmf_subsystem_add_listener", do: func() {
+		assert.NoError(t, b.rpc.NvmfCreateTransport(t.Context(), spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"}))
+	}}
+	_, err := b.Target.Service(spdkrpc.NewClient(m)).Export(t.Context(), v.UUID, host("n1"))
+	require.NoError(t, err)
+	cleanUp(t, b, "TCP")
+}

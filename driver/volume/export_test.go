@@ -23,10 +23,9 @@ func legacyExport(t *testing.T, b *bench, v Volume) {
 		}))
 		return
 	}
-	_, err := nvmf{b.Service}.ensureTransport(ctx)
-	require.NoError(t, err)
+	require.NoError(t, nvmf{b.Service}.ensureTransport(ctx))
 	require.NoError(t, b.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: NQN(v.UUID), AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &v.UUID}))
-	_, err = b.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NvmfNamespaceParams{BdevName: v.UUID}})
+	_, err := b.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NvmfNamespaceParams{BdevName: v.UUID}})
 	require.NoError(t, err)
 	require.NoError(t, b.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{
 		NQN: NQN(v.UUID), ListenAddress: spdkrpc.NvmfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: b.ListenAddr, Trsvcid: &b.ListenPort},

@@ -173,19 +173,17 @@ func (n nvmf) listen(ctx context.Context, nqn string) error {
 	if failed == nil || !readable(failed) {
 		return failed
 	}
-	made, err := n.ensureTransport(ctx)
-	switch {
-	case err != nil:
+	// The transport may be there by now although it was missing a moment ago: another export made it. So the listener is
+	// added again in any case.
+	if err := n.ensureTransport(ctx); err != nil {
 		return err
-	case !made:
-		return failed
 	}
 	return add()
 }
 
-// ensureTransport creates the transport, and tells whether it was missing. Any number of calls may do so at once: SPDK
-// refuses all but one, and the others read back.
-func (n nvmf) ensureTransport(ctx context.Context) (made bool, err error) {
+// ensureTransport creates the transport if it is missing. Any number of calls may do so at once: SPDK refuses all but one,
+// and the others read back.
+func (n nvmf) ensureTransport(ctx context.Context) error {
 	trtype := string(n.Transport)
 	exists := func() (bool, error) {
 		_, err := n.rpc.NvmfGetTransports(ctx, spdkrpc.NvmfGetTransportsParams{Trtype: &trtype})
@@ -196,12 +194,12 @@ func (n nvmf) ensureTransport(ctx context.Context) (made bool, err error) {
 	}
 	there, err := exists()
 	if err != nil {
-		return false, fmt.Errorf("look for transport %s: %w", trtype, err)
+		return fmt.Errorf("look for transport %s: %w", trtype, err)
 	}
 	if there {
-		return false, nil
+		return nil
 	}
-	return true, step{"create transport " + trtype, func() error {
+	return step{"create transport " + trtype, func() error {
 		return n.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: trtype})
 	}, exists}.run()
 }
