@@ -17,17 +17,35 @@ import (
 // execute makes a call that all stages have let pass: SPDK's methods are SPDK's,
 // the proxy's own are answered here. What changes the target has it saved.
 func (s *Server) execute(ctx context.Context, now *settings, conn *target.Conn, user string, method *rpcschema.Method, params map[string]any) (json.RawMessage, error) {
-	call := func() (json.RawMessage, error) {
-		return conn.Call(ctx, user, method.Name, params, now.timeoutOf(method.Name))
+	pass := func(as string, params map[string]any) (json.RawMessage, error) {
+		sent, _ := s.schema.Method(as)
+		return s.pass(ctx, now, conn, user, sent, params)
 	}
-	if method.Name == snapshotMethod && now.snapshotsInUse != snapshotsAllow {
+	switch {
+	case method.Name == safeDeleteMethod:
+		return s.deleteSafely(ctx, params, pass)
+	case now.snapshotsInUse == snapshotsAllow:
+	case method.Name == snapshotMethod:
 		return s.takeSnapshot(ctx, params)
+	case method.Name == deleteMethod:
+		return s.deleteLvol(ctx, params, pass)
+	case changesBelow[method.Name] != "":
+		return s.changeBelow(ctx, method, params, pass)
 	}
 	give, err := s.unchanging(ctx, method, params)
 	if err != nil {
 		return nil, err
 	}
 	defer give()
+	return pass(method.Name, params)
+}
+
+// pass makes a call, and has what it changes saved. What it changes must be kept
+// from being frozen.
+func (s *Server) pass(ctx context.Context, now *settings, conn *target.Conn, user string, method *rpcschema.Method, params map[string]any) (json.RawMessage, error) {
+	call := func() (json.RawMessage, error) {
+		return conn.Call(ctx, user, method.Name, params, now.timeoutOf(method.Name))
+	}
 	changes := method.Mutates
 	if method.ServedBy == rpcschema.ServedByProxy {
 		own := ownMethods[method.Name]
@@ -88,6 +106,7 @@ var ownMethods = map[string]ownMethod{
 	safeSnapshotMethod: {"", false, func(s *Server, ctx context.Context, _ keys.Ask, params map[string]any) (json.RawMessage, error) {
 		return s.takeSnapshots(ctx, params)
 	}},
+	safeDeleteMethod: {"", false, nil}, // see execute
 	statusMethod: {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ map[string]any) (json.RawMessage, error) {
 		return orText(savedConfig(s.restart.saver.Status()), nil)
 	}},

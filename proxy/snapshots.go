@@ -19,6 +19,8 @@ import (
 const (
 	snapshotMethod     = "bdev_lvol_snapshot"
 	safeSnapshotMethod = "spdkgate_lvol_snapshot"
+	deleteMethod       = "bdev_lvol_delete"
+	safeDeleteMethod   = "spdkgate_lvol_delete"
 )
 
 // newQuiescer opens what the configuration names.
@@ -108,6 +110,51 @@ func (s *Server) takeSnapshot(ctx context.Context, params map[string]any) (json.
 		return nil, err
 	}
 	return json.Marshal(taken[0].UUID)
+}
+
+// sends sends a call on to the target.
+type sends func(method string, params map[string]any) (json.RawMessage, error)
+
+// deleteSafely answers spdkgate_lvol_delete.
+func (s *Server) deleteSafely(ctx context.Context, params map[string]any, pass sends) (json.RawMessage, error) {
+	name, _ := params["name"].(string)
+	frozen, err := s.quiescer.Delete(ctx, name, quiesce.Mode{Freeze: true}, func() error {
+		_, err := pass(deleteMethod, params)
+		return err
+	})
+	return orText(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
+}
+
+// deleteLvol answers bdev_lvol_delete, so that no client harms the clone of a snapshot.
+func (s *Server) deleteLvol(ctx context.Context, params map[string]any, pass sends) (json.RawMessage, error) {
+	name, _ := params["name"].(string)
+	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == snapshotsFreeze}
+	result := json.RawMessage("true")
+	_, err := s.quiescer.Delete(ctx, name, mode, func() (err error) {
+		result, err = pass(deleteMethod, params)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// changesBelow names, by method, the volume that must not be in use: SPDK changes
+// what lies below it, and does not wait for I/O.
+var changesBelow = map[string]string{
+	"bdev_lvol_inflate": "name", "bdev_lvol_decouple_parent": "name",
+	"bdev_lvol_set_parent": "lvol_name", "bdev_lvol_set_parent_bdev": "lvol_name",
+}
+
+// changeBelow answers the methods of changesBelow.
+func (s *Server) changeBelow(ctx context.Context, method *rpcschema.Method, params map[string]any, pass sends) (result json.RawMessage, err error) {
+	name, _ := params[changesBelow[method.Name]].(string)
+	err = s.quiescer.Unused(ctx, name, func() (err error) {
+		result, err = pass(method.Name, params)
+		return err
+	})
+	return result, err
 }
 
 // unchanging makes a call wait while what it changes is frozen, and freezing wait

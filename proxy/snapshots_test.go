@@ -74,6 +74,45 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 	assert.Equal(t, []any{"bdev:lvs0/v", "lvol-name:s1"}, line["resources"])
 }
 
+// What else SPDK does to a volume in use without waiting for I/O.
+func TestChangesBelowVolumesInUse(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t))
+	nqn := b.exported(t, true)
+	for _, s := range []string{"s1", "s2"} {
+		b.call(t, safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"`+s+`"}]}`)
+	}
+	refused := func(method, params, says string) {
+		t.Helper()
+		b.target.ForgetCalls()
+		g := b.post(rpcCall(method, params))
+		assert.Equal(t, http.StatusConflict, g.StatusCode, method)
+		assert.Equal(t, jsonrpc.CodeInUse, g.code(t))
+		assert.Contains(t, g.body, says)
+		for _, c := range b.target.Calls() {
+			assert.NotEqual(t, method, c.Method)
+		}
+	}
+	below := map[string]string{
+		"bdev_lvol_inflate": `{"name":"lvs0/v"}`, "bdev_lvol_decouple_parent": `{"name":"lvs0/v"}`,
+		"bdev_lvol_set_parent": `{"lvol_name":"lvs0/v","parent_name":"lvs0/s1"}`, "bdev_lvol_set_parent_bdev": `{"lvol_name":"lvs0/v","parent_name":"base"}`,
+	}
+	for method, params := range below {
+		refused(method, params, "Detach it")
+	}
+	refused(deleteMethod, `{"name":"lvs0/s2"}`, safeDeleteMethod)
+	assert.Contains(t, b.call(t, safeDeleteMethod, `{"name":"lvs0/s2"}`), `"frozen":true`)
+	changed := *b.config
+	changed.Target.SnapshotsInUse = snapshotsFreeze
+	require.NoError(t, b.proxy.Reload(&changed))
+	refused("bdev_lvol_inflate", below["bdev_lvol_inflate"], "Detach it")
+	assert.JSONEq(t, `{"jsonrpc":"2.0","id":1,"result":true}`, b.post(rpcCall(deleteMethod, `{"name":"lvs0/s1"}`)).body)
+	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_freeze_duration_seconds_count 4`)
+
+	b.call(t, "nvmf_delete_subsystem", fmt.Sprintf(`{"nqn":%q}`, nqn))
+	b.call(t, "bdev_lvol_inflate", below["bdev_lvol_inflate"])
+	assert.Contains(t, b.call(t, safeDeleteMethod, `{"name":"lvs0/v"}`), `"frozen":false`)
+}
+
 func TestSnapshotsWithoutAJournal(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.exported(t, true)

@@ -92,9 +92,9 @@ func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	return s.exporter().exported(ctx, v.UUID)
 }
 
-// removeBase deletes a base, unless it was cloned once more meanwhile.
+// removeBase deletes a base, unless it was cloned once more meanwhile, or its clone is in use.
 func (s *Service) removeBase(ctx context.Context, base Volume) error {
-	if err := s.remove(ctx, base); err != nil && !errors.Is(err, ErrInUse) {
+	if err := s.remove(ctx, base); err != nil && !errors.Is(err, ErrInUse) && !errors.Is(err, spdkrpc.InUse) {
 		return err
 	}
 	return nil

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // Delete deletes a volume, and what exports it. It refuses while a host is admitted to it or connected. Snapshots of
@@ -55,7 +53,7 @@ func hasClones(target string, v Volume) error {
 
 // remove deletes an lvol, and makes sure that it is gone.
 func (s *Service) remove(ctx context.Context, v Volume) error {
-	failed := s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
+	failed := s.deleteLvol(ctx, v)
 	if failed == nil {
 		return nil
 	}

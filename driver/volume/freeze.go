@@ -39,22 +39,9 @@ func (s *Service) freeze(ctx context.Context, v Volume, name string) (id string,
 
 // straight takes a snapshot through a proxy that cannot freeze, of a volume that nothing uses.
 func (s *Service) straight(ctx context.Context, v Volume, name string) (id string, err error) {
-	list, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &v.UUID})
+	used, err := s.usedAbove(ctx, v)
 	if err != nil {
 		return "", err
-	}
-	if len(list) != 1 {
-		return "", fmt.Errorf("%w: %d bdevs were answered instead of one: try again", ErrBusy, len(list))
-	}
-	nodes, err := s.rpc.IscsiGetTargetNodes(ctx)
-	if err != nil {
-		return "", err
-	}
-	used := list[0].Claimed // as all namespaces and bdevs above it do
-	for _, n := range nodes {
-		for _, l := range n.LUNs {
-			used = used || l.BdevName == v.UUID
-		}
 	}
 	if used {
 		return "", fmt.Errorf("%w: it is exported, SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written, and the proxy of this target is too old to prevent it: "+
@@ -77,7 +64,7 @@ func (s *Service) freezable(ctx context.Context, v Volume) error {
 	}
 	for _, h := range hosts {
 		if !doesMultipath(h.Hostnqn) {
-			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while the snapshot is taken: detach the volume first; "+
+			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while SPDK changes the volume: detach the volume first; "+
 				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume anew", ErrInUse, h.Hostnqn)
 		}
 	}

@@ -16,11 +16,20 @@ import (
 // A freezer is a proxy that knows spdkgate_lvol_snapshot, before the target.
 type freezer struct {
 	spdkrpc.Caller
-	asked []spdkrpc.ProxySnapshotRequest
-	fails error
+	asked   []spdkrpc.ProxySnapshotRequest
+	deleted []string // by spdkgate_lvol_delete
+	fails   error
 }
 
 func (f *freezer) Call(ctx context.Context, method string, params, result any) error {
+	if method == "spdkgate_lvol_delete" {
+		if f.fails != nil {
+			return f.fails
+		}
+		f.deleted = append(f.deleted, params.(spdkrpc.SpdkgateLvolDeleteParams).Name)
+		*result.(*spdkrpc.ProxyDeletion) = spdkrpc.ProxyDeletion{Frozen: true}
+		return f.Caller.Call(ctx, "bdev_lvol_delete", params, new(bool))
+	}
 	if method != "spdkgate_lvol_snapshot" {
 		return f.Caller.Call(ctx, method, params, result)
 	}

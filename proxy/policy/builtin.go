@@ -105,5 +105,6 @@ var csiController = []string{
 	"nvmf_subsystem_get_controllers",
 	"nvmf_subsystem_remove_host",
 	"spdk_get_version",
+	"spdkgate_lvol_delete",
 	"spdkgate_lvol_snapshot",
 }

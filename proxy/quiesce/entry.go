@@ -22,6 +22,8 @@ type entry struct {
 	Paths   []paths   `json:"paths"`
 	// Making are the aliases of snapshots that may be being made.
 	Making []string `json:"making"`
+	// Deleting are the aliases of snapshots that may be being deleted.
+	Deleting []string `json:"deleting,omitempty"`
 }
 
 // paths are those to the namespaces of one ANA group of a subsystem.

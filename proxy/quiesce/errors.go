@@ -10,10 +10,11 @@ import (
 type InUseError struct {
 	Volume string // as the caller named it
 	Why    string
+	Harm   string // what SPDK can do
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("volume %s is in use, and SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written: %s", e.Volume, e.Why)
+	return fmt.Sprintf("volume %s is in use, and %s: %s", e.Volume, e.Harm, e.Why)
 }
 
 // A BusyError means that nothing was done, and that trying again may help.

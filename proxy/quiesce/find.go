@@ -11,13 +11,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume is a logical volume that a snapshot is wanted of.
+// A volume is a logical volume that a snapshot is wanted of, or that is to be
+// changed otherwise.
 type volume struct {
 	Snapshot
 	uuid    string // name of its bdev
 	names   []string
 	store   string
 	claimed bool // by who writes to it, or may
+	lvol    string
+	clones  []string // names within the store
+
+	snapshot bool // nobody writes to it
 }
 
 // alias is the name of the snapshot's bdev.
@@ -49,10 +54,12 @@ func lookOne(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, err
 	// Who only reads, and wants nobody to write, does no harm.
 	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
 	for _, alias := range b.Aliases {
-		if store, _, ok := strings.Cut(alias, "/"); ok {
-			v.store = store
+		if store, name, ok := strings.Cut(alias, "/"); ok {
+			v.store, v.lvol = store, name
 		}
 	}
+	l := b.DriverSpecific.Lvol
+	v.clones, v.snapshot = l.Clones, l.Snapshot != nil && *l.Snapshot
 	return v, nil
 }
 
@@ -100,7 +107,7 @@ func unclaimed(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle
 		for _, used := range users {
 			for _, name := range v.names {
 				if why, ok := used[name]; ok {
-					return &InUseError{v.Volume, why}
+					return &InUseError{Volume: v.Volume, Why: why}
 				}
 			}
 		}
@@ -115,7 +122,7 @@ func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 	nodes, err := rpc.IscsiGetTargetNodes(ctx)
 	for _, n := range nodes {
 		for _, l := range n.LUNs {
-			used[l.BdevName] = "it is exported over iSCSI, which has no means to hold I/O back. Detach it (delete the iSCSI target), then take the snapshot"
+			used[l.BdevName] = "it is exported over iSCSI, which has no means to hold I/O back. Detach it (delete the iSCSI target), then try again"
 		}
 	}
 	return used, err
@@ -136,7 +143,7 @@ func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string
 			continue
 		}
 		for _, l := range n.LUNs {
-			used[l.BdevName] = "an initiator is connected to it over iSCSI, which has no means to hold I/O back. Detach it, then take the snapshot"
+			used[l.BdevName] = "an initiator is connected to it over iSCSI, which has no means to hold I/O back. Detach it, then try again"
 		}
 	}
 	return used, err
@@ -146,7 +153,7 @@ func nbd(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
 	disks, err := rpc.NbdGetDisks(ctx, spdkrpc.NbdGetDisksParams{})
 	for _, d := range disks {
-		used[d.BdevName] = "it is attached to an NBD device. Detach it (nbd_stop_disk), then take the snapshot"
+		used[d.BdevName] = "it is attached to an NBD device. Detach it (nbd_stop_disk), then try again"
 	}
 	return used, err
 }
@@ -155,13 +162,13 @@ func ublk(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
 	disks, err := rpc.UblkGetDisks(ctx, spdkrpc.UblkGetDisksParams{})
 	for _, d := range disks {
-		used[d.BdevName] = "it is attached to a ublk device. Detach it (ublk_stop_disk), then take the snapshot"
+		used[d.BdevName] = "it is attached to a ublk device. Detach it (ublk_stop_disk), then try again"
 	}
 	return used, err
 }
 
 func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
-	const why = "it is attached to a virtual machine by vhost. Detach it, then take the snapshot"
+	const why = "it is attached to a virtual machine by vhost. Detach it, then try again"
 	used := map[string]string{}
 	list, err := rpc.VhostGetControllers(ctx, spdkrpc.VhostGetControllersParams{})
 	for _, c := range list {
@@ -204,7 +211,7 @@ func subsystems(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nq
 			}
 		}
 		if !found {
-			return nil, &InUseError{v.Volume, "another bdev of the target is built on it, or claims it. Remove that, then take the snapshot"}
+			return nil, &InUseError{Volume: v.Volume, Why: "another bdev of the target is built on it, or claims it. Remove that, then try again"}
 		}
 	}
 	slices.Sort(nqns)
@@ -289,8 +296,8 @@ func pathsIn(ctx context.Context, rpc *spdkrpc.Client, nqn string, volumes []*vo
 			continue
 		}
 		if ns.Anagrpid == nil {
-			return nil, &InUseError{v.Volume, "its subsystem was made without ANA reporting, so hosts cannot be made to hold their I/O back. " +
-				"Detach the volume, then take the snapshot; or publish it again: a subsystem that is made with ana_reporting, for hosts with native NVMe multipath, can be frozen"}
+			return nil, &InUseError{Volume: v.Volume, Why: "its subsystem was made without ANA reporting, so hosts cannot be made to hold their I/O back. " +
+				"Detach the volume, then try again; or publish it again: a subsystem that is made with ana_reporting, for hosts with native NVMe multipath, can be frozen"}
 		}
 		i := slices.IndexFunc(list, func(p paths) bool { return p.Group == *ns.Anagrpid })
 		if i < 0 {
@@ -298,7 +305,7 @@ func pathsIn(ctx context.Context, rpc *spdkrpc.Client, nqn string, volumes []*vo
 			for _, l := range listeners {
 				state := stateOf(l, p.Group)
 				if !slices.Contains([]string{optimized, nonOptimized, inaccessible}, state) || !slices.Contains(fabrics, l.Address.Trtype) {
-					return nil, &InUseError{v.Volume, "one of the listeners of its subsystem, or the state that it is in, cannot be frozen. Detach the volume, then take the snapshot"}
+					return nil, &InUseError{Volume: v.Volume, Why: "one of the listeners of its subsystem, or the state that it is in, cannot be frozen. Detach the volume, then try again"}
 				}
 				p.Listeners = append(p.Listeners, path{l.Address, state})
 			}

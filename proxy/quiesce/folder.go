@@ -80,7 +80,7 @@ func (f *Folder) create(e entry) (*record, error) {
 	}
 	for _, other := range others {
 		if other.overlaps(e) {
-			return nil, &BusyError{Why: "another snapshot of this volume is being taken"}
+			return nil, &BusyError{Why: "this volume, or another one of its subsystem, is frozen already"}
 		}
 	}
 	text, err := json.Marshal(e)

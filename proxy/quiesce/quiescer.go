@@ -25,11 +25,11 @@ type Options struct {
 // Watch is told what happens, for the metrics. What is nil is not told.
 type Watch struct {
 	Froze     func(took time.Duration, overdue bool) // from the first path that was to become inaccessible until all were back, or were left to recovery
-	Refused   func()                                 // a snapshot of a volume in use
+	Refused   func()                                 // an operation on a volume in use
 	Recovered func(operations int)                   // thawed by whoever did not freeze them
 }
 
-// A Quiescer takes snapshots, and thaws what was left frozen. It may be used
+// A Quiescer changes volumes that may be in use, and thaws what was left frozen. It may be used
 // concurrently.
 type Quiescer struct {
 	opts  Options
@@ -38,7 +38,7 @@ type Quiescer struct {
 	wake  chan struct{} // something is left to recovery
 	grace time.Duration // see makingGrace
 
-	unmade sync.Map          // entries whose snapshots are surely not being made
+	unmade sync.Map          // entries of operations that surely are not under way
 	told   map[string]string // by entry: the error that was logged last; of whoever recovers
 }
 
@@ -76,7 +76,7 @@ func (q *Quiescer) Share(ctx context.Context, names []string) (give func(), err 
 	defer cancel()
 	give, err = q.gate.share(bounded, names)
 	if err != nil && ctx.Err() == nil {
-		return nil, &BusyError{Why: "a snapshot of this volume is being taken"}
+		return nil, &BusyError{Why: "this volume is frozen, or kept as it is, by another call"}
 	}
 	return give, err
 }

@@ -132,6 +132,7 @@ func (q *Quiescer) recoverOne(ctx context.Context, r *record) error {
 	}
 	if _, unmade := q.unmade.Load(r.name); !unmade {
 		awaitMaking(ctx, t, e.Making, q.grace)
+		awaitDeleting(ctx, e.Deleting, q.grace)
 	}
 	bounded, cancel := context.WithTimeout(ctx, thawWithin)
 	defer cancel()
@@ -159,6 +160,18 @@ func awaitMaking(ctx context.Context, t *Target, aliases []string, grace time.Du
 			case <-time.After(makingPoll):
 			}
 		}
+	}
+}
+
+// awaitDeleting waits for a deletion that may be under way. SPDK tells nobody when
+// the clone has taken the clusters over: the snapshot's bdev goes before that.
+func awaitDeleting(ctx context.Context, aliases []string, grace time.Duration) {
+	if len(aliases) == 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(grace):
 	}
 }
 

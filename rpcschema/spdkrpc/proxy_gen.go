@@ -92,6 +92,30 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 	return c.confirm(ctx, "spdkgate_key_remove", params)
 }
 
+// SpdkgateLvolDelete calls spdkgate_lvol_delete: delete a logical volume or snapshot, also while hosts write to
+// the one clone of the snapshot.
+//
+// SPDK hands the clusters of a snapshot to its clone when it deletes the snapshot, without waiting for I/O to
+// the clone. A clone that is exported over NVMe-oF, by subsystems with ANA reporting, is frozen meanwhile: its
+// hosts hold I/O back. A clone that is in use and cannot be frozen makes the call fail with -32009, and nothing
+// was done. With -32029 nothing was done either, and trying again may help. Volumes, and snapshots whose clone
+// nothing uses, are deleted as by `bdev_lvol_delete`.
+//
+// The result: how it was deleted.
+//
+// Errors of the proxy:
+//   - -32009: The clone of the snapshot is in use and cannot be frozen
+//   - -32603: Deleting failed, for instance because a snapshot has several clones
+//   - -19: No such logical volume
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Changes the target. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateLvolDelete(ctx context.Context, params SpdkgateLvolDeleteParams) (result ProxyDeletion, err error) {
+	err = c.call(ctx, "spdkgate_lvol_delete", params, &result)
+	return result, err
+}
+
 // SpdkgateLvolSnapshot calls spdkgate_lvol_snapshot: take snapshots of logical volumes, of all at one moment or
 // of none, also while hosts write to them.
 //
@@ -116,6 +140,12 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 func (c *Client) SpdkgateLvolSnapshot(ctx context.Context, params SpdkgateLvolSnapshotParams) (result []ProxySnapshot, err error) {
 	err = c.call(ctx, "spdkgate_lvol_snapshot", params, &result)
 	return result, err
+}
+
+// ProxyDeletion is: a logical volume that was deleted.
+type ProxyDeletion struct {
+	// Whether hosts had to hold I/O to the clone back; otherwise nothing used it.
+	Frozen bool `json:"frozen"`
 }
 
 // ProxySavedConfig is: the saved configuration of the target.
@@ -175,6 +205,12 @@ type SpdkgateKeyAddParams struct {
 // SpdkgateKeyRemoveParams are the parameters of spdkgate_key_remove.
 type SpdkgateKeyRemoveParams struct {
 	// Name of the key.
+	Name string `json:"name"`
+}
+
+// SpdkgateLvolDeleteParams are the parameters of spdkgate_lvol_delete.
+type SpdkgateLvolDeleteParams struct {
+	// Volume or snapshot to delete, by UUID or as `LVSTORE/LVOL`.
 	Name string `json:"name"`
 }
 

@@ -1,0 +1,83 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// deleteLvol deletes an lvol. SPDK hands the clusters of a snapshot to its one clone without waiting for writes to it,
+// so the proxy has the hosts of that clone hold their I/O back; what it cannot do that for is refused.
+func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
+	if !v.Snapshot {
+		return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
+	}
+	clone, err := s.onlyClone(ctx, v)
+	if err != nil {
+		return err
+	}
+	if clone != nil {
+		if err := s.freezable(ctx, *clone); err != nil {
+			return err
+		}
+	}
+	_, err = s.rpc.SpdkgateLvolDelete(ctx, spdkrpc.SpdkgateLvolDeleteParams{Name: v.UUID})
+	if !errors.Is(err, spdkrpc.MethodNotFound) {
+		return err
+	}
+	if clone != nil {
+		used, err := s.usedAbove(ctx, *clone)
+		if err != nil && !errors.Is(err, spdkrpc.NoSuchDevice) {
+			return err
+		}
+		if used {
+			return fmt.Errorf("%w: its clone %s is exported, SPDK can lose data when it deletes the snapshot below a volume that is being written, and the proxy of this target is too old to prevent it: "+
+				"upgrade spdk-proxy, or detach that volume first", ErrInUse, clone)
+		}
+	}
+	return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
+}
+
+// onlyClone is the one clone of a snapshot, if it has no other and that one can be written to; otherwise nil.
+func (s *Service) onlyClone(ctx context.Context, v Volume) (*Volume, error) {
+	now, err := s.lookUp(ctx, v.UUID)
+	if err != nil || len(now.Clones) != 1 {
+		return nil, ignore(err, ErrNotFound)
+	}
+	clone, err := s.lookUp(ctx, now.Store+"/"+now.Clones[0])
+	if err != nil || clone.Snapshot {
+		return nil, ignore(err, ErrNotFound)
+	}
+	return &clone, nil
+}
+
+func ignore(err, kind error) error {
+	if errors.Is(err, kind) {
+		return nil
+	}
+	return err
+}
+
+// usedAbove tells whether anything is built on a volume, or exports it.
+func (s *Service) usedAbove(ctx context.Context, v Volume) (bool, error) {
+	list, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &v.UUID})
+	if err != nil {
+		return false, err
+	}
+	if len(list) != 1 {
+		return false, fmt.Errorf("%w: %d bdevs were answered instead of one: try again", ErrBusy, len(list))
+	}
+	nodes, err := s.rpc.IscsiGetTargetNodes(ctx)
+	if err != nil {
+		return false, err
+	}
+	used := list[0].Claimed // as all namespaces and bdevs above it do
+	for _, n := range nodes {
+		for _, l := range n.LUNs {
+			used = used || l.BdevName == v.UUID
+		}
+	}
+	return used, nil
+}

@@ -1,0 +1,56 @@
+package volume
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A snapshot below a volume in use is deleted with that frozen, or kept.
+func TestDeletionsAreFrozen(t *testing.T) {
+	b := newBench(t, TCP)
+	f := behindFreezer(b)
+	v := b.create(t, "pvc-1", 4)
+	snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
+	require.NoError(t, err)
+	h := multipathHost("n1")
+	_, err = b.Export(t.Context(), v.UUID, h)
+	require.NoError(t, err)
+	f.fails = &spdkrpc.Error{Method: "spdkgate_lvol_delete", Kind: spdkrpc.InUse, Code: -32009}
+	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), snap.UUID), spdkrpc.InUse)
+	f.fails = nil
+	if b.sim != nil {
+		require.NoError(t, b.sim.ConnectHost(NQN(v.UUID), h.NQN)) // without multipath
+		require.ErrorIs(t, b.DeleteSnapshot(t.Context(), snap.UUID), ErrInUse)
+		assert.Empty(t, f.deleted)
+		require.NoError(t, b.Unexport(t.Context(), v.UUID, nil))
+		_, err = b.Export(t.Context(), v.UUID, h)
+		require.NoError(t, err)
+	}
+	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
+	assert.Equal(t, []string{snap.UUID}, f.deleted)
+}
+
+// A proxy that cannot freeze: the snapshot stays until the volume is detached.
+func TestDeletionsThroughAnOldProxy(t *testing.T) {
+	for _, tr := range []Transport{TCP, ISCSI} {
+		b := newBench(t, tr)
+		v := b.create(t, "pvc-1", 4)
+		snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
+		require.NoError(t, err)
+		h := multipathHost("n1")
+		_, err = b.Export(t.Context(), v.UUID, h)
+		require.NoError(t, err)
+		before := b.state(t)
+		err = b.DeleteSnapshot(t.Context(), snap.UUID)
+		require.ErrorIs(t, err, ErrInUse)
+		assert.ErrorContains(t, err, "upgrade spdk-proxy")
+		assert.Equal(t, before, b.state(t), "nothing was changed")
+		require.NoError(t, b.Unexport(t.Context(), v.UUID, &h))
+		require.NoError(t, b.Delete(t.Context(), v.UUID))
+		require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
+	}
+}

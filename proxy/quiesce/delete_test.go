@@ -1,0 +1,239 @@
+package quiesce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// plainly deletes as bdev_lvol_delete does.
+func (b *bench) plainly(name string) func() error {
+	return func() error {
+		return b.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: "lvs0/" + name})
+	}
+}
+
+func (b *bench) delete(name string, mode Mode) (bool, error) {
+	return b.q.Delete(context.Background(), "lvs0/"+name, mode, b.plainly(name))
+}
+
+func (b *bench) snapshot(volume, name string) {
+	_, err := b.rpc.BdevLvolSnapshot(b.t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: "lvs0/" + volume, SnapshotName: name})
+	require.NoError(b.t, err)
+}
+
+// The clone is frozen while SPDK hands the snapshot's clusters to it.
+func TestClonesAreFrozen(t *testing.T) {
+	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
+		b := newBench(t, release)
+		b.volume("v0")
+		b.export("v0", true)
+		b.snapshot("v0", "s0")
+		b.target.ForgetCalls()
+		frozen, err := b.q.Delete(t.Context(), "lvs0/s0", Mode{Freeze: true}, func() error { return errors.New("it is not deleted plainly") })
+		require.NoError(t, err)
+		assert.True(t, frozen)
+		assert.False(t, b.exists("s0"))
+		assert.Equal(t, asExported, b.states("v0"))
+		assert.Empty(t, b.entries())
+		var order []string
+		for _, c := range b.target.Calls() {
+			switch c.Method {
+			case "nvmf_subsystem_listener_set_ana_state":
+				order = append(order, c.Params["ana_state"].(string))
+			case drain, "bdev_lvol_delete":
+				order = append(order, c.Method)
+			}
+		}
+		assert.Equal(t, []string{inaccessible, inaccessible, drain, "bdev_lvol_delete"}, order[:4])
+		assert.ElementsMatch(t, []string{optimized, nonOptimized}, order[4:])
+	}
+}
+
+// What changes no volume in use is deleted plainly.
+func TestDeletedPlainly(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for _, v := range []string{"alone", "unused", "v0"} {
+		b.volume(v)
+	}
+	b.export("v0", true)
+	b.snapshot("unused", "s0")
+	b.snapshot("v0", "low")
+	b.snapshot("v0", "high")
+	for _, name := range []string{"alone", "s0", "low"} { // low has a snapshot above it
+		frozen, err := b.delete(name, Mode{Freeze: true})
+		require.NoError(t, err, name)
+		assert.False(t, frozen, name)
+		assert.False(t, b.exists(name), name)
+	}
+	_, err := b.rpc.BdevLvolClone(t.Context(), spdkrpc.BdevLvolCloneParams{SnapshotName: "lvs0/high", CloneName: "another"})
+	require.NoError(t, err)
+	_, err = b.delete("high", Mode{Freeze: true})
+	require.ErrorIs(t, err, spdkrpc.Failed, "SPDK refuses, as it has two clones")
+	_, err = b.delete("nobody", Mode{Freeze: true})
+	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
+	assert.Zero(t, b.froze)
+	assert.Zero(t, b.refused)
+}
+
+func TestClonesThatCannotBeFrozen(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", false)
+	b.snapshot("v0", "s0")
+	var inUse *InUseError
+	_, err := b.delete("s0", Mode{Freeze: true})
+	require.ErrorAs(t, err, &inUse)
+	assert.Equal(t, "lvs0/v0", inUse.Volume)
+	assert.ErrorContains(t, err, "below a volume that is being written")
+	require.NoError(t, b.target.ConnectHost(nqn("v0"), nqn("host")))
+	_, err = b.delete("s0", Mode{Idle: true})
+	require.ErrorAs(t, err, &inUse)
+	assert.ErrorContains(t, err, "spdkgate_lvol_delete")
+	assert.True(t, b.exists("s0"))
+	assert.Equal(t, 2, b.refused)
+	require.NoError(t, b.rpc.NvmfDeleteSubsystem(t.Context(), spdkrpc.NvmfDeleteSubsystemParams{NQN: nqn("v0")}))
+	_, err = b.delete("s0", Mode{Idle: true})
+	require.NoError(t, err, "it is detached")
+}
+
+// Calls that change the clone wait.
+func TestClonesAreKeptMeanwhile(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.snapshot("v0", "s0")
+	_, err := b.q.Delete(t.Context(), "lvs0/s0", Mode{Freeze: true}, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := b.q.Share(ctx, []string{"lvs0/v0"})
+		require.ErrorIs(t, err, context.DeadlineExceeded, "nobody exports the clone meanwhile")
+		return b.plainly("s0")()
+	})
+	require.NoError(t, err)
+	give, err := b.q.Share(t.Context(), []string{"lvs0/v0"})
+	require.NoError(t, err)
+	give()
+}
+
+func TestUnused(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	done := 0
+	do := func() error { done++; return nil }
+	require.NoError(t, b.q.Unused(t.Context(), "lvs0/v0", do))
+	require.NoError(t, b.q.Unused(t.Context(), "lvs0/nobody", do), "SPDK says so")
+	b.export("v0", true)
+	var inUse *InUseError
+	require.ErrorAs(t, b.q.Unused(t.Context(), "lvs0/v0", do), &inUse)
+	assert.Equal(t, 2, done)
+}
+
+// Whatever call of a deletion goes wrong, the paths' states come back, and what is
+// answered is true.
+func TestEveryCallOfADeletionMayFail(t *testing.T) {
+	fresh := func() *bench {
+		b := newBench(t, "v26.05")
+		b.volume("v0")
+		b.export("v0", true)
+		b.snapshot("v0", "s0")
+		b.q.grace = 50 * time.Millisecond
+		b.target.ForgetCalls()
+		return b
+	}
+	b := fresh()
+	_, err := b.delete("s0", Mode{Freeze: true})
+	require.NoError(t, err)
+	for i, call := range countedCalls(b.target) {
+		for name, fault := range map[string]spdktest.Fault{
+			"fails":                     {Do: spdktest.Fail},
+			"fails after":               {Do: spdktest.Fail, Executed: true},
+			"ends the connection":       {Do: spdktest.Close},
+			"ends the connection after": {Do: spdktest.Close, Executed: true},
+		} {
+			t.Run(fmt.Sprint(i, " ", call.Method, " ", name), func(t *testing.T) {
+				b := fresh()
+				fault.Skip = i
+				b.target.Inject(fault)
+				_, err := b.delete("s0", Mode{Freeze: true})
+				b.target.ClearFaults()
+				b.settled(t)
+				assert.Equal(t, asExported, b.states("v0"))
+				var inUse *InUseError
+				var busy *BusyError
+				switch there := b.exists("s0"); {
+				case err == nil:
+					assert.False(t, there)
+				case errors.As(err, &inUse), errors.As(err, &busy), errors.Is(err, spdkrpc.Unreachable):
+					assert.True(t, there, "%v", err)
+				case fault.Executed && call.Method == "bdev_lvol_delete":
+				default:
+					assert.True(t, there, "%v", err)
+				}
+			})
+		}
+	}
+}
+
+// countedCalls are those that faults count.
+func countedCalls(target *spdktest.Target) []spdktest.Call {
+	return slices.DeleteFunc(target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
+}
+
+// TestDeletingChild is a proxy that is killed; see TestKilledAtEveryCallOfADeletion.
+func TestDeletingChild(t *testing.T) {
+	folder, socket := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET")
+	if folder == "" {
+		t.Skip("it is started by TestKilledAtEveryCallOfADeletion")
+	}
+	f, err := OpenFolder(folder)
+	require.NoError(t, err)
+	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
+	_, err = q.Delete(context.Background(), "lvs0/"+os.Getenv(childEnv+"_SNAPSHOT"), Mode{Freeze: true}, func() error { return nil })
+	require.NoError(t, err)
+}
+
+// A proxy that is killed during a deletion leaves nothing frozen.
+func TestKilledAtEveryCallOfADeletion(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.export("v0", true)
+	b.q.grace = 50 * time.Millisecond
+	r := newRelay(t, b.target.Socket())
+	run := func(snapshot string, at int32) (killed bool) {
+		b.snapshot("v0", snapshot)
+		child := exec.Command(os.Args[0], "-test.run=^TestDeletingChild$")
+		child.Env = append(os.Environ(), childEnv+"="+b.folder.path, childEnv+"_SOCKET="+r.socket, childEnv+"_SNAPSHOT="+snapshot)
+		var once sync.Once
+		started := make(chan struct{})
+		r.strike(at, true, func() { once.Do(func() { <-started; _ = child.Process.Kill() }) })
+		require.NoError(t, child.Start())
+		close(started)
+		_ = child.Wait()
+		return !child.ProcessState.Success()
+	}
+	require.False(t, run("whole", -1))
+	calls := r.count.Load()
+	left := 0
+	for at := range calls {
+		require.True(t, run(fmt.Sprint("s", at), at), "call %d", at)
+		if len(b.entries()) > 0 {
+			left++
+		}
+		b.settled(t)
+		assert.Equal(t, asExported, b.states("v0"), "killed after call %d", at)
+	}
+	assert.GreaterOrEqual(t, left, 4, "it was killed while something was frozen")
+}
