@@ -26,7 +26,15 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 		if f.fails != nil {
 			return f.fails
 		}
-		f.deleted = append(f.deleted, params.(spdkrpc.SpdkgateLvolDeleteParams).Name)
+		text, err := json.Marshal(params)
+		if err != nil {
+			return err
+		}
+		var p spdkrpc.SpdkgateLvolDeleteParams
+		if err := json.Unmarshal(text, &p); err != nil {
+			return err
+		}
+		f.deleted = append(f.deleted, p.Name)
 		*result.(*spdkrpc.ProxyDeletion) = spdkrpc.ProxyDeletion{Frozen: true}
 		return f.Caller.Call(ctx, "bdev_lvol_delete", params, new(bool))
 	}
