@@ -55,3 +55,21 @@ func groupID(group string) (int, error) {
 	}
 	return strconv.Atoi(g.Gid)
 }
+
+// userIDs are a user's number and that of the user's own group.
+func userIDs(flag, name string) (uid, gid int, err error) {
+	u, err := user.Lookup(name)
+	if _, number := strconv.ParseUint(name, 10, 31); number == nil {
+		u, err = user.LookupId(name)
+	}
+	if err != nil {
+		return 0, 0, usage("%s: %w: name the user that spdk_tgt runs as", flag, err)
+	}
+	if uid, err = strconv.Atoi(u.Uid); err != nil {
+		return 0, 0, usage("%s: %s has no number: %w", flag, name, err)
+	}
+	if gid, err = strconv.Atoi(u.Gid); err != nil {
+		return 0, 0, usage("%s: the group of %s has no number: %w", flag, name, err)
+	}
+	return uid, gid, nil
+}

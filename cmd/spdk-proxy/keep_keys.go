@@ -8,6 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
+const defaultKeys = "/var/lib/spdk-keys"
+
 func newKeepKeys() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
@@ -25,6 +27,6 @@ folder. spdk_tgt takes only files of its own user, so this must be run as that.`
 			return keys.Keep(os.Stdin, folder)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "/var/lib/spdk-keys", "folder")
+	cmd.Flags().StringVar(&dir, "dir", defaultKeys, "folder")
 	return cmd
 }

@@ -58,7 +58,7 @@ and logs a line.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w: see `%s --help`", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newCheckLvstore(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newSaved(), newThaw(), newVersion(), newScript())
+	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newCheckLvstore(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newHandOverKeys(), newSaved(), newThaw(), newVersion(), newScript())
 	root.AddCommand(extraCommands...)
 	return root
 }

@@ -124,14 +124,30 @@ changes that are made until then go to held.json.`,
 }
 
 func savedPrepare(open func() (*persist.Folder, error)) *cobra.Command {
-	return &cobra.Command{
+	var copyTo, reader string
+	cmd := &cobra.Command{
 		Use:   "prepare",
 		Short: "Make sure that spdk_tgt can be started with current.json",
 		Long: `Make sure that spdk_tgt can be started with current.json, for its unit (ExecStartPre=).
 Before anything was saved it is made, without any calls in it. If it cannot be
-loaded, or is missing while there are others, this fails and says what to do.`,
-		Args: noArgs,
+loaded, or is missing while there are others, this fails and says what to do.
+
+Where spdk_tgt is not root it cannot read current.json. With --copy-to and --for,
+run as root, it gets a copy that its user alone can read, in a folder that only
+root and that user may write to. No link is followed, wherever it stands.`,
+		Example: `  spdk-proxy saved prepare --copy-to /run/spdk/saved.json --for spdk`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var uid, gid int
+			if (copyTo == "") != (reader == "") {
+				return usage("--copy-to FILE and --for USER belong together: give both or none")
+			}
+			if reader != "" {
+				var err error
+				if uid, gid, err = userIDs("--for", reader); err != nil {
+					return err
+				}
+			}
 			folder, err := open()
 			if err != nil {
 				return err
@@ -140,10 +156,18 @@ loaded, or is missing while there are others, this fails and says what to do.`,
 			if err != nil {
 				return err
 			}
+			if copyTo != "" {
+				if err := folder.CopyCurrent(copyTo, uid, gid); err != nil {
+					return err
+				}
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "the saved configuration has %d calls\n", calls)
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&copyTo, "copy-to", "", "file to copy current.json to")
+	cmd.Flags().StringVar(&reader, "for", "", "name or number of the user who reads the copy, that of spdk_tgt")
+	return cmd
 }
 
 // betweenArgs wants so many arguments, and says what they are.

@@ -2,10 +2,14 @@ package persist
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // disk is what a folder needs of a filesystem, one step each, so that tests can
@@ -24,52 +28,128 @@ type disk interface {
 	lock() (unlock func(), err error)
 }
 
-// realDisk is a folder's path.
+// realDisk is a folder's path. Root works here too (`spdk-proxy saved`), while the
+// service's user may put links in the place of files and of the folder itself, so
+// no link is followed: each step opens the folder and reaches files from there.
 type realDisk string
 
 func (d realDisk) at(name string) string { return filepath.Join(string(d), name) }
 
-func (d realDisk) write(name string, text []byte) (err error) {
-	f, err := os.OpenFile(d.at(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+// open opens the folder. Not once for all steps: a restored backup may replace it.
+func (d realDisk) open() (*os.File, error) {
+	return openAt(unix.AT_FDCWD, string(d), string(d), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// openAt opens a name in a folder, no link, and never waits for it. The path is for errors.
+func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, error) {
+	fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
+	if errors.Is(err, unix.ELOOP) || flags&unix.O_DIRECTORY != 0 && errors.Is(err, unix.ENOTDIR) {
+		return nil, fmt.Errorf("open %s: %w: it is a link, or not of the type that it must be: find out who put it there, and remove it", path, errSuspect)
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// within does one step in the folder.
+func (d realDisk) within(op, name string, step func(folder int) error) error {
+	f, err := d.open()
+	if err != nil {
+		return err
+	}
+	if err := step(int(f.Fd())); err != nil {
+		return errors.Join(&fs.PathError{Op: op, Path: d.at(name), Err: err}, f.Close())
+	}
+	return f.Close()
+}
+
+func (d realDisk) write(name string, text []byte) error {
+	folder, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = folder.Close() }()
+	f, err := openAt(int(folder.Fd()), name, d.at(name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
-	return errors.Join(err, d.giveToOwner(f), f.Sync(), f.Close())
+	return errors.Join(err, giveToOwner(f, folder), f.Sync(), f.Close())
 }
 
 // giveToOwner gives a file that root has made to whom the folder belongs, or a
 // proxy of another user could not read it any more.
-func (d realDisk) giveToOwner(f *os.File) error {
-	var folder syscall.Stat_t
-	if err := syscall.Stat(string(d), &folder); err != nil {
-		return &fs.PathError{Op: "stat", Path: string(d), Err: err}
+func giveToOwner(f, folder *os.File) error {
+	st, err := statOf(folder)
+	if err != nil || int(st.Uid) == os.Geteuid() {
+		return err
 	}
-	if int(folder.Uid) == os.Geteuid() {
-		return nil
+	return f.Chown(int(st.Uid), int(st.Gid))
+}
+
+func statOf(f *os.File) (st unix.Stat_t, err error) {
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return st, &fs.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
-	return f.Chown(int(folder.Uid), int(folder.Gid))
+	return st, nil
 }
 
 func (d realDisk) read(name string) ([]byte, fs.FileInfo, error) {
-	text, err := os.ReadFile(d.at(name))
+	folder, err := d.open()
 	if err != nil {
 		return nil, nil, err
 	}
-	info, err := os.Stat(d.at(name))
+	defer func() { _ = folder.Close() }()
+	f, err := openAt(int(folder.Fd()), name, d.at(name), unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if err := checkSaved(f, folder); err != nil {
+		return nil, nil, err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
 	return text, info, err
 }
 
+// errSuspect means that a file in the folder is not read: it is a link or no regular file, or somebody else's.
+var errSuspect = errors.New("this file may come from somebody else")
+
+// checkSaved refuses what the folder's user can have put there without being able
+// to read it: root would read it for that user. A file of root's is what an
+// administrator has edited, unless it has a second name elsewhere.
+func checkSaved(f, folder *os.File) error {
+	own, err := statOf(folder)
+	if err != nil {
+		return err
+	}
+	st, err := statOf(f)
+	switch {
+	case err != nil:
+		return err
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return fmt.Errorf("read %s: %w: it is not a regular file: find out who put it there, and remove it", f.Name(), errSuspect)
+	case st.Uid != own.Uid && (st.Uid != 0 || st.Nlink > 1):
+		return fmt.Errorf("read %s: %w: it belongs to user %d, and its folder to user %d: look at what it holds, then give it to the folder's owner (chown)", f.Name(), errSuspect, st.Uid, own.Uid)
+	case st.Mode&0o022 != 0:
+		return fmt.Errorf("read %s: %w: others may write to it: look at what it holds, then chmod 600", f.Name(), errSuspect)
+	}
+	return nil
+}
+
 func (d realDisk) list() (list []fs.FileInfo, err error) {
-	entries, err := os.ReadDir(string(d))
-	for _, e := range entries {
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
+	folder, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = folder.Close() }()
+	all, err := folder.Readdir(-1) // it leaves out what has gone meanwhile
+	for _, info := range all {
 		if info.Mode().IsRegular() {
 			list = append(list, info)
 		}
@@ -77,12 +157,20 @@ func (d realDisk) list() (list []fs.FileInfo, err error) {
 	return list, err
 }
 
-func (d realDisk) link(old, name string) error   { return os.Link(d.at(old), d.at(name)) }
-func (d realDisk) rename(old, name string) error { return os.Rename(d.at(old), d.at(name)) }
-func (d realDisk) remove(name string) error      { return os.Remove(d.at(name)) }
+func (d realDisk) link(old, name string) error {
+	return d.within("link", name, func(folder int) error { return unix.Linkat(folder, old, folder, name, 0) })
+}
+
+func (d realDisk) rename(old, name string) error {
+	return d.within("rename", name, func(folder int) error { return unix.Renameat(folder, old, folder, name) })
+}
+
+func (d realDisk) remove(name string) error {
+	return d.within("remove", name, func(folder int) error { return unix.Unlinkat(folder, name, 0) })
+}
 
 func (d realDisk) sync() error {
-	f, err := os.Open(string(d))
+	f, err := d.open()
 	if err != nil {
 		return err
 	}
@@ -90,7 +178,7 @@ func (d realDisk) sync() error {
 }
 
 func (d realDisk) lock() (func(), error) {
-	f, err := os.Open(string(d))
+	f, err := d.open()
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,9 @@ func (f *Folder) List() ([]Saved, error) {
 			continue
 		}
 		c, damaged, err := f.load(info.Name())
+		if errors.Is(err, errSuspect) {
+			damaged, err = err, nil
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,117 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// HandOver gives the folder and its files of keys to another user, spdk_tgt's: SPDK
+// takes only files of the user that it runs as. It is for root, before spdk_tgt starts
+// as that user, and may be repeated. No folder is fine: there are no keys yet.
+//
+// What is in the folder may be the former user's work, so no link is followed, and
+// nothing changes hands but regular files that hold a key. One that is refused does not
+// keep the others from it; the error names each.
+func HandOver(dir string, uid, gid int) (given int, err error) {
+	folder, err := openKnown(unix.AT_FDCWD, dir, dir, unix.O_DIRECTORY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("hand over the keys: %w", err)
+	}
+	defer func() { _ = folder.Close() }()
+	own, err := statOf(folder)
+	if err != nil {
+		return 0, fmt.Errorf("hand over the keys: %w", err)
+	}
+	if own.Mode&0o077 != 0 {
+		return 0, fmt.Errorf("hand over the keys: %s is open to others: look at what is in it, then chmod 700", dir)
+	}
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return 0, fmt.Errorf("hand over the keys: %w", err)
+	}
+	var failed []error
+	for _, name := range names {
+		key, ok := strings.CutSuffix(name, suffix)
+		if !ok || checkName(key) != nil {
+			continue
+		}
+		is, err := handOverFile(folder, name, own.Uid, uid, gid)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("hand over a key: %w", err))
+		}
+		if is {
+			given++
+		}
+	}
+	// The folder comes last: until then its files are looked at as those of its former user.
+	if int(own.Uid) != uid || int(own.Gid) != gid {
+		failed = append(failed, folder.Chown(uid, gid))
+	}
+	return given, errors.Join(append(failed, folder.Sync())...)
+}
+
+// handOverFile gives one file to a user, unless it is that user's already.
+func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int) (given bool, err error) {
+	path := filepath.Join(folder.Name(), name)
+	f, err := openKnown(int(folder.Fd()), name, path, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // removed meanwhile
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	st, err := statOf(f)
+	switch {
+	case err != nil:
+		return false, err
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return false, fmt.Errorf("%s is not a regular file: find out who put it there, and remove it", path)
+	case int(st.Uid) == uid:
+		return false, nil
+	case st.Uid != folderUser && (st.Uid != 0 || st.Nlink > 1):
+		return false, fmt.Errorf("%s belongs to user %d, and its folder to user %d: look at where it comes from, then give it to spdk_tgt's user (chown)", path, st.Uid, folderUser)
+	case st.Mode&0o077 != 0:
+		return false, fmt.Errorf("%s is open to others, and SPDK takes no such file: replace the key, or chmod 600", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, longest+1))
+	if err != nil {
+		return false, err
+	}
+	if err := CheckSecret(string(text)); err != nil {
+		return false, fmt.Errorf("%s holds no key: %w", path, err)
+	}
+	if err := f.Chown(uid, gid); err != nil {
+		return false, fmt.Errorf("%w: run this as root", err)
+	}
+	return true, f.Sync()
+}
+
+// openKnown opens a name in a folder for reading, no link, and never waits for it.
+func openKnown(folder int, name, path string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {
+		return nil, fmt.Errorf("%s is a link, or not of the type that it must be: find out who put it there, and remove it", path)
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func statOf(f *os.File) (st unix.Stat_t, err error) {
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return st, &fs.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	return st, nil
+}

@@ -1,0 +1,146 @@
+package keys
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	spdkUser  = 64123 // stand for users of the host; nobody is these
+	spdkGroup = 64124
+	otherUser = 64125
+)
+
+func wantRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may give files to other users")
+	}
+}
+
+func ownerOf(t *testing.T, path string) (uid, gid int) {
+	info, err := os.Lstat(path)
+	require.NoError(t, err)
+	st := info.Sys().(*syscall.Stat_t)
+	return int(st.Uid), int(st.Gid)
+}
+
+func assertOwner(t *testing.T, path string, uid, gid int) {
+	t.Helper()
+	u, g := ownerOf(t, path)
+	assert.Equal(t, [2]int{uid, gid}, [2]int{u, g}, path)
+}
+
+// spdk_tgt moves to another user, and back: its keys go with it.
+func TestKeysAreHandedOver(t *testing.T) {
+	wantRoot(t)
+	f := newFolder(t)
+	_, err := f.Place("a", oneSecret)
+	require.NoError(t, err)
+	_, err = f.Place("b", otherSecret)
+	require.NoError(t, err)
+	for _, to := range []struct{ uid, gid, given int }{{spdkUser, spdkGroup, 2}, {spdkUser, spdkGroup, 0}, {0, 0, 2}} {
+		given, err := HandOver(f.dir, to.uid, to.gid)
+		require.NoError(t, err)
+		assert.Equal(t, to.given, given)
+		for _, path := range []string{f.dir, filepath.Join(f.dir, "a.key"), filepath.Join(f.dir, "b.key")} {
+			assertOwner(t, path, to.uid, to.gid)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(f.dir, "a.key"))
+	require.NoError(t, err)
+	assert.Equal(t, oneSecret, string(text))
+	info, err := os.Stat(filepath.Join(f.dir, "a.key"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode())
+}
+
+// A crash between two files, or a chown of the folder alone, leaves some files root's.
+func TestHalfAHandOverIsFinished(t *testing.T) {
+	wantRoot(t)
+	f := newFolder(t)
+	for _, name := range []string{"a", "b"} {
+		_, err := f.Place(name, oneSecret)
+		require.NoError(t, err)
+	}
+	require.NoError(t, os.Chown(filepath.Join(f.dir, "a.key"), spdkUser, spdkGroup))
+	require.NoError(t, os.Chown(f.dir, spdkUser, spdkGroup))
+	given, err := HandOver(f.dir, spdkUser, spdkGroup)
+	require.NoError(t, err)
+	assert.Equal(t, 1, given)
+	assertOwner(t, filepath.Join(f.dir, "b.key"), spdkUser, spdkGroup)
+}
+
+func TestNothingToHandOver(t *testing.T) {
+	given, err := HandOver(filepath.Join(t.TempDir(), "none"), os.Geteuid(), os.Getegid())
+	require.NoError(t, err)
+	assert.Zero(t, given)
+}
+
+// The folder's former user wants root to give away what is not a key of theirs.
+func TestHandOverGivesKeysOnly(t *testing.T) {
+	wantRoot(t)
+	outside := filepath.Join(t.TempDir(), "outside")
+	for name, plant := range map[string]func(path string) error{
+		"a link":             func(path string) error { return os.Symlink(outside, path) },
+		"a second name":      func(path string) error { return os.Link(outside, path) },
+		"a FIFO":             func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a folder":           func(path string) error { return os.Mkdir(path, 0o700) },
+		"no key":             func(path string) error { return os.WriteFile(path, []byte("root:x:0:0::/root:"), 0o600) },
+		"too long":           func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
+		"open to others":     func(path string) error { return os.WriteFile(path, []byte(oneSecret), 0o644) },
+		"of somebody else's": func(path string) error { return writeAs(path, otherUser) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.RemoveAll(outside))
+			require.NoError(t, os.WriteFile(outside, []byte(oneSecret), 0o600))
+			f := newFolder(t)
+			_, err := f.Place("good", oneSecret)
+			require.NoError(t, err)
+			require.NoError(t, os.Chown(filepath.Join(f.dir, "good.key"), otherUser-10, 0))
+			path := filepath.Join(f.dir, "planted.key")
+			require.NoError(t, plant(path))
+			require.NoError(t, os.Chown(f.dir, otherUser-10, 0)) // the former user
+			uid, gid := ownerOf(t, path)
+
+			given, err := HandOver(f.dir, spdkUser, spdkGroup)
+			require.ErrorContains(t, err, path)
+			assert.NotContains(t, err.Error(), oneSecret)
+			assert.Equal(t, 1, given, "the others are handed over")
+			assertOwner(t, filepath.Join(f.dir, "good.key"), spdkUser, spdkGroup)
+			assertOwner(t, path, uid, gid)
+			assertOwner(t, outside, 0, 0)
+		})
+	}
+
+	t.Run("the folder is a link", func(t *testing.T) {
+		f := newFolder(t)
+		_, err := f.Place("a", oneSecret)
+		require.NoError(t, err)
+		link := filepath.Join(t.TempDir(), "link")
+		require.NoError(t, os.Symlink(f.dir, link))
+		_, err = HandOver(link, spdkUser, spdkGroup)
+		require.ErrorContains(t, err, "is a link")
+		assertOwner(t, f.dir, 0, 0)
+		assertOwner(t, filepath.Join(f.dir, "a.key"), 0, 0)
+	})
+	t.Run("the folder is open", func(t *testing.T) {
+		f := newFolder(t)
+		require.NoError(t, os.Chmod(f.dir, 0o755))
+		_, err := HandOver(f.dir, spdkUser, spdkGroup)
+		require.ErrorContains(t, err, "chmod 700")
+		assertOwner(t, f.dir, 0, 0)
+	})
+}
+
+func writeAs(path string, uid int) error {
+	if err := os.WriteFile(path, []byte(oneSecret), 0o600); err != nil {
+		return err
+	}
+	return os.Chown(path, uid, uid)
+}
