@@ -180,9 +180,13 @@ func TestTheDocumentedDropIns(t *testing.T) {
 	assert.Equal(t, group, spdk["Service/SupplementaryGroups"], "or it could not give its socket to it")
 	assert.Equal(t, []string{"-/usr/bin/spdk-proxy grant-socket --group " + group[0] + " --wait 10m " + socket}, spdk["Service/ExecStartPost"])
 	assert.Equal(t, []string{
-		"+/usr/bin/spdk-proxy saved prepare --dir " + c.Target.Save.Dir,
-		"+/usr/bin/install -m 400 -o " + user + " " + c.Target.Save.Dir + "/current.json " + saved,
+		"+/usr/bin/spdk-proxy saved prepare --dir " + c.Target.Save.Dir + " --copy-to " + saved + " --for " + user,
+		"-+/usr/bin/spdk-proxy hand-over-keys --dir /var/lib/" + options(t, keysService)["Service/StateDirectory"][0] + " --to " + user,
 	}, spdk["Service/ExecStartPre"])
+	for _, command := range spdk["Service/ExecStartPre"] {
+		// Root follows whatever lies in a folder of another user's, unless the program knows better.
+		assert.True(t, strings.HasPrefix(strings.TrimLeft(command, "-+"), "/usr/bin/spdk-proxy "), command)
+	}
 	assert.Equal(t, []string{"", "/usr/local/bin/spdk_tgt -r " + socket + " -c " + saved + " --json-ignore-init-errors"}, spdk["Service/ExecStart"])
 	assert.Equal(t, []string{user}, parse(keysService + ".d/user.conf")["Service/User"])
 	assert.Equal(t, []string{"no"}, parse(service + ".d/users.conf")["Service/PrivateUsers"])
