@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -83,4 +84,28 @@ func TestSaved(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "current.json"), []byte("{"), 0o600))
 	_, err = run("prepare")
 	require.ErrorContains(t, err, "saved use NAME")
+}
+
+// As spdk_tgt's unit runs it where spdk_tgt is another user.
+func TestPrepareForAnotherUser(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "target")
+	to := filepath.Join(t.TempDir(), "saved.json")
+	prepare := func(args ...string) error {
+		root := newRoot()
+		root.SetOut(&bytes.Buffer{})
+		root.SetErr(&bytes.Buffer{})
+		root.SetArgs(append([]string{"saved", "--dir", dir, "prepare"}, args...))
+		return root.Execute()
+	}
+	self := strconv.Itoa(os.Geteuid())
+	require.ErrorContains(t, prepare("--copy-to", to), "--for USER")
+	require.ErrorContains(t, prepare("--for", self), "--copy-to FILE")
+	require.ErrorContains(t, prepare("--copy-to", to, "--for", "no such user"), "the user that spdk_tgt runs as")
+	assert.NoFileExists(t, to)
+	require.NoError(t, prepare("--copy-to", to, "--for", self))
+	text, err := os.ReadFile(to)
+	require.NoError(t, err)
+	current, err := os.ReadFile(filepath.Join(dir, "current.json"))
+	require.NoError(t, err)
+	assert.Equal(t, string(current), string(text))
 }
