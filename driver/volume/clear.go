@@ -72,48 +72,47 @@ var setParentSince = rpcschema.Release{Year: 24, Month: 5}
 // makeClone makes a clone of parent. bdev_lvol_clone records no clear method: once the target was restarted, what such a
 // clone frees is unmapped, whatever its origin's method. Where that does not zero it, the clone is created as an empty
 // volume with its own method and then put on its parent.
-func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c Clear) error {
+func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c Clear) (id string, err error) {
 	st, err := s.store(ctx, parent.Store)
 	if err != nil {
-		return err
+		return "", err
 	}
 	method, err := s.clearMethod(ctx, st, c)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if method != spdkrpc.LvolClearMethodWriteZeroes {
-		_, err := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: name})
-		return err
+		return s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: name})
 	}
 	release, err := s.rpc.Release(ctx)
 	if err != nil {
-		return fmt.Errorf("target %s: ask the target's release: %w", s.Name, err)
+		return "", fmt.Errorf("target %s: ask the target's release: %w", s.Name, err)
 	}
 	if release.Before(setParentSince) {
-		return fmt.Errorf("%w: SPDK %s records no clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so that others could read what the clone held once it is deleted: "+
+		return "", fmt.Errorf("%w: SPDK %s records no clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so that others could read what the clone held once it is deleted: "+
 			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, setParentSince, ClearUnmap)
 	}
-	_, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
+	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
 		LvolName: name, LvsName: &st.Name, SizeInMiB: max(1, uint64(parent.SizeBytes/MiB)), ThinProvision: new(true), ClearMethod: &method,
 	})
 	if failed != nil && !readable(failed) {
-		return failed
+		return "", failed
 	}
-	v, err := s.lookUp(ctx, st.Name+"/"+name)
+	v, err := s.created(ctx, st.Name, name, id)
 	switch {
 	case errors.Is(err, ErrNotFound) && failed != nil:
-		return failed
+		return "", failed
 	case err != nil:
-		return err
-	case v.Base != "":
-		return nil
+		return "", err
+	case v.UUID != id && !unfinished(v, parent): // another call made it
+		return "", nil
 	}
 	failed = s.setParent(ctx, v, parent, name)
 	if failed == nil || !refused(failed) && readable(failed) {
-		return failed
+		return id, failed
 	}
 	// It will not happen, so nothing empty may stay under the clone's name.
-	return errors.Join(failed, s.remove(ctx, v))
+	return "", errors.Join(failed, s.remove(ctx, v))
 }
 
 // setParent puts an empty volume on a snapshot.
@@ -136,5 +135,5 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 
 // unfinished reports whether v is a clone of source that was created and not yet put on its parent. It holds nothing.
 func unfinished(v, source Volume) bool {
-	return v.Thin && !v.Snapshot && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes == source.SizeBytes && v.Store == source.Store
+	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes == source.SizeBytes && v.Store == source.Store
 }

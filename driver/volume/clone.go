@@ -84,13 +84,13 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 			return Volume{}, err
 		}
 	}
-	failed := s.makeClone(ctx, parent, name, spec.Clear)
+	id, failed := s.makeClone(ctx, parent, name, spec.Clear)
 	if failed != nil && !readable(failed) {
 		return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 	}
-	v, err := s.lookUp(ctx, source.Store+"/"+name)
+	v, err := s.created(ctx, source.Store, name, id)
 	switch {
-	case err == nil && (failed == nil || v.Base != ""):
+	case err == nil && (failed == nil || v.Base != "" || v.used()):
 		return v, nil
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return Volume{}, err

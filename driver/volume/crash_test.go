@@ -177,6 +177,14 @@ var operations = []operation{
 			return "", err
 		}
 	}},
+	{name: "create, attach, detach", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		create := makers[0].make(t, b)
+		return func(ctx context.Context) (string, error) { return attached(ctx, b, create) }
+	}},
+	{name: "clone, attach, detach", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		clone := makers[1].make(t, b)
+		return func(ctx context.Context) (string, error) { return attached(ctx, b, clone) }
+	}},
 	{name: "unpublish", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
 		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true})
 		require.NoError(t, err)

@@ -53,14 +53,15 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if err != nil {
 		return Volume{}, err
 	}
-	_, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
-		LvolName: LvolName(spec.Name), LvsName: &st.Name, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
+	lvol := LvolName(spec.Name)
+	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
+		LvolName: lvol, LvsName: &st.Name, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
 		ThinProvision: new(!spec.Thick), ClearMethod: &method,
 	})
 	if failed != nil && !readable(failed) {
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
-	v, err := s.lookUp(ctx, st.Name+"/"+LvolName(spec.Name))
+	v, err := s.created(ctx, st.Name, lvol, id)
 	switch {
 	case err == nil:
 		return v, s.Matches(ctx, v, spec, Origin{})
@@ -74,7 +75,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
 	if errors.Is(failed, spdkrpc.Exists) {
-		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted or was made meanwhile: try again", s.Name, ErrBusy, st.Name, LvolName(spec.Name))
+		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted or was made meanwhile: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
 	// SPDK refused. It tells a full lvstore from other failures by text only.
 	now, err := s.store(ctx, st.Name)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // Delete deletes a volume, and what exports it. It refuses while a host is admitted to it or connected. Snapshots of
@@ -15,7 +17,10 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	if errors.Is(err, ErrNotFound) {
 		// What was below it and beside it may have outlived it.
 		s.sweep(ctx)
-		return s.retract(ctx, id)
+		if err := s.retract(ctx, id); err != nil {
+			return err
+		}
+		return s.deleted(ctx, id)
 	}
 	if err != nil {
 		return err
@@ -62,7 +67,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	}
 	now, err := s.Get(ctx, v.UUID)
 	if errors.Is(err, ErrNotFound) {
-		return nil
+		return s.deleted(ctx, v.UUID) // SPDK may still be at it
 	}
 	if err != nil {
 		return err
@@ -71,4 +76,26 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 		return err
 	}
 	return fmt.Errorf("target %s: delete %s: %w", s.Name, v, failed)
+}
+
+// deleted makes sure that nothing is left of a volume that the target does not list. While SPDK clears the clusters of a
+// volume, which can take minutes, it lists it no more, and refuses to delete it once more. Of what does not exist it says so.
+func (s *Service) deleted(ctx context.Context, id string) error {
+	if len(s.Config.Stores) > 0 { // SPDK deletes also what has no bdev, wherever it lies
+		all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
+		if err != nil {
+			return fmt.Errorf("target %s: list volumes, to know whether %s is deleted: %w", s.Name, id, err)
+		}
+		if i := slices.IndexFunc(all, func(l spdkrpc.LvolInfo) bool { return l.UUID == id }); i >= 0 {
+			return fmt.Errorf("target %s: %w: %s (%s) lies in lvstore %q: add it to lvstores in the configuration if it is the driver's", s.Name, ErrStoreForbidden, all[i].Alias, id, all[i].Lvs.Name)
+		}
+	}
+	failed := s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: id})
+	switch {
+	case failed == nil, errors.Is(failed, spdkrpc.NoSuchDevice), errors.Is(failed, spdkrpc.Denied):
+		return nil
+	case refused(failed):
+		return fmt.Errorf("target %s: %w: volume %s is still being deleted: its space is cleared first; try again: %w", s.Name, ErrBusy, id, failed)
+	}
+	return fmt.Errorf("target %s: delete volume %s: %w", s.Name, id, failed)
 }

@@ -124,10 +124,11 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 }
 
 // hidden returns the lvol of a name that the lvstore holds and SPDK made no bdev of; nil if it holds no such lvol. SPDK
-// lists an lvstore only as a whole, so the list is kept for a while. It holds what was there before the target's last start.
-func (s *Service) hidden(ctx context.Context, st Store, name string) (*spdkrpc.LvolInfo, error) {
+// lists an lvstore only as a whole, so the list is kept for a while. It holds what was there before the target's last
+// start, perhaps under another of the volume's names.
+func (s *Service) hidden(ctx context.Context, st Store, name string, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
-	if ok && s.Now().Sub(kept.at) < listAge && !kept.names[name] {
+	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {
 		return nil, nil
 	}
 	at := s.Now()
@@ -136,13 +137,13 @@ func (s *Service) hidden(ctx context.Context, st Store, name string) (*spdkrpc.L
 		return nil, err
 	}
 	var found *spdkrpc.LvolInfo
-	names := make(map[string]bool, len(lvols))
+	all := make(map[string]bool, len(lvols))
 	for i, l := range lvols {
-		names[l.Name] = true
+		all[l.Name] = true
 		if l.Name == name {
 			found = &lvols[i]
 		}
 	}
-	s.seen.keepList(st, list{names, at})
+	s.seen.keepList(st, list{all, at})
 	return found, nil
 }

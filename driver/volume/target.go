@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -164,38 +163,9 @@ func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume
 	case len(found) == 0:
 		return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, name, ErrNotFound)
 	case len(found) > 1:
-		return Volume{}, fmt.Errorf("target %s: %w: volume %q is there twice: %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
+		return Volume{}, s.twice(name, found)
 	}
 	return found[0], nil
-}
-
-// findIn returns what an lvstore holds under the name of a lvol, or under that which it has after it was used.
-func (s *Service) findIn(ctx context.Context, st Store, lvol string) ([]Volume, error) {
-	names := []string{lvol, usedName(lvol)}
-	bdevs, errs := make([]Volume, len(names)), make([]error, len(names))
-	var wg sync.WaitGroup
-	for i, name := range names {
-		wg.Go(func() { bdevs[i], errs[i] = s.lookUp(ctx, st.Name+"/"+name) })
-	}
-	wg.Wait()
-	var found []Volume
-	for i, name := range names {
-		v, err := bdevs[i], errs[i]
-		if errors.Is(err, ErrNotFound) {
-			var listed *spdkrpc.LvolInfo
-			if listed, err = s.hidden(ctx, st, name); listed == nil && err == nil {
-				continue
-			}
-			if err == nil {
-				v, err = s.lookUpListed(ctx, *listed)
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, v)
-	}
-	return found, nil
 }
 
 // lookUp returns the lvol of a UUID, or of an alias LVSTORE/LVOL. ErrNotFound means that it has no bdev, so perhaps only

@@ -16,8 +16,9 @@ import (
 // so their own name does: when they are detached, ".used" is appended to it. A name is changed in one atomic step, lasts,
 // and leaves the volume's UUID, and with it its bdev, its exports and its connections as they are.
 //
-// It follows that a volume has one of two names, and that SPDK would accept a second volume of the first. No call makes
-// one: before a volume is created it is looked for under both names.
+// It follows that a volume has one of two names, and that SPDK would accept a second volume of the first. So a volume is
+// looked for under both names before it is created, and after: another controller may have created, attached and detached
+// it in between (see created).
 const usedSuffix = ".used"
 
 // usedName is the name of a lvol after its volume was used.
@@ -31,6 +32,68 @@ func usedName(lvol string) string {
 }
 
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
+
+// findIn returns what an lvstore holds under the name of a lvol, or under that which it has after it was used.
+func (s *Service) findIn(ctx context.Context, st Store, lvol string) (found []Volume, err error) {
+	names := []string{lvol, usedName(lvol)}
+	return s.eachName(names, func(name string) (Volume, error) {
+		v, err := s.lookUp(ctx, st.Name+"/"+name)
+		if !errors.Is(err, ErrNotFound) {
+			return v, err
+		}
+		listed, failed := s.hidden(ctx, st, name, names)
+		if listed == nil && failed == nil {
+			return v, err
+		}
+		if failed != nil {
+			return v, failed
+		}
+		return s.lookUpListed(ctx, *listed)
+	})
+}
+
+// eachName looks for a volume under each of its names, in the order in which it gets them: what is renamed between two
+// looks is found by the second, or by both.
+func (s *Service) eachName(names []string, lookUp func(name string) (Volume, error)) (found []Volume, err error) {
+	for _, name := range names {
+		v, err := lookUp(name)
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return nil, err
+		case len(found) > 0 && found[0].UUID == v.UUID:
+			found[0] = v
+		default:
+			found = append(found, v)
+		}
+	}
+	return found, nil
+}
+
+// created returns the volume that has the name of a lvol after a call created it, or tried to; id is the UUID that SPDK
+// answered, if it did. If there is a used volume of that name, then that was there first: SPDK would have refused the
+// name before it was used. The second one, which was just created and which nobody knows, is deleted.
+func (s *Service) created(ctx context.Context, store, lvol, id string) (Volume, error) {
+	found, err := s.eachName([]string{lvol, usedName(lvol)}, func(name string) (Volume, error) { return s.lookUp(ctx, store+"/"+name) })
+	switch {
+	case err != nil:
+		return Volume{}, err
+	case len(found) == 0:
+		return Volume{}, fmt.Errorf("target %s: volume %s/%s: %w", s.Name, store, lvol, ErrNotFound)
+	case len(found) == 1:
+		return found[0], nil
+	case found[0].UUID != id:
+		return Volume{}, s.twice(lvol, found)
+	}
+	if err := s.remove(ctx, found[0]); err != nil {
+		return Volume{}, fmt.Errorf("delete the second volume named %q: %w", lvol, err)
+	}
+	return found[1], nil
+}
+
+func (s *Service) twice(name string, found []Volume) error {
+	return fmt.Errorf("target %s: %w: volume %q is there twice: %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
+}
 
 // Remember notes that a volume was attached, if only its name can tell later. It succeeds when there is no such volume.
 func (s *Service) Remember(ctx context.Context, id string) error {

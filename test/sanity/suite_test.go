@@ -79,8 +79,12 @@ func run(v variant, w *world, dir string) bool {
 	c.TestVolumeSize = v.SizeMiB * mib
 	c.TestVolumeExpandSize = 2 * v.SizeMiB * mib
 	c.TestVolumeAccessType = v.AccessType
+	c.TestVolumeParameters = map[string]string{}
 	if v.FSType != "" {
-		c.TestVolumeParameters = map[string]string{"fsType": v.FSType}
+		c.TestVolumeParameters["fsType"] = v.FSType
+	}
+	if w.clear != "" {
+		c.TestVolumeParameters["clearMethod"] = w.clear
 	}
 	c.IDGen = ids{}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
@@ -27,6 +28,7 @@ type world struct {
 	socket      string // the driver's
 	secretsFile string
 	rpc         *spdkrpc.Client // straight to the target
+	clear       string          // clearMethod of all volumes, empty for the driver's own choice
 	mounted     func() error    // what the node mounted is what the variant is about
 	closers     []func() error
 }
@@ -74,6 +76,13 @@ func (w *world) startTarget(ctx context.Context, v variant, dir string) (string,
 	c := spdkrpc.NewSocket(socket)
 	w.closers = append(w.closers, c.Close)
 	w.rpc = spdkrpc.NewClient(c)
+	release, err := w.rpc.Release(ctx)
+	if err != nil {
+		return "", err
+	}
+	if release.Before(rpcschema.MustRelease("v24.05")) {
+		w.clear = "unmap-may-expose-deleted-data" // without it these releases make no clones
+	}
 	for _, store := range []string{"lvs0", "lvs1"} {
 		disk := filepath.Join(dir, store+".img")
 		if err := errors.Join(os.WriteFile(disk, nil, 0o600), os.Truncate(disk, 4<<30)); err != nil {

@@ -1,0 +1,166 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A meanwhile does something right before or right after one call of a method is executed, and may lose its reply.
+type meanwhile struct {
+	spdkrpc.Caller
+	method string
+	before bool
+	lost   bool
+	do     func()
+	once   sync.Once
+}
+
+func (m *meanwhile) Call(ctx context.Context, method string, params, result any) (err error) {
+	hit := false
+	if method == m.method {
+		m.once.Do(func() { hit = true })
+	}
+	if hit && m.before {
+		m.do()
+	}
+	if hit && m.lost {
+		result = nil
+	}
+	err = m.Caller.Call(ctx, method, params, result)
+	if hit && !m.before {
+		m.do()
+	}
+	if hit && m.lost {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
+	}
+	return err
+}
+
+// A maker creates the volume pvc-1 through a service, once or not at all, as a controller does.
+type maker struct {
+	name, method string
+	make         func(t *testing.T, b *bench) func(context.Context, *Service) (Volume, error)
+}
+
+var makers = []maker{
+	{"create", "bdev_lvol_create", func(t *testing.T, b *bench) func(context.Context, *Service) (Volume, error) {
+		return func(ctx context.Context, s *Service) (Volume, error) {
+			stores, err := s.Stores(ctx)
+			if err != nil {
+				return Volume{}, err
+			}
+			spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Thick: true}
+			v, err := s.Find(ctx, stores, "pvc-1")
+			switch {
+			case errors.Is(err, ErrNotFound):
+				return s.Create(ctx, stores[0], spec)
+			case err != nil:
+				return Volume{}, err
+			}
+			return v, s.Matches(ctx, v, spec, Origin{})
+		}
+	}},
+	{"clone", "bdev_lvol_clone", func(t *testing.T, b *bench) func(context.Context, *Service) (Volume, error) {
+		source := b.create(t, "source", 8)
+		snap, err := b.Snapshot(t.Context(), "s", source.UUID)
+		require.NoError(t, err)
+		return func(ctx context.Context, s *Service) (Volume, error) {
+			return s.Clone(ctx, Origin{UUID: snap.UUID, Snapshot: true}, Spec{Name: "pvc-1", MinBytes: 8 * MiB, Clear: ClearUnmap})
+		}
+	}},
+}
+
+// attached makes a volume, attaches it to a node and detaches it, by which it may be renamed.
+func attached(ctx context.Context, b *bench, make func(context.Context, *Service) (Volume, error)) (string, error) {
+	v, err := make(ctx, b.Service)
+	if err != nil {
+		return "", err
+	}
+	if _, err := b.Export(ctx, v.UUID, host("n1")); err != nil {
+		return "", err
+	}
+	if err := b.Unexport(ctx, v.UUID, new(host("n1"))); err != nil {
+		return "", err
+	}
+	return v.UUID, b.Remember(ctx, v.UUID)
+}
+
+// attachOnce attaches a volume to a node and detaches it, after which its name says so, on every release.
+func (b *bench) attachOnce(t *testing.T, id string) {
+	ctx := context.WithoutCancel(t.Context())
+	_, err := b.Export(ctx, id, host("n1"))
+	require.NoError(t, err)
+	require.NoError(t, b.Unexport(ctx, id, new(host("n1"))))
+	v, err := b.GetVolume(ctx, id)
+	require.NoError(t, err)
+	if v.used() {
+		return
+	}
+	require.NoError(t, b.rpc.BdevLvolRename(ctx, spdkrpc.BdevLvolRenameParams{OldName: id, NewName: usedName(v.Name)}))
+}
+
+// However two controllers meet at a name, and whichever replies are lost, there is one volume, also if a pod has used it
+// and gone before the slower one goes on: then SPDK does not refuse the name.
+func TestOneVolumeUnderBothNames(t *testing.T) {
+	for _, m := range makers {
+		for name, c := range map[string]struct{ before, lost bool }{
+			"used before the second creation": {true, false}, "used before the second creation, whose reply is lost": {true, true},
+			"used before the answer": {false, false}, "used before the answer, which is lost": {false, true},
+		} {
+			t.Run(m.name+"/"+name, func(t *testing.T) {
+				b := newBench(t, TCP)
+				do := m.make(t, b)
+				others := len(b.state(t).Lvols)
+				var first Volume
+				use := &meanwhile{Caller: b.fault, method: m.method, before: c.before, lost: c.lost, do: func() {
+					var err error
+					first, err = do(context.WithoutCancel(t.Context()), b.Service)
+					require.NoError(t, err)
+					b.attachOnce(t, first.UUID)
+				}}
+				slow := NewTarget(b.Config).Service(spdkrpc.NewClient(use))
+				v, err := do(t.Context(), slow)
+				if c.before && c.lost {
+					// Which of the two was there first is not known to anybody any more. Nothing is chosen, nothing deleted.
+					require.ErrorIs(t, err, ErrIncompatible)
+					require.ErrorContains(t, err, "pvc-1.used")
+					_, err = b.GetVolume(t.Context(), first.UUID)
+					require.NoError(t, err)
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, first.UUID, v.UUID)
+				assert.True(t, v.used(), v)
+				for _, s := range []*Service{slow, b.Service} {
+					again, err := do(t.Context(), s)
+					require.NoError(t, err)
+					assert.Equal(t, first.UUID, again.UUID)
+				}
+				assert.Len(t, b.state(t).Lvols, others+1)
+			})
+		}
+	}
+}
+
+// A volume that is renamed while it is looked for is found, and once.
+func TestRenamedWhileLookedFor(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		b := newBench(t, TCP)
+		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Thick: true})
+		require.NoError(t, err)
+		stores, err := b.Stores(t.Context())
+		require.NoError(t, err)
+		rename := &meanwhile{Caller: b.fault, method: "bdev_get_bdevs", before: before, do: func() { b.attachOnce(t, v.UUID) }}
+		found, err := NewTarget(b.Config).Service(spdkrpc.NewClient(rename)).Find(t.Context(), stores[:1], "pvc-1")
+		require.NoError(t, err, before)
+		assert.Equal(t, v.UUID, found.UUID)
+		assert.True(t, found.used())
+	}
+}
