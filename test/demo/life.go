@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -124,10 +125,16 @@ func (d *demo) hosts(ctx context.Context, c *claim) (string, error) {
 		return "", err
 	}
 	s := found[0]
-	if s.AllowAnyHost || len(s.Hosts) != 1 {
+	node := connect.HostOf(nodeName)
+	for _, h := range s.Hosts {
+		if h.NQN != node.NQN && h.NQN != node.Multipath().NQN {
+			return "", fmt.Errorf("subsystem %s is open to host %s, which is not this node", s.NQN, h.NQN)
+		}
+	}
+	if s.AllowAnyHost || len(s.Hosts) != 2 {
 		return "", fmt.Errorf("subsystem %s is open to %d hosts, any host: %t", s.NQN, len(s.Hosts), s.AllowAnyHost)
 	}
-	return "exported to this node's host NQN only", nil
+	return "exported to this node's two host NQNs only, with and without native multipath", nil
 }
 
 // lifeWithoutNode is what is left for who may not mount.

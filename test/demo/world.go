@@ -91,6 +91,7 @@ tls:
   self_signed_dir: %s
 target:
   socket: %s
+  freeze: {dir: %s}
 users:
   - {name: kubernetes, password_hash: %q, roles: [csi-controller]}
   - {name: auditor, password_hash: %q, roles: [read-only]}
@@ -118,7 +119,7 @@ func (w *world) startProxy(ctx context.Context) error {
 			return err
 		}
 	}
-	config := fmt.Sprintf(proxyConfig, address, w.path("tls"), w.target.Socket(), hashes[csiUser], hashes[auditorUser])
+	config := fmt.Sprintf(proxyConfig, address, w.path("tls"), w.target.Socket(), w.path("frozen"), hashes[csiUser], hashes[auditorUser])
 	if err := os.WriteFile(w.path("spdk-proxy.yaml"), []byte(config), 0o600); err != nil {
 		return err
 	}
