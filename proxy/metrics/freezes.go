@@ -18,10 +18,10 @@ func newFreezes(r prometheus.Registerer) freezes {
 	f := freezes{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "freeze_duration_seconds", Buckets: buckets,
-			Help: "Time that volumes were frozen for snapshots, so that their hosts held I/O back.",
+			Help: "Time that volumes were frozen, so that their hosts held I/O back.",
 		}),
 		overdue:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "freezes_overdue_total", Help: "Times that volumes were frozen for more than 2 seconds."}),
-		refused:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "snapshots_refused_total", Help: "Snapshots refused because the volume was in use and was not to be frozen, or could not be."}),
+		refused:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "snapshots_refused_total", Help: "Snapshots, deletions and other changes refused because a volume was in use and was not to be frozen, or could not be."}),
 		recovered: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "thaws_by_recovery_total", Help: "Times that volumes were left frozen, and thawed by recovery."}),
 	}
 	r.MustRegister(f.took, f.overdue, f.refused, f.recovered)
