@@ -63,6 +63,7 @@ func answerTo(err error) answer {
 		inUse     *quiesce.InUseError
 		freezing  *quiesce.BusyError
 		taken     *quiesce.ExistsError
+		untold    *quiesce.AnswerError
 	)
 	refuse := func(status, code int, format string, args ...any) answer {
 		return answer{status: status, err: jsonrpc.Errorf(code, format, args...)}
@@ -110,6 +111,8 @@ func answerTo(err error) answer {
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s: nothing was executed, try again", freezing.Why))
 	case errors.As(err, &taken):
 		return answer{status: http.StatusOK, spdk: true, err: jsonrpc.Errorf(-int(syscall.EEXIST), "%s", taken)}
+	case errors.As(err, &untold):
+		return refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "%s: nothing was executed. Run spdk-proxy schema drift to see how the target differs from the releases that this proxy knows", untold)
 	case errors.As(err, &unknown):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", unknown)
 	case errors.Is(err, errDenied):

@@ -13,6 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -55,8 +56,9 @@ func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, er
 		return nil, err
 	}
 	process, err := persist.ProcessAt(at.Socket)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+	if err != nil { // it has just gone, and its socket with it
+		_ = conn.Close()
+		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, &target.DownError{Socket: at.Socket, Err: err})
 	}
 	return &quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, nil
 }
@@ -106,6 +108,10 @@ func (s *Server) takeSnapshot(ctx context.Context, params map[string]any) (json.
 	name, _ := params["snapshot_name"].(string)
 	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == snapshotsFreeze}
 	taken, err := s.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, mode)
+	var exists *quiesce.ExistsError
+	if errors.As(err, &exists) { // in SPDK's own words, as this is SPDK's method
+		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,7 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
@@ -111,6 +114,35 @@ func TestChangesBelowVolumesInUse(t *testing.T) {
 	b.call(t, "nvmf_delete_subsystem", fmt.Sprintf(`{"nqn":%q}`, nqn))
 	b.call(t, "bdev_lvol_inflate", below["bdev_lvol_inflate"])
 	assert.Contains(t, b.call(t, safeDeleteMethod, `{"name":"lvs0/v"}`), `"frozen":false`)
+}
+
+// What SPDK refuses of bdev_lvol_snapshot comes back as SPDK says it, whether it
+// refuses the call itself or one that the proxy makes before it.
+func TestSnapshotRefusalsAreSPDKs(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t), func(c *Config) { c.Target.SnapshotsInUse = snapshotsFreeze })
+	nqn := b.exported(t, true)
+	take := func(name string) *jsonrpc.Error {
+		t.Helper()
+		g := b.post(rpcCall(snapshotMethod, fmt.Sprintf(`{"lvol_name":"lvs0/v","snapshot_name":%q}`, name)))
+		require.Equal(t, http.StatusOK, g.StatusCode, g.body)
+		var reply struct{ Error *jsonrpc.Error }
+		require.NoError(t, json.Unmarshal([]byte(g.body), &reply))
+		return reply.Error
+	}
+	require.Nil(t, take("taken"))
+	fileExists := &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
+	assert.Equal(t, fileExists, take("taken"), "of a volume that would be frozen")
+	b.call(t, "nvmf_delete_subsystem", fmt.Sprintf(`{"nqn":%q}`, nqn))
+	assert.Equal(t, fileExists, take("taken"), "of a volume that nobody uses")
+	for _, method := range []string{"bdev_get_bdevs", "iscsi_get_target_nodes", snapshotMethod} {
+		own := &jsonrpc.Error{Code: -12, Message: "Cannot allocate memory"}
+		b.target.Inject(spdktest.Fault{Method: method, Do: spdktest.Fail, Error: own})
+		assert.Equal(t, own, take("s"), method)
+		b.target.ClearFaults()
+	}
+	unread := answerTo(&quiesce.AnswerError{Method: "bdev_get_bdevs", Err: &spdkrpc.Error{Kind: spdkrpc.Failed}})
+	assert.Equal(t, http.StatusBadGateway, unread.status)
+	assert.Contains(t, unread.err.Message, "nothing was executed")
 }
 
 func TestSnapshotsWithoutAJournal(t *testing.T) {

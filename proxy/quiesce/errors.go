@@ -37,6 +37,20 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("snapshot %s: the name is taken in this lvstore", e.Name)
 }
 
+// An AnswerError means that the target answered a question about a volume with what
+// the schema does not describe, so that it is unknown who uses the volume. Nothing
+// was done.
+type AnswerError struct {
+	Method string // that was asked
+	Err    error  // what is wrong with the answer; for the log
+}
+
+func (e *AnswerError) Error() string {
+	return fmt.Sprintf("cannot read the target's answer to %s, which tells who uses the volume", e.Method)
+}
+
+func (e *AnswerError) Unwrap() error { return e.Err }
+
 // errNotThawed means that a path may still be inaccessible.
 var errNotThawed = errors.New("the paths' states are not back yet")
 

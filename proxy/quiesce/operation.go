@@ -39,7 +39,7 @@ func (q *Quiescer) enter(ctx context.Context) (t *Target, leave func(), err erro
 	select {
 	case q.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		return nil, nil, before(ctx.Err())
 	}
 	t, err = q.opts.Connect.to(ctx, q.opts.At)
 	if err != nil {
@@ -93,7 +93,7 @@ func (q *Quiescer) prepare(ctx context.Context, t *Target, job task, mode Mode, 
 		return f, nil
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	if job.names {
+	if job.names && !mode.Idle {
 		g.Go(func() error { return free(gctx, t.rpc, f.volumes) })
 	}
 	g.Go(func() error { return unclaimed(gctx, t.rpc, f.volumes, mode.Idle) })
@@ -122,6 +122,9 @@ func (q *Quiescer) prepare(ctx context.Context, t *Target, job task, mode Mode, 
 	}
 	if f.paths, err = pathsTo(ctx, t.rpc, nqns, f.volumes); err == nil {
 		err = covers(f.paths, f.volumes)
+	}
+	if err == nil && job.names && mode.Idle {
+		err = free(ctx, t.rpc, f.volumes) // without a freeze, SPDK answers this itself
 	}
 	return f, err
 }
@@ -259,5 +262,18 @@ func before(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
 		return &BusyError{Why: "the target did not tell in time who uses the volume", Err: fmt.Errorf("%w", err)}
 	}
+	if e := unreadable(err); e != nil {
+		return &AnswerError{Method: e.Method, Err: err}
+	}
 	return err
+}
+
+// unreadable finds the error of a call that was answered without an error, but with
+// a result that is not what the schema says; nil if err is another one.
+func unreadable(err error) *spdkrpc.Error {
+	var e *spdkrpc.Error
+	if errors.As(err, &e) && e.Kind == spdkrpc.Failed && e.Code == 0 {
+		return e
+	}
+	return nil
 }

@@ -36,8 +36,10 @@ type Taken struct {
 // connect in the next moment: for clients that know nothing of freezing.
 //
 // Once something is frozen, ctx does not end the operation. Of the errors,
-// *InUseError, *ExistsError, *BusyError and one of the kind spdkrpc.Unreachable
-// mean that nothing was taken; an *spdkrpc.Error of another kind is the target's.
+// *InUseError, *ExistsError, *BusyError, *AnswerError and one of the kind
+// spdkrpc.Unreachable mean that nothing was taken; an *spdkrpc.Error of another kind
+// is the target's. Where nothing has to be frozen, mode.Idle leaves it to SPDK to
+// refuse a name that is taken.
 func (q *Quiescer) Take(ctx context.Context, wanted []Snapshot, mode Mode) ([]Taken, error) {
 	taken, err := q.take(ctx, wanted, mode)
 	return taken, q.refused(err, "SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written")
@@ -89,6 +91,9 @@ func (q *Quiescer) act(t *Target, volumes []*volume) ([]Taken, error) {
 	for i, v := range volumes {
 		g.Go(func() error {
 			taken[i].UUID, errs[i] = t.rpc.BdevLvolSnapshot(context.Background(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.uuid, SnapshotName: v.Name})
+			if e := unreadable(errs[i]); e != nil { // SPDK has taken it, perhaps
+				errs[i] = &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.OutcomeUnknown, Err: e}
+			}
 			return errs[i]
 		})
 	}

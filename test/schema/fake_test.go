@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -13,14 +14,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A fake is a target's socket that remembers the last call and answers as it is
-// told. It does nothing else: the simulated target, which does, is spdktest's.
+// A fake is a target's socket that remembers the last call of the method that is
+// expected and answers it as it is told. The calls that the proxy makes by itself
+// before that one get an answer of their own (see ask). It does nothing else: the
+// simulated target, which does, is spdktest's.
 type fake struct {
 	socket  string
 	release rpcschema.Release
 
 	mu       sync.Mutex
-	answer   jsonrpc.Response // to every method but the one that tells the release
+	expected string           // the method that will be called
+	answer   jsonrpc.Response // to that method
 	method   string           // of the last call
 	params   any              // of the last call; nil: none
 	arrivals int
@@ -76,12 +80,45 @@ func (f *fake) serve(conn net.Conn) {
 func (f *fake) respond(method string, params any) jsonrpc.Response {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if method == "spdk_get_version" && f.method != method {
-		return jsonrpc.Response{Result: versionResult(f.release)}
+	if method != f.expected {
+		if answer, ok := f.ask(method, params); ok {
+			return answer
+		}
 	}
 	f.method, f.params = method, params
 	f.arrivals++
 	return f.answer
+}
+
+// fakeStore is the lvstore of all volumes of a fake; nothing else is in it.
+const fakeStore = "fakestore"
+
+// ask answers what the proxy asks for by itself: the release, and who uses a volume
+// that a snapshot is wanted of. Every bdev that is asked for is a volume that nobody
+// uses; its snapshot is not there yet.
+func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool) {
+	switch method {
+	case "spdk_get_version":
+		return jsonrpc.Response{Result: versionResult(f.release)}, true
+	case "bdev_get_bdevs":
+		named, _ := params.(map[string]any)
+		name, _ := named["name"].(string)
+		if strings.HasPrefix(name, fakeStore+"/") {
+			return jsonrpc.Response{Error: &jsonrpc.Error{Code: -19, Message: "No such device"}}, true
+		}
+		return jsonrpc.Response{Result: volumeResult(name)}, true
+	case "iscsi_get_target_nodes", "nbd_get_disks", "ublk_get_disks", "vhost_get_controllers":
+		return jsonrpc.Response{Result: json.RawMessage("[]")}, true
+	}
+	return jsonrpc.Response{}, false
+}
+
+// volumeResult is what bdev_get_bdevs answers of a volume.
+func volumeResult(name string) json.RawMessage {
+	text, _ := json.Marshal([]any{map[string]any{
+		"name": name, "aliases": []string{fakeStore + "/volume"}, "claimed": false, "driver_specific": map[string]any{"lvol": map[string]any{}},
+	}})
+	return text
 }
 
 // versionResult is what a target of release r answers to spdk_get_version.
@@ -93,15 +130,13 @@ func versionResult(r rpcschema.Release) json.RawMessage {
 	return text
 }
 
-// expect sets the next answer and forgets the last call. The method is that
-// which will be called.
+// expect says which method will be called, and what it is answered with, and
+// forgets the last call.
 func (f *fake) expect(method string, answer jsonrpc.Response) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.method, f.params, f.answer = "", nil, answer
-	if method == "spdk_get_version" {
-		f.method = method // it is asked for itself, not for the release
-	}
+	f.expected, f.answer = method, answer
+	f.method, f.params = "", nil
 }
 
 func (f *fake) last() (method string, params any) {

@@ -1,0 +1,55 @@
+package quiesce
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A garbler replaces the results of a method by what no schema describes.
+type garbler struct {
+	spdkrpc.Caller
+	method string
+}
+
+func (g garbler) Call(ctx context.Context, method string, params, result any) error {
+	if method != g.method {
+		return g.Caller.Call(ctx, method, params, result)
+	}
+	var raw json.RawMessage
+	if err := g.Caller.Call(ctx, method, params, &raw); err != nil {
+		return err
+	}
+	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result is not what the schema says"}
+}
+
+// An answer that cannot be read is no refusal: before the snapshot it means that
+// nothing was done, of the snapshot itself that it may be there.
+func TestAnswersThatCannotBeRead(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	for _, method := range []string{"bdev_get_bdevs", "iscsi_get_target_nodes", snapshotMethod} {
+		b.q.opts.Connect = func(ctx context.Context, at Place) (*Target, error) {
+			target, err := connect(ctx, at)
+			if err == nil {
+				target.Caller = garbler{target.Caller, method}
+			}
+			return target, err
+		}
+		_, err := b.take(want("v0", "s-"+method))
+		if method == snapshotMethod {
+			require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+			assert.True(t, b.exists("s-"+method))
+			continue
+		}
+		var unread *AnswerError
+		require.ErrorAs(t, err, &unread, method)
+		assert.Equal(t, method, unread.Method)
+		assert.False(t, b.exists("s-"+method))
+	}
+}
