@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -42,7 +41,7 @@ func TestSimulated(t *testing.T) {
 // TestReal runs the suite on the target that SPDK_SOCK names, which must be on
 // this host and may be used for nothing else meanwhile.
 func TestReal(t *testing.T) {
-	through(t, realtarget.Socket(t), cmp.Or(filepath.Dir(os.Getenv("SPDK_AIO_FILE")), os.TempDir()))
+	through(t, realtarget.Socket(t), t.TempDir())
 }
 
 const (

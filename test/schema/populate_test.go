@@ -4,14 +4,18 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -32,6 +36,9 @@ func (b *bench) prepare() *strings.Replacer {
 	require.NoError(b, os.Truncate(disk, 1<<30))
 	require.NoError(b, os.WriteFile(key, []byte(dhchapKey()), 0o600))
 	words := []string{"$DISK", disk, "$KEY", key, "$NQN", testNQN, "$IQN", testIQN, "$NAME", "schema" + fmt.Sprint(os.Getpid())}
+	if !b.inStartup() {
+		words = append(words, "$CPUMASK", b.cpumask())
+	}
 	for i := range 4 {
 		words = append(words, fmt.Sprintf("$PORT%d", i), freePort(b))
 	}
@@ -41,6 +48,24 @@ func (b *bench) prepare() *strings.Replacer {
 		words = append(words, "$SIZE16", "16", "$SIZE64", "64", "$SIZE80", "80", "$SIZE", "size_in_mib")
 	}
 	return strings.NewReplacer(words...)
+}
+
+// cpumask is a mask of the first core that the target runs on, whichever that is.
+func (b *bench) cpumask() string {
+	answer, err := b.call("framework_get_reactors", nil)
+	require.NoError(b, err)
+	core, err := answer.(map[string]any)["reactors"].([]any)[0].(map[string]any)["lcore"].(json.Number).Int64()
+	require.NoError(b, err)
+	return maskOf(uint(core))
+}
+
+// maskOf writes a core as SPDK's hexadecimal mask.
+func maskOf(core uint) string { return new(big.Int).Lsh(big.NewInt(1), core).Text(16) }
+
+func TestMaskOfACore(t *testing.T) {
+	for core, mask := range map[uint]string{0: "1", 1: "2", 5: "20", 64: "10000000000000000"} {
+		assert.Equal(t, mask, maskOf(core))
+	}
 }
 
 // names of what make.calls makes, by kind of resource.

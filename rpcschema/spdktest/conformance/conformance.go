@@ -12,9 +12,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,36 +50,62 @@ type P = map[string]any
 // callTimeout is ample for a target that polls.
 const callTimeout = 30 * time.Second
 
+// A Summary names the groups of a run.
+type Summary struct {
+	Passed, Failed []string
+	// Skipped are groups whose methods the target lacks, as it was built without
+	// them, each with the methods.
+	Skipped map[string][]string
+}
+
+// A group is a part of the suite. It is skipped on a target that lacks one of the
+// methods that it needs, although its release has them.
+type group struct {
+	name  string
+	test  func(*suite)
+	needs []string
+}
+
+var groups = []group{
+	{"framework", testFramework, nil}, {"decoding", testDecoding, nil}, {"schema", testSchema, nil},
+	{"bdevs", testBdevs, nil}, {"aio", testAIO, aio}, {"stacked", testStacked, []string{"bdev_passthru_create"}}, {"qos", testQoS, nil},
+	{"lvstore", testLvstore, aio}, {"lvol", testLvol, aio}, {"lvolSizes", testLvolSizes, aio}, {"lvolNames", testLvolNames, aio},
+	{"snapshots", testSnapshots, aio}, {"inflate", testInflate, aio}, {"setParent", testSetParent, aio}, {"external", testExternal, aio}, {"reload", testReload, aio},
+	{"transports", testTransports, nil}, {"subsystems", testSubsystems, nil}, {"namespaces", testNamespaces, nil}, {"hosts", testHosts, nil},
+	{"listeners", testListeners, nil}, {"ana", testANA, nil}, {"referrals", testReferrals, nil},
+	{"keys", testKeys, []string{"keyring_file_add_key"}}, {"crypto", testCrypto, []string{"accel_crypto_key_create", "bdev_crypto_create"}},
+	{"iscsiGroups", testIscsiGroups, iscsi}, {"iscsiAuth", testIscsiAuth, iscsi}, {"iscsiNodes", testIscsiNodes, iscsi}, {"iscsiLUNs", testIscsiLUNs, iscsi},
+	{"config", testConfig, nil}, {"parallel", testParallel, aio},
+}
+
+var (
+	aio   = []string{"bdev_aio_create"}
+	iscsi = []string{"iscsi_create_target_node"}
+)
+
 // Run runs the suite. Whatever it makes on the target, it takes away again, so
 // that targets can be shared; no two suites may run on one at a time.
-func Run(t *testing.T, env Env) {
-	s := &suite{T: t, env: env, prefix: fmt.Sprintf("conf%06x", rand.Uint32()&0xffffff)}
+func Run(t *testing.T, env Env) Summary {
+	s := &suite{T: t, env: env, prefix: fmt.Sprintf("conf%06x", rand.Uint32()&0xffffff), summary: &Summary{Skipped: map[string][]string{}}}
 	var version spdkrpc.FrameworkVersion
 	s.get(&version, "spdk_get_version", nil)
 	release, err := rpcschema.ParseRelease(version.Version)
 	require.NoError(t, err)
-	s.release = release
+	s.release, s.listed = release, s.methods(nil)
 	if s.inStartup() {
-		s.group("startup", testStartup)
+		s.run(group{"startup", testStartup, nil})
 	}
-	for _, g := range []struct {
-		name string
-		test func(*suite)
-	}{
-		{"framework", testFramework}, {"decoding", testDecoding}, {"schema", testSchema},
-		{"bdevs", testBdevs}, {"aio", testAIO}, {"stacked", testStacked}, {"qos", testQoS},
-		{"lvstore", testLvstore}, {"lvol", testLvol}, {"lvolSizes", testLvolSizes}, {"lvolNames", testLvolNames},
-		{"snapshots", testSnapshots}, {"inflate", testInflate}, {"setParent", testSetParent}, {"external", testExternal}, {"reload", testReload},
-		{"transports", testTransports}, {"subsystems", testSubsystems}, {"namespaces", testNamespaces}, {"hosts", testHosts},
-		{"listeners", testListeners}, {"ana", testANA}, {"referrals", testReferrals}, {"keys", testKeys}, {"crypto", testCrypto},
-		{"iscsiGroups", testIscsiGroups}, {"iscsiAuth", testIscsiAuth}, {"iscsiNodes", testIscsiNodes}, {"iscsiLUNs", testIscsiLUNs}, {"config", testConfig},
-		{"parallel", testParallel},
-	} {
-		s.group(g.name, g.test)
+	for _, g := range groups {
+		s.run(g)
 	}
 	if env.Socket != "" {
-		s.group("wire", testWire)
+		s.run(group{"wire", testWire, nil})
 	}
+	t.Logf("SPDK %s: %d groups passed, %d failed, %d skipped", release, len(s.summary.Passed), len(s.summary.Failed), len(s.summary.Skipped))
+	for _, name := range slices.Sorted(maps.Keys(s.summary.Skipped)) {
+		t.Logf("skipped: %s (the target was built without %s)", name, strings.Join(s.summary.Skipped[name], ", "))
+	}
+	return *s.summary
 }
 
 // A suite is one group's view of the target. Its methods fail the test.
@@ -85,14 +114,46 @@ type suite struct {
 	env     Env
 	release rpcschema.Release
 	prefix  string
+	listed  []string // methods that the target lists
+	summary *Summary
 }
 
-func (s *suite) group(name string, test func(*suite)) {
-	s.Run(name, func(t *testing.T) {
+// group runs a part of the suite, or of a group, as a test of its own.
+func (s *suite) group(name string, test func(*suite)) (passed bool) {
+	return s.Run(name, func(t *testing.T) {
 		sub := *s
 		sub.T = t
 		test(&sub)
 	})
+}
+
+// run runs a group of the suite, if the target has what it needs.
+func (s *suite) run(g group) {
+	missing := s.lacks(g.needs)
+	passed := s.group(g.name, func(s *suite) {
+		if len(missing) > 0 {
+			s.Skipf("the target was built without %s", strings.Join(missing, ", "))
+		}
+		g.test(s)
+	})
+	switch {
+	case len(missing) > 0:
+		s.summary.Skipped[g.name] = missing
+	case passed:
+		s.summary.Passed = append(s.summary.Passed, g.name)
+	default:
+		s.summary.Failed = append(s.summary.Failed, g.name)
+	}
+}
+
+// lacks finds the methods that the target's release has and the target has not.
+func (s *suite) lacks(methods []string) (missing []string) {
+	for _, name := range methods {
+		if m, ok := rpcschema.Default().Method(name); ok && m.Has(s.release) && !slices.Contains(s.listed, name) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 // before reports whether the target is older than a release.
@@ -119,7 +180,7 @@ func (s *suite) call(method string, params any) (json.RawMessage, error) {
 // decodes it into result.
 func (s *suite) get(result any, method string, params any) {
 	s.Helper()
-	raw, err := s.call(method, params)
+	raw, err := s.settled(0, method, params)
 	require.NoError(s, err, "%s %v", method, params)
 	value, err := jsonrpc.DecodeValue(raw, jsonrpc.Limits{})
 	require.NoError(s, err, method)
@@ -145,7 +206,7 @@ func (s *suite) text(method string, params any) (text string) {
 // fails makes a call that the target must refuse with a code.
 func (s *suite) fails(code int, method string, params any) {
 	s.Helper()
-	raw, err := s.call(method, params)
+	raw, err := s.settled(code, method, params)
 	var e *spdkrpc.Error
 	require.ErrorAs(s, err, &e, "%s %v was answered with %s", method, params, raw)
 	if s.env.Validates && !s.valid(method, params) {
@@ -153,6 +214,23 @@ func (s *suite) fails(code int, method string, params any) {
 	}
 	require.Equal(s, code, e.Code, "%s %v: %v", method, params, err)
 }
+
+// settled makes a call on a subsystem. Releases before v24.09 refuse it with -32603
+// while they end another one that they have answered already; it is made again then,
+// unless that is the code which is expected.
+func (s *suite) settled(code int, method string, params any) (raw json.RawMessage, err error) {
+	for range busyTries {
+		raw, err = s.call(method, params)
+		var e *spdkrpc.Error
+		if !s.before("v24.09") || !strings.HasPrefix(method, "nvmf_subsystem_") || !errors.As(err, &e) || e.Code != internalError || code == internalError {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return raw, err
+}
+
+const busyTries = 100
 
 // valid reports whether parameters keep to the schema.
 func (s *suite) valid(method string, params any) bool {

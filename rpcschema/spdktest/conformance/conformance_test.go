@@ -1,15 +1,17 @@
 package conformance_test
 
 import (
-	"cmp"
-	"os"
-	"path/filepath"
+	"context"
+	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/conformance"
@@ -31,19 +33,55 @@ func TestSimulated(t *testing.T) {
 			target, err := spdktest.Start(opts)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, target.Close()) })
-			straight(t, target.Socket(), t.TempDir())
+			assert.Empty(t, straight(t, target.Socket(), t.TempDir()).Skipped, "the simulation has all methods")
 		})
 	}
+}
+
+// without is a Caller to a target that was built without a method.
+type without struct {
+	spdkrpc.Caller
+	method string
+}
+
+func (w without) Call(ctx context.Context, method string, params, result any) error {
+	if method == w.method {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.MethodNotFound, Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+	}
+	err := w.Caller.Call(ctx, method, params, result)
+	raw, ok := result.(*json.RawMessage)
+	if err != nil || !ok || method != "rpc_get_methods" {
+		return err
+	}
+	var names []string
+	if err := json.Unmarshal(*raw, &names); err != nil {
+		return err
+	}
+	*raw, err = json.Marshal(slices.DeleteFunc(names, func(name string) bool { return name == w.method }))
+	return err
+}
+
+// Groups whose methods the target was built without are skipped, and named.
+func TestGroupsAreSkippedByName(t *testing.T) {
+	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, target.Close()) })
+	socket := spdkrpc.NewSocket(target.Socket())
+	t.Cleanup(func() { _ = socket.Close() })
+	summary := conformance.Run(t, conformance.Env{Caller: without{socket, "bdev_crypto_create"}, Dir: t.TempDir()})
+	assert.Equal(t, map[string][]string{"crypto": {"bdev_crypto_create"}}, summary.Skipped)
+	assert.Empty(t, summary.Failed)
+	assert.Greater(t, len(summary.Passed), 25)
 }
 
 // TestReal runs the suite on the target that SPDK_SOCK names, which must be on
 // this host and may be used for nothing else meanwhile.
 func TestReal(t *testing.T) {
-	straight(t, realtarget.Socket(t), cmp.Or(filepath.Dir(os.Getenv("SPDK_AIO_FILE")), os.TempDir()))
+	straight(t, realtarget.Socket(t), t.TempDir())
 }
 
-func straight(t *testing.T, socket, dir string) {
+func straight(t *testing.T, socket, dir string) conformance.Summary {
 	caller := spdkrpc.NewSocket(socket)
 	t.Cleanup(func() { _ = caller.Close() })
-	conformance.Run(t, conformance.Env{Caller: caller, Dir: dir, Socket: socket})
+	return conformance.Run(t, conformance.Env{Caller: caller, Dir: dir, Socket: socket})
 }
