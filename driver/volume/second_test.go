@@ -153,12 +153,15 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 func TestRenamedWhileLookedFor(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		b := newBench(t, TCP)
-		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Thick: true})
-		require.NoError(t, err)
 		stores, err := b.Stores(t.Context())
 		require.NoError(t, err)
+		_, err = b.Find(t.Context(), stores[:1], "other")
+		require.ErrorIs(t, err, ErrNotFound) // the lists of the lvstores are of before the volume now
+		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Thick: true})
+		require.NoError(t, err)
 		rename := &meanwhile{Caller: b.fault, method: "bdev_get_bdevs", before: before, do: func() { b.attachOnce(t, v.UUID) }}
-		found, err := NewTarget(b.Config).Service(spdkrpc.NewClient(rename)).Find(t.Context(), stores[:1], "pvc-1")
+		finder := &Service{Target: b.Target, rpc: spdkrpc.NewClient(rename), seen: b.seen}
+		found, err := finder.Find(t.Context(), stores[:1], "pvc-1")
 		require.NoError(t, err, before)
 		assert.Equal(t, v.UUID, found.UUID)
 		assert.True(t, found.used())
