@@ -134,10 +134,10 @@ func (f *fakeNode) Check(_ context.Context, path string) error {
 func (f *fakeNode) Grow(context.Context, string) (int64, error) { return 42, f.step("grow") }
 
 func (f *fakeNode) Stats(context.Context, string) (mount.Stats, error) {
-	return mount.Stats{TotalBytes: 10, UsedBytes: 4, AvailableBytes: 6, TotalInodes: 3, UsedInodes: 1, FreeInodes: 2}, nil
+	return mount.Stats{TotalBytes: 10, UsedBytes: 4, AvailableBytes: 6, TotalInodes: 3, UsedInodes: 1, FreeInodes: 2}, f.fail["stats"]
 }
 
-func (f *fakeNode) DeviceSize(context.Context, string) (int64, error) { return 4096, nil }
+func (f *fakeNode) DeviceSize(context.Context, string) (int64, error) { return 4096, f.fail["stats"] }
 
 const (
 	lvolUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"

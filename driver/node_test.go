@@ -251,6 +251,14 @@ func TestNodeInfoStatsHealth(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(6), stats.GetUsage()[0].GetAvailable())
 	assert.Equal(t, csi.VolumeUsage_INODES, stats.GetUsage()[1].GetUnit())
+	f.fail["stats"] = mount.ErrUnreadable
+	for _, block := range []bool{false, true} {
+		f.mounts[path] = mount.Point{Path: path, Block: block}
+		_, err = n.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volID, VolumePath: path})
+		requireCode(t, codes.Unavailable, err)
+	}
+	delete(f.fail, "stats")
+	f.mounts[path] = mount.Point{Path: path}
 	health := func() int {
 		resp, err := n.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: volID, VolumePublishPath: path})
 		require.NoError(t, err)

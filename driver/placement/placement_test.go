@@ -155,3 +155,31 @@ func TestSameNameOtherwise(t *testing.T) {
 	_, err = Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib, Thick: true})
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 }
+
+// A clone lies where its source does: a class that wants it elsewhere is refused, before anything is made.
+func TestCloneStaysWithItsSource(t *testing.T) {
+	services, clients, _ := targets(t, 1000)
+	source, err := Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib})
+	require.NoError(t, err)
+	from, spec := volume.Origin{UUID: source.UUID}, volume.Spec{Name: "pvc-2", MinBytes: 4 * mib}
+	for says, p := range map[string]Parameters{`target is "t1"`: {Target: "t1"}, `lvstore is "lvs1"`: {Store: "lvs1"}} {
+		_, err := Clone(t.Context(), services[0], p, from, spec)
+		require.ErrorIs(t, err, ErrParameter)
+		require.ErrorContains(t, err, says)
+	}
+	thick := spec
+	thick.Thick = true
+	_, err = Clone(t.Context(), services[0], Parameters{}, from, thick)
+	require.ErrorIs(t, err, ErrParameter)
+	_, err = Clone(t.Context(), services[0], Parameters{Store: "lvs0"}, volume.Origin{UUID: "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}, spec)
+	require.ErrorIs(t, err, volume.ErrNotFound)
+	lvols, err := clients[0].BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
+	require.NoError(t, err)
+	assert.Len(t, lvols, 1, "nothing was made")
+
+	p, err := Clone(t.Context(), services[0], Parameters{Target: "t0", Store: "lvs0"}, from, spec)
+	require.NoError(t, err)
+	assert.Equal(t, "t0", p.Target)
+	assert.Equal(t, "lvs0", p.Store)
+	assert.NotEqual(t, source.UUID, p.UUID)
+}
