@@ -38,6 +38,10 @@ func TestOwnCredentials(t *testing.T) {
 	got, err := b.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: v.GetVolumeId()})
 	require.NoError(t, err)
 	assert.Equal(t, v.GetCapacityBytes(), got.GetVolume().GetCapacityBytes())
+	for id, want := range map[string]codes.Code{"": codes.InvalidArgument, "t0:not-a-uuid": codes.NotFound, "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d": codes.NotFound} {
+		_, err := b.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: id})
+		requireCode(t, want, err)
+	}
 	b.secrets = nil
 	_, err = b.publish(t.Context(), v, nodeA)
 	require.NoError(t, err)
