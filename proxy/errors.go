@@ -130,6 +130,8 @@ func answerTo(err error) answer {
 
 	case errors.Is(err, errHeld):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "requests and answers of this user take too much memory: nothing was executed; take the answers that wait, or have fewer calls at once"))
+	case errors.Is(err, target.ErrDeleting):
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09): nothing was executed; retry when the deletion has ended", target.ErrDeleting))
 	case errors.As(err, &busy) && busy.User:
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls of this user are under way: nothing was executed; have fewer at once, or try again"))
 	case errors.As(err, &busy):

@@ -96,13 +96,22 @@ func (c *Conn) broken() bool { return broken(c.gone) }
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
-	answer := c.target.sizes.find(method, params)
-	turn, err := c.target.queue.take(ctx, who, answer, c.target.config.QueueWait)
+	leave, err := c.target.apart.enter(ctx, c.release, method, c.target.config.QueueWait)
 	if err != nil {
 		return nil, err
 	}
-	if c.broken() {
+	answer := c.target.sizes.find(method, params)
+	turn, err := c.target.queue.take(ctx, who, answer, c.target.config.QueueWait)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	give := func() {
 		c.target.queue.give(turn)
+		leave()
+	}
+	if c.broken() {
+		give()
 		return nil, &DownError{Socket: c.target.config.Socket, Err: errors.New("the target closed the connection")}
 	}
 	var argument any // a nil map would be sent as null
@@ -111,7 +120,7 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	}
 	pending, err := c.socket.Start(ctx, method, argument)
 	if err != nil {
-		c.target.queue.give(turn)
+		give()
 		return nil, err
 	}
 	started := time.Now()
@@ -120,11 +129,11 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	var result json.RawMessage
 	err = pending.Wait(bounded, &result)
 	if errors.Is(err, context.DeadlineExceeded) {
-		go c.awaitLate(pending, turn, method, params, started)
+		go c.awaitLate(pending, give, who, method, params, started)
 		return nil, err
 	}
 	answer.seen(len(result))
-	c.target.queue.give(turn)
+	give()
 	return result, err
 }
 
@@ -137,15 +146,15 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate keeps a call's turn until SPDK answers it after all, or for a long
+// awaitLate keeps a call's turn, which give gives back, until SPDK answers it after all, or for a long
 // while, and tells Config.Late how it ended.
-func (c *Conn) awaitLate(pending spdkrpc.Pending, turn turn, method string, params map[string]any, started time.Time) {
-	defer c.target.queue.give(turn)
+func (c *Conn) awaitLate(pending spdkrpc.Pending, give func(), who, method string, params map[string]any, started time.Time) {
+	defer give()
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)
 	defer cancel()
 	err := pending.Wait(ctx, nil)
 	if late := c.target.config.Late; late != nil {
 		late(method, params, err)
 	}
-	c.target.config.Log.Warn("late reply", "user", turn.name, "method", method, "latency_ms", time.Since(started).Milliseconds(), "error", err)
+	c.target.config.Log.Warn("late reply", "user", who, "method", method, "latency_ms", time.Since(started).Milliseconds(), "error", err)
 }

@@ -57,6 +57,7 @@ type Target struct {
 	// connectWait bounds connecting and learning the release, each time.
 	connectWait time.Duration
 
+	apart   apart
 	mu      sync.Mutex
 	probe   probe
 	state   State

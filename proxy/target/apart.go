@@ -1,0 +1,89 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// ErrDeleting means that a listing of volumes was not sent, as SPDK was deleting one.
+var ErrDeleting = errors.New("volumes are being deleted, and this release of SPDK crashes when volumes are listed meanwhile")
+
+// Before v24.09, SPDK ends when bdev_lvol_get_lvols finds a volume whose clusters are
+// being cleared (https://github.com/spdk/spdk/issues/3505).
+var (
+	listsSafely = rpcschema.MustRelease("v24.09")
+	listing     = []string{"bdev_lvol_get_lvols"}
+	deleting    = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
+)
+
+// apart keeps two kinds of calls from being under way together: calls of one kind may
+// run side by side. A call that waits to delete lets no further listing begin, since
+// listings are short; one that waits to list gives up after a while, as deletions may
+// take minutes.
+type apart struct {
+	mu      sync.Mutex
+	lists   int
+	deletes int // under way, or waiting for lists
+	changed chan struct{}
+}
+
+// enter waits until a call may be sent to a target of a release, and returns what to
+// call when SPDK has ended it. The error is ErrDeleting or ErrAbandoned.
+func (a *apart) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
+	lists, deletes := slices.Contains(listing, method), slices.Contains(deleting, method)
+	if !lists && !deletes || !r.Before(listsSafely) {
+		return func() {}, nil
+	}
+	patience := time.NewTimer(wait)
+	defer patience.Stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	mine, others := &a.lists, &a.deletes
+	if deletes {
+		mine, others = &a.deletes, &a.lists
+		a.deletes++
+	}
+	for *others > 0 {
+		if a.changed == nil {
+			a.changed = make(chan struct{})
+		}
+		changed := a.changed
+		a.mu.Unlock()
+		select {
+		case <-changed:
+		case <-patience.C:
+			err = ErrDeleting
+		case <-ctx.Done():
+			err = ErrAbandoned
+		}
+		a.mu.Lock()
+		if err != nil {
+			if deletes {
+				a.end(&a.deletes)
+			}
+			return nil, err
+		}
+	}
+	if lists {
+		a.lists++
+	}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.end(mine)
+	}, nil
+}
+
+// end counts a call down and wakes those that wait. The lock is held.
+func (a *apart) end(n *int) {
+	*n--
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
+}
