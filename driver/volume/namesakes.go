@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -77,33 +78,57 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 
 // onlyOne returns the oldest snapshot that was asked for under name, after this call has taken one. If that is another,
 // the one taken is deleted: nobody was told of it. One that another call took later is left to that call.
-func (s *Service) onlyOne(ctx context.Context, name string, taken Volume) (Snapshot, error) {
+//
+// Other calls may be deleting theirs, which changes the chain while it is looked at, and has SPDK refuse a deletion. As no
+// other call ever deletes what this one took, it tries for a while.
+func (s *Service) onlyOne(ctx context.Context, name string, taken Volume) (snap Snapshot, err error) {
+	for tries := range onlyOneTries {
+		var changing bool
+		if snap, changing, err = s.tryOnlyOne(ctx, name, taken); !changing {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return snap, err
+		case <-time.After(time.Duration(tries+1) * 10 * time.Millisecond):
+		}
+	}
+	return snap, err
+}
+
+const onlyOneTries = 20
+
+// tryOnlyOne does it once. If changing, other calls got into its way.
+func (s *Service) tryOnlyOne(ctx context.Context, name string, taken Volume) (snap Snapshot, changing bool, err error) {
 	own, _ := parseName(taken.Name)
 	found, err := s.namesakes(ctx, name)
 	if err != nil {
-		return Snapshot{}, err
+		return Snapshot{}, false, err
 	}
 	if len(found) < 2 {
-		return s.asSnapshot(taken)
+		snap, err = s.asSnapshot(taken)
+		return snap, false, err
 	}
 	if i := slices.IndexFunc(found, func(l spdkrpc.LvolInfo) bool {
 		n, _ := parseName(l.Name)
 		return n.source != own.source
 	}); i >= 0 {
 		// Which was first is not known. One call has to step back; both may.
-		return Snapshot{}, errors.Join(
+		return Snapshot{}, false, errors.Join(
 			fmt.Errorf("target %s: %w: snapshot %q was taken of another volume at the same time, as %s: try again", s.Name, ErrBusy, name, found[i].Alias),
 			s.remove(ctx, taken))
 	}
 	first, err := s.oldest(ctx, found)
 	if err != nil {
-		return Snapshot{}, err
+		return Snapshot{}, errors.Is(err, ErrBusy), err
 	}
 	if first == taken.UUID {
-		return s.asSnapshot(taken)
+		snap, err = s.asSnapshot(taken)
+		return snap, false, err
 	}
 	if err := s.remove(ctx, taken); err != nil {
-		return Snapshot{}, fmt.Errorf("delete the second snapshot named %q: %w", name, err)
+		return Snapshot{}, refused(err), fmt.Errorf("delete the second snapshot named %q: %w", name, err)
 	}
-	return s.GetSnapshot(ctx, first)
+	snap, err = s.GetSnapshot(ctx, first)
+	return snap, false, err
 }
