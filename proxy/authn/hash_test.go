@@ -55,6 +55,14 @@ func TestArgon2idOfOthers(t *testing.T) {
 	assert.False(t, h.matches("differentpassword"))
 }
 
+// The parameters are OWASP's second recommendation: more passes or memory would
+// slow down the first call of each client, fewer would help who guesses passwords.
+func TestHashPasswordParameters(t *testing.T) {
+	text, err := HashPassword("secret")
+	require.NoError(t, err)
+	assert.Regexp(t, `^\$argon2id\$v=19\$m=19456,t=2,p=1\$[^$]{22}\$[^$]{43}$`, text)
+}
+
 func TestHashPasswordSalts(t *testing.T) {
 	a, err := HashPassword("secret")
 	require.NoError(t, err)

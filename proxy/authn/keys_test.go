@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,6 +73,14 @@ func TestIssuerAway(t *testing.T) {
 		_, err = a.Authenticate(t.Context(), fresh(token))
 		return errors.Is(err, ErrCannotTell)
 	}, time.Minute, time.Millisecond)
+}
+
+// The log must tell why an issuer could not be asked.
+func TestFetchSaysWhyItFailed(t *testing.T) {
+	i := authntest.NewIssuer(t)
+	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context()) // without its authority
+	var unknown x509.UnknownAuthorityError
+	require.ErrorAs(t, err, &unknown)
 }
 
 // Who waits for an issuer waits alone, and no longer than the caller does.

@@ -208,3 +208,56 @@ func TestFolderMustBeClosed(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.False(t, errors.Is(err, fs.ErrExist))
 }
+
+// The service refuses a folder that another user could replace files in; root,
+// for whom `spdk-proxy saved` runs, may work in the service's.
+func TestFolderMustBelongToTheUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	parent := t.TempDir()
+	require.NoError(t, os.Chmod(parent, 0o755))
+	t.Chdir(parent) // no rights are needed to what lies above
+	const service, other = 12345, 23456
+	for name, uid := range map[string]int{"service": service, "other": other, "root": 0} {
+		require.NoError(t, os.Mkdir(name, 0o700))
+		require.NoError(t, os.Chown(name, uid, uid))
+		_, err := OpenFolder(name, 3)
+		require.NoError(t, err, "root opens the folder of %s", name)
+	}
+	require.NoError(t, syscall.Seteuid(service))
+	defer func() { require.NoError(t, syscall.Seteuid(0)) }()
+	_, err := OpenFolder("service", 3)
+	require.NoError(t, err)
+	for _, name := range []string{"other", "root"} {
+		_, err = OpenFolder(name, 3)
+		require.ErrorContains(t, err, "belongs to another user", name)
+	}
+}
+
+// A folder that is away is an error in each step, not a folder without files.
+func TestFolderThatIsAway(t *testing.T) {
+	away := realDisk(filepath.Join(t.TempDir(), "away"))
+	_, _, read := away.read(Current)
+	_, list := away.list()
+	_, lock := away.lock()
+	for step, err := range map[string]error{
+		"read": read, "list": list, "lock": lock, "write": away.write(Current, nil), "link": away.link(Current, Held),
+		"rename": away.rename(Held, Current), "remove": away.remove(Current), "sync": away.sync(),
+	} {
+		require.ErrorIs(t, err, fs.ErrNotExist, step)
+	}
+}
+
+// A save that is repeated after a crash keeps one copy of the previous version: a
+// second one would push an older version out.
+func TestPreviousVersionIsKeptOnce(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	first, err := w.folder.second(Current, "")
+	require.NoError(t, err)
+	again, err := w.folder.second(Current, "")
+	require.NoError(t, err)
+	assert.Equal(t, first, again)
+	assert.Equal(t, []string{first, Current}, w.files())
+}
