@@ -14,6 +14,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -181,4 +182,30 @@ func TestFilteredResultsCanBeRead(t *testing.T) {
 	var bdevs []spdkrpc.BdevInfo
 	require.NoError(t, json.Unmarshal(w.must("alice", "bdev_get_bdevs", nil), &bdevs))
 	require.Len(t, bdevs, 3)
+}
+
+// A number or a switch as the whole result is nobody's; a text that names nothing
+// can be anybody's, and is seen only by whom the call's objects belong to.
+func TestResultsThatAreOneValue(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	texts, switches := 0, 0
+	for _, m := range filtered(w.tenancy) {
+		form := w.tenancy.plans[m.Name].result
+		seen := func(text string, owned bool) bool {
+			_, err := redGrant(w.tenancy, m, owned).filter(t.Context(), json.RawMessage(text))
+			return err == nil
+		}
+		plain := func(typ jsonwalk.Type) bool { return form.fits[typ] && !form.sensitive && len(form.kinds[typ]) == 0 }
+		if plain(jsonwalk.Bool) {
+			switches++
+			assert.True(t, seen("true", false), m.Name)
+		}
+		if plain(jsonwalk.String) {
+			texts++
+			assert.False(t, seen(`"blue"`, false), m.Name)
+			assert.True(t, seen(`"red"`, true), m.Name)
+		}
+	}
+	assert.NotZero(t, switches)
+	assert.NotZero(t, texts)
 }

@@ -60,6 +60,16 @@ func TestQuotaOfBytes(t *testing.T) {
 	}
 }
 
+// With less allowed than is taken already, whatever takes none of it goes on.
+func TestQuotaBelowWhatIsTaken(t *testing.T) {
+	q := Quota{Bytes: 10, Volumes: 1, Subsystems: 3}
+	used := amount{bytes: 20, volumes: 2, subsystems: 2}
+	require.NoError(t, q.allows("red", used, amount{subsystems: 1}))
+	require.NoError(t, q.allows("red", used, amount{}))
+	assert.Equal(t, &QuotaError{Tenant: "red", What: "bytes", Used: 20, Asked: 1, Most: 10}, q.allows("red", used, amount{bytes: 1}))
+	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 1, Most: 1}, q.allows("red", used, amount{volumes: 1}))
+}
+
 func TestQuotaCountsWhatItCanOnly(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	_, err := w.call("alice", "bdev_malloc_create", p{"name": "red-x", "num_blocks": 8, "block_size": 512})

@@ -244,3 +244,17 @@ func TestSubsystemsNamedByVolumes(t *testing.T) {
 	var refused *Refusal
 	require.ErrorAs(t, err, &refused)
 }
+
+// One UUID has one spelling here, and what only begins with one is none.
+func TestUUIDsAreSpeltOneWay(t *testing.T) {
+	const id = "11111111-2222-4333-8444-5555555555af"
+	for text, want := range map[string]string{
+		id: id, strings.ToUpper(id): id, strings.ReplaceAll(id, "-", ""): id,
+		id + "0": "", id[:35]: "", "{" + id[:34] + "}": "", "{" + id + "}": "", "urn:uuid:" + id: "", id[:35] + "g": "", "": "",
+	} {
+		assert.Equal(t, want, canonical(text), text)
+	}
+	assert.True(t, isCanonical(id), "SPDK's spelling is taken as it is")
+	assert.False(t, isCanonical(strings.ToUpper(id)))
+	assert.False(t, isCanonical(id+"0"))
+}

@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// What a user with several rules on one method is told of each.
+func TestExplain(t *testing.T) {
+	roles := parse(t, `
+a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
+b: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "*b"}}}]}
+all: {allow: [bdev_lvol_create]}
+never: {deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}
+no: {deny: [bdev_lvol_create]}
+nor: {deny: ["bdev_lvol_creat[e]"]}
+`)
+	p, err := New(roles, with(map[string][]string{"ab": {"a", "b"}, "but": {"all", "never"}, "no": {"all", "no", "nor"}}), rpcschema.Default())
+	require.NoError(t, err)
+	const (
+		decides  = "decides"
+		depends  = "depends on the parameters"
+		notA     = "does not hold: not so that /lvs_name is a*"
+		notB     = "does not hold: not so that /lvs_name is *b"
+		notAB    = "does not hold: not so that /lvs_name is ab"
+		too      = "would allow it, too"
+		denyWins = "allows it, but a deny wins"
+	)
+	for _, c := range []struct {
+		user, params string // none: the parameters are not known yet
+		why          map[string]string
+	}{
+		{"ab", "", map[string]string{"a": depends, "b": depends}},
+		{"ab", `{"lvs_name":"ax"}`, map[string]string{"a": decides, "b": notB}},
+		{"ab", `{"lvs_name":"xb"}`, map[string]string{"a": notA, "b": decides}},
+		{"ab", `{"lvs_name":"ab"}`, map[string]string{"a": decides, "b": too}},
+		{"ab", `{"lvs_name":"x"}`, map[string]string{"a": notA, "b": notB}},
+		{"but", `{"lvs_name":"x"}`, map[string]string{"all": decides, "never": notAB}},
+		{"but", `{"lvs_name":"ab"}`, map[string]string{"all": denyWins, "never": decides}},
+		{"no", `{"lvs_name":"x"}`, map[string]string{"all": denyWins, "no": decides, "nor": "would deny it, too"}},
+	} {
+		var params map[string]any
+		if c.params != "" {
+			params = decodeParams(t, c.params)
+		}
+		why := map[string]string{}
+		for _, f := range p.Explain(c.user, "bdev_lvol_create", params, c.params != "") {
+			why[f.Role] = f.Why
+			assert.Equal(t, f.Why == decides, f.Decides, "%s %s %s", c.user, c.params, f.Role)
+			assert.Equal(t, f.Role[0] != 'n', f.Allow, f.Role)
+		}
+		assert.Equal(t, c.why, why, "%s %s", c.user, c.params)
+	}
+	assert.Nil(t, p.Explain("nobody", "bdev_lvol_create", nil, true))
+	assert.Nil(t, p.Explain("ab", "no_such_method", nil, true))
+}
+
+// Beside each method that a user may call stand the rules that its parameters decide on.
+func TestMethodsNameTheirConditions(t *testing.T) {
+	p, err := New(parse(t, `r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}], deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}`),
+		with(map[string][]string{"u": {"r"}}), rpcschema.Default())
+	require.NoError(t, err)
+	depends := map[string][]string{}
+	for _, m := range p.Methods("u") {
+		depends[m.Method] = m.Depends
+	}
+	assert.Equal(t, map[string][]string{
+		"spdk_get_version": nil,
+		"bdev_lvol_create": {"role r: deny bdev_lvol_create where /lvs_name is ab", "role r: allow bdev_lvol_create where /lvs_name is a*"},
+	}, depends)
+}
