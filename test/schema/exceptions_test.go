@@ -83,6 +83,7 @@ var accepted = map[string]exception{
 	"bdev_ftl_create * /overprovisioning":                                  {why: later, unsent: true},
 	"bdev_lvol_create too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and makes a volume of what is left", unsent: true},
 	"bdev_lvol_resize too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and resizes to what is left", unsent: true},
+	"bdev_lvol_rename_lvstore too-long /new_name":                          {why: "v26.05 renames the lvstore to 64 characters", unsent: true},
 	"bdev_lvol_rename too-long /new_name":                                  {why: "v24.01 and v26.05 answered 64 characters with success, and the volume could not be found by its old name", unsent: true},
 	"nvmf_create_transport too-large /max_io_qpairs_per_ctrlr":             {why: "SPDK counts the admin queue in, in 16 bits, and allows no queue at all", unsent: true},
 	"bdev_null_create multiple /physical_block_size":                       {why: "the target ends: it refuses, and then makes the bdev and answers again", until: "v24.05", unsent: true},

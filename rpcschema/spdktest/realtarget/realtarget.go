@@ -56,7 +56,7 @@ func Socket(t testing.TB) string {
 func empty(t testing.TB, path string) {
 	caller := spdkrpc.NewSocket(path)
 	defer func() { _ = caller.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	removed, left, err := remove(ctx, caller)
 	if len(removed) > 0 {
@@ -169,9 +169,8 @@ func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object,
 					failed = append(failed, err)
 					continue
 				}
-				progress = true
-				if !at[this] {
-					at[this] = true
+				if !at[this] { // what is there again and again would never end
+					progress, at[this] = true, true
 					removed = append(removed, this)
 				}
 			}
