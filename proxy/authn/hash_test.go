@@ -88,6 +88,13 @@ func TestEmptyPasswordsAreRefused(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestBcryptCostsThatAreAccepted(t *testing.T) {
+	for _, cost := range []string{"04", "16"} {
+		_, err := ParseHash("$2y$" + cost + "$" + strings.Repeat("a", 53))
+		require.NoError(t, err, cost)
+	}
+}
+
 func TestParseHashRefuses(t *testing.T) {
 	salt, sum := "c29tZXNhbHQxMjM", "c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	for text, says := range map[string]string{

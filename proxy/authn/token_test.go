@@ -60,6 +60,7 @@ func TestTokenHashes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, h, again)
 		assert.Contains(t, line, h.ID())
+		assert.Len(t, h.ID(), 8, "audit logs written so far name tokens so")
 	}
 	assert.Contains(t, HashToken(token, until).String(), " not_after=2027-01-31T11:00:00Z")
 
