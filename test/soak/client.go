@@ -46,9 +46,15 @@ type reply struct {
 
 func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
 
-// lost tells whether the call failed since the target was away.
+// lost tells whether the call failed since the target was away. 429 is the answer to a deletion if the target was
+// killed while the proxy asked it who uses the volume.
 func (r reply) lost() bool {
-	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout)
+	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
+}
+
+// notExecuted tells whether the answer says so.
+func (r reply) notExecuted() bool {
+	return r.status == http.StatusBadGateway || r.status == http.StatusTooManyRequests
 }
 
 func (r reply) String() string {

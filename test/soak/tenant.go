@@ -131,7 +131,7 @@ func (t *tenant) know(name string, r reply, then presence) {
 	switch {
 	case r.ok():
 		t.volumes[name] = then
-	case r.status != 502: // which says that nothing was executed
+	case !r.notExecuted():
 		t.volumes[name] = unknown
 	}
 }
