@@ -267,6 +267,7 @@ func TestCallsOnOneThingDoNotMix(t *testing.T) {
 	requireCode(t, codes.Aborted, b.delete(t.Context(), v.GetVolumeId()))
 	_, err := b.publish(t.Context(), v, nodeA)
 	requireCode(t, codes.Aborted, err)
+	requireCode(t, codes.Aborted, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
 	requireCode(t, codes.Aborted, err) // not while it is being deleted
 	claim.release()

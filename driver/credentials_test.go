@@ -68,3 +68,14 @@ func TestClientsAreOneCredentials(t *testing.T) {
 		}
 	}
 }
+
+// Credentials that cannot be used are an error, not a target without a service.
+func TestUnusableCredentials(t *testing.T) {
+	targets, err := newTargets(&Config{Nodes: []TargetConfig{{Name: "a", RPCURL: "http://192.0.2.1"}}})
+	require.NoError(t, err)
+	certificate := map[string]credential{"a": {CertFile: "x", KeyFile: "y"}}
+	_, err = targets.open("a", certificate)
+	require.ErrorContains(t, err, "target a: credentials: a client certificate")
+	_, err = targets.openAll(certificate)
+	require.ErrorContains(t, err, "target a: credentials: a client certificate")
+}

@@ -269,4 +269,16 @@ func TestNodeInfoStatsHealth(t *testing.T) {
 	assert.Equal(t, 1, health())
 	delete(f.mounts, path)
 	assert.Equal(t, 0, health())
+
+	staged := &csi.NodeGetVolumeHealthRequest{VolumeId: volID, StagingTargetPath: f.staging}
+	f.mounts[stagePath(f.staging, volID)] = mount.Point{Stale: true}
+	resp, err := n.NodeGetVolumeHealth(t.Context(), staged)
+	require.NoError(t, err)
+	assert.Len(t, resp.GetVolumeHealth().GetHealthStatuses(), 1, "staged, and published nowhere")
+	f.mounts[path] = mount.Point{Path: path}
+	assert.Equal(t, 0, health())
+	staged.VolumePublishPath = path
+	resp, err = n.NodeGetVolumeHealth(t.Context(), staged)
+	require.NoError(t, err)
+	assert.Empty(t, resp.GetVolumeHealth().GetHealthStatuses(), "the published path is asked about")
 }

@@ -122,6 +122,9 @@ func TestISCSILife(t *testing.T) {
 	record := "iscsiadm -m node -T " + iqn1 + " -p 127.0.0.1:" + k.export.Port + " -I spdkgate "
 	_, err := c.Find(t.Context(), k.export)
 	require.ErrorIs(t, err, ErrNotConnected)
+	_, err = c.Rescan(t.Context(), k.export, gib)
+	require.ErrorIs(t, err, ErrNotConnected)
+	assert.Empty(t, k.log())
 	d, err := c.Connect(t.Context(), k.export)
 	require.NoError(t, err)
 	assert.Equal(t, Device{Path: k.root + "/dev/sda", SizeBytes: gib}, d)
@@ -144,9 +147,13 @@ func TestISCSILife(t *testing.T) {
 		k.lun(1, 0, "sda", uuid1[:31], 2*gib)
 		return nil
 	}
-	size, err := c.Rescan(t.Context(), k.export, 2*gib)
-	require.NoError(t, err)
-	assert.EqualValues(t, 2*gib, size)
+	k.log()
+	for _, rescans := range []int{1, 0} { // not once it is large enough
+		size, err := c.Rescan(t.Context(), k.export, 2*gib)
+		require.NoError(t, err)
+		assert.EqualValues(t, 2*gib, size)
+		assert.Len(t, k.log(), rescans)
+	}
 
 	require.NoError(t, c.Disconnect(t.Context(), k.export))
 	assert.Equal(t, []string{record + "--logout", record + "-o delete"}, k.commands())
@@ -291,6 +298,26 @@ func TestISCSIDisconnectSparesOthers(t *testing.T) {
 	k.held = nil
 	require.NoError(t, c.Disconnect(t.Context(), k.export))
 	assert.NotEmpty(t, k.commands())
+}
+
+// Whether a LUN is in use cannot be told when the LUNs cannot be listed: the volume is not reported as detached.
+func TestISCSIDisconnectNeedsTheLUNs(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	k.session(1, iqn1, k.host.IQN)
+	k.file("sys/class/iscsi_session/session1/device/target1:0:0", "not a directory")
+	require.ErrorContains(t, c.Disconnect(t.Context(), k.export), "list LUNs of session1")
+	assert.Empty(t, k.commands())
+}
+
+// A login request has whole words, and no more of them than its text needs: what follows would be the next request.
+func TestISCSILoginIsPadded(t *testing.T) {
+	for n := range 4 {
+		pdu := loginRequest(Export{IQN: iqn1 + strings.Repeat("x", n)}, HostOf("worker-1"))
+		text := int(binary.BigEndian.Uint32(pdu[4:]))
+		assert.Zero(t, len(pdu)%4)
+		assert.Less(t, len(pdu)-iscsiHeaderSize-text, 4, "text of %d bytes", text)
+		assert.GreaterOrEqual(t, len(pdu)-iscsiHeaderSize, text)
+	}
 }
 
 func TestISCSINotInstalled(t *testing.T) {

@@ -128,3 +128,10 @@ func TestAskWhyOfSomethingElse(t *testing.T) {
 	_, err = askWhy(t.Context(), "127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nqn1, HostOf("worker-1"))
 	require.ErrorContains(t, err, "does not speak NVMe/TCP")
 }
+
+// Without an identity there is nothing to ask: that is not the target's consent.
+func TestAskWhyAsNobody(t *testing.T) {
+	port := nvmeTarget(t, func(string, string) uint16 { return 0 })
+	_, err := askWhy(t.Context(), "127.0.0.1", port, nqn1, Host{UUID: "worker-1"})
+	require.ErrorContains(t, err, "host identifier")
+}

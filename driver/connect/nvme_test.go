@@ -127,6 +127,13 @@ func TestNVMeWaits(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, k.root+"/dev/nvme1n1", d.Path)
 	})
+	t.Run("for one that does not go", func(t *testing.T) {
+		k, c := newNVMeKernel(t, true)
+		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
+		_, err := c.Connect(soon(t, 100*time.Millisecond), export1)
+		require.ErrorIs(t, err, ErrTimeout)
+		require.ErrorContains(t, err, "nvme0 is deleting")
+	})
 	t.Run("for a reconnecting controller", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -153,6 +155,33 @@ func TestPlacesStayOnTheDevice(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, covered, min(size, 5*mib))
 		require.LessOrEqual(t, covered, int64(8*mib), "reading takes no longer on large devices")
+	}
+}
+
+// The offset that a refusal names is that of the first data.
+func TestScanTellsTheFirstData(t *testing.T) {
+	for name, tt := range map[string]struct {
+		data []int64
+		want int64
+	}{
+		"none":                   {nil, -1},
+		"at the start":           {[]int64{0}, 0},
+		"at the start and later": {[]int64{0, 2*mib + 5, 8*mib - 1}, 0},
+		"later only":             {[]int64{2*mib + 5, 8*mib - 1}, 2*mib + 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+			require.NoError(t, err)
+			defer f.Close()
+			require.NoError(t, f.Truncate(8*mib))
+			for _, at := range tt.data {
+				_, err := f.WriteAt([]byte("x"), at)
+				require.NoError(t, err)
+			}
+			found, err := scan(t.Context(), f)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, found.dataAt)
+		})
 	}
 }
 

@@ -258,3 +258,17 @@ func TestPristine(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, !pristine && known)
 }
+
+// A sweep that failed is repeated at the next deletion, one that succeeded is not.
+func TestSweepIsRepeatedAfterAFailure(t *testing.T) {
+	b := newBench(t, TCP)
+	for _, tt := range []struct {
+		struck int // call, 0: none
+		sweeps bool
+	}{{1, true}, {2, true}, {0, true}, {0, false}} {
+		b.fault.arm(tt.struck, false, true)
+		b.sweepOnce(t.Context())
+		assert.Equal(t, tt.sweeps, b.fault.calls > 0, "%+v", tt)
+	}
+	b.fault.arm(0, false, false)
+}
