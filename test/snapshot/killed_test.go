@@ -92,7 +92,7 @@ func TestProxyKilledAtEveryStage(t *testing.T) {
 	}
 	writer.stop()
 	t.Logf("the longest write of all took %v", worst.Round(time.Millisecond))
-	assert.Less(t, worst, restartSec+5*time.Second, "hosts were left waiting")
+	assert.Less(t, worst, restartDelay+5*time.Second, "hosts were left waiting")
 	w.kill()
 	w.start()
 	require.True(t, w.loads(), "the store does not load")

@@ -98,7 +98,7 @@ func (p *proxyProcess) supervise(ended chan struct{}) {
 		if text, err := exec.Command(p.program, "thaw", "--dir", p.dir+"/frozen").CombinedOutput(); err != nil { // ExecStopPost=
 			p.t.Logf("spdk-proxy thaw: %v: %s", err, text)
 		}
-		time.Sleep(restartSec)
+		time.Sleep(restartDelay)
 	}
 }
 
@@ -131,8 +131,8 @@ func (p *proxyProcess) call(ctx context.Context, method string, params, result a
 	return c.Call(ctx, method, params, result)
 }
 
-// restartSec is what systemd/spdk-proxy.service has.
-var restartSec = func() time.Duration {
+// restartDelay is what systemd/spdk-proxy.service has.
+var restartDelay = func() time.Duration {
 	text, err := os.ReadFile("../../systemd/spdk-proxy.service")
 	if err != nil {
 		panic(err)
