@@ -21,7 +21,7 @@ func newCheckConfig() *cobra.Command {
 		Short: "Tell everything that is wrong with a configuration",
 		Long: `Tell everything that is wrong with a configuration, without serving it. FILE is
 ` + defaultConfig + ` unless given. The exit code is 0 if it is sound; what is
-allowed but should be known is told as a warning. Of the service's own configuration
+allowed but should be known is printed as a warning. Of the service's own configuration
 it is also checked that ` + "`listen`" + ` is where spdk-proxy.socket listens.
 
 Outside the service, what the configuration finds as $CREDENTIALS_DIRECTORY/secrets_NAME

@@ -306,7 +306,7 @@ func TestCheckConfig(t *testing.T) {
 	assert.Contains(t, o.stderr, "line 7: limits.drain must be a duration with its unit")
 }
 
-// Whoever mends what is told must not be told of more mistakes afterwards.
+// All mistakes are reported at once: misspelt keys do not hide wrong roles.
 func TestCheckConfigTellsOfRolesBesideMisspeltKeys(t *testing.T) {
 	path := config(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
 	text, err := os.ReadFile(path)

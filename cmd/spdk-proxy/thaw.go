@@ -23,8 +23,8 @@ func newThaw() *cobra.Command {
 	var within time.Duration
 	cmd := &cobra.Command{
 		Use:   "thaw",
-		Short: "Let hosts go on that wait for a snapshot which nobody takes any more",
-		Long: `Let hosts go on that wait for a snapshot which nobody takes any more.
+		Short: "Thaw volumes that an interrupted snapshot or deletion left frozen",
+		Long: `Thaw volumes that an interrupted snapshot or deletion left frozen.
 
 While a snapshot of a volume in use is taken, the paths to it are inaccessible, and
 hosts hold their I/O back (target.freeze). If the proxy is killed meanwhile, this
