@@ -7,8 +7,6 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
-
-	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
 // validateLimits checks who may take how much, and who may be the target.
@@ -47,16 +45,4 @@ func (c *Config) peerUIDs() ([]uint32, error) {
 		uids = append(uids, uint32(uid))
 	}
 	return uids, errors.Join(wrong...)
-}
-
-func (s *Server) newTarget(c *Config) (*target.Target, error) {
-	uids, err := c.peerUIDs()
-	if err != nil {
-		return nil, err
-	}
-	return target.New(target.Config{
-		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: s.log,
-		Room: func(user string) bool { return !s.held.full(user) }, Late: s.changedLate,
-		MaxInFlight: c.Target.MaxInFlight, UserInFlight: c.Limits.UserInFlight, UsersInFlight: c.Limits.UsersInFlight,
-	}), nil
 }

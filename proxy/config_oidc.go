@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,22 +17,6 @@ type OIDCConfig struct {
 	JWKSFile   string `yaml:"jwks_file"`
 	CAFile     string `yaml:"ca_file"`
 	BearerFile string `yaml:"bearer_file"`
-}
-
-// newAuthenticator makes the stage that knows who sends a request. What the one
-// before it has fetched of issuers is kept.
-func newAuthenticator(c *Config, authorities *x509.CertPool, former *authn.Authenticator) (*authn.Authenticator, error) {
-	users, err := c.authUsers()
-	wrong := []error{err}
-	issuers, err := c.issuers()
-	if err := errors.Join(append(wrong, err)...); err != nil {
-		return nil, err
-	}
-	return authn.New(users, authn.Options{
-		FailuresPerMinute: c.Limits.AuthFailuresPerMinute,
-		ClientCAs:         authorities, RequireCertificate: c.TLS.ClientAuth == clientAuthRequired,
-		Issuers: issuers, Former: former,
-	})
 }
 
 // issuers reads what the configuration says of issuers, and asks none of them.

@@ -7,20 +7,10 @@ import (
 	"strings"
 
 	"github.com/spdkgate/spdkgate/proxy/policy"
-	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // RoleConfig says what whoever has the role may call.
 type RoleConfig = policy.Role
-
-// newPolicy makes the stage that knows who may call what.
-func newPolicy(c *Config, schema *rpcschema.Document) (*policy.Policy, error) {
-	users := make(map[string]policy.User, len(c.Users))
-	for _, u := range c.Users {
-		users[u.Name] = policy.User{Roles: u.Roles, Learning: c.Learning || u.Learning}
-	}
-	return policy.New(c.Roles, users, schema)
-}
 
 // warnAboutLearning tells whose calls pass although no role allows them.
 func (c *Config) warnAboutLearning() {

@@ -3,11 +3,8 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
-	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // TenantConfig says what belongs to a tenant.
@@ -30,32 +27,6 @@ type QuotaConfig struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`
 	Subsystems *int `yaml:"subsystems"`
-}
-
-// newTenancy makes the stage that knows whose what is. What a former one has
-// counted goes on to count.
-func newTenancy(c *Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
-	var tenants []tenancy.Tenant
-	var wrong []error
-	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
-		t := c.Tenants[name]
-		quota, err := t.Quota.quota()
-		if err != nil {
-			wrong = append(wrong, fmt.Errorf("tenant %s: %w", name, err))
-		}
-		tenants = append(tenants, tenancy.Tenant{
-			Name: name, LVStores: t.LVStores, Bdevs: t.Bdevs, NQNPrefixes: t.NQNPrefixes, VolumeNQN: t.VolumeNQN, IQNPrefixes: t.IQNPrefixes,
-			KeyPrefixes: t.KeyPrefixes, Addresses: t.Addresses, Hosts: t.Hosts, Allow: t.Allow, Quota: quota,
-		})
-	}
-	ofUser := map[string]string{}
-	for _, u := range c.Users {
-		if u.Tenant != "" {
-			ofUser[u.Name] = u.Tenant
-		}
-	}
-	made, err := tenancy.New(tenants, ofUser, schema, former)
-	return made, errors.Join(append(wrong, err)...)
 }
 
 func (q QuotaConfig) quota() (quota tenancy.Quota, err error) {

@@ -26,34 +26,6 @@ const (
 	sweepEvery = time.Hour
 )
 
-// newRestart opens what the configuration names.
-func (s *Server) newRestart(c *Config) error {
-	r := &restart{stop: func() {}}
-	s.restart = r
-	var err error
-	switch k := c.Target.Keys; {
-	case k.Socket != "":
-		r.keys = keys.New(keys.Keeper{Socket: k.Socket})
-	case k.Dir != "":
-		folder, err := keys.OpenFolder(k.Dir)
-		if err != nil {
-			return err
-		}
-		r.keys = keys.New(folder)
-	}
-	if c.Target.Save.Dir == "" {
-		return nil
-	}
-	if r.folder, err = persist.OpenFolder(c.Target.Save.Dir, c.Target.Save.Keep); err != nil {
-		return err
-	}
-	r.saver = persist.New(persist.Options{
-		Folder: r.folder, Schema: s.schema, Log: s.log, Target: s.targetNow,
-		Process: func() (string, error) { return persist.ProcessAt(c.Target.Socket) },
-	})
-	return nil
-}
-
 // targetNow is the target as the saver sees it: one process. The connection comes
 // first: if the process behind it is replaced before it is named, the connection
 // is dead, and nothing is told under the wrong name.

@@ -4,14 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"syscall"
 
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
-	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -23,45 +19,6 @@ const (
 	deleteMethod       = "bdev_lvol_delete"
 	safeDeleteMethod   = "spdkgate_lvol_delete"
 )
-
-// newQuiescer opens what the configuration names.
-func (s *Server) newQuiescer(c *Config) error {
-	uids, err := c.peerUIDs()
-	if err != nil {
-		return err
-	}
-	o := quiesce.Options{
-		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Log: s.log,
-		Watch: quiesce.Watch{Froze: s.metrics.Froze, Refused: s.metrics.SnapshotRefused, Recovered: s.metrics.Thawed},
-	}
-	if c.Target.Freeze.Dir != "" {
-		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {
-			return err
-		}
-	}
-	s.quiescer = quiesce.New(o)
-	return nil
-}
-
-// connectDirectly connects to one process of the target. The process is named
-// when the connection is there: if it is replaced in between, the connection is
-// dead.
-func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
-	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
-	var down *target.DownError
-	if errors.As(err, &down) && (errors.Is(down.Err, fs.ErrNotExist) || errors.Is(down.Err, syscall.ECONNREFUSED)) {
-		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	process, err := persist.ProcessAt(at.Socket)
-	if err != nil { // it has just gone, and its socket with it
-		_ = conn.Close()
-		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, &target.DownError{Socket: at.Socket, Err: err})
-	}
-	return &quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, nil
-}
 
 // Thaw thaws, once, what no living process has in hand of the operations in a
 // journal, and tells how many are left.

@@ -59,22 +59,6 @@ func (s *Server) serverTLS() *tls.Config {
 	return asking
 }
 
-// clientAuth is whose client certificates are taken, and whether one is needed.
-// They are verified with each request (package authn): connections outlive a
-// reload, and a client can be told what is wrong. In the handshake it could not,
-// and would not know whether its call was made: by TLS 1.3 a server looks at the
-// certificate when the client has sent its request already. Where one is required,
-// strangers get no further than the handshake all the same.
-func (s *settings) clientAuth() (*x509.CertPool, tls.ClientAuthType) {
-	switch {
-	case s.clientCAs == nil:
-		return nil, tls.NoClientCert
-	case s.needCertificate:
-		return s.clientCAs, tls.RequireAndVerifyClientCert
-	}
-	return s.clientCAs, tls.RequestClientCert
-}
-
 // What tls.client_auth may be.
 const (
 	clientAuthOptional = "optional"

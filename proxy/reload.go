@@ -1,0 +1,51 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Reload replaces users, roles, timeouts, limits of requests and the
+// certificate. Calls under way go on as they began. With an error, nothing has
+// changed.
+func (s *Server) Reload(c *Config) error {
+	old := s.config
+	var fixed []error
+	for key, changed := range map[string]bool{
+		"listen":                 c.Listen != old.Listen,
+		"tls.insecure_plaintext": c.TLS.InsecurePlaintext != old.TLS.InsecurePlaintext,
+		"target.socket":          c.Target.Socket != old.Target.Socket,
+		"target.connections":     c.Target.Connections != old.Target.Connections,
+		"target.max_in_flight":   c.Target.MaxInFlight != old.Target.MaxInFlight,
+		"target.peer_users":      !slices.Equal(c.Target.PeerUsers, old.Target.PeerUsers),
+		"limits.connections":     c.Limits.Connections != old.Limits.Connections || c.Limits.ConnectionsPerSource != old.Limits.ConnectionsPerSource,
+		"target.save":            c.Target.Save != old.Target.Save,
+		"target.keys":            c.Target.Keys != old.Target.Keys,
+		"target.freeze":          c.Target.Freeze != old.Target.Freeze,
+		"log":                    c.Log != old.Log,
+		"metrics":                c.Metrics != old.Metrics,
+		"limits.idle":            c.Limits.Idle != old.Limits.Idle,
+		"limits.drain":           c.Limits.Drain != old.Limits.Drain,
+	} {
+		if changed {
+			fixed = append(fixed, fmt.Errorf("%s has changed, which takes a restart", key))
+		}
+	}
+	if err := errors.Join(fixed...); err != nil {
+		return fmt.Errorf("reload: %w", err)
+	}
+	settings, err := newSettings(c, s.schema, s.settings.Load())
+	if err != nil {
+		return fmt.Errorf("reload: %w", err)
+	}
+	if !c.TLS.InsecurePlaintext {
+		if err := s.cert.load(c, s.log); err != nil {
+			return fmt.Errorf("reload: %w", err)
+		}
+	}
+	s.settings.Store(settings)
+	s.metrics.SetUsers(c.userNames())
+	s.target.LimitUsers(c.Limits.UserInFlight, c.Limits.UsersInFlight)
+	return nil
+}

@@ -1,0 +1,200 @@
+package proxy
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/keys"
+	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// This file makes the stages, and what holds them, of the configuration.
+
+// newSettings makes what a reload replaces. Stages take over from former, which may
+// be nil, what they remember.
+func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*settings, error) {
+	if former == nil {
+		former = &settings{}
+	}
+	var wrong []error
+	authorities, expire, err := loadClientCAs(c)
+	wrong = append(wrong, err)
+	who, err := newAuthenticator(c, authorities, former.authn)
+	wrong = append(wrong, err)
+	may, err := newPolicy(c, schema)
+	wrong = append(wrong, err)
+	whose, err := newTenancy(c, schema, former.tenancy)
+	wrong = append(wrong, err)
+	timeouts, err := timeoutsOf(c.Target.Timeouts, schema)
+	wrong = append(wrong, err)
+	if err := errors.Join(wrong...); err != nil {
+		return nil, err
+	}
+	return &settings{
+		authn: who, policy: may, tenancy: whose, translate: c.Compatibility.Translate,
+		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
+		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
+		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{},
+		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == clientAuthRequired,
+		tokensExpire: c.tokensExpire(), learning: c.learningUsers(),
+	}, nil
+}
+
+// timeoutsOf is how long answers to methods with a timeout of their own are waited for.
+func timeoutsOf(c TimeoutConfig, schema *rpcschema.Document) (map[string]time.Duration, error) {
+	timeouts := map[string]time.Duration{}
+	for name, d := range slowMethods {
+		timeouts[name] = max(d, time.Duration(c.Default))
+	}
+	var wrong []error
+	for name, d := range c.Methods {
+		if _, err := schema.Find(name, rpcschema.Release{}); err != nil {
+			wrong = append(wrong, fmt.Errorf("target.timeouts.methods: %w", err))
+		}
+		timeouts[name] = time.Duration(d)
+	}
+	return timeouts, errors.Join(wrong...)
+}
+
+// newAuthenticator makes the stage that knows who sends a request. What the one
+// before it has fetched of issuers is kept.
+func newAuthenticator(c *Config, authorities *x509.CertPool, former *authn.Authenticator) (*authn.Authenticator, error) {
+	users, err := c.authUsers()
+	wrong := []error{err}
+	issuers, err := c.issuers()
+	if err := errors.Join(append(wrong, err)...); err != nil {
+		return nil, err
+	}
+	return authn.New(users, authn.Options{
+		FailuresPerMinute: c.Limits.AuthFailuresPerMinute,
+		ClientCAs:         authorities, RequireCertificate: c.TLS.ClientAuth == clientAuthRequired,
+		Issuers: issuers, Former: former,
+	})
+}
+
+// newPolicy makes the stage that knows who may call what.
+func newPolicy(c *Config, schema *rpcschema.Document) (*policy.Policy, error) {
+	users := make(map[string]policy.User, len(c.Users))
+	for _, u := range c.Users {
+		users[u.Name] = policy.User{Roles: u.Roles, Learning: c.Learning || u.Learning}
+	}
+	return policy.New(c.Roles, users, schema)
+}
+
+// newTenancy makes the stage that knows whose what is. What a former one has
+// counted goes on to count.
+func newTenancy(c *Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
+	var tenants []tenancy.Tenant
+	var wrong []error
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		t := c.Tenants[name]
+		quota, err := t.Quota.quota()
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("tenant %s: %w", name, err))
+		}
+		tenants = append(tenants, tenancy.Tenant{
+			Name: name, LVStores: t.LVStores, Bdevs: t.Bdevs, NQNPrefixes: t.NQNPrefixes, VolumeNQN: t.VolumeNQN, IQNPrefixes: t.IQNPrefixes,
+			KeyPrefixes: t.KeyPrefixes, Addresses: t.Addresses, Hosts: t.Hosts, Allow: t.Allow, Quota: quota,
+		})
+	}
+	ofUser := map[string]string{}
+	for _, u := range c.Users {
+		if u.Tenant != "" {
+			ofUser[u.Name] = u.Tenant
+		}
+	}
+	made, err := tenancy.New(tenants, ofUser, schema, former)
+	return made, errors.Join(append(wrong, err)...)
+}
+
+// newTarget makes the stage that speaks to spdk_tgt. room tells whether a user may
+// have more answers, late is told of calls that end after their deadline.
+func newTarget(c *Config, log *slog.Logger, room func(user string) bool, late func(method string, params map[string]any, err error)) (*target.Target, error) {
+	uids, err := c.peerUIDs()
+	if err != nil {
+		return nil, err
+	}
+	return target.New(target.Config{
+		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: log, Room: room, Late: late,
+		MaxInFlight: c.Target.MaxInFlight, UserInFlight: c.Limits.UserInFlight, UsersInFlight: c.Limits.UsersInFlight,
+	}), nil
+}
+
+// newRestart opens what brings a restarted target back, as far as the configuration
+// names it. connect connects to the target of the moment.
+func newRestart(c *Config, schema *rpcschema.Document, log *slog.Logger, connect func(context.Context) (persist.Target, error)) (*restart, error) {
+	r := &restart{stop: func() {}}
+	var err error
+	switch k := c.Target.Keys; {
+	case k.Socket != "":
+		r.keys = keys.New(keys.Keeper{Socket: k.Socket})
+	case k.Dir != "":
+		folder, err := keys.OpenFolder(k.Dir)
+		if err != nil {
+			return nil, err
+		}
+		r.keys = keys.New(folder)
+	}
+	if c.Target.Save.Dir == "" {
+		return r, nil
+	}
+	if r.folder, err = persist.OpenFolder(c.Target.Save.Dir, c.Target.Save.Keep); err != nil {
+		return nil, err
+	}
+	r.saver = persist.New(persist.Options{
+		Folder: r.folder, Schema: schema, Log: log, Target: connect,
+		Process: func() (string, error) { return persist.ProcessAt(c.Target.Socket) },
+	})
+	return r, nil
+}
+
+// newQuiescer makes what freezes volumes for their snapshots, with its journal.
+func newQuiescer(c *Config, log *slog.Logger, watch quiesce.Watch) (*quiesce.Quiescer, error) {
+	uids, err := c.peerUIDs()
+	if err != nil {
+		return nil, err
+	}
+	o := quiesce.Options{
+		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Log: log, Watch: watch,
+	}
+	if c.Target.Freeze.Dir != "" {
+		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {
+			return nil, err
+		}
+	}
+	return quiesce.New(o), nil
+}
+
+// connectDirectly connects to one process of the target. The process is named
+// when the connection is there: if it is replaced in between, the connection is
+// dead.
+func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
+	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
+	var down *target.DownError
+	if errors.As(err, &down) && (errors.Is(down.Err, fs.ErrNotExist) || errors.Is(down.Err, syscall.ECONNREFUSED)) {
+		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	process, err := persist.ProcessAt(at.Socket)
+	if err != nil { // it has just gone, and its socket with it
+		_ = conn.Close()
+		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, &target.DownError{Socket: at.Socket, Err: err})
+	}
+	return &quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, nil
+}
