@@ -5,22 +5,24 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // transport is what differs between NVMe, iSCSI and loop devices. Methods run one at a time for
 // each target, under a context with a deadline.
 type transport interface {
-	connect(ctx context.Context, e Export, at *step) (Device, error)
+	connect(ctx context.Context, e Export, step *operation.Step) (Device, error)
 	find(e Export) (Device, error)
-	disconnect(ctx context.Context, e Export, at *step) error
-	rescan(ctx context.Context, e Export, wantBytes int64, at *step) (int64, error)
+	disconnect(ctx context.Context, e Export, step *operation.Step) error
+	rescan(ctx context.Context, e Export, wantBytes int64, step *operation.Step) (int64, error)
 }
 
 // byTransport is the Connector: it picks the transport, bounds the time, locks the target, names
 // the operation in errors and logs it.
 type byTransport struct {
 	transports map[Transport]transport
-	calls      calls
+	operations operation.Group
 	timeout    time.Duration
 	log        *slog.Logger
 }
@@ -28,21 +30,24 @@ type byTransport struct {
 func newByTransport(h Host, o Options) *byTransport {
 	n := newNode(o.Root)
 	fabrics := &nvme{node: n, host: h, options: o.NVMe, exec: o.Exec, log: o.Log}
+	return connectorOf(o.Timeout, o.Log, map[Transport]transport{
+		TCP:   fabrics,
+		RDMA:  fabrics,
+		ISCSI: &iscsi{node: n, host: h, exec: o.Exec, log: o.Log},
+		Loop:  &loop{node: n, host: h, allowed: o.AllowLoop},
+	})
+}
+
+func connectorOf(timeoutOfCalls time.Duration, log *slog.Logger, transports map[Transport]transport) *byTransport {
 	return &byTransport{
-		transports: map[Transport]transport{
-			TCP:   fabrics,
-			RDMA:  fabrics,
-			ISCSI: &iscsi{node: n, host: h, exec: o.Exec, log: o.Log},
-			Loop:  &loop{node: n, host: h, allowed: o.AllowLoop},
-		},
-		timeout: o.Timeout,
-		log:     o.Log,
+		transports: transports, timeout: timeoutOfCalls, log: log,
+		operations: operation.Group{Busy: ErrBusy, Wait: true, Cause: timeout},
 	}
 }
 
 func (c *byTransport) Connect(ctx context.Context, e Export) (Device, error) {
-	return operate(ctx, c, "connect", e, func(ctx context.Context, t transport, at *step) (Device, error) {
-		return t.connect(ctx, e, at)
+	return operate(ctx, c, "connect", e, func(ctx context.Context, t transport, step *operation.Step) (Device, error) {
+		return t.connect(ctx, e, step)
 	})
 }
 
@@ -59,15 +64,15 @@ func (c *byTransport) Find(_ context.Context, e Export) (Device, error) {
 }
 
 func (c *byTransport) Disconnect(ctx context.Context, e Export) error {
-	_, err := operate(ctx, c, "disconnect", e, func(ctx context.Context, t transport, at *step) (struct{}, error) {
-		return struct{}{}, t.disconnect(ctx, e, at)
+	_, err := operate(ctx, c, "disconnect", e, func(ctx context.Context, t transport, step *operation.Step) (struct{}, error) {
+		return struct{}{}, t.disconnect(ctx, e, step)
 	})
 	return err
 }
 
 func (c *byTransport) Rescan(ctx context.Context, e Export, wantBytes int64) (int64, error) {
-	return operate(ctx, c, "rescan", e, func(ctx context.Context, t transport, at *step) (int64, error) {
-		return t.rescan(ctx, e, wantBytes, at)
+	return operate(ctx, c, "rescan", e, func(ctx context.Context, t transport, step *operation.Step) (int64, error) {
+		return t.rescan(ctx, e, wantBytes, step)
 	})
 }
 
@@ -78,7 +83,7 @@ func (c *byTransport) of(e Export) (transport, error) {
 	return nil, fmt.Errorf("%w: unknown transport %q", ErrInvalidExport, e.Transport)
 }
 
-func operate[T any](ctx context.Context, c *byTransport, name string, e Export, fn func(context.Context, transport, *step) (T, error)) (T, error) {
+func operate[T any](ctx context.Context, c *byTransport, name string, e Export, fn func(context.Context, transport, *operation.Step) (T, error)) (T, error) {
 	start := time.Now()
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -88,7 +93,11 @@ func operate[T any](ctx context.Context, c *byTransport, name string, e Export, 
 	t, err := c.of(e)
 	var v T
 	if err == nil {
-		v, err = run(ctx, &c.calls, e.Target(), func(ctx context.Context, at *step) (T, error) { return fn(ctx, t, at) })
+		v, err = operation.Run(ctx, &c.operations, []string{e.Target()}, func(ctx context.Context, step *operation.Step) (T, error) {
+			ctx, cancel := earlier(ctx)
+			defer cancel()
+			return fn(ctx, t, step)
+		})
 	}
 	if err != nil {
 		return v, fmt.Errorf("%s %v: %w", name, e, err)

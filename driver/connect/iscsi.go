@@ -8,6 +8,8 @@ import (
 	"time"
 
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // iscsi attaches LUN 0 of iSCSI targets. Logging in and out is iscsiadm's and its daemon's doing;
@@ -23,22 +25,22 @@ type iscsi struct {
 // lunWait bounds how long a session may take to show its LUN.
 const lunWait = 10 * time.Second
 
-func (i *iscsi) connect(ctx context.Context, e Export, at *step) (Device, error) {
+func (i *iscsi) connect(ctx context.Context, e Export, step *operation.Step) (Device, error) {
 	existing, err := i.sessions(e.IQN)
 	if err != nil {
 		return Device{}, err
 	}
 	made := false
 	if len(existing) == 0 {
-		if made, err = i.login(ctx, e, at); err != nil {
+		if made, err = i.login(ctx, e, step); err != nil {
 			return Device{}, err
 		}
 	}
-	d, err := i.waitForDevice(ctx, e, at)
+	d, err := i.waitForDevice(ctx, e, step)
 	if err != nil && made {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		if undoErr := i.disconnect(undo, e, at); undoErr != nil {
+		if undoErr := i.disconnect(undo, e, step); undoErr != nil {
 			err = errors.Join(err, fmt.Errorf("undo the session: %w", undoErr))
 		}
 	}
@@ -47,12 +49,12 @@ func (i *iscsi) connect(ctx context.Context, e Export, at *step) (Device, error)
 
 // login makes the records that iscsiadm works from, and logs in with them. The interface record
 // carries this host's initiator name: the node's own, in /etc/iscsi, belongs to its administrator.
-func (i *iscsi) login(ctx context.Context, e Export, at *step) (made bool, err error) {
-	at.is("asking %s for a login", e.portal())
+func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
+	step.Doing("asking %s for a login", e.portal())
 	if err := i.mayLogIn(ctx, e); err != nil {
 		return false, err
 	}
-	at.is("making the records of the iSCSI session (iscsiadm)")
+	step.Doing("making the records of the iSCSI session (iscsiadm)")
 	for _, args := range [][]string{
 		i.ifaceArgs("new"),
 		i.ifaceArgs("update", "-n", "iface.initiatorname", "-v", i.host.IQN),
@@ -67,7 +69,7 @@ func (i *iscsi) login(ctx context.Context, e Export, at *step) (made bool, err e
 			return false, err
 		}
 	}
-	at.is("logging in to %s (iscsiadm)", e.portal())
+	step.Doing("logging in to %s (iscsiadm)", e.portal())
 	if err := i.iscsiadm(ctx, i.recordArgs(e, "--login"), exitExists); err != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
@@ -99,11 +101,11 @@ func (i *iscsi) explainLogin(e Export, err error) error {
 	return err
 }
 
-func (i *iscsi) waitForDevice(ctx context.Context, e Export, at *step) (Device, error) {
+func (i *iscsi) waitForDevice(ctx context.Context, e Export, step *operation.Step) (Device, error) {
 	var d Device
 	var last error
 	start, rescanned := time.Now(), false
-	at.is("waiting for LUN 0")
+	step.Doing("waiting for LUN 0")
 	inTime, err := poll(ctx, func() (bool, error) {
 		if d, last = i.find(e); last == nil {
 			return true, nil
@@ -117,7 +119,7 @@ func (i *iscsi) waitForDevice(ctx context.Context, e Export, at *step) (Device, 
 		return false, nil
 	})
 	if err == nil && !inTime {
-		err = fmt.Errorf("%w %v: %w", timeout(ctx), at, last)
+		err = fmt.Errorf("%w %v: %w", timeout(ctx), step, last)
 	}
 	return d, err
 }
@@ -150,7 +152,7 @@ func (i *iscsi) find(e Export) (Device, error) {
 	return d, err
 }
 
-func (i *iscsi) disconnect(ctx context.Context, e Export, at *step) error {
+func (i *iscsi) disconnect(ctx context.Context, e Export, step *operation.Step) error {
 	sessions, err := i.sessions(e.IQN)
 	if err != nil {
 		return err
@@ -159,7 +161,7 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, at *step) error {
 		// A record can outlive its session; without iscsiadm there is none.
 		return i.forget(ctx, e)
 	}
-	at.is("finding out who uses the target's LUNs")
+	step.Doing("finding out who uses the target's LUNs")
 	luns, err := i.luns(sessions)
 	if err != nil {
 		return err
@@ -174,11 +176,11 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, at *step) error {
 			return err
 		}
 	}
-	at.is("logging out of %s (iscsiadm)", e.portal())
+	step.Doing("logging out of %s (iscsiadm)", e.portal())
 	if err := i.logout(ctx, e); err != nil {
 		return err
 	}
-	at.is("waiting until the kernel has removed the session")
+	step.Doing("waiting until the kernel has removed the session")
 	gone, err := poll(ctx, func() (bool, error) {
 		left, err := i.sessions(e.IQN)
 		return len(left) == 0, err
@@ -187,17 +189,17 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, at *step) error {
 		return err
 	}
 	if !gone {
-		return fmt.Errorf("%w %v: is iscsid running on the node?", timeout(ctx), at)
+		return fmt.Errorf("%w %v: is iscsid running on the node?", timeout(ctx), step)
 	}
 	return i.forget(ctx, e)
 }
 
-func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, at *step) (int64, error) {
+func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, step *operation.Step) (int64, error) {
 	d, err := i.find(e)
 	if err != nil || d.SizeBytes >= wantBytes {
 		return d.SizeBytes, err
 	}
-	at.is("waiting for the device to grow")
+	step.Doing("waiting for the device to grow")
 	inTime, err := poll(ctx, func() (bool, error) {
 		// The target announces its new size with some later command's sense data: ask again.
 		if err := i.rescanDevice(d); err != nil {
@@ -208,7 +210,7 @@ func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, at *step)
 	})
 	if err == nil && !inTime {
 		err = fmt.Errorf("%w %v: %s has %d bytes, wanted are %d: the volume must be resized on the target first",
-			timeout(ctx), at, d.Path, d.SizeBytes, wantBytes)
+			timeout(ctx), step, d.Path, d.SizeBytes, wantBytes)
 	}
 	return d.SizeBytes, err
 }

@@ -120,7 +120,7 @@ func (k *kernel) log() []string {
 
 // connector is a real one on this kernel.
 func (k *kernel) connector(transports map[Transport]transport) *byTransport {
-	return &byTransport{transports: transports, timeout: defaultTimeout, log: testLog(k.t)}
+	return connectorOf(defaultTimeout, testLog(k.t), transports)
 }
 
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

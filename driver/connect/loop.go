@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // loop attaches volumes of a simulated target, which are files of this very machine, as loop
@@ -20,19 +22,19 @@ type loop struct {
 	allowed bool
 }
 
-func (l *loop) connect(ctx context.Context, e Export, at *step) (Device, error) {
+func (l *loop) connect(ctx context.Context, e Export, step *operation.Step) (Device, error) {
 	file, err := l.open(e)
 	if err != nil {
 		return Device{}, err
 	}
 	defer file.backing.Close()
-	at.is("waiting for another process that attaches %s", file.backing.Name())
+	step.Doing("waiting for another process that attaches %s", file.backing.Name())
 	if err := unix.Flock(int(file.backing.Fd()), unix.LOCK_EX); err != nil {
 		return Device{}, fmt.Errorf("lock the volume's file: %w", err)
 	}
 	// The loop device keeps the open file, and with it the lock: closing does not release it.
 	defer unix.Flock(int(file.backing.Fd()), unix.LOCK_UN)
-	at.is("attaching %s to a loop device", file.backing.Name())
+	step.Doing("attaching %s to a loop device", file.backing.Name())
 	attached, err := l.attachedTo(file)
 	if err != nil {
 		return Device{}, err
@@ -49,7 +51,7 @@ func (l *loop) connect(ctx context.Context, e Export, at *step) (Device, error) 
 		return last == nil, nil
 	})
 	if err == nil && !inTime {
-		err = fmt.Errorf("%w %v: %w", timeout(ctx), at, last)
+		err = fmt.Errorf("%w %v: %w", timeout(ctx), step, last)
 	}
 	return d, err
 }
@@ -82,7 +84,7 @@ func (l *loop) find(e Export) (Device, error) {
 }
 
 // disconnect goes by the label that attach left, since the target may have taken the export away.
-func (l *loop) disconnect(ctx context.Context, e Export, at *step) error {
+func (l *loop) disconnect(ctx context.Context, e Export, step *operation.Step) error {
 	if err := l.permitted(); err != nil {
 		return err
 	}
@@ -94,28 +96,28 @@ func (l *loop) disconnect(ctx context.Context, e Export, at *step) error {
 		if err := l.node.inUse(name); err != nil {
 			return err
 		}
-		at.is("detaching %s", name)
+		step.Doing("detaching %s", name)
 		if err := l.detach(name); err != nil {
 			return err
 		}
 	}
-	at.is("waiting until the loop device is free")
+	step.Doing("waiting until the loop device is free")
 	gone, err := poll(ctx, func() (bool, error) {
 		attached, err = l.labelled(e)
 		return len(attached) == 0, err
 	})
 	if err == nil && !gone {
-		err = fmt.Errorf("%w: %w %v: %s is held open by another process", ErrBusy, timeout(ctx), at, strings.Join(attached, ", "))
+		err = fmt.Errorf("%w: %w %v: %s is held open by another process", ErrBusy, timeout(ctx), step, strings.Join(attached, ", "))
 	}
 	return err
 }
 
-func (l *loop) rescan(ctx context.Context, e Export, wantBytes int64, at *step) (int64, error) {
+func (l *loop) rescan(ctx context.Context, e Export, wantBytes int64, step *operation.Step) (int64, error) {
 	d, err := l.find(e)
 	if err != nil {
 		return 0, err
 	}
-	at.is("waiting for the device to grow")
+	step.Doing("waiting for the device to grow")
 	inTime, err := poll(ctx, func() (bool, error) {
 		if err := l.setCapacity(filepath.Base(d.Path)); err != nil {
 			return false, err
@@ -125,7 +127,7 @@ func (l *loop) rescan(ctx context.Context, e Export, wantBytes int64, at *step) 
 	})
 	if err == nil && !inTime {
 		err = fmt.Errorf("%w %v: %s has %d bytes, wanted are %d: the volume must be resized on the target first",
-			timeout(ctx), at, d.Path, d.SizeBytes, wantBytes)
+			timeout(ctx), step, d.Path, d.SizeBytes, wantBytes)
 	}
 	return d.SizeBytes, err
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // nvme attaches NVMe over Fabrics namespaces by the kernel's own interface: what nvme-cli does,
@@ -30,25 +32,25 @@ type nvme struct {
 // it before this node is told to connect, so that seconds are plenty.
 const namespaceWait = 10 * time.Second
 
-func (n *nvme) connect(ctx context.Context, e Export, at *step) (Device, error) {
-	at.is("resolving the target's address")
+func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Device, error) {
+	step.Doing("resolving the target's address")
 	address, err := resolve(ctx, e.Address)
 	if err != nil {
 		return Device{}, err
 	}
-	made, err := n.ensureController(ctx, e, address, at)
+	made, err := n.ensureController(ctx, e, address, step)
 	if err != nil {
 		return Device{}, err
 	}
-	d, err := n.waitForDevice(ctx, e, at)
+	d, err := n.waitForDevice(ctx, e, step)
 	if err != nil && made {
-		err = errors.Join(err, n.undo(ctx, e, at))
+		err = errors.Join(err, n.undo(ctx, e, step))
 	}
 	return d, err
 }
 
 // ensureController makes a controller on the target's address unless there is one.
-func (n *nvme) ensureController(ctx context.Context, e Export, address string, at *step) (made bool, err error) {
+func (n *nvme) ensureController(ctx context.Context, e Export, address string, step *operation.Step) (made bool, err error) {
 	for {
 		existing, err := n.controllersAt(e, address)
 		if err != nil {
@@ -60,25 +62,25 @@ func (n *nvme) ensureController(ctx context.Context, e Export, address string, a
 		if slices.ContainsFunc(existing, controller.staysUp) {
 			return false, nil
 		}
-		at.is("waiting until the kernel has removed %s", existing[0].name)
+		step.Doing("waiting until the kernel has removed %s", existing[0].name)
 		if gone, err := poll(ctx, func() (bool, error) {
 			left, err := n.controllersAt(e, address)
 			return len(left) == 0, err
 		}); err != nil {
 			return false, err
 		} else if !gone {
-			return false, fmt.Errorf("%w %v: %s is %s", timeout(ctx), at, existing[0].name, existing[0].state)
+			return false, fmt.Errorf("%w %v: %s is %s", timeout(ctx), step, existing[0].name, existing[0].state)
 		}
 	}
-	if err := n.prepare(ctx, e, at); err != nil {
+	if err := n.prepare(ctx, e, step); err != nil {
 		return false, err
 	}
-	at.is("the kernel connects to %s (write to /dev/nvme-fabrics)", e.portal())
+	step.Doing("the kernel connects to %s (write to /dev/nvme-fabrics)", e.portal())
 	_, err = n.node.exchange(n.node.path("dev/nvme-fabrics"), fabricsOptions(e, address, n.hostFor(e), n.options))
 	if err == nil || errors.Is(err, syscall.EALREADY) {
 		return err == nil, nil
 	}
-	at.is("asking %s why it refused", e.portal())
+	step.Doing("asking %s why it refused", e.portal())
 	return false, n.explain(ctx, e, address, err)
 }
 
@@ -92,11 +94,11 @@ func (n *nvme) hostFor(e Export) Host {
 
 // prepare sees to the kernel's NVMe over Fabrics being there. Modules may be built in, or loaded
 // by the host: that modprobe fails is only of interest when something is missing.
-func (n *nvme) prepare(ctx context.Context, e Export, at *step) error {
+func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) error {
 	module := "nvme-" + string(e.Transport)
 	var loaded error
 	if !n.node.exists("sys/module", strings.ReplaceAll(module, "-", "_")) || !n.node.exists("dev/nvme-fabrics") {
-		at.is("modprobe %s", module)
+		step.Doing("modprobe %s", module)
 		if out, err := n.exec.CommandContext(ctx, "modprobe", module).CombinedOutput(); err != nil {
 			loaded = fmt.Errorf("modprobe %s: %w: %s", module, err, strings.TrimSpace(string(out)))
 		}
@@ -117,12 +119,12 @@ func (n *nvme) prepare(ctx context.Context, e Export, at *step) error {
 }
 
 // waitForDevice waits for the export's namespace on a live controller, and for its device node.
-func (n *nvme) waitForDevice(ctx context.Context, e Export, at *step) (Device, error) {
+func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step) (Device, error) {
 	var d Device
 	var last error
 	live := time.Time{}
 	rescanned := false
-	at.is("waiting for the namespace")
+	step.Doing("waiting for the namespace")
 	inTime, err := poll(ctx, func() (bool, error) {
 		d, last = n.find(e)
 		if errors.Is(last, ErrNotConnected) {
@@ -145,13 +147,13 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, at *step) (Device, e
 		} else if waited > namespaceWait/4 && !rescanned {
 			// The target's notice that a namespace was added may have been lost.
 			rescanned = true
-			at.is("rescanning %s for the namespace", up[0].name)
+			step.Doing("rescanning %s for the namespace", up[0].name)
 			return false, n.rescanControllers(up)
 		}
 		return false, nil
 	})
 	if err == nil && !inTime {
-		err = fmt.Errorf("%w %v: is the target running? Controllers: %s", timeout(ctx), at, n.describe(e))
+		err = fmt.Errorf("%w %v: is the target running? Controllers: %s", timeout(ctx), step, n.describe(e))
 		if last != nil {
 			err = fmt.Errorf("%w: %w", err, last)
 		}
@@ -160,10 +162,10 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, at *step) (Device, e
 }
 
 // undo removes what this connect made, unless another volume has come to use it meanwhile.
-func (n *nvme) undo(ctx context.Context, e Export, at *step) error {
+func (n *nvme) undo(ctx context.Context, e Export, step *operation.Step) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if err := n.disconnect(ctx, e, at); err != nil {
+	if err := n.disconnect(ctx, e, step); err != nil {
 		return fmt.Errorf("undo the connection: %w", err)
 	}
 	return nil
@@ -193,12 +195,12 @@ func (n *nvme) find(e Export) (Device, error) {
 	return d, err
 }
 
-func (n *nvme) disconnect(ctx context.Context, e Export, at *step) error {
+func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) error {
 	controllers, err := n.controllers(e.NQN)
 	if err != nil || len(controllers) == 0 {
 		return err
 	}
-	at.is("finding out who uses the subsystem's devices")
+	step.Doing("finding out who uses the subsystem's devices")
 	all, err := n.namespaces(controllers)
 	if err != nil {
 		return err
@@ -218,24 +220,24 @@ func (n *nvme) disconnect(ctx context.Context, e Export, at *step) error {
 		}
 	}
 	for _, c := range controllers {
-		at.is("the kernel removes %s (write to its delete_controller)", c.name)
+		step.Doing("the kernel removes %s (write to its delete_controller)", c.name)
 		err := n.node.write(n.node.path("sys/class/nvme", c.name, "delete_controller"), "1")
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
 			return fmt.Errorf("remove controller %s: %w", c.name, err)
 		}
 	}
-	at.is("waiting until the kernel has removed the controllers")
+	step.Doing("waiting until the kernel has removed the controllers")
 	gone, err := poll(ctx, func() (bool, error) {
 		left, err := n.controllers(e.NQN)
 		return len(left) == 0, err
 	})
 	if err == nil && !gone {
-		err = fmt.Errorf("%w %v: controllers: %s", timeout(ctx), at, n.describe(e))
+		err = fmt.Errorf("%w %v: controllers: %s", timeout(ctx), step, n.describe(e))
 	}
 	return err
 }
 
-func (n *nvme) rescan(ctx context.Context, e Export, wantBytes int64, at *step) (int64, error) {
+func (n *nvme) rescan(ctx context.Context, e Export, wantBytes int64, step *operation.Step) (int64, error) {
 	d, err := n.find(e)
 	if err != nil || d.SizeBytes >= wantBytes {
 		return d.SizeBytes, err
@@ -247,14 +249,14 @@ func (n *nvme) rescan(ctx context.Context, e Export, wantBytes int64, at *step) 
 	if err := n.rescanControllers(up); err != nil {
 		return 0, err
 	}
-	at.is("waiting for the device to grow")
+	step.Doing("waiting for the device to grow")
 	inTime, err := poll(ctx, func() (bool, error) {
 		d, err = n.find(e)
 		return err == nil && d.SizeBytes >= wantBytes, err
 	})
 	if err == nil && !inTime {
 		err = fmt.Errorf("%w %v: %s has %d bytes, wanted are %d: the volume must be resized on the target first (controllers: %s)",
-			timeout(ctx), at, d.Path, d.SizeBytes, wantBytes, n.describe(e))
+			timeout(ctx), step, d.Path, d.SizeBytes, wantBytes, n.describe(e))
 	}
 	return d.SizeBytes, err
 }

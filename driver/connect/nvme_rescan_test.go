@@ -62,7 +62,7 @@ func TestNVMeHangingConnect(t *testing.T) {
 	require.NoError(t, c.Disconnect(t.Context(), export1))
 	_, err = c.Find(t.Context(), export1)
 	require.ErrorIs(t, err, ErrNotConnected)
-	assert.Empty(t, c.calls.locks)
+	assert.Empty(t, c.operations.Running())
 }
 
 func TestNVMeModules(t *testing.T) {

@@ -84,7 +84,7 @@ func TestNVMeLife(t *testing.T) {
 			assert.Equal(t, []string{"sys/class/nvme/nvme0/delete_controller=1"}, k.log())
 			require.NoError(t, c.Disconnect(t.Context(), export1))
 			assert.Empty(t, k.log())
-			assert.Empty(t, c.calls.locks, "no locks are left behind")
+			assert.Empty(t, c.operations.Running(), "no locks are left behind")
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // Bind mounts a staged file system at a second path, which it makes (a directory) if missing. Of
@@ -23,8 +25,8 @@ func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool
 		target, err = canonical(target)
 	}
 	if err == nil {
-		_, err = do(ctx, m, []string{target}, func(ctx context.Context, at *step) (struct{}, error) {
-			return struct{}{}, m.bind(ctx, source, target, readOnly || ro, perMountFlags(flags), at)
+		_, err = operation.Run(ctx, &m.operations, []string{target}, func(ctx context.Context, step *operation.Step) (struct{}, error) {
+			return struct{}{}, m.bind(ctx, source, target, readOnly || ro, perMountFlags(flags), step)
 		})
 	}
 	if err != nil {
@@ -33,8 +35,8 @@ func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool
 	return nil
 }
 
-func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool, flags []string, at *step) error {
-	at.is("looking at what is mounted")
+func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
+	step.Doing("looking at what is mounted")
 	staged, err := m.at(source)
 	if err != nil {
 		return fmt.Errorf("the volume is not staged: %w", err)
@@ -52,7 +54,7 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return fmt.Errorf("make the target path: %w", err)
 	}
-	return m.bindMount(ctx, source, target, readOnly, flags, at)
+	return m.bindMount(ctx, source, target, readOnly, flags, step)
 }
 
 // isPublished tells whether target is mounted from where and how it should; a stale mount is
@@ -74,7 +76,7 @@ func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly boo
 }
 
 // bindMount never leaves half of it: a bind mount is first made as its source is, then changed.
-func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, at *step) error {
+func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -82,7 +84,7 @@ func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly
 	if readOnly {
 		options = append(options, "ro")
 	}
-	at.is("mount --bind %s %s", source, target)
+	step.Doing("mount --bind %s %s", source, target)
 	err := m.mount.Mount(source, target, "", options)
 	if err == nil {
 		var p Point
@@ -105,8 +107,8 @@ func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnl
 		target, err = canonical(target)
 	}
 	if err == nil {
-		_, err = do(ctx, m, []string{"device " + number, target}, func(ctx context.Context, at *step) (struct{}, error) {
-			return struct{}{}, m.bindDevice(ctx, device, number, target, readOnly, at)
+		_, err = operation.Run(ctx, &m.operations, []string{"device " + number, target}, func(ctx context.Context, step *operation.Step) (struct{}, error) {
+			return struct{}{}, m.bindDevice(ctx, device, number, target, readOnly, step)
 		})
 	}
 	if err != nil {
@@ -115,7 +117,7 @@ func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnl
 	return nil
 }
 
-func (m *Mounter) bindDevice(ctx context.Context, device, number, target string, readOnly bool, at *step) error {
+func (m *Mounter) bindDevice(ctx context.Context, device, number, target string, readOnly bool, step *operation.Step) error {
 	done, err := m.isPublished(target, func(p Point) bool { return p.Block && p.number == number }, readOnly, nil)
 	if done || err != nil {
 		return err
@@ -123,14 +125,14 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 	if err := m.sameAccess(device, readOnly); err != nil {
 		return err
 	}
-	at.is("setting %s to read-only or read-write", device)
+	step.Doing("setting %s to read-only or read-write", device)
 	if err := setReadOnly(device, readOnly); err != nil {
 		return err
 	}
 	if err := makeFile(target); err != nil {
 		return fmt.Errorf("make the target path: %w", err)
 	}
-	return m.bindMount(ctx, device, target, readOnly, nil, at)
+	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
 // sameAccess makes sure that the device is not published with the other kind of access.

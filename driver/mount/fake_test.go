@@ -2,7 +2,6 @@ package mount
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -199,48 +198,4 @@ func TestFlags(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = Stage{Path: "x"}.checked()
 	require.ErrorIs(t, err, ErrInvalid)
-}
-
-func TestDeadlineLeavesToolsAlone(t *testing.T) {
-	m := New(Options{})
-	started, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	hang := func(context.Context, *step) (int, error) {
-		close(started)
-		<-goOn
-		close(ended)
-		return 1, nil
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	go func() { <-started; cancel(errors.New("enough")) }()
-	_, err := do(ctx, m, []string{"device 7:0", "/path"}, hang)
-	require.ErrorContains(t, err, "enough")
-	none := func(context.Context, *step) (int, error) { return 2, nil }
-	_, err = do(t.Context(), m, []string{"other", "/path"}, none)
-	require.ErrorIs(t, err, ErrBusy, "still running")
-	close(goOn)
-	<-ended
-	require.Eventually(t, func() bool {
-		n, err := do(t.Context(), m, []string{"other", "/path"}, none)
-		return n == 2 && err == nil
-	}, wait, tick)
-	assert.Empty(t, m.running.what)
-}
-
-func TestSharedQueryHangsOnce(t *testing.T) {
-	m := New(Options{})
-	calls, goOn := make(chan struct{}, 10), make(chan struct{})
-	hang := func() (int, error) { calls <- struct{}{}; <-goOn; return 7, nil }
-	for range 3 {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := shared(ctx, m, "statfs /x", hang)
-		require.ErrorIs(t, err, context.Canceled)
-	}
-	<-calls
-	assert.Empty(t, calls)
-	close(goOn)
-	require.Eventually(t, func() bool {
-		n, err := shared(t.Context(), m, "statfs /x", func() (int, error) { return 8, nil })
-		return n == 8 && err == nil
-	}, wait, tick)
 }

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // Grow makes the file system mounted at path as large as its device, online, and returns its size
@@ -15,8 +17,8 @@ import (
 func (m *Mounter) Grow(ctx context.Context, path string) (sizeBytes int64, err error) {
 	target, err := canonical(path)
 	if err == nil {
-		sizeBytes, err = do(ctx, m, []string{"grow " + target}, func(ctx context.Context, at *step) (int64, error) {
-			return m.growMounted(ctx, target, at)
+		sizeBytes, err = operation.Run(ctx, &m.operations, []string{"grow " + target}, func(ctx context.Context, step *operation.Step) (int64, error) {
+			return m.growMounted(ctx, target, step)
 		})
 	}
 	if err != nil {
@@ -25,7 +27,7 @@ func (m *Mounter) Grow(ctx context.Context, path string) (sizeBytes int64, err e
 	return sizeBytes, nil
 }
 
-func (m *Mounter) growMounted(ctx context.Context, path string, at *step) (int64, error) {
+func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.Step) (int64, error) {
 	p, err := m.at(path)
 	if err != nil {
 		return 0, err
@@ -38,7 +40,7 @@ func (m *Mounter) growMounted(ctx context.Context, path string, at *step) (int64
 	case p.ReadOnly:
 		return 0, fmt.Errorf("%w: %s is mounted read-only, and cannot be grown", ErrConflict, path)
 	}
-	at.is("comparing sizes of %s and its file system", p.Device)
+	step.Doing("comparing sizes of %s and its file system", p.Device)
 	want, err := deviceSize(p.Device)
 	if err != nil {
 		return 0, err
@@ -61,7 +63,7 @@ func (m *Mounter) growMounted(ctx context.Context, path string, at *step) (int64
 	if p.FSType == xfs {
 		tool, args = "xfs_growfs", []string{"-d", path}
 	}
-	at.is("%s %s", tool, p.Device)
+	step.Doing("%s %s", tool, p.Device)
 	out, code, err := m.runTool(tool, args...)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%s %s: exit code %d: %s", tool, args[len(args)-1], code, out)

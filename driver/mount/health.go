@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // Check tells whether the file system mounted at path can be used. It reads from its device and writes to its journal.
@@ -17,7 +19,7 @@ import (
 func (m *Mounter) Check(ctx context.Context, path string) error {
 	target, err := canonical(path)
 	if err == nil {
-		_, err = shared(ctx, m, "file system at "+target, func() (struct{}, error) { return struct{}{}, m.check(target) })
+		_, err = operation.Share(ctx, &m.operations, "file system at "+target, func() (struct{}, error) { return struct{}{}, m.check(target) })
 	}
 	if err != nil {
 		return fmt.Errorf("check %s: %w", path, err)

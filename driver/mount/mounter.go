@@ -3,9 +3,10 @@ package mount
 import (
 	"log/slog"
 
-	"golang.org/x/sync/singleflight"
 	mountutils "k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // Options of [New]. The zero value is usable.
@@ -29,13 +30,13 @@ type Mounter struct {
 	sysBlock  string // devices by number
 	dev       string
 	log       *slog.Logger
-	running   running
-	queries   singleflight.Group
+	// operations are those on device numbers and paths.
+	operations operation.Group
 }
 
 // New returns a Mounter for this node.
 func New(o Options) *Mounter {
-	m := &Mounter{exec: o.Exec, mount: o.Mount, umount: umount, mountInfo: o.MountInfo, sysBlock: "/sys/dev/block", dev: "/dev", log: o.Log}
+	m := &Mounter{exec: o.Exec, mount: o.Mount, umount: umount, mountInfo: o.MountInfo, sysBlock: "/sys/dev/block", dev: "/dev", log: o.Log, operations: operation.Group{Busy: ErrBusy}}
 	if m.exec == nil {
 		m.exec = utilexec.New()
 	}

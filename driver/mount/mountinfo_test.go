@@ -6,16 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-)
-
-const (
-	wait = 10 * time.Second
-	tick = time.Millisecond
 )
 
 // mountTable is a mountinfo file of our own, from which unmounting removes lines.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // FormatAndMount mounts a device at its staging path. An empty device gets a file system first,
@@ -21,8 +23,8 @@ func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	if err != nil {
 		return fmt.Errorf("stage %s: %w", s.Device, err)
 	}
-	_, err = do(ctx, m, []string{"device " + number, s.Path}, func(ctx context.Context, at *step) (struct{}, error) {
-		return struct{}{}, m.stage(ctx, s, number, at)
+	_, err = operation.Run(ctx, &m.operations, []string{"device " + number, s.Path}, func(ctx context.Context, step *operation.Step) (struct{}, error) {
+		return struct{}{}, m.stage(ctx, s, number, step)
 	})
 	if err != nil {
 		return fmt.Errorf("stage %s at %s: %w", s.Device, s.Path, err)
@@ -30,8 +32,8 @@ func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	return nil
 }
 
-func (m *Mounter) stage(ctx context.Context, s Stage, number string, at *step) error {
-	at.is("looking at what is mounted at %s", s.Path)
+func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *operation.Step) error {
+	step.Doing("looking at what is mounted at %s", s.Path)
 	mounted, err := m.isStaged(s, number)
 	if err != nil {
 		return err
@@ -40,17 +42,17 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, at *step) e
 		if err := m.notMountedElsewhere(number); err != nil {
 			return err
 		}
-		if err := m.prepareDevice(ctx, &s, at); err != nil {
+		if err := m.prepareDevice(ctx, &s, step); err != nil {
 			return err
 		}
-		if err := m.mountDevice(ctx, s, number, at); err != nil {
+		if err := m.mountDevice(ctx, s, number, step); err != nil {
 			return err
 		}
 	}
 	if s.ReadOnly {
 		return nil
 	}
-	_, err = m.growMounted(ctx, s.Path, at)
+	_, err = m.growMounted(ctx, s.Path, step)
 	return err
 }
 
@@ -107,8 +109,8 @@ func (m *Mounter) notMountedElsewhere(number string) error {
 
 // prepareDevice looks at what the device holds, and makes it a file system that can be mounted:
 // the one that is there, checked, or a new one. It sets s.FSType to which.
-func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, at *step) error {
-	at.is("reading %s", s.Device)
+func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.Step) error {
+	step.Doing("reading %s", s.Device)
 	found, err := m.examine(ctx, s.Device, !s.ReadOnly)
 	if err != nil {
 		return err
@@ -122,10 +124,10 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, at *step) error {
 	}
 	switch {
 	case format:
-		at.is("mkfs.%s %s", s.FSType, s.Device)
+		step.Doing("mkfs.%s %s", s.FSType, s.Device)
 		return m.format(s.Device, s.FSType, found)
 	case s.FSType == ext4 && !s.ReadOnly:
-		at.is("e2fsck %s", s.Device)
+		step.Doing("e2fsck %s", s.Device)
 		return m.fsck(s.Device)
 	}
 	return nil
@@ -154,14 +156,14 @@ func decide(found contents, s *Stage) (format bool, err error) {
 	return true, nil
 }
 
-func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, at *step) error {
+func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step *operation.Step) error {
 	if err := os.MkdirAll(s.Path, 0o750); err != nil {
 		return fmt.Errorf("make the staging path: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	at.is("mount %s", s.Device)
+	step.Doing("mount %s", s.Device)
 	if err := m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()); err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // Stats counts bytes and inodes of the file system mounted at path.
@@ -15,7 +17,7 @@ func (m *Mounter) Stats(ctx context.Context, path string) (Stats, error) {
 	target, err := canonical(path)
 	var st unix.Statfs_t
 	if err == nil {
-		st, err = shared(ctx, m, "statfs "+target, func() (unix.Statfs_t, error) { return m.statfs(target) })
+		st, err = operation.Share(ctx, &m.operations, "statfs "+target, func() (unix.Statfs_t, error) { return m.statfs(target) })
 	}
 	if err != nil {
 		return Stats{}, fmt.Errorf("statistics of %s: %w", path, err)
@@ -29,18 +31,6 @@ func (m *Mounter) Stats(ctx context.Context, path string) (Stats, error) {
 		FreeInodes:     int64(st.Ffree),
 		UsedInodes:     int64(st.Files - st.Ffree),
 	}, nil
-}
-
-// shared runs fn, unless the same is running already, and waits for the outcome until ctx ends. A
-// call that hangs with its device thus hangs once, however often it is asked for.
-func shared[T any](ctx context.Context, m *Mounter, what string, fn func() (T, error)) (T, error) {
-	select {
-	case r := <-m.queries.DoChan(what, func() (any, error) { return fn() }):
-		return r.Val.(T), r.Err
-	case <-ctx.Done():
-		var none T
-		return none, fmt.Errorf("%s does not answer: %w: is the target running?", what, context.Cause(ctx))
-	}
 }
 
 func (m *Mounter) statfs(path string) (st unix.Statfs_t, err error) {
@@ -60,7 +50,7 @@ func (m *Mounter) statfs(path string) (st unix.Statfs_t, err error) {
 
 // DeviceSize is the size in bytes of the raw block volume published at path, or of a block device.
 func (m *Mounter) DeviceSize(ctx context.Context, path string) (int64, error) {
-	size, err := shared(ctx, m, "size of "+path, func() (int64, error) { return deviceSize(path) })
+	size, err := operation.Share(ctx, &m.operations, "size of "+path, func() (int64, error) { return deviceSize(path) })
 	if err != nil {
 		return 0, fmt.Errorf("size of %s: %w", path, err)
 	}

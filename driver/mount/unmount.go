@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // Unmount unmounts path. It succeeds when nothing is mounted there.
@@ -24,8 +26,8 @@ func (m *Mounter) UnmountAndRemove(ctx context.Context, path string) error {
 func (m *Mounter) unmount(ctx context.Context, path string, remove bool) error {
 	target, err := canonical(path)
 	if err == nil {
-		_, err = do(ctx, m, []string{target}, func(ctx context.Context, at *step) (struct{}, error) {
-			at.is("umount %s", target)
+		_, err = operation.Run(ctx, &m.operations, []string{target}, func(ctx context.Context, step *operation.Step) (struct{}, error) {
+			step.Doing("umount %s", target)
 			if err := m.unmountAll(target); err != nil || !remove {
 				return struct{}{}, err
 			}

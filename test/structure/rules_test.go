@@ -106,6 +106,14 @@ var rules = []rule{
 		reason: "they run on nodes, which never speak to a proxy: the controller tells them all they need",
 	},
 	{
+		who:   "operation knows nothing of what it runs",
+		binds: in("driver/operation"),
+		not: func(_, path string) bool {
+			return !standard(path) && !within(path, "golang.org/x/sync")
+		},
+		reason: "connect and mount share it; what a device or a mount is belongs to them",
+	},
+	{
 		who:    "connect and mount do not know each other",
 		binds:  in("driver/connect", "driver/mount"),
 		not:    otherHalf,
@@ -268,6 +276,9 @@ func TestRulesHold(t *testing.T) {
 		{"volume, placement", "driver/connect", "google.golang.org/grpc/codes", true},
 		{"volume, placement", "driver/connect", "k8s.io/utils/exec", false},
 		{"connect and mount know neither", "driver/connect", "rpcschema/spdkrpc", true},
+		{"operation knows nothing", "driver/operation", "golang.org/x/sync/singleflight", false},
+		{"operation knows nothing", "driver/operation", "driver/mount", true},
+		{"connect and mount do not", "driver/connect", "driver/operation", false},
 		{"connect and mount do not", "driver/connect", "driver/mount", true},
 		{"connect and mount do not", "driver/mount", "driver/connect", true},
 		{"connect and mount do not", "driver/mount", "driver/mount/probe", false},

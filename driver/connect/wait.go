@@ -1,0 +1,42 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// earlier returns a context that ends somewhat before ctx does, so that what an operation has to say still reaches its
+// caller.
+func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Second, time.Until(deadline)/8)))
+}
+
+// timeout is the reason why ctx ended, in terms of this package.
+func timeout(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return ErrTimeout
+}
+
+// poll calls try until it is done or fails, and reports whether ctx ended first.
+func poll(ctx context.Context, try func() (done bool, err error)) (inTime bool, err error) {
+	const interval = 25 * time.Millisecond
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if done, err := try(); done || err != nil {
+			return true, err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}

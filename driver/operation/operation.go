@@ -1,0 +1,144 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// A Group keeps operations on the same object apart. An object is any name: a target, a device number, a path.
+type Group struct {
+	// Busy is the kind of the error that an operation gets while another one holds an object of its own.
+	Busy error
+	// Wait makes an operation wait for the other one, until its context ends. Otherwise it is refused at once.
+	Wait bool
+	// Cause says why a context ended; context.Cause when nil.
+	Cause func(context.Context) error
+
+	mu      sync.Mutex
+	running map[string]*running // by object
+	queries singleflight.Group
+}
+
+type running struct {
+	step  *Step
+	ended chan struct{}
+}
+
+// giveUpDelay is how long Run waits for an operation to report after its context ended: what the operation says is more
+// precise than what Run can say.
+const giveUpDelay = 100 * time.Millisecond
+
+// Run locks the objects, calls fn, and returns when fn does or when ctx ends. fn should look at its context before each
+// thing that it starts. If ctx ends first, fn goes on and the objects stay locked until fn returns.
+func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context.Context, *Step) (T, error)) (T, error) {
+	var none T
+	step := new(Step)
+	unlock, err := g.lock(ctx, objects, step)
+	if err != nil {
+		return none, err
+	}
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := fn(ctx, step)
+		unlock()
+		done <- outcome{v, err}
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+	}
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-time.After(giveUpDelay):
+		return none, fmt.Errorf("%w while %v: this continues in the background, and %s stays locked until it ends; if it does not, check the node's kernel log and whether the target is running",
+			g.cause(ctx), step, strings.Join(objects, " and "))
+	}
+}
+
+// Share calls fn, unless a call under the same name is running already, and waits for the result until ctx ends. A query
+// that hangs with its device thus hangs once, however often it is asked. All calls under one name must have one type T.
+func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, error)) (T, error) {
+	select {
+	case r := <-g.queries.DoChan(name, func() (any, error) { return fn() }):
+		return r.Val.(T), r.Err
+	case <-ctx.Done():
+		var none T
+		return none, fmt.Errorf("%s: no answer: %w: check whether the target is running", name, g.cause(ctx))
+	}
+}
+
+// Running lists the objects that operations hold, in order.
+func (g *Group) Running() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var objects []string
+	for o := range g.running {
+		objects = append(objects, o)
+	}
+	slices.Sort(objects)
+	return objects
+}
+
+func (g *Group) lock(ctx context.Context, objects []string, step *Step) (unlock func(), err error) {
+	own := &running{step: step, ended: make(chan struct{})}
+	for {
+		other, object := g.claim(objects, own)
+		if other == nil {
+			return func() { g.release(objects, own) }, nil
+		}
+		if !g.Wait {
+			return nil, fmt.Errorf("%w: an earlier operation on %s has not ended (%v): try again later", g.Busy, object, other.step)
+		}
+		select {
+		case <-other.ended:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: an earlier operation on %s has not ended (%v): try again later (%w)", g.Busy, object, other.step, g.cause(ctx))
+		}
+	}
+}
+
+// claim locks all of the objects, or none: then it returns who holds which.
+func (g *Group) claim(objects []string, own *running) (other *running, object string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range objects {
+		if other := g.running[o]; other != nil {
+			return other, o
+		}
+	}
+	if g.running == nil {
+		g.running = make(map[string]*running)
+	}
+	for _, o := range objects {
+		g.running[o] = own
+	}
+	return nil, ""
+}
+
+func (g *Group) release(objects []string, own *running) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range objects {
+		delete(g.running, o)
+	}
+	close(own.ended)
+}
+
+func (g *Group) cause(ctx context.Context) error {
+	if g.Cause != nil {
+		return g.Cause(ctx)
+	}
+	return context.Cause(ctx)
+}

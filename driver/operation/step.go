@@ -1,0 +1,22 @@
+package operation
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// A Step says what an operation is doing at the moment, for the error of a caller that gives up. Safe for concurrent use.
+type Step struct{ text atomic.Pointer[string] }
+
+// Doing sets the text, such as "mkfs.ext4 /dev/nvme0n1".
+func (s *Step) Doing(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.text.Store(&text)
+}
+
+func (s *Step) String() string {
+	if text := s.text.Load(); text != nil {
+		return *text
+	}
+	return "starting"
+}
