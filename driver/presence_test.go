@@ -20,14 +20,14 @@ func (s *simTarget) addDisk(t *testing.T, store string) (detach, attach func()) 
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Truncate(file, storeMiB*mib))
 	attach = func() {
-		_, err := s.rpc.BdevAioCreate(t.Context(), spdkrpc.BdevAioCreateParams{Name: "disk-" + store, Filename: file, BlockSize: new(uint32(4096))})
+		_, err := s.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: "disk-" + store, Filename: file, BlockSize: new(uint32(4096))})
 		require.NoError(t, err)
 	}
 	attach()
 	_, err := s.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
 	require.NoError(t, err)
 	return func() {
-		require.NoError(t, s.rpc.BdevAioDelete(t.Context(), spdkrpc.BdevAioDeleteParams{Name: "disk-" + store}))
+		require.NoError(t, s.rpc.BdevAIODelete(t.Context(), spdkrpc.BdevAIODeleteParams{Name: "disk-" + store}))
 	}, attach
 }
 

@@ -21,7 +21,7 @@ func TestExport(t *testing.T) {
 	assert.Nil(t, create.Param("size"), "v26.05 no longer has it")
 	assert.True(t, create.Param("size_in_mib").Required)
 	assert.Contains(t, d.Schemas(), "LvolStore", "what is referred to comes along")
-	assert.NotContains(t, d.Schemas(), "NvmfSubsystem", "what is not referred to stays out")
+	assert.NotContains(t, d.Schemas(), "NVMfSubsystem", "what is not referred to stays out")
 	for _, m := range d.Methods() {
 		c, err := d.compilerFor(Release{})
 		require.NoError(t, err)

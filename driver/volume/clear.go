@@ -62,7 +62,7 @@ func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
 		return false, nil
 	}
 	b := infos[0]
-	aio := b.DriverSpecific.Aio
+	aio := b.DriverSpecific.AIO
 	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate)), nil
 }
 

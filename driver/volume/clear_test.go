@@ -36,7 +36,7 @@ func (b *bench) aio(t *testing.T, name string, fallocate *bool) (file string) {
 	file = filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Truncate(file, storeMiB*MiB))
-	_, err := b.rpc.BdevAioCreate(t.Context(), spdkrpc.BdevAioCreateParams{Name: name, Filename: file, BlockSize: new(uint32(4096)), Fallocate: fallocate})
+	_, err := b.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: file, BlockSize: new(uint32(4096)), Fallocate: fallocate})
 	require.NoError(t, err)
 	return file
 }
@@ -53,13 +53,13 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 		"disk-file": {
 			func() error { b.aio(t, "disk-file", nil); return nil },
 			func(ctx context.Context) error {
-				return b.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: "disk-file"})
+				return b.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: "disk-file"})
 			}, spdkrpc.LvolClearMethodWriteZeroes,
 		},
 		"disk-fallocate": {
 			func() error { b.aio(t, "disk-fallocate", new(true)); return nil },
 			func(ctx context.Context) error {
-				return b.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: "disk-fallocate"})
+				return b.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: "disk-fallocate"})
 			}, spdkrpc.LvolClearMethodUnmap,
 		},
 		"disk-memory": {
@@ -180,7 +180,7 @@ func newDisk(t *testing.T) *disk {
 	d.file = b.aio(t, d.name, nil)
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		assert.NoError(t, b.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: d.name}))
+		assert.NoError(t, b.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: d.name}))
 	})
 	_, err := b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: d.name, LvsName: d.name, ClusterSz: new(uint32(d.cluster))})
 	require.NoError(t, err)
@@ -225,8 +225,8 @@ func (d *disk) foreign() (n int) {
 
 // reload loads the lvstore anew, as a restarted target does.
 func (d *disk) reload() {
-	require.NoError(d.t, d.rpc.BdevAioDelete(d.t.Context(), spdkrpc.BdevAioDeleteParams{Name: d.name}))
-	_, err := d.rpc.BdevAioCreate(d.t.Context(), spdkrpc.BdevAioCreateParams{Name: d.name, Filename: d.file, BlockSize: new(uint32(4096))})
+	require.NoError(d.t, d.rpc.BdevAIODelete(d.t.Context(), spdkrpc.BdevAIODeleteParams{Name: d.name}))
+	_, err := d.rpc.BdevAIOCreate(d.t.Context(), spdkrpc.BdevAIOCreateParams{Name: d.name, Filename: d.file, BlockSize: new(uint32(4096))})
 	require.NoError(d.t, err)
 	require.NoError(d.t, d.rpc.BdevWaitForExamine(d.t.Context()))
 }

@@ -69,7 +69,7 @@ func (s *Service) usedAbove(ctx context.Context, v Volume) (bool, error) {
 	if len(list) != 1 {
 		return false, fmt.Errorf("%w: %d bdevs were answered instead of one: try again", ErrBusy, len(list))
 	}
-	nodes, err := s.rpc.IscsiGetTargetNodes(ctx)
+	nodes, err := s.rpc.ISCSIGetTargetNodes(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -115,7 +115,7 @@ func TestFirstExportsAtOnce(t *testing.T) {
 			}
 			wg.Wait()
 			if tr == ISCSI {
-				groups, err := b.rpc.IscsiGetPortalGroups(t.Context())
+				groups, err := b.rpc.ISCSIGetPortalGroups(t.Context())
 				require.NoError(t, err)
 				assert.Len(t, groups, 1)
 			}
@@ -127,16 +127,16 @@ func TestFirstExportsAtOnce(t *testing.T) {
 func (b *bench) removePortals(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	groups, err := b.rpc.IscsiGetPortalGroups(ctx)
+	groups, err := b.rpc.ISCSIGetPortalGroups(ctx)
 	require.NoError(t, err)
 	for _, g := range groups {
-		require.NoError(t, b.rpc.IscsiDeletePortalGroup(ctx, spdkrpc.IscsiDeletePortalGroupParams{Tag: g.Tag}))
+		require.NoError(t, b.rpc.ISCSIDeletePortalGroup(ctx, spdkrpc.ISCSIDeletePortalGroupParams{Tag: g.Tag}))
 	}
-	initiators, err := b.rpc.IscsiGetInitiatorGroups(ctx)
+	initiators, err := b.rpc.ISCSIGetInitiatorGroups(ctx)
 	require.NoError(t, err)
 	for _, g := range initiators {
 		if g.Tag == 1 {
-			require.NoError(t, b.rpc.IscsiDeleteInitiatorGroup(ctx, spdkrpc.IscsiDeleteInitiatorGroupParams{Tag: g.Tag}))
+			require.NoError(t, b.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: g.Tag}))
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	require.NoError(t, err)
 	_, err = other.Export(t.Context(), w.UUID, host("n2"))
 	require.NoError(t, err)
-	groups, err := b.rpc.IscsiGetPortalGroups(t.Context())
+	groups, err := b.rpc.ISCSIGetPortalGroups(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, groups, 1)
 	require.NoError(t, b.Unexport(t.Context(), w.UUID, nil))
@@ -254,7 +254,7 @@ func TestTransportThatAnotherExportMakes(t *testing.T) {
 	b := newBench(t, TCP)
 	v := b.create(t, "pvc-1", 4)
 	m := &meddler{Caller: b.fault, method: "nvmf_subsystem_add_listener", do: func() {
-		assert.NoError(t, b.rpc.NvmfCreateTransport(t.Context(), spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"}))
+		assert.NoError(t, b.rpc.NVMfCreateTransport(t.Context(), spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))
 	}}
 	_, err := b.Target.Service(spdkrpc.NewClient(m)).Export(t.Context(), v.UUID, host("n1"))
 	require.NoError(t, err)

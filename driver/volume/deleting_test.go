@@ -129,10 +129,10 @@ func TestDeletionTakesTime(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "large")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Truncate(file, (mib+256)*MiB))
-	_, err := b.rpc.BdevAioCreate(t.Context(), spdkrpc.BdevAioCreateParams{Name: "disk-large", Filename: file, BlockSize: new(uint32(4096))})
+	_, err := b.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: "disk-large", Filename: file, BlockSize: new(uint32(4096))})
 	require.NoError(t, err)
 	ctx := context.WithoutCancel(t.Context())
-	t.Cleanup(func() { assert.NoError(t, b.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: "disk-large"})) })
+	t.Cleanup(func() { assert.NoError(t, b.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: "disk-large"})) })
 	_, err = b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-large", LvsName: "large"})
 	require.NoError(t, err)
 	spec := Spec{Name: "pvc-1", MinBytes: mib * MiB, Thick: true}

@@ -17,24 +17,24 @@ func legacyExport(t *testing.T, b *bench, v Volume) {
 	t.Helper()
 	ctx := t.Context()
 	if b.Transport == ISCSI {
-		require.NoError(t, b.rpc.IscsiCreateTargetNode(ctx, spdkrpc.IscsiCreateTargetNodeParams{
-			Name: v.UUID, AliasName: v.UUID, LUNs: []spdkrpc.IscsiLUNParams{{BdevName: v.UUID, LUNID: new(int32(0))}},
-			PgIgMaps: []spdkrpc.IscsiPGIGMap{{PgTag: 1, IgTag: 1}}, QueueDepth: 64, DisableCHAP: new(true),
+		require.NoError(t, b.rpc.ISCSICreateTargetNode(ctx, spdkrpc.ISCSICreateTargetNodeParams{
+			Name: v.UUID, AliasName: v.UUID, LUNs: []spdkrpc.ISCSILUNParams{{BdevName: v.UUID, LUNID: new(int32(0))}},
+			PGIGMaps: []spdkrpc.ISCSIPGIGMap{{PGTag: 1, IGTag: 1}}, QueueDepth: 64, DisableCHAP: new(true),
 		}))
 		return
 	}
 	require.NoError(t, nvmf{b.Service}.ensureTransport(ctx))
-	require.NoError(t, b.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: NQN(v.UUID), AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &v.UUID}))
-	_, err := b.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NvmfNamespaceParams{BdevName: v.UUID}})
+	require.NoError(t, b.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: NQN(v.UUID), AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &v.UUID}))
+	_, err := b.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: v.UUID}})
 	require.NoError(t, err)
-	require.NoError(t, b.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{
-		NQN: NQN(v.UUID), ListenAddress: spdkrpc.NvmfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: b.ListenAddr, Trsvcid: &b.ListenPort},
+	require.NoError(t, b.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{
+		NQN: NQN(v.UUID), ListenAddress: spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: b.ListenAddr, Trsvcid: &b.ListenPort},
 	}))
 }
 
-func (b *bench) subsystem(t *testing.T, v Volume) spdkrpc.NvmfSubsystem {
+func (b *bench) subsystem(t *testing.T, v Volume) spdkrpc.NVMfSubsystem {
 	t.Helper()
-	subs, err := b.rpc.NvmfGetSubsystems(t.Context(), spdkrpc.NvmfGetSubsystemsParams{NQN: new(NQN(v.UUID))})
+	subs, err := b.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{NQN: new(NQN(v.UUID))})
 	require.NoError(t, err)
 	require.Len(t, subs, 1)
 	return subs[0]
@@ -61,7 +61,7 @@ func testExportNVMe(t *testing.T, b *bench, legacy bool) {
 	}
 	sub := b.subsystem(t, v)
 	assert.False(t, sub.AllowAnyHost)
-	assert.Equal(t, []spdkrpc.NvmfSubsystemHost{{NQN: host("n1").NQN}}, sub.Hosts)
+	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: host("n1").NQN}}, sub.Hosts)
 	require.Len(t, sub.Namespaces, 1)
 	assert.Equal(t, v.UUID, *sub.Namespaces[0].UUID)
 	require.Len(t, sub.ListenAddresses, 1)
@@ -174,13 +174,13 @@ func TestExportISCSI(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	nodes, err := b.rpc.IscsiGetTargetNodes(t.Context())
+	nodes, err := b.rpc.ISCSIGetTargetNodes(t.Context())
 	require.NoError(t, err)
 	require.Len(t, nodes, 2)
 	for _, n := range nodes {
-		require.Len(t, n.PgIgMaps, 1)
-		assert.Equal(t, nodes[0].PgIgMaps, n.PgIgMaps)
-		assert.GreaterOrEqual(t, n.PgIgMaps[0].IgTag, int32(leastTag))
+		require.Len(t, n.PGIGMaps, 1)
+		assert.Equal(t, nodes[0].PGIGMaps, n.PGIGMaps)
+		assert.GreaterOrEqual(t, n.PGIGMaps[0].IGTag, int32(leastTag))
 		require.Len(t, n.LUNs, 1)
 	}
 	_, err = b.Export(t.Context(), v.UUID, host("n2"))
@@ -200,8 +200,8 @@ func TestExportISCSI(t *testing.T) {
 func TestExportFindsForeignNamespace(t *testing.T) {
 	b := newBench(t, TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
-	require.NoError(t, b.rpc.NvmfCreateSubsystem(t.Context(), spdkrpc.NvmfCreateSubsystemParams{NQN: NQN(v.UUID)}))
-	_, err := b.rpc.NvmfSubsystemAddNS(t.Context(), spdkrpc.NvmfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NvmfNamespaceParams{BdevName: other.UUID}})
+	require.NoError(t, b.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: NQN(v.UUID)}))
+	_, err := b.rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: other.UUID}})
 	require.NoError(t, err)
 	before := b.subsystem(t, v)
 	_, err = b.Export(t.Context(), v.UUID, host("n1"))
@@ -222,7 +222,7 @@ func TestLeftovers(t *testing.T) {
 	assert.Empty(t, b.state(t).Subsystems)
 
 	w := b.create(t, "pvc-2", 4)
-	require.NoError(t, b.rpc.NvmfCreateSubsystem(t.Context(), spdkrpc.NvmfCreateSubsystemParams{NQN: NQN(w.UUID)}))
+	require.NoError(t, b.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: NQN(w.UUID)}))
 	require.NoError(t, b.Delete(t.Context(), w.UUID))
 	assert.Empty(t, b.state(t).Subsystems, "one without listener and namespace, which looks published to nobody")
 }

@@ -19,9 +19,9 @@ type connected struct {
 
 func (c connected) Call(ctx context.Context, method string, params, result any) error {
 	err := c.Caller.Call(ctx, method, params, result)
-	if list, ok := result.(*[]spdkrpc.NvmfController); ok && err == nil {
+	if list, ok := result.(*[]spdkrpc.NVMfController); ok && err == nil {
 		for _, h := range c.hosts {
-			*list = append(*list, spdkrpc.NvmfController{Hostnqn: h})
+			*list = append(*list, spdkrpc.NVMfController{Hostnqn: h})
 		}
 	}
 	return err
@@ -72,9 +72,9 @@ func TestTwoControllersAdmitOneHostAtMost(t *testing.T) {
 	b := newBench(t, TCP)
 	v := b.create(t, "pvc-1", 4)
 	b.Service = b.Target.Service(spdkrpc.NewClient(rival{b.fault, func(ctx context.Context) {
-		require.NoError(t, b.rpc.NvmfSubsystemAddHost(ctx, spdkrpc.NvmfSubsystemAddHostParams{NQN: NQN(v.UUID), Host: host("n2").NQN}))
+		require.NoError(t, b.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: NQN(v.UUID), Host: host("n2").NQN}))
 	}}))
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.ErrorIs(t, err, ErrInUse)
-	assert.Equal(t, []spdkrpc.NvmfSubsystemHost{{NQN: host("n2").NQN}}, b.subsystem(t, v).Hosts, "who came second stepped back")
+	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: host("n2").NQN}}, b.subsystem(t, v).Hosts, "who came second stepped back")
 }

@@ -55,7 +55,7 @@ func (s *Service) freezable(ctx context.Context, v Volume) error {
 	if s.Transport == ISCSI {
 		return nil // which the proxy refuses
 	}
-	hosts, err := s.rpc.NvmfSubsystemGetControllers(ctx, spdkrpc.NvmfSubsystemGetControllersParams{NQN: NQN(v.UUID)})
+	hosts, err := s.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(v.UUID)})
 	if err != nil {
 		if _, err := (nvmf{s}).subsystem(ctx, v.UUID); errors.Is(err, errNotExported) {
 			return nil

@@ -47,7 +47,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host) error {
 	if err != nil {
 		return err
 	}
-	own := spdkrpc.IscsiPGIGMap{PgTag: pg, IgTag: ig}
+	own := spdkrpc.ISCSIPGIGMap{PGTag: pg, IGTag: ig}
 	failed := i.create(ctx, id, own)
 	switch {
 	case failed != nil && !readable(failed):
@@ -67,15 +67,15 @@ func (i iscsi) admit(ctx context.Context, id string, h Host) error {
 	return nil
 }
 
-func (i iscsi) create(ctx context.Context, id string, own spdkrpc.IscsiPGIGMap) error {
-	return i.rpc.IscsiCreateTargetNode(ctx, spdkrpc.IscsiCreateTargetNodeParams{
-		Name: IQN(id), AliasName: id, PgIgMaps: []spdkrpc.IscsiPGIGMap{own},
-		LUNs: []spdkrpc.IscsiLUNParams{{BdevName: id, LUNID: new(int32(0))}}, QueueDepth: iscsiQueueDepth, DisableCHAP: new(true),
+func (i iscsi) create(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap) error {
+	return i.rpc.ISCSICreateTargetNode(ctx, spdkrpc.ISCSICreateTargetNodeParams{
+		Name: IQN(id), AliasName: id, PGIGMaps: []spdkrpc.ISCSIPGIGMap{own},
+		LUNs: []spdkrpc.ISCSILUNParams{{BdevName: id, LUNID: new(int32(0))}}, QueueDepth: iscsiQueueDepth, DisableCHAP: new(true),
 	})
 }
 
 // takeOver has an existing target node lead to the volume for h alone.
-func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.IscsiPGIGMap, h Host, failed error) error {
+func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap, h Host, failed error) error {
 	now, err := i.read(ctx, id)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.IscsiPGIGMap
 }
 
 // mayAdmit refuses if anybody but h could be writing to the volume, or the target node is not the volume's.
-func (i iscsi) mayAdmit(ctx context.Context, id string, node *spdkrpc.IscsiTargetNode, groups []spdkrpc.IscsiInitiatorGroup, h Host) error {
+func (i iscsi) mayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h Host) error {
 	if node == nil {
 		return nil
 	}
@@ -112,8 +112,8 @@ func (i iscsi) mayAdmit(ctx context.Context, id string, node *spdkrpc.IscsiTarge
 		}
 	}
 	open := false
-	for _, m := range node.PgIgMaps {
-		for _, name := range initiators(groups, m.IgTag) {
+	for _, m := range node.PGIGMaps {
+		for _, name := range initiators(groups, m.IGTag) {
 			switch name {
 			case h.IQN:
 			case anyInitiator:
@@ -130,7 +130,7 @@ func (i iscsi) mayAdmit(ctx context.Context, id string, node *spdkrpc.IscsiTarge
 }
 
 func (i iscsi) nobodyConnected(ctx context.Context, id string) error {
-	connections, err := i.rpc.IscsiGetConnections(ctx)
+	connections, err := i.rpc.ISCSIGetConnections(ctx)
 	if err != nil {
 		return fmt.Errorf("list iSCSI connections: %w", err)
 	}
@@ -143,9 +143,9 @@ func (i iscsi) nobodyConnected(ctx context.Context, id string) error {
 }
 
 // missing lists the steps between what there is and a volume that only the pair own leads to.
-func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.IscsiTargetNode, own spdkrpc.IscsiPGIGMap) []step {
+func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own spdkrpc.ISCSIPGIGMap) []step {
 	name := IQN(id)
-	done := func(ok func(*spdkrpc.IscsiTargetNode) bool) func() (bool, error) {
+	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
 		return func() (bool, error) {
 			now, err := i.read(ctx, id)
 			return err == nil && now.node != nil && ok(now.node), err
@@ -154,15 +154,15 @@ func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.IscsiTarget
 	var steps []step
 	if len(node.LUNs) == 0 {
 		steps = append(steps, step{"add LUN 0", func() error {
-			return i.rpc.IscsiTargetNodeAddLUN(ctx, spdkrpc.IscsiTargetNodeAddLUNParams{Name: name, BdevName: id, LUNID: new(int32(0))})
-		}, done(func(now *spdkrpc.IscsiTargetNode) bool { return len(now.LUNs) == 1 })})
+			return i.rpc.ISCSITargetNodeAddLUN(ctx, spdkrpc.ISCSITargetNodeAddLUNParams{Name: name, BdevName: id, LUNID: new(int32(0))})
+		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return len(now.LUNs) == 1 })})
 	}
 	if !leadsTo(node, own) {
 		steps = append(steps, step{"admit the node's initiator group", func() error {
-			return i.rpc.IscsiTargetNodeAddPgIgMaps(ctx, spdkrpc.IscsiTargetNodeAddPgIgMapsParams{Name: name, PgIgMaps: []spdkrpc.IscsiPGIGMap{own}})
-		}, done(func(now *spdkrpc.IscsiTargetNode) bool { return leadsTo(now, own) })})
+			return i.rpc.ISCSITargetNodeAddPGIGMaps(ctx, spdkrpc.ISCSITargetNodeAddPGIGMapsParams{Name: name, PGIGMaps: []spdkrpc.ISCSIPGIGMap{own}})
+		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return leadsTo(now, own) })})
 	}
-	for _, other := range node.PgIgMaps {
+	for _, other := range node.PGIGMaps {
 		if other != own {
 			steps = append(steps, i.unmap(ctx, id, other))
 		}
@@ -170,13 +170,13 @@ func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.IscsiTarget
 	return steps
 }
 
-func leadsTo(node *spdkrpc.IscsiTargetNode, m spdkrpc.IscsiPGIGMap) bool {
-	return slices.Contains(node.PgIgMaps, m)
+func leadsTo(node *spdkrpc.ISCSITargetNode, m spdkrpc.ISCSIPGIGMap) bool {
+	return slices.Contains(node.PGIGMaps, m)
 }
 
-func (i iscsi) unmap(ctx context.Context, id string, m spdkrpc.IscsiPGIGMap) step {
-	return step{fmt.Sprintf("withdraw the admission of initiator group %d", m.IgTag), func() error {
-		return i.rpc.IscsiTargetNodeRemovePgIgMaps(ctx, spdkrpc.IscsiTargetNodeRemovePgIgMapsParams{Name: IQN(id), PgIgMaps: []spdkrpc.IscsiPGIGMap{m}})
+func (i iscsi) unmap(ctx context.Context, id string, m spdkrpc.ISCSIPGIGMap) step {
+	return step{fmt.Sprintf("withdraw the admission of initiator group %d", m.IGTag), func() error {
+		return i.rpc.ISCSITargetNodeRemovePGIGMaps(ctx, spdkrpc.ISCSITargetNodeRemovePGIGMapsParams{Name: IQN(id), PGIGMaps: []spdkrpc.ISCSIPGIGMap{m}})
 	}, func() (bool, error) {
 		now, err := i.read(ctx, id)
 		return err == nil && (now.node == nil || !leadsTo(now.node, m)), err
@@ -199,19 +199,19 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 		}
 	}
 	// Of a volume whose target node is gone already, only the host tells which group it had.
-	return i.removeUnused(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.IscsiInitiatorGroup) bool {
-		had := node != nil && slices.ContainsFunc(node.PgIgMaps, func(m spdkrpc.IscsiPGIGMap) bool { return m.IgTag == g.Tag })
+	return i.removeUnused(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
+		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 		return !had && (h == nil || !holds(g, h.IQN))
 	}), others)
 }
 
 // withdrawFrom deletes the target node, and tells whether it did: it is not h's to delete if it is another host's.
-func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.IscsiTargetNode, groups []spdkrpc.IscsiInitiatorGroup, h *Host) (gone bool, err error) {
+func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h *Host) (gone bool, err error) {
 	if h == nil {
 		return true, i.delete(ctx, id)
 	}
-	for _, m := range node.PgIgMaps {
-		others := slices.DeleteFunc(slices.Clone(initiators(groups, m.IgTag)), func(name string) bool { return name == h.IQN })
+	for _, m := range node.PGIGMaps {
+		others := slices.DeleteFunc(slices.Clone(initiators(groups, m.IGTag)), func(name string) bool { return name == h.IQN })
 		switch {
 		case slices.Contains(others, anyInitiator):
 			// spdk-csi made it, and a node may be using it still.
@@ -230,8 +230,8 @@ func (i iscsi) retract(ctx context.Context, id string) error {
 	if err != nil || now.node == nil {
 		return err
 	}
-	for _, m := range now.node.PgIgMaps {
-		for _, name := range initiators(now.groups, m.IgTag) {
+	for _, m := range now.node.PGIGMaps {
+		for _, name := range initiators(now.groups, m.IGTag) {
 			if name != anyInitiator {
 				return fmt.Errorf("%w: it is published to initiator %s: unpublish it first", ErrInUse, name)
 			}
@@ -250,7 +250,7 @@ func (i iscsi) exported(ctx context.Context, id string) (bool, error) {
 
 func (i iscsi) delete(ctx context.Context, id string) error {
 	return step{"delete iSCSI target " + IQN(id), func() error {
-		return i.rpc.IscsiDeleteTargetNode(ctx, spdkrpc.IscsiDeleteTargetNodeParams{Name: IQN(id)})
+		return i.rpc.ISCSIDeleteTargetNode(ctx, spdkrpc.ISCSIDeleteTargetNodeParams{Name: IQN(id)})
 	}, func() (bool, error) {
 		now, err := i.read(ctx, id)
 		return err == nil && now.node == nil, err
@@ -259,14 +259,14 @@ func (i iscsi) delete(ctx context.Context, id string) error {
 
 // An iscsiState is what a target exports.
 type iscsiState struct {
-	groups []spdkrpc.IscsiInitiatorGroup
-	nodes  []spdkrpc.IscsiTargetNode
-	node   *spdkrpc.IscsiTargetNode // the volume's; nil if it has none
+	groups []spdkrpc.ISCSIInitiatorGroup
+	nodes  []spdkrpc.ISCSITargetNode
+	node   *spdkrpc.ISCSITargetNode // the volume's; nil if it has none
 }
 
 // others returns the target nodes of other volumes.
-func (s iscsiState) others(id string) []spdkrpc.IscsiTargetNode {
-	return slices.DeleteFunc(slices.Clone(s.nodes), func(n spdkrpc.IscsiTargetNode) bool { return n.Name == IQN(id) })
+func (s iscsiState) others(id string) []spdkrpc.ISCSITargetNode {
+	return slices.DeleteFunc(slices.Clone(s.nodes), func(n spdkrpc.ISCSITargetNode) bool { return n.Name == IQN(id) })
 }
 
 // read reads what the target exports. SPDK has no question for one target node.
@@ -277,7 +277,7 @@ func (i iscsi) read(ctx context.Context, id string) (now iscsiState, err error) 
 		return err
 	})
 	g.Go(func() (err error) {
-		if now.nodes, err = i.rpc.IscsiGetTargetNodes(gctx); err != nil {
+		if now.nodes, err = i.rpc.ISCSIGetTargetNodes(gctx); err != nil {
 			return fmt.Errorf("list iSCSI targets: %w", err)
 		}
 		return nil
@@ -285,14 +285,14 @@ func (i iscsi) read(ctx context.Context, id string) (now iscsiState, err error) 
 	if err := g.Wait(); err != nil {
 		return iscsiState{}, err
 	}
-	if k := slices.IndexFunc(now.nodes, func(n spdkrpc.IscsiTargetNode) bool { return n.Name == IQN(id) }); k >= 0 {
+	if k := slices.IndexFunc(now.nodes, func(n spdkrpc.ISCSITargetNode) bool { return n.Name == IQN(id) }); k >= 0 {
 		now.node = &now.nodes[k]
 	}
 	return now, nil
 }
 
-func (i iscsi) initiatorGroups(ctx context.Context) ([]spdkrpc.IscsiInitiatorGroup, error) {
-	groups, err := i.rpc.IscsiGetInitiatorGroups(ctx)
+func (i iscsi) initiatorGroups(ctx context.Context) ([]spdkrpc.ISCSIInitiatorGroup, error) {
+	groups, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list initiator groups: %w", err)
 	}

@@ -68,23 +68,23 @@ func (u *groupUse) remove(initiator string) (done func(), ok bool) {
 }
 
 // ensureInitiatorGroup returns the tag of the group that holds the node's initiator name and nothing else.
-func (i iscsi) ensureInitiatorGroup(ctx context.Context, groups []spdkrpc.IscsiInitiatorGroup, h Host) (int32, error) {
+func (i iscsi) ensureInitiatorGroup(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, h Host) (int32, error) {
 	if tag := initiatorGroup(groups, h); tag != 0 {
 		return tag, nil
 	}
 	tag := freeTag(groups, h)
 	err := step{fmt.Sprintf("create initiator group %d for %s", tag, h.IQN), func() error {
-		return i.rpc.IscsiCreateInitiatorGroup(ctx, spdkrpc.IscsiCreateInitiatorGroupParams{
+		return i.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{
 			Tag: tag, Initiators: []string{h.IQN}, Netmasks: []string{anyInitiator},
 		})
 	}, func() (bool, error) {
-		now, err := i.rpc.IscsiGetInitiatorGroups(ctx)
+		now, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		return initiatorGroup(now, h) == tag, err
 	}}.run()
 	return tag, err
 }
 
-func initiatorGroup(groups []spdkrpc.IscsiInitiatorGroup, h Host) int32 {
+func initiatorGroup(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	for _, g := range groups {
 		if holds(g, h.IQN) {
 			return g.Tag
@@ -94,22 +94,22 @@ func initiatorGroup(groups []spdkrpc.IscsiInitiatorGroup, h Host) int32 {
 }
 
 // holds tells whether the group is one that this package makes, for one initiator at any address.
-func holds(g spdkrpc.IscsiInitiatorGroup, initiator ...string) bool {
+func holds(g spdkrpc.ISCSIInitiatorGroup, initiator ...string) bool {
 	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})
 }
 
 // freeTag picks a tag that repeated calls, and calls of other controllers, pick for this node too.
-func freeTag(groups []spdkrpc.IscsiInitiatorGroup, h Host) int32 {
+func freeTag(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(h.IQN))
 	tag := leastTag + int32(sum.Sum32()%(1<<30))
-	for slices.ContainsFunc(groups, func(g spdkrpc.IscsiInitiatorGroup) bool { return g.Tag == tag }) {
+	for slices.ContainsFunc(groups, func(g spdkrpc.ISCSIInitiatorGroup) bool { return g.Tag == tag }) {
 		tag++
 	}
 	return tag
 }
 
-func initiators(groups []spdkrpc.IscsiInitiatorGroup, tag int32) []string {
+func initiators(groups []spdkrpc.ISCSIInitiatorGroup, tag int32) []string {
 	for _, g := range groups {
 		if g.Tag == tag {
 			return g.Initiators
@@ -120,7 +120,7 @@ func initiators(groups []spdkrpc.IscsiInitiatorGroup, tag int32) []string {
 
 // removeUnused removes those of the initiator groups that this package made and that no target node names. Those that
 // nodes name are left out without another question.
-func (i iscsi) removeUnused(ctx context.Context, groups []spdkrpc.IscsiInitiatorGroup, nodes []spdkrpc.IscsiTargetNode) error {
+func (i iscsi) removeUnused(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, nodes []spdkrpc.ISCSITargetNode) error {
 	for _, g := range groups {
 		if g.Tag < leastTag || !holds(g, g.Initiators...) || used(nodes, g) {
 			continue
@@ -132,19 +132,19 @@ func (i iscsi) removeUnused(ctx context.Context, groups []spdkrpc.IscsiInitiator
 	return nil
 }
 
-func used(nodes []spdkrpc.IscsiTargetNode, g spdkrpc.IscsiInitiatorGroup) bool {
-	return slices.ContainsFunc(nodes, func(n spdkrpc.IscsiTargetNode) bool {
-		return slices.ContainsFunc(n.PgIgMaps, func(m spdkrpc.IscsiPGIGMap) bool { return m.IgTag == g.Tag })
+func used(nodes []spdkrpc.ISCSITargetNode, g spdkrpc.ISCSIInitiatorGroup) bool {
+	return slices.ContainsFunc(nodes, func(n spdkrpc.ISCSITargetNode) bool {
+		return slices.ContainsFunc(n.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 	})
 }
 
-func (i iscsi) removeGroup(ctx context.Context, g spdkrpc.IscsiInitiatorGroup) error {
+func (i iscsi) removeGroup(ctx context.Context, g spdkrpc.ISCSIInitiatorGroup) error {
 	done, ok := i.groups.remove(g.Initiators[0])
 	if !ok {
 		return nil // an export to this node is about to name it
 	}
 	defer done()
-	nodes, err := i.rpc.IscsiGetTargetNodes(ctx) // again: an export may have ended meanwhile
+	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // again: an export may have ended meanwhile
 	if err != nil {
 		return fmt.Errorf("list iSCSI targets: %w", err)
 	}
@@ -152,9 +152,9 @@ func (i iscsi) removeGroup(ctx context.Context, g spdkrpc.IscsiInitiatorGroup) e
 		return nil
 	}
 	return step{fmt.Sprintf("delete initiator group %d", g.Tag), func() error {
-		return i.rpc.IscsiDeleteInitiatorGroup(ctx, spdkrpc.IscsiDeleteInitiatorGroupParams{Tag: g.Tag})
+		return i.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: g.Tag})
 	}, func() (bool, error) {
-		now, err := i.rpc.IscsiGetInitiatorGroups(ctx)
+		now, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		return err == nil && initiators(now, g.Tag) == nil, err
 	}}.run()
 }

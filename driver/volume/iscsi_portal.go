@@ -57,15 +57,15 @@ func firstOf(a, b error) error {
 
 // portalGroup returns the tag of the portal group on the configured portal, 0 if there is none, and a tag that is free.
 func (i iscsi) portalGroup(ctx context.Context) (tag, free int32, err error) {
-	groups, err := i.rpc.IscsiGetPortalGroups(ctx)
+	groups, err := i.rpc.ISCSIGetPortalGroups(ctx)
 	if err != nil {
 		return 0, 0, fmt.Errorf("list portal groups: %w", err)
 	}
-	for free = 1; slices.ContainsFunc(groups, func(g spdkrpc.IscsiPortalGroup) bool { return g.Tag == free }); {
+	for free = 1; slices.ContainsFunc(groups, func(g spdkrpc.ISCSIPortalGroup) bool { return g.Tag == free }); {
 		free++
 	}
 	for _, g := range groups {
-		if slices.ContainsFunc(g.Portals, func(p spdkrpc.IscsiPortal) bool { return sameAddr(p.Host, i.ListenAddr) && p.Port == i.ListenPort }) {
+		if slices.ContainsFunc(g.Portals, func(p spdkrpc.ISCSIPortal) bool { return sameAddr(p.Host, i.ListenAddr) && p.Port == i.ListenPort }) {
 			return g.Tag, free, nil
 		}
 	}
@@ -74,14 +74,14 @@ func (i iscsi) portalGroup(ctx context.Context) (tag, free int32, err error) {
 
 // claimPortal creates the claim; an error of kind ErrBusy if another controller has it.
 func (i iscsi) claimPortal(ctx context.Context) error {
-	failed := i.rpc.IscsiCreateInitiatorGroup(ctx, spdkrpc.IscsiCreateInitiatorGroupParams{
+	failed := i.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{
 		Tag: claimTag, Initiators: []string{claimName}, Netmasks: []string{anyInitiator},
 	})
 	if failed == nil {
 		return nil
 	}
 	if readable(failed) {
-		groups, err := i.rpc.IscsiGetInitiatorGroups(ctx)
+		groups, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		if err == nil && initiators(groups, claimTag) != nil {
 			return fmt.Errorf("%w: the portal group on %s:%s is being created: try again; if this lasts, a controller died meanwhile: make sure that none is running, and delete initiator group %d with iscsi_delete_initiator_group",
 				ErrBusy, i.ListenAddr, i.ListenPort, claimTag)
@@ -92,9 +92,9 @@ func (i iscsi) claimPortal(ctx context.Context) error {
 
 func (i iscsi) releaseClaim(ctx context.Context) error {
 	return step{fmt.Sprintf("delete initiator group %d", claimTag), func() error {
-		return i.rpc.IscsiDeleteInitiatorGroup(ctx, spdkrpc.IscsiDeleteInitiatorGroupParams{Tag: claimTag})
+		return i.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: claimTag})
 	}, func() (bool, error) {
-		now, err := i.rpc.IscsiGetInitiatorGroups(ctx)
+		now, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		return err == nil && initiators(now, claimTag) == nil, err
 	}}.run()
 }
@@ -105,8 +105,8 @@ func (i iscsi) createPortalGroup(ctx context.Context, tag int32) (int32, error) 
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
 		host = "[" + host + "]"
 	}
-	failed := i.rpc.IscsiCreatePortalGroup(ctx, spdkrpc.IscsiCreatePortalGroupParams{
-		Tag: tag, Portals: []spdkrpc.IscsiPortal{{Host: host, Port: i.ListenPort}},
+	failed := i.rpc.ISCSICreatePortalGroup(ctx, spdkrpc.ISCSICreatePortalGroupParams{
+		Tag: tag, Portals: []spdkrpc.ISCSIPortal{{Host: host, Port: i.ListenPort}},
 	})
 	if failed == nil {
 		return tag, nil

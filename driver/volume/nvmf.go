@@ -43,7 +43,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err
 }
 
 // mayAdmit refuses if anybody but h could be writing to the volume, or the subsystem is not the volume's.
-func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem, h Host) error {
+func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	if sub == nil {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NvmfSubsyste
 		}
 	}
 	others := slices.Clone(sub.Hosts)
-	slices.SortStableFunc(others, func(a, b spdkrpc.NvmfSubsystemHost) int { // the name that nodes are known by first
+	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // the name that nodes are known by first
 		return cmp.Compare(truth(doesMultipath(a.NQN)), truth(doesMultipath(b.NQN)))
 	})
 	for _, other := range others {
@@ -69,7 +69,7 @@ func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NvmfSubsyste
 
 // nobodyConnected refuses while hosts are connected, except those that may be.
 func (n nvmf) nobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
-	controllers, err := n.rpc.NvmfSubsystemGetControllers(ctx, spdkrpc.NvmfSubsystemGetControllersParams{NQN: NQN(id)})
+	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {
 		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
 	}
@@ -83,9 +83,9 @@ func (n nvmf) nobodyConnected(ctx context.Context, id string, except func(hostNQ
 
 // missing lists the steps between what there is and a volume exported to h alone. The listener comes last, so that
 // nobody is let in before it is said who may be.
-func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem, h Host) []step {
+func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) []step {
 	var steps []step
-	add := func(what string, do func() error, done func(*spdkrpc.NvmfSubsystem) bool) {
+	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 		if sub != nil && done(sub) {
 			return
 		}
@@ -96,38 +96,38 @@ func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem
 	}
 	nqn := NQN(id)
 	add("create subsystem", func() error {
-		return n.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{
+		return n.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{
 			NQN: nqn, SerialNumber: new(serial(id)), ModelNumber: &id, MaxNamespaces: new(uint32(1)), AllowAnyHost: new(false),
 			ANAReporting: new(h.Multipath != ""), // so that its paths can be frozen for a snapshot
 		})
-	}, func(*spdkrpc.NvmfSubsystem) bool { return true })
+	}, func(*spdkrpc.NVMfSubsystem) bool { return true })
 	add("add namespace", func() error {
 		nguid := strings.ReplaceAll(id, "-", "")
-		_, err := n.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{
-			NQN: nqn, Namespace: spdkrpc.NvmfNamespaceParams{BdevName: id, NSID: new(uint32(1)), UUID: &id, NGUID: &nguid},
+		_, err := n.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{
+			NQN: nqn, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: id, NSID: new(uint32(1)), UUID: &id, NGUID: &nguid},
 		})
 		return err
-	}, func(sub *spdkrpc.NvmfSubsystem) bool { return len(sub.Namespaces) == 1 })
+	}, func(sub *spdkrpc.NVMfSubsystem) bool { return len(sub.Namespaces) == 1 })
 	add("admit host "+h.NQN, func() error {
-		return n.rpc.NvmfSubsystemAddHost(ctx, spdkrpc.NvmfSubsystemAddHostParams{NQN: nqn, Host: h.NQN})
-	}, func(sub *spdkrpc.NvmfSubsystem) bool { return admits(sub, h.NQN) })
+		return n.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: h.NQN})
+	}, func(sub *spdkrpc.NVMfSubsystem) bool { return admits(sub, h.NQN) })
 	// Hosts of a subsystem that reports no ANA (of an earlier version's) are not told of their other name.
 	if h.Multipath != "" && (sub == nil || len(sub.Namespaces) == 0 || reportsANA(sub)) {
 		add("admit host "+h.Multipath, func() error {
-			return n.rpc.NvmfSubsystemAddHost(ctx, spdkrpc.NvmfSubsystemAddHostParams{NQN: nqn, Host: h.Multipath})
-		}, func(sub *spdkrpc.NvmfSubsystem) bool { return admits(sub, h.Multipath) })
+			return n.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: h.Multipath})
+		}, func(sub *spdkrpc.NVMfSubsystem) bool { return admits(sub, h.Multipath) })
 	}
 	if sub != nil { // a new one admits nobody
 		add("admit no other host", func() error {
-			return n.rpc.NvmfSubsystemAllowAnyHost(ctx, spdkrpc.NvmfSubsystemAllowAnyHostParams{NQN: nqn, AllowAnyHost: false})
-		}, func(sub *spdkrpc.NvmfSubsystem) bool { return !sub.AllowAnyHost })
+			return n.rpc.NVMfSubsystemAllowAnyHost(ctx, spdkrpc.NVMfSubsystemAllowAnyHostParams{NQN: nqn, AllowAnyHost: false})
+		}, func(sub *spdkrpc.NVMfSubsystem) bool { return !sub.AllowAnyHost })
 	}
 	add("listen on "+n.ListenAddr+":"+n.ListenPort, func() error { return n.listen(ctx, nqn) }, n.listens)
 	return steps
 }
 
-func admits(sub *spdkrpc.NvmfSubsystem, hostNQN string) bool {
-	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NvmfSubsystemHost) bool { return x.NQN == hostNQN })
+func admits(sub *spdkrpc.NVMfSubsystem, hostNQN string) bool {
+	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.NQN == hostNQN })
 }
 
 // is says whether a name is one of the host's.
@@ -136,12 +136,12 @@ func (h Host) is(hostNQN string) bool {
 }
 
 // reportsANA says whether a subsystem with a namespace was made with ANA reporting.
-func reportsANA(sub *spdkrpc.NvmfSubsystem) bool {
+func reportsANA(sub *spdkrpc.NVMfSubsystem) bool {
 	return len(sub.Namespaces) > 0 && sub.Namespaces[0].Anagrpid != nil
 }
 
-func (n nvmf) listens(sub *spdkrpc.NvmfSubsystem) bool {
-	return slices.ContainsFunc(sub.ListenAddresses, func(a spdkrpc.NvmfTransportID) bool {
+func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem) bool {
+	return slices.ContainsFunc(sub.ListenAddresses, func(a spdkrpc.NVMfTransportID) bool {
 		return strings.EqualFold(a.Trtype, string(n.Transport)) && sameAddr(a.Traddr, n.ListenAddr) && a.Trsvcid == n.ListenPort
 	})
 }
@@ -153,12 +153,12 @@ func sameAddr(a, b string) bool {
 	return a == b || errX == nil && errY == nil && x == y
 }
 
-func (n nvmf) listener() spdkrpc.NvmfListenAddress {
+func (n nvmf) listener() spdkrpc.NVMfListenAddress {
 	family := "IPv4"
 	if ip, err := netip.ParseAddr(n.ListenAddr); err == nil && ip.Is6() {
 		family = "IPv6"
 	}
-	return spdkrpc.NvmfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: n.ListenAddr, Trsvcid: &n.ListenPort}
+	return spdkrpc.NVMfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: n.ListenAddr, Trsvcid: &n.ListenPort}
 }
 
 // serial is a serial number of the volume's own, in the 20 characters that NVMe has for it.
@@ -167,7 +167,7 @@ func serial(id string) string { return strings.ReplaceAll(id, "-", "")[:20] }
 // listen adds the listener. Only the first export of a target finds the transport missing.
 func (n nvmf) listen(ctx context.Context, nqn string) error {
 	add := func() error {
-		return n.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listener()})
+		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listener()})
 	}
 	failed := add()
 	if failed == nil || !readable(failed) {
@@ -186,7 +186,7 @@ func (n nvmf) listen(ctx context.Context, nqn string) error {
 func (n nvmf) ensureTransport(ctx context.Context) error {
 	trtype := string(n.Transport)
 	exists := func() (bool, error) {
-		_, err := n.rpc.NvmfGetTransports(ctx, spdkrpc.NvmfGetTransportsParams{Trtype: &trtype})
+		_, err := n.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{Trtype: &trtype})
 		if errors.Is(err, spdkrpc.NoSuchDevice) {
 			return false, nil
 		}
@@ -200,7 +200,7 @@ func (n nvmf) ensureTransport(ctx context.Context) error {
 		return nil
 	}
 	return step{"create transport " + trtype, func() error {
-		return n.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: trtype})
+		return n.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: trtype})
 	}, exists}.run()
 }
 
@@ -212,7 +212,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	if err != nil {
 		return err
 	}
-	if h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NvmfSubsystemHost) bool { return h.is(x.NQN) }) {
+	if h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }) {
 		if err := n.removeHost(ctx, id, sub, *h); err != nil {
 			return err
 		}
@@ -235,14 +235,14 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 }
 
 // removeHost withdraws the admission of a host, under all of its names that sub has.
-func (n nvmf) removeHost(ctx context.Context, id string, sub *spdkrpc.NvmfSubsystem, h Host) error {
+func (n nvmf) removeHost(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	var steps []step
 	for _, x := range sub.Hosts {
 		if !h.is(x.NQN) {
 			continue
 		}
 		steps = append(steps, step{"withdraw the admission of " + x.NQN, func() error {
-			return n.rpc.NvmfSubsystemRemoveHost(ctx, spdkrpc.NvmfSubsystemRemoveHostParams{NQN: NQN(id), Host: x.NQN})
+			return n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: NQN(id), Host: x.NQN})
 		}, func() (bool, error) {
 			now, err := n.subsystem(ctx, id)
 			if errors.Is(err, errNotExported) {
@@ -281,7 +281,7 @@ func (n nvmf) exported(ctx context.Context, id string) (bool, error) {
 
 func (n nvmf) delete(ctx context.Context, id string) error {
 	return step{"delete subsystem " + NQN(id), func() error {
-		return n.rpc.NvmfDeleteSubsystem(ctx, spdkrpc.NvmfDeleteSubsystemParams{NQN: NQN(id)})
+		return n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: NQN(id)})
 	}, func() (bool, error) {
 		_, err := n.subsystem(ctx, id)
 		return errors.Is(err, errNotExported), nil
@@ -289,8 +289,8 @@ func (n nvmf) delete(ctx context.Context, id string) error {
 }
 
 // subsystem reads the volume's subsystem; errNotExported if there is none.
-func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NvmfSubsystem, error) {
-	subs, err := n.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: new(NQN(id))})
+func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NVMfSubsystem, error) {
+	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: new(NQN(id))})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
 		return nil, errNotExported

@@ -73,7 +73,7 @@ func (b *bench) makeStore(t *testing.T, store string) {
 	t.Cleanup(func() {
 		assert.NoError(t, b.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &store}))
 		b.removeExports(t, ctx)
-		assert.NoError(t, b.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: "disk-" + store}))
+		assert.NoError(t, b.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: "disk-" + store}))
 	})
 }
 
@@ -95,47 +95,47 @@ func (b *bench) newDisk(t *testing.T, path string, mib int64) string {
 // attachDisk makes the bdev that an lvstore is on; detachDisk takes it away, with the lvstore.
 func (b *bench) attachDisk(t *testing.T, store string) {
 	t.Helper()
-	_, err := b.rpc.BdevAioCreate(t.Context(), spdkrpc.BdevAioCreateParams{Name: "disk-" + store, Filename: b.disks[store], BlockSize: new(uint32(4096))})
+	_, err := b.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: "disk-" + store, Filename: b.disks[store], BlockSize: new(uint32(4096))})
 	require.NoError(t, err)
 	require.NoError(t, b.rpc.BdevWaitForExamine(t.Context()))
 }
 
 func (b *bench) detachDisk(t *testing.T, store string) {
 	t.Helper()
-	require.NoError(t, b.rpc.BdevAioDelete(t.Context(), spdkrpc.BdevAioDeleteParams{Name: "disk-" + store}))
+	require.NoError(t, b.rpc.BdevAIODelete(t.Context(), spdkrpc.BdevAIODeleteParams{Name: "disk-" + store}))
 }
 
 // makePortal makes what spdk-csi leaves on a target for ever.
 func (b *bench) makePortal(t *testing.T) {
 	t.Helper()
-	portals, err := b.rpc.IscsiGetPortalGroups(t.Context())
+	portals, err := b.rpc.ISCSIGetPortalGroups(t.Context())
 	require.NoError(t, err)
 	if len(portals) == 0 { // a real one stays from bench to bench
-		require.NoError(t, b.rpc.IscsiCreatePortalGroup(t.Context(), spdkrpc.IscsiCreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.IscsiPortal{{Host: "127.0.0.1", Port: "3260"}}}))
-		require.NoError(t, b.rpc.IscsiCreateInitiatorGroup(t.Context(), spdkrpc.IscsiCreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
+		require.NoError(t, b.rpc.ISCSICreatePortalGroup(t.Context(), spdkrpc.ISCSICreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: "3260"}}}))
+		require.NoError(t, b.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
 	}
 }
 
 // removeExports removes what tests that failed, or were about leftovers, left on a real target.
 func (b *bench) removeExports(t *testing.T, ctx context.Context) {
 	t.Helper()
-	subs, err := b.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
+	subs, err := b.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(t, err)
 	for _, sub := range subs {
 		if sub.Subtype == "NVMe" {
-			assert.NoError(t, b.rpc.NvmfDeleteSubsystem(ctx, spdkrpc.NvmfDeleteSubsystemParams{NQN: sub.NQN}))
+			assert.NoError(t, b.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: sub.NQN}))
 		}
 	}
-	nodes, err := b.rpc.IscsiGetTargetNodes(ctx)
+	nodes, err := b.rpc.ISCSIGetTargetNodes(ctx)
 	require.NoError(t, err)
 	for _, n := range nodes {
-		assert.NoError(t, b.rpc.IscsiDeleteTargetNode(ctx, spdkrpc.IscsiDeleteTargetNodeParams{Name: n.Name}))
+		assert.NoError(t, b.rpc.ISCSIDeleteTargetNode(ctx, spdkrpc.ISCSIDeleteTargetNodeParams{Name: n.Name}))
 	}
-	groups, err := b.rpc.IscsiGetInitiatorGroups(ctx)
+	groups, err := b.rpc.ISCSIGetInitiatorGroups(ctx)
 	require.NoError(t, err)
 	for _, g := range groups {
 		if g.Tag >= leastTag {
-			assert.NoError(t, b.rpc.IscsiDeleteInitiatorGroup(ctx, spdkrpc.IscsiDeleteInitiatorGroupParams{Tag: g.Tag}))
+			assert.NoError(t, b.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: g.Tag}))
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (b *bench) state(t *testing.T) state {
 	for _, l := range lvols {
 		s.Lvols = append(s.Lvols, l.Alias)
 	}
-	subs, err := b.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
+	subs, err := b.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(t, err)
 	for _, sub := range subs {
 		if sub.Subtype == "NVMe" {
@@ -185,12 +185,12 @@ func (b *bench) state(t *testing.T) state {
 		}
 	}
 	if b.Transport == ISCSI {
-		nodes, err := b.rpc.IscsiGetTargetNodes(ctx)
+		nodes, err := b.rpc.ISCSIGetTargetNodes(ctx)
 		require.NoError(t, err)
 		for _, n := range nodes {
 			s.Targets = append(s.Targets, n.Name)
 		}
-		groups, err := b.rpc.IscsiGetInitiatorGroups(ctx)
+		groups, err := b.rpc.ISCSIGetInitiatorGroups(ctx)
 		require.NoError(t, err)
 		s.Groups = len(groups)
 	}

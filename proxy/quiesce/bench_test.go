@@ -70,7 +70,7 @@ func (b *bench) populate() {
 	require.NoError(b.t, err)
 	_, err = b.rpc.BdevLvolCreateLvstore(b.t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "base", LvsName: "lvs0"})
 	require.NoError(b.t, err)
-	require.NoError(b.t, b.rpc.NvmfCreateTransport(b.t.Context(), spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"}))
+	require.NoError(b.t, b.rpc.NVMfCreateTransport(b.t.Context(), spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))
 }
 
 // quiescer makes one on a socket, with the bench's journal.
@@ -127,9 +127,9 @@ func (b *bench) export(volume string, ana bool) {
 
 func (b *bench) subsystem(name string, ana bool) {
 	ctx := b.t.Context()
-	require.NoError(b.t, b.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: nqn(name), ANAReporting: &ana, MaxNamespaces: new(uint32(2))}))
+	require.NoError(b.t, b.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: nqn(name), ANAReporting: &ana, MaxNamespaces: new(uint32(2))}))
 	for _, port := range ports {
-		require.NoError(b.t, b.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{NQN: nqn(name), ListenAddress: address(port)}))
+		require.NoError(b.t, b.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn(name), ListenAddress: address(port)}))
 	}
 	if ana {
 		b.set(name, ports[1], nonOptimized)
@@ -137,25 +137,25 @@ func (b *bench) subsystem(name string, ana bool) {
 }
 
 func (b *bench) add(subsystem, volume string) {
-	_, err := b.rpc.NvmfSubsystemAddNS(b.t.Context(), spdkrpc.NvmfSubsystemAddNSParams{NQN: nqn(subsystem), Namespace: spdkrpc.NvmfNamespaceParams{BdevName: "lvs0/" + volume}})
+	_, err := b.rpc.NVMfSubsystemAddNS(b.t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: nqn(subsystem), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: "lvs0/" + volume}})
 	require.NoError(b.t, err)
 }
 
 var ports = []string{"4420", "4421"}
 
-func address(port string) spdkrpc.NvmfListenAddress {
-	return spdkrpc.NvmfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: &port}
+func address(port string) spdkrpc.NVMfListenAddress {
+	return spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: &port}
 }
 
 func (b *bench) set(subsystem, port, state string) {
-	require.NoError(b.t, b.rpc.NvmfSubsystemListenerSetANAState(b.t.Context(), spdkrpc.NvmfSubsystemListenerSetANAStateParams{
+	require.NoError(b.t, b.rpc.NVMfSubsystemListenerSetANAState(b.t.Context(), spdkrpc.NVMfSubsystemListenerSetANAStateParams{
 		NQN: nqn(subsystem), ListenAddress: address(port), ANAState: state,
 	}))
 }
 
 // states are those of a subsystem's listeners, by port and group.
 func (b *bench) states(subsystem string) map[string]string {
-	list, err := b.rpc.NvmfSubsystemGetListeners(context.Background(), spdkrpc.NvmfSubsystemGetListenersParams{NQN: nqn(subsystem)})
+	list, err := b.rpc.NVMfSubsystemGetListeners(context.Background(), spdkrpc.NVMfSubsystemGetListenersParams{NQN: nqn(subsystem)})
 	require.NoError(b.t, err)
 	states := map[string]string{}
 	for _, l := range list {

@@ -105,7 +105,7 @@ func TestClonesThatCannotBeFrozen(t *testing.T) {
 	assert.ErrorContains(t, err, "spdkgate_lvol_delete")
 	assert.True(t, b.exists("s0"))
 	assert.Equal(t, 2, b.refused)
-	require.NoError(t, b.rpc.NvmfDeleteSubsystem(t.Context(), spdkrpc.NvmfDeleteSubsystemParams{NQN: nqn("v0")}))
+	require.NoError(t, b.rpc.NVMfDeleteSubsystem(t.Context(), spdkrpc.NVMfDeleteSubsystemParams{NQN: nqn("v0")}))
 	_, err = b.delete("s0", Mode{Idle: true})
 	require.NoError(t, err, "it is detached")
 }

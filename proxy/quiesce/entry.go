@@ -37,7 +37,7 @@ type paths struct {
 
 // A path is a listener, with the state that it had before.
 type path struct {
-	Address spdkrpc.NvmfTransportID `json:"address"`
+	Address spdkrpc.NVMfTransportID `json:"address"`
 	State   string                  `json:"state"`
 }
 
@@ -49,7 +49,7 @@ func (e entry) overlaps(o entry) bool {
 }
 
 // stateOf is the state that a group has on a listener; "" if it tells none.
-func stateOf(l spdkrpc.NvmfListener, group uint32) string {
+func stateOf(l spdkrpc.NVMfListener, group uint32) string {
 	for _, s := range l.ANAStates {
 		if s.ANAGroup == group {
 			return s.ANAState
@@ -59,12 +59,12 @@ func stateOf(l spdkrpc.NvmfListener, group uint32) string {
 }
 
 // sameAddress compares what the target tells of addresses.
-func sameAddress(a, b spdkrpc.NvmfTransportID) bool {
+func sameAddress(a, b spdkrpc.NVMfTransportID) bool {
 	return a.Trtype == b.Trtype && a.Adrfam == b.Adrfam && a.Traddr == b.Traddr && a.Trsvcid == b.Trsvcid
 }
 
-func listenAddress(a spdkrpc.NvmfTransportID) spdkrpc.NvmfListenAddress {
-	l := spdkrpc.NvmfListenAddress{Trtype: a.Trtype, Traddr: a.Traddr}
+func listenAddress(a spdkrpc.NVMfTransportID) spdkrpc.NVMfListenAddress {
+	l := spdkrpc.NVMfListenAddress{Trtype: a.Trtype, Traddr: a.Traddr}
 	if a.Adrfam != "" && a.Adrfam != "unknown" {
 		l.Adrfam = &a.Adrfam
 	}

@@ -119,7 +119,7 @@ func unclaimed(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle
 
 func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
-	nodes, err := rpc.IscsiGetTargetNodes(ctx)
+	nodes, err := rpc.ISCSIGetTargetNodes(ctx)
 	for _, n := range nodes {
 		for _, l := range n.LUNs {
 			used[l.BdevName] = "it is exported over iSCSI, which has no means to hold I/O back. Detach it (delete the iSCSI target), then try again"
@@ -131,15 +131,15 @@ func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 // iscsiConnected is iscsi of the targets that initiators are connected to.
 func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
-	nodes, err := rpc.IscsiGetTargetNodes(ctx)
+	nodes, err := rpc.ISCSIGetTargetNodes(ctx)
 	if err != nil || len(nodes) == 0 {
 		return used, err
 	}
-	connections, err := rpc.IscsiGetConnections(ctx)
+	connections, err := rpc.ISCSIGetConnections(ctx)
 	for _, n := range nodes {
 		// SPDK tells the name from behind the first colon, and none before the login.
 		_, name, _ := strings.Cut(n.Name, ":")
-		if !slices.ContainsFunc(connections, func(c spdkrpc.IscsiConnection) bool { return c.TargetNodeName == name || c.TargetNodeName == "" }) {
+		if !slices.ContainsFunc(connections, func(c spdkrpc.ISCSIConnection) bool { return c.TargetNodeName == name || c.TargetNodeName == "" }) {
 			continue
 		}
 		for _, l := range n.LUNs {
@@ -151,7 +151,7 @@ func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string
 
 func nbd(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
-	disks, err := rpc.NbdGetDisks(ctx, spdkrpc.NbdGetDisksParams{})
+	disks, err := rpc.NBDGetDisks(ctx, spdkrpc.NBDGetDisksParams{})
 	for _, d := range disks {
 		used[d.BdevName] = "it is attached to an NBD device. Detach it (nbd_stop_disk), then try again"
 	}
@@ -187,20 +187,20 @@ func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 // subsystems finds the NQNs of the subsystems that export volumes which are
 // claimed: where the caller says, or else among all.
 func subsystems(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nqns []string, err error) {
-	var all []spdkrpc.NvmfSubsystem
+	var all []spdkrpc.NVMfSubsystem
 	for _, v := range volumes {
 		if !v.claimed {
 			continue
 		}
 		if v.NQN != "" {
-			subs, err := rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: &v.NQN})
+			subs, err := rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &v.NQN})
 			if err == nil && len(subs) == 1 && namespaceOf(subs[0], v.uuid) != nil {
 				nqns = append(nqns, v.NQN)
 				continue
 			}
 		}
 		if all == nil {
-			if all, err = rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{}); err != nil {
+			if all, err = rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{}); err != nil {
 				return nil, err
 			}
 		}
@@ -218,7 +218,7 @@ func subsystems(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nq
 	return slices.Compact(nqns), nil
 }
 
-func namespaceOf(s spdkrpc.NvmfSubsystem, uuid string) *spdkrpc.NvmfNamespace {
+func namespaceOf(s spdkrpc.NVMfSubsystem, uuid string) *spdkrpc.NVMfNamespace {
 	for _, ns := range s.Namespaces {
 		if ns.BdevName == uuid {
 			return &ns
@@ -229,7 +229,7 @@ func namespaceOf(s spdkrpc.NvmfSubsystem, uuid string) *spdkrpc.NvmfNamespace {
 
 // connected says whether a host is connected to a subsystem.
 func connected(ctx context.Context, rpc *spdkrpc.Client, nqn string) (bool, error) {
-	list, err := rpc.NvmfSubsystemGetControllers(ctx, spdkrpc.NvmfSubsystemGetControllersParams{NQN: nqn})
+	list, err := rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: nqn})
 	return len(list) > 0, err
 }
 
@@ -282,11 +282,11 @@ func covers(all []paths, volumes []*volume) error {
 }
 
 func pathsIn(ctx context.Context, rpc *spdkrpc.Client, nqn string, volumes []*volume) (list []paths, err error) {
-	subs, err := rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: &nqn})
+	subs, err := rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &nqn})
 	if err != nil {
 		return nil, &BusyError{Why: "a subsystem is changing", Err: err}
 	}
-	listeners, err := rpc.NvmfSubsystemGetListeners(ctx, spdkrpc.NvmfSubsystemGetListenersParams{NQN: nqn})
+	listeners, err := rpc.NVMfSubsystemGetListeners(ctx, spdkrpc.NVMfSubsystemGetListenersParams{NQN: nqn})
 	if err != nil || len(subs) != 1 {
 		return nil, &BusyError{Why: "a subsystem is changing", Err: err}
 	}

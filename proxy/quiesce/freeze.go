@@ -44,8 +44,8 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 	return g.Wait()
 }
 
-func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NvmfTransportID, state string) error {
-	return t.rpc.NvmfSubsystemListenerSetANAState(ctx, spdkrpc.NvmfSubsystemListenerSetANAStateParams{
+func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportID, state string) error {
+	return t.rpc.NVMfSubsystemListenerSetANAState(ctx, spdkrpc.NVMfSubsystemListenerSetANAStateParams{
 		NQN: p.NQN, ListenAddress: listenAddress(at), ANAState: state, Anagrpid: &p.Group,
 	})
 }
@@ -63,8 +63,8 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 		for _, nsid := range p.Namespaces {
 			var err error
 			if t.Release.Before(drainsSince) {
-				_, err = t.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{
-					NQN: p.NQN, Namespace: spdkrpc.NvmfNamespaceParams{BdevName: nothing, NSID: &nsid},
+				_, err = t.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{
+					NQN: p.NQN, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: nothing, NSID: &nsid},
 				})
 				if errors.Is(err, spdkrpc.InvalidParams) {
 					err = nil
@@ -72,7 +72,7 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 					err = errors.New("the namespace was gone")
 				}
 			} else {
-				err = t.rpc.NvmfSubsystemSetNSANAGroup(ctx, spdkrpc.NvmfSubsystemSetNSANAGroupParams{NQN: p.NQN, NSID: nsid, Anagrpid: p.Group})
+				err = t.rpc.NVMfSubsystemSetNSANAGroup(ctx, spdkrpc.NVMfSubsystemSetNSANAGroupParams{NQN: p.NQN, NSID: nsid, Anagrpid: p.Group})
 			}
 			if err != nil {
 				return fmt.Errorf("wait for the I/O under way: %w", err)
@@ -89,7 +89,7 @@ const nothing = "spdkgate-drains-this-namespace-and-there-is-no-bdev-of-this-nam
 func isFrozen(ctx context.Context, t *Target, p paths) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		listeners, err := t.rpc.NvmfSubsystemGetListeners(ctx, spdkrpc.NvmfSubsystemGetListenersParams{NQN: p.NQN})
+		listeners, err := t.rpc.NVMfSubsystemGetListeners(ctx, spdkrpc.NVMfSubsystemGetListenersParams{NQN: p.NQN})
 		if err != nil {
 			return fmt.Errorf("read back the paths' states: %w", err)
 		}
@@ -101,7 +101,7 @@ func isFrozen(ctx context.Context, t *Target, p paths) error {
 		return nil
 	})
 	g.Go(func() error {
-		subs, err := t.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: &p.NQN})
+		subs, err := t.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &p.NQN})
 		if err != nil {
 			return fmt.Errorf("read back the namespaces: %w", err)
 		}

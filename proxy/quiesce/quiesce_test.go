@@ -124,10 +124,10 @@ func TestWhatCannotBeFrozenIsRefused(t *testing.T) {
 	refused("raw")
 
 	b.volume("lun")
-	require.NoError(t, b.rpc.IscsiCreatePortalGroup(t.Context(), spdkrpc.IscsiCreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.IscsiPortal{{Host: "127.0.0.1", Port: "3260"}}}))
-	require.NoError(t, b.rpc.IscsiCreateInitiatorGroup(t.Context(), spdkrpc.IscsiCreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
-	require.NoError(t, b.rpc.IscsiCreateTargetNode(t.Context(), spdkrpc.IscsiCreateTargetNodeParams{
-		Name: "lun", AliasName: "lun", LUNs: []spdkrpc.IscsiLUNParams{{BdevName: "lvs0/lun", LUNID: new(int32(0))}}, PgIgMaps: []spdkrpc.IscsiPGIGMap{{PgTag: 1, IgTag: 1}}, QueueDepth: 64,
+	require.NoError(t, b.rpc.ISCSICreatePortalGroup(t.Context(), spdkrpc.ISCSICreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: "3260"}}}))
+	require.NoError(t, b.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
+	require.NoError(t, b.rpc.ISCSICreateTargetNode(t.Context(), spdkrpc.ISCSICreateTargetNodeParams{
+		Name: "lun", AliasName: "lun", LUNs: []spdkrpc.ISCSILUNParams{{BdevName: "lvs0/lun", LUNID: new(int32(0))}}, PGIGMaps: []spdkrpc.ISCSIPGIGMap{{PGTag: 1, IGTag: 1}}, QueueDepth: 64,
 	}))
 	refused("lun")
 	_, err = b.q.Take(t.Context(), []Snapshot{{Volume: "lvs0/lun", Name: "s-lun"}}, Mode{Idle: true})
@@ -209,11 +209,11 @@ func TestOthersChangeTheSubsystem(t *testing.T) {
 	assert.Equal(t, nonOptimized, b.states("v0")["4420/1"])
 	assert.Equal(t, nonOptimized, b.states("v0")["4421/1"])
 	during(func() {
-		require.NoError(t, b.rpc.NvmfSubsystemRemoveListener(t.Context(), spdkrpc.NvmfSubsystemRemoveListenerParams{NQN: nqn("v0"), ListenAddress: address("4420")}))
+		require.NoError(t, b.rpc.NVMfSubsystemRemoveListener(t.Context(), spdkrpc.NVMfSubsystemRemoveListenerParams{NQN: nqn("v0"), ListenAddress: address("4420")}))
 	})
 	assert.Equal(t, map[string]string{"4421/1": nonOptimized, "4421/2": nonOptimized}, b.states("v0"))
 	during(func() {
-		require.NoError(t, b.rpc.NvmfDeleteSubsystem(t.Context(), spdkrpc.NvmfDeleteSubsystemParams{NQN: nqn("v0")}))
+		require.NoError(t, b.rpc.NVMfDeleteSubsystem(t.Context(), spdkrpc.NVMfDeleteSubsystemParams{NQN: nqn("v0")}))
 	})
 }
 

@@ -63,16 +63,16 @@ func frozen(ctx context.Context, t *Target, p paths) (left []path, err error) {
 // read tells which of the paths that freezing changes are there, and which of
 // these are inaccessible.
 func read(ctx context.Context, t *Target, p paths) (there, left []path, err error) {
-	listeners, err := t.rpc.NvmfSubsystemGetListeners(ctx, spdkrpc.NvmfSubsystemGetListenersParams{NQN: p.NQN})
+	listeners, err := t.rpc.NVMfSubsystemGetListeners(ctx, spdkrpc.NVMfSubsystemGetListenersParams{NQN: p.NQN})
 	if err != nil {
-		_, gone := t.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: &p.NQN})
+		_, gone := t.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &p.NQN})
 		if errors.Is(gone, spdkrpc.NoSuchDevice) || errors.Is(gone, spdkrpc.InvalidParams) {
 			return nil, nil, nil // with all of its paths
 		}
 		return nil, nil, fmt.Errorf("read the paths' states: %w", err)
 	}
 	for _, was := range p.changed() {
-		i := slices.IndexFunc(listeners, func(l spdkrpc.NvmfListener) bool { return sameAddress(was.Address, l.Address) })
+		i := slices.IndexFunc(listeners, func(l spdkrpc.NVMfListener) bool { return sameAddress(was.Address, l.Address) })
 		if i < 0 || len(listeners[i].ANAStates) == 0 {
 			continue // another subsystem of the same name, without ANA, has nothing to thaw
 		}

@@ -140,8 +140,8 @@ type device struct {
 func open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*device, error) {
 	s := b.DriverSpecific
 	switch {
-	case s.Aio != nil:
-		return openFile(s.Aio.Filename)
+	case s.AIO != nil:
+		return openFile(s.AIO.Filename)
 	case s.Uring != nil:
 		return openFile(s.Uring.Filename)
 	case len(s.NVMe) > 0:

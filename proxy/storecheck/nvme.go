@@ -51,7 +51,7 @@ func (n *namespace) piece(b []byte, at int64) error {
 	binary.LittleEndian.PutUint64(sqe[40:], uint64(at/n.block))
 	binary.LittleEndian.PutUint16(sqe[48:], uint16(int64(len(b))/n.block-1))
 	answer, err := n.rpc.BdevNVMeSendCmd(n.ctx, spdkrpc.BdevNVMeSendCmdParams{
-		Name: n.controller, CmdType: spdkrpc.BdevNvmeCommandTypeIO, DataDirection: "c2h",
+		Name: n.controller, CmdType: spdkrpc.BdevNVMeCommandTypeIO, DataDirection: "c2h",
 		Cmdbuf: base64.URLEncoding.EncodeToString(sqe[:]), DataLen: new(uint32(len(b))),
 	})
 	if err != nil {

@@ -175,7 +175,7 @@ func TestFilterKeepsTheirs(t *testing.T) {
 func TestFilteredResultsCanBeRead(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
-	var subsystems []spdkrpc.NvmfSubsystem
+	var subsystems []spdkrpc.NVMfSubsystem
 	require.NoError(t, json.Unmarshal(w.must("alice", "nvmf_get_subsystems", nil), &subsystems))
 	require.Len(t, subsystems, 1)
 	assert.Equal(t, red.nqn, subsystems[0].NQN)

@@ -83,6 +83,9 @@ func lint(doc *rpcschema.Document) error {
 	folded := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(doc.Schemas())) {
 		walk(name, doc.Schemas()[name], false)
+		if right := spelt(name); right != name {
+			complain(name, "the schema must be named %s, as spellings has its words", right)
+		}
 		if other := folded[strings.ToLower(name)]; other != "" {
 			complain(name, "%s and %s differ by case only: give one of them another name", other, name)
 		}

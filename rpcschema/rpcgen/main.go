@@ -40,6 +40,9 @@ func run(areas, openrpc, client string) error {
 	if err != nil {
 		return err
 	}
+	if err := checkSpelling(files); err != nil {
+		return err
+	}
 	if err := os.WriteFile(openrpc, text, 0o644); err != nil {
 		return err
 	}

@@ -1,32 +1,97 @@
 package main
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
-// initialisms are spelt so in Go names. SPDK's areas (bdev, nvmf, iscsi, lvol)
-// stay words: bdev_lvol_create is BdevLvolCreate.
-var initialisms = map[string]string{
-	"ana": "ANA", "api": "API", "cpu": "CPU", "crc": "CRC", "dif": "DIF", "dma": "DMA", "dhchap": "DHCHAP", "eui64": "EUI64",
-	"id": "ID", "ids": "IDs", "io": "IO", "ios": "IOs", "ip": "IP", "iops": "IOPS", "json": "JSON", "lba": "LBA", "lbas": "LBAs", "lun": "LUN", "luns": "LUNs", "mb": "MB", "mib": "MiB",
-	"nguid": "NGUID", "nqn": "NQN", "ns": "NS", "nsid": "NSID", "numa": "NUMA", "nvme": "NVMe", "pci": "PCI", "psk": "PSK", "qd": "QD",
-	"qos": "QoS", "rdma": "RDMA", "rpc": "RPC", "rw": "RW", "scsi": "SCSI", "tcp": "TCP", "tls": "TLS", "tsc": "TSC", "ttl": "TTL", "us": "US", "url": "URL", "uuid": "UUID",
-	"uuids": "UUIDs", "md": "MD", "iommu": "IOMMU", "vmd": "VMD", "pid": "PID", "oob": "OOB", "ack": "ACK", "opal": "Opal", "dsm": "DSM", "ftl": "FTL", "rbd": "RBD", "chap": "CHAP",
-}
+// spellings lists the words that Go names do not simply capitalize, as SPDK's, NVMe's and iSCSI's documents spell them.
+// Every other word begins with a capital letter: bdev_lvol_create is BdevLvolCreate. So do words that those documents write
+// as one (traddr, hostnqn, cpumask) and words that SPDK spells with small letters only (bdev, lvol, ublk, vhost, uring).
+// ReadOnly and the like are here because SPDK writes them as one word in some places and as two in others.
+var spellings = strings.Fields(`
+	ACK AE4DMA AES AESNI AIO ANA API BufSize CBC CHAP CID CM CPU CQ CQE CRC CRC32C CSI CUDA CUSE DAOS DHCHAP DIF DIX DMA DPDK DRAM DSA DSM
+	EUI64 FTL GPT GUID IAA ID IDs IG IO IOAT IOMMU IOPS IOQ IOStat IOs IP IQN IRQ ISCSI ISID JSON KB KTLS KiB LBA LBAs LUN LUNs
+	MB MD MDNS MMIO MS MiB NBD NGUID NQN NS NSID NUMA NVMe NVMf OCF OOB PCI PDU PG PID PSK QAT QD QID QoS
+	RAID RAID0 RAID1 RAID5f RBD ReadOnly RDMA RPC RW SCSI SQ SRQ TCP TID TLS TOS TSC TSIH TTL UADK UMR URL US UUID UUIDs
+	VFIO VFU VID VMD VQ XNVMe XTS
+`)
 
-// goName turns a_snake_name, a camelName or a KEBAB-name into GoName.
+// spellingOf finds the spelling of a word in any case.
+var spellingOf = func() map[string]string {
+	table := map[string]string{}
+	for _, s := range spellings {
+		table[strings.ToLower(s)] = s
+	}
+	return table
+}()
+
+// goName turns a_snake_name or a KEBAB-name into GoName.
 func goName(name string) string {
 	var b strings.Builder
-	for _, word := range strings.FieldsFunc(name, func(r rune) bool {
-		return r == '_' || r == '-' || r == ' ' || r == '.' || r == '/' || r == ':'
-	}) {
-		if known, ok := initialisms[strings.ToLower(word)]; ok {
-			b.WriteString(known)
-			continue
-		}
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_- ./:", r) }) {
+		b.WriteString(goWord(word))
 	}
 	s := b.String()
 	if s == "" || s[0] >= '0' && s[0] <= '9' {
 		s = "X" + s
 	}
 	return s
+}
+
+func goWord(word string) string {
+	folded := strings.ToLower(word)
+	if known, ok := spellingOf[folded]; ok {
+		return known
+	}
+	return strings.ToUpper(folded[:1]) + folded[1:]
+}
+
+// wordsOf splits a Go name. A word is one of spellings, or a capital letter and what follows it in small letters and digits.
+// Capital letters in a row that spellings does not know are one word.
+func wordsOf(name string) []string {
+	var words []string
+	for name != "" {
+		n := firstWord(name)
+		words = append(words, name[:n])
+		name = name[n:]
+	}
+	return words
+}
+
+// firstWord is the length of the first word of a Go name.
+func firstWord(name string) int {
+	longest := 0
+	for _, s := range spellings {
+		if len(s) > longest && strings.HasPrefix(name, s) && endsWord(name[len(s):]) {
+			longest = len(s)
+		}
+	}
+	if longest > 0 {
+		return longest
+	}
+	capitals := strings.IndexFunc(name, func(r rune) bool { return !unicode.IsUpper(r) })
+	switch {
+	case capitals < 0:
+		return len(name)
+	case capitals > 1: // the last of them begins the next word
+		return capitals - 1
+	}
+	if rest := strings.IndexFunc(name[1:], unicode.IsUpper); rest >= 0 {
+		return 1 + rest
+	}
+	return len(name)
+}
+
+func endsWord(rest string) bool {
+	return rest == "" || !unicode.IsLower(rune(rest[0])) && !unicode.IsDigit(rune(rest[0]))
+}
+
+// spelt is a Go name with every word as the table spells it.
+func spelt(name string) string {
+	var b strings.Builder
+	for _, word := range wordsOf(name) {
+		b.WriteString(goWord(word))
+	}
+	return b.String()
 }

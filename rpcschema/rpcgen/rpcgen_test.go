@@ -79,6 +79,9 @@ func TestMistakesAreNamed(t *testing.T) {
 		"unexplained -1":   {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [], result: {name: r, schema: {type: boolean}}, errors: [{code: -1, message: X}]}]", "x-spdk-kind is missing"},
 		"late required":    {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [{name: p, summary: P., schema: {type: integer}}, {name: q, required: true, summary: Q., schema: {type: integer}}], result: {name: r, schema: {type: boolean}}}]", "comes after an optional one"},
 		"names by case":    {"schemas: {AbC: {type: string}, Abc: {type: string}}", "differ by case only"},
+		"spelling":         {"schemas: {BdevNvmeHost: {type: string}}", "the schema must be named BdevNVMeHost"},
+		"capitals":         {"schemas: {ToyXYZ: {type: string}}", "the schema must be named ToyXyz"},
+		"word in two":      {"schemas: {ToyWarmUp: {type: object, properties: {warmup: {type: string}}}}", "spell a word in two ways, Warmup and WarmUp"},
 		"bad unit":         {"schemas: {A: {type: integer, x-spdk-unit: furlong}}", "furlong"},
 		"bad format":       {"schemas: {A: {type: integer, format: uint7}}", "uint7"},
 		"ghost value":      {"schemas: {A: {type: string, enum: [a], x-spdk-enum-since: {b: v26.09}}}", "names no value"},
@@ -102,8 +105,19 @@ func TestMistakesAreNamed(t *testing.T) {
 func TestGoName(t *testing.T) {
 	for in, want := range map[string]string{
 		"bdev_lvol_create": "BdevLvolCreate", "size_in_mib": "SizeInMiB", "nqn": "NQN", "rpc_get_methods": "RPCGetMethods",
-		"iscsi_create_target_node": "IscsiCreateTargetNode", "nvmf_subsystem_add_ns": "NvmfSubsystemAddNS", "eui64": "EUI64", "4k": "X4k", "r_mbytes_per_sec": "RMbytesPerSec",
+		"iscsi_create_target_node": "ISCSICreateTargetNode", "nvmf_subsystem_add_ns": "NVMfSubsystemAddNS", "eui64": "EUI64", "4k": "X4k", "r_mbytes_per_sec": "RMbytesPerSec",
+		"bdev_nvme_get_io_paths": "BdevNVMeGetIOPaths", "bdev_get_iostat": "BdevGetIOStat", "bdev_ftl_create": "BdevFTLCreate", "INCR_512_FULL_LBA": "Incr512FullLBA", "readonly": "ReadOnly",
 	} {
 		assert.Equal(t, want, goName(in))
+		assert.Equal(t, want, spelt(want))
+	}
+}
+
+func TestWordsOf(t *testing.T) {
+	for in, want := range map[string][]string{
+		"NVMfSubsystemSetNSANAGroup": {"NVMf", "Subsystem", "Set", "NS", "ANA", "Group"}, "BdevFTLIOStats": {"Bdev", "FTL", "IO", "Stats"}, "BdevIOStatBdev": {"Bdev", "IOStat", "Bdev"},
+		"RWIOsPerSec": {"RW", "IOs", "Per", "Sec"}, "IDs": {"IDs"}, "Idle": {"Idle"}, "ToyXYZColour": {"Toy", "XYZ", "Colour"}, "RAID5f": {"RAID5f"}, "XYZ": {"XYZ"}, "": nil,
+	} {
+		assert.Equal(t, want, wordsOf(in))
 	}
 }

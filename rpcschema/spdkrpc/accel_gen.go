@@ -159,14 +159,14 @@ func (c *Client) AccelSetOptions(ctx context.Context, params AccelSetOptionsPara
 	return c.confirm(ctx, "accel_set_options", params)
 }
 
-// Ae4dmaScanAccelModule calls ae4dma_scan_accel_module: use AMD AE4DMA devices.
+// AE4DMAScanAccelModule calls ae4dma_scan_accel_module: use AMD AE4DMA devices.
 //
 // Errors of SPDK:
 //   - -32602: Parameters were given
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to SPDK v26.01 and later.
-func (c *Client) Ae4dmaScanAccelModule(ctx context.Context) error {
+func (c *Client) AE4DMAScanAccelModule(ctx context.Context) error {
 	return c.confirm(ctx, "ae4dma_scan_accel_module", nil)
 }
 
@@ -183,18 +183,18 @@ func (c *Client) CompressdevScanAccelModule(ctx context.Context, params Compress
 	return c.confirm(ctx, "compressdev_scan_accel_module", params)
 }
 
-// CudaScanAccelModule calls cuda_scan_accel_module: use NVIDIA GPUs, if the target was built for them.
+// CUDAScanAccelModule calls cuda_scan_accel_module: use NVIDIA GPUs, if the target was built for them.
 //
 // Errors of SPDK:
 //   - -32602: Parameters were given
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to SPDK v26.01 and later.
-func (c *Client) CudaScanAccelModule(ctx context.Context) error {
+func (c *Client) CUDAScanAccelModule(ctx context.Context) error {
 	return c.confirm(ctx, "cuda_scan_accel_module", nil)
 }
 
-// DpdkCryptodevGetDriver calls dpdk_cryptodev_get_driver: tell the driver of DPDK's encryption devices.
+// DPDKCryptodevGetDriver calls dpdk_cryptodev_get_driver: tell the driver of DPDK's encryption devices.
 //
 // The result: the driver.
 //
@@ -202,12 +202,12 @@ func (c *Client) CudaScanAccelModule(ctx context.Context) error {
 //   - -32602: Parameters were given
 //
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
-func (c *Client) DpdkCryptodevGetDriver(ctx context.Context) (result AccelCryptodevDriver, err error) {
+func (c *Client) DPDKCryptodevGetDriver(ctx context.Context) (result AccelCryptodevDriver, err error) {
 	err = c.call(ctx, "dpdk_cryptodev_get_driver", nil, &result)
 	return result, err
 }
 
-// DpdkCryptodevScanAccelModule calls dpdk_cryptodev_scan_accel_module: use encryption devices of DPDK, if the
+// DPDKCryptodevScanAccelModule calls dpdk_cryptodev_scan_accel_module: use encryption devices of DPDK, if the
 // target was built for them.
 //
 // Errors of SPDK:
@@ -215,11 +215,11 @@ func (c *Client) DpdkCryptodevGetDriver(ctx context.Context) (result AccelCrypto
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) DpdkCryptodevScanAccelModule(ctx context.Context) error {
+func (c *Client) DPDKCryptodevScanAccelModule(ctx context.Context) error {
 	return c.confirm(ctx, "dpdk_cryptodev_scan_accel_module", nil)
 }
 
-// DpdkCryptodevSetDriver calls dpdk_cryptodev_set_driver: choose the driver of DPDK's encryption devices.
+// DPDKCryptodevSetDriver calls dpdk_cryptodev_set_driver: choose the driver of DPDK's encryption devices.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded (up to v26.01)
@@ -227,11 +227,11 @@ func (c *Client) DpdkCryptodevScanAccelModule(ctx context.Context) error {
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) DpdkCryptodevSetDriver(ctx context.Context, params DpdkCryptodevSetDriverParams) error {
+func (c *Client) DPDKCryptodevSetDriver(ctx context.Context, params DPDKCryptodevSetDriverParams) error {
 	return c.confirm(ctx, "dpdk_cryptodev_set_driver", params)
 }
 
-// DsaScanAccelModule calls dsa_scan_accel_module: use Intel DSA devices.
+// DSAScanAccelModule calls dsa_scan_accel_module: use Intel DSA devices.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -239,11 +239,11 @@ func (c *Client) DpdkCryptodevSetDriver(ctx context.Context, params DpdkCryptode
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) DsaScanAccelModule(ctx context.Context, params DsaScanAccelModuleParams) error {
+func (c *Client) DSAScanAccelModule(ctx context.Context, params DSAScanAccelModuleParams) error {
 	return c.confirm(ctx, "dsa_scan_accel_module", params)
 }
 
-// IaaScanAccelModule calls iaa_scan_accel_module: use Intel IAA devices.
+// IAAScanAccelModule calls iaa_scan_accel_module: use Intel IAA devices.
 //
 // Errors of SPDK:
 //   - -32602: Parameters were given
@@ -251,18 +251,18 @@ func (c *Client) DsaScanAccelModule(ctx context.Context, params DsaScanAccelModu
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) IaaScanAccelModule(ctx context.Context) error {
+func (c *Client) IAAScanAccelModule(ctx context.Context) error {
 	return c.confirm(ctx, "iaa_scan_accel_module", nil)
 }
 
-// IoatScanAccelModule calls ioat_scan_accel_module: use Intel I/OAT devices.
+// IOATScanAccelModule calls ioat_scan_accel_module: use Intel I/OAT devices.
 //
 // Errors of SPDK:
 //   - -32602: Parameters were given
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) IoatScanAccelModule(ctx context.Context) error {
+func (c *Client) IOATScanAccelModule(ctx context.Context) error {
 	return c.confirm(ctx, "ioat_scan_accel_module", nil)
 }
 
@@ -306,10 +306,10 @@ type AccelCryptodevDriver string
 
 // The values of AccelCryptodevDriver.
 const (
-	AccelCryptodevDriverCryptoAesniMB AccelCryptodevDriver = "crypto_aesni_mb"
-	AccelCryptodevDriverCryptoQat     AccelCryptodevDriver = "crypto_qat"
+	AccelCryptodevDriverCryptoAESNIMB AccelCryptodevDriver = "crypto_aesni_mb"
+	AccelCryptodevDriverCryptoQAT     AccelCryptodevDriver = "crypto_qat"
 	AccelCryptodevDriverMlx5PCI       AccelCryptodevDriver = "mlx5_pci"
-	AccelCryptodevDriverCryptoUadk    AccelCryptodevDriver = "crypto_uadk"
+	AccelCryptodevDriverCryptoUADK    AccelCryptodevDriver = "crypto_uadk"
 )
 
 // AccelModule is: a module of the accel framework.
@@ -328,8 +328,8 @@ const (
 	AccelOpcodeFill            AccelOpcode = "fill"
 	AccelOpcodeDualcast        AccelOpcode = "dualcast"
 	AccelOpcodeCompare         AccelOpcode = "compare"
-	AccelOpcodeCrc32c          AccelOpcode = "crc32c"
-	AccelOpcodeCopyCrc32c      AccelOpcode = "copy_crc32c"
+	AccelOpcodeCRC32C          AccelOpcode = "crc32c"
+	AccelOpcodeCopyCRC32C      AccelOpcode = "copy_crc32c"
 	AccelOpcodeCompress        AccelOpcode = "compress"
 	AccelOpcodeDecompress      AccelOpcode = "decompress"
 	AccelOpcodeEncrypt         AccelOpcode = "encrypt"
@@ -339,8 +339,8 @@ const (
 	AccelOpcodeDIFVerifyCopy   AccelOpcode = "dif_verify_copy"
 	AccelOpcodeDIFGenerate     AccelOpcode = "dif_generate"
 	AccelOpcodeDIFGenerateCopy AccelOpcode = "dif_generate_copy"
-	AccelOpcodeDixGenerate     AccelOpcode = "dix_generate"
-	AccelOpcodeDixVerify       AccelOpcode = "dix_verify"
+	AccelOpcodeDIXGenerate     AccelOpcode = "dix_generate"
+	AccelOpcodeDIXVerify       AccelOpcode = "dix_verify"
 )
 
 // AccelOperationStats is: how often an operation was done.
@@ -381,10 +381,10 @@ type AccelTweakMode string
 
 // The values of AccelTweakMode.
 const (
-	AccelTweakModeSIMPLELBA         AccelTweakMode = "SIMPLE_LBA"
-	AccelTweakModeJOINNEGLBAWITHLBA AccelTweakMode = "JOIN_NEG_LBA_WITH_LBA"
-	AccelTweakModeINCR512FULLLBA    AccelTweakMode = "INCR_512_FULL_LBA"
-	AccelTweakModeINCR512UPPERLBA   AccelTweakMode = "INCR_512_UPPER_LBA"
+	AccelTweakModeSimpleLBA         AccelTweakMode = "SIMPLE_LBA"
+	AccelTweakModeJoinNegLBAWithLBA AccelTweakMode = "JOIN_NEG_LBA_WITH_LBA"
+	AccelTweakModeIncr512FullLBA    AccelTweakMode = "INCR_512_FULL_LBA"
+	AccelTweakModeIncr512UpperLBA   AccelTweakMode = "INCR_512_UPPER_LBA"
 )
 
 // AccelAssignOpcParams are the parameters of accel_assign_opc.
@@ -467,14 +467,14 @@ type CompressdevScanAccelModuleParams struct {
 	Pmd uint32 `json:"pmd"`
 }
 
-// DpdkCryptodevSetDriverParams are the parameters of dpdk_cryptodev_set_driver.
-type DpdkCryptodevSetDriverParams struct {
+// DPDKCryptodevSetDriverParams are the parameters of dpdk_cryptodev_set_driver.
+type DPDKCryptodevSetDriverParams struct {
 	// Driver.
 	DriverName AccelCryptodevDriver `json:"driver_name"`
 }
 
-// DsaScanAccelModuleParams are the parameters of dsa_scan_accel_module.
-type DsaScanAccelModuleParams struct {
+// DSAScanAccelModuleParams are the parameters of dsa_scan_accel_module.
+type DSAScanAccelModuleParams struct {
 	// Whether to reach the devices through the kernel's driver. Default: false.
 	ConfigKernelMode *bool `json:"config_kernel_mode,omitzero"`
 }

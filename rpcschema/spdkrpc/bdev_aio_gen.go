@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevAioCreate calls bdev_aio_create: make a bdev of a file or block device of the target's host, by Linux AIO.
+// BdevAIOCreate calls bdev_aio_create: make a bdev of a file or block device of the target's host, by Linux AIO.
 //
 // Answered when the new bdev has been searched for lvstores and the like.
 //
@@ -23,23 +23,23 @@ import (
 //   - -2: No such file
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevAioCreate(ctx context.Context, params BdevAioCreateParams) (result string, err error) {
+func (c *Client) BdevAIOCreate(ctx context.Context, params BdevAIOCreateParams) (result string, err error) {
 	err = c.call(ctx, "bdev_aio_create", params, &result)
 	return result, err
 }
 
-// BdevAioDelete calls bdev_aio_delete: delete an AIO bdev; the file stays.
+// BdevAIODelete calls bdev_aio_delete: delete an AIO bdev; the file stays.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -19: No such bdev, or no AIO bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevAioDelete(ctx context.Context, params BdevAioDeleteParams) error {
+func (c *Client) BdevAIODelete(ctx context.Context, params BdevAIODeleteParams) error {
 	return c.confirm(ctx, "bdev_aio_delete", params)
 }
 
-// BdevAioRescan calls bdev_aio_rescan: take over the present size of the file or block device behind an AIO
+// BdevAIORescan calls bdev_aio_rescan: take over the present size of the file or block device behind an AIO
 // bdev.
 //
 // Of size 0, the bdev is deleted.
@@ -50,12 +50,12 @@ func (c *Client) BdevAioDelete(ctx context.Context, params BdevAioDeleteParams) 
 //   - -16: The bdev is in use and cannot shrink
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevAioRescan(ctx context.Context, params BdevAioRescanParams) error {
+func (c *Client) BdevAIORescan(ctx context.Context, params BdevAIORescanParams) error {
 	return c.confirm(ctx, "bdev_aio_rescan", params)
 }
 
-// BdevAioCreateParams are the parameters of bdev_aio_create.
-type BdevAioCreateParams struct {
+// BdevAIOCreateParams are the parameters of bdev_aio_create.
+type BdevAIOCreateParams struct {
 	// Name of the new bdev.
 	Name string `json:"name"`
 	// Path of the file or block device, which must exist.
@@ -63,7 +63,7 @@ type BdevAioCreateParams struct {
 	// Size of a block, a power of 2 of at least 512 that divides the file's size; 0 to take that of the block device. Needed for files. Unit: bytes. Default: 0.
 	BlockSize *uint32 `json:"block_size,omitzero"`
 	// Whether writing is refused. Default: false.
-	Readonly *bool `json:"readonly,omitzero"`
+	ReadOnly *bool `json:"readonly,omitzero"`
 	// Whether unmapping and zeroing punch holes into the file. Default: false. SPDK v24.05 and later.
 	Fallocate *bool `json:"fallocate,omitzero"`
 	// UUID of the new bdev; a random one, new after each start, if not given. SPDK v24.09 and later.
@@ -72,14 +72,14 @@ type BdevAioCreateParams struct {
 	Nowait *bool `json:"nowait,omitzero"`
 }
 
-// BdevAioDeleteParams are the parameters of bdev_aio_delete.
-type BdevAioDeleteParams struct {
+// BdevAIODeleteParams are the parameters of bdev_aio_delete.
+type BdevAIODeleteParams struct {
 	// AIO bdev, by name, alias or UUID.
 	Name string `json:"name"`
 }
 
-// BdevAioRescanParams are the parameters of bdev_aio_rescan.
-type BdevAioRescanParams struct {
+// BdevAIORescanParams are the parameters of bdev_aio_rescan.
+type BdevAIORescanParams struct {
 	// AIO bdev, by name, alias or UUID.
 	Name string `json:"name"`
 }

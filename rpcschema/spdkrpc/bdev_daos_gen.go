@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevDaosCreate calls bdev_daos_create: make a bdev from an object in a DAOS container, which is made if need
+// BdevDAOSCreate calls bdev_daos_create: make a bdev from an object in a DAOS container, which is made if need
 // be.
 //
 // The result: name of the new bdev.
@@ -18,23 +18,23 @@ import (
 //   - -32700: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevDaosCreate(ctx context.Context, params BdevDaosCreateParams) (result string, err error) {
+func (c *Client) BdevDAOSCreate(ctx context.Context, params BdevDAOSCreateParams) (result string, err error) {
 	err = c.call(ctx, "bdev_daos_create", params, &result)
 	return result, err
 }
 
-// BdevDaosDelete calls bdev_daos_delete: delete a bdev of DAOS; the object stays.
+// BdevDAOSDelete calls bdev_daos_delete: delete a bdev of DAOS; the object stays.
 //
 // Errors of SPDK:
 //   - -19: No such bdev of this kind
 //   - -32700: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevDaosDelete(ctx context.Context, params BdevDaosDeleteParams) error {
+func (c *Client) BdevDAOSDelete(ctx context.Context, params BdevDAOSDeleteParams) error {
 	return c.confirm(ctx, "bdev_daos_delete", params)
 }
 
-// BdevDaosResize calls bdev_daos_resize: grow a bdev of DAOS.
+// BdevDAOSResize calls bdev_daos_resize: grow a bdev of DAOS.
 //
 // Errors of SPDK:
 //   - -19: No such bdev
@@ -42,12 +42,12 @@ func (c *Client) BdevDaosDelete(ctx context.Context, params BdevDaosDeleteParams
 //   - -32603: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevDaosResize(ctx context.Context, params BdevDaosResizeParams) error {
+func (c *Client) BdevDAOSResize(ctx context.Context, params BdevDAOSResizeParams) error {
 	return c.confirm(ctx, "bdev_daos_resize", params)
 }
 
-// BdevDaosCreateParams are the parameters of bdev_daos_create.
-type BdevDaosCreateParams struct {
+// BdevDAOSCreateParams are the parameters of bdev_daos_create.
+type BdevDAOSCreateParams struct {
 	// Name of the new bdev and of the object.
 	Name string `json:"name"`
 	// DAOS pool, by label or UUID.
@@ -64,14 +64,14 @@ type BdevDaosCreateParams struct {
 	UUID *string `json:"uuid,omitzero"`
 }
 
-// BdevDaosDeleteParams are the parameters of bdev_daos_delete.
-type BdevDaosDeleteParams struct {
+// BdevDAOSDeleteParams are the parameters of bdev_daos_delete.
+type BdevDAOSDeleteParams struct {
 	// Name of the bdev.
 	Name string `json:"name"`
 }
 
-// BdevDaosResizeParams are the parameters of bdev_daos_resize.
-type BdevDaosResizeParams struct {
+// BdevDAOSResizeParams are the parameters of bdev_daos_resize.
+type BdevDAOSResizeParams struct {
 	// Name of the bdev.
 	Name string `json:"name"`
 	// New size, not less than now. Unit: MiB.

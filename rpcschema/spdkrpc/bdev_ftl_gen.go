@@ -48,7 +48,7 @@ func (c *Client) BdevFTLDelete(ctx context.Context, params BdevFTLDeleteParams) 
 //   - -32602: A parameter is wrong
 //
 // Only reads. State: runtime. Known to SPDK v24.01 and later.
-func (c *Client) BdevFTLGetProperties(ctx context.Context, params BdevFTLGetPropertiesParams) (result BdevFtlProperties, err error) {
+func (c *Client) BdevFTLGetProperties(ctx context.Context, params BdevFTLGetPropertiesParams) (result BdevFTLProperties, err error) {
 	err = c.call(ctx, "bdev_ftl_get_properties", params, &result)
 	return result, err
 }
@@ -63,7 +63,7 @@ func (c *Client) BdevFTLGetProperties(ctx context.Context, params BdevFTLGetProp
 //   - -32602: A parameter is wrong
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevFTLGetStats(ctx context.Context, params BdevFTLGetStatsParams) (result BdevFtlStats, err error) {
+func (c *Client) BdevFTLGetStats(ctx context.Context, params BdevFTLGetStatsParams) (result BdevFTLStats, err error) {
 	err = c.call(ctx, "bdev_ftl_get_stats", params, &result)
 	return result, err
 }
@@ -98,8 +98,8 @@ func (c *Client) BdevFTLUnmap(ctx context.Context, params BdevFTLUnmapParams) er
 	return c.confirm(ctx, "bdev_ftl_unmap", params)
 }
 
-// BdevFtlBand is: a band, the unit of space of the base device.
-type BdevFtlBand struct {
+// BdevFTLBand is: a band, the unit of space of the base device.
+type BdevFTLBand struct {
 	ID uint64 `json:"id"`
 	// One of FREE, PREPARING, OPENING, OPEN, FULL, CLOSING, CLOSED.
 	State string `json:"state"`
@@ -107,8 +107,8 @@ type BdevFtlBand struct {
 	Validity float64 `json:"validity"`
 }
 
-// BdevFtlChunk is: a chunk, the unit of space of the cache device.
-type BdevFtlChunk struct {
+// BdevFTLChunk is: a chunk, the unit of space of the cache device.
+type BdevFTLChunk struct {
 	ID uint64 `json:"id"`
 	// One of FREE, OPEN, CLOSED, INACTIVE.
 	State string `json:"state"`
@@ -116,34 +116,34 @@ type BdevFtlChunk struct {
 	Utilization float64 `json:"utilization"`
 }
 
-// BdevFtlCreated is: an FTL bdev that was made.
-type BdevFtlCreated struct {
+// BdevFTLCreated is: an FTL bdev that was made.
+type BdevFTLCreated struct {
 	Name string `json:"name"`
 	// UUID with which it is loaded.
 	UUID string `json:"uuid"`
 }
 
-// BdevFtlIOStats is: reads and writes for one reason.
-type BdevFtlIOStats struct {
-	Read  BdevFtlReadStats  `json:"read"`
-	Write BdevFtlWriteStats `json:"write"`
+// BdevFTLIOStats is: reads and writes for one reason.
+type BdevFTLIOStats struct {
+	Read  BdevFTLReadStats  `json:"read"`
+	Write BdevFTLWriteStats `json:"write"`
 }
 
-// BdevFtlProperties is: the properties of an FTL bdev.
-type BdevFtlProperties struct {
+// BdevFTLProperties is: the properties of an FTL bdev.
+type BdevFTLProperties struct {
 	Name       string            `json:"name"`
-	Properties []BdevFtlProperty `json:"properties"`
+	Properties []BdevFTLProperty `json:"properties"`
 }
 
-// BdevFtlProperty is: a property. `base_device` has bands, `cache_device` a type and chunks, all others a value.
-type BdevFtlProperty struct {
+// BdevFTLProperty is: a property. `base_device` has bands, `cache_device` a type and chunks, all others a value.
+type BdevFTLProperty struct {
 	Name string `json:"name"`
 	// The value.
 	Value json.RawMessage `json:"value,omitzero"`
 	// Kind of the cache device.
 	Type   *string        `json:"type,omitzero"`
-	Bands  []BdevFtlBand  `json:"bands,omitzero"`
-	Chunks []BdevFtlChunk `json:"chunks,omitzero"`
+	Bands  []BdevFTLBand  `json:"bands,omitzero"`
+	Chunks []BdevFTLChunk `json:"chunks,omitzero"`
 	// Unit of the value.
 	Unit *string `json:"unit,omitzero"`
 	// What the property is.
@@ -152,8 +152,8 @@ type BdevFtlProperty struct {
 	ReadOnly *bool `json:"read-only,omitzero"`
 }
 
-// BdevFtlReadErrors is: reads that failed.
-type BdevFtlReadErrors struct {
+// BdevFTLReadErrors is: reads that failed.
+type BdevFTLReadErrors struct {
 	// By the medium.
 	Media uint64 `json:"media"`
 	// By a checksum.
@@ -161,46 +161,46 @@ type BdevFtlReadErrors struct {
 	Other uint64 `json:"other"`
 }
 
-// BdevFtlReadStats is: reads.
-type BdevFtlReadStats struct {
+// BdevFTLReadStats is: reads.
+type BdevFTLReadStats struct {
 	// Number of reads.
 	IOs uint64 `json:"ios"`
 	// Amount read. Unit: blocks.
 	Blocks uint64            `json:"blocks"`
-	Errors BdevFtlReadErrors `json:"errors"`
+	Errors BdevFTLReadErrors `json:"errors"`
 }
 
-// BdevFtlStats is: what an FTL bdev has read and written, by reason.
-type BdevFtlStats struct {
+// BdevFTLStats is: what an FTL bdev has read and written, by reason.
+type BdevFTLStats struct {
 	Name string `json:"name"`
 	// For the bdev's users.
-	User BdevFtlIOStats `json:"user"`
+	User BdevFTLIOStats `json:"user"`
 	// To move data from the cache to the base.
-	Cmp BdevFtlIOStats `json:"cmp"`
+	Cmp BdevFTLIOStats `json:"cmp"`
 	// To collect garbage.
-	Gc BdevFtlIOStats `json:"gc"`
+	Gc BdevFTLIOStats `json:"gc"`
 	// For metadata on the base.
-	MDBase BdevFtlIOStats `json:"md_base"`
+	MDBase BdevFTLIOStats `json:"md_base"`
 	// For metadata on the cache.
-	MDNvCache BdevFtlIOStats `json:"md_nv_cache"`
+	MDNvCache BdevFTLIOStats `json:"md_nv_cache"`
 	// For the table of addresses.
-	L2p BdevFtlIOStats `json:"l2p"`
+	L2p BdevFTLIOStats `json:"l2p"`
 }
 
-// BdevFtlWriteErrors is: writes that failed.
-type BdevFtlWriteErrors struct {
+// BdevFTLWriteErrors is: writes that failed.
+type BdevFTLWriteErrors struct {
 	// By the medium.
 	Media uint64 `json:"media"`
 	Other uint64 `json:"other"`
 }
 
-// BdevFtlWriteStats is: writes.
-type BdevFtlWriteStats struct {
+// BdevFTLWriteStats is: writes.
+type BdevFTLWriteStats struct {
 	// Number of writes.
 	IOs uint64 `json:"ios"`
 	// Amount written. Unit: blocks.
 	Blocks uint64             `json:"blocks"`
-	Errors BdevFtlWriteErrors `json:"errors"`
+	Errors BdevFTLWriteErrors `json:"errors"`
 }
 
 // BdevFTLCreateParams are the parameters of bdev_ftl_create.
@@ -216,7 +216,7 @@ type BdevFTLCreateParams struct {
 	// Share of the base bdev that is kept back. Unit: percent. Default: 20.
 	Overprovisioning *uint64 `json:"overprovisioning,omitzero"`
 	// Memory for the table of addresses. Unit: MiB. Default: 2048.
-	L2pDramLimit *uint64 `json:"l2p_dram_limit,omitzero"`
+	L2pDRAMLimit *uint64 `json:"l2p_dram_limit,omitzero"`
 	// CPU mask of the FTL's thread, hexadecimal or a list such as `[0,2-3]`. Left out, all of the process's cores.
 	CoreMask *string `json:"core_mask,omitzero"`
 	// Keep the state in shared memory when the process ends, to start fast. Default: true.

@@ -88,7 +88,7 @@ func (c *Client) BdevGetHistogramBorders(ctx context.Context, params BdevGetHist
 	return result, err
 }
 
-// BdevGetIostat calls bdev_get_iostat: tell what I/O the bdevs have seen since they exist or since their
+// BdevGetIOStat calls bdev_get_iostat: tell what I/O the bdevs have seen since they exist or since their
 // statistics were reset.
 //
 // From v26.05 on, bdevs are chosen by `names` only; up to v25.09 by `name` only. With `per_channel`, exactly one
@@ -103,12 +103,12 @@ func (c *Client) BdevGetHistogramBorders(ctx context.Context, params BdevGetHist
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevGetIostat(ctx context.Context, params BdevGetIostatParams) (result BdevIostat, err error) {
+func (c *Client) BdevGetIOStat(ctx context.Context, params BdevGetIOStatParams) (result BdevIOStat, err error) {
 	err = c.call(ctx, "bdev_get_iostat", params, &result)
 	return result, err
 }
 
-// BdevResetIostat calls bdev_reset_iostat: reset the I/O statistics of all bdevs, or of one.
+// BdevResetIOStat calls bdev_reset_iostat: reset the I/O statistics of all bdevs, or of one.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -116,7 +116,7 @@ func (c *Client) BdevGetIostat(ctx context.Context, params BdevGetIostatParams) 
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevResetIostat(ctx context.Context, params BdevResetIostatParams) error {
+func (c *Client) BdevResetIOStat(ctx context.Context, params BdevResetIOStatParams) error {
 	return c.confirm(ctx, "bdev_reset_iostat", params)
 }
 
@@ -182,12 +182,12 @@ type BdevDIFCheckTypes struct {
 	Guard  bool `json:"guard"`
 }
 
-// BdevDriverAio is: a file or block device of the host, by Linux AIO.
-type BdevDriverAio struct {
+// BdevDriverAIO is: a file or block device of the host, by Linux AIO.
+type BdevDriverAIO struct {
 	Filename string `json:"filename"`
 	// Whether the block size was given rather than found.
 	BlockSizeOverride bool `json:"block_size_override"`
-	Readonly          bool `json:"readonly"`
+	ReadOnly          bool `json:"readonly"`
 	// Whether unmapping and zeroing punch holes into the file. SPDK v24.05 and later.
 	Fallocate *bool `json:"fallocate,omitzero"`
 	// Whether I/O that would block the reactor is refused and tried again. SPDK v26.01 and later.
@@ -234,14 +234,14 @@ type BdevDriverGPT struct {
 	// Where it starts on that. Unit: blocks.
 	OffsetBlocks uint64 `json:"offset_blocks"`
 	// SPDK v26.05 and later.
-	PartitionTableGuid  *string `json:"partition_table_guid,omitzero"`
-	PartitionTypeGuid   string  `json:"partition_type_guid"`
-	UniquePartitionGuid string  `json:"unique_partition_guid"`
+	PartitionTableGUID  *string `json:"partition_table_guid,omitzero"`
+	PartitionTypeGUID   string  `json:"partition_type_guid"`
+	UniquePartitionGUID string  `json:"unique_partition_guid"`
 	PartitionName       string  `json:"partition_name"`
 }
 
-// BdevDriverIscsi is: a logical unit of an iSCSI target elsewhere.
-type BdevDriverIscsi struct {
+// BdevDriverISCSI is: a logical unit of an iSCSI target elsewhere.
+type BdevDriverISCSI struct {
 	InitiatorName string `json:"initiator_name"`
 	// May hold user and password. Secret.
 	URL string `json:"url"`
@@ -269,17 +269,17 @@ type BdevDriverLvol struct {
 	ExternalSnapshotName *string `json:"external_snapshot_name,omitzero"`
 }
 
-// BdevDriverNvme is: the namespace behind an NVMe bdev, as one controller shows it.
-type BdevDriverNvme struct {
+// BdevDriverNVMe is: the namespace behind an NVMe bdev, as one controller shows it.
+type BdevDriverNVMe struct {
 	// Address of a local controller, as `0000:5e:00.0`.
 	PCIAddress *string             `json:"pci_address,omitzero"`
-	Trid       BdevNvmeTransportID `json:"trid"`
+	Trid       BdevNVMeTransportID `json:"trid"`
 	// Character device that shows it to the host, if there is one.
-	CuseDevice *string                `json:"cuse_device,omitzero"`
-	CtrlrData  BdevNvmeControllerData `json:"ctrlr_data"`
-	Vs         BdevNvmeVersion        `json:"vs"`
-	NSData     BdevNvmeNamespaceData  `json:"ns_data"`
-	Security   *BdevNvmeSecurity      `json:"security,omitzero"`
+	CUSEDevice *string                `json:"cuse_device,omitzero"`
+	CtrlrData  BdevNVMeControllerData `json:"ctrlr_data"`
+	Vs         BdevNVMeVersion        `json:"vs"`
+	NSData     BdevNVMeNamespaceData  `json:"ns_data"`
+	Security   *BdevNVMeSecurity      `json:"security,omitzero"`
 }
 
 // BdevDriverPart is: a part of another bdev.
@@ -295,14 +295,14 @@ type BdevDriverPassthru struct {
 	BaseBdevName string `json:"base_bdev_name"`
 }
 
-// BdevDriverRaid is: an array of bdevs.
-type BdevDriverRaid struct {
+// BdevDriverRAID is: an array of bdevs.
+type BdevDriverRAID struct {
 	// All zero as long as it is not known. SPDK v24.01 and later.
 	UUID *string `json:"uuid,omitzero"`
 	// Length of a strip; 0 where there are none. Unit: KiB.
-	StripSizeKb uint32        `json:"strip_size_kb"`
-	State       BdevRaidState `json:"state"`
-	RaidLevel   BdevRaidLevel `json:"raid_level"`
+	StripSizeKB uint32        `json:"strip_size_kb"`
+	State       BdevRAIDState `json:"state"`
+	RAIDLevel   BdevRAIDLevel `json:"raid_level"`
 	// Whether the array is described on its bdevs. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
 	// Bdevs that belong to it.
@@ -312,7 +312,7 @@ type BdevDriverRaid struct {
 	// Of these, bdevs that must be there for the array to go online. SPDK v24.01 and later.
 	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
-	Process *BdevRaidProcess `json:"process,omitzero"`
+	Process *BdevRAIDProcess `json:"process,omitzero"`
 	// The bdevs that belong to it; up to v23.09 just their names, null for one that is missing.
 	BaseBdevsList []json.RawMessage `json:"base_bdevs_list"`
 }
@@ -321,17 +321,17 @@ type BdevDriverRaid struct {
 // Empty for malloc, null and some others. Modules not listed here may have members of their own.
 type BdevDriverSpecific struct {
 	Lvol       *BdevDriverLvol       `json:"lvol,omitzero"`
-	Aio        *BdevDriverAio        `json:"aio,omitzero"`
+	AIO        *BdevDriverAIO        `json:"aio,omitzero"`
 	Uring      *BdevDriverUring      `json:"uring,omitzero"`
 	Crypto     *BdevDriverCrypto     `json:"crypto,omitzero"`
 	Passthru   *BdevDriverPassthru   `json:"passthru,omitzero"`
-	Raid       *BdevDriverRaid       `json:"raid,omitzero"`
+	RAID       *BdevDriverRAID       `json:"raid,omitzero"`
 	Delay      *BdevDriverDelay      `json:"delay,omitzero"`
 	ErrorDisk  *BdevDriverError      `json:"error_disk,omitzero"`
 	Split      *BdevDriverPart       `json:"split,omitzero"`
 	Opal       *BdevDriverPart       `json:"opal,omitzero"`
-	Gpt        *BdevDriverGPT        `json:"gpt,omitzero"`
-	Iscsi      *BdevDriverIscsi      `json:"iscsi,omitzero"`
+	GPT        *BdevDriverGPT        `json:"gpt,omitzero"`
+	ISCSI      *BdevDriverISCSI      `json:"iscsi,omitzero"`
 	FTL        *BdevDriverFTL        `json:"ftl,omitzero"`
 	ZonedBlock *BdevDriverZonedBlock `json:"zoned_block,omitzero"`
 	// An image of Ceph; its configuration may hold keys. Secret.
@@ -339,7 +339,7 @@ type BdevDriverSpecific struct {
 	// A virtio device.
 	Virtio map[string]json.RawMessage `json:"virtio,omitzero"`
 	// The namespace behind an NVMe bdev, once for each controller that leads to it.
-	NVMe []BdevDriverNvme `json:"nvme,omitzero"`
+	NVMe []BdevDriverNVMe `json:"nvme,omitzero"`
 	// How an NVMe bdev uses several paths. One of active_passive, active_active.
 	MpPolicy *string `json:"mp_policy,omitzero"`
 	// How an NVMe bdev with active_active chooses a path. One of round_robin, queue_depth. SPDK v24.05 and later.
@@ -396,6 +396,135 @@ type BdevHistogram struct {
 type BdevHistogramBorders struct {
 	// Count below the first border, between the first and the second, and so on; at last, beyond the last one.
 	BordersCount []uint64 `json:"borders_count"`
+}
+
+// BdevIOStat is: I/O statistics, of bdevs or, if asked for, of the channels of one bdev.
+type BdevIOStat struct {
+	// Ticks in a second.
+	TickRate uint64 `json:"tick_rate"`
+	// When they were read. Unit: ticks.
+	Ticks uint64 `json:"ticks"`
+	// Statistics of each bdev; not with `per_channel`.
+	Bdevs []BdevIOStatBdev `json:"bdevs,omitzero"`
+	// The bdev, with `per_channel`.
+	Name *string `json:"name,omitzero"`
+	// Statistics of each channel, with `per_channel`.
+	Channels []BdevIOStatChannel `json:"channels,omitzero"`
+}
+
+// BdevIOStatBdev is: I/O statistics of a bdev.
+type BdevIOStatBdev struct {
+	Name string `json:"name"`
+	// Unit: bytes.
+	BytesRead  uint64 `json:"bytes_read"`
+	NumReadOps uint64 `json:"num_read_ops"`
+	// Unit: bytes.
+	BytesWritten uint64 `json:"bytes_written"`
+	NumWriteOps  uint64 `json:"num_write_ops"`
+	// Unit: bytes.
+	BytesUnmapped uint64 `json:"bytes_unmapped"`
+	NumUnmapOps   uint64 `json:"num_unmap_ops"`
+	// Unit: bytes.
+	BytesCopied uint64 `json:"bytes_copied"`
+	NumCopyOps  uint64 `json:"num_copy_ops"`
+	// Time that they took, all added up. Unit: ticks.
+	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
+	// Longest that one took. Unit: ticks.
+	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
+	// Shortest that one took, 0 if there was none. Unit: ticks.
+	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
+	// Time that they took, all added up. Unit: ticks.
+	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
+	// Longest that one took. Unit: ticks.
+	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
+	// Shortest that one took, 0 if there was none. Unit: ticks.
+	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
+	// Time that they took, all added up. Unit: ticks.
+	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
+	// Longest that one took. Unit: ticks.
+	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
+	// Shortest that one took, 0 if there was none. Unit: ticks.
+	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
+	// Time that they took, all added up. Unit: ticks.
+	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
+	// Longest that one took. Unit: ticks.
+	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
+	// Shortest that one took, 0 if there was none. Unit: ticks.
+	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
+	// Count for each kind of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
+	IOError map[string]uint32 `json:"io_error"`
+	// Time between two measurements of the queue depth; left out, like the three that follow, if it is not measured. Unit: us.
+	QueueDepthPollingPeriod *uint64 `json:"queue_depth_polling_period,omitzero"`
+	// I/Os under way when last measured.
+	QueueDepth *uint64 `json:"queue_depth,omitzero"`
+	// Time in which I/O was under way. Unit: us.
+	IOTime *uint64 `json:"io_time,omitzero"`
+	// The same times the queue depth. Unit: us.
+	WeightedIOTime *uint64                   `json:"weighted_io_time,omitzero"`
+	DriverSpecific *BdevIOStatDriverSpecific `json:"driver_specific,omitzero"`
+}
+
+// BdevIOStatChannel is: I/O statistics of a bdev's channel, that is of one thread.
+type BdevIOStatChannel struct {
+	// The thread, as `thread_get_stats` lists it.
+	ThreadID uint64 `json:"thread_id"`
+	// Unit: bytes.
+	BytesRead  uint64 `json:"bytes_read"`
+	NumReadOps uint64 `json:"num_read_ops"`
+	// Unit: bytes.
+	BytesWritten uint64 `json:"bytes_written"`
+	NumWriteOps  uint64 `json:"num_write_ops"`
+	// Unit: bytes.
+	BytesUnmapped uint64 `json:"bytes_unmapped"`
+	NumUnmapOps   uint64 `json:"num_unmap_ops"`
+	// Unit: bytes.
+	BytesCopied uint64 `json:"bytes_copied"`
+	NumCopyOps  uint64 `json:"num_copy_ops"`
+	// Time that they took, all added up. Unit: ticks.
+	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
+	// Longest that one took. Unit: ticks.
+	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
+	// Shortest that one took, 0 if there was none. Unit: ticks.
+	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
+	// Time that they took, all added up. Unit: ticks.
+	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
+	// Longest that one took. Unit: ticks.
+	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
+	// Shortest that one took, 0 if there was none. Unit: ticks.
+	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
+	// Time that they took, all added up. Unit: ticks.
+	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
+	// Longest that one took. Unit: ticks.
+	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
+	// Shortest that one took, 0 if there was none. Unit: ticks.
+	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
+	// Time that they took, all added up. Unit: ticks.
+	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
+	// Longest that one took. Unit: ticks.
+	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
+	// Shortest that one took, 0 if there was none. Unit: ticks.
+	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
+	// Count for each kind of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
+	IOError map[string]uint32 `json:"io_error,omitzero"`
+}
+
+// BdevIOStatDriverSpecific is: statistics that the bdev's module keeps; left out if it keeps none.
+type BdevIOStatDriverSpecific struct {
+	NVMeError *BdevNVMeErrorStat `json:"nvme_error,omitzero"`
+	// Members beside those above, by name.
+	Others map[string]json.RawMessage `json:"-"`
+}
+
+// UnmarshalJSON reads all members.
+func (v *BdevIOStatDriverSpecific) UnmarshalJSON(text []byte) error {
+	type described BdevIOStatDriverSpecific
+	return unmarshalOthers(text, (*described)(v), &v.Others, "nvme_error")
+}
+
+// MarshalJSON writes all members.
+func (v BdevIOStatDriverSpecific) MarshalJSON() ([]byte, error) {
+	type described BdevIOStatDriverSpecific
+	return marshalOthers(described(v), v.Others)
 }
 
 // BdevIOType is: a kind of I/O.
@@ -481,135 +610,6 @@ type BdevInfo struct {
 	DriverSpecific BdevDriverSpecific `json:"driver_specific"`
 }
 
-// BdevIostat is: I/O statistics, of bdevs or, if asked for, of the channels of one bdev.
-type BdevIostat struct {
-	// Ticks in a second.
-	TickRate uint64 `json:"tick_rate"`
-	// When they were read. Unit: ticks.
-	Ticks uint64 `json:"ticks"`
-	// Statistics of each bdev; not with `per_channel`.
-	Bdevs []BdevIostatBdev `json:"bdevs,omitzero"`
-	// The bdev, with `per_channel`.
-	Name *string `json:"name,omitzero"`
-	// Statistics of each channel, with `per_channel`.
-	Channels []BdevIostatChannel `json:"channels,omitzero"`
-}
-
-// BdevIostatBdev is: I/O statistics of a bdev.
-type BdevIostatBdev struct {
-	Name string `json:"name"`
-	// Unit: bytes.
-	BytesRead  uint64 `json:"bytes_read"`
-	NumReadOps uint64 `json:"num_read_ops"`
-	// Unit: bytes.
-	BytesWritten uint64 `json:"bytes_written"`
-	NumWriteOps  uint64 `json:"num_write_ops"`
-	// Unit: bytes.
-	BytesUnmapped uint64 `json:"bytes_unmapped"`
-	NumUnmapOps   uint64 `json:"num_unmap_ops"`
-	// Unit: bytes.
-	BytesCopied uint64 `json:"bytes_copied"`
-	NumCopyOps  uint64 `json:"num_copy_ops"`
-	// Time that they took, all added up. Unit: ticks.
-	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
-	// Longest that one took. Unit: ticks.
-	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
-	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
-	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
-	// Longest that one took. Unit: ticks.
-	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
-	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
-	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
-	// Longest that one took. Unit: ticks.
-	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
-	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
-	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
-	// Longest that one took. Unit: ticks.
-	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
-	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
-	// Count for each kind of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
-	IOError map[string]uint32 `json:"io_error"`
-	// Time between two measurements of the queue depth; left out, like the three that follow, if it is not measured. Unit: us.
-	QueueDepthPollingPeriod *uint64 `json:"queue_depth_polling_period,omitzero"`
-	// I/Os under way when last measured.
-	QueueDepth *uint64 `json:"queue_depth,omitzero"`
-	// Time in which I/O was under way. Unit: us.
-	IOTime *uint64 `json:"io_time,omitzero"`
-	// The same times the queue depth. Unit: us.
-	WeightedIOTime *uint64                   `json:"weighted_io_time,omitzero"`
-	DriverSpecific *BdevIostatDriverSpecific `json:"driver_specific,omitzero"`
-}
-
-// BdevIostatChannel is: I/O statistics of a bdev's channel, that is of one thread.
-type BdevIostatChannel struct {
-	// The thread, as `thread_get_stats` lists it.
-	ThreadID uint64 `json:"thread_id"`
-	// Unit: bytes.
-	BytesRead  uint64 `json:"bytes_read"`
-	NumReadOps uint64 `json:"num_read_ops"`
-	// Unit: bytes.
-	BytesWritten uint64 `json:"bytes_written"`
-	NumWriteOps  uint64 `json:"num_write_ops"`
-	// Unit: bytes.
-	BytesUnmapped uint64 `json:"bytes_unmapped"`
-	NumUnmapOps   uint64 `json:"num_unmap_ops"`
-	// Unit: bytes.
-	BytesCopied uint64 `json:"bytes_copied"`
-	NumCopyOps  uint64 `json:"num_copy_ops"`
-	// Time that they took, all added up. Unit: ticks.
-	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
-	// Longest that one took. Unit: ticks.
-	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
-	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
-	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
-	// Longest that one took. Unit: ticks.
-	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
-	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
-	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
-	// Longest that one took. Unit: ticks.
-	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
-	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
-	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
-	// Longest that one took. Unit: ticks.
-	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
-	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
-	// Count for each kind of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
-	IOError map[string]uint32 `json:"io_error,omitzero"`
-}
-
-// BdevIostatDriverSpecific is: statistics that the bdev's module keeps; left out if it keeps none.
-type BdevIostatDriverSpecific struct {
-	NVMeError *BdevNvmeErrorStat `json:"nvme_error,omitzero"`
-	// Members beside those above, by name.
-	Others map[string]json.RawMessage `json:"-"`
-}
-
-// UnmarshalJSON reads all members.
-func (v *BdevIostatDriverSpecific) UnmarshalJSON(text []byte) error {
-	type described BdevIostatDriverSpecific
-	return unmarshalOthers(text, (*described)(v), &v.Others, "nvme_error")
-}
-
-// MarshalJSON writes all members.
-func (v BdevIostatDriverSpecific) MarshalJSON() ([]byte, error) {
-	type described BdevIostatDriverSpecific
-	return marshalOthers(described(v), v.Others)
-}
-
 // BdevMemoryDomain is: a kind of memory that a bdev can work on.
 type BdevMemoryDomain struct {
 	// Device that reaches it. SPDK up to v26.01.
@@ -618,16 +618,16 @@ type BdevMemoryDomain struct {
 	DMADeviceType json.RawMessage `json:"dma_device_type"`
 }
 
-// BdevNvmeAdminCommands is: optional admin commands; 1 if the controller has them.
-type BdevNvmeAdminCommands struct {
+// BdevNVMeAdminCommands is: optional admin commands; 1 if the controller has them.
+type BdevNVMeAdminCommands struct {
 	Security uint32 `json:"security"`
 	Format   uint32 `json:"format"`
 	Firmware uint32 `json:"firmware"`
 	NSManage uint32 `json:"ns_manage"`
 }
 
-// BdevNvmeControllerData is: what an NVMe controller tells about itself.
-type BdevNvmeControllerData struct {
+// BdevNVMeControllerData is: what an NVMe controller tells about itself.
+type BdevNVMeControllerData struct {
 	Cntlid uint16 `json:"cntlid"`
 	// PCI vendor, as `0x8086`.
 	VendorID         string `json:"vendor_id"`
@@ -636,23 +636,23 @@ type BdevNvmeControllerData struct {
 	FirmwareRevision string `json:"firmware_revision"`
 	// Left out if it has none.
 	Subnqn *string               `json:"subnqn,omitzero"`
-	Oacs   BdevNvmeAdminCommands `json:"oacs"`
+	Oacs   BdevNVMeAdminCommands `json:"oacs"`
 	// Whether its subsystem may have several controllers.
 	MultiCtrlr bool `json:"multi_ctrlr"`
 	// Whether it tells by ANA which paths are best.
 	ANAReporting bool `json:"ana_reporting"`
 }
 
-// BdevNvmeErrorStat is: errors that NVMe controllers gave.
-type BdevNvmeErrorStat struct {
+// BdevNVMeErrorStat is: errors that NVMe controllers gave.
+type BdevNVMeErrorStat struct {
 	// Count for each status type, such as `generic`.
 	StatusType map[string]uint32 `json:"status_type"`
 	// Count for each status code, such as `invalid_field`.
 	StatusCode map[string]uint32 `json:"status_code"`
 }
 
-// BdevNvmeNamespaceData is: what an NVMe controller tells about a namespace.
-type BdevNvmeNamespaceData struct {
+// BdevNVMeNamespaceData is: what an NVMe controller tells about a namespace.
+type BdevNVMeNamespaceData struct {
 	// NSID.
 	ID uint32 `json:"id"`
 	// How good the path is; only with ANA. One of optimized, non_optimized, inaccessible, persistent_loss, change.
@@ -661,14 +661,14 @@ type BdevNvmeNamespaceData struct {
 	CanShare bool `json:"can_share"`
 }
 
-// BdevNvmeSecurity is: what the controller can do for security; left out if nothing.
-type BdevNvmeSecurity struct {
+// BdevNVMeSecurity is: what the controller can do for security; left out if nothing.
+type BdevNVMeSecurity struct {
 	// Whether Opal is in use.
 	Opal bool `json:"opal"`
 }
 
-// BdevNvmeTransportID is: where an NVMe controller is reached; members that do not apply are left out.
-type BdevNvmeTransportID struct {
+// BdevNVMeTransportID is: where an NVMe controller is reached; members that do not apply are left out.
+type BdevNVMeTransportID struct {
 	// Transport: `PCIe`, `RDMA`, `FC`, `TCP`, `VFIOUSER` or `CUSTOM`.
 	Trtype *string `json:"trtype,omitzero"`
 	// Kind of address: `IPv4`, `IPv6`, `IB` or `FC`.
@@ -681,14 +681,14 @@ type BdevNvmeTransportID struct {
 	Subnqn *string `json:"subnqn,omitzero"`
 }
 
-// BdevNvmeVersion is: version of the NVMe standard.
-type BdevNvmeVersion struct {
+// BdevNVMeVersion is: version of the NVMe standard.
+type BdevNVMeVersion struct {
 	// As `1.4`.
 	NVMeVersion string `json:"nvme_version"`
 }
 
-// BdevRaidBaseBdev is: a bdev of an array.
-type BdevRaidBaseBdev struct {
+// BdevRAIDBaseBdev is: a bdev of an array.
+type BdevRAIDBaseBdev struct {
 	// Null if it is missing.
 	Name *string `json:"name"`
 	// All zero if it is missing and unknown.
@@ -701,42 +701,42 @@ type BdevRaidBaseBdev struct {
 	DataSize uint64 `json:"data_size"`
 }
 
-// BdevRaidLevel is: kind of an array.
-type BdevRaidLevel string
+// BdevRAIDLevel is: kind of an array.
+type BdevRAIDLevel string
 
-// The values of BdevRaidLevel.
+// The values of BdevRAIDLevel.
 const (
-	BdevRaidLevelRaid0  BdevRaidLevel = "raid0"
-	BdevRaidLevelRaid1  BdevRaidLevel = "raid1"
-	BdevRaidLevelRaid5f BdevRaidLevel = "raid5f"
-	BdevRaidLevelConcat BdevRaidLevel = "concat"
+	BdevRAIDLevelRAID0  BdevRAIDLevel = "raid0"
+	BdevRAIDLevelRAID1  BdevRAIDLevel = "raid1"
+	BdevRAIDLevelRAID5f BdevRAIDLevel = "raid5f"
+	BdevRAIDLevelConcat BdevRAIDLevel = "concat"
 )
 
-// BdevRaidProcess is: what is being done to the array; left out if nothing is.
-type BdevRaidProcess struct {
+// BdevRAIDProcess is: what is being done to the array; left out if nothing is.
+type BdevRAIDProcess struct {
 	// One of none, rebuild.
 	Type string `json:"type"`
 	// Bdev that it is done to.
 	Target   string           `json:"target"`
-	Progress BdevRaidProgress `json:"progress"`
+	Progress BdevRAIDProgress `json:"progress"`
 }
 
-// BdevRaidProgress is: how far it is.
-type BdevRaidProgress struct {
+// BdevRAIDProgress is: how far it is.
+type BdevRAIDProgress struct {
 	// Blocks of the array that are done. Unit: blocks.
 	Blocks uint64 `json:"blocks"`
 	// Unit: percent.
 	Percent uint32 `json:"percent"`
 }
 
-// BdevRaidState is: state of an array.
-type BdevRaidState string
+// BdevRAIDState is: state of an array.
+type BdevRAIDState string
 
-// The values of BdevRaidState.
+// The values of BdevRAIDState.
 const (
-	BdevRaidStateOnline      BdevRaidState = "online"
-	BdevRaidStateConfiguring BdevRaidState = "configuring"
-	BdevRaidStateOffline     BdevRaidState = "offline"
+	BdevRAIDStateOnline      BdevRAIDState = "online"
+	BdevRAIDStateConfiguring BdevRAIDState = "configuring"
+	BdevRAIDStateOffline     BdevRAIDState = "offline"
 )
 
 // BdevRateLimits is: limits to the I/O; 0 for none.
@@ -845,8 +845,8 @@ type BdevGetHistogramBordersParams struct {
 	Borders []uint64 `json:"borders"`
 }
 
-// BdevGetIostatParams are the parameters of bdev_get_iostat.
-type BdevGetIostatParams struct {
+// BdevGetIOStatParams are the parameters of bdev_get_iostat.
+type BdevGetIOStatParams struct {
 	// Bdevs that alone are wanted; an empty list asks for none. Sent as name to releases that do not know it yet.
 	Names []string `json:"names,omitzero"`
 	// Whether to count each thread's I/O by itself. Default: false.
@@ -855,8 +855,8 @@ type BdevGetIostatParams struct {
 	ResetMode *BdevResetStatMode `json:"reset_mode,omitzero"`
 }
 
-// BdevResetIostatParams are the parameters of bdev_reset_iostat.
-type BdevResetIostatParams struct {
+// BdevResetIOStatParams are the parameters of bdev_reset_iostat.
+type BdevResetIOStatParams struct {
 	// The only bdev meant.
 	Name *string `json:"name,omitzero"`
 	// Which statistics to reset. Default: all.

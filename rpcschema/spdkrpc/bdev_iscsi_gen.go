@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevIscsiCreate calls bdev_iscsi_create: make a bdev from a LUN of another iSCSI target.
+// BdevISCSICreate calls bdev_iscsi_create: make a bdev from a LUN of another iSCSI target.
 //
 // The result: name of the new bdev.
 //
@@ -17,51 +17,51 @@ import (
 //   - -32603: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevIscsiCreate(ctx context.Context, params BdevIscsiCreateParams) (result string, err error) {
+func (c *Client) BdevISCSICreate(ctx context.Context, params BdevISCSICreateParams) (result string, err error) {
 	err = c.call(ctx, "bdev_iscsi_create", params, &result)
 	return result, err
 }
 
-// BdevIscsiDelete calls bdev_iscsi_delete: delete a bdev on another iSCSI target and log out; the LUN stays.
+// BdevISCSIDelete calls bdev_iscsi_delete: delete a bdev on another iSCSI target and log out; the LUN stays.
 //
 // Errors of SPDK:
 //   - -19: No such bdev of this kind
 //   - -32603: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevIscsiDelete(ctx context.Context, params BdevIscsiDeleteParams) error {
+func (c *Client) BdevISCSIDelete(ctx context.Context, params BdevISCSIDeleteParams) error {
 	return c.confirm(ctx, "bdev_iscsi_delete", params)
 }
 
-// BdevIscsiSetOptions calls bdev_iscsi_set_options: set options of bdevs on other iSCSI targets. Counts for
+// BdevISCSISetOptions calls bdev_iscsi_set_options: set options of bdevs on other iSCSI targets. Counts for
 // those made afterwards.
 //
 // Errors of SPDK:
 //   - -32603: A parameter is wrong
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevIscsiSetOptions(ctx context.Context, params BdevIscsiSetOptionsParams) error {
+func (c *Client) BdevISCSISetOptions(ctx context.Context, params BdevISCSISetOptionsParams) error {
 	return c.confirm(ctx, "bdev_iscsi_set_options", params)
 }
 
-// BdevIscsiCreateParams are the parameters of bdev_iscsi_create.
-type BdevIscsiCreateParams struct {
+// BdevISCSICreateParams are the parameters of bdev_iscsi_create.
+type BdevISCSICreateParams struct {
 	// Name of the new bdev.
 	Name string `json:"name"`
 	// Name with which SPDK logs in.
-	InitiatorIqn string `json:"initiator_iqn"`
+	InitiatorIQN string `json:"initiator_iqn"`
 	// The LUN, as `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET-IQN/LUN`. Secret.
 	URL string `json:"url"`
 }
 
-// BdevIscsiDeleteParams are the parameters of bdev_iscsi_delete.
-type BdevIscsiDeleteParams struct {
+// BdevISCSIDeleteParams are the parameters of bdev_iscsi_delete.
+type BdevISCSIDeleteParams struct {
 	// Name of the bdev.
 	Name string `json:"name"`
 }
 
-// BdevIscsiSetOptionsParams are the parameters of bdev_iscsi_set_options.
-type BdevIscsiSetOptionsParams struct {
+// BdevISCSISetOptionsParams are the parameters of bdev_iscsi_set_options.
+type BdevISCSISetOptionsParams struct {
 	// How long a command may take, 0 for ever. Unit: s. Default: 30.
 	TimeoutSec *uint64 `json:"timeout_sec,omitzero"`
 }

@@ -61,7 +61,7 @@ func (c *Client) BdevNVMeAttachController(ctx context.Context, params BdevNVMeAt
 	return result, err
 }
 
-// BdevNVMeCuseRegister calls bdev_nvme_cuse_register: show an NVMe controller to the host as a character device,
+// BdevNVMeCUSERegister calls bdev_nvme_cuse_register: show an NVMe controller to the host as a character device,
 // if the target was built for it.
 //
 // Errors of SPDK:
@@ -71,11 +71,11 @@ func (c *Client) BdevNVMeAttachController(ctx context.Context, params BdevNVMeAt
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeCuseRegister(ctx context.Context, params BdevNVMeCuseRegisterParams) error {
+func (c *Client) BdevNVMeCUSERegister(ctx context.Context, params BdevNVMeCUSERegisterParams) error {
 	return c.confirm(ctx, "bdev_nvme_cuse_register", params)
 }
 
-// BdevNVMeCuseUnregister calls bdev_nvme_cuse_unregister: stop showing an NVMe controller to the host as a
+// BdevNVMeCUSEUnregister calls bdev_nvme_cuse_unregister: stop showing an NVMe controller to the host as a
 // character device.
 //
 // Errors of SPDK:
@@ -83,7 +83,7 @@ func (c *Client) BdevNVMeCuseRegister(ctx context.Context, params BdevNVMeCuseRe
 //   - -19: No such controller, or it is not shown
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeCuseUnregister(ctx context.Context, params BdevNVMeCuseUnregisterParams) error {
+func (c *Client) BdevNVMeCUSEUnregister(ctx context.Context, params BdevNVMeCUSEUnregisterParams) error {
 	return c.confirm(ctx, "bdev_nvme_cuse_unregister", params)
 }
 
@@ -153,7 +153,7 @@ func (c *Client) BdevNVMeEnableController(ctx context.Context, params BdevNVMeEn
 //   - -32603: Parameters could not be decoded, no such controller, or it did not tell
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeGetControllerHealthInfo(ctx context.Context, params BdevNVMeGetControllerHealthInfoParams) (result BdevNvmeHealth, err error) {
+func (c *Client) BdevNVMeGetControllerHealthInfo(ctx context.Context, params BdevNVMeGetControllerHealthInfoParams) (result BdevNVMeHealth, err error) {
 	err = c.call(ctx, "bdev_nvme_get_controller_health_info", params, &result)
 	return result, err
 }
@@ -167,7 +167,7 @@ func (c *Client) BdevNVMeGetControllerHealthInfo(ctx context.Context, params Bde
 //   - -22: No such controller
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeGetControllers(ctx context.Context, params BdevNVMeGetControllersParams) (result []BdevNvmeController, err error) {
+func (c *Client) BdevNVMeGetControllers(ctx context.Context, params BdevNVMeGetControllersParams) (result []BdevNVMeController, err error) {
 	err = c.call(ctx, "bdev_nvme_get_controllers", params, &result)
 	return result, err
 }
@@ -179,7 +179,7 @@ func (c *Client) BdevNVMeGetControllers(ctx context.Context, params BdevNVMeGetC
 // The result: the discoveries.
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeGetDiscoveryInfo(ctx context.Context) (result []BdevNvmeDiscovery, err error) {
+func (c *Client) BdevNVMeGetDiscoveryInfo(ctx context.Context) (result []BdevNVMeDiscovery, err error) {
 	err = c.call(ctx, "bdev_nvme_get_discovery_info", nil, &result)
 	return result, err
 }
@@ -193,12 +193,12 @@ func (c *Client) BdevNVMeGetDiscoveryInfo(ctx context.Context) (result []BdevNvm
 //   - -12: Out of memory
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeGetIOPaths(ctx context.Context, params BdevNVMeGetIOPathsParams) (result BdevNvmeIOPaths, err error) {
+func (c *Client) BdevNVMeGetIOPaths(ctx context.Context, params BdevNVMeGetIOPathsParams) (result BdevNVMeIOPaths, err error) {
 	err = c.call(ctx, "bdev_nvme_get_io_paths", params, &result)
 	return result, err
 }
 
-// BdevNVMeGetMdnsDiscoveryInfo calls bdev_nvme_get_mdns_discovery_info: list the discoveries by mDNS.
+// BdevNVMeGetMDNSDiscoveryInfo calls bdev_nvme_get_mdns_discovery_info: list the discoveries by mDNS.
 //
 // Parameters are ignored.
 //
@@ -208,12 +208,12 @@ func (c *Client) BdevNVMeGetIOPaths(ctx context.Context, params BdevNVMeGetIOPat
 //   - -95: The target was not built for it
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeGetMdnsDiscoveryInfo(ctx context.Context) (result []BdevNvmeMDNSDiscovery, err error) {
+func (c *Client) BdevNVMeGetMDNSDiscoveryInfo(ctx context.Context) (result []BdevNVMeMDNSDiscovery, err error) {
 	err = c.call(ctx, "bdev_nvme_get_mdns_discovery_info", nil, &result)
 	return result, err
 }
 
-// BdevNVMeGetPathIostat calls bdev_nvme_get_path_iostat: tell what I/O an NVMe bdev has seen on each path.
+// BdevNVMeGetPathIOStat calls bdev_nvme_get_path_iostat: tell what I/O an NVMe bdev has seen on each path.
 //
 // Only if `bdev_nvme_set_options` has turned `io_path_stat` on.
 //
@@ -227,7 +227,7 @@ func (c *Client) BdevNVMeGetMdnsDiscoveryInfo(ctx context.Context) (result []Bde
 //   - -1: I/O is not counted by path
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeGetPathIostat(ctx context.Context, params BdevNVMeGetPathIostatParams) (result BdevNvmePathIostat, err error) {
+func (c *Client) BdevNVMeGetPathIOStat(ctx context.Context, params BdevNVMeGetPathIOStatParams) (result BdevNVMePathIOStat, err error) {
 	err = c.call(ctx, "bdev_nvme_get_path_iostat", params, &result)
 	return result, err
 }
@@ -242,7 +242,7 @@ func (c *Client) BdevNVMeGetPathIostat(ctx context.Context, params BdevNVMeGetPa
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeGetTransportStatistics(ctx context.Context) (result BdevNvmeTransportStatistics, err error) {
+func (c *Client) BdevNVMeGetTransportStatistics(ctx context.Context) (result BdevNVMeTransportStatistics, err error) {
 	err = c.call(ctx, "bdev_nvme_get_transport_statistics", nil, &result)
 	return result, err
 }
@@ -287,7 +287,7 @@ func (c *Client) BdevNVMeResetController(ctx context.Context, params BdevNVMeRes
 //   - -32602: Parameters could not be decoded, or no such controller
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeSendCmd(ctx context.Context, params BdevNVMeSendCmdParams) (result BdevNvmeCompletion, err error) {
+func (c *Client) BdevNVMeSendCmd(ctx context.Context, params BdevNVMeSendCmdParams) (result BdevNVMeCompletion, err error) {
 	err = c.call(ctx, "bdev_nvme_send_cmd", params, &result)
 	return result, err
 }
@@ -379,7 +379,7 @@ func (c *Client) BdevNVMeStartDiscovery(ctx context.Context, params BdevNVMeStar
 	return c.confirm(ctx, "bdev_nvme_start_discovery", params)
 }
 
-// BdevNVMeStartMdnsDiscovery calls bdev_nvme_start_mdns_discovery: find discovery services by mDNS, and ask them
+// BdevNVMeStartMDNSDiscovery calls bdev_nvme_start_mdns_discovery: find discovery services by mDNS, and ask them
 // all for subsystems, if the target was built for it.
 //
 // Errors of SPDK:
@@ -389,7 +389,7 @@ func (c *Client) BdevNVMeStartDiscovery(ctx context.Context, params BdevNVMeStar
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeStartMdnsDiscovery(ctx context.Context, params BdevNVMeStartMdnsDiscoveryParams) error {
+func (c *Client) BdevNVMeStartMDNSDiscovery(ctx context.Context, params BdevNVMeStartMDNSDiscoveryParams) error {
 	return c.confirm(ctx, "bdev_nvme_start_mdns_discovery", params)
 }
 
@@ -406,7 +406,7 @@ func (c *Client) BdevNVMeStopDiscovery(ctx context.Context, params BdevNVMeStopD
 	return c.confirm(ctx, "bdev_nvme_stop_discovery", params)
 }
 
-// BdevNVMeStopMdnsDiscovery calls bdev_nvme_stop_mdns_discovery: end a discovery by mDNS, and detach from what
+// BdevNVMeStopMDNSDiscovery calls bdev_nvme_stop_mdns_discovery: end a discovery by mDNS, and detach from what
 // it attached to.
 //
 // Errors of SPDK:
@@ -417,21 +417,21 @@ func (c *Client) BdevNVMeStopDiscovery(ctx context.Context, params BdevNVMeStopD
 //   - -2: No such discovery
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevNVMeStopMdnsDiscovery(ctx context.Context, params BdevNVMeStopMdnsDiscoveryParams) error {
+func (c *Client) BdevNVMeStopMDNSDiscovery(ctx context.Context, params BdevNVMeStopMDNSDiscoveryParams) error {
 	return c.confirm(ctx, "bdev_nvme_stop_mdns_discovery", params)
 }
 
-// BdevNvmeCommandType is: a kind of NVMe command.
-type BdevNvmeCommandType string
+// BdevNVMeCommandType is: a kind of NVMe command.
+type BdevNVMeCommandType string
 
-// The values of BdevNvmeCommandType.
+// The values of BdevNVMeCommandType.
 const (
-	BdevNvmeCommandTypeAdmin BdevNvmeCommandType = "admin"
-	BdevNvmeCommandTypeIO    BdevNvmeCommandType = "io"
+	BdevNVMeCommandTypeAdmin BdevNVMeCommandType = "admin"
+	BdevNVMeCommandTypeIO    BdevNVMeCommandType = "io"
 )
 
-// BdevNvmeCompletion is: what a controller answered to a command.
-type BdevNvmeCompletion struct {
+// BdevNVMeCompletion is: what a controller answered to a command.
+type BdevNVMeCompletion struct {
 	// The completion's 16 bytes, in URL-safe base64.
 	Cpl string `json:"cpl"`
 	// Data from the controller, in URL-safe base64, if there are any. Secret.
@@ -440,38 +440,38 @@ type BdevNvmeCompletion struct {
 	Metadata *string `json:"metadata,omitzero"`
 }
 
-// BdevNvmeController is: a name and the controllers that lead to its subsystem.
-type BdevNvmeController struct {
+// BdevNVMeController is: a name and the controllers that lead to its subsystem.
+type BdevNVMeController struct {
 	Name   string                   `json:"name"`
-	Ctrlrs []BdevNvmeControllerInfo `json:"ctrlrs"`
+	Ctrlrs []BdevNVMeControllerInfo `json:"ctrlrs"`
 }
 
-// BdevNvmeControllerInfo is: a controller.
-type BdevNvmeControllerInfo struct {
+// BdevNVMeControllerInfo is: a controller.
+type BdevNVMeControllerInfo struct {
 	// One of deleting, failed, resetting, reconnect_is_delayed, disabled, enabled.
 	State string `json:"state"`
 	// Character device that shows it to the host, if there is one.
-	CuseDevice *string             `json:"cuse_device,omitzero"`
-	Trid       BdevNvmeTransportID `json:"trid"`
+	CUSEDevice *string             `json:"cuse_device,omitzero"`
+	Trid       BdevNVMeTransportID `json:"trid"`
 	// Paths to fail over to, if there are any. SPDK v23.09 and later.
-	AlternateTrids []BdevNvmeTransportID `json:"alternate_trids,omitzero"`
+	AlternateTrids []BdevNVMeTransportID `json:"alternate_trids,omitzero"`
 	Cntlid         uint16                `json:"cntlid"`
-	Host           BdevNvmeHost          `json:"host"`
+	Host           BdevNVMeHost          `json:"host"`
 	// NUMA node, left out if unknown. SPDK v24.09 and later.
 	NUMAID *uint32 `json:"numa_id,omitzero"`
 }
 
-// BdevNvmeDiscovery is: a discovery.
-type BdevNvmeDiscovery struct {
+// BdevNVMeDiscovery is: a discovery.
+type BdevNVMeDiscovery struct {
 	Name string              `json:"name"`
-	Trid BdevNvmeTransportID `json:"trid"`
+	Trid BdevNVMeTransportID `json:"trid"`
 	// Discovery services that are asked.
-	Referrals []BdevNvmeReferral `json:"referrals"`
+	Referrals []BdevNVMeReferral `json:"referrals"`
 }
 
-// BdevNvmeHealth is: how well an NVMe controller is. Counts of 128 bits can be greater than a number's exact
+// BdevNVMeHealth is: how well an NVMe controller is. Counts of 128 bits can be greater than a number's exact
 // range.
-type BdevNvmeHealth struct {
+type BdevNVMeHealth struct {
 	ModelNumber      string `json:"model_number"`
 	SerialNumber     string `json:"serial_number"`
 	FirmwareRevision string `json:"firmware_revision"`
@@ -503,8 +503,8 @@ type BdevNvmeHealth struct {
 	TemperatureSensorCelsius *float64 `json:"temperature_sensor_celsius,omitzero"`
 }
 
-// BdevNvmeHost is: who the target connects as.
-type BdevNvmeHost struct {
+// BdevNVMeHost is: who the target connects as.
+type BdevNVMeHost struct {
 	NQN string `json:"nqn"`
 	// Address of this host that was asked for.
 	Addr string `json:"addr"`
@@ -514,8 +514,8 @@ type BdevNvmeHost struct {
 	NoShnNotification *bool `json:"no_shn_notification,omitzero"`
 }
 
-// BdevNvmeIOPath is: a path of an NVMe bdev.
-type BdevNvmeIOPath struct {
+// BdevNVMeIOPath is: a path of an NVMe bdev.
+type BdevNVMeIOPath struct {
 	BdevName string `json:"bdev_name"`
 	Cntlid   uint32 `json:"cntlid"`
 	// Whether I/O takes it.
@@ -523,11 +523,11 @@ type BdevNvmeIOPath struct {
 	Connected bool `json:"connected"`
 	// Whether ANA allows to use it.
 	Accessible bool                    `json:"accessible"`
-	Transport  BdevNvmeIOPathTransport `json:"transport"`
+	Transport  BdevNVMeIOPathTransport `json:"transport"`
 }
 
-// BdevNvmeIOPathTransport is: where a path leads to.
-type BdevNvmeIOPathTransport struct {
+// BdevNVMeIOPathTransport is: where a path leads to.
+type BdevNVMeIOPathTransport struct {
 	Trtype string `json:"trtype"`
 	Traddr string `json:"traddr"`
 	// Left out if there is none.
@@ -536,67 +536,67 @@ type BdevNvmeIOPathTransport struct {
 	Adrfam *string `json:"adrfam,omitzero"`
 }
 
-// BdevNvmeIOPaths is: the paths that NVMe bdevs use.
-type BdevNvmeIOPaths struct {
-	PollGroups []BdevNvmePollGroupIOPaths `json:"poll_groups"`
+// BdevNVMeIOPaths is: the paths that NVMe bdevs use.
+type BdevNVMeIOPaths struct {
+	PollGroups []BdevNVMePollGroupIOPaths `json:"poll_groups"`
 }
 
-// BdevNvmeMDNSDiscovery is: a discovery by mDNS.
-type BdevNvmeMDNSDiscovery struct {
+// BdevNVMeMDNSDiscovery is: a discovery by mDNS.
+type BdevNVMeMDNSDiscovery struct {
 	Name string `json:"name"`
 	// Service that is looked for.
 	Svcname string `json:"svcname"`
 	// Discovery services found.
-	Referrals []BdevNvmeMDNSReferral `json:"referrals"`
+	Referrals []BdevNVMeMDNSReferral `json:"referrals"`
 }
 
-// BdevNvmeMDNSReferral is: a discovery service found by mDNS.
-type BdevNvmeMDNSReferral struct {
+// BdevNVMeMDNSReferral is: a discovery service found by mDNS.
+type BdevNVMeMDNSReferral struct {
 	// Discovery that asks it.
 	Name string              `json:"name"`
-	Trid BdevNvmeTransportID `json:"trid"`
+	Trid BdevNVMeTransportID `json:"trid"`
 }
 
-// BdevNvmeMultipathOptions is: how an NVMe bdev uses several paths.
-type BdevNvmeMultipathOptions struct {
-	Policy   *BdevNvmeMultipathPolicy   `json:"policy,omitzero"`
-	Selector *BdevNvmeMultipathSelector `json:"selector,omitzero"`
+// BdevNVMeMultipathOptions is: how an NVMe bdev uses several paths.
+type BdevNVMeMultipathOptions struct {
+	Policy   *BdevNVMeMultipathPolicy   `json:"policy,omitzero"`
+	Selector *BdevNVMeMultipathSelector `json:"selector,omitzero"`
 	// For round_robin, I/Os on a path before the next one; not 0 there.
 	MinIO *uint32 `json:"min_io,omitzero"`
 }
 
-// BdevNvmeMultipathPolicy is: whether an NVMe bdev uses one path at a time, or all of them.
-type BdevNvmeMultipathPolicy string
+// BdevNVMeMultipathPolicy is: whether an NVMe bdev uses one path at a time, or all of them.
+type BdevNVMeMultipathPolicy string
 
-// The values of BdevNvmeMultipathPolicy.
+// The values of BdevNVMeMultipathPolicy.
 const (
-	BdevNvmeMultipathPolicyActivePassive BdevNvmeMultipathPolicy = "active_passive"
-	BdevNvmeMultipathPolicyActiveActive  BdevNvmeMultipathPolicy = "active_active"
+	BdevNVMeMultipathPolicyActivePassive BdevNVMeMultipathPolicy = "active_passive"
+	BdevNVMeMultipathPolicyActiveActive  BdevNVMeMultipathPolicy = "active_active"
 )
 
-// BdevNvmeMultipathSelector is: how an NVMe bdev that uses all paths chooses one.
-type BdevNvmeMultipathSelector string
+// BdevNVMeMultipathSelector is: how an NVMe bdev that uses all paths chooses one.
+type BdevNVMeMultipathSelector string
 
-// The values of BdevNvmeMultipathSelector.
+// The values of BdevNVMeMultipathSelector.
 const (
-	BdevNvmeMultipathSelectorRoundRobin BdevNvmeMultipathSelector = "round_robin"
-	BdevNvmeMultipathSelectorQueueDepth BdevNvmeMultipathSelector = "queue_depth"
+	BdevNVMeMultipathSelectorRoundRobin BdevNVMeMultipathSelector = "round_robin"
+	BdevNVMeMultipathSelectorQueueDepth BdevNVMeMultipathSelector = "queue_depth"
 )
 
-// BdevNvmePathIostat is: I/O statistics of an NVMe bdev's paths.
-type BdevNvmePathIostat struct {
+// BdevNVMePathIOStat is: I/O statistics of an NVMe bdev's paths.
+type BdevNVMePathIOStat struct {
 	Name  string             `json:"name"`
-	Stats []BdevNvmePathStat `json:"stats"`
+	Stats []BdevNVMePathStat `json:"stats"`
 }
 
-// BdevNvmePathStat is: I/O statistics of a path.
-type BdevNvmePathStat struct {
-	Trid BdevNvmeTransportID    `json:"trid"`
-	Stat BdevNvmePathStatistics `json:"stat"`
+// BdevNVMePathStat is: I/O statistics of a path.
+type BdevNVMePathStat struct {
+	Trid BdevNVMeTransportID    `json:"trid"`
+	Stat BdevNVMePathStatistics `json:"stat"`
 }
 
-// BdevNvmePathStatistics is: I/O that took a path.
-type BdevNvmePathStatistics struct {
+// BdevNVMePathStatistics is: I/O that took a path.
+type BdevNVMePathStatistics struct {
 	// Unit: bytes.
 	BytesRead  uint64 `json:"bytes_read"`
 	NumReadOps uint64 `json:"num_read_ops"`
@@ -635,20 +635,20 @@ type BdevNvmePathStatistics struct {
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
 }
 
-// BdevNvmePollGroupIOPaths is: the paths that NVMe bdevs use on a thread.
-type BdevNvmePollGroupIOPaths struct {
+// BdevNVMePollGroupIOPaths is: the paths that NVMe bdevs use on a thread.
+type BdevNVMePollGroupIOPaths struct {
 	Thread  string           `json:"thread"`
-	IOPaths []BdevNvmeIOPath `json:"io_paths"`
+	IOPaths []BdevNVMeIOPath `json:"io_paths"`
 }
 
-// BdevNvmePollGroupStatistics is: how busy the NVMe transports are on a thread.
-type BdevNvmePollGroupStatistics struct {
+// BdevNVMePollGroupStatistics is: how busy the NVMe transports are on a thread.
+type BdevNVMePollGroupStatistics struct {
 	Thread     string                  `json:"thread"`
-	Transports []BdevNvmeTransportStat `json:"transports"`
+	Transports []BdevNVMeTransportStat `json:"transports"`
 }
 
-// BdevNvmeRDMADeviceStat is: how busy an RDMA device is.
-type BdevNvmeRDMADeviceStat struct {
+// BdevNVMeRDMADeviceStat is: how busy an RDMA device is.
+type BdevNVMeRDMADeviceStat struct {
 	DevName             string `json:"dev_name"`
 	Polls               uint64 `json:"polls"`
 	IdlePolls           uint64 `json:"idle_polls"`
@@ -660,16 +660,16 @@ type BdevNvmeRDMADeviceStat struct {
 	RecvDoorbellUpdates uint64 `json:"recv_doorbell_updates"`
 }
 
-// BdevNvmeReferral is: a discovery service.
-type BdevNvmeReferral struct {
-	Trid BdevNvmeTransportID `json:"trid"`
+// BdevNVMeReferral is: a discovery service.
+type BdevNVMeReferral struct {
+	Trid BdevNVMeTransportID `json:"trid"`
 }
 
-// BdevNvmeTransportStat is: how busy a transport is. Beside the name, RDMA tells `devices`; of the other
+// BdevNVMeTransportStat is: how busy a transport is. Beside the name, RDMA tells `devices`; of the other
 // members, PCIe, VFIOUSER and TCP tell those that they know.
-type BdevNvmeTransportStat struct {
+type BdevNVMeTransportStat struct {
 	Trname  string                   `json:"trname"`
-	Devices []BdevNvmeRDMADeviceStat `json:"devices,omitzero"`
+	Devices []BdevNVMeRDMADeviceStat `json:"devices,omitzero"`
 	// Looks at the queues or sockets.
 	Polls *uint64 `json:"polls,omitzero"`
 	// Looks that found nothing.
@@ -680,15 +680,15 @@ type BdevNvmeTransportStat struct {
 	// Requests that had to wait.
 	QueuedRequests          *uint64 `json:"queued_requests,omitzero"`
 	SubmittedRequests       *uint64 `json:"submitted_requests,omitzero"`
-	CqMmioDoorbellUpdates   *uint64 `json:"cq_mmio_doorbell_updates,omitzero"`
-	CqShadowDoorbellUpdates *uint64 `json:"cq_shadow_doorbell_updates,omitzero"`
-	SqMmioDoorbellUpdates   *uint64 `json:"sq_mmio_doorbell_updates,omitzero"`
-	SqShadowDoorbellUpdates *uint64 `json:"sq_shadow_doorbell_updates,omitzero"`
+	CQMMIODoorbellUpdates   *uint64 `json:"cq_mmio_doorbell_updates,omitzero"`
+	CQShadowDoorbellUpdates *uint64 `json:"cq_shadow_doorbell_updates,omitzero"`
+	SQMMIODoorbellUpdates   *uint64 `json:"sq_mmio_doorbell_updates,omitzero"`
+	SQShadowDoorbellUpdates *uint64 `json:"sq_shadow_doorbell_updates,omitzero"`
 }
 
-// BdevNvmeTransportStatistics is: how busy the NVMe transports are.
-type BdevNvmeTransportStatistics struct {
-	PollGroups []BdevNvmePollGroupStatistics `json:"poll_groups"`
+// BdevNVMeTransportStatistics is: how busy the NVMe transports are.
+type BdevNVMeTransportStatistics struct {
+	PollGroups []BdevNVMePollGroupStatistics `json:"poll_groups"`
 }
 
 // BdevNVMeAddErrorInjectionParams are the parameters of bdev_nvme_add_error_injection.
@@ -696,7 +696,7 @@ type BdevNVMeAddErrorInjectionParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
 	// Kind of command.
-	CmdType BdevNvmeCommandType `json:"cmd_type"`
+	CmdType BdevNVMeCommandType `json:"cmd_type"`
 	// Opcode of the command.
 	Opc uint8 `json:"opc"`
 	// Whether the commands do not reach the controller at all. Default: false.
@@ -770,21 +770,21 @@ type BdevNVMeAttachControllerParams struct {
 	// Key that the controller has to prove with who it is, by its name in the keyring. SPDK v24.05 and later.
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 	// Whether namespaces of a command set that SPDK does not know get bdevs too. Default: false. SPDK v24.09 and later.
-	AllowUnrecognizedCsi *bool `json:"allow_unrecognized_csi,omitzero"`
+	AllowUnrecognizedCSI *bool `json:"allow_unrecognized_csi,omitzero"`
 	// How several paths are used. SPDK v26.05 and later.
-	MultipathOpts *BdevNvmeMultipathOptions `json:"multipath_opts,omitzero"`
+	MultipathOpts *BdevNVMeMultipathOptions `json:"multipath_opts,omitzero"`
 	// Ask a controller over a fabric to do without flow control of the submission queues. Default: false. SPDK v26.09 and later.
-	DisableSqFlowControl *bool `json:"disable_sq_flow_control,omitzero"`
+	DisableSQFlowControl *bool `json:"disable_sq_flow_control,omitzero"`
 }
 
-// BdevNVMeCuseRegisterParams are the parameters of bdev_nvme_cuse_register.
-type BdevNVMeCuseRegisterParams struct {
+// BdevNVMeCUSERegisterParams are the parameters of bdev_nvme_cuse_register.
+type BdevNVMeCUSERegisterParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
 }
 
-// BdevNVMeCuseUnregisterParams are the parameters of bdev_nvme_cuse_unregister.
-type BdevNVMeCuseUnregisterParams struct {
+// BdevNVMeCUSEUnregisterParams are the parameters of bdev_nvme_cuse_unregister.
+type BdevNVMeCUSEUnregisterParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
 }
@@ -843,8 +843,8 @@ type BdevNVMeGetIOPathsParams struct {
 	Name *string `json:"name,omitzero"`
 }
 
-// BdevNVMeGetPathIostatParams are the parameters of bdev_nvme_get_path_iostat.
-type BdevNVMeGetPathIostatParams struct {
+// BdevNVMeGetPathIOStatParams are the parameters of bdev_nvme_get_path_iostat.
+type BdevNVMeGetPathIOStatParams struct {
 	// NVMe bdev, by name, alias or UUID.
 	Name string `json:"name"`
 }
@@ -854,7 +854,7 @@ type BdevNVMeRemoveErrorInjectionParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
 	// Kind of command.
-	CmdType BdevNvmeCommandType `json:"cmd_type"`
+	CmdType BdevNVMeCommandType `json:"cmd_type"`
 	// Opcode of the command.
 	Opc uint8 `json:"opc"`
 }
@@ -872,13 +872,13 @@ type BdevNVMeSendCmdParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
 	// Kind of command.
-	CmdType BdevNvmeCommandType `json:"cmd_type"`
+	CmdType BdevNVMeCommandType `json:"cmd_type"`
 	// Whether data go to the controller (`h2c`) or come from it (`c2h`). One of h2c, c2h.
 	DataDirection string `json:"data_direction"`
 	// The command's 64 bytes, in URL-safe base64.
 	Cmdbuf string `json:"cmdbuf"`
 	// How long it may take; ignored by SPDK. Unit: ms. Default: 0.
-	TimeoutMs *uint32 `json:"timeout_ms,omitzero"`
+	TimeoutMS *uint32 `json:"timeout_ms,omitzero"`
 	// Length of the data; must fit them if they are given. Unit: bytes.
 	DataLen *uint32 `json:"data_len,omitzero"`
 	// Length of the metadata; must fit them if they are given. Unit: bytes.
@@ -912,9 +912,9 @@ type BdevNVMeSetMultipathPolicyParams struct {
 	// NVMe bdev, by name, alias or UUID.
 	Name string `json:"name"`
 	// Whether one path is used at a time, or all of them.
-	Policy BdevNvmeMultipathPolicy `json:"policy"`
+	Policy BdevNVMeMultipathPolicy `json:"policy"`
 	// For `active_active`, how a path is chosen; `round_robin` if not given.
-	Selector *BdevNvmeMultipathSelector `json:"selector,omitzero"`
+	Selector *BdevNVMeMultipathSelector `json:"selector,omitzero"`
 	// For `round_robin`, I/Os on a path before the next one; 1 if not given.
 	RrMinIO *uint32 `json:"rr_min_io,omitzero"`
 }
@@ -924,7 +924,7 @@ type BdevNVMeSetOptionsParams struct {
 	// What is done about a command that takes too long; `none` at first. One of none, reset, abort.
 	ActionOnTimeout *string `json:"action_on_timeout,omitzero"`
 	// How long a connection stays without a sign of life; 10000 at first. Unit: ms.
-	KeepAliveTimeoutMs *uint32 `json:"keep_alive_timeout_ms,omitzero"`
+	KeepAliveTimeoutMS *uint32 `json:"keep_alive_timeout_ms,omitzero"`
 	// How long a command may take; 0, as at first, for ever. Unit: us.
 	TimeoutUS *uint64 `json:"timeout_us,omitzero"`
 	// How long an admin command may take; 0, as at first, like `timeout_us`. Only with that. Unit: us.
@@ -942,7 +942,7 @@ type BdevNVMeSetOptionsParams struct {
 	// Time between two looks at the admin queue; 10000 at first. Unit: us.
 	NVMeAdminqPollPeriodUS *uint64 `json:"nvme_adminq_poll_period_us,omitzero"`
 	// Time between two looks at the I/O queues; 0, as at first, for always looking. Unit: us.
-	NVMeIoqPollPeriodUS *uint64 `json:"nvme_ioq_poll_period_us,omitzero"`
+	NVMeIOQPollPeriodUS *uint64 `json:"nvme_ioq_poll_period_us,omitzero"`
 	// Whether commands are gathered before a PCIe controller is told of them; true at first.
 	DelayCmdSubmit *bool `json:"delay_cmd_submit,omitzero"`
 	// How often a failed command is tried again on the same path; 4 at first.
@@ -962,7 +962,7 @@ type BdevNVMeSetOptionsParams struct {
 	// Whether namespaces without UUID get one that follows from serial number and NSID; false at first.
 	GenerateUUIDs *bool `json:"generate_uuids,omitzero"`
 	// For RDMA, type of service of the packets; 0 at first.
-	TransportTos *uint8 `json:"transport_tos,omitzero"`
+	TransportTOS *uint8 `json:"transport_tos,omitzero"`
 	// Whether errors are counted by status, for `bdev_get_iostat`; false at first.
 	NVMeErrorStat *bool `json:"nvme_error_stat,omitzero"`
 	// Whether I/O is counted by path, for `bdev_nvme_get_path_iostat`; false at first.
@@ -970,23 +970,23 @@ type BdevNVMeSetOptionsParams struct {
 	// Whether sequences of the accel framework may reach NVMe bdevs; false at first. SPDK v23.09 and later.
 	AllowAccelSequence *bool `json:"allow_accel_sequence,omitzero"`
 	// For RDMA, size of a shared receive queue; 0, as at first, for none.
-	RDMASrqSize *uint32 `json:"rdma_srq_size,omitzero"`
+	RDMASRQSize *uint32 `json:"rdma_srq_size,omitzero"`
 	// For RDMA, greatest size of a completion queue; 0, as at first, for no limit. SPDK v24.01 and later.
-	RDMAMaxCqSize *uint32 `json:"rdma_max_cq_size,omitzero"`
+	RDMAMaxCQSize *uint32 `json:"rdma_max_cq_size,omitzero"`
 	// For RDMA, how long to wait for an event of the connection manager; 0, as at first, for the default. Unit: ms. SPDK v24.05 and later.
-	RDMACmEventTimeoutMs *uint16 `json:"rdma_cm_event_timeout_ms,omitzero"`
+	RDMACMEventTimeoutMS *uint16 `json:"rdma_cm_event_timeout_ms,omitzero"`
 	// Digests allowed for authentication; all at first. SPDK v24.05 and later.
 	DHCHAPDigests []string `json:"dhchap_digests,omitzero"`
 	// Diffie-Hellman groups allowed for authentication; all at first. SPDK v24.05 and later.
 	DHCHAPDhgroups []string `json:"dhchap_dhgroups,omitzero"`
 	// For RDMA, whether scattered data are sent as one piece by way of a memory key; false at first. SPDK v25.01 and later.
-	RDMAUmrPerIO *bool `json:"rdma_umr_per_io,omitzero"`
+	RDMAUMRPerIO *bool `json:"rdma_umr_per_io,omitzero"`
 	// For TCP, how long connecting may take; 0, as at first, for the default. Unit: ms. SPDK v25.05 and later.
-	TCPConnectTimeoutMs *uint32 `json:"tcp_connect_timeout_ms,omitzero"`
+	TCPConnectTimeoutMS *uint32 `json:"tcp_connect_timeout_ms,omitzero"`
 	// Whether flushes are sent to controllers with a volatile write cache; false at first. SPDK v25.09 and later.
 	EnableFlush *bool `json:"enable_flush,omitzero"`
 	// How several paths are used, if `bdev_nvme_attach_controller` does not say. SPDK v26.05 and later.
-	MultipathOpts *BdevNvmeMultipathOptions `json:"multipath_opts,omitzero"`
+	MultipathOpts *BdevNVMeMultipathOptions `json:"multipath_opts,omitzero"`
 }
 
 // BdevNVMeSetPreferredPathParams are the parameters of bdev_nvme_set_preferred_path.
@@ -1014,7 +1014,7 @@ type BdevNVMeStartDiscoveryParams struct {
 	// Whether the answer waits until the subsystems found first are attached. Default: false.
 	WaitForAttach *bool `json:"wait_for_attach,omitzero"`
 	// How long it waits at most; 0 for ever. If given, it waits. Unit: ms. Default: 0.
-	AttachTimeoutMs *uint64 `json:"attach_timeout_ms,omitzero"`
+	AttachTimeoutMS *uint64 `json:"attach_timeout_ms,omitzero"`
 	// How long a lost controller is tried again before it is given up; -1 for ever, 0 not at all. Unit: s. Default: 0.
 	CtrlrLossTimeoutSec *int32 `json:"ctrlr_loss_timeout_sec,omitzero"`
 	// Time between two tries. 0 if and only if `ctrlr_loss_timeout_sec` is, and not more than that. Unit: s. Default: 0.
@@ -1023,8 +1023,8 @@ type BdevNVMeStartDiscoveryParams struct {
 	FastIOFailTimeoutSec *uint32 `json:"fast_io_fail_timeout_sec,omitzero"`
 }
 
-// BdevNVMeStartMdnsDiscoveryParams are the parameters of bdev_nvme_start_mdns_discovery.
-type BdevNVMeStartMdnsDiscoveryParams struct {
+// BdevNVMeStartMDNSDiscoveryParams are the parameters of bdev_nvme_start_mdns_discovery.
+type BdevNVMeStartMDNSDiscoveryParams struct {
 	// Name of this discovery; the discoveries it starts are named after it.
 	Name string `json:"name"`
 	// Service to find, such as `_nvme-disc._tcp`.
@@ -1039,8 +1039,8 @@ type BdevNVMeStopDiscoveryParams struct {
 	Name string `json:"name"`
 }
 
-// BdevNVMeStopMdnsDiscoveryParams are the parameters of bdev_nvme_stop_mdns_discovery.
-type BdevNVMeStopMdnsDiscoveryParams struct {
+// BdevNVMeStopMDNSDiscoveryParams are the parameters of bdev_nvme_stop_mdns_discovery.
+type BdevNVMeStopMDNSDiscoveryParams struct {
 	// Name of the discovery.
 	Name string `json:"name"`
 }

@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevOcfCreate calls bdev_ocf_create: make a bdev that caches a slow bdev on a fast one.
+// BdevOCFCreate calls bdev_ocf_create: make a bdev that caches a slow bdev on a fast one.
 //
 // Both bdevs are claimed. Those that are not there yet are waited for.
 //
@@ -17,23 +17,23 @@ import (
 //   - -32603: The bdev could not be made: the name is taken, or a bdev is claimed or does not fit
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOcfCreate(ctx context.Context, params BdevOcfCreateParams) (result string, err error) {
+func (c *Client) BdevOCFCreate(ctx context.Context, params BdevOCFCreateParams) (result string, err error) {
 	err = c.call(ctx, "bdev_ocf_create", params, &result)
 	return result, err
 }
 
-// BdevOcfDelete calls bdev_ocf_delete: delete a caching bdev; its bdevs stay.
+// BdevOCFDelete calls bdev_ocf_delete: delete a caching bdev; its bdevs stay.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such caching bdev
 //   - -32603: The caching bdev could not be deleted
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOcfDelete(ctx context.Context, params BdevOcfDeleteParams) error {
+func (c *Client) BdevOCFDelete(ctx context.Context, params BdevOCFDeleteParams) error {
 	return c.confirm(ctx, "bdev_ocf_delete", params)
 }
 
-// BdevOcfFlushStart calls bdev_ocf_flush_start: start writing a caching bdev's dirty data to its core bdev.
+// BdevOCFFlushStart calls bdev_ocf_flush_start: start writing a caching bdev's dirty data to its core bdev.
 // Answers at once, see `bdev_ocf_flush_status`.
 //
 // Errors of SPDK:
@@ -41,11 +41,11 @@ func (c *Client) BdevOcfDelete(ctx context.Context, params BdevOcfDeleteParams) 
 //   - -32603: The cache could not be locked
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOcfFlushStart(ctx context.Context, params BdevOcfFlushStartParams) error {
+func (c *Client) BdevOCFFlushStart(ctx context.Context, params BdevOCFFlushStartParams) error {
 	return c.confirm(ctx, "bdev_ocf_flush_start", params)
 }
 
-// BdevOcfFlushStatus calls bdev_ocf_flush_status: report whether a caching bdev's flush goes on, and how the
+// BdevOCFFlushStatus calls bdev_ocf_flush_status: report whether a caching bdev's flush goes on, and how the
 // last one ended.
 //
 // The result: the state of the flush.
@@ -54,12 +54,12 @@ func (c *Client) BdevOcfFlushStart(ctx context.Context, params BdevOcfFlushStart
 //   - -32602: A parameter is wrong or there is no such caching bdev
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOcfFlushStatus(ctx context.Context, params BdevOcfFlushStatusParams) (result BdevOcfFlush, err error) {
+func (c *Client) BdevOCFFlushStatus(ctx context.Context, params BdevOCFFlushStatusParams) (result BdevOCFFlush, err error) {
 	err = c.call(ctx, "bdev_ocf_flush_status", params, &result)
 	return result, err
 }
 
-// BdevOcfGetBdevs calls bdev_ocf_get_bdevs: list the caching bdevs.
+// BdevOCFGetBdevs calls bdev_ocf_get_bdevs: list the caching bdevs.
 //
 // The result: the caching bdevs.
 //
@@ -67,12 +67,12 @@ func (c *Client) BdevOcfFlushStatus(ctx context.Context, params BdevOcfFlushStat
 //   - -32602: A parameter is wrong or there is no such bdev
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOcfGetBdevs(ctx context.Context, params BdevOcfGetBdevsParams) (result []BdevOcf, err error) {
+func (c *Client) BdevOCFGetBdevs(ctx context.Context, params BdevOCFGetBdevsParams) (result []BdevOCF, err error) {
 	err = c.call(ctx, "bdev_ocf_get_bdevs", params, &result)
 	return result, err
 }
 
-// BdevOcfGetStats calls bdev_ocf_get_stats: report how a caching bdev's cache is used.
+// BdevOCFGetStats calls bdev_ocf_get_stats: report how a caching bdev's cache is used.
 //
 // The result: the statistics.
 //
@@ -81,23 +81,23 @@ func (c *Client) BdevOcfGetBdevs(ctx context.Context, params BdevOcfGetBdevsPara
 //   - -32603: The cache could not be locked or is not up
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOcfGetStats(ctx context.Context, params BdevOcfGetStatsParams) (result BdevOcfStats, err error) {
+func (c *Client) BdevOCFGetStats(ctx context.Context, params BdevOCFGetStatsParams) (result BdevOCFStats, err error) {
 	err = c.call(ctx, "bdev_ocf_get_stats", params, &result)
 	return result, err
 }
 
-// BdevOcfResetStats calls bdev_ocf_reset_stats: set a caching bdev's statistics to zero.
+// BdevOCFResetStats calls bdev_ocf_reset_stats: set a caching bdev's statistics to zero.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such caching bdev
 //   - -32603: The cache could not be locked or is not up
 //
 // Changes the target. State: runtime. Known to SPDK v23.05 and later.
-func (c *Client) BdevOcfResetStats(ctx context.Context, params BdevOcfResetStatsParams) error {
+func (c *Client) BdevOCFResetStats(ctx context.Context, params BdevOCFResetStatsParams) error {
 	return c.confirm(ctx, "bdev_ocf_reset_stats", params)
 }
 
-// BdevOcfSetCacheMode calls bdev_ocf_set_cache_mode: change the mode of a caching bdev.
+// BdevOCFSetCacheMode calls bdev_ocf_set_cache_mode: change the mode of a caching bdev.
 //
 // The result: the mode that now counts.
 //
@@ -106,87 +106,87 @@ func (c *Client) BdevOcfResetStats(ctx context.Context, params BdevOcfResetStats
 //   - -32603: The mode is unknown or the cache is not up
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOcfSetCacheMode(ctx context.Context, params BdevOcfSetCacheModeParams) (result string, err error) {
+func (c *Client) BdevOCFSetCacheMode(ctx context.Context, params BdevOCFSetCacheModeParams) (result string, err error) {
 	err = c.call(ctx, "bdev_ocf_set_cache_mode", params, &result)
 	return result, err
 }
 
-// BdevOcfSetSeqcutoff calls bdev_ocf_set_seqcutoff: choose when sequential I/O goes around the cache.
+// BdevOCFSetSeqcutoff calls bdev_ocf_set_seqcutoff: choose when sequential I/O goes around the cache.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such caching bdev
 //   - -32603: A value is out of range or the cache is not up
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOcfSetSeqcutoff(ctx context.Context, params BdevOcfSetSeqcutoffParams) error {
+func (c *Client) BdevOCFSetSeqcutoff(ctx context.Context, params BdevOCFSetSeqcutoffParams) error {
 	return c.confirm(ctx, "bdev_ocf_set_seqcutoff", params)
 }
 
-// BdevOcf is: a caching bdev.
-type BdevOcf struct {
+// BdevOCF is: a caching bdev.
+type BdevOCF struct {
 	Name string `json:"name"`
 	// Whether the bdev is there for use.
 	Started bool        `json:"started"`
-	Cache   BdevOcfBase `json:"cache"`
-	Core    BdevOcfBase `json:"core"`
+	Cache   BdevOCFBase `json:"cache"`
+	Core    BdevOCFBase `json:"core"`
 }
 
-// BdevOcfBase is: a bdev under a caching bdev.
-type BdevOcfBase struct {
+// BdevOCFBase is: a bdev under a caching bdev.
+type BdevOCFBase struct {
 	Name string `json:"name"`
 	// Whether it has appeared.
 	Attached bool `json:"attached"`
 }
 
-// BdevOcfBlockStats is: amounts read and written on the core bdev, the cache bdev and the caching bdev itself.
-type BdevOcfBlockStats struct {
-	CoreVolumeRd     BdevOcfStat `json:"core_volume_rd"`
-	CoreVolumeWr     BdevOcfStat `json:"core_volume_wr"`
-	CoreVolumeTotal  BdevOcfStat `json:"core_volume_total"`
-	CacheVolumeRd    BdevOcfStat `json:"cache_volume_rd"`
-	CacheVolumeWr    BdevOcfStat `json:"cache_volume_wr"`
-	CacheVolumeTotal BdevOcfStat `json:"cache_volume_total"`
-	VolumeRd         BdevOcfStat `json:"volume_rd"`
-	VolumeWr         BdevOcfStat `json:"volume_wr"`
-	VolumeTotal      BdevOcfStat `json:"volume_total"`
+// BdevOCFBlockStats is: amounts read and written on the core bdev, the cache bdev and the caching bdev itself.
+type BdevOCFBlockStats struct {
+	CoreVolumeRd     BdevOCFStat `json:"core_volume_rd"`
+	CoreVolumeWr     BdevOCFStat `json:"core_volume_wr"`
+	CoreVolumeTotal  BdevOCFStat `json:"core_volume_total"`
+	CacheVolumeRd    BdevOCFStat `json:"cache_volume_rd"`
+	CacheVolumeWr    BdevOCFStat `json:"cache_volume_wr"`
+	CacheVolumeTotal BdevOCFStat `json:"cache_volume_total"`
+	VolumeRd         BdevOCFStat `json:"volume_rd"`
+	VolumeWr         BdevOCFStat `json:"volume_wr"`
+	VolumeTotal      BdevOCFStat `json:"volume_total"`
 }
 
-// BdevOcfErrorStats is: requests that failed.
-type BdevOcfErrorStats struct {
-	CoreVolumeRd     BdevOcfStat `json:"core_volume_rd"`
-	CoreVolumeWr     BdevOcfStat `json:"core_volume_wr"`
-	CoreVolumeTotal  BdevOcfStat `json:"core_volume_total"`
-	CacheVolumeRd    BdevOcfStat `json:"cache_volume_rd"`
-	CacheVolumeWr    BdevOcfStat `json:"cache_volume_wr"`
-	CacheVolumeTotal BdevOcfStat `json:"cache_volume_total"`
-	Total            BdevOcfStat `json:"total"`
+// BdevOCFErrorStats is: requests that failed.
+type BdevOCFErrorStats struct {
+	CoreVolumeRd     BdevOCFStat `json:"core_volume_rd"`
+	CoreVolumeWr     BdevOCFStat `json:"core_volume_wr"`
+	CoreVolumeTotal  BdevOCFStat `json:"core_volume_total"`
+	CacheVolumeRd    BdevOCFStat `json:"cache_volume_rd"`
+	CacheVolumeWr    BdevOCFStat `json:"cache_volume_wr"`
+	CacheVolumeTotal BdevOCFStat `json:"cache_volume_total"`
+	Total            BdevOCFStat `json:"total"`
 }
 
-// BdevOcfFlush is: the state of a flush.
-type BdevOcfFlush struct {
+// BdevOCFFlush is: the state of a flush.
+type BdevOCFFlush struct {
 	InProgress bool `json:"in_progress"`
 	// How the last flush ended, 0 for well. Left out while one goes on.
 	Status *int32 `json:"status,omitzero"`
 }
 
-// BdevOcfRequestStats is: what requests found in the cache. `pt` are those that went around it.
-type BdevOcfRequestStats struct {
-	RdHits          BdevOcfStat `json:"rd_hits"`
-	RdPartialMisses BdevOcfStat `json:"rd_partial_misses"`
-	RdFullMisses    BdevOcfStat `json:"rd_full_misses"`
-	RdTotal         BdevOcfStat `json:"rd_total"`
-	WrHits          BdevOcfStat `json:"wr_hits"`
-	WrPartialMisses BdevOcfStat `json:"wr_partial_misses"`
-	WrFullMisses    BdevOcfStat `json:"wr_full_misses"`
-	WrTotal         BdevOcfStat `json:"wr_total"`
-	RdPt            BdevOcfStat `json:"rd_pt"`
-	WrPt            BdevOcfStat `json:"wr_pt"`
-	Serviced        BdevOcfStat `json:"serviced"`
-	Total           BdevOcfStat `json:"total"`
+// BdevOCFRequestStats is: what requests found in the cache. `pt` are those that went around it.
+type BdevOCFRequestStats struct {
+	RdHits          BdevOCFStat `json:"rd_hits"`
+	RdPartialMisses BdevOCFStat `json:"rd_partial_misses"`
+	RdFullMisses    BdevOCFStat `json:"rd_full_misses"`
+	RdTotal         BdevOCFStat `json:"rd_total"`
+	WrHits          BdevOCFStat `json:"wr_hits"`
+	WrPartialMisses BdevOCFStat `json:"wr_partial_misses"`
+	WrFullMisses    BdevOCFStat `json:"wr_full_misses"`
+	WrTotal         BdevOCFStat `json:"wr_total"`
+	RdPt            BdevOCFStat `json:"rd_pt"`
+	WrPt            BdevOCFStat `json:"wr_pt"`
+	Serviced        BdevOCFStat `json:"serviced"`
+	Total           BdevOCFStat `json:"total"`
 }
 
-// BdevOcfStat is: a number, and its share of the whole.
-type BdevOcfStat struct {
+// BdevOCFStat is: a number, and its share of the whole.
+type BdevOCFStat struct {
 	Count uint64 `json:"count"`
 	// Percentage with two places behind the point, the first of them left out when it is 0.
 	Percentage string `json:"percentage"`
@@ -194,24 +194,24 @@ type BdevOcfStat struct {
 	Units string `json:"units"`
 }
 
-// BdevOcfStats is: how a cache is used.
-type BdevOcfStats struct {
-	Usage    BdevOcfUsageStats   `json:"usage"`
-	Requests BdevOcfRequestStats `json:"requests"`
-	Blocks   BdevOcfBlockStats   `json:"blocks"`
-	Errors   BdevOcfErrorStats   `json:"errors"`
+// BdevOCFStats is: how a cache is used.
+type BdevOCFStats struct {
+	Usage    BdevOCFUsageStats   `json:"usage"`
+	Requests BdevOCFRequestStats `json:"requests"`
+	Blocks   BdevOCFBlockStats   `json:"blocks"`
+	Errors   BdevOCFErrorStats   `json:"errors"`
 }
 
-// BdevOcfUsageStats is: what the cache holds.
-type BdevOcfUsageStats struct {
-	Occupancy BdevOcfStat `json:"occupancy"`
-	Free      BdevOcfStat `json:"free"`
-	Clean     BdevOcfStat `json:"clean"`
-	Dirty     BdevOcfStat `json:"dirty"`
+// BdevOCFUsageStats is: what the cache holds.
+type BdevOCFUsageStats struct {
+	Occupancy BdevOCFStat `json:"occupancy"`
+	Free      BdevOCFStat `json:"free"`
+	Clean     BdevOCFStat `json:"clean"`
+	Dirty     BdevOCFStat `json:"dirty"`
 }
 
-// BdevOcfCreateParams are the parameters of bdev_ocf_create.
-type BdevOcfCreateParams struct {
+// BdevOCFCreateParams are the parameters of bdev_ocf_create.
+type BdevOCFCreateParams struct {
 	// Name of the new bdev.
 	Name string `json:"name"`
 	// Cache mode: write-through, write-back, write-around, pass-through, write-invalidate or write-only. One of wt, wb, wa, pt, wi, wo.
@@ -224,52 +224,52 @@ type BdevOcfCreateParams struct {
 	CacheLineSize *uint64 `json:"cache_line_size,omitzero"`
 }
 
-// BdevOcfDeleteParams are the parameters of bdev_ocf_delete.
-type BdevOcfDeleteParams struct {
+// BdevOCFDeleteParams are the parameters of bdev_ocf_delete.
+type BdevOCFDeleteParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 }
 
-// BdevOcfFlushStartParams are the parameters of bdev_ocf_flush_start.
-type BdevOcfFlushStartParams struct {
+// BdevOCFFlushStartParams are the parameters of bdev_ocf_flush_start.
+type BdevOCFFlushStartParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 }
 
-// BdevOcfFlushStatusParams are the parameters of bdev_ocf_flush_status.
-type BdevOcfFlushStatusParams struct {
+// BdevOCFFlushStatusParams are the parameters of bdev_ocf_flush_status.
+type BdevOCFFlushStatusParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 }
 
-// BdevOcfGetBdevsParams are the parameters of bdev_ocf_get_bdevs.
-type BdevOcfGetBdevsParams struct {
+// BdevOCFGetBdevsParams are the parameters of bdev_ocf_get_bdevs.
+type BdevOCFGetBdevsParams struct {
 	// Only the caching bdev of this name, or those whose cache or core bdev has it.
 	Name *string `json:"name,omitzero"`
 }
 
-// BdevOcfGetStatsParams are the parameters of bdev_ocf_get_stats.
-type BdevOcfGetStatsParams struct {
+// BdevOCFGetStatsParams are the parameters of bdev_ocf_get_stats.
+type BdevOCFGetStatsParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 }
 
-// BdevOcfResetStatsParams are the parameters of bdev_ocf_reset_stats.
-type BdevOcfResetStatsParams struct {
+// BdevOCFResetStatsParams are the parameters of bdev_ocf_reset_stats.
+type BdevOCFResetStatsParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 }
 
-// BdevOcfSetCacheModeParams are the parameters of bdev_ocf_set_cache_mode.
-type BdevOcfSetCacheModeParams struct {
+// BdevOCFSetCacheModeParams are the parameters of bdev_ocf_set_cache_mode.
+type BdevOCFSetCacheModeParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 	// Cache mode: write-through, write-back, write-around, pass-through, write-invalidate or write-only. One of wt, wb, wa, pt, wi, wo.
 	Mode string `json:"mode"`
 }
 
-// BdevOcfSetSeqcutoffParams are the parameters of bdev_ocf_set_seqcutoff.
-type BdevOcfSetSeqcutoffParams struct {
+// BdevOCFSetSeqcutoffParams are the parameters of bdev_ocf_set_seqcutoff.
+type BdevOCFSetSeqcutoffParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 	// Always, only when the cache is full, or never. One of always, full, never.

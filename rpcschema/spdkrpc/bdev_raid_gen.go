@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 )
 
-// BdevRaidAddBaseBdev calls bdev_raid_add_base_bdev: give an array that lacks one a bdev; data are rebuilt onto
+// BdevRAIDAddBaseBdev calls bdev_raid_add_base_bdev: give an array that lacks one a bdev; data are rebuilt onto
 // it.
 //
 // Errors of SPDK:
@@ -18,11 +18,11 @@ import (
 //   - -1: The bdev is claimed, or the array is just being rebuilt
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
-func (c *Client) BdevRaidAddBaseBdev(ctx context.Context, params BdevRaidAddBaseBdevParams) error {
+func (c *Client) BdevRAIDAddBaseBdev(ctx context.Context, params BdevRAIDAddBaseBdevParams) error {
 	return c.confirm(ctx, "bdev_raid_add_base_bdev", params)
 }
 
-// BdevRaidCreate calls bdev_raid_create: make an array of bdevs.
+// BdevRAIDCreate calls bdev_raid_create: make an array of bdevs.
 //
 // The bdevs need not exist yet; the array stays in state `configuring` and has no bdev of its own until they do.
 // They are claimed.
@@ -35,11 +35,11 @@ func (c *Client) BdevRaidAddBaseBdev(ctx context.Context, params BdevRaidAddBase
 //   - -1: One of the bdevs is claimed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevRaidCreate(ctx context.Context, params BdevRaidCreateParams) error {
+func (c *Client) BdevRAIDCreate(ctx context.Context, params BdevRAIDCreateParams) error {
 	return c.confirm(ctx, "bdev_raid_create", params)
 }
 
-// BdevRaidDelete calls bdev_raid_delete: delete an array; its bdevs stay.
+// BdevRAIDDelete calls bdev_raid_delete: delete an array; its bdevs stay.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -48,11 +48,11 @@ func (c *Client) BdevRaidCreate(ctx context.Context, params BdevRaidCreateParams
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevRaidDelete(ctx context.Context, params BdevRaidDeleteParams) error {
+func (c *Client) BdevRAIDDelete(ctx context.Context, params BdevRAIDDeleteParams) error {
 	return c.confirm(ctx, "bdev_raid_delete", params)
 }
 
-// BdevRaidGetBdevs calls bdev_raid_get_bdevs: describe the arrays in a state.
+// BdevRAIDGetBdevs calls bdev_raid_get_bdevs: describe the arrays in a state.
 //
 // From v24.01 on, SPDK writes the member `uuid` of each array twice, with the same value.
 //
@@ -63,12 +63,12 @@ func (c *Client) BdevRaidDelete(ctx context.Context, params BdevRaidDeleteParams
 //   - -22: No such state (up to v26.01)
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevRaidGetBdevs(ctx context.Context, params BdevRaidGetBdevsParams) (result []BdevRaidInfo, err error) {
+func (c *Client) BdevRAIDGetBdevs(ctx context.Context, params BdevRAIDGetBdevsParams) (result []BdevRAIDInfo, err error) {
 	err = c.call(ctx, "bdev_raid_get_bdevs", params, &result)
 	return result, err
 }
 
-// BdevRaidRemoveBaseBdev calls bdev_raid_remove_base_bdev: take a bdev out of its array.
+// BdevRAIDRemoveBaseBdev calls bdev_raid_remove_base_bdev: take a bdev out of its array.
 //
 // An array that cannot do without goes offline.
 //
@@ -77,11 +77,11 @@ func (c *Client) BdevRaidGetBdevs(ctx context.Context, params BdevRaidGetBdevsPa
 //   - -19: No such bdev, or of no array, or being taken out already
 //
 // Changes the target. State: runtime. Known to SPDK v23.09 and later.
-func (c *Client) BdevRaidRemoveBaseBdev(ctx context.Context, params BdevRaidRemoveBaseBdevParams) error {
+func (c *Client) BdevRAIDRemoveBaseBdev(ctx context.Context, params BdevRAIDRemoveBaseBdevParams) error {
 	return c.confirm(ctx, "bdev_raid_remove_base_bdev", params)
 }
 
-// BdevRaidSetOptions calls bdev_raid_set_options: choose how arrays are rebuilt.
+// BdevRAIDSetOptions calls bdev_raid_set_options: choose how arrays are rebuilt.
 //
 // What is not given stays as it is; the summaries tell what it is at first.
 //
@@ -90,19 +90,19 @@ func (c *Client) BdevRaidRemoveBaseBdev(ctx context.Context, params BdevRaidRemo
 //   - -22: The window is 0
 //
 // Changes the target. State: startup, runtime. Known to SPDK v24.01 and later.
-func (c *Client) BdevRaidSetOptions(ctx context.Context, params BdevRaidSetOptionsParams) error {
+func (c *Client) BdevRAIDSetOptions(ctx context.Context, params BdevRAIDSetOptionsParams) error {
 	return c.confirm(ctx, "bdev_raid_set_options", params)
 }
 
-// BdevRaidInfo is: an array.
-type BdevRaidInfo struct {
+// BdevRAIDInfo is: an array.
+type BdevRAIDInfo struct {
 	Name string `json:"name"`
 	// All zero as long as it is not known. SPDK v24.01 and later.
 	UUID *string `json:"uuid,omitzero"`
 	// Length of a strip; 0 where there are none. Unit: KiB.
-	StripSizeKb uint32        `json:"strip_size_kb"`
-	State       BdevRaidState `json:"state"`
-	RaidLevel   BdevRaidLevel `json:"raid_level"`
+	StripSizeKB uint32        `json:"strip_size_kb"`
+	State       BdevRAIDState `json:"state"`
+	RAIDLevel   BdevRAIDLevel `json:"raid_level"`
 	// Whether the array is described on its bdevs. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
 	// Bdevs that belong to it.
@@ -112,59 +112,59 @@ type BdevRaidInfo struct {
 	// Of these, bdevs that must be there for the array to go online. SPDK v24.01 and later.
 	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
-	Process *BdevRaidProcess `json:"process,omitzero"`
+	Process *BdevRAIDProcess `json:"process,omitzero"`
 	// The bdevs that belong to it; up to v23.09 just their names, null for one that is missing.
 	BaseBdevsList []json.RawMessage `json:"base_bdevs_list"`
 }
 
-// BdevRaidAddBaseBdevParams are the parameters of bdev_raid_add_base_bdev.
-type BdevRaidAddBaseBdevParams struct {
+// BdevRAIDAddBaseBdevParams are the parameters of bdev_raid_add_base_bdev.
+type BdevRAIDAddBaseBdevParams struct {
 	// Name of the array.
-	RaidBdev string `json:"raid_bdev"`
+	RAIDBdev string `json:"raid_bdev"`
 	// Name of the bdev to give it.
 	BaseBdev string `json:"base_bdev"`
 }
 
-// BdevRaidCreateParams are the parameters of bdev_raid_create.
-type BdevRaidCreateParams struct {
+// BdevRAIDCreateParams are the parameters of bdev_raid_create.
+type BdevRAIDCreateParams struct {
 	// Name of the new array, 1 to 63 bytes.
 	Name string `json:"name"`
 	// Kind of the array. One of raid0, 0, raid1, 1, raid5f, 5f, concat.
-	RaidLevel string `json:"raid_level"`
+	RAIDLevel string `json:"raid_level"`
 	// Names of the bdevs, at least one, two for raid1, three for raid5f.
 	BaseBdevs []string `json:"base_bdevs"`
 	// Length of a strip, a power of 2; needed except for raid1, which takes none. Unit: KiB.
-	StripSizeKb *uint32 `json:"strip_size_kb,omitzero"`
+	StripSizeKB *uint32 `json:"strip_size_kb,omitzero"`
 	// UUID of the new bdev; a random one if not given. SPDK v23.05 and later.
 	UUID *string `json:"uuid,omitzero"`
 	// Whether the array is described on its bdevs, so that a target finds it by itself. Default: false. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
 }
 
-// BdevRaidDeleteParams are the parameters of bdev_raid_delete.
-type BdevRaidDeleteParams struct {
+// BdevRAIDDeleteParams are the parameters of bdev_raid_delete.
+type BdevRAIDDeleteParams struct {
 	// Name of the array.
 	Name string `json:"name"`
 	// Whether its description is wiped from its bdevs. Up to v26.01 it never is. Default: false. SPDK v26.05 and later.
 	ClearSb *bool `json:"clear_sb,omitzero"`
 }
 
-// BdevRaidGetBdevsParams are the parameters of bdev_raid_get_bdevs.
-type BdevRaidGetBdevsParams struct {
+// BdevRAIDGetBdevsParams are the parameters of bdev_raid_get_bdevs.
+type BdevRAIDGetBdevsParams struct {
 	// State of the arrays that are wanted, or `all`. One of online, configuring, offline, all.
 	Category string `json:"category"`
 }
 
-// BdevRaidRemoveBaseBdevParams are the parameters of bdev_raid_remove_base_bdev.
-type BdevRaidRemoveBaseBdevParams struct {
+// BdevRAIDRemoveBaseBdevParams are the parameters of bdev_raid_remove_base_bdev.
+type BdevRAIDRemoveBaseBdevParams struct {
 	// Bdev to take out, by name, alias or UUID.
 	Name string `json:"name"`
 }
 
-// BdevRaidSetOptionsParams are the parameters of bdev_raid_set_options.
-type BdevRaidSetOptionsParams struct {
+// BdevRAIDSetOptionsParams are the parameters of bdev_raid_set_options.
+type BdevRAIDSetOptionsParams struct {
 	// How much of an array is rebuilt at a time; 1024 at first. Unit: KiB.
-	ProcessWindowSizeKb *uint32 `json:"process_window_size_kb,omitzero"`
+	ProcessWindowSizeKB *uint32 `json:"process_window_size_kb,omitzero"`
 	// How fast an array is rebuilt at most; 0 for no limit, as at first. Unit: MiB/s. SPDK v24.09 and later.
 	ProcessMaxBandwidthMBSec *uint32 `json:"process_max_bandwidth_mb_sec,omitzero"`
 }

@@ -88,8 +88,8 @@ func (c *Client) BdevRBDUnregisterCluster(ctx context.Context, params BdevRBDUnr
 	return c.confirm(ctx, "bdev_rbd_unregister_cluster", params)
 }
 
-// BdevRbdCluster is: a connection to a Ceph cluster. What was not given when it was made is left out.
-type BdevRbdCluster struct {
+// BdevRBDCluster is: a connection to a Ceph cluster. What was not given when it was made is left out.
+type BdevRBDCluster struct {
 	// Name of the connection.
 	ClusterName string `json:"cluster_name"`
 	// Ceph user.

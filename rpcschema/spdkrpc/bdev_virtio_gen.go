@@ -63,9 +63,9 @@ func (c *Client) BdevVirtioSCSIGetDevices(ctx context.Context) (result []BdevVir
 // BdevVirtioInfo is: a virtio device. Those over vfio-user have neither type nor address.
 type BdevVirtioInfo struct {
 	// Number of queues.
-	VqCount uint32 `json:"vq_count"`
+	VQCount uint32 `json:"vq_count"`
 	// Length of the first queue.
-	VqSize uint32 `json:"vq_size"`
+	VQSize uint32 `json:"vq_size"`
 	// One of pci-modern, pci-legacy, user.
 	Type       *string `json:"type,omitzero"`
 	PCIAddress *string `json:"pci_address,omitzero"`
@@ -91,9 +91,9 @@ type BdevVirtioAttachControllerParams struct {
 	// What the device is. One of blk, scsi.
 	DevType string `json:"dev_type"`
 	// Number of request queues, 0 for the default of 1. For `user` only.
-	VqCount *uint32 `json:"vq_count,omitzero"`
+	VQCount *uint32 `json:"vq_count,omitzero"`
 	// Length of a queue, 0 for the default of 512. For `user` only.
-	VqSize *uint32 `json:"vq_size,omitzero"`
+	VQSize *uint32 `json:"vq_size,omitzero"`
 }
 
 // BdevVirtioBlkSetHotplugParams are the parameters of bdev_virtio_blk_set_hotplug.

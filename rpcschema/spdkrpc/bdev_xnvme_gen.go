@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevXnvmeCreate calls bdev_xnvme_create: make a bdev from a device of the target's host by way of xNVMe.
+// BdevXNVMeCreate calls bdev_xnvme_create: make a bdev from a device of the target's host by way of xNVMe.
 //
 // The result: name of the new bdev.
 //
@@ -14,24 +14,24 @@ import (
 //   - -32603: A parameter is wrong, the name is taken, or the device cannot be opened or used
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevXnvmeCreate(ctx context.Context, params BdevXnvmeCreateParams) (result string, err error) {
+func (c *Client) BdevXNVMeCreate(ctx context.Context, params BdevXNVMeCreateParams) (result string, err error) {
 	err = c.call(ctx, "bdev_xnvme_create", params, &result)
 	return result, err
 }
 
-// BdevXnvmeDelete calls bdev_xnvme_delete: delete a bdev of xNVMe; the device stays.
+// BdevXNVMeDelete calls bdev_xnvme_delete: delete a bdev of xNVMe; the device stays.
 //
 // Errors of SPDK:
 //   - -19: No such bdev of this kind
 //   - -32603: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevXnvmeDelete(ctx context.Context, params BdevXnvmeDeleteParams) error {
+func (c *Client) BdevXNVMeDelete(ctx context.Context, params BdevXNVMeDeleteParams) error {
 	return c.confirm(ctx, "bdev_xnvme_delete", params)
 }
 
-// BdevXnvmeCreateParams are the parameters of bdev_xnvme_create.
-type BdevXnvmeCreateParams struct {
+// BdevXNVMeCreateParams are the parameters of bdev_xnvme_create.
+type BdevXNVMeCreateParams struct {
 	// Name of the new bdev.
 	Name string `json:"name"`
 	// Path of the device.
@@ -42,8 +42,8 @@ type BdevXnvmeCreateParams struct {
 	ConserveCPU *bool `json:"conserve_cpu,omitzero"`
 }
 
-// BdevXnvmeDeleteParams are the parameters of bdev_xnvme_delete.
-type BdevXnvmeDeleteParams struct {
+// BdevXNVMeDeleteParams are the parameters of bdev_xnvme_delete.
+type BdevXNVMeDeleteParams struct {
 	// Name of the bdev.
 	Name string `json:"name"`
 }

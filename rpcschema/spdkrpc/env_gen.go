@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// EnvDpdkGetMemStats calls env_dpdk_get_mem_stats: write DPDK's statistics of memory to a file on the target's
+// EnvDPDKGetMemStats calls env_dpdk_get_mem_stats: write DPDK's statistics of memory to a file on the target's
 // host.
 //
 // The file is overwritten.
@@ -18,7 +18,7 @@ import (
 //   - -32602: Parameters were given
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) EnvDpdkGetMemStats(ctx context.Context) (result EnvDPDKMemStats, err error) {
+func (c *Client) EnvDPDKGetMemStats(ctx context.Context) (result EnvDPDKMemStats, err error) {
 	err = c.call(ctx, "env_dpdk_get_mem_stats", nil, &result)
 	return result, err
 }

@@ -335,7 +335,7 @@ type FrameworkReactor struct {
 	// NUMA node, -1 if unknown. SPDK v26.05 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
 	// Thread of the operating system. SPDK v24.09 and later.
-	Tid *uint64 `json:"tid,omitzero"`
+	TID *uint64 `json:"tid,omitzero"`
 	// Time in which there was something to do. Unit: ticks.
 	Busy uint64 `json:"busy"`
 	// Time in which there was nothing to do. Unit: ticks.
@@ -343,7 +343,7 @@ type FrameworkReactor struct {
 	// Whether it waits for interrupts instead of polling.
 	InInterrupt bool `json:"in_interrupt"`
 	// The core's time in interrupts, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
-	Irq *uint64 `json:"irq,omitzero"`
+	IRQ *uint64 `json:"irq,omitzero"`
 	// The core's time in the kernel, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
 	Sys *uint64 `json:"sys,omitzero"`
 	// The core's time in processes, in USER_HZ; 0 if unknown. SPDK v24.05 and later.

@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// FsdevAioCreate calls fsdev_aio_create: create a filesystem device from a directory of the target's host.
+// FsdevAIOCreate calls fsdev_aio_create: create a filesystem device from a directory of the target's host.
 //
 // The result: name of the filesystem device.
 //
@@ -15,19 +15,19 @@ import (
 //   - -32603: The filesystem device could not be created: the name is taken or the directory cannot be opened
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
-func (c *Client) FsdevAioCreate(ctx context.Context, params FsdevAioCreateParams) (result string, err error) {
+func (c *Client) FsdevAIOCreate(ctx context.Context, params FsdevAIOCreateParams) (result string, err error) {
 	err = c.call(ctx, "fsdev_aio_create", params, &result)
 	return result, err
 }
 
-// FsdevAioDelete calls fsdev_aio_delete: delete a filesystem device that was made from a directory.
+// FsdevAIODelete calls fsdev_aio_delete: delete a filesystem device that was made from a directory.
 //
 // Errors of SPDK:
 //   - -19: No such filesystem device
 //   - -32602: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
-func (c *Client) FsdevAioDelete(ctx context.Context, params FsdevAioDeleteParams) error {
+func (c *Client) FsdevAIODelete(ctx context.Context, params FsdevAIODeleteParams) error {
 	return c.confirm(ctx, "fsdev_aio_delete", params)
 }
 
@@ -62,8 +62,8 @@ type FsdevOptions struct {
 	FsdevIOCacheSize uint32 `json:"fsdev_io_cache_size"`
 }
 
-// FsdevAioCreateParams are the parameters of fsdev_aio_create.
-type FsdevAioCreateParams struct {
+// FsdevAIOCreateParams are the parameters of fsdev_aio_create.
+type FsdevAIOCreateParams struct {
 	// Name of the filesystem device.
 	Name string `json:"name"`
 	// The directory, on the target's host.
@@ -78,8 +78,8 @@ type FsdevAioCreateParams struct {
 	SkipRW *bool `json:"skip_rw,omitzero"`
 }
 
-// FsdevAioDeleteParams are the parameters of fsdev_aio_delete.
-type FsdevAioDeleteParams struct {
+// FsdevAIODeleteParams are the parameters of fsdev_aio_delete.
+type FsdevAIODeleteParams struct {
 	// Name of the filesystem device.
 	Name string `json:"name"`
 }

@@ -60,9 +60,9 @@ type IobufSetOptionsParams struct {
 	// Large buffers; 1024 at first.
 	LargePoolCount *uint64 `json:"large_pool_count,omitzero"`
 	// Size of a small buffer; 8 KiB at first. Unit: bytes.
-	SmallBufsize *uint32 `json:"small_bufsize,omitzero"`
+	SmallBufSize *uint32 `json:"small_bufsize,omitzero"`
 	// Size of a large buffer; 132 KiB at first. Unit: bytes.
-	LargeBufsize *uint32 `json:"large_bufsize,omitzero"`
+	LargeBufSize *uint32 `json:"large_bufsize,omitzero"`
 	// Whether each NUMA node gets pools of its own, of the sizes given; false at first. SPDK v25.01 and later.
 	EnableNUMA *bool `json:"enable_numa,omitzero"`
 }

@@ -6,60 +6,60 @@ import (
 	"context"
 )
 
-// IscsiAuthGroupAddSecret calls iscsi_auth_group_add_secret: add a CHAP secret to an authentication group.
+// ISCSIAuthGroupAddSecret calls iscsi_auth_group_add_secret: add a CHAP secret to an authentication group.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such authentication group, or the user is there already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiAuthGroupAddSecret(ctx context.Context, params IscsiAuthGroupAddSecretParams) error {
+func (c *Client) ISCSIAuthGroupAddSecret(ctx context.Context, params ISCSIAuthGroupAddSecretParams) error {
 	return c.confirm(ctx, "iscsi_auth_group_add_secret", params)
 }
 
-// IscsiAuthGroupRemoveSecret calls iscsi_auth_group_remove_secret: remove a CHAP secret from an authentication
+// ISCSIAuthGroupRemoveSecret calls iscsi_auth_group_remove_secret: remove a CHAP secret from an authentication
 // group.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such authentication group or user
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiAuthGroupRemoveSecret(ctx context.Context, params IscsiAuthGroupRemoveSecretParams) error {
+func (c *Client) ISCSIAuthGroupRemoveSecret(ctx context.Context, params ISCSIAuthGroupRemoveSecretParams) error {
 	return c.confirm(ctx, "iscsi_auth_group_remove_secret", params)
 }
 
-// IscsiCreateAuthGroup calls iscsi_create_auth_group: create an authentication group, which holds CHAP secrets.
+// ISCSICreateAuthGroup calls iscsi_create_auth_group: create an authentication group, which holds CHAP secrets.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, the tag is taken, or a user stands twice
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiCreateAuthGroup(ctx context.Context, params IscsiCreateAuthGroupParams) error {
+func (c *Client) ISCSICreateAuthGroup(ctx context.Context, params ISCSICreateAuthGroupParams) error {
 	return c.confirm(ctx, "iscsi_create_auth_group", params)
 }
 
-// IscsiCreateInitiatorGroup calls iscsi_create_initiator_group: create an initiator group, which says by name
+// ISCSICreateInitiatorGroup calls iscsi_create_initiator_group: create an initiator group, which says by name
 // and address who may log in.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, the tag is taken, or a name or netmask stands twice or is too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiCreateInitiatorGroup(ctx context.Context, params IscsiCreateInitiatorGroupParams) error {
+func (c *Client) ISCSICreateInitiatorGroup(ctx context.Context, params ISCSICreateInitiatorGroupParams) error {
 	return c.confirm(ctx, "iscsi_create_initiator_group", params)
 }
 
-// IscsiCreatePortalGroup calls iscsi_create_portal_group: create a portal group, which is a set of addresses to
+// ISCSICreatePortalGroup calls iscsi_create_portal_group: create a portal group, which is a set of addresses to
 // listen on.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, the tag or a portal is taken, or an address cannot be listened on
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiCreatePortalGroup(ctx context.Context, params IscsiCreatePortalGroupParams) error {
+func (c *Client) ISCSICreatePortalGroup(ctx context.Context, params ISCSICreatePortalGroupParams) error {
 	return c.confirm(ctx, "iscsi_create_portal_group", params)
 }
 
-// IscsiCreateTargetNode calls iscsi_create_target_node: create an iSCSI target node with its LUNs and the access
+// ISCSICreateTargetNode calls iscsi_create_target_node: create an iSCSI target node with its LUNs and the access
 // to it.
 //
 // The portal groups and initiator groups must exist. A name that does not start with `iqn.`, `eui.` or `naa.` is
@@ -69,41 +69,41 @@ func (c *Client) IscsiCreatePortalGroup(ctx context.Context, params IscsiCreateP
 //   - -32602: A parameter is wrong, the name is taken or malformed, a group or bdev is missing, a bdev is claimed, or LUN 0 is missing
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiCreateTargetNode(ctx context.Context, params IscsiCreateTargetNodeParams) error {
+func (c *Client) ISCSICreateTargetNode(ctx context.Context, params ISCSICreateTargetNodeParams) error {
 	return c.confirm(ctx, "iscsi_create_target_node", params)
 }
 
-// IscsiDeleteAuthGroup calls iscsi_delete_auth_group: delete an authentication group with its secrets.
+// ISCSIDeleteAuthGroup calls iscsi_delete_auth_group: delete an authentication group with its secrets.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such authentication group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiDeleteAuthGroup(ctx context.Context, params IscsiDeleteAuthGroupParams) error {
+func (c *Client) ISCSIDeleteAuthGroup(ctx context.Context, params ISCSIDeleteAuthGroupParams) error {
 	return c.confirm(ctx, "iscsi_delete_auth_group", params)
 }
 
-// IscsiDeleteInitiatorGroup calls iscsi_delete_initiator_group: delete an initiator group and its mappings.
+// ISCSIDeleteInitiatorGroup calls iscsi_delete_initiator_group: delete an initiator group and its mappings.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such initiator group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiDeleteInitiatorGroup(ctx context.Context, params IscsiDeleteInitiatorGroupParams) error {
+func (c *Client) ISCSIDeleteInitiatorGroup(ctx context.Context, params ISCSIDeleteInitiatorGroupParams) error {
 	return c.confirm(ctx, "iscsi_delete_initiator_group", params)
 }
 
-// IscsiDeletePortalGroup calls iscsi_delete_portal_group: delete a portal group and its mappings.
+// ISCSIDeletePortalGroup calls iscsi_delete_portal_group: delete a portal group and its mappings.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such portal group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiDeletePortalGroup(ctx context.Context, params IscsiDeletePortalGroupParams) error {
+func (c *Client) ISCSIDeletePortalGroup(ctx context.Context, params ISCSIDeletePortalGroupParams) error {
 	return c.confirm(ctx, "iscsi_delete_portal_group", params)
 }
 
-// IscsiDeleteTargetNode calls iscsi_delete_target_node: delete an iSCSI target node and end its connections.
+// ISCSIDeleteTargetNode calls iscsi_delete_target_node: delete an iSCSI target node and end its connections.
 //
 // Errors of SPDK:
 //   - -2: No such target node (from v23.05)
@@ -111,11 +111,11 @@ func (c *Client) IscsiDeletePortalGroup(ctx context.Context, params IscsiDeleteP
 //   - -32603: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiDeleteTargetNode(ctx context.Context, params IscsiDeleteTargetNodeParams) error {
+func (c *Client) ISCSIDeleteTargetNode(ctx context.Context, params ISCSIDeleteTargetNodeParams) error {
 	return c.confirm(ctx, "iscsi_delete_target_node", params)
 }
 
-// IscsiEnableHistogram calls iscsi_enable_histogram: start or stop the latency histogram of an iSCSI target
+// ISCSIEnableHistogram calls iscsi_enable_histogram: start or stop the latency histogram of an iSCSI target
 // node. Stopping throws it away.
 //
 // Errors of SPDK:
@@ -123,11 +123,11 @@ func (c *Client) IscsiDeleteTargetNode(ctx context.Context, params IscsiDeleteTa
 //   - -32603: A parameter is wrong or memory is out
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) IscsiEnableHistogram(ctx context.Context, params IscsiEnableHistogramParams) error {
+func (c *Client) ISCSIEnableHistogram(ctx context.Context, params ISCSIEnableHistogramParams) error {
 	return c.confirm(ctx, "iscsi_enable_histogram", params)
 }
 
-// IscsiGetAuthGroups calls iscsi_get_auth_groups: list the authentication groups with their secrets, in the
+// ISCSIGetAuthGroups calls iscsi_get_auth_groups: list the authentication groups with their secrets, in the
 // clear.
 //
 // The result: the authentication groups.
@@ -136,12 +136,12 @@ func (c *Client) IscsiEnableHistogram(ctx context.Context, params IscsiEnableHis
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiGetAuthGroups(ctx context.Context) (result []IscsiAuthGroup, err error) {
+func (c *Client) ISCSIGetAuthGroups(ctx context.Context) (result []ISCSIAuthGroup, err error) {
 	err = c.call(ctx, "iscsi_get_auth_groups", nil, &result)
 	return result, err
 }
 
-// IscsiGetConnections calls iscsi_get_connections: list the connections of initiators.
+// ISCSIGetConnections calls iscsi_get_connections: list the connections of initiators.
 //
 // The result: the connections.
 //
@@ -150,12 +150,12 @@ func (c *Client) IscsiGetAuthGroups(ctx context.Context) (result []IscsiAuthGrou
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiGetConnections(ctx context.Context) (result []IscsiConnection, err error) {
+func (c *Client) ISCSIGetConnections(ctx context.Context) (result []ISCSIConnection, err error) {
 	err = c.call(ctx, "iscsi_get_connections", nil, &result)
 	return result, err
 }
 
-// IscsiGetHistogram calls iscsi_get_histogram: read the latency histogram of an iSCSI target node.
+// ISCSIGetHistogram calls iscsi_get_histogram: read the latency histogram of an iSCSI target node.
 //
 // The result: the histogram.
 //
@@ -164,12 +164,12 @@ func (c *Client) IscsiGetConnections(ctx context.Context) (result []IscsiConnect
 //   - -32603: A parameter is wrong or memory is out
 //
 // Only reads. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) IscsiGetHistogram(ctx context.Context, params IscsiGetHistogramParams) (result IscsiHistogram, err error) {
+func (c *Client) ISCSIGetHistogram(ctx context.Context, params ISCSIGetHistogramParams) (result ISCSIHistogram, err error) {
 	err = c.call(ctx, "iscsi_get_histogram", params, &result)
 	return result, err
 }
 
-// IscsiGetInitiatorGroups calls iscsi_get_initiator_groups: list the initiator groups.
+// ISCSIGetInitiatorGroups calls iscsi_get_initiator_groups: list the initiator groups.
 //
 // The result: the initiator groups.
 //
@@ -177,12 +177,12 @@ func (c *Client) IscsiGetHistogram(ctx context.Context, params IscsiGetHistogram
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiGetInitiatorGroups(ctx context.Context) (result []IscsiInitiatorGroup, err error) {
+func (c *Client) ISCSIGetInitiatorGroups(ctx context.Context) (result []ISCSIInitiatorGroup, err error) {
 	err = c.call(ctx, "iscsi_get_initiator_groups", nil, &result)
 	return result, err
 }
 
-// IscsiGetOptions calls iscsi_get_options: report the options of the iSCSI target.
+// ISCSIGetOptions calls iscsi_get_options: report the options of the iSCSI target.
 //
 // The result: the options.
 //
@@ -190,12 +190,12 @@ func (c *Client) IscsiGetInitiatorGroups(ctx context.Context) (result []IscsiIni
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiGetOptions(ctx context.Context) (result IscsiOptions, err error) {
+func (c *Client) ISCSIGetOptions(ctx context.Context) (result ISCSIOptions, err error) {
 	err = c.call(ctx, "iscsi_get_options", nil, &result)
 	return result, err
 }
 
-// IscsiGetPortalGroups calls iscsi_get_portal_groups: list the portal groups.
+// ISCSIGetPortalGroups calls iscsi_get_portal_groups: list the portal groups.
 //
 // The result: the portal groups.
 //
@@ -203,12 +203,12 @@ func (c *Client) IscsiGetOptions(ctx context.Context) (result IscsiOptions, err 
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiGetPortalGroups(ctx context.Context) (result []IscsiPortalGroup, err error) {
+func (c *Client) ISCSIGetPortalGroups(ctx context.Context) (result []ISCSIPortalGroup, err error) {
 	err = c.call(ctx, "iscsi_get_portal_groups", nil, &result)
 	return result, err
 }
 
-// IscsiGetStats calls iscsi_get_stats: count the connections of initiators by state.
+// ISCSIGetStats calls iscsi_get_stats: count the connections of initiators by state.
 //
 // The result: the numbers of connections.
 //
@@ -217,12 +217,12 @@ func (c *Client) IscsiGetPortalGroups(ctx context.Context) (result []IscsiPortal
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) IscsiGetStats(ctx context.Context) (result IscsiStats, err error) {
+func (c *Client) ISCSIGetStats(ctx context.Context) (result ISCSIStats, err error) {
 	err = c.call(ctx, "iscsi_get_stats", nil, &result)
 	return result, err
 }
 
-// IscsiGetTargetNodes calls iscsi_get_target_nodes: list the iSCSI target nodes.
+// ISCSIGetTargetNodes calls iscsi_get_target_nodes: list the iSCSI target nodes.
 //
 // The result: the target nodes.
 //
@@ -230,55 +230,55 @@ func (c *Client) IscsiGetStats(ctx context.Context) (result IscsiStats, err erro
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiGetTargetNodes(ctx context.Context) (result []IscsiTargetNode, err error) {
+func (c *Client) ISCSIGetTargetNodes(ctx context.Context) (result []ISCSITargetNode, err error) {
 	err = c.call(ctx, "iscsi_get_target_nodes", nil, &result)
 	return result, err
 }
 
-// IscsiInitiatorGroupAddInitiators calls iscsi_initiator_group_add_initiators: add names or addresses to an
+// ISCSIInitiatorGroupAddInitiators calls iscsi_initiator_group_add_initiators: add names or addresses to an
 // initiator group, all or none.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such initiator group, or a name or netmask is there already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiInitiatorGroupAddInitiators(ctx context.Context, params IscsiInitiatorGroupAddInitiatorsParams) error {
+func (c *Client) ISCSIInitiatorGroupAddInitiators(ctx context.Context, params ISCSIInitiatorGroupAddInitiatorsParams) error {
 	return c.confirm(ctx, "iscsi_initiator_group_add_initiators", params)
 }
 
-// IscsiInitiatorGroupRemoveInitiators calls iscsi_initiator_group_remove_initiators: remove names or addresses
+// ISCSIInitiatorGroupRemoveInitiators calls iscsi_initiator_group_remove_initiators: remove names or addresses
 // from an initiator group, all or none.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such initiator group, name or netmask
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiInitiatorGroupRemoveInitiators(ctx context.Context, params IscsiInitiatorGroupRemoveInitiatorsParams) error {
+func (c *Client) ISCSIInitiatorGroupRemoveInitiators(ctx context.Context, params ISCSIInitiatorGroupRemoveInitiatorsParams) error {
 	return c.confirm(ctx, "iscsi_initiator_group_remove_initiators", params)
 }
 
-// IscsiPortalGroupSetAuth calls iscsi_portal_group_set_auth: set how initiators authenticate for discovery at a
+// ISCSIPortalGroupSetAuth calls iscsi_portal_group_set_auth: set how initiators authenticate for discovery at a
 // portal group.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such portal group, or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiPortalGroupSetAuth(ctx context.Context, params IscsiPortalGroupSetAuthParams) error {
+func (c *Client) ISCSIPortalGroupSetAuth(ctx context.Context, params ISCSIPortalGroupSetAuthParams) error {
 	return c.confirm(ctx, "iscsi_portal_group_set_auth", params)
 }
 
-// IscsiSetDiscoveryAuth calls iscsi_set_discovery_auth: set how initiators authenticate for discovery.
+// ISCSISetDiscoveryAuth calls iscsi_set_discovery_auth: set how initiators authenticate for discovery.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiSetDiscoveryAuth(ctx context.Context, params IscsiSetDiscoveryAuthParams) error {
+func (c *Client) ISCSISetDiscoveryAuth(ctx context.Context, params ISCSISetDiscoveryAuthParams) error {
 	return c.confirm(ctx, "iscsi_set_discovery_auth", params)
 }
 
-// IscsiSetOptions calls iscsi_set_options: set the options of the iSCSI target before it starts. Once only.
+// ISCSISetOptions calls iscsi_set_options: set the options of the iSCSI target before it starts. Once only.
 //
 // SPDK checks the ranges only when it starts, and then ends if a value is out of range.
 //
@@ -287,77 +287,77 @@ func (c *Client) IscsiSetDiscoveryAuth(ctx context.Context, params IscsiSetDisco
 //   - -32603: The options were set already or memory is out
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) IscsiSetOptions(ctx context.Context, params IscsiSetOptionsParams) error {
+func (c *Client) ISCSISetOptions(ctx context.Context, params ISCSISetOptionsParams) error {
 	return c.confirm(ctx, "iscsi_set_options", params)
 }
 
-// IscsiStartPortalGroup calls iscsi_start_portal_group: let a portal group that was created with `wait` accept
+// ISCSIStartPortalGroup calls iscsi_start_portal_group: let a portal group that was created with `wait` accept
 // connections.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such portal group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiStartPortalGroup(ctx context.Context, params IscsiStartPortalGroupParams) error {
+func (c *Client) ISCSIStartPortalGroup(ctx context.Context, params ISCSIStartPortalGroupParams) error {
 	return c.confirm(ctx, "iscsi_start_portal_group", params)
 }
 
-// IscsiTargetNodeAddLUN calls iscsi_target_node_add_lun: add a LUN to an iSCSI target node that has no
+// ISCSITargetNodeAddLUN calls iscsi_target_node_add_lun: add a LUN to an iSCSI target node that has no
 // connections.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such target node or bdev, the bdev is claimed, the LUN number is taken, or the target node has connections
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeAddLUN(ctx context.Context, params IscsiTargetNodeAddLUNParams) error {
+func (c *Client) ISCSITargetNodeAddLUN(ctx context.Context, params ISCSITargetNodeAddLUNParams) error {
 	return c.confirm(ctx, "iscsi_target_node_add_lun", params)
 }
 
-// IscsiTargetNodeAddPgIgMaps calls iscsi_target_node_add_pg_ig_maps: open an iSCSI target node to further
+// ISCSITargetNodeAddPGIGMaps calls iscsi_target_node_add_pg_ig_maps: open an iSCSI target node to further
 // initiators, as pairs of portal group and initiator group.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such target node or group, or a pair is there already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeAddPgIgMaps(ctx context.Context, params IscsiTargetNodeAddPgIgMapsParams) error {
+func (c *Client) ISCSITargetNodeAddPGIGMaps(ctx context.Context, params ISCSITargetNodeAddPGIGMapsParams) error {
 	return c.confirm(ctx, "iscsi_target_node_add_pg_ig_maps", params)
 }
 
-// IscsiTargetNodeRemovePgIgMaps calls iscsi_target_node_remove_pg_ig_maps: close an iSCSI target node to
+// ISCSITargetNodeRemovePGIGMaps calls iscsi_target_node_remove_pg_ig_maps: close an iSCSI target node to
 // initiators, as pairs of portal group and initiator group.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such target node, group or pair
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeRemovePgIgMaps(ctx context.Context, params IscsiTargetNodeRemovePgIgMapsParams) error {
+func (c *Client) ISCSITargetNodeRemovePGIGMaps(ctx context.Context, params ISCSITargetNodeRemovePGIGMapsParams) error {
 	return c.confirm(ctx, "iscsi_target_node_remove_pg_ig_maps", params)
 }
 
-// IscsiTargetNodeRequestLogout calls iscsi_target_node_request_logout: ask the initiators that are logged in at
+// ISCSITargetNodeRequestLogout calls iscsi_target_node_request_logout: ask the initiators that are logged in at
 // an iSCSI target node to log out.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such target node
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeRequestLogout(ctx context.Context, params IscsiTargetNodeRequestLogoutParams) error {
+func (c *Client) ISCSITargetNodeRequestLogout(ctx context.Context, params ISCSITargetNodeRequestLogoutParams) error {
 	return c.confirm(ctx, "iscsi_target_node_request_logout", params)
 }
 
-// IscsiTargetNodeSetAuth calls iscsi_target_node_set_auth: set how initiators authenticate at an iSCSI target
+// ISCSITargetNodeSetAuth calls iscsi_target_node_set_auth: set how initiators authenticate at an iSCSI target
 // node.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such target node, or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeSetAuth(ctx context.Context, params IscsiTargetNodeSetAuthParams) error {
+func (c *Client) ISCSITargetNodeSetAuth(ctx context.Context, params ISCSITargetNodeSetAuthParams) error {
 	return c.confirm(ctx, "iscsi_target_node_set_auth", params)
 }
 
-// IscsiTargetNodeSetRedirect calls iscsi_target_node_set_redirect: redirect logins at a portal group to another
+// ISCSITargetNodeSetRedirect calls iscsi_target_node_set_redirect: redirect logins at a portal group to another
 // portal, or end the redirection.
 //
 // Without `redirect_host` and `redirect_port` the redirection ends.
@@ -366,7 +366,7 @@ func (c *Client) IscsiTargetNodeSetAuth(ctx context.Context, params IscsiTargetN
 //   - -32602: A parameter is wrong, no such target node, or the portal group or the address does not fit
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) IscsiTargetNodeSetRedirect(ctx context.Context, params IscsiTargetNodeSetRedirectParams) error {
+func (c *Client) ISCSITargetNodeSetRedirect(ctx context.Context, params ISCSITargetNodeSetRedirectParams) error {
 	return c.confirm(ctx, "iscsi_target_node_set_redirect", params)
 }
 
@@ -379,19 +379,19 @@ func (c *Client) IscsiTargetNodeSetRedirect(ctx context.Context, params IscsiTar
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) SCSIGetDevices(ctx context.Context) (result []ScsiDevice, err error) {
+func (c *Client) SCSIGetDevices(ctx context.Context) (result []SCSIDevice, err error) {
 	err = c.call(ctx, "scsi_get_devices", nil, &result)
 	return result, err
 }
 
-// IscsiAuthGroup is: a group of CHAP secrets.
-type IscsiAuthGroup struct {
+// ISCSIAuthGroup is: a group of CHAP secrets.
+type ISCSIAuthGroup struct {
 	Tag     int32             `json:"tag"`
-	Secrets []IscsiAuthSecret `json:"secrets"`
+	Secrets []ISCSIAuthSecret `json:"secrets"`
 }
 
-// IscsiAuthSecret is: a CHAP secret, and perhaps one of the target's own.
-type IscsiAuthSecret struct {
+// ISCSIAuthSecret is: a CHAP secret, and perhaps one of the target's own.
+type ISCSIAuthSecret struct {
 	// Name with which the initiator authenticates.
 	User string `json:"user"`
 	// Secret with which the initiator authenticates. Secret.
@@ -402,14 +402,14 @@ type IscsiAuthSecret struct {
 	Msecret *string `json:"msecret,omitzero"`
 }
 
-// IscsiConnection is: a connection of an initiator.
-type IscsiConnection struct {
+// ISCSIConnection is: a connection of an initiator.
+type ISCSIConnection struct {
 	// SPDK's number of the connection.
 	ID int32 `json:"id"`
 	// Connection ID within the session.
-	Cid int32 `json:"cid"`
+	CID int32 `json:"cid"`
 	// Session handle, 65535 before the login.
-	Tsih int32 `json:"tsih"`
+	TSIH int32 `json:"tsih"`
 	// One of invalid, running, exiting, exited, unknown.
 	State string `json:"state"`
 	// One of not_started, security_negotiation_phase, operational_negotiation_phase, full_feature_phase.
@@ -424,8 +424,8 @@ type IscsiConnection struct {
 	ThreadName string `json:"thread_name"`
 }
 
-// IscsiHistogram is: a latency histogram in ticks.
-type IscsiHistogram struct {
+// ISCSIHistogram is: a latency histogram in ticks.
+type ISCSIHistogram struct {
 	// The buckets, 64-bit counters of the target's byte order, in base64.
 	Histogram string `json:"histogram"`
 	// A range has 2 to the power of granularity buckets. SPDK v25.05 and later.
@@ -440,8 +440,8 @@ type IscsiHistogram struct {
 	TSCRate int64 `json:"tsc_rate"`
 }
 
-// IscsiInitiatorGroup is: who may log in.
-type IscsiInitiatorGroup struct {
+// ISCSIInitiatorGroup is: who may log in.
+type ISCSIInitiatorGroup struct {
 	Tag int32 `json:"tag"`
 	// Names of initiators.
 	Initiators []string `json:"initiators"`
@@ -449,22 +449,22 @@ type IscsiInitiatorGroup struct {
 	Netmasks []string `json:"netmasks"`
 }
 
-// IscsiLUN is: a LUN of a target node.
-type IscsiLUN struct {
+// ISCSILUN is: a LUN of a target node.
+type ISCSILUN struct {
 	BdevName string `json:"bdev_name"`
 	LUNID    int32  `json:"lun_id"`
 }
 
-// IscsiLUNParams is: a LUN to give to a target node.
-type IscsiLUNParams struct {
+// ISCSILUNParams is: a LUN to give to a target node.
+type ISCSILUNParams struct {
 	// Bdev behind the LUN.
 	BdevName string `json:"bdev_name"`
 	// LUN number, -1 for the lowest that is free. Required up to v26.01. Default: 0.
 	LUNID *int32 `json:"lun_id,omitzero"`
 }
 
-// IscsiOptions is: options of the iSCSI target.
-type IscsiOptions struct {
+// ISCSIOptions is: options of the iSCSI target.
+type ISCSIOptions struct {
 	// File with CHAP secrets. Left out where there is none.
 	AuthFile *string `json:"auth_file,omitzero"`
 	// Prefix of target names that are not complete.
@@ -482,7 +482,7 @@ type IscsiOptions struct {
 	// Data inside a command's PDU is admitted.
 	ImmediateData bool `json:"immediate_data"`
 	// Several sessions of the same initiator port are admitted.
-	AllowDuplicatedIsid bool   `json:"allow_duplicated_isid"`
+	AllowDuplicatedISID bool   `json:"allow_duplicated_isid"`
 	ErrorRecoveryLevel  uint32 `json:"error_recovery_level"`
 	// How long a NOP may stay unanswered. Unit: s.
 	NopTimeout int32 `json:"nop_timeout"`
@@ -501,39 +501,39 @@ type IscsiOptions struct {
 	// Largest number of outstanding requests for a write's data.
 	MaxR2tPerConnection uint32 `json:"max_r2t_per_connection"`
 	// PDUs in the pool.
-	PduPoolSize uint32 `json:"pdu_pool_size"`
+	PDUPoolSize uint32 `json:"pdu_pool_size"`
 	// Buffers for immediate data.
 	ImmediateDataPoolSize uint32 `json:"immediate_data_pool_size"`
 	// Buffers for data of writes.
 	DataOutPoolSize uint32 `json:"data_out_pool_size"`
 }
 
-// IscsiPGIGMap is: initiators of one group may come in by the portals of another.
-type IscsiPGIGMap struct {
+// ISCSIPGIGMap is: initiators of one group may come in by the portals of another.
+type ISCSIPGIGMap struct {
 	// Tag of the portal group.
-	PgTag int32 `json:"pg_tag"`
+	PGTag int32 `json:"pg_tag"`
 	// Tag of the initiator group.
-	IgTag int32 `json:"ig_tag"`
+	IGTag int32 `json:"ig_tag"`
 }
 
-// IscsiPortal is: an address to listen on.
-type IscsiPortal struct {
+// ISCSIPortal is: an address to listen on.
+type ISCSIPortal struct {
 	// IP address, IPv6 in brackets. 0.0.0.0 or [::] for all.
 	Host string `json:"host"`
 	// Port, as a string.
 	Port string `json:"port"`
 }
 
-// IscsiPortalGroup is: a set of addresses to listen on.
-type IscsiPortalGroup struct {
+// ISCSIPortalGroup is: a set of addresses to listen on.
+type ISCSIPortalGroup struct {
 	Tag     int32         `json:"tag"`
-	Portals []IscsiPortal `json:"portals"`
+	Portals []ISCSIPortal `json:"portals"`
 	// Kept out of discovery.
 	Private bool `json:"private"`
 }
 
-// IscsiStats is: numbers of connections.
-type IscsiStats struct {
+// ISCSIStats is: numbers of connections.
+type ISCSIStats struct {
 	// Connections that are being set up.
 	Invalid uint32 `json:"invalid"`
 	Running uint32 `json:"running"`
@@ -541,14 +541,14 @@ type IscsiStats struct {
 	Exited  uint32 `json:"exited"`
 }
 
-// IscsiTargetNode is: an iSCSI target node.
-type IscsiTargetNode struct {
+// ISCSITargetNode is: an iSCSI target node.
+type ISCSITargetNode struct {
 	// Complete name.
 	Name string `json:"name"`
 	// Alias; left out where it is empty.
 	AliasName  *string        `json:"alias_name,omitzero"`
-	PgIgMaps   []IscsiPGIGMap `json:"pg_ig_maps"`
-	LUNs       []IscsiLUN     `json:"luns"`
+	PGIGMaps   []ISCSIPGIGMap `json:"pg_ig_maps"`
+	LUNs       []ISCSILUN     `json:"luns"`
 	QueueDepth int32          `json:"queue_depth"`
 	// Initiators must do without CHAP.
 	DisableCHAP bool `json:"disable_chap"`
@@ -564,15 +564,15 @@ type IscsiTargetNode struct {
 	DataDigest bool `json:"data_digest"`
 }
 
-// ScsiDevice is: a SCSI device.
-type ScsiDevice struct {
+// SCSIDevice is: a SCSI device.
+type SCSIDevice struct {
 	ID int32 `json:"id"`
 	// For iSCSI the target node's complete name, for vhost a name of SPDK's making.
 	DeviceName string `json:"device_name"`
 }
 
-// IscsiAuthGroupAddSecretParams are the parameters of iscsi_auth_group_add_secret.
-type IscsiAuthGroupAddSecretParams struct {
+// ISCSIAuthGroupAddSecretParams are the parameters of iscsi_auth_group_add_secret.
+type ISCSIAuthGroupAddSecretParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 	// Name with which the initiator authenticates.
@@ -585,24 +585,24 @@ type IscsiAuthGroupAddSecretParams struct {
 	Msecret *string `json:"msecret,omitzero"`
 }
 
-// IscsiAuthGroupRemoveSecretParams are the parameters of iscsi_auth_group_remove_secret.
-type IscsiAuthGroupRemoveSecretParams struct {
+// ISCSIAuthGroupRemoveSecretParams are the parameters of iscsi_auth_group_remove_secret.
+type ISCSIAuthGroupRemoveSecretParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 	// Name with which the initiator authenticates.
 	User string `json:"user"`
 }
 
-// IscsiCreateAuthGroupParams are the parameters of iscsi_create_auth_group.
-type IscsiCreateAuthGroupParams struct {
+// ISCSICreateAuthGroupParams are the parameters of iscsi_create_auth_group.
+type ISCSICreateAuthGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 	// The secrets.
-	Secrets []IscsiAuthSecret `json:"secrets,omitzero"`
+	Secrets []ISCSIAuthSecret `json:"secrets,omitzero"`
 }
 
-// IscsiCreateInitiatorGroupParams are the parameters of iscsi_create_initiator_group.
-type IscsiCreateInitiatorGroupParams struct {
+// ISCSICreateInitiatorGroupParams are the parameters of iscsi_create_initiator_group.
+type ISCSICreateInitiatorGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 	// Names of initiators. `ANY` for all, `!NAME` to exclude one.
@@ -611,28 +611,28 @@ type IscsiCreateInitiatorGroupParams struct {
 	Netmasks []string `json:"netmasks"`
 }
 
-// IscsiCreatePortalGroupParams are the parameters of iscsi_create_portal_group.
-type IscsiCreatePortalGroupParams struct {
+// ISCSICreatePortalGroupParams are the parameters of iscsi_create_portal_group.
+type ISCSICreatePortalGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 	// The addresses.
-	Portals []IscsiPortal `json:"portals"`
+	Portals []ISCSIPortal `json:"portals"`
 	// Keep the portals out of discovery. Initiators get there only by a redirection. Default: false.
 	Private *bool `json:"private,omitzero"`
 	// Accept no connections until `iscsi_start_portal_group`. Default: false.
 	Wait *bool `json:"wait,omitzero"`
 }
 
-// IscsiCreateTargetNodeParams are the parameters of iscsi_create_target_node.
-type IscsiCreateTargetNodeParams struct {
+// ISCSICreateTargetNodeParams are the parameters of iscsi_create_target_node.
+type ISCSICreateTargetNodeParams struct {
 	// Name of the target node, complete or as its part behind `node_base`.
 	Name string `json:"name"`
 	// Alias that initiators see, may be empty.
 	AliasName string `json:"alias_name"`
 	// Who may come in where, as pairs of portal group and initiator group.
-	PgIgMaps []IscsiPGIGMap `json:"pg_ig_maps"`
+	PGIGMaps []ISCSIPGIGMap `json:"pg_ig_maps"`
 	// The LUNs, one of them number 0.
-	LUNs []IscsiLUNParams `json:"luns"`
+	LUNs []ISCSILUNParams `json:"luns"`
 	// Queue depth. The target's `max_queue_depth` is used instead of values out of 1 to that number.
 	QueueDepth int32 `json:"queue_depth"`
 	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
@@ -649,46 +649,46 @@ type IscsiCreateTargetNodeParams struct {
 	DataDigest *bool `json:"data_digest,omitzero"`
 }
 
-// IscsiDeleteAuthGroupParams are the parameters of iscsi_delete_auth_group.
-type IscsiDeleteAuthGroupParams struct {
+// ISCSIDeleteAuthGroupParams are the parameters of iscsi_delete_auth_group.
+type ISCSIDeleteAuthGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 }
 
-// IscsiDeleteInitiatorGroupParams are the parameters of iscsi_delete_initiator_group.
-type IscsiDeleteInitiatorGroupParams struct {
+// ISCSIDeleteInitiatorGroupParams are the parameters of iscsi_delete_initiator_group.
+type ISCSIDeleteInitiatorGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 }
 
-// IscsiDeletePortalGroupParams are the parameters of iscsi_delete_portal_group.
-type IscsiDeletePortalGroupParams struct {
+// ISCSIDeletePortalGroupParams are the parameters of iscsi_delete_portal_group.
+type ISCSIDeletePortalGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 }
 
-// IscsiDeleteTargetNodeParams are the parameters of iscsi_delete_target_node.
-type IscsiDeleteTargetNodeParams struct {
+// ISCSIDeleteTargetNodeParams are the parameters of iscsi_delete_target_node.
+type ISCSIDeleteTargetNodeParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 }
 
-// IscsiEnableHistogramParams are the parameters of iscsi_enable_histogram.
-type IscsiEnableHistogramParams struct {
+// ISCSIEnableHistogramParams are the parameters of iscsi_enable_histogram.
+type ISCSIEnableHistogramParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 	// True to start, false to stop.
 	Enable bool `json:"enable"`
 }
 
-// IscsiGetHistogramParams are the parameters of iscsi_get_histogram.
-type IscsiGetHistogramParams struct {
+// ISCSIGetHistogramParams are the parameters of iscsi_get_histogram.
+type ISCSIGetHistogramParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 }
 
-// IscsiInitiatorGroupAddInitiatorsParams are the parameters of iscsi_initiator_group_add_initiators.
-type IscsiInitiatorGroupAddInitiatorsParams struct {
+// ISCSIInitiatorGroupAddInitiatorsParams are the parameters of iscsi_initiator_group_add_initiators.
+type ISCSIInitiatorGroupAddInitiatorsParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 	// Names of initiators.
@@ -697,8 +697,8 @@ type IscsiInitiatorGroupAddInitiatorsParams struct {
 	Netmasks []string `json:"netmasks,omitzero"`
 }
 
-// IscsiInitiatorGroupRemoveInitiatorsParams are the parameters of iscsi_initiator_group_remove_initiators.
-type IscsiInitiatorGroupRemoveInitiatorsParams struct {
+// ISCSIInitiatorGroupRemoveInitiatorsParams are the parameters of iscsi_initiator_group_remove_initiators.
+type ISCSIInitiatorGroupRemoveInitiatorsParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 	// Names of initiators.
@@ -707,8 +707,8 @@ type IscsiInitiatorGroupRemoveInitiatorsParams struct {
 	Netmasks []string `json:"netmasks,omitzero"`
 }
 
-// IscsiPortalGroupSetAuthParams are the parameters of iscsi_portal_group_set_auth.
-type IscsiPortalGroupSetAuthParams struct {
+// ISCSIPortalGroupSetAuthParams are the parameters of iscsi_portal_group_set_auth.
+type ISCSIPortalGroupSetAuthParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
@@ -721,8 +721,8 @@ type IscsiPortalGroupSetAuthParams struct {
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
 }
 
-// IscsiSetDiscoveryAuthParams are the parameters of iscsi_set_discovery_auth.
-type IscsiSetDiscoveryAuthParams struct {
+// ISCSISetDiscoveryAuthParams are the parameters of iscsi_set_discovery_auth.
+type ISCSISetDiscoveryAuthParams struct {
 	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
 	// Demand that initiators authenticate by CHAP. Default: false.
@@ -733,8 +733,8 @@ type IscsiSetDiscoveryAuthParams struct {
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
 }
 
-// IscsiSetOptionsParams are the parameters of iscsi_set_options.
-type IscsiSetOptionsParams struct {
+// ISCSISetOptionsParams are the parameters of iscsi_set_options.
+type ISCSISetOptionsParams struct {
 	// Path, on the target's host, of a file with CHAP secrets.
 	AuthFile *string `json:"auth_file,omitzero"`
 	// Prefix of target names that are not complete. Default: iqn.2016-06.io.spdk.
@@ -768,27 +768,27 @@ type IscsiSetOptionsParams struct {
 	// Error recovery level of the iSCSI standard. Default: 0.
 	ErrorRecoveryLevel *uint32 `json:"error_recovery_level,omitzero"`
 	// Admit several sessions of the same initiator port. Default: false.
-	AllowDuplicatedIsid *bool `json:"allow_duplicated_isid,omitzero"`
+	AllowDuplicatedISID *bool `json:"allow_duplicated_isid,omitzero"`
 	// Largest number of outstanding split reads of a connection. Default: 64.
 	MaxLargeDatainPerConnection *uint32 `json:"max_large_datain_per_connection,omitzero"`
 	// Largest number of outstanding requests for a write's data of a connection. Default: 4.
 	MaxR2tPerConnection *uint32 `json:"max_r2t_per_connection,omitzero"`
 	// Number of PDUs in the pool. Grow it with `max_sessions` and the limits of a connection. Default: 36864.
-	PduPoolSize *uint32 `json:"pdu_pool_size,omitzero"`
+	PDUPoolSize *uint32 `json:"pdu_pool_size,omitzero"`
 	// Number of buffers for immediate data. Default: 16384.
 	ImmediateDataPoolSize *uint32 `json:"immediate_data_pool_size,omitzero"`
 	// Number of buffers for data of writes. Default: 2048.
 	DataOutPoolSize *uint32 `json:"data_out_pool_size,omitzero"`
 }
 
-// IscsiStartPortalGroupParams are the parameters of iscsi_start_portal_group.
-type IscsiStartPortalGroupParams struct {
+// ISCSIStartPortalGroupParams are the parameters of iscsi_start_portal_group.
+type ISCSIStartPortalGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
 }
 
-// IscsiTargetNodeAddLUNParams are the parameters of iscsi_target_node_add_lun.
-type IscsiTargetNodeAddLUNParams struct {
+// ISCSITargetNodeAddLUNParams are the parameters of iscsi_target_node_add_lun.
+type ISCSITargetNodeAddLUNParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 	// Bdev behind the LUN.
@@ -797,32 +797,32 @@ type IscsiTargetNodeAddLUNParams struct {
 	LUNID *int32 `json:"lun_id,omitzero"`
 }
 
-// IscsiTargetNodeAddPgIgMapsParams are the parameters of iscsi_target_node_add_pg_ig_maps.
-type IscsiTargetNodeAddPgIgMapsParams struct {
+// ISCSITargetNodeAddPGIGMapsParams are the parameters of iscsi_target_node_add_pg_ig_maps.
+type ISCSITargetNodeAddPGIGMapsParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 	// The pairs of portal group and initiator group.
-	PgIgMaps []IscsiPGIGMap `json:"pg_ig_maps"`
+	PGIGMaps []ISCSIPGIGMap `json:"pg_ig_maps"`
 }
 
-// IscsiTargetNodeRemovePgIgMapsParams are the parameters of iscsi_target_node_remove_pg_ig_maps.
-type IscsiTargetNodeRemovePgIgMapsParams struct {
+// ISCSITargetNodeRemovePGIGMapsParams are the parameters of iscsi_target_node_remove_pg_ig_maps.
+type ISCSITargetNodeRemovePGIGMapsParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 	// The pairs of portal group and initiator group.
-	PgIgMaps []IscsiPGIGMap `json:"pg_ig_maps"`
+	PGIGMaps []ISCSIPGIGMap `json:"pg_ig_maps"`
 }
 
-// IscsiTargetNodeRequestLogoutParams are the parameters of iscsi_target_node_request_logout.
-type IscsiTargetNodeRequestLogoutParams struct {
+// ISCSITargetNodeRequestLogoutParams are the parameters of iscsi_target_node_request_logout.
+type ISCSITargetNodeRequestLogoutParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 	// Only those who came in by the portal group of this tag, -1 for all. Default: -1.
-	PgTag *int32 `json:"pg_tag,omitzero"`
+	PGTag *int32 `json:"pg_tag,omitzero"`
 }
 
-// IscsiTargetNodeSetAuthParams are the parameters of iscsi_target_node_set_auth.
-type IscsiTargetNodeSetAuthParams struct {
+// ISCSITargetNodeSetAuthParams are the parameters of iscsi_target_node_set_auth.
+type ISCSITargetNodeSetAuthParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
@@ -835,12 +835,12 @@ type IscsiTargetNodeSetAuthParams struct {
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
 }
 
-// IscsiTargetNodeSetRedirectParams are the parameters of iscsi_target_node_set_redirect.
-type IscsiTargetNodeSetRedirectParams struct {
+// ISCSITargetNodeSetRedirectParams are the parameters of iscsi_target_node_set_redirect.
+type ISCSITargetNodeSetRedirectParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
 	// Tag of the portal group where initiators log in; public, and mapped to the target node.
-	PgTag int32 `json:"pg_tag"`
+	PGTag int32 `json:"pg_tag"`
 	// IP address of the portal to go to. Not a portal of the same group.
 	RedirectHost *string `json:"redirect_host,omitzero"`
 	// Port of the portal to go to, as a string.

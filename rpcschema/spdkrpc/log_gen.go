@@ -110,11 +110,11 @@ type LogLevel string
 
 // The values of LogLevel.
 const (
-	LogLevelERROR   LogLevel = "ERROR"
-	LogLevelWARNING LogLevel = "WARNING"
-	LogLevelNOTICE  LogLevel = "NOTICE"
-	LogLevelINFO    LogLevel = "INFO"
-	LogLevelDEBUG   LogLevel = "DEBUG"
+	LogLevelError   LogLevel = "ERROR"
+	LogLevelWarning LogLevel = "WARNING"
+	LogLevelNotice  LogLevel = "NOTICE"
+	LogLevelInfo    LogLevel = "INFO"
+	LogLevelDebug   LogLevel = "DEBUG"
 )
 
 // LogClearFlagParams are the parameters of log_clear_flag.

@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// NbdGetDisks calls nbd_get_disks: list the nbd block devices.
+// NBDGetDisks calls nbd_get_disks: list the nbd block devices.
 //
 // The result: the block devices.
 //
@@ -15,12 +15,12 @@ import (
 //   - -32603: A parameter is wrong
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NbdGetDisks(ctx context.Context, params NbdGetDisksParams) (result []NbdDisk, err error) {
+func (c *Client) NBDGetDisks(ctx context.Context, params NBDGetDisksParams) (result []NBDDisk, err error) {
 	err = c.call(ctx, "nbd_get_disks", params, &result)
 	return result, err
 }
 
-// NbdStartDisk calls nbd_start_disk: make a bdev a block device of the target's host, /dev/nbdN.
+// NBDStartDisk calls nbd_start_disk: make a bdev a block device of the target's host, /dev/nbdN.
 //
 // The kernel's module nbd must be loaded.
 //
@@ -35,45 +35,45 @@ func (c *Client) NbdGetDisks(ctx context.Context, params NbdGetDisksParams) (res
 //   - -32603: A parameter is wrong or memory is out
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NbdStartDisk(ctx context.Context, params NbdStartDiskParams) (result string, err error) {
+func (c *Client) NBDStartDisk(ctx context.Context, params NBDStartDiskParams) (result string, err error) {
 	err = c.call(ctx, "nbd_start_disk", params, &result)
 	return result, err
 }
 
-// NbdStopDisk calls nbd_stop_disk: disconnect an nbd block device. Answers when its data is flushed.
+// NBDStopDisk calls nbd_stop_disk: disconnect an nbd block device. Answers when its data is flushed.
 //
 // Errors of SPDK:
 //   - -19: The target has no such block device
 //   - -32603: A parameter is wrong or memory is out
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NbdStopDisk(ctx context.Context, params NbdStopDiskParams) error {
+func (c *Client) NBDStopDisk(ctx context.Context, params NBDStopDiskParams) error {
 	return c.confirm(ctx, "nbd_stop_disk", params)
 }
 
-// NbdDisk is: an nbd block device.
-type NbdDisk struct {
+// NBDDisk is: an nbd block device.
+type NBDDisk struct {
 	// Path of the block device.
-	NbdDevice string `json:"nbd_device"`
+	NBDDevice string `json:"nbd_device"`
 	BdevName  string `json:"bdev_name"`
 }
 
-// NbdGetDisksParams are the parameters of nbd_get_disks.
-type NbdGetDisksParams struct {
+// NBDGetDisksParams are the parameters of nbd_get_disks.
+type NBDGetDisksParams struct {
 	// Only this block device.
-	NbdDevice *string `json:"nbd_device,omitzero"`
+	NBDDevice *string `json:"nbd_device,omitzero"`
 }
 
-// NbdStartDiskParams are the parameters of nbd_start_disk.
-type NbdStartDiskParams struct {
+// NBDStartDiskParams are the parameters of nbd_start_disk.
+type NBDStartDiskParams struct {
 	// Bdev behind the block device.
 	BdevName string `json:"bdev_name"`
 	// Block device to use, /dev/nbdN. Left out, the first that is free.
-	NbdDevice *string `json:"nbd_device,omitzero"`
+	NBDDevice *string `json:"nbd_device,omitzero"`
 }
 
-// NbdStopDiskParams are the parameters of nbd_stop_disk.
-type NbdStopDiskParams struct {
+// NBDStopDiskParams are the parameters of nbd_stop_disk.
+type NBDStopDiskParams struct {
 	// Path of the block device.
-	NbdDevice string `json:"nbd_device"`
+	NBDDevice string `json:"nbd_device"`
 }

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 )
 
-// NvmfCreateSubsystem calls nvmf_create_subsystem: create an NVMe subsystem, without namespaces, listeners or
+// NVMfCreateSubsystem calls nvmf_create_subsystem: create an NVMe subsystem, without namespaces, listeners or
 // hosts.
 //
 // Errors of SPDK:
@@ -15,11 +15,11 @@ import (
 //   - -32603: No such target, or the subsystem could not be created: its NQN is taken or malformed, or the target is full
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfCreateSubsystem(ctx context.Context, params NvmfCreateSubsystemParams) error {
+func (c *Client) NVMfCreateSubsystem(ctx context.Context, params NVMfCreateSubsystemParams) error {
 	return c.confirm(ctx, "nvmf_create_subsystem", params)
 }
 
-// NvmfCreateTarget calls nvmf_create_target: create a further NVMe-oF target inside the process.
+// NVMfCreateTarget calls nvmf_create_target: create a further NVMe-oF target inside the process.
 //
 // Once there are several, every other call must name its target.
 //
@@ -30,12 +30,12 @@ func (c *Client) NvmfCreateSubsystem(ctx context.Context, params NvmfCreateSubsy
 //   - -32603: The target could not be created
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfCreateTarget(ctx context.Context, params NvmfCreateTargetParams) (result string, err error) {
+func (c *Client) NVMfCreateTarget(ctx context.Context, params NVMfCreateTargetParams) (result string, err error) {
 	err = c.call(ctx, "nvmf_create_target", params, &result)
 	return result, err
 }
 
-// NvmfCreateTransport calls nvmf_create_transport: create an NVMe-oF transport, which listeners of that type
+// NVMfCreateTransport calls nvmf_create_transport: create an NVMe-oF transport, which listeners of that type
 // need.
 //
 // A target has at most one transport of each type, and a transport stays until the target ends. Many defaults
@@ -46,11 +46,11 @@ func (c *Client) NvmfCreateTarget(ctx context.Context, params NvmfCreateTargetPa
 //   - -32603: No such target, the transport exists already, or it could not be created
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfCreateTransport(ctx context.Context, params NvmfCreateTransportParams) error {
+func (c *Client) NVMfCreateTransport(ctx context.Context, params NVMfCreateTransportParams) error {
 	return c.confirm(ctx, "nvmf_create_transport", params)
 }
 
-// NvmfDeleteSubsystem calls nvmf_delete_subsystem: delete a subsystem with its listeners, namespaces and hosts,
+// NVMfDeleteSubsystem calls nvmf_delete_subsystem: delete a subsystem with its listeners, namespaces and hosts,
 // and disconnect its controllers.
 //
 // Errors of SPDK:
@@ -58,21 +58,21 @@ func (c *Client) NvmfCreateTransport(ctx context.Context, params NvmfCreateTrans
 //   - -32603: No such target, the subsystem is changing its state (try again), or it is being deleted already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfDeleteSubsystem(ctx context.Context, params NvmfDeleteSubsystemParams) error {
+func (c *Client) NVMfDeleteSubsystem(ctx context.Context, params NVMfDeleteSubsystemParams) error {
 	return c.confirm(ctx, "nvmf_delete_subsystem", params)
 }
 
-// NvmfDeleteTarget calls nvmf_delete_target: delete an NVMe-oF target with its subsystems and transports.
+// NVMfDeleteTarget calls nvmf_delete_target: delete an NVMe-oF target with its subsystems and transports.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfDeleteTarget(ctx context.Context, params NvmfDeleteTargetParams) error {
+func (c *Client) NVMfDeleteTarget(ctx context.Context, params NVMfDeleteTargetParams) error {
 	return c.confirm(ctx, "nvmf_delete_target", params)
 }
 
-// NvmfDiscoveryAddReferral calls nvmf_discovery_add_referral: make discovery refer hosts to another discovery
+// NVMfDiscoveryAddReferral calls nvmf_discovery_add_referral: make discovery refer hosts to another discovery
 // service or subsystem; adding it twice changes nothing.
 //
 // Errors of SPDK:
@@ -80,11 +80,11 @@ func (c *Client) NvmfDeleteTarget(ctx context.Context, params NvmfDeleteTargetPa
 //   - -32603: No such target, `trsvcid` is missing, or the NQN is malformed
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
-func (c *Client) NvmfDiscoveryAddReferral(ctx context.Context, params NvmfDiscoveryAddReferralParams) error {
+func (c *Client) NVMfDiscoveryAddReferral(ctx context.Context, params NVMfDiscoveryAddReferralParams) error {
 	return c.confirm(ctx, "nvmf_discovery_add_referral", params)
 }
 
-// NvmfDiscoveryGetReferrals calls nvmf_discovery_get_referrals: list the referrals of discovery.
+// NVMfDiscoveryGetReferrals calls nvmf_discovery_get_referrals: list the referrals of discovery.
 //
 // The result: the referrals.
 //
@@ -93,23 +93,23 @@ func (c *Client) NvmfDiscoveryAddReferral(ctx context.Context, params NvmfDiscov
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to SPDK v24.01 and later.
-func (c *Client) NvmfDiscoveryGetReferrals(ctx context.Context, params NvmfDiscoveryGetReferralsParams) (result []NvmfReferral, err error) {
+func (c *Client) NVMfDiscoveryGetReferrals(ctx context.Context, params NVMfDiscoveryGetReferralsParams) (result []NVMfReferral, err error) {
 	err = c.call(ctx, "nvmf_discovery_get_referrals", params, &result)
 	return result, err
 }
 
-// NvmfDiscoveryRemoveReferral calls nvmf_discovery_remove_referral: remove a referral from discovery.
+// NVMfDiscoveryRemoveReferral calls nvmf_discovery_remove_referral: remove a referral from discovery.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //   - -32603: No such target or referral
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
-func (c *Client) NvmfDiscoveryRemoveReferral(ctx context.Context, params NvmfDiscoveryRemoveReferralParams) error {
+func (c *Client) NVMfDiscoveryRemoveReferral(ctx context.Context, params NVMfDiscoveryRemoveReferralParams) error {
 	return c.confirm(ctx, "nvmf_discovery_remove_referral", params)
 }
 
-// NvmfGetStats calls nvmf_get_stats: report what each poll group of an NVMe-oF target has done.
+// NVMfGetStats calls nvmf_get_stats: report what each poll group of an NVMe-oF target has done.
 //
 // The result: counters since the target's start.
 //
@@ -118,12 +118,12 @@ func (c *Client) NvmfDiscoveryRemoveReferral(ctx context.Context, params NvmfDis
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfGetStats(ctx context.Context, params NvmfGetStatsParams) (result NvmfStats, err error) {
+func (c *Client) NVMfGetStats(ctx context.Context, params NVMfGetStatsParams) (result NVMfStats, err error) {
 	err = c.call(ctx, "nvmf_get_stats", params, &result)
 	return result, err
 }
 
-// NvmfGetSubsystems calls nvmf_get_subsystems: list subsystems with their listeners, hosts and namespaces.
+// NVMfGetSubsystems calls nvmf_get_subsystems: list subsystems with their listeners, hosts and namespaces.
 //
 // Without `nqn` the answer, and the time the reactor spends on it, grow with the number of namespaces.
 //
@@ -135,12 +135,12 @@ func (c *Client) NvmfGetStats(ctx context.Context, params NvmfGetStatsParams) (r
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfGetSubsystems(ctx context.Context, params NvmfGetSubsystemsParams) (result []NvmfSubsystem, err error) {
+func (c *Client) NVMfGetSubsystems(ctx context.Context, params NVMfGetSubsystemsParams) (result []NVMfSubsystem, err error) {
 	err = c.call(ctx, "nvmf_get_subsystems", params, &result)
 	return result, err
 }
 
-// NvmfGetTargets calls nvmf_get_targets: list the names of the NVMe-oF targets in the process.
+// NVMfGetTargets calls nvmf_get_targets: list the names of the NVMe-oF targets in the process.
 //
 // The result: names of the targets.
 //
@@ -148,12 +148,12 @@ func (c *Client) NvmfGetSubsystems(ctx context.Context, params NvmfGetSubsystems
 //   - -32602: Parameters were given
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfGetTargets(ctx context.Context) (result []string, err error) {
+func (c *Client) NVMfGetTargets(ctx context.Context) (result []string, err error) {
 	err = c.call(ctx, "nvmf_get_targets", nil, &result)
 	return result, err
 }
 
-// NvmfGetTransports calls nvmf_get_transports: list the transports and their options.
+// NVMfGetTransports calls nvmf_get_transports: list the transports and their options.
 //
 // The result: the transports.
 //
@@ -163,23 +163,23 @@ func (c *Client) NvmfGetTargets(ctx context.Context) (result []string, err error
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfGetTransports(ctx context.Context, params NvmfGetTransportsParams) (result []NvmfTransport, err error) {
+func (c *Client) NVMfGetTransports(ctx context.Context, params NVMfGetTransportsParams) (result []NVMfTransport, err error) {
 	err = c.call(ctx, "nvmf_get_transports", params, &result)
 	return result, err
 }
 
-// NvmfNSAddHost calls nvmf_ns_add_host: show a namespace that was added with `no_auto_visible` to a host.
+// NVMfNSAddHost calls nvmf_ns_add_host: show a namespace that was added with `no_auto_visible` to a host.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such subsystem or namespace, or the namespace is visible to all
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) NvmfNSAddHost(ctx context.Context, params NvmfNSAddHostParams) error {
+func (c *Client) NVMfNSAddHost(ctx context.Context, params NVMfNSAddHostParams) error {
 	return c.confirm(ctx, "nvmf_ns_add_host", params)
 }
 
-// NvmfNSRemoveHost calls nvmf_ns_remove_host: hide a namespace that was added with `no_auto_visible` from a
+// NVMfNSRemoveHost calls nvmf_ns_remove_host: hide a namespace that was added with `no_auto_visible` from a
 // host.
 //
 // Errors of SPDK:
@@ -187,11 +187,11 @@ func (c *Client) NvmfNSAddHost(ctx context.Context, params NvmfNSAddHostParams) 
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) NvmfNSRemoveHost(ctx context.Context, params NvmfNSRemoveHostParams) error {
+func (c *Client) NVMfNSRemoveHost(ctx context.Context, params NVMfNSRemoveHostParams) error {
 	return c.confirm(ctx, "nvmf_ns_remove_host", params)
 }
 
-// NvmfPublishMdnsPrr calls nvmf_publish_mdns_prr: announce the discovery service in the local network by mDNS.
+// NVMfPublishMDNSPrr calls nvmf_publish_mdns_prr: announce the discovery service in the local network by mDNS.
 //
 // The discovery subsystem needs a listener. Works where SPDK was built with Avahi.
 //
@@ -204,32 +204,32 @@ func (c *Client) NvmfNSRemoveHost(ctx context.Context, params NvmfNSRemoveHostPa
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) NvmfPublishMdnsPrr(ctx context.Context, params NvmfPublishMdnsPrrParams) error {
+func (c *Client) NVMfPublishMDNSPrr(ctx context.Context, params NVMfPublishMDNSPrrParams) error {
 	return c.confirm(ctx, "nvmf_publish_mdns_prr", params)
 }
 
-// NvmfSetConfig calls nvmf_set_config: set options of the default NVMe-oF target before it is made.
+// NVMfSetConfig calls nvmf_set_config: set options of the default NVMe-oF target before it is made.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) NvmfSetConfig(ctx context.Context, params NvmfSetConfigParams) error {
+func (c *Client) NVMfSetConfig(ctx context.Context, params NVMfSetConfigParams) error {
 	return c.confirm(ctx, "nvmf_set_config", params)
 }
 
-// NvmfSetCrdt calls nvmf_set_crdt: set the command retry delay times that controllers report, each in units of
+// NVMfSetCrdt calls nvmf_set_crdt: set the command retry delay times that controllers report, each in units of
 // 100 ms.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) NvmfSetCrdt(ctx context.Context, params NvmfSetCrdtParams) error {
+func (c *Client) NVMfSetCrdt(ctx context.Context, params NVMfSetCrdtParams) error {
 	return c.confirm(ctx, "nvmf_set_crdt", params)
 }
 
-// NvmfSetMaxSubsystems calls nvmf_set_max_subsystems: set how many subsystems the default NVMe-oF target can
+// NVMfSetMaxSubsystems calls nvmf_set_max_subsystems: set how many subsystems the default NVMe-oF target can
 // have. Once only.
 //
 // Errors of SPDK:
@@ -237,22 +237,22 @@ func (c *Client) NvmfSetCrdt(ctx context.Context, params NvmfSetCrdtParams) erro
 //   - -32603: The number was set already
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
-func (c *Client) NvmfSetMaxSubsystems(ctx context.Context, params NvmfSetMaxSubsystemsParams) error {
+func (c *Client) NVMfSetMaxSubsystems(ctx context.Context, params NVMfSetMaxSubsystemsParams) error {
 	return c.confirm(ctx, "nvmf_set_max_subsystems", params)
 }
 
-// NvmfStopMdnsPrr calls nvmf_stop_mdns_prr: stop announcing the discovery service by mDNS.
+// NVMfStopMDNSPrr calls nvmf_stop_mdns_prr: stop announcing the discovery service by mDNS.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or SPDK was built without Avahi (v24.05)
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
-func (c *Client) NvmfStopMdnsPrr(ctx context.Context, params NvmfStopMdnsPrrParams) error {
+func (c *Client) NVMfStopMDNSPrr(ctx context.Context, params NVMfStopMDNSPrrParams) error {
 	return c.confirm(ctx, "nvmf_stop_mdns_prr", params)
 }
 
-// NvmfSubsystemAddHost calls nvmf_subsystem_add_host: admit a host to a subsystem, and say what it must prove.
+// NVMfSubsystemAddHost calls nvmf_subsystem_add_host: admit a host to a subsystem, and say what it must prove.
 //
 // Keys are names in the target's keyring (`keyring_file_add_key`). Adding a host that is admitted already
 // succeeds up to v24.05 and fails from v24.09.
@@ -262,11 +262,11 @@ func (c *Client) NvmfStopMdnsPrr(ctx context.Context, params NvmfStopMdnsPrrPara
 //   - -32603: No such target, or the host could not be added: it is admitted already, its NQN is malformed, or the PSK is missing or unusable
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemAddHost(ctx context.Context, params NvmfSubsystemAddHostParams) error {
+func (c *Client) NVMfSubsystemAddHost(ctx context.Context, params NVMfSubsystemAddHostParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_add_host", params)
 }
 
-// NvmfSubsystemAddListener calls nvmf_subsystem_add_listener: let a subsystem be reached at an address.
+// NVMfSubsystemAddListener calls nvmf_subsystem_add_listener: let a subsystem be reached at an address.
 //
 // The transport must exist. A subsystem has at most 16 listeners. The subsystem is paused meanwhile. Adding a
 // listener that is there already succeeds up to v24.01 and fails from v24.05.
@@ -276,11 +276,11 @@ func (c *Client) NvmfSubsystemAddHost(ctx context.Context, params NvmfSubsystemA
 //   - -32603: No such target, the subsystem is busy (try again), or a secure channel was asked for a subsystem that admits any host
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemAddListener(ctx context.Context, params NvmfSubsystemAddListenerParams) error {
+func (c *Client) NVMfSubsystemAddListener(ctx context.Context, params NVMfSubsystemAddListenerParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_add_listener", params)
 }
 
-// NvmfSubsystemAddNS calls nvmf_subsystem_add_ns: export a bdev as a namespace of a subsystem.
+// NVMfSubsystemAddNS calls nvmf_subsystem_add_ns: export a bdev as a namespace of a subsystem.
 //
 // The bdev is claimed. UUID and NGUID are taken from the bdev when they are not given; give them where they must
 // outlive the bdev. The subsystem is paused meanwhile.
@@ -292,12 +292,12 @@ func (c *Client) NvmfSubsystemAddListener(ctx context.Context, params NvmfSubsys
 //   - -32603: No such target, or the subsystem is busy or in an invalid state
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemAddNS(ctx context.Context, params NvmfSubsystemAddNSParams) (result uint32, err error) {
+func (c *Client) NVMfSubsystemAddNS(ctx context.Context, params NVMfSubsystemAddNSParams) (result uint32, err error) {
 	err = c.call(ctx, "nvmf_subsystem_add_ns", params, &result)
 	return result, err
 }
 
-// NvmfSubsystemAllowAnyHost calls nvmf_subsystem_allow_any_host: choose whether a subsystem admits every host or
+// NVMfSubsystemAllowAnyHost calls nvmf_subsystem_allow_any_host: choose whether a subsystem admits every host or
 // only those added.
 //
 // Errors of SPDK:
@@ -305,11 +305,11 @@ func (c *Client) NvmfSubsystemAddNS(ctx context.Context, params NvmfSubsystemAdd
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemAllowAnyHost(ctx context.Context, params NvmfSubsystemAllowAnyHostParams) error {
+func (c *Client) NVMfSubsystemAllowAnyHost(ctx context.Context, params NVMfSubsystemAllowAnyHostParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_allow_any_host", params)
 }
 
-// NvmfSubsystemGetControllers calls nvmf_subsystem_get_controllers: list the controllers of a subsystem, one for
+// NVMfSubsystemGetControllers calls nvmf_subsystem_get_controllers: list the controllers of a subsystem, one for
 // each connected host and association.
 //
 // The subsystem is paused meanwhile.
@@ -321,12 +321,12 @@ func (c *Client) NvmfSubsystemAllowAnyHost(ctx context.Context, params NvmfSubsy
 //   - -32603: No such target or the subsystem is busy
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemGetControllers(ctx context.Context, params NvmfSubsystemGetControllersParams) (result []NvmfController, err error) {
+func (c *Client) NVMfSubsystemGetControllers(ctx context.Context, params NVMfSubsystemGetControllersParams) (result []NVMfController, err error) {
 	err = c.call(ctx, "nvmf_subsystem_get_controllers", params, &result)
 	return result, err
 }
 
-// NvmfSubsystemGetListeners calls nvmf_subsystem_get_listeners: list the listeners of a subsystem with their ANA
+// NVMfSubsystemGetListeners calls nvmf_subsystem_get_listeners: list the listeners of a subsystem with their ANA
 // states.
 //
 // The subsystem is paused meanwhile.
@@ -338,12 +338,12 @@ func (c *Client) NvmfSubsystemGetControllers(ctx context.Context, params NvmfSub
 //   - -32603: No such target or the subsystem is busy
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemGetListeners(ctx context.Context, params NvmfSubsystemGetListenersParams) (result []NvmfListener, err error) {
+func (c *Client) NVMfSubsystemGetListeners(ctx context.Context, params NVMfSubsystemGetListenersParams) (result []NVMfListener, err error) {
 	err = c.call(ctx, "nvmf_subsystem_get_listeners", params, &result)
 	return result, err
 }
 
-// NvmfSubsystemGetQpairs calls nvmf_subsystem_get_qpairs: list the queue pairs of a subsystem, which are its
+// NVMfSubsystemGetQpairs calls nvmf_subsystem_get_qpairs: list the queue pairs of a subsystem, which are its
 // hosts' connections.
 //
 // The subsystem is paused meanwhile.
@@ -355,12 +355,12 @@ func (c *Client) NvmfSubsystemGetListeners(ctx context.Context, params NvmfSubsy
 //   - -32603: No such target or the subsystem is busy
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemGetQpairs(ctx context.Context, params NvmfSubsystemGetQpairsParams) (result []NvmfQpair, err error) {
+func (c *Client) NVMfSubsystemGetQpairs(ctx context.Context, params NVMfSubsystemGetQpairsParams) (result []NVMfQpair, err error) {
 	err = c.call(ctx, "nvmf_subsystem_get_qpairs", params, &result)
 	return result, err
 }
 
-// NvmfSubsystemListenerSetANAState calls nvmf_subsystem_listener_set_ana_state: set the ANA state of a listener,
+// NVMfSubsystemListenerSetANAState calls nvmf_subsystem_listener_set_ana_state: set the ANA state of a listener,
 // for one ANA group or for all.
 //
 // The subsystem must have been made with `ana_reporting`.
@@ -370,11 +370,11 @@ func (c *Client) NvmfSubsystemGetQpairs(ctx context.Context, params NvmfSubsyste
 //   - -32603: No such target or listener, no such ANA group, ANA reporting is off, or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemListenerSetANAState(ctx context.Context, params NvmfSubsystemListenerSetANAStateParams) error {
+func (c *Client) NVMfSubsystemListenerSetANAState(ctx context.Context, params NVMfSubsystemListenerSetANAStateParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_listener_set_ana_state", params)
 }
 
-// NvmfSubsystemRemoveHost calls nvmf_subsystem_remove_host: withdraw a host's admission to a subsystem and
+// NVMfSubsystemRemoveHost calls nvmf_subsystem_remove_host: withdraw a host's admission to a subsystem and
 // disconnect it.
 //
 // Errors of SPDK:
@@ -382,11 +382,11 @@ func (c *Client) NvmfSubsystemListenerSetANAState(ctx context.Context, params Nv
 //   - -32603: No such target, the host is not admitted, or its connections did not end in time
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemRemoveHost(ctx context.Context, params NvmfSubsystemRemoveHostParams) error {
+func (c *Client) NVMfSubsystemRemoveHost(ctx context.Context, params NVMfSubsystemRemoveHostParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_remove_host", params)
 }
 
-// NvmfSubsystemRemoveListener calls nvmf_subsystem_remove_listener: stop a subsystem from being reached at an
+// NVMfSubsystemRemoveListener calls nvmf_subsystem_remove_listener: stop a subsystem from being reached at an
 // address, and disconnect the controllers there.
 //
 // Errors of SPDK:
@@ -394,11 +394,11 @@ func (c *Client) NvmfSubsystemRemoveHost(ctx context.Context, params NvmfSubsyst
 //   - -32603: No such target, the subsystem is busy (try again), or the listener did not stop
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemRemoveListener(ctx context.Context, params NvmfSubsystemRemoveListenerParams) error {
+func (c *Client) NVMfSubsystemRemoveListener(ctx context.Context, params NVMfSubsystemRemoveListenerParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_remove_listener", params)
 }
 
-// NvmfSubsystemRemoveNS calls nvmf_subsystem_remove_ns: remove a namespace from a subsystem and give its bdev
+// NVMfSubsystemRemoveNS calls nvmf_subsystem_remove_ns: remove a namespace from a subsystem and give its bdev
 // back.
 //
 // Errors of SPDK:
@@ -406,11 +406,11 @@ func (c *Client) NvmfSubsystemRemoveListener(ctx context.Context, params NvmfSub
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) NvmfSubsystemRemoveNS(ctx context.Context, params NvmfSubsystemRemoveNSParams) error {
+func (c *Client) NVMfSubsystemRemoveNS(ctx context.Context, params NVMfSubsystemRemoveNSParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_remove_ns", params)
 }
 
-// NvmfSubsystemSetKeys calls nvmf_subsystem_set_keys: replace a host's authentication keys; connections that
+// NVMfSubsystemSetKeys calls nvmf_subsystem_set_keys: replace a host's authentication keys; connections that
 // stand are not affected.
 //
 // A key that is left out is taken away. The controller's key needs the host's.
@@ -421,24 +421,24 @@ func (c *Client) NvmfSubsystemRemoveNS(ctx context.Context, params NvmfSubsystem
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
-func (c *Client) NvmfSubsystemSetKeys(ctx context.Context, params NvmfSubsystemSetKeysParams) error {
+func (c *Client) NVMfSubsystemSetKeys(ctx context.Context, params NVMfSubsystemSetKeysParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_set_keys", params)
 }
 
-// NvmfSubsystemSetNSANAGroup calls nvmf_subsystem_set_ns_ana_group: move a namespace to another ANA group.
+// NVMfSubsystemSetNSANAGroup calls nvmf_subsystem_set_ns_ana_group: move a namespace to another ANA group.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such subsystem or namespace, or the group is too high
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
-func (c *Client) NvmfSubsystemSetNSANAGroup(ctx context.Context, params NvmfSubsystemSetNSANAGroupParams) error {
+func (c *Client) NVMfSubsystemSetNSANAGroup(ctx context.Context, params NVMfSubsystemSetNSANAGroupParams) error {
 	return c.confirm(ctx, "nvmf_subsystem_set_ns_ana_group", params)
 }
 
-// NvmfAdminCmdPassthru is: which admin commands go to the NVMe device underneath. Each needs subsystems with one
+// NVMfAdminCmdPassthru is: which admin commands go to the NVMe device underneath. Each needs subsystems with one
 // bdev_nvme namespace.
-type NvmfAdminCmdPassthru struct {
+type NVMfAdminCmdPassthru struct {
 	// Take some fields of Identify Controller from the device. Required up to v25.05. Default: false.
 	IdentifyCtrlr *bool `json:"identify_ctrlr,omitzero"`
 	// Pass Identify of the UUID list. Default: false. SPDK v26.01 and later.
@@ -459,8 +459,8 @@ type NvmfAdminCmdPassthru struct {
 	VendorSpecific *bool `json:"vendor_specific,omitzero"`
 }
 
-// NvmfController is: a controller, made for a host's association.
-type NvmfController struct {
+// NVMfController is: a controller, made for a host's association.
+type NVMfController struct {
 	// Controller ID.
 	Cntlid uint32 `json:"cntlid"`
 	// Kind of controller. One of io, discovery, administrative, unknown. SPDK v25.09 and later.
@@ -471,11 +471,11 @@ type NvmfController struct {
 	NumIOQpairs uint32 `json:"num_io_qpairs"`
 }
 
-// NvmfDiscoveryFilters is: what must agree with the host's connection; empty for nothing.
-type NvmfDiscoveryFilters []string
+// NVMfDiscoveryFilters is: what must agree with the host's connection; empty for nothing.
+type NVMfDiscoveryFilters []string
 
-// NvmfListenAddress is: an address of NVMe-oF, as it is given to SPDK.
-type NvmfListenAddress struct {
+// NVMfListenAddress is: an address of NVMe-oF, as it is given to SPDK.
+type NVMfListenAddress struct {
 	// Transport: TCP, RDMA, FC, VFIOUSER or a custom one, in any case.
 	Trtype string `json:"trtype"`
 	// Address family: IPv4, IPv6, IB or FC, in any case. Left out, IPv4 for TCP and RDMA.
@@ -488,22 +488,22 @@ type NvmfListenAddress struct {
 	Transport *string `json:"transport,omitzero"`
 }
 
-// NvmfListener is: a listener of a subsystem.
-type NvmfListener struct {
-	Address NvmfTransportID `json:"address"`
+// NVMfListener is: a listener of a subsystem.
+type NVMfListener struct {
+	Address NVMfTransportID `json:"address"`
 	// State of each ANA group. Only where ANA is reported.
-	ANAStates []NvmfListenerANAState `json:"ana_states,omitzero"`
+	ANAStates []NVMfListenerANAState `json:"ana_states,omitzero"`
 }
 
-// NvmfListenerANAState is: state of an ANA group on a listener.
-type NvmfListenerANAState struct {
+// NVMfListenerANAState is: state of an ANA group on a listener.
+type NVMfListenerANAState struct {
 	ANAGroup uint32 `json:"ana_group"`
 	// One of optimized, non_optimized, inaccessible, persistent_loss, change.
 	ANAState string `json:"ana_state"`
 }
 
-// NvmfNamespace is: a namespace of a subsystem.
-type NvmfNamespace struct {
+// NVMfNamespace is: a namespace of a subsystem.
+type NVMfNamespace struct {
 	NSID int32 `json:"nsid"`
 	// Name of the bdev behind it.
 	BdevName string `json:"bdev_name"`
@@ -518,8 +518,8 @@ type NvmfNamespace struct {
 	Anagrpid *uint32 `json:"anagrpid,omitzero"`
 }
 
-// NvmfNamespaceParams is: a namespace to add.
-type NvmfNamespaceParams struct {
+// NVMfNamespaceParams is: a namespace to add.
+type NVMfNamespaceParams struct {
 	// Bdev to export.
 	BdevName string `json:"bdev_name"`
 	// NSID, at most the subsystem's max_namespaces. 0 means the lowest that is free. Default: 0.
@@ -540,8 +540,8 @@ type NvmfNamespaceParams struct {
 	HideMetadata *bool `json:"hide_metadata,omitzero"`
 }
 
-// NvmfPollGroupStats is: counters of one poll group, which is one reactor's share of a target.
-type NvmfPollGroupStats struct {
+// NVMfPollGroupStats is: counters of one poll group, which is one reactor's share of a target.
+type NVMfPollGroupStats struct {
 	// Name of the poll group's thread.
 	Name string `json:"name"`
 	// Admin queue pairs so far.
@@ -558,32 +558,32 @@ type NvmfPollGroupStats struct {
 	PendingBdevIO uint64 `json:"pending_bdev_io"`
 	// Commands completed so far.
 	CompletedNVMeIO uint64               `json:"completed_nvme_io"`
-	Transports      []NvmfTransportStats `json:"transports"`
+	Transports      []NVMfTransportStats `json:"transports"`
 }
 
-// NvmfQpair is: a queue pair, which is one connection of a host.
-type NvmfQpair struct {
+// NVMfQpair is: a queue pair, which is one connection of a host.
+type NVMfQpair struct {
 	// Controller ID.
 	Cntlid uint32 `json:"cntlid"`
 	// Queue ID, 0 for the admin queue.
-	Qid uint32 `json:"qid"`
+	QID uint32 `json:"qid"`
 	// `active` is what old releases call `enabled`. One of uninitialized, connecting, authenticating, enabled, active, deactivating, error.
 	State string `json:"state"`
 	// SPDK thread that serves it. SPDK v24.09 and later.
 	Thread *string `json:"thread,omitzero"`
 	// SPDK v24.09 and later.
 	Hostnqn       *string          `json:"hostnqn,omitzero"`
-	ListenAddress *NvmfTransportID `json:"listen_address,omitzero"`
+	ListenAddress *NVMfTransportID `json:"listen_address,omitzero"`
 	// NUMA node of the listener, -1 for any. VFIOUSER only. SPDK v26.05 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
 	// SPDK v24.05 and later.
-	PeerAddress *NvmfTransportID `json:"peer_address,omitzero"`
+	PeerAddress *NVMfTransportID `json:"peer_address,omitzero"`
 	// SPDK v24.05 and later.
-	Auth *NvmfQpairAuth `json:"auth,omitzero"`
+	Auth *NVMfQpairAuth `json:"auth,omitzero"`
 }
 
-// NvmfQpairAuth is: how far a connection's authentication is. Only where it was asked for.
-type NvmfQpairAuth struct {
+// NVMfQpairAuth is: how far a connection's authentication is. Only where it was asked for.
+type NVMfQpairAuth struct {
 	// One of negotiate, challenge, reply, success1, success2, failure1, completed, error.
 	State string `json:"state"`
 	// One of sha256, sha384, sha512, unknown.
@@ -592,8 +592,8 @@ type NvmfQpairAuth struct {
 	Dhgroup string `json:"dhgroup"`
 }
 
-// NvmfRDMADeviceStats is: counters of one RDMA device in one poll group.
-type NvmfRDMADeviceStats struct {
+// NVMfRDMADeviceStats is: counters of one RDMA device in one poll group.
+type NVMfRDMADeviceStats struct {
 	// Name of the device.
 	Name string `json:"name"`
 	// Polls of the completion queue.
@@ -624,33 +624,33 @@ type NvmfRDMADeviceStats struct {
 	RecvDoorbellUpdates uint64 `json:"recv_doorbell_updates"`
 }
 
-// NvmfReferral is: a referral to another discovery service or subsystem.
-type NvmfReferral struct {
-	Address NvmfTransportID `json:"address"`
+// NVMfReferral is: a referral to another discovery service or subsystem.
+type NVMfReferral struct {
+	Address NVMfTransportID `json:"address"`
 	// Whether it demands a secure channel.
 	SecureChannel bool `json:"secure_channel"`
 	// NQN of the other subsystem.
 	Subnqn string `json:"subnqn"`
 }
 
-// NvmfStats is: what the poll groups of a target have done.
-type NvmfStats struct {
+// NVMfStats is: what the poll groups of a target have done.
+type NVMfStats struct {
 	// Ticks in a second.
 	TickRate   uint64               `json:"tick_rate"`
-	PollGroups []NvmfPollGroupStats `json:"poll_groups"`
+	PollGroups []NVMfPollGroupStats `json:"poll_groups"`
 }
 
-// NvmfSubsystem is: a subsystem. The discovery subsystem has neither serial number nor namespaces.
-type NvmfSubsystem struct {
+// NVMfSubsystem is: a subsystem. The discovery subsystem has neither serial number nor namespaces.
+type NVMfSubsystem struct {
 	NQN string `json:"nqn"`
 	// One of NVMe, Discovery.
 	Subtype string `json:"subtype"`
 	// Where the subsystem can be reached.
-	ListenAddresses []NvmfTransportID `json:"listen_addresses"`
+	ListenAddresses []NVMfTransportID `json:"listen_addresses"`
 	// Whether every host is admitted.
 	AllowAnyHost bool `json:"allow_any_host"`
 	// The hosts that are admitted by name.
-	Hosts        []NvmfSubsystemHost `json:"hosts"`
+	Hosts        []NVMfSubsystemHost `json:"hosts"`
 	SerialNumber *string             `json:"serial_number,omitzero"`
 	ModelNumber  *string             `json:"model_number,omitzero"`
 	// Left out where there is none. SPDK v26.09 and later.
@@ -667,11 +667,11 @@ type NvmfSubsystem struct {
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
 	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. SPDK v26.05 and later.
 	Wzsl       *uint8          `json:"wzsl,omitzero"`
-	Namespaces []NvmfNamespace `json:"namespaces,omitzero"`
+	Namespaces []NVMfNamespace `json:"namespaces,omitzero"`
 }
 
-// NvmfSubsystemHost is: a host that a subsystem admits.
-type NvmfSubsystemHost struct {
+// NVMfSubsystemHost is: a host that a subsystem admits.
+type NVMfSubsystemHost struct {
 	NQN string `json:"nqn"`
 	// Name of the key with which the host authenticates. SPDK v24.05 and later.
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
@@ -679,8 +679,8 @@ type NvmfSubsystemHost struct {
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
-// NvmfTransport is: a transport and its options. Which are there depends on the transport and on SPDK's release.
-type NvmfTransport struct {
+// NVMfTransport is: a transport and its options. Which are there depends on the transport and on SPDK's release.
+type NVMfTransport struct {
 	// Transport, such as TCP.
 	Trtype string `json:"trtype"`
 	// Largest number of outstanding commands on an I/O queue.
@@ -712,11 +712,11 @@ type NvmfTransport struct {
 	// Priority of the sockets. TCP only.
 	SockPriority *uint32 `json:"sock_priority,omitzero"`
 	// Depth of a shared receive queue. RDMA only.
-	MaxSrqDepth *uint32 `json:"max_srq_depth,omitzero"`
+	MaxSRQDepth *uint32 `json:"max_srq_depth,omitzero"`
 	// Whether shared receive queues are left out. RDMA only.
-	NoSrq *bool `json:"no_srq,omitzero"`
+	NoSRQ *bool `json:"no_srq,omitzero"`
 	// Entries of a completion queue. RDMA only, and only with no_srq.
-	NumCqe *int32 `json:"num_cqe,omitzero"`
+	NumCQE *int32 `json:"num_cqe,omitzero"`
 	// Connections that may wait to be accepted. RDMA only.
 	AcceptorBacklog *int32 `json:"acceptor_backlog,omitzero"`
 	// Whether work requests are posted one by one. RDMA only.
@@ -735,8 +735,8 @@ type NvmfTransport struct {
 	MinKato *uint32 `json:"min_kato,omitzero"`
 }
 
-// NvmfTransportID is: an address of NVMe-oF, as SPDK reports it.
-type NvmfTransportID struct {
+// NVMfTransportID is: an address of NVMe-oF, as SPDK reports it.
+type NVMfTransportID struct {
 	// Transport in capitals, such as TCP.
 	Trtype string `json:"trtype"`
 	// Address family. One of IPv4, IPv6, IB, FC, unknown.
@@ -749,20 +749,20 @@ type NvmfTransportID struct {
 	Transport *string `json:"transport,omitzero"`
 }
 
-// NvmfTransportStats is: counters of one transport in one poll group. TCP has none; `pending_data_buffer` and
+// NVMfTransportStats is: counters of one transport in one poll group. TCP has none; `pending_data_buffer` and
 // `devices` are RDMA's, all others VFIOUSER's.
-type NvmfTransportStats struct {
+type NVMfTransportStats struct {
 	// Transport, such as TCP.
 	Trtype string `json:"trtype"`
 	// How often a command waited for a data buffer.
 	PendingDataBuffer *uint64               `json:"pending_data_buffer,omitzero"`
-	Devices           []NvmfRDMADeviceStats `json:"devices,omitzero"`
+	Devices           []NVMfRDMADeviceStats `json:"devices,omitzero"`
 	// Times a controller's connection was ready or the controller was woken.
 	CtrlrIntr *uint64 `json:"ctrlr_intr,omitzero"`
 	// Times a controller was woken.
 	CtrlrKicks *uint64 `json:"ctrlr_kicks,omitzero"`
 	// Times the poll group was woken. SPDK v25.01 and later.
-	PgKicks *uint64 `json:"pg_kicks,omitzero"`
+	PGKicks *uint64 `json:"pg_kicks,omitzero"`
 	// Races won when a submission queue's doorbell was armed.
 	Won *uint64 `json:"won,omitzero"`
 	// Races lost when a submission queue's doorbell was armed.
@@ -772,9 +772,9 @@ type NvmfTransportStats struct {
 	// Attempts to arm the doorbells of all submission queues.
 	Rearms *uint64 `json:"rearms,omitzero"`
 	// Times a submission queue was held back because its completion queue was full. SPDK v25.01 and later.
-	CqFull *uint64 `json:"cq_full,omitzero"`
+	CQFull *uint64 `json:"cq_full,omitzero"`
 	// Times the poll group processed its queues on an interrupt.
-	PgProcessCount *uint64 `json:"pg_process_count,omitzero"`
+	PGProcessCount *uint64 `json:"pg_process_count,omitzero"`
 	// Interrupts of the poll group.
 	Intr *uint64 `json:"intr,omitzero"`
 	// Polls of submission queues.
@@ -793,8 +793,8 @@ type NvmfTransportStats struct {
 	NUMAID *int32 `json:"numa_id,omitzero"`
 }
 
-// NvmfCreateSubsystemParams are the parameters of nvmf_create_subsystem.
-type NvmfCreateSubsystemParams struct {
+// NVMfCreateSubsystemParams are the parameters of nvmf_create_subsystem.
+type NVMfCreateSubsystemParams struct {
 	// NQN of the subsystem, unique in its target. `nqn.yyyy-mm.reverse.domain:name` or `nqn.2014-08.org.nvmexpress:uuid:UUID`.
 	NQN string `json:"nqn"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
@@ -816,9 +816,9 @@ type NvmfCreateSubsystemParams struct {
 	// Highest controller ID, at least `min_cntlid`. Default: 65519.
 	MaxCntlid *uint16 `json:"max_cntlid,omitzero"`
 	// Largest range of one deallocation in KiB, 0 for no limit. Deprecated in v26.05, use `dmrsl`. Unit: KiB. SPDK v24.01 to v26.05.
-	MaxDiscardSizeKib *uint64 `json:"max_discard_size_kib,omitzero"`
+	MaxDiscardSizeKiB *uint64 `json:"max_discard_size_kib,omitzero"`
 	// Largest Write Zeroes command in KiB, 0 for no limit or a power of two of at least 8. Deprecated in v26.05, use `wzsl`. Unit: KiB. SPDK v24.01 to v26.05.
-	MaxWriteZeroesSizeKib *uint64 `json:"max_write_zeroes_size_kib,omitzero"`
+	MaxWriteZeroesSizeKiB *uint64 `json:"max_write_zeroes_size_kib,omitzero"`
 	// Largest range of one deallocation in units of 512 bytes, 0 for no limit. Default: 2097152. SPDK v26.05 and later.
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
 	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. 12 stands for 16 MiB. Default: 12. SPDK v26.05 and later.
@@ -829,8 +829,8 @@ type NvmfCreateSubsystemParams struct {
 	EnableNssr *bool `json:"enable_nssr,omitzero"`
 }
 
-// NvmfCreateTargetParams are the parameters of nvmf_create_target.
-type NvmfCreateTargetParams struct {
+// NVMfCreateTargetParams are the parameters of nvmf_create_target.
+type NVMfCreateTargetParams struct {
 	// Name of the target. SPDK cuts it after 255 bytes.
 	Name string `json:"name"`
 	// Largest number of subsystems. 0 means 1024. Default: 1024.
@@ -841,8 +841,8 @@ type NvmfCreateTargetParams struct {
 	DupHostPolicy *string `json:"dup_host_policy,omitzero"`
 }
 
-// NvmfCreateTransportParams are the parameters of nvmf_create_transport.
-type NvmfCreateTransportParams struct {
+// NVMfCreateTransportParams are the parameters of nvmf_create_transport.
+type NVMfCreateTransportParams struct {
 	// Type of the transport, in any case. `TCP`, `RDMA`, `FC`, `VFIOUSER`, or the name of a custom transport.
 	Trtype string `json:"trtype"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
@@ -896,11 +896,11 @@ type NvmfCreateTransportParams struct {
 	// Number of control messages for each poll group. 0 only if `in_capsule_data_size` is at least 8192. TCP only. Default: 32.
 	ControlMsgNum *uint16 `json:"control_msg_num,omitzero"`
 	// Depth of a shared receive queue. RDMA only. Default: 4096.
-	MaxSrqDepth *uint32 `json:"max_srq_depth,omitzero"`
+	MaxSRQDepth *uint32 `json:"max_srq_depth,omitzero"`
 	// Do without shared receive queues. RDMA only. Default: false.
-	NoSrq *bool `json:"no_srq,omitzero"`
+	NoSRQ *bool `json:"no_srq,omitzero"`
 	// Entries of a completion queue. Counts only with `no_srq`. RDMA only. Default: 4096.
-	NumCqe *int32 `json:"num_cqe,omitzero"`
+	NumCQE *int32 `json:"num_cqe,omitzero"`
 	// Number of connections that may wait to be accepted, 0 or less for the default. RDMA only. Default: 100.
 	AcceptorBacklog *int32 `json:"acceptor_backlog,omitzero"`
 	// Post each work request by itself. RDMA only. Default: false.
@@ -908,33 +908,33 @@ type NvmfCreateTransportParams struct {
 	// Don't let clients map BAR0, which interrupt mode and shadow doorbells need. VFIOUSER only. Default: false.
 	DisableMappableBar0 *bool `json:"disable_mappable_bar0,omitzero"`
 	// Always raise an interrupt for a completion. VFIOUSER only. Default: false.
-	DisableAdaptiveIrq *bool `json:"disable_adaptive_irq,omitzero"`
+	DisableAdaptiveIRQ *bool `json:"disable_adaptive_irq,omitzero"`
 	// Don't offer shadow doorbells. They are only offered with `disable_mappable_bar0`. VFIOUSER only. Default: false.
 	DisableShadowDoorbells *bool `json:"disable_shadow_doorbells,omitzero"`
 	// Don't offer the Compare command. VFIOUSER only. Default: false. SPDK up to v26.01.
 	DisableCompare *bool `json:"disable_compare,omitzero"`
 	// In interrupt mode too, spread a controller's queues over the poll groups instead of keeping them in one. VFIOUSER only. Default: false.
-	EnableIntrModeSqSpreading *bool `json:"enable_intr_mode_sq_spreading,omitzero"`
+	EnableIntrModeSQSpreading *bool `json:"enable_intr_mode_sq_spreading,omitzero"`
 }
 
-// NvmfDeleteSubsystemParams are the parameters of nvmf_delete_subsystem.
-type NvmfDeleteSubsystemParams struct {
+// NVMfDeleteSubsystemParams are the parameters of nvmf_delete_subsystem.
+type NVMfDeleteSubsystemParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfDeleteTargetParams are the parameters of nvmf_delete_target.
-type NvmfDeleteTargetParams struct {
+// NVMfDeleteTargetParams are the parameters of nvmf_delete_target.
+type NVMfDeleteTargetParams struct {
 	// Name of the target.
 	Name string `json:"name"`
 }
 
-// NvmfDiscoveryAddReferralParams are the parameters of nvmf_discovery_add_referral.
-type NvmfDiscoveryAddReferralParams struct {
+// NVMfDiscoveryAddReferralParams are the parameters of nvmf_discovery_add_referral.
+type NVMfDiscoveryAddReferralParams struct {
 	// Address of the other service. TCP and RDMA need `trsvcid`.
-	Address NvmfListenAddress `json:"address"`
+	Address NVMfListenAddress `json:"address"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Tell hosts that the other service demands a secure channel. Default: false.
@@ -943,46 +943,46 @@ type NvmfDiscoveryAddReferralParams struct {
 	Subnqn *string `json:"subnqn,omitzero"`
 }
 
-// NvmfDiscoveryGetReferralsParams are the parameters of nvmf_discovery_get_referrals.
-type NvmfDiscoveryGetReferralsParams struct {
+// NVMfDiscoveryGetReferralsParams are the parameters of nvmf_discovery_get_referrals.
+type NVMfDiscoveryGetReferralsParams struct {
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfDiscoveryRemoveReferralParams are the parameters of nvmf_discovery_remove_referral.
-type NvmfDiscoveryRemoveReferralParams struct {
+// NVMfDiscoveryRemoveReferralParams are the parameters of nvmf_discovery_remove_referral.
+type NVMfDiscoveryRemoveReferralParams struct {
 	// Address of the other service, as it was added.
-	Address NvmfListenAddress `json:"address"`
+	Address NVMfListenAddress `json:"address"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// NQN of the other subsystem. Left out, the well-known discovery NQN.
 	Subnqn *string `json:"subnqn,omitzero"`
 }
 
-// NvmfGetStatsParams are the parameters of nvmf_get_stats.
-type NvmfGetStatsParams struct {
+// NVMfGetStatsParams are the parameters of nvmf_get_stats.
+type NVMfGetStatsParams struct {
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfGetSubsystemsParams are the parameters of nvmf_get_subsystems.
-type NvmfGetSubsystemsParams struct {
+// NVMfGetSubsystemsParams are the parameters of nvmf_get_subsystems.
+type NVMfGetSubsystemsParams struct {
 	// Only the subsystem of this NQN.
 	NQN *string `json:"nqn,omitzero"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfGetTransportsParams are the parameters of nvmf_get_transports.
-type NvmfGetTransportsParams struct {
+// NVMfGetTransportsParams are the parameters of nvmf_get_transports.
+type NVMfGetTransportsParams struct {
 	// Only the transport of this type.
 	Trtype *string `json:"trtype,omitzero"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfNSAddHostParams are the parameters of nvmf_ns_add_host.
-type NvmfNSAddHostParams struct {
+// NVMfNSAddHostParams are the parameters of nvmf_ns_add_host.
+type NVMfNSAddHostParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// NSID of the namespace.
@@ -993,8 +993,8 @@ type NvmfNSAddHostParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfNSRemoveHostParams are the parameters of nvmf_ns_remove_host.
-type NvmfNSRemoveHostParams struct {
+// NVMfNSRemoveHostParams are the parameters of nvmf_ns_remove_host.
+type NVMfNSRemoveHostParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// NSID of the namespace.
@@ -1005,22 +1005,22 @@ type NvmfNSRemoveHostParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfPublishMdnsPrrParams are the parameters of nvmf_publish_mdns_prr.
-type NvmfPublishMdnsPrrParams struct {
+// NVMfPublishMDNSPrrParams are the parameters of nvmf_publish_mdns_prr.
+type NVMfPublishMDNSPrrParams struct {
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSetConfigParams are the parameters of nvmf_set_config.
-type NvmfSetConfigParams struct {
+// NVMfSetConfigParams are the parameters of nvmf_set_config.
+type NVMfSetConfigParams struct {
 	// Admin commands that are passed to the NVMe device underneath.
-	AdminCmdPassthru *NvmfAdminCmdPassthru `json:"admin_cmd_passthru,omitzero"`
+	AdminCmdPassthru *NVMfAdminCmdPassthru `json:"admin_cmd_passthru,omitzero"`
 	// CPU mask of the poll groups, hexadecimal or a list such as `[0,2-3]`. Left out, all of the process's cores.
 	PollGroupsMask *string `json:"poll_groups_mask,omitzero"`
 	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Deprecated in v26.09, use `discovery_filters`. Default: match_any.
 	DiscoveryFilter *string `json:"discovery_filter,omitzero"`
 	// What must agree with the host's connection for a discovery log to list a listener. SPDK v26.09 and later.
-	DiscoveryFilters NvmfDiscoveryFilters `json:"discovery_filters,omitzero"`
+	DiscoveryFilters NVMfDiscoveryFilters `json:"discovery_filters,omitzero"`
 	// Digests allowed for DH-HMAC-CHAP. Left out, all. SPDK v24.05 and later.
 	DHCHAPDigests []string `json:"dhchap_digests,omitzero"`
 	// Diffie-Hellman groups allowed for DH-HMAC-CHAP. `null` is the one without key exchange. Left out, all. SPDK v24.05 and later.
@@ -1029,8 +1029,8 @@ type NvmfSetConfigParams struct {
 	DupHostPolicy *string `json:"dup_host_policy,omitzero"`
 }
 
-// NvmfSetCrdtParams are the parameters of nvmf_set_crdt.
-type NvmfSetCrdtParams struct {
+// NVMfSetCrdtParams are the parameters of nvmf_set_crdt.
+type NVMfSetCrdtParams struct {
 	// Command retry delay time 1, in units of 100 ms. Default: 0.
 	Crdt1 *uint16 `json:"crdt1,omitzero"`
 	// Command retry delay time 2, in units of 100 ms. Default: 0.
@@ -1039,20 +1039,20 @@ type NvmfSetCrdtParams struct {
 	Crdt3 *uint16 `json:"crdt3,omitzero"`
 }
 
-// NvmfSetMaxSubsystemsParams are the parameters of nvmf_set_max_subsystems.
-type NvmfSetMaxSubsystemsParams struct {
+// NVMfSetMaxSubsystemsParams are the parameters of nvmf_set_max_subsystems.
+type NVMfSetMaxSubsystemsParams struct {
 	// Largest number of subsystems. 0 means 1024.
 	MaxSubsystems uint32 `json:"max_subsystems"`
 }
 
-// NvmfStopMdnsPrrParams are the parameters of nvmf_stop_mdns_prr.
-type NvmfStopMdnsPrrParams struct {
+// NVMfStopMDNSPrrParams are the parameters of nvmf_stop_mdns_prr.
+type NVMfStopMDNSPrrParams struct {
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemAddHostParams are the parameters of nvmf_subsystem_add_host.
-type NvmfSubsystemAddHostParams struct {
+// NVMfSubsystemAddHostParams are the parameters of nvmf_subsystem_add_host.
+type NVMfSubsystemAddHostParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// NQN of the host.
@@ -1067,12 +1067,12 @@ type NvmfSubsystemAddHostParams struct {
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
-// NvmfSubsystemAddListenerParams are the parameters of nvmf_subsystem_add_listener.
-type NvmfSubsystemAddListenerParams struct {
+// NVMfSubsystemAddListenerParams are the parameters of nvmf_subsystem_add_listener.
+type NVMfSubsystemAddListenerParams struct {
 	// NQN of the subsystem, or of the discovery subsystem.
 	NQN string `json:"nqn"`
 	// The address to listen on.
-	ListenAddress NvmfListenAddress `json:"listen_address"`
+	ListenAddress NVMfListenAddress `json:"listen_address"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Admit only connections secured by TLS. Not together with `allow_any_host`. Default: false. SPDK v23.05 and later.
@@ -1085,18 +1085,18 @@ type NvmfSubsystemAddListenerParams struct {
 	NUMAID *int32 `json:"numa_id,omitzero"`
 }
 
-// NvmfSubsystemAddNSParams are the parameters of nvmf_subsystem_add_ns.
-type NvmfSubsystemAddNSParams struct {
+// NVMfSubsystemAddNSParams are the parameters of nvmf_subsystem_add_ns.
+type NVMfSubsystemAddNSParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// The namespace to add.
-	Namespace NvmfNamespaceParams `json:"namespace"`
+	Namespace NVMfNamespaceParams `json:"namespace"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemAllowAnyHostParams are the parameters of nvmf_subsystem_allow_any_host.
-type NvmfSubsystemAllowAnyHostParams struct {
+// NVMfSubsystemAllowAnyHostParams are the parameters of nvmf_subsystem_allow_any_host.
+type NVMfSubsystemAllowAnyHostParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// True to admit every host.
@@ -1105,36 +1105,36 @@ type NvmfSubsystemAllowAnyHostParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemGetControllersParams are the parameters of nvmf_subsystem_get_controllers.
-type NvmfSubsystemGetControllersParams struct {
+// NVMfSubsystemGetControllersParams are the parameters of nvmf_subsystem_get_controllers.
+type NVMfSubsystemGetControllersParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemGetListenersParams are the parameters of nvmf_subsystem_get_listeners.
-type NvmfSubsystemGetListenersParams struct {
+// NVMfSubsystemGetListenersParams are the parameters of nvmf_subsystem_get_listeners.
+type NVMfSubsystemGetListenersParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemGetQpairsParams are the parameters of nvmf_subsystem_get_qpairs.
-type NvmfSubsystemGetQpairsParams struct {
+// NVMfSubsystemGetQpairsParams are the parameters of nvmf_subsystem_get_qpairs.
+type NVMfSubsystemGetQpairsParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemListenerSetANAStateParams are the parameters of nvmf_subsystem_listener_set_ana_state.
-type NvmfSubsystemListenerSetANAStateParams struct {
+// NVMfSubsystemListenerSetANAStateParams are the parameters of nvmf_subsystem_listener_set_ana_state.
+type NVMfSubsystemListenerSetANAStateParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// The listener's address.
-	ListenAddress NvmfListenAddress `json:"listen_address"`
+	ListenAddress NVMfListenAddress `json:"listen_address"`
 	// The state to set. One of optimized, non_optimized, inaccessible.
 	ANAState string `json:"ana_state"`
 	// ANA group, at most the subsystem's `max_namespaces`. 0 or left out means all groups. Default: 0.
@@ -1143,8 +1143,8 @@ type NvmfSubsystemListenerSetANAStateParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemRemoveHostParams are the parameters of nvmf_subsystem_remove_host.
-type NvmfSubsystemRemoveHostParams struct {
+// NVMfSubsystemRemoveHostParams are the parameters of nvmf_subsystem_remove_host.
+type NVMfSubsystemRemoveHostParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// NQN of the host.
@@ -1152,21 +1152,21 @@ type NvmfSubsystemRemoveHostParams struct {
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// How long to wait for the host's connections to end. 0 or left out means 15 s. Unit: ms. Default: 0. SPDK v26.05 and later.
-	TimeoutMs *uint64 `json:"timeout_ms,omitzero"`
+	TimeoutMS *uint64 `json:"timeout_ms,omitzero"`
 }
 
-// NvmfSubsystemRemoveListenerParams are the parameters of nvmf_subsystem_remove_listener.
-type NvmfSubsystemRemoveListenerParams struct {
+// NVMfSubsystemRemoveListenerParams are the parameters of nvmf_subsystem_remove_listener.
+type NVMfSubsystemRemoveListenerParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// The listener's address, as it was added.
-	ListenAddress NvmfListenAddress `json:"listen_address"`
+	ListenAddress NVMfListenAddress `json:"listen_address"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemRemoveNSParams are the parameters of nvmf_subsystem_remove_ns.
-type NvmfSubsystemRemoveNSParams struct {
+// NVMfSubsystemRemoveNSParams are the parameters of nvmf_subsystem_remove_ns.
+type NVMfSubsystemRemoveNSParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// NSID of the namespace.
@@ -1175,8 +1175,8 @@ type NvmfSubsystemRemoveNSParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
-// NvmfSubsystemSetKeysParams are the parameters of nvmf_subsystem_set_keys.
-type NvmfSubsystemSetKeysParams struct {
+// NVMfSubsystemSetKeysParams are the parameters of nvmf_subsystem_set_keys.
+type NVMfSubsystemSetKeysParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// NQN of the host.
@@ -1189,8 +1189,8 @@ type NvmfSubsystemSetKeysParams struct {
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
-// NvmfSubsystemSetNSANAGroupParams are the parameters of nvmf_subsystem_set_ns_ana_group.
-type NvmfSubsystemSetNSANAGroupParams struct {
+// NVMfSubsystemSetNSANAGroupParams are the parameters of nvmf_subsystem_set_ns_ana_group.
+type NVMfSubsystemSetNSANAGroupParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
 	// NSID of the namespace.

@@ -85,7 +85,7 @@ type SockImplOptions struct {
 	// Version of TLS; 0 for any, 13 for 1.3.
 	TLSVersion uint32 `json:"tls_version"`
 	// Whether the kernel encrypts.
-	EnableKtls bool `json:"enable_ktls"`
+	EnableKTLS bool `json:"enable_ktls"`
 	// Shared secret in hexadecimal, if set. SPDK up to v23.01. Secret.
 	PSKKey *string `json:"psk_key,omitzero"`
 	// Identity of the shared secret, if set. SPDK up to v23.01.
@@ -121,7 +121,7 @@ type SockImplSetOptionsParams struct {
 	// For `ssl`, version of TLS; 0 for any, 13 for 1.3.
 	TLSVersion *uint32 `json:"tls_version,omitzero"`
 	// For `ssl`, whether the kernel encrypts.
-	EnableKtls *bool `json:"enable_ktls,omitzero"`
+	EnableKTLS *bool `json:"enable_ktls,omitzero"`
 	// For `ssl`, shared secret, in hexadecimal. SPDK up to v23.01. Secret.
 	PSKKey *string `json:"psk_key,omitzero"`
 	// For `ssl`, identity of the shared secret. SPDK up to v23.01.

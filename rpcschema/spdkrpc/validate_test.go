@@ -27,7 +27,7 @@ func TestClientValidatesBeforeItSends(t *testing.T) {
 		},
 		"a value of a later release": func(c *Client) error {
 			mode := BdevResetStatModeError
-			return c.BdevResetIostat(t.Context(), BdevResetIostatParams{Mode: &mode})
+			return c.BdevResetIOStat(t.Context(), BdevResetIOStatParams{Mode: &mode})
 		},
 	} {
 		r := &recorder{release: "v24.01", answer: `true`}

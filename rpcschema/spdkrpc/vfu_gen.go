@@ -6,29 +6,29 @@ import (
 	"context"
 )
 
-// VfuTgtSetBasePath calls vfu_tgt_set_base_path: set the directory on the target's host where the sockets of new
+// VFUTgtSetBasePath calls vfu_tgt_set_base_path: set the directory on the target's host where the sockets of new
 // vfio-user endpoints appear.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or the path is too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) VfuTgtSetBasePath(ctx context.Context, params VfuTgtSetBasePathParams) error {
+func (c *Client) VFUTgtSetBasePath(ctx context.Context, params VFUTgtSetBasePathParams) error {
 	return c.confirm(ctx, "vfu_tgt_set_base_path", params)
 }
 
-// VfuVirtioCreateBlkEndpoint calls vfu_virtio_create_blk_endpoint: offer a bdev to a virtual machine as a
+// VFUVirtioCreateBlkEndpoint calls vfu_virtio_create_blk_endpoint: offer a bdev to a virtual machine as a
 // virtio-blk device over vfio-user.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, the name is taken or too long, or no such bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) VfuVirtioCreateBlkEndpoint(ctx context.Context, params VfuVirtioCreateBlkEndpointParams) error {
+func (c *Client) VFUVirtioCreateBlkEndpoint(ctx context.Context, params VFUVirtioCreateBlkEndpointParams) error {
 	return c.confirm(ctx, "vfu_virtio_create_blk_endpoint", params)
 }
 
-// VfuVirtioCreateFsEndpoint calls vfu_virtio_create_fs_endpoint: offer a filesystem device to a virtual machine
+// VFUVirtioCreateFsEndpoint calls vfu_virtio_create_fs_endpoint: offer a filesystem device to a virtual machine
 // as a virtio-fs device over vfio-user. Deprecated in v26.05.
 //
 // Only there when SPDK was built with filesystem devices.
@@ -37,61 +37,61 @@ func (c *Client) VfuVirtioCreateBlkEndpoint(ctx context.Context, params VfuVirti
 //   - -32602: A parameter is wrong, the name is taken or too long, or no such filesystem device
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
-func (c *Client) VfuVirtioCreateFsEndpoint(ctx context.Context, params VfuVirtioCreateFsEndpointParams) error {
+func (c *Client) VFUVirtioCreateFsEndpoint(ctx context.Context, params VFUVirtioCreateFsEndpointParams) error {
 	return c.confirm(ctx, "vfu_virtio_create_fs_endpoint", params)
 }
 
-// VfuVirtioCreateSCSIEndpoint calls vfu_virtio_create_scsi_endpoint: create a virtio-scsi device over vfio-user
+// VFUVirtioCreateSCSIEndpoint calls vfu_virtio_create_scsi_endpoint: create a virtio-scsi device over vfio-user
 // for a virtual machine, without targets.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or the name is taken or too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) VfuVirtioCreateSCSIEndpoint(ctx context.Context, params VfuVirtioCreateSCSIEndpointParams) error {
+func (c *Client) VFUVirtioCreateSCSIEndpoint(ctx context.Context, params VFUVirtioCreateSCSIEndpointParams) error {
 	return c.confirm(ctx, "vfu_virtio_create_scsi_endpoint", params)
 }
 
-// VfuVirtioDeleteEndpoint calls vfu_virtio_delete_endpoint: delete a vfio-user endpoint and its socket.
+// VFUVirtioDeleteEndpoint calls vfu_virtio_delete_endpoint: delete a vfio-user endpoint and its socket.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong or there is no such endpoint
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) VfuVirtioDeleteEndpoint(ctx context.Context, params VfuVirtioDeleteEndpointParams) error {
+func (c *Client) VFUVirtioDeleteEndpoint(ctx context.Context, params VFUVirtioDeleteEndpointParams) error {
 	return c.confirm(ctx, "vfu_virtio_delete_endpoint", params)
 }
 
-// VfuVirtioSCSIAddTarget calls vfu_virtio_scsi_add_target: add a bdev to a virtio-scsi endpoint as a SCSI target
+// VFUVirtioSCSIAddTarget calls vfu_virtio_scsi_add_target: add a bdev to a virtio-scsi endpoint as a SCSI target
 // with one LUN.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such endpoint or bdev, or the number is taken
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) VfuVirtioSCSIAddTarget(ctx context.Context, params VfuVirtioSCSIAddTargetParams) error {
+func (c *Client) VFUVirtioSCSIAddTarget(ctx context.Context, params VFUVirtioSCSIAddTargetParams) error {
 	return c.confirm(ctx, "vfu_virtio_scsi_add_target", params)
 }
 
-// VfuVirtioSCSIRemoveTarget calls vfu_virtio_scsi_remove_target: remove a SCSI target from a virtio-scsi
+// VFUVirtioSCSIRemoveTarget calls vfu_virtio_scsi_remove_target: remove a SCSI target from a virtio-scsi
 // endpoint.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, or no such endpoint or SCSI target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) VfuVirtioSCSIRemoveTarget(ctx context.Context, params VfuVirtioSCSIRemoveTargetParams) error {
+func (c *Client) VFUVirtioSCSIRemoveTarget(ctx context.Context, params VFUVirtioSCSIRemoveTargetParams) error {
 	return c.confirm(ctx, "vfu_virtio_scsi_remove_target", params)
 }
 
-// VfuTgtSetBasePathParams are the parameters of vfu_tgt_set_base_path.
-type VfuTgtSetBasePathParams struct {
+// VFUTgtSetBasePathParams are the parameters of vfu_tgt_set_base_path.
+type VFUTgtSetBasePathParams struct {
 	// The directory.
 	Path string `json:"path"`
 }
 
-// VfuVirtioCreateBlkEndpointParams are the parameters of vfu_virtio_create_blk_endpoint.
-type VfuVirtioCreateBlkEndpointParams struct {
+// VFUVirtioCreateBlkEndpointParams are the parameters of vfu_virtio_create_blk_endpoint.
+type VFUVirtioCreateBlkEndpointParams struct {
 	// Name of the endpoint, and of its socket in the base directory.
 	Name string `json:"name"`
 	// Bdev to offer.
@@ -106,8 +106,8 @@ type VfuVirtioCreateBlkEndpointParams struct {
 	PackedRing *bool `json:"packed_ring,omitzero"`
 }
 
-// VfuVirtioCreateFsEndpointParams are the parameters of vfu_virtio_create_fs_endpoint.
-type VfuVirtioCreateFsEndpointParams struct {
+// VFUVirtioCreateFsEndpointParams are the parameters of vfu_virtio_create_fs_endpoint.
+type VFUVirtioCreateFsEndpointParams struct {
 	// Name of the endpoint, and of its socket in the base directory.
 	Name string `json:"name"`
 	// Filesystem device to offer.
@@ -124,8 +124,8 @@ type VfuVirtioCreateFsEndpointParams struct {
 	PackedRing *bool `json:"packed_ring,omitzero"`
 }
 
-// VfuVirtioCreateSCSIEndpointParams are the parameters of vfu_virtio_create_scsi_endpoint.
-type VfuVirtioCreateSCSIEndpointParams struct {
+// VFUVirtioCreateSCSIEndpointParams are the parameters of vfu_virtio_create_scsi_endpoint.
+type VFUVirtioCreateSCSIEndpointParams struct {
 	// Name of the endpoint, and of its socket in the base directory.
 	Name string `json:"name"`
 	// CPU mask of the endpoint, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Left out, all of these.
@@ -138,14 +138,14 @@ type VfuVirtioCreateSCSIEndpointParams struct {
 	PackedRing *bool `json:"packed_ring,omitzero"`
 }
 
-// VfuVirtioDeleteEndpointParams are the parameters of vfu_virtio_delete_endpoint.
-type VfuVirtioDeleteEndpointParams struct {
+// VFUVirtioDeleteEndpointParams are the parameters of vfu_virtio_delete_endpoint.
+type VFUVirtioDeleteEndpointParams struct {
 	// Name of the endpoint.
 	Name string `json:"name"`
 }
 
-// VfuVirtioSCSIAddTargetParams are the parameters of vfu_virtio_scsi_add_target.
-type VfuVirtioSCSIAddTargetParams struct {
+// VFUVirtioSCSIAddTargetParams are the parameters of vfu_virtio_scsi_add_target.
+type VFUVirtioSCSIAddTargetParams struct {
 	// Name of the endpoint.
 	Name string `json:"name"`
 	// Number of the SCSI target.
@@ -154,8 +154,8 @@ type VfuVirtioSCSIAddTargetParams struct {
 	BdevName string `json:"bdev_name"`
 }
 
-// VfuVirtioSCSIRemoveTargetParams are the parameters of vfu_virtio_scsi_remove_target.
-type VfuVirtioSCSIRemoveTargetParams struct {
+// VFUVirtioSCSIRemoveTargetParams are the parameters of vfu_virtio_scsi_remove_target.
+type VFUVirtioSCSIRemoveTargetParams struct {
 	// Name of the endpoint.
 	Name string `json:"name"`
 	// Number of the SCSI target.

@@ -146,7 +146,7 @@ type VhostBlkTransport struct {
 
 // VhostBlockBackend is: what a virtio-blk controller offers.
 type VhostBlockBackend struct {
-	Readonly bool `json:"readonly"`
+	ReadOnly bool `json:"readonly"`
 	// Name of the bdev, null when it has gone.
 	Bdev      *string `json:"bdev"`
 	Transport string  `json:"transport"`
@@ -189,7 +189,7 @@ type VhostSCSITarget struct {
 // VhostSession is: a connection of a virtual machine.
 type VhostSession struct {
 	// Number of the connection in the vhost library.
-	Vid uint32 `json:"vid"`
+	VID uint32 `json:"vid"`
 	// Number of the connection in the controller.
 	ID   uint32 `json:"id"`
 	Name string `json:"name"`
@@ -221,7 +221,7 @@ type VhostCreateBlkControllerParams struct {
 	// virtio-blk transport, in any case. Default: vhost_user_blk.
 	Transport *string `json:"transport,omitzero"`
 	// Refuse writes. Default: false.
-	Readonly *bool `json:"readonly,omitzero"`
+	ReadOnly *bool `json:"readonly,omitzero"`
 	// Offer packed virtqueues. Default: false.
 	PackedRing *bool `json:"packed_ring,omitzero"`
 	// Keep the state of packed virtqueues so that guests survive a restart of the target. Default: false. SPDK up to v23.05.

@@ -34,13 +34,13 @@ func (c *Client) VMDRemoveDevice(ctx context.Context, params VMDRemoveDevicePara
 //   - -1: VMD was not enabled
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) VMDRescan(ctx context.Context) (result VmdRescan, err error) {
+func (c *Client) VMDRescan(ctx context.Context) (result VMDRescan, err error) {
 	err = c.call(ctx, "vmd_rescan", nil, &result)
 	return result, err
 }
 
-// VmdRescan is: what a scan behind VMD found.
-type VmdRescan struct {
+// VMDRescan is: what a scan behind VMD found.
+type VMDRescan struct {
 	// Number of new drives.
 	Count uint32 `json:"count"`
 }

@@ -15,23 +15,23 @@ import (
 type aio struct {
 	path     string
 	override bool // the block size was given
-	params   spdkrpc.BdevAioCreateParams
+	params   spdkrpc.BdevAIOCreateParams
 }
 
 func (a *aio) describe(_ *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	info.ProductName = "AIO disk"
 	info.SupportedIOTypes.WriteZeroes, info.SupportedIOTypes.Flush = true, true
 	info.SupportedIOTypes.Unmap = value(a.params.Fallocate)
-	info.DriverSpecific.Aio = &spdkrpc.BdevDriverAio{
-		Filename: a.params.Filename, BlockSizeOverride: a.override, Readonly: b.readOnly,
+	info.DriverSpecific.AIO = &spdkrpc.BdevDriverAIO{
+		Filename: a.params.Filename, BlockSizeOverride: a.override, ReadOnly: b.readOnly,
 		Fallocate: new(value(a.params.Fallocate)), Nowait: new(value(a.params.Nowait)),
 	}
 }
 
 // config is what makes the bdev again.
-func (a *aio) config(b *bdev) spdkrpc.BdevAioCreateParams {
-	p := spdkrpc.BdevAioCreateParams{
-		Name: b.name, Filename: a.params.Filename, Readonly: new(b.readOnly), UUID: new(b.uuid),
+func (a *aio) config(b *bdev) spdkrpc.BdevAIOCreateParams {
+	p := spdkrpc.BdevAIOCreateParams{
+		Name: b.name, Filename: a.params.Filename, ReadOnly: new(b.readOnly), UUID: new(b.uuid),
 		Fallocate: new(value(a.params.Fallocate)), Nowait: new(value(a.params.Nowait)),
 	}
 	if a.override {
@@ -42,11 +42,11 @@ func (a *aio) config(b *bdev) spdkrpc.BdevAioCreateParams {
 
 func init() {
 	handle("bdev_aio_create", (*engine).bdevAioCreate)
-	confirm("bdev_aio_delete", func(e *engine, p spdkrpc.BdevAioDeleteParams) error { return removeOfKind[*aio](e, p.Name) })
+	confirm("bdev_aio_delete", func(e *engine, p spdkrpc.BdevAIODeleteParams) error { return removeOfKind[*aio](e, p.Name) })
 	confirm("bdev_aio_rescan", (*engine).bdevAioRescan)
 }
 
-func (e *engine) bdevAioCreate(p spdkrpc.BdevAioCreateParams) (string, error) {
+func (e *engine) bdevAioCreate(p spdkrpc.BdevAIOCreateParams) (string, error) {
 	size, err := fileSize(p.Filename)
 	if err != nil {
 		return "", err
@@ -60,7 +60,7 @@ func (e *engine) bdevAioCreate(p spdkrpc.BdevAioCreateParams) (string, error) {
 		return "", errno(syscall.EINVAL)
 	}
 	b := &bdev{
-		name: p.Name, uuid: normalUUID(p.UUID), product: "AIO disk", blockSize: block, blocks: size / uint64(block), readOnly: value(p.Readonly),
+		name: p.Name, uuid: normalUUID(p.UUID), product: "AIO disk", blockSize: block, blocks: size / uint64(block), readOnly: value(p.ReadOnly),
 		driver: &aio{path: path, override: true, params: p},
 	}
 	if err := e.bdevs.add(b); err != nil {
@@ -111,7 +111,7 @@ func findOfKind[D driver](e *engine, name string) (*bdev, D, error) {
 }
 
 // bdevAioRescan follows a file that has grown. One that shrank is refused.
-func (e *engine) bdevAioRescan(p spdkrpc.BdevAioRescanParams) error {
+func (e *engine) bdevAioRescan(p spdkrpc.BdevAIORescanParams) error {
 	b, a, err := findOfKind[*aio](e, p.Name)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ var relaxedMethods = []string{
 // releases could do without, in decoding.
 var requiredSince = map[string]rpcschema.Release{
 	"bdev_lvol_clone clone_name": rpcschema.MustRelease("v26.05"),
-	"NvmfListenAddress trtype":   rpcschema.MustRelease("v24.09"),
+	"NVMfListenAddress trtype":   rpcschema.MustRelease("v24.09"),
 }
 
 // slow reports whether a call may wait or copy data: calls that come after it

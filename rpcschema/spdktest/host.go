@@ -20,7 +20,7 @@ func (t *Target) ConnectHost(nqn, host string) error {
 		if !ok {
 			return nil, fmt.Errorf("there is no subsystem %s", nqn)
 		}
-		s.controllers = append(s.controllers, spdkrpc.NvmfController{
+		s.controllers = append(s.controllers, spdkrpc.NVMfController{
 			Cntlid: uint32(len(s.controllers) + 1), Cntrltype: new("io"), Hostnqn: host, Hostid: "00000000-0000-4000-8000-000000000000", NumIOQpairs: 1,
 		})
 		return nil, nil

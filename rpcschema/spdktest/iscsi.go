@@ -10,28 +10,28 @@ import (
 // An iscsiTarget is the iSCSI target. Nothing of it outlives the process, and
 // no initiator ever logs in.
 type iscsiTarget struct {
-	options    spdkrpc.IscsiOptions
+	options    spdkrpc.ISCSIOptions
 	optionsSet bool
 	portals    []*portalGroup // as all lists here, in the order of creation
-	initiators []*spdkrpc.IscsiInitiatorGroup
-	auth       []*spdkrpc.IscsiAuthGroup
+	initiators []*spdkrpc.ISCSIInitiatorGroup
+	auth       []*spdkrpc.ISCSIAuthGroup
 	nodes      []*targetNode
 }
 
 func (t *iscsiTarget) init() {
-	t.options = spdkrpc.IscsiOptions{
+	t.options = spdkrpc.ISCSIOptions{
 		NodeBase: "iqn.2016-06.io.spdk", MaxSessions: 128, MaxConnectionsPerSession: 2, MaxQueueDepth: 64, DefaultTime2wait: 2,
 		DefaultTime2retain: 20, FirstBurstLength: 8192, ImmediateData: true, NopTimeout: 60, NopInInterval: 30,
-		MaxLargeDatainPerConnection: 64, MaxR2tPerConnection: 4, PduPoolSize: 36864, ImmediateDataPoolSize: 16384, DataOutPoolSize: 2048,
+		MaxLargeDatainPerConnection: 64, MaxR2tPerConnection: 4, PDUPoolSize: 36864, ImmediateDataPoolSize: 16384, DataOutPoolSize: 2048,
 	}
 }
 
 func init() {
-	query("iscsi_get_options", func(e *engine) (spdkrpc.IscsiOptions, error) { return e.iscsi.options, nil })
+	query("iscsi_get_options", func(e *engine) (spdkrpc.ISCSIOptions, error) { return e.iscsi.options, nil })
 	confirm("iscsi_set_options", (*engine).iscsiSetOptions)
 	confirm("iscsi_set_discovery_auth", (*engine).iscsiSetDiscoveryAuth)
-	query("iscsi_get_connections", func(*engine) ([]spdkrpc.IscsiConnection, error) { return []spdkrpc.IscsiConnection{}, nil })
-	query("iscsi_get_stats", func(*engine) (spdkrpc.IscsiStats, error) { return spdkrpc.IscsiStats{}, nil })
+	query("iscsi_get_connections", func(*engine) ([]spdkrpc.ISCSIConnection, error) { return []spdkrpc.ISCSIConnection{}, nil })
+	query("iscsi_get_stats", func(*engine) (spdkrpc.ISCSIStats, error) { return spdkrpc.ISCSIStats{}, nil })
 	query("scsi_get_devices", (*engine).scsiGetDevices)
 }
 
@@ -42,7 +42,7 @@ func set[T any](into *T, p *T) {
 	}
 }
 
-func (e *engine) iscsiSetOptions(p spdkrpc.IscsiSetOptionsParams) error {
+func (e *engine) iscsiSetOptions(p spdkrpc.ISCSISetOptionsParams) error {
 	if e.iscsi.optionsSet {
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Out of memory")
 	}
@@ -66,10 +66,10 @@ func (e *engine) iscsiSetOptions(p spdkrpc.IscsiSetOptionsParams) error {
 	set(&o.FirstBurstLength, p.FirstBurstLength)
 	set(&o.ImmediateData, p.ImmediateData)
 	set(&o.ErrorRecoveryLevel, p.ErrorRecoveryLevel)
-	set(&o.AllowDuplicatedIsid, p.AllowDuplicatedIsid)
+	set(&o.AllowDuplicatedISID, p.AllowDuplicatedISID)
 	set(&o.MaxLargeDatainPerConnection, p.MaxLargeDatainPerConnection)
 	set(&o.MaxR2tPerConnection, p.MaxR2tPerConnection)
-	set(&o.PduPoolSize, p.PduPoolSize)
+	set(&o.PDUPoolSize, p.PDUPoolSize)
 	set(&o.ImmediateDataPoolSize, p.ImmediateDataPoolSize)
 	set(&o.DataOutPoolSize, p.DataOutPoolSize)
 	return nil
@@ -90,7 +90,7 @@ func (c chap) consistent() bool {
 	return c.group >= 0 && !(c.disable && (c.require || c.mutual)) && !(c.mutual && !c.require)
 }
 
-func (e *engine) iscsiSetDiscoveryAuth(p spdkrpc.IscsiSetDiscoveryAuthParams) error {
+func (e *engine) iscsiSetDiscoveryAuth(p spdkrpc.ISCSISetDiscoveryAuthParams) error {
 	c := newChap(p.DisableCHAP, p.RequireCHAP, p.MutualCHAP, p.CHAPGroup)
 	if !c.consistent() {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid combination of CHAP params")
@@ -100,11 +100,11 @@ func (e *engine) iscsiSetDiscoveryAuth(p spdkrpc.IscsiSetDiscoveryAuthParams) er
 	return nil
 }
 
-func (e *engine) scsiGetDevices() ([]spdkrpc.ScsiDevice, error) {
-	list := []spdkrpc.ScsiDevice{}
+func (e *engine) scsiGetDevices() ([]spdkrpc.SCSIDevice, error) {
+	list := []spdkrpc.SCSIDevice{}
 	for _, n := range e.iscsi.nodes {
-		list = append(list, spdkrpc.ScsiDevice{ID: n.device, DeviceName: n.Name})
+		list = append(list, spdkrpc.SCSIDevice{ID: n.device, DeviceName: n.Name})
 	}
-	slices.SortFunc(list, func(a, b spdkrpc.ScsiDevice) int { return int(a.ID - b.ID) })
+	slices.SortFunc(list, func(a, b spdkrpc.SCSIDevice) int { return int(a.ID - b.ID) })
 	return list, nil
 }

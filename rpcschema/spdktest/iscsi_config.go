@@ -7,24 +7,24 @@ func (e *engine) iscsiConfig() []configPart {
 	t := &e.iscsi
 	calls := []configCall{{"iscsi_set_options", t.options}}
 	for _, g := range t.portals {
-		calls = append(calls, configCall{"iscsi_create_portal_group", g.IscsiPortalGroup})
+		calls = append(calls, configCall{"iscsi_create_portal_group", g.ISCSIPortalGroup})
 	}
 	for _, g := range t.initiators {
 		calls = append(calls, configCall{"iscsi_create_initiator_group", g})
 	}
 	for _, n := range t.nodes {
-		p := spdkrpc.IscsiCreateTargetNodeParams{
-			Name: n.Name, AliasName: value(n.AliasName), PgIgMaps: n.PgIgMaps, LUNs: []spdkrpc.IscsiLUNParams{}, QueueDepth: n.QueueDepth,
+		p := spdkrpc.ISCSICreateTargetNodeParams{
+			Name: n.Name, AliasName: value(n.AliasName), PGIGMaps: n.PGIGMaps, LUNs: []spdkrpc.ISCSILUNParams{}, QueueDepth: n.QueueDepth,
 			DisableCHAP: new(n.DisableCHAP), RequireCHAP: new(n.RequireCHAP), MutualCHAP: new(n.MutualCHAP), CHAPGroup: new(n.CHAPGroup),
 			HeaderDigest: new(n.HeaderDigest), DataDigest: new(n.DataDigest),
 		}
 		for _, l := range n.luns {
-			p.LUNs = append(p.LUNs, spdkrpc.IscsiLUNParams{BdevName: l.bdev.name, LUNID: new(l.id)})
+			p.LUNs = append(p.LUNs, spdkrpc.ISCSILUNParams{BdevName: l.bdev.name, LUNID: new(l.id)})
 		}
 		calls = append(calls, configCall{"iscsi_create_target_node", p})
 	}
 	for _, g := range t.auth {
-		p := spdkrpc.IscsiCreateAuthGroupParams{Tag: g.Tag, Secrets: append([]spdkrpc.IscsiAuthSecret{}, g.Secrets...)}
+		p := spdkrpc.ISCSICreateAuthGroupParams{Tag: g.Tag, Secrets: append([]spdkrpc.ISCSIAuthSecret{}, g.Secrets...)}
 		calls = append(calls, configCall{"iscsi_create_auth_group", p})
 	}
 	return []configPart{oneByOne(calls...)}

@@ -10,7 +10,7 @@ import (
 
 // A portalGroup is a set of addresses to log in at.
 type portalGroup struct {
-	spdkrpc.IscsiPortalGroup
+	spdkrpc.ISCSIPortalGroup
 	chap chap
 }
 
@@ -22,15 +22,15 @@ const (
 func init() {
 	confirm("iscsi_create_portal_group", (*engine).iscsiCreatePortalGroup)
 	confirm("iscsi_delete_portal_group", (*engine).iscsiDeletePortalGroup)
-	confirm("iscsi_start_portal_group", func(e *engine, p spdkrpc.IscsiStartPortalGroupParams) error {
+	confirm("iscsi_start_portal_group", func(e *engine, p spdkrpc.ISCSIStartPortalGroupParams) error {
 		_, err := e.portalGroup(p.Tag)
 		return err
 	})
 	confirm("iscsi_portal_group_set_auth", (*engine).iscsiPortalGroupSetAuth)
-	query("iscsi_get_portal_groups", func(e *engine) ([]spdkrpc.IscsiPortalGroup, error) {
-		list := []spdkrpc.IscsiPortalGroup{}
+	query("iscsi_get_portal_groups", func(e *engine) ([]spdkrpc.ISCSIPortalGroup, error) {
+		list := []spdkrpc.ISCSIPortalGroup{}
 		for _, g := range e.iscsi.portals {
-			list = append(list, g.IscsiPortalGroup)
+			list = append(list, g.ISCSIPortalGroup)
 		}
 		return list, nil
 	})
@@ -38,10 +38,10 @@ func init() {
 	confirm("iscsi_delete_initiator_group", (*engine).iscsiDeleteInitiatorGroup)
 	confirm("iscsi_initiator_group_add_initiators", (*engine).iscsiAddInitiators)
 	confirm("iscsi_initiator_group_remove_initiators", (*engine).iscsiRemoveInitiators)
-	query("iscsi_get_initiator_groups", func(e *engine) ([]spdkrpc.IscsiInitiatorGroup, error) {
-		list := []spdkrpc.IscsiInitiatorGroup{}
+	query("iscsi_get_initiator_groups", func(e *engine) ([]spdkrpc.ISCSIInitiatorGroup, error) {
+		list := []spdkrpc.ISCSIInitiatorGroup{}
 		for _, g := range e.iscsi.initiators {
-			list = append(list, spdkrpc.IscsiInitiatorGroup{Tag: g.Tag, Initiators: slices.Clone(g.Initiators), Netmasks: slices.Clone(g.Netmasks)})
+			list = append(list, spdkrpc.ISCSIInitiatorGroup{Tag: g.Tag, Initiators: slices.Clone(g.Initiators), Netmasks: slices.Clone(g.Netmasks)})
 		}
 		return list, nil
 	})
@@ -57,8 +57,8 @@ func (e *engine) portalGroup(tag int32) (*portalGroup, error) {
 
 // iscsiCreatePortalGroup crashes the target when a portal is another group's
 // already: so does SPDK v26.05. v24.01 refuses it.
-func (e *engine) iscsiCreatePortalGroup(p spdkrpc.IscsiCreatePortalGroupParams) error {
-	g := &portalGroup{IscsiPortalGroup: spdkrpc.IscsiPortalGroup{Tag: p.Tag, Portals: []spdkrpc.IscsiPortal{}, Private: value(p.Private)}}
+func (e *engine) iscsiCreatePortalGroup(p spdkrpc.ISCSICreatePortalGroupParams) error {
+	g := &portalGroup{ISCSIPortalGroup: spdkrpc.ISCSIPortalGroup{Tag: p.Tag, Portals: []spdkrpc.ISCSIPortal{}, Private: value(p.Private)}}
 	for _, portal := range p.Portals {
 		switch portal.Host {
 		case "*":
@@ -82,28 +82,28 @@ func (e *engine) iscsiCreatePortalGroup(p spdkrpc.IscsiCreatePortalGroupParams) 
 	return nil
 }
 
-func (e *engine) portalTaken(portal spdkrpc.IscsiPortal) bool {
+func (e *engine) portalTaken(portal spdkrpc.ISCSIPortal) bool {
 	return slices.ContainsFunc(e.iscsi.portals, func(g *portalGroup) bool { return slices.Contains(g.Portals, portal) })
 }
 
-func portalAddress(p spdkrpc.IscsiPortal) spdkrpc.NvmfTransportID {
+func portalAddress(p spdkrpc.ISCSIPortal) spdkrpc.NVMfTransportID {
 	host, six := strings.CutPrefix(p.Host, "[")
 	if six {
-		return spdkrpc.NvmfTransportID{Adrfam: "IPv6", Traddr: strings.TrimSuffix(host, "]"), Trsvcid: p.Port}
+		return spdkrpc.NVMfTransportID{Adrfam: "IPv6", Traddr: strings.TrimSuffix(host, "]"), Trsvcid: p.Port}
 	}
-	return spdkrpc.NvmfTransportID{Adrfam: "IPv4", Traddr: p.Host, Trsvcid: p.Port}
+	return spdkrpc.NVMfTransportID{Adrfam: "IPv4", Traddr: p.Host, Trsvcid: p.Port}
 }
 
-func (e *engine) iscsiDeletePortalGroup(p spdkrpc.IscsiDeletePortalGroupParams) error {
+func (e *engine) iscsiDeletePortalGroup(p spdkrpc.ISCSIDeletePortalGroupParams) error {
 	g, err := e.portalGroup(p.Tag)
 	if err != nil {
 		return err
 	}
 	e.iscsi.portals = slices.DeleteFunc(e.iscsi.portals, func(o *portalGroup) bool { return o == g })
-	return e.dropMaps(func(m spdkrpc.IscsiPGIGMap) bool { return m.PgTag == p.Tag })
+	return e.dropMaps(func(m spdkrpc.ISCSIPGIGMap) bool { return m.PGTag == p.Tag })
 }
 
-func (e *engine) iscsiPortalGroupSetAuth(p spdkrpc.IscsiPortalGroupSetAuthParams) error {
+func (e *engine) iscsiPortalGroupSetAuth(p spdkrpc.ISCSIPortalGroupSetAuthParams) error {
 	g, err := e.portalGroup(p.Tag)
 	if err != nil {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Could not find portal group %d", p.Tag)
@@ -116,19 +116,19 @@ func (e *engine) iscsiPortalGroupSetAuth(p spdkrpc.IscsiPortalGroupSetAuthParams
 	return nil
 }
 
-func (e *engine) initiatorGroup(tag int32) (*spdkrpc.IscsiInitiatorGroup, error) {
-	i := slices.IndexFunc(e.iscsi.initiators, func(g *spdkrpc.IscsiInitiatorGroup) bool { return g.Tag == tag })
+func (e *engine) initiatorGroup(tag int32) (*spdkrpc.ISCSIInitiatorGroup, error) {
+	i := slices.IndexFunc(e.iscsi.initiators, func(g *spdkrpc.ISCSIInitiatorGroup) bool { return g.Tag == tag })
 	if i < 0 {
 		return nil, errInvalidParams
 	}
 	return e.iscsi.initiators[i], nil
 }
 
-func (e *engine) iscsiCreateInitiatorGroup(p spdkrpc.IscsiCreateInitiatorGroupParams) error {
+func (e *engine) iscsiCreateInitiatorGroup(p spdkrpc.ISCSICreateInitiatorGroupParams) error {
 	if _, err := e.initiatorGroup(p.Tag); err == nil || len(p.Initiators) == 0 || len(p.Netmasks) == 0 {
 		return errInvalidParams
 	}
-	g := &spdkrpc.IscsiInitiatorGroup{Tag: p.Tag}
+	g := &spdkrpc.ISCSIInitiatorGroup{Tag: p.Tag}
 	if !addInitiators(g, p.Initiators, p.Netmasks) {
 		return errInvalidParams
 	}
@@ -138,7 +138,7 @@ func (e *engine) iscsiCreateInitiatorGroup(p spdkrpc.IscsiCreateInitiatorGroupPa
 
 // addInitiators adds all or none: a name or netmask that stands twice, or is
 // too long, is refused.
-func addInitiators(g *spdkrpc.IscsiInitiatorGroup, names, netmasks []string) bool {
+func addInitiators(g *spdkrpc.ISCSIInitiatorGroup, names, netmasks []string) bool {
 	names, netmasks = slices.Concat(g.Initiators, names), slices.Concat(g.Netmasks, netmasks)
 	if !distinct(names, maxInitiatorName) || !distinct(netmasks, maxNetmask) {
 		return false
@@ -156,7 +156,7 @@ func distinct(list []string, maxLength int) bool {
 	return true
 }
 
-func (e *engine) iscsiAddInitiators(p spdkrpc.IscsiInitiatorGroupAddInitiatorsParams) error {
+func (e *engine) iscsiAddInitiators(p spdkrpc.ISCSIInitiatorGroupAddInitiatorsParams) error {
 	g, err := e.initiatorGroup(p.Tag)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (e *engine) iscsiAddInitiators(p spdkrpc.IscsiInitiatorGroupAddInitiatorsPa
 	return e.exportNodes()
 }
 
-func (e *engine) iscsiRemoveInitiators(p spdkrpc.IscsiInitiatorGroupRemoveInitiatorsParams) error {
+func (e *engine) iscsiRemoveInitiators(p spdkrpc.ISCSIInitiatorGroupRemoveInitiatorsParams) error {
 	g, err := e.initiatorGroup(p.Tag)
 	if err != nil {
 		return err
@@ -181,11 +181,11 @@ func (e *engine) iscsiRemoveInitiators(p spdkrpc.IscsiInitiatorGroupRemoveInitia
 	return e.exportNodes()
 }
 
-func (e *engine) iscsiDeleteInitiatorGroup(p spdkrpc.IscsiDeleteInitiatorGroupParams) error {
+func (e *engine) iscsiDeleteInitiatorGroup(p spdkrpc.ISCSIDeleteInitiatorGroupParams) error {
 	g, err := e.initiatorGroup(p.Tag)
 	if err != nil {
 		return err
 	}
-	e.iscsi.initiators = slices.DeleteFunc(e.iscsi.initiators, func(o *spdkrpc.IscsiInitiatorGroup) bool { return o == g })
-	return e.dropMaps(func(m spdkrpc.IscsiPGIGMap) bool { return m.IgTag == p.Tag })
+	e.iscsi.initiators = slices.DeleteFunc(e.iscsi.initiators, func(o *spdkrpc.ISCSIInitiatorGroup) bool { return o == g })
+	return e.dropMaps(func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == p.Tag })
 }

@@ -13,7 +13,7 @@ import (
 // A targetNode is what initiators log in to. Its LUNs open their bdevs and do
 // not claim them; they go when the bdevs do.
 type targetNode struct {
-	spdkrpc.IscsiTargetNode // but its LUNs
+	spdkrpc.ISCSITargetNode // but its LUNs
 	device                  int32
 	luns                    []*lun // by number
 }
@@ -39,7 +39,7 @@ func init() {
 	confirm("iscsi_target_node_remove_pg_ig_maps", (*engine).iscsiRemoveMaps)
 	confirm("iscsi_target_node_set_auth", (*engine).iscsiNodeSetAuth)
 	confirm("iscsi_target_node_set_redirect", (*engine).iscsiSetRedirect)
-	confirm("iscsi_target_node_request_logout", func(e *engine, p spdkrpc.IscsiTargetNodeRequestLogoutParams) error {
+	confirm("iscsi_target_node_request_logout", func(e *engine, p spdkrpc.ISCSITargetNodeRequestLogoutParams) error {
 		if e.node(p.Name) == nil {
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Target %s is not found", p.Name)
 		}
@@ -55,19 +55,19 @@ func (e *engine) node(name string) *targetNode {
 	return e.iscsi.nodes[i]
 }
 
-func (e *engine) iscsiCreateNode(p spdkrpc.IscsiCreateTargetNodeParams) error {
+func (e *engine) iscsiCreateNode(p spdkrpc.ISCSICreateTargetNodeParams) error {
 	name, ok := e.iscsi.fullName(p.Name)
 	c := newChap(p.DisableCHAP, p.RequireCHAP, p.MutualCHAP, p.CHAPGroup)
 	switch {
-	case !ok, !c.consistent(), len(p.PgIgMaps) == 0, e.node(name) != nil, len(e.iscsi.nodes) == maxTargetNodes:
+	case !ok, !c.consistent(), len(p.PGIGMaps) == 0, e.node(name) != nil, len(e.iscsi.nodes) == maxTargetNodes:
 		return errInvalidParams
-	case e.before("v26.05") && slices.ContainsFunc(p.LUNs, func(l spdkrpc.IscsiLUNParams) bool { return l.LUNID == nil }):
+	case e.before("v26.05") && slices.ContainsFunc(p.LUNs, func(l spdkrpc.ISCSILUNParams) bool { return l.LUNID == nil }):
 		return errInvalidParams
-	case !slices.ContainsFunc(p.LUNs, func(l spdkrpc.IscsiLUNParams) bool { return value(l.LUNID) == 0 }):
+	case !slices.ContainsFunc(p.LUNs, func(l spdkrpc.ISCSILUNParams) bool { return value(l.LUNID) == 0 }):
 		return errInvalidParams
 	}
-	n := &targetNode{IscsiTargetNode: spdkrpc.IscsiTargetNode{
-		Name: name, AliasName: new(p.AliasName), PgIgMaps: []spdkrpc.IscsiPGIGMap{}, QueueDepth: p.QueueDepth,
+	n := &targetNode{ISCSITargetNode: spdkrpc.ISCSITargetNode{
+		Name: name, AliasName: new(p.AliasName), PGIGMaps: []spdkrpc.ISCSIPGIGMap{}, QueueDepth: p.QueueDepth,
 		DisableCHAP: c.disable, RequireCHAP: c.require, MutualCHAP: c.mutual, CHAPGroup: c.group,
 		HeaderDigest: value(p.HeaderDigest), DataDigest: value(p.DataDigest),
 	}}
@@ -80,7 +80,7 @@ func (e *engine) iscsiCreateNode(p spdkrpc.IscsiCreateTargetNodeParams) error {
 			return errInvalidParams
 		}
 	}
-	if !e.addMaps(n, p.PgIgMaps) {
+	if !e.addMaps(n, p.PGIGMaps) {
 		n.close()
 		return errInvalidParams
 	}
@@ -143,7 +143,7 @@ func (e *engine) addLUN(n *targetNode, bdevName string, id int32) bool {
 	return true
 }
 
-func (e *engine) iscsiAddLUN(p spdkrpc.IscsiTargetNodeAddLUNParams) error {
+func (e *engine) iscsiAddLUN(p spdkrpc.ISCSITargetNodeAddLUNParams) error {
 	n := e.node(p.Name)
 	if n == nil || !e.addLUN(n, p.BdevName, or(p.LUNID, lowestFreeLUN)) {
 		return errInvalidParams
@@ -152,46 +152,46 @@ func (e *engine) iscsiAddLUN(p spdkrpc.IscsiTargetNodeAddLUNParams) error {
 }
 
 // addMaps adds all pairs or none.
-func (e *engine) addMaps(n *targetNode, maps []spdkrpc.IscsiPGIGMap) bool {
-	all := slices.Clone(n.PgIgMaps)
+func (e *engine) addMaps(n *targetNode, maps []spdkrpc.ISCSIPGIGMap) bool {
+	all := slices.Clone(n.PGIGMaps)
 	for _, m := range maps {
-		_, errPortal := e.portalGroup(m.PgTag)
-		_, errInitiator := e.initiatorGroup(m.IgTag)
+		_, errPortal := e.portalGroup(m.PGTag)
+		_, errInitiator := e.initiatorGroup(m.IGTag)
 		if errPortal != nil || errInitiator != nil || slices.Contains(all, m) {
 			return false
 		}
 		all = append(all, m)
 	}
-	n.PgIgMaps = all
+	n.PGIGMaps = all
 	return true
 }
 
-func (e *engine) iscsiAddMaps(p spdkrpc.IscsiTargetNodeAddPgIgMapsParams) error {
+func (e *engine) iscsiAddMaps(p spdkrpc.ISCSITargetNodeAddPGIGMapsParams) error {
 	n := e.node(p.Name)
-	if n == nil || !e.addMaps(n, p.PgIgMaps) {
+	if n == nil || !e.addMaps(n, p.PGIGMaps) {
 		return errInvalidParams
 	}
 	return e.exportNode(n)
 }
 
-func (e *engine) iscsiRemoveMaps(p spdkrpc.IscsiTargetNodeRemovePgIgMapsParams) error {
+func (e *engine) iscsiRemoveMaps(p spdkrpc.ISCSITargetNodeRemovePGIGMapsParams) error {
 	n := e.node(p.Name)
-	if n == nil || slices.ContainsFunc(p.PgIgMaps, func(m spdkrpc.IscsiPGIGMap) bool { return !slices.Contains(n.PgIgMaps, m) }) {
+	if n == nil || slices.ContainsFunc(p.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return !slices.Contains(n.PGIGMaps, m) }) {
 		return errInvalidParams
 	}
-	n.PgIgMaps = slices.DeleteFunc(n.PgIgMaps, func(m spdkrpc.IscsiPGIGMap) bool { return slices.Contains(p.PgIgMaps, m) })
+	n.PGIGMaps = slices.DeleteFunc(n.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return slices.Contains(p.PGIGMaps, m) })
 	return e.exportNode(n)
 }
 
 // dropMaps takes out the pairs of a group that is gone.
-func (e *engine) dropMaps(gone func(spdkrpc.IscsiPGIGMap) bool) error {
+func (e *engine) dropMaps(gone func(spdkrpc.ISCSIPGIGMap) bool) error {
 	for _, n := range e.iscsi.nodes {
-		n.PgIgMaps = slices.DeleteFunc(n.PgIgMaps, gone)
+		n.PGIGMaps = slices.DeleteFunc(n.PGIGMaps, gone)
 	}
 	return e.exportNodes()
 }
 
-func (e *engine) iscsiDeleteNode(p spdkrpc.IscsiDeleteTargetNodeParams) error {
+func (e *engine) iscsiDeleteNode(p spdkrpc.ISCSIDeleteTargetNodeParams) error {
 	n := e.node(p.Name)
 	if n == nil {
 		return errno(syscall.ENOENT)
@@ -201,20 +201,20 @@ func (e *engine) iscsiDeleteNode(p spdkrpc.IscsiDeleteTargetNodeParams) error {
 	return e.unexport(n.Name)
 }
 
-func (e *engine) iscsiGetNodes() ([]spdkrpc.IscsiTargetNode, error) {
-	list := []spdkrpc.IscsiTargetNode{}
+func (e *engine) iscsiGetNodes() ([]spdkrpc.ISCSITargetNode, error) {
+	list := []spdkrpc.ISCSITargetNode{}
 	for _, n := range e.iscsi.nodes {
-		out := n.IscsiTargetNode
-		out.PgIgMaps, out.LUNs = slices.Clone(n.PgIgMaps), []spdkrpc.IscsiLUN{}
+		out := n.ISCSITargetNode
+		out.PGIGMaps, out.LUNs = slices.Clone(n.PGIGMaps), []spdkrpc.ISCSILUN{}
 		for _, l := range n.luns {
-			out.LUNs = append(out.LUNs, spdkrpc.IscsiLUN{BdevName: l.bdev.name, LUNID: l.id})
+			out.LUNs = append(out.LUNs, spdkrpc.ISCSILUN{BdevName: l.bdev.name, LUNID: l.id})
 		}
 		list = append(list, out)
 	}
 	return list, nil
 }
 
-func (e *engine) iscsiNodeSetAuth(p spdkrpc.IscsiTargetNodeSetAuthParams) error {
+func (e *engine) iscsiNodeSetAuth(p spdkrpc.ISCSITargetNodeSetAuthParams) error {
 	n := e.node(p.Name)
 	if n == nil {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Could not find target %s", p.Name)
@@ -227,16 +227,16 @@ func (e *engine) iscsiNodeSetAuth(p spdkrpc.IscsiTargetNodeSetAuthParams) error 
 	return nil
 }
 
-func (e *engine) iscsiSetRedirect(p spdkrpc.IscsiTargetNodeSetRedirectParams) error {
+func (e *engine) iscsiSetRedirect(p spdkrpc.ISCSITargetNodeSetRedirectParams) error {
 	n := e.node(p.Name)
-	g, err := e.portalGroup(p.PgTag)
-	if n == nil || err != nil || g.Private || !slices.ContainsFunc(n.PgIgMaps, func(m spdkrpc.IscsiPGIGMap) bool { return m.PgTag == p.PgTag }) {
+	g, err := e.portalGroup(p.PGTag)
+	if n == nil || err != nil || g.Private || !slices.ContainsFunc(n.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.PGTag == p.PGTag }) {
 		return errInvalidParams
 	}
 	if p.RedirectHost == nil && p.RedirectPort == nil {
 		return nil
 	}
-	to := spdkrpc.IscsiPortal{Host: value(p.RedirectHost), Port: value(p.RedirectPort)}
+	to := spdkrpc.ISCSIPortal{Host: value(p.RedirectHost), Port: value(p.RedirectPort)}
 	if slices.Contains(g.Portals, to) || !isAddress(portalAddress(to)) {
 		return errInvalidParams
 	}
@@ -251,9 +251,9 @@ func (e *engine) exportNode(n *targetNode) error {
 	}
 	x := exported{name: n.Name, volumes: map[string]string{}}
 	reachable := false
-	for _, m := range n.PgIgMaps {
-		portals, errPortal := e.portalGroup(m.PgTag)
-		group, errInitiator := e.initiatorGroup(m.IgTag)
+	for _, m := range n.PGIGMaps {
+		portals, errPortal := e.portalGroup(m.PGTag)
+		group, errInitiator := e.initiatorGroup(m.IGTag)
 		if errPortal != nil || errInitiator != nil || len(portals.Portals) == 0 {
 			continue
 		}

@@ -21,9 +21,9 @@ const nvmfName = "nvmf_tgt"
 // An nvmfTarget is the NVMe-oF target. Nothing of it outlives the process, and
 // no host ever connects to it; ConnectHost says so all the same.
 type nvmfTarget struct {
-	transports []spdkrpc.NvmfTransport
+	transports []spdkrpc.NVMfTransport
 	subsystems map[string]*subsystem
-	referrals  []spdkrpc.NvmfReferral
+	referrals  []spdkrpc.NVMfReferral
 }
 
 func (t *nvmfTarget) init() {
@@ -79,8 +79,8 @@ func (t *nvmfTarget) sorted() []*subsystem {
 	return slices.SortedFunc(maps.Values(t.subsystems), func(a, b *subsystem) int { return cmp.Compare(a.nqn, b.nqn) })
 }
 
-func (t *nvmfTarget) transport(trtype string) (*spdkrpc.NvmfTransport, bool) {
-	i := slices.IndexFunc(t.transports, func(t spdkrpc.NvmfTransport) bool { return strings.EqualFold(t.Trtype, trtype) })
+func (t *nvmfTarget) transport(trtype string) (*spdkrpc.NVMfTransport, bool) {
+	i := slices.IndexFunc(t.transports, func(t spdkrpc.NVMfTransport) bool { return strings.EqualFold(t.Trtype, trtype) })
 	if i < 0 {
 		return nil, false
 	}
@@ -90,7 +90,7 @@ func (t *nvmfTarget) transport(trtype string) (*spdkrpc.NvmfTransport, bool) {
 const letSPDKChoose = 1<<32 - 1
 
 // nvmfCreateTransport knows TCP only, as an SPDK that was built without RDMA.
-func (e *engine) nvmfCreateTransport(p spdkrpc.NvmfCreateTransportParams) error {
+func (e *engine) nvmfCreateTransport(p spdkrpc.NVMfCreateTransportParams) error {
 	if err := checkTarget(p.TgtName); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (e *engine) nvmfCreateTransport(p spdkrpc.NvmfCreateTransportParams) error 
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Transport type '%s' create failed", p.Trtype)
 	}
 	cache := or(p.IobufSmallCacheSize, or(p.BufCacheSize, letSPDKChoose))
-	e.nvmf.transports = append(e.nvmf.transports, spdkrpc.NvmfTransport{
+	e.nvmf.transports = append(e.nvmf.transports, spdkrpc.NVMfTransport{
 		Trtype: "TCP", MaxQueueDepth: uint32(or(p.MaxQueueDepth, 128)), MaxIOQpairsPerCtrlr: uint32(or(p.MaxIOQpairsPerCtrlr, 127)),
 		InCapsuleDataSize: or(p.InCapsuleDataSize, 4096), MaxIOSize: size, IOUnitSize: new(or(p.IOUnitSize, 131072)), MaxAqDepth: max(or(p.MaxAqDepth, 128), 32),
 		NumSharedBuffers: new(or(p.NumSharedBuffers, 511)), BufCacheSize: &cache, IobufSmallCacheSize: &cache,
@@ -125,29 +125,29 @@ func or[T any](p *T, otherwise T) T {
 	return *p
 }
 
-func (e *engine) nvmfGetTransports(p spdkrpc.NvmfGetTransportsParams) ([]spdkrpc.NvmfTransport, error) {
+func (e *engine) nvmfGetTransports(p spdkrpc.NVMfGetTransportsParams) ([]spdkrpc.NVMfTransport, error) {
 	if err := checkTarget(p.TgtName); err != nil {
 		return nil, err
 	}
 	if p.Trtype == nil {
-		return append([]spdkrpc.NvmfTransport{}, e.nvmf.transports...), nil
+		return append([]spdkrpc.NVMfTransport{}, e.nvmf.transports...), nil
 	}
 	t, ok := e.nvmf.transport(*p.Trtype)
 	if !ok {
 		return nil, errno(syscall.ENODEV)
 	}
-	return []spdkrpc.NvmfTransport{*t}, nil
+	return []spdkrpc.NVMfTransport{*t}, nil
 }
 
-func (e *engine) nvmfGetStats(p spdkrpc.NvmfGetStatsParams) (spdkrpc.NvmfStats, error) {
+func (e *engine) nvmfGetStats(p spdkrpc.NVMfGetStatsParams) (spdkrpc.NVMfStats, error) {
 	if err := checkTarget(p.TgtName); err != nil {
-		return spdkrpc.NvmfStats{}, err
+		return spdkrpc.NVMfStats{}, err
 	}
-	group := spdkrpc.NvmfPollGroupStats{CurrentUnassociatedQpairs: new(uint32), Name: e.pollGroup(), Transports: []spdkrpc.NvmfTransportStats{}}
+	group := spdkrpc.NVMfPollGroupStats{CurrentUnassociatedQpairs: new(uint32), Name: e.pollGroup(), Transports: []spdkrpc.NVMfTransportStats{}}
 	for _, t := range e.nvmf.transports {
-		group.Transports = append(group.Transports, spdkrpc.NvmfTransportStats{Trtype: t.Trtype})
+		group.Transports = append(group.Transports, spdkrpc.NVMfTransportStats{Trtype: t.Trtype})
 	}
-	return spdkrpc.NvmfStats{TickRate: tickRate, PollGroups: []spdkrpc.NvmfPollGroupStats{group}}, nil
+	return spdkrpc.NVMfStats{TickRate: tickRate, PollGroups: []spdkrpc.NVMfPollGroupStats{group}}, nil
 }
 
 // pollGroup is the name of the one poll group.
@@ -166,7 +166,7 @@ var clockStart = time.Now()
 // ticks is what the clock shows.
 func ticks() uint64 { return uint64(time.Since(clockStart)) }
 
-func (e *engine) nvmfAddReferral(p spdkrpc.NvmfDiscoveryAddReferralParams) error {
+func (e *engine) nvmfAddReferral(p spdkrpc.NVMfDiscoveryAddReferralParams) error {
 	if err := checkTarget(p.TgtName); err != nil {
 		return err
 	}
@@ -179,26 +179,26 @@ func (e *engine) nvmfAddReferral(p spdkrpc.NvmfDiscoveryAddReferralParams) error
 	}
 	r.SecureChannel = value(p.SecureChannel)
 	if !slices.ContainsFunc(e.nvmf.referrals, r.same) {
-		e.nvmf.referrals = append(e.nvmf.referrals, r.NvmfReferral)
+		e.nvmf.referrals = append(e.nvmf.referrals, r.NVMfReferral)
 	}
 	return nil
 }
 
-type referral struct{ spdkrpc.NvmfReferral }
+type referral struct{ spdkrpc.NVMfReferral }
 
-func (r referral) same(o spdkrpc.NvmfReferral) bool {
+func (r referral) same(o spdkrpc.NVMfReferral) bool {
 	return o.Address == r.Address && o.Subnqn == r.Subnqn
 }
 
-func (e *engine) referral(a spdkrpc.NvmfListenAddress, nqn *string) (referral, error) {
+func (e *engine) referral(a spdkrpc.NVMfListenAddress, nqn *string) (referral, error) {
 	id, err := transportID(a)
 	if err != nil {
 		return referral{}, err
 	}
-	return referral{spdkrpc.NvmfReferral{Address: id, Subnqn: or(nqn, DiscoveryNQN)}}, nil
+	return referral{spdkrpc.NVMfReferral{Address: id, Subnqn: or(nqn, DiscoveryNQN)}}, nil
 }
 
-func (e *engine) nvmfRemoveReferral(p spdkrpc.NvmfDiscoveryRemoveReferralParams) error {
+func (e *engine) nvmfRemoveReferral(p spdkrpc.NVMfDiscoveryRemoveReferralParams) error {
 	if err := checkTarget(p.TgtName); err != nil {
 		return err
 	}
@@ -214,9 +214,9 @@ func (e *engine) nvmfRemoveReferral(p spdkrpc.NvmfDiscoveryRemoveReferralParams)
 	return nil
 }
 
-func (e *engine) nvmfGetReferrals(p spdkrpc.NvmfDiscoveryGetReferralsParams) ([]spdkrpc.NvmfReferral, error) {
+func (e *engine) nvmfGetReferrals(p spdkrpc.NVMfDiscoveryGetReferralsParams) ([]spdkrpc.NVMfReferral, error) {
 	if err := checkTarget(p.TgtName); err != nil {
 		return nil, err
 	}
-	return append([]spdkrpc.NvmfReferral{}, e.nvmf.referrals...), nil
+	return append([]spdkrpc.NVMfReferral{}, e.nvmf.referrals...), nil
 }

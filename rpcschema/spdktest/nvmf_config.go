@@ -16,7 +16,7 @@ func (e *engine) nvmfConfig() []configPart {
 		options = append(options, configCall{"nvmf_create_transport", e.transportParams(t)})
 	}
 	for _, r := range e.nvmf.referrals {
-		options = append(options, configCall{"nvmf_discovery_add_referral", spdkrpc.NvmfDiscoveryAddReferralParams{
+		options = append(options, configCall{"nvmf_discovery_add_referral", spdkrpc.NVMfDiscoveryAddReferralParams{
 			Address: listenAddress(r.Address), SecureChannel: new(r.SecureChannel), Subnqn: new(r.Subnqn),
 		}})
 	}
@@ -42,8 +42,8 @@ func (e *engine) nvmfConfig() []configPart {
 }
 
 // transportParams are the options that the release tells of a transport.
-func (e *engine) transportParams(t spdkrpc.NvmfTransport) any {
-	text, err := e.target.methods.byName["nvmf_get_transports"].shape([]spdkrpc.NvmfTransport{t})
+func (e *engine) transportParams(t spdkrpc.NVMfTransport) any {
+	text, err := e.target.methods.byName["nvmf_get_transports"].shape([]spdkrpc.NVMfTransport{t})
 	var shown []any
 	if err == nil {
 		err = json.Unmarshal(text, &shown)
@@ -54,15 +54,15 @@ func (e *engine) transportParams(t spdkrpc.NvmfTransport) any {
 	return shown[0]
 }
 
-func listenAddress(id spdkrpc.NvmfTransportID) spdkrpc.NvmfListenAddress {
-	return spdkrpc.NvmfListenAddress{Trtype: id.Trtype, Adrfam: new(id.Adrfam), Traddr: id.Traddr, Trsvcid: new(id.Trsvcid)}
+func listenAddress(id spdkrpc.NVMfTransportID) spdkrpc.NVMfListenAddress {
+	return spdkrpc.NVMfListenAddress{Trtype: id.Trtype, Adrfam: new(id.Adrfam), Traddr: id.Traddr, Trsvcid: new(id.Trsvcid)}
 }
 
 func (s *subsystem) configSelf() []configCall {
 	if s.discovery {
 		return nil
 	}
-	return []configCall{{"nvmf_create_subsystem", spdkrpc.NvmfCreateSubsystemParams{
+	return []configCall{{"nvmf_create_subsystem", spdkrpc.NVMfCreateSubsystemParams{
 		NQN: s.nqn, AllowAnyHost: new(s.anyHost), SerialNumber: new(s.serial), ModelNumber: new(s.model), MaxNamespaces: new(s.max),
 		MinCntlid: new(s.minID), MaxCntlid: new(s.maxID), ANAReporting: new(s.ana), Dmrsl: new(s.dmrsl), Wzsl: new(s.wzsl),
 		Passthrough: new(false), EnableNssr: new(false),
@@ -75,7 +75,7 @@ func (s *subsystem) configHosts() (calls []configCall) {
 		return nil
 	}
 	for _, h := range s.hosts {
-		p := spdkrpc.NvmfSubsystemAddHostParams{NQN: s.nqn, Host: h.nqn}
+		p := spdkrpc.NVMfSubsystemAddHostParams{NQN: s.nqn, Host: h.nqn}
 		if h.key != nil {
 			p.DHCHAPKey = new(h.key.name)
 		}
@@ -93,7 +93,7 @@ func (s *subsystem) configHosts() (calls []configCall) {
 func (s *subsystem) configNamespaces() (calls []configCall) {
 	for _, nsid := range slices.Sorted(maps.Keys(s.namespaces)) {
 		ns := s.namespaces[nsid]
-		p := spdkrpc.NvmfNamespaceParams{NSID: new(nsid), BdevName: ns.bdev.name, UUID: new(ns.uuid), NGUID: new(ns.nguid), NoAutoVisible: new(ns.hidden)}
+		p := spdkrpc.NVMfNamespaceParams{NSID: new(nsid), BdevName: ns.bdev.name, UUID: new(ns.uuid), NGUID: new(ns.nguid), NoAutoVisible: new(ns.hidden)}
 		if ns.ptplFile != "" {
 			p.PtplFile = new(ns.ptplFile)
 		}
@@ -103,7 +103,7 @@ func (s *subsystem) configNamespaces() (calls []configCall) {
 		if s.ana {
 			p.Anagrpid = new(ns.anaGroup)
 		}
-		calls = append(calls, configCall{"nvmf_subsystem_add_ns", spdkrpc.NvmfSubsystemAddNSParams{NQN: s.nqn, Namespace: p}})
+		calls = append(calls, configCall{"nvmf_subsystem_add_ns", spdkrpc.NVMfSubsystemAddNSParams{NQN: s.nqn, Namespace: p}})
 	}
 	return calls
 }
@@ -112,7 +112,7 @@ func (s *subsystem) configShown() (calls []configCall) {
 	for _, nsid := range slices.Sorted(maps.Keys(s.namespaces)) {
 		for _, host := range slices.Sorted(maps.Keys(s.namespaces[nsid].hosts)) {
 			if s.namespaces[nsid].hosts[host] {
-				calls = append(calls, configCall{"nvmf_ns_add_host", spdkrpc.NvmfNSAddHostParams{NQN: s.nqn, NSID: nsid, Host: host}})
+				calls = append(calls, configCall{"nvmf_ns_add_host", spdkrpc.NVMfNSAddHostParams{NQN: s.nqn, NSID: nsid, Host: host}})
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func (s *subsystem) configShown() (calls []configCall) {
 
 func (s *subsystem) configListeners() (calls []configCall) {
 	for _, l := range s.listeners {
-		calls = append(calls, configCall{"nvmf_subsystem_add_listener", spdkrpc.NvmfSubsystemAddListenerParams{
+		calls = append(calls, configCall{"nvmf_subsystem_add_listener", spdkrpc.NVMfSubsystemAddListenerParams{
 			NQN: s.nqn, ListenAddress: listenAddress(l.id), SecureChannel: new(l.secure),
 		}})
 	}

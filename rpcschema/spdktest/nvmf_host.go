@@ -31,7 +31,7 @@ func (s *subsystem) host(nqn string) *host {
 	return s.hosts[i]
 }
 
-func (e *engine) nvmfAddHost(p spdkrpc.NvmfSubsystemAddHostParams) error {
+func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (e *engine) usablePSK(psk string) bool {
 	return err == nil && strings.HasPrefix(string(text), "NVMeTLSkey-1:")
 }
 
-func (e *engine) nvmfRemoveHost(p spdkrpc.NvmfSubsystemRemoveHostParams) error {
+func (e *engine) nvmfRemoveHost(p spdkrpc.NVMfSubsystemRemoveHostParams) error {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (e *engine) nvmfRemoveHost(p spdkrpc.NvmfSubsystemRemoveHostParams) error {
 	return e.export(s)
 }
 
-func (e *engine) nvmfSetKeys(p spdkrpc.NvmfSubsystemSetKeysParams) error {
+func (e *engine) nvmfSetKeys(p spdkrpc.NVMfSubsystemSetKeysParams) error {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (e *engine) nvmfSetKeys(p spdkrpc.NvmfSubsystemSetKeysParams) error {
 	return nil
 }
 
-func (e *engine) nvmfAllowAnyHost(p spdkrpc.NvmfSubsystemAllowAnyHostParams) error {
+func (e *engine) nvmfAllowAnyHost(p spdkrpc.NVMfSubsystemAllowAnyHostParams) error {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
@@ -140,8 +140,8 @@ func (e *engine) nvmfAllowAnyHost(p spdkrpc.NvmfSubsystemAllowAnyHostParams) err
 	return e.export(s)
 }
 
-func (h *host) describe() spdkrpc.NvmfSubsystemHost {
-	out := spdkrpc.NvmfSubsystemHost{NQN: h.nqn}
+func (h *host) describe() spdkrpc.NVMfSubsystemHost {
+	out := spdkrpc.NVMfSubsystemHost{NQN: h.nqn}
 	if h.key != nil {
 		out.DHCHAPKey = new(h.key.name)
 	}

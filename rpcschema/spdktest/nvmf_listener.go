@@ -14,7 +14,7 @@ import (
 // A listener is an address where a subsystem can be reached. Nothing listens
 // there, but the address must be one that the host could listen on.
 type listener struct {
-	id     spdkrpc.NvmfTransportID
+	id     spdkrpc.NVMfTransportID
 	secure bool
 	ana    []string // state of each ANA group
 }
@@ -36,13 +36,13 @@ func init() {
 var addressFamilies = []string{"IPv4", "IPv6", "IB", "FC"}
 
 // transportID reads an address as SPDK tells it.
-func transportID(a spdkrpc.NvmfListenAddress) (spdkrpc.NvmfTransportID, error) {
+func transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransportID, error) {
 	if a.Trtype == "" {
 		if a.Trtype = value(a.Transport); a.Trtype == "" {
-			return spdkrpc.NvmfTransportID{}, errCrash // releases that don't insist on it don't look for it either
+			return spdkrpc.NVMfTransportID{}, errCrash // releases that don't insist on it don't look for it either
 		}
 	}
-	id := spdkrpc.NvmfTransportID{Trtype: strings.ToUpper(a.Trtype), Adrfam: "IPv4", Traddr: a.Traddr, Trsvcid: value(a.Trsvcid)}
+	id := spdkrpc.NVMfTransportID{Trtype: strings.ToUpper(a.Trtype), Adrfam: "IPv4", Traddr: a.Traddr, Trsvcid: value(a.Trsvcid)}
 	if a.Adrfam != nil {
 		i := slices.IndexFunc(addressFamilies, func(f string) bool { return strings.EqualFold(f, *a.Adrfam) })
 		if i < 0 {
@@ -57,7 +57,7 @@ func transportID(a spdkrpc.NvmfListenAddress) (spdkrpc.NvmfTransportID, error) {
 }
 
 // canListen holds for an IP address of this host and a port.
-func canListen(id spdkrpc.NvmfTransportID) bool {
+func canListen(id spdkrpc.NVMfTransportID) bool {
 	if !isAddress(id) {
 		return false
 	}
@@ -73,17 +73,17 @@ func canListen(id spdkrpc.NvmfTransportID) bool {
 }
 
 // isAddress holds for an IP address of the stated family and a port.
-func isAddress(id spdkrpc.NvmfTransportID) bool {
+func isAddress(id spdkrpc.NVMfTransportID) bool {
 	port, err := strconv.ParseUint(id.Trsvcid, 10, 16)
 	addr, addrErr := netip.ParseAddr(id.Traddr)
 	return err == nil && port != 0 && addrErr == nil && addr.Is4() == (id.Adrfam == "IPv4")
 }
 
-func (s *subsystem) listener(id spdkrpc.NvmfTransportID) int {
+func (s *subsystem) listener(id spdkrpc.NVMfTransportID) int {
 	return slices.IndexFunc(s.listeners, func(l *listener) bool { return l.id == id })
 }
 
-func (e *engine) nvmfAddListener(p spdkrpc.NvmfSubsystemAddListenerParams) error {
+func (e *engine) nvmfAddListener(p spdkrpc.NVMfSubsystemAddListenerParams) error {
 	state := or(p.ANAState, optimized)
 	if !slices.Contains(anaStates, state) {
 		return errInvalidParams
@@ -110,7 +110,7 @@ func (e *engine) nvmfAddListener(p spdkrpc.NvmfSubsystemAddListenerParams) error
 	return e.export(s)
 }
 
-func (e *engine) nvmfRemoveListener(p spdkrpc.NvmfSubsystemRemoveListenerParams) error {
+func (e *engine) nvmfRemoveListener(p spdkrpc.NVMfSubsystemRemoveListenerParams) error {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (e *engine) nvmfRemoveListener(p spdkrpc.NvmfSubsystemRemoveListenerParams)
 	return e.export(s)
 }
 
-func (e *engine) nvmfSetANAState(p spdkrpc.NvmfSubsystemListenerSetANAStateParams) error {
+func (e *engine) nvmfSetANAState(p spdkrpc.NVMfSubsystemListenerSetANAStateParams) error {
 	if !slices.Contains(anaStates, p.ANAState) {
 		return errInvalidParams
 	}
@@ -152,17 +152,17 @@ func (e *engine) nvmfSetANAState(p spdkrpc.NvmfSubsystemListenerSetANAStateParam
 	return nil
 }
 
-func (e *engine) nvmfGetListeners(p spdkrpc.NvmfSubsystemGetListenersParams) ([]spdkrpc.NvmfListener, error) {
+func (e *engine) nvmfGetListeners(p spdkrpc.NVMfSubsystemGetListenersParams) ([]spdkrpc.NVMfListener, error) {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return nil, err
 	}
-	list := []spdkrpc.NvmfListener{}
+	list := []spdkrpc.NVMfListener{}
 	for _, l := range s.listeners {
-		out := spdkrpc.NvmfListener{Address: l.id}
+		out := spdkrpc.NVMfListener{Address: l.id}
 		for g, state := range l.ana {
 			if s.ana {
-				out.ANAStates = append(out.ANAStates, spdkrpc.NvmfListenerANAState{ANAGroup: uint32(g + 1), ANAState: state})
+				out.ANAStates = append(out.ANAStates, spdkrpc.NVMfListenerANAState{ANAGroup: uint32(g + 1), ANAState: state})
 			}
 		}
 		list = append(list, out)

@@ -23,15 +23,15 @@ func init() {
 	handle("nvmf_subsystem_add_ns", (*engine).nvmfAddNS)
 	confirm("nvmf_subsystem_remove_ns", (*engine).nvmfRemoveNS)
 	confirm("nvmf_subsystem_set_ns_ana_group", (*engine).nvmfSetNSANAGroup)
-	confirm("nvmf_ns_add_host", func(e *engine, p spdkrpc.NvmfNSAddHostParams) error {
+	confirm("nvmf_ns_add_host", func(e *engine, p spdkrpc.NVMfNSAddHostParams) error {
 		return e.nvmfShowNS(p.TgtName, p.NQN, p.NSID, p.Host, true)
 	})
-	confirm("nvmf_ns_remove_host", func(e *engine, p spdkrpc.NvmfNSRemoveHostParams) error {
+	confirm("nvmf_ns_remove_host", func(e *engine, p spdkrpc.NVMfNSRemoveHostParams) error {
 		return e.nvmfShowNS(p.TgtName, p.NQN, p.NSID, p.Host, false)
 	})
 }
 
-func (e *engine) nvmfAddNS(p spdkrpc.NvmfSubsystemAddNSParams) (uint32, error) {
+func (e *engine) nvmfAddNS(p spdkrpc.NVMfSubsystemAddNSParams) (uint32, error) {
 	ns := &namespace{
 		nsid: value(p.Namespace.NSID), anaGroup: value(p.Namespace.Anagrpid), uuid: normalUUID(p.Namespace.UUID),
 		hidden: value(p.Namespace.NoAutoVisible), hosts: map[string]bool{}, ptplFile: value(p.Namespace.PtplFile),
@@ -104,7 +104,7 @@ func (e *engine) loseNS(s *subsystem, ns *namespace) {
 	e.exportLater(s)
 }
 
-func (e *engine) nvmfRemoveNS(p spdkrpc.NvmfSubsystemRemoveNSParams) error {
+func (e *engine) nvmfRemoveNS(p spdkrpc.NVMfSubsystemRemoveNSParams) error {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (e *engine) nvmfRemoveNS(p spdkrpc.NvmfSubsystemRemoveNSParams) error {
 	return e.export(s)
 }
 
-func (e *engine) nvmfSetNSANAGroup(p spdkrpc.NvmfSubsystemSetNSANAGroupParams) error {
+func (e *engine) nvmfSetNSANAGroup(p spdkrpc.NVMfSubsystemSetNSANAGroupParams) error {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
@@ -144,8 +144,8 @@ func (e *engine) nvmfShowNS(tgt *string, nqn string, nsid uint32, host string, s
 	return nil
 }
 
-func (ns *namespace) describe(s *subsystem) spdkrpc.NvmfNamespace {
-	out := spdkrpc.NvmfNamespace{NSID: int32(ns.nsid), BdevName: ns.bdev.name, Name: ns.bdev.name, NGUID: new(ns.nguid), UUID: new(ns.uuid)}
+func (ns *namespace) describe(s *subsystem) spdkrpc.NVMfNamespace {
+	out := spdkrpc.NVMfNamespace{NSID: int32(ns.nsid), BdevName: ns.bdev.name, Name: ns.bdev.name, NGUID: new(ns.nguid), UUID: new(ns.uuid)}
 	if ns.eui64 != "" {
 		out.EUI64 = new(ns.eui64)
 	}

@@ -25,7 +25,7 @@ type subsystem struct {
 	hosts         []*host     // the newest first
 	listeners     []*listener // the newest first
 	namespaces    map[uint32]*namespace
-	controllers   []spdkrpc.NvmfController // see ConnectHost
+	controllers   []spdkrpc.NVMfController // see ConnectHost
 }
 
 const (
@@ -38,15 +38,15 @@ func init() {
 	confirm("nvmf_create_subsystem", (*engine).nvmfCreateSubsystem)
 	confirm("nvmf_delete_subsystem", (*engine).nvmfDeleteSubsystem)
 	handle("nvmf_get_subsystems", (*engine).nvmfGetSubsystems)
-	handle("nvmf_subsystem_get_controllers", func(e *engine, p spdkrpc.NvmfSubsystemGetControllersParams) ([]spdkrpc.NvmfController, error) {
+	handle("nvmf_subsystem_get_controllers", func(e *engine, p spdkrpc.NVMfSubsystemGetControllersParams) ([]spdkrpc.NVMfController, error) {
 		s, err := e.subsystem(p.TgtName, p.NQN)
 		if err != nil {
 			return nil, err
 		}
-		return append([]spdkrpc.NvmfController{}, s.controllers...), nil
+		return append([]spdkrpc.NVMfController{}, s.controllers...), nil
 	})
-	handle("nvmf_subsystem_get_qpairs", func(e *engine, p spdkrpc.NvmfSubsystemGetQpairsParams) ([]spdkrpc.NvmfQpair, error) {
-		return []spdkrpc.NvmfQpair{}, e.checkNVMe(p.TgtName, p.NQN)
+	handle("nvmf_subsystem_get_qpairs", func(e *engine, p spdkrpc.NVMfSubsystemGetQpairsParams) ([]spdkrpc.NVMfQpair, error) {
+		return []spdkrpc.NVMfQpair{}, e.checkNVMe(p.TgtName, p.NQN)
 	})
 }
 
@@ -55,7 +55,7 @@ func (e *engine) checkNVMe(tgt *string, nqn string) error {
 	return err
 }
 
-func (e *engine) nvmfCreateSubsystem(p spdkrpc.NvmfCreateSubsystemParams) error {
+func (e *engine) nvmfCreateSubsystem(p spdkrpc.NVMfCreateSubsystemParams) error {
 	if !printable(value(p.SerialNumber), 20) || !printable(value(p.ModelNumber), 40) {
 		return errInvalidParams
 	}
@@ -67,11 +67,11 @@ func (e *engine) nvmfCreateSubsystem(p spdkrpc.NvmfCreateSubsystemParams) error 
 		max: value(p.MaxNamespaces), ana: value(p.ANAReporting), minID: or(p.MinCntlid, 1), maxID: or(p.MaxCntlid, maxCntlid),
 		dmrsl: or(p.Dmrsl, 2097152), wzsl: or(p.Wzsl, 12), anyHost: value(p.AllowAnyHost), namespaces: map[uint32]*namespace{},
 	}
-	if p.MaxDiscardSizeKib != nil {
-		s.dmrsl = uint32(*p.MaxDiscardSizeKib << 1)
+	if p.MaxDiscardSizeKiB != nil {
+		s.dmrsl = uint32(*p.MaxDiscardSizeKiB << 1)
 	}
-	if p.MaxWriteZeroesSizeKib != nil {
-		size := *p.MaxWriteZeroesSizeKib
+	if p.MaxWriteZeroesSizeKiB != nil {
+		size := *p.MaxWriteZeroesSizeKiB
 		if size != 0 && (size < 8 || size&(size-1) != 0) {
 			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Invalid max_write_zeroes_size_kib %d", size)
 		}
@@ -141,7 +141,7 @@ func validLabel(label string) bool {
 	return true
 }
 
-func (e *engine) nvmfDeleteSubsystem(p spdkrpc.NvmfDeleteSubsystemParams) error {
+func (e *engine) nvmfDeleteSubsystem(p spdkrpc.NVMfDeleteSubsystemParams) error {
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (e *engine) nvmfDeleteSubsystem(p spdkrpc.NvmfDeleteSubsystemParams) error 
 	return e.unexport(s.nqn)
 }
 
-func (e *engine) nvmfGetSubsystems(p spdkrpc.NvmfGetSubsystemsParams) ([]spdkrpc.NvmfSubsystem, error) {
+func (e *engine) nvmfGetSubsystems(p spdkrpc.NVMfGetSubsystemsParams) ([]spdkrpc.NVMfSubsystem, error) {
 	if err := e.checkTargetOf(p.TgtName); err != nil {
 		return nil, err
 	}
@@ -171,16 +171,16 @@ func (e *engine) nvmfGetSubsystems(p spdkrpc.NvmfGetSubsystemsParams) ([]spdkrpc
 		}
 		list = []*subsystem{s}
 	}
-	out := make([]spdkrpc.NvmfSubsystem, len(list))
+	out := make([]spdkrpc.NVMfSubsystem, len(list))
 	for i, s := range list {
 		out[i] = e.describeSubsystem(s)
 	}
 	return out, nil
 }
 
-func (e *engine) describeSubsystem(s *subsystem) spdkrpc.NvmfSubsystem {
-	out := spdkrpc.NvmfSubsystem{
-		NQN: s.nqn, Subtype: "NVMe", ListenAddresses: []spdkrpc.NvmfTransportID{}, AllowAnyHost: s.anyHost, Hosts: []spdkrpc.NvmfSubsystemHost{},
+func (e *engine) describeSubsystem(s *subsystem) spdkrpc.NVMfSubsystem {
+	out := spdkrpc.NVMfSubsystem{
+		NQN: s.nqn, Subtype: "NVMe", ListenAddresses: []spdkrpc.NVMfTransportID{}, AllowAnyHost: s.anyHost, Hosts: []spdkrpc.NVMfSubsystemHost{},
 	}
 	for _, l := range s.listeners {
 		id := l.id
@@ -197,7 +197,7 @@ func (e *engine) describeSubsystem(s *subsystem) spdkrpc.NvmfSubsystem {
 	out.SerialNumber, out.ModelNumber, out.MaxNamespaces = new(s.serial), new(s.model), new(s.max)
 	out.Passthrough, out.MinCntlid, out.MaxCntlid = new(false), new(uint32(s.minID)), new(uint32(s.maxID))
 	out.Dmrsl, out.Wzsl = new(s.dmrsl), new(s.wzsl)
-	out.Namespaces = []spdkrpc.NvmfNamespace{}
+	out.Namespaces = []spdkrpc.NVMfNamespace{}
 	for _, nsid := range slices.Sorted(maps.Keys(s.namespaces)) {
 		out.Namespaces = append(out.Namespaces, s.namespaces[nsid].describe(s))
 	}

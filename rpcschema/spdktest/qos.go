@@ -81,13 +81,13 @@ func (e *engine) resets(mode spdkrpc.BdevResetStatMode) bool {
 
 // iostatParams are those of all releases.
 type iostatParams struct {
-	spdkrpc.BdevGetIostatParams
+	spdkrpc.BdevGetIOStatParams
 	Name *string `json:"name"`
 }
 
 // bdevGetIostat tells that no bdev ever saw I/O.
-func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIostat, error) {
-	out := spdkrpc.BdevIostat{TickRate: tickRate, Ticks: ticks()}
+func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIOStat, error) {
+	out := spdkrpc.BdevIOStat{TickRate: tickRate, Ticks: ticks()}
 	names := p.Names
 	if p.Name != nil {
 		if p.Names != nil {
@@ -113,12 +113,12 @@ func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIostat, error) {
 		}
 	}
 	if value(p.PerChannel) {
-		out.Name, out.Channels = new(bdevs[0].name), []spdkrpc.BdevIostatChannel{}
+		out.Name, out.Channels = new(bdevs[0].name), []spdkrpc.BdevIOStatChannel{}
 		return out, nil
 	}
-	out.Bdevs = []spdkrpc.BdevIostatBdev{}
+	out.Bdevs = []spdkrpc.BdevIOStatBdev{}
 	for _, b := range bdevs {
-		stat := spdkrpc.BdevIostatBdev{Name: b.name, IOError: map[string]uint32{}}
+		stat := spdkrpc.BdevIOStatBdev{Name: b.name, IOError: map[string]uint32{}}
 		if b.samplingPeriod > 0 {
 			stat.QueueDepthPollingPeriod = new(b.samplingPeriod)
 			stat.QueueDepth, stat.IOTime, stat.WeightedIOTime = new(uint64(0)), new(uint64(0)), new(uint64(0))
@@ -128,7 +128,7 @@ func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIostat, error) {
 	return out, nil
 }
 
-func (e *engine) bdevResetIostat(p spdkrpc.BdevResetIostatParams) error {
+func (e *engine) bdevResetIostat(p spdkrpc.BdevResetIOStatParams) error {
 	if !e.resets(or(p.Mode, "all")) {
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "spdk_json_decode_object failed")
 	}

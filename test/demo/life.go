@@ -120,7 +120,7 @@ func (d *demo) life(ctx context.Context) error {
 
 // hosts tells which hosts may connect to a volume's subsystem.
 func (d *demo) hosts(ctx context.Context, c *claim) (string, error) {
-	found, err := d.local.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{NQN: new(c.publish["nqn"])})
+	found, err := d.local.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: new(c.publish["nqn"])})
 	if err != nil {
 		return "", err
 	}

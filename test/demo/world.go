@@ -60,7 +60,7 @@ func (w *world) startTarget(ctx context.Context) (free uint64, err error) {
 		return 0, err
 	}
 	w.local = spdkrpc.NewClient(spdkrpc.NewSocket(w.target.Socket()))
-	if _, err := w.local.BdevAioCreate(ctx, spdkrpc.BdevAioCreateParams{Name: "aio0", Filename: media, BlockSize: new(uint32(4096))}); err != nil {
+	if _, err := w.local.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: "aio0", Filename: media, BlockSize: new(uint32(4096))}); err != nil {
 		return 0, err
 	}
 	if _, err := w.local.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "aio0", LvsName: lvstore}); err != nil {

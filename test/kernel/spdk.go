@@ -53,7 +53,7 @@ func startSPDK(t *testing.T, path string) *spdk {
 	file := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Truncate(file, 4096*mib))
-	_, err = s.rpc.BdevAioCreate(ctx, spdkrpc.BdevAioCreateParams{Name: s.lvstore, Filename: file, BlockSize: new(uint32(4096))})
+	_, err = s.rpc.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: s.lvstore, Filename: file, BlockSize: new(uint32(4096))})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(ctx)
@@ -61,7 +61,7 @@ func startSPDK(t *testing.T, path string) *spdk {
 			_ = s.remove(ctx, volume)
 		}
 		require.NoError(t, s.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &s.lvstore}))
-		require.NoError(t, s.rpc.BdevAioDelete(ctx, spdkrpc.BdevAioDeleteParams{Name: s.lvstore}))
+		require.NoError(t, s.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: s.lvstore}))
 		require.NoError(t, socket.Close())
 	})
 	_, err = s.rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: s.lvstore, LvsName: s.lvstore})
@@ -112,22 +112,22 @@ func (s *spdk) do(ctx context.Context, c control.TargetCall, export func(context
 }
 
 func (s *spdk) exportNVMe(ctx context.Context, c control.TargetCall, l *lvol) (map[string]string, error) {
-	err := s.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"})
-	if transports, getErr := s.rpc.NvmfGetTransports(ctx, spdkrpc.NvmfGetTransportsParams{}); getErr != nil || len(transports) == 0 {
+	err := s.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})
+	if transports, getErr := s.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{}); getErr != nil || len(transports) == 0 {
 		return nil, errors.Join(err, getErr)
 	}
 	l.target = "nqn.2026-11.io.spdkgate.test:" + l.uuid
-	if err := s.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: l.target, SerialNumber: new("KERNELTEST")}); err != nil {
+	if err := s.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: l.target, SerialNumber: new("KERNELTEST")}); err != nil {
 		return nil, err
 	}
-	if err := s.rpc.NvmfSubsystemAddHost(ctx, spdkrpc.NvmfSubsystemAddHostParams{NQN: l.target, Host: c.HostNQN}); err != nil {
+	if err := s.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: l.target, Host: c.HostNQN}); err != nil {
 		return nil, err
 	}
-	if _, err := s.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{NQN: l.target, Namespace: spdkrpc.NvmfNamespaceParams{BdevName: l.uuid, UUID: &l.uuid}}); err != nil {
+	if _, err := s.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: l.target, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: l.uuid, UUID: &l.uuid}}); err != nil {
 		return nil, err
 	}
-	listen := spdkrpc.NvmfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: &s.port}
-	if err := s.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{NQN: l.target, ListenAddress: listen}); err != nil {
+	listen := spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: &s.port}
+	if err := s.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: l.target, ListenAddress: listen}); err != nil {
 		return nil, err
 	}
 	return map[string]string{connect.KeyTargetType: "tcp", connect.KeyNQN: l.target}, nil
@@ -137,21 +137,21 @@ func (s *spdk) exportISCSI(ctx context.Context, c control.TargetCall, l *lvol) (
 	l.target, l.tag = "iqn.2026-11.io.spdkgate.test:"+l.uuid, portalTag+1+int32(len(s.lvols))
 	if !s.portal {
 		s.portal = true
-		portal := spdkrpc.IscsiPortal{Host: "127.0.0.1", Port: s.port}
-		if err := s.rpc.IscsiCreatePortalGroup(ctx, spdkrpc.IscsiCreatePortalGroupParams{Tag: portalTag, Portals: []spdkrpc.IscsiPortal{portal}}); err != nil {
+		portal := spdkrpc.ISCSIPortal{Host: "127.0.0.1", Port: s.port}
+		if err := s.rpc.ISCSICreatePortalGroup(ctx, spdkrpc.ISCSICreatePortalGroupParams{Tag: portalTag, Portals: []spdkrpc.ISCSIPortal{portal}}); err != nil {
 			return nil, err
 		}
 		s.t.Cleanup(func() {
-			require.NoError(s.t, s.rpc.IscsiDeletePortalGroup(context.WithoutCancel(ctx), spdkrpc.IscsiDeletePortalGroupParams{Tag: portalTag}))
+			require.NoError(s.t, s.rpc.ISCSIDeletePortalGroup(context.WithoutCancel(ctx), spdkrpc.ISCSIDeletePortalGroupParams{Tag: portalTag}))
 		})
 	}
-	if err := s.rpc.IscsiCreateInitiatorGroup(ctx, spdkrpc.IscsiCreateInitiatorGroupParams{Tag: l.tag, Initiators: []string{c.HostIQN}, Netmasks: []string{"ANY"}}); err != nil {
+	if err := s.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: l.tag, Initiators: []string{c.HostIQN}, Netmasks: []string{"ANY"}}); err != nil {
 		return nil, err
 	}
-	err := s.rpc.IscsiCreateTargetNode(ctx, spdkrpc.IscsiCreateTargetNodeParams{
+	err := s.rpc.ISCSICreateTargetNode(ctx, spdkrpc.ISCSICreateTargetNodeParams{
 		Name: l.target, AliasName: c.Volume, QueueDepth: 64, DisableCHAP: new(true),
-		PgIgMaps: []spdkrpc.IscsiPGIGMap{{PgTag: portalTag, IgTag: l.tag}},
-		LUNs:     []spdkrpc.IscsiLUNParams{{BdevName: l.uuid, LUNID: new(int32(0))}},
+		PGIGMaps: []spdkrpc.ISCSIPGIGMap{{PGTag: portalTag, IGTag: l.tag}},
+		LUNs:     []spdkrpc.ISCSILUNParams{{BdevName: l.uuid, LUNID: new(int32(0))}},
 	})
 	return map[string]string{connect.KeyTargetType: "iscsi", connect.KeyIQN: l.target}, err
 }
@@ -160,10 +160,10 @@ func (s *spdk) remove(ctx context.Context, volume string) error {
 	l := s.lvols[volume]
 	var err error
 	if l.tag != 0 {
-		err = errors.Join(s.rpc.IscsiDeleteTargetNode(ctx, spdkrpc.IscsiDeleteTargetNodeParams{Name: l.target}),
-			s.rpc.IscsiDeleteInitiatorGroup(ctx, spdkrpc.IscsiDeleteInitiatorGroupParams{Tag: l.tag}))
+		err = errors.Join(s.rpc.ISCSIDeleteTargetNode(ctx, spdkrpc.ISCSIDeleteTargetNodeParams{Name: l.target}),
+			s.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: l.tag}))
 	} else {
-		err = s.rpc.NvmfDeleteSubsystem(ctx, spdkrpc.NvmfDeleteSubsystemParams{NQN: l.target})
+		err = s.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: l.target})
 	}
 	err = errors.Join(err, s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: l.uuid}))
 	delete(s.lvols, volume)

@@ -268,7 +268,7 @@ func TestMissingDisk(t *testing.T) {
 	assert.False(t, w.start(w.saved()...), "SPDK starts with everything or not at all")
 	require.True(t, w.start(w.saved("--json-ignore-init-errors")...))
 	w.fresh()
-	subsystems, err := w.client.NvmfGetSubsystems(t.Context(), spdkrpc.NvmfGetSubsystemsParams{})
+	subsystems, err := w.client.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(t, err)
 	assert.Len(t, subsystems, 4, "the others are there")
 	w.call("bdev_null_create", p{"name": "n0", "num_blocks": 100, "block_size": 512}, nil)

@@ -88,11 +88,11 @@ func (w *world) startTarget(ctx context.Context, v variant, dir string) (string,
 		if err := errors.Join(os.WriteFile(disk, nil, 0o600), os.Truncate(disk, 4<<30)); err != nil {
 			return "", err
 		}
-		if _, err := w.rpc.BdevAioCreate(ctx, spdkrpc.BdevAioCreateParams{Name: "disk-" + store, Filename: disk, BlockSize: new(uint32(4096))}); err != nil {
+		if _, err := w.rpc.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: "disk-" + store, Filename: disk, BlockSize: new(uint32(4096))}); err != nil {
 			return "", err
 		}
 		w.closers = append(w.closers, func() error {
-			return w.rpc.BdevAioDelete(context.Background(), spdkrpc.BdevAioDeleteParams{Name: "disk-" + store})
+			return w.rpc.BdevAIODelete(context.Background(), spdkrpc.BdevAIODeleteParams{Name: "disk-" + store})
 		})
 		if _, err := w.rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store}); err != nil {
 			return "", err
@@ -266,15 +266,15 @@ func (w *world) state(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	subsystems, err := w.rpc.NvmfGetSubsystems(ctx, spdkrpc.NvmfGetSubsystemsParams{})
+	subsystems, err := w.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {
 		return "", err
 	}
-	nodes, err := w.rpc.IscsiGetTargetNodes(ctx)
+	nodes, err := w.rpc.ISCSIGetTargetNodes(ctx)
 	if err != nil {
 		return "", err
 	}
-	groups, err := w.rpc.IscsiGetInitiatorGroups(ctx)
+	groups, err := w.rpc.ISCSIGetInitiatorGroups(ctx)
 	if err != nil {
 		return "", err
 	}

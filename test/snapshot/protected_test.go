@@ -178,14 +178,14 @@ func (w *world) verifyTaken(s *subject, snapshot taken) {
 // anaStates are those of all paths to the driver's subsystems.
 func (w *world) anaStates() map[string][]string {
 	w.t.Helper()
-	subsystems, err := w.rpc.NvmfGetSubsystems(w.t.Context(), spdkrpc.NvmfGetSubsystemsParams{})
+	subsystems, err := w.rpc.NVMfGetSubsystems(w.t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(w.t, err)
 	states := map[string][]string{}
 	for _, sub := range subsystems {
 		if sub.Subtype != "NVMe" {
 			continue
 		}
-		listeners, err := w.rpc.NvmfSubsystemGetListeners(w.t.Context(), spdkrpc.NvmfSubsystemGetListenersParams{NQN: sub.NQN})
+		listeners, err := w.rpc.NVMfSubsystemGetListeners(w.t.Context(), spdkrpc.NVMfSubsystemGetListenersParams{NQN: sub.NQN})
 		require.NoError(w.t, err)
 		for _, l := range listeners {
 			states[sub.NQN] = append(states[sub.NQN], fmt.Sprintf("%s %s %v", l.Address.Traddr, l.Address.Trsvcid, l.ANAStates))

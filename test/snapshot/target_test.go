@@ -85,7 +85,7 @@ func (g *target) start() {
 		defer cancel()
 		return g.socket.Call(ctx, "spdk_get_version", nil, nil) == nil
 	}, long, 20*time.Millisecond)
-	_, err = g.rpc.BdevAioCreate(g.t.Context(), spdkrpc.BdevAioCreateParams{Name: disk, Filename: g.image(), BlockSize: new(uint32(4096))})
+	_, err = g.rpc.BdevAIOCreate(g.t.Context(), spdkrpc.BdevAIOCreateParams{Name: disk, Filename: g.image(), BlockSize: new(uint32(4096))})
 	require.NoError(g.t, err)
 	require.NoError(g.t, g.rpc.BdevWaitForExamine(g.t.Context()))
 }
@@ -113,23 +113,23 @@ func (g *target) loads() bool {
 func (g *target) share(bdev string) (nqn, address string) {
 	g.t.Helper()
 	ctx := g.t.Context()
-	transports, err := g.rpc.NvmfGetTransports(ctx, spdkrpc.NvmfGetTransportsParams{})
+	transports, err := g.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{})
 	require.NoError(g.t, err)
 	if len(transports) == 0 {
-		require.NoError(g.t, g.rpc.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"}))
+		require.NoError(g.t, g.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))
 	}
 	nqn, port := "nqn.2026-11.io.spdkgate.test:"+bdev, freePort(g.t)
-	require.NoError(g.t, g.rpc.NvmfCreateSubsystem(ctx, spdkrpc.NvmfCreateSubsystemParams{NQN: nqn, AllowAnyHost: new(true), ANAReporting: new(true), SerialNumber: new("SNAPSHOTTEST")}))
-	_, err = g.rpc.NvmfSubsystemAddNS(ctx, spdkrpc.NvmfSubsystemAddNSParams{NQN: nqn, Namespace: spdkrpc.NvmfNamespaceParams{BdevName: bdev, NSID: new(uint32(1))}})
+	require.NoError(g.t, g.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: nqn, AllowAnyHost: new(true), ANAReporting: new(true), SerialNumber: new("SNAPSHOTTEST")}))
+	_, err = g.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: nqn, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: bdev, NSID: new(uint32(1))}})
 	require.NoError(g.t, err)
-	listen := spdkrpc.NvmfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: &port}
-	require.NoError(g.t, g.rpc.NvmfSubsystemAddListener(ctx, spdkrpc.NvmfSubsystemAddListenerParams{NQN: nqn, ListenAddress: listen}))
+	listen := spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: &port}
+	require.NoError(g.t, g.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: listen}))
 	return nqn, "127.0.0.1:" + port
 }
 
 func (g *target) unshare(nqn string) {
 	g.t.Helper()
-	require.NoError(g.t, g.rpc.NvmfDeleteSubsystem(g.t.Context(), spdkrpc.NvmfDeleteSubsystemParams{NQN: nqn}))
+	require.NoError(g.t, g.rpc.NVMfDeleteSubsystem(g.t.Context(), spdkrpc.NVMfDeleteSubsystemParams{NQN: nqn}))
 }
 
 func freePort(t *testing.T) string {

@@ -115,7 +115,7 @@ func (w *world) startTarget(ctx context.Context) error {
 			return err
 		}
 	}
-	return client.NvmfCreateTransport(ctx, spdkrpc.NvmfCreateTransportParams{Trtype: "TCP"})
+	return client.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})
 }
 
 func runSimulation(ctx context.Context, socket, data string) error {

@@ -59,7 +59,7 @@ func (t *tenant) furnish(ctx context.Context, target *spdkrpc.Client) error {
 			return err
 		}
 	}
-	if _, err := target.BdevAioCreate(ctx, spdkrpc.BdevAioCreateParams{Name: "aio-" + t.name, Filename: media, BlockSize: new(uint32(4096))}); err != nil {
+	if _, err := target.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: "aio-" + t.name, Filename: media, BlockSize: new(uint32(4096))}); err != nil {
 		return err
 	}
 	if first {

@@ -76,9 +76,9 @@ func testAIO(s *suite) {
 	b := s.bdev(name)
 	assert.Equal(s, "AIO disk", b.ProductName)
 	assert.EqualValues(s, 16384, b.NumBlocks)
-	require.NotNil(s, b.DriverSpecific.Aio)
-	assert.Equal(s, path, b.DriverSpecific.Aio.Filename)
-	assert.False(s, b.DriverSpecific.Aio.Readonly)
+	require.NotNil(s, b.DriverSpecific.AIO)
+	assert.Equal(s, path, b.DriverSpecific.AIO.Filename)
+	assert.False(s, b.DriverSpecific.AIO.ReadOnly)
 
 	create := func(file string, block any) P {
 		p := P{"name": s.name("aiox"), "filename": file}
@@ -101,7 +101,7 @@ func testAIO(s *suite) {
 	s.undo("bdev_aio_delete", P{"name": second})
 	s.ok("bdev_aio_create", P{"name": second, "filename": path, "block_size": 512, "readonly": true})
 	assert.EqualValues(s, 131072, s.bdev(second).NumBlocks, "one file may bear several bdevs")
-	assert.True(s, s.bdev(second).DriverSpecific.Aio.Readonly)
+	assert.True(s, s.bdev(second).DriverSpecific.AIO.ReadOnly)
 
 	assert.False(s, b.SupportedIOTypes.Unmap, "a volume on it that is deleted with unmap is not cleared")
 	if !s.before("v24.05") {
@@ -211,7 +211,7 @@ func testQoS(s *suite) {
 		}
 		return P{"names": names}
 	}
-	var stat spdkrpc.BdevIostat
+	var stat spdkrpc.BdevIOStat
 	s.get(&stat, "bdev_get_iostat", named(a))
 	require.Len(s, stat.Bdevs, 1)
 	assert.Equal(s, a, stat.Bdevs[0].Name)

@@ -33,11 +33,11 @@ func (s *suite) initiatorGroup(names ...string) int {
 }
 
 func testIscsiGroups(s *suite) {
-	portals := func(tag int) *spdkrpc.IscsiPortalGroup {
+	portals := func(tag int) *spdkrpc.ISCSIPortalGroup {
 		s.Helper()
-		var list []spdkrpc.IscsiPortalGroup
+		var list []spdkrpc.ISCSIPortalGroup
 		s.get(&list, "iscsi_get_portal_groups", nil)
-		i := slices.IndexFunc(list, func(g spdkrpc.IscsiPortalGroup) bool { return g.Tag == int32(tag) })
+		i := slices.IndexFunc(list, func(g spdkrpc.ISCSIPortalGroup) bool { return g.Tag == int32(tag) })
 		if i < 0 {
 			return nil
 		}
@@ -46,7 +46,7 @@ func testIscsiGroups(s *suite) {
 	pg, port := s.tag(), s.port()
 	s.undo("iscsi_delete_portal_group", P{"tag": pg})
 	s.ok("iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": port}}})
-	assert.Equal(s, &spdkrpc.IscsiPortalGroup{Tag: int32(pg), Portals: []spdkrpc.IscsiPortal{{Host: "127.0.0.1", Port: port}}}, portals(pg))
+	assert.Equal(s, &spdkrpc.ISCSIPortalGroup{Tag: int32(pg), Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: port}}}, portals(pg))
 	// A portal that is another group's already crashes v26.05: not tried here.
 	s.fails(invalidParams, "iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": s.port()}}})
 	other := s.tag()
@@ -59,7 +59,7 @@ func testIscsiGroups(s *suite) {
 	assert.Nil(s, portals(other))
 	s.undo("iscsi_delete_portal_group", P{"tag": other})
 	s.ok("iscsi_create_portal_group", P{"tag": other, "portals": []P{}, "private": true})
-	assert.Equal(s, &spdkrpc.IscsiPortalGroup{Tag: int32(other), Portals: []spdkrpc.IscsiPortal{}, Private: true}, portals(other))
+	assert.Equal(s, &spdkrpc.ISCSIPortalGroup{Tag: int32(other), Portals: []spdkrpc.ISCSIPortal{}, Private: true}, portals(other))
 	s.ok("iscsi_start_portal_group", P{"tag": other})
 	for _, method := range []string{"iscsi_start_portal_group", "iscsi_delete_portal_group", "iscsi_delete_initiator_group"} {
 		s.fails(invalidParams, method, P{"tag": s.tag()})
@@ -69,18 +69,18 @@ func testIscsiGroups(s *suite) {
 	s.ok("iscsi_delete_portal_group", P{"tag": other})
 	assert.Nil(s, portals(other))
 
-	initiators := func(tag int) *spdkrpc.IscsiInitiatorGroup {
+	initiators := func(tag int) *spdkrpc.ISCSIInitiatorGroup {
 		s.Helper()
-		var list []spdkrpc.IscsiInitiatorGroup
+		var list []spdkrpc.ISCSIInitiatorGroup
 		s.get(&list, "iscsi_get_initiator_groups", nil)
-		i := slices.IndexFunc(list, func(g spdkrpc.IscsiInitiatorGroup) bool { return g.Tag == int32(tag) })
+		i := slices.IndexFunc(list, func(g spdkrpc.ISCSIInitiatorGroup) bool { return g.Tag == int32(tag) })
 		if i < 0 {
 			return nil
 		}
 		return &list[i]
 	}
 	ig := s.initiatorGroup("iqn.2016-06.io.host:a", "!iqn.2016-06.io.host:b")
-	want := &spdkrpc.IscsiInitiatorGroup{Tag: int32(ig), Initiators: []string{"iqn.2016-06.io.host:a", "!iqn.2016-06.io.host:b"}, Netmasks: []string{"ANY"}}
+	want := &spdkrpc.ISCSIInitiatorGroup{Tag: int32(ig), Initiators: []string{"iqn.2016-06.io.host:a", "!iqn.2016-06.io.host:b"}, Netmasks: []string{"ANY"}}
 	assert.Equal(s, want, initiators(ig))
 	group := func(tag int, names, masks []string) P { return P{"tag": tag, "initiators": names, "netmasks": masks} }
 	const create, add, remove = "iscsi_create_initiator_group", "iscsi_initiator_group_add_initiators", "iscsi_initiator_group_remove_initiators"
@@ -107,11 +107,11 @@ func testIscsiGroups(s *suite) {
 }
 
 func testIscsiAuth(s *suite) {
-	secrets := func(tag int) []spdkrpc.IscsiAuthSecret {
+	secrets := func(tag int) []spdkrpc.ISCSIAuthSecret {
 		s.Helper()
-		var list []spdkrpc.IscsiAuthGroup
+		var list []spdkrpc.ISCSIAuthGroup
 		s.get(&list, "iscsi_get_auth_groups", nil)
-		i := slices.IndexFunc(list, func(g spdkrpc.IscsiAuthGroup) bool { return g.Tag == int32(tag) })
+		i := slices.IndexFunc(list, func(g spdkrpc.ISCSIAuthGroup) bool { return g.Tag == int32(tag) })
 		if i < 0 {
 			return nil
 		}
@@ -122,14 +122,14 @@ func testIscsiAuth(s *suite) {
 	s.undo("iscsi_delete_auth_group", P{"tag": other})
 	u1 := P{"user": "u1", "secret": "secretsecret1", "muser": "mu1", "msecret": "msecretsecret1"}
 	s.ok("iscsi_create_auth_group", P{"tag": tag, "secrets": []P{u1}})
-	first := spdkrpc.IscsiAuthSecret{User: "u1", Secret: "secretsecret1", Muser: new("mu1"), Msecret: new("msecretsecret1")}
-	assert.Equal(s, []spdkrpc.IscsiAuthSecret{first}, secrets(tag))
+	first := spdkrpc.ISCSIAuthSecret{User: "u1", Secret: "secretsecret1", Muser: new("mu1"), Msecret: new("msecretsecret1")}
+	assert.Equal(s, []spdkrpc.ISCSIAuthSecret{first}, secrets(tag))
 	s.fails(invalidParams, "iscsi_create_auth_group", P{"tag": tag})
 	for _, bad := range [][]P{{{"user": "x"}}, {{"user": "x", "secret": "y", "muser": "m"}}, {u1, u1}, {{"user": strings.Repeat("u", 300), "secret": "s"}}} {
 		s.fails(invalidParams, "iscsi_create_auth_group", P{"tag": other, "secrets": bad})
 	}
 	s.ok("iscsi_auth_group_add_secret", P{"tag": tag, "user": "u2", "secret": "secretsecret2"})
-	assert.Equal(s, []spdkrpc.IscsiAuthSecret{first, {User: "u2", Secret: "secretsecret2"}}, secrets(tag))
+	assert.Equal(s, []spdkrpc.ISCSIAuthSecret{first, {User: "u2", Secret: "secretsecret2"}}, secrets(tag))
 	s.fails(invalidParams, "iscsi_auth_group_add_secret", P{"tag": tag, "user": "u2", "secret": "other"})
 	s.fails(invalidParams, "iscsi_auth_group_add_secret", P{"tag": tag, "user": "u3", "secret": "s", "muser": "m"})
 	s.fails(invalidParams, "iscsi_auth_group_add_secret", P{"tag": s.tag(), "user": "u2", "secret": "s"})
@@ -142,7 +142,7 @@ func testIscsiAuth(s *suite) {
 
 	s.undo("iscsi_set_discovery_auth", P{})
 	s.ok("iscsi_set_discovery_auth", P{"chap_group": tag, "require_chap": true, "mutual_chap": true})
-	var o spdkrpc.IscsiOptions
+	var o spdkrpc.ISCSIOptions
 	s.get(&o, "iscsi_get_options", nil)
 	assert.True(s, o.RequireCHAP && o.MutualCHAP && !o.DisableCHAP)
 	assert.EqualValues(s, tag, o.CHAPGroup)
@@ -152,11 +152,11 @@ func testIscsiAuth(s *suite) {
 	s.ok("iscsi_set_discovery_auth", P{"chap_group": 0})
 }
 
-func (s *suite) targetNode(name string) *spdkrpc.IscsiTargetNode {
+func (s *suite) targetNode(name string) *spdkrpc.ISCSITargetNode {
 	s.Helper()
-	var list []spdkrpc.IscsiTargetNode
+	var list []spdkrpc.ISCSITargetNode
 	s.get(&list, "iscsi_get_target_nodes", nil)
-	i := slices.IndexFunc(list, func(n spdkrpc.IscsiTargetNode) bool { return n.Name == name })
+	i := slices.IndexFunc(list, func(n spdkrpc.ISCSITargetNode) bool { return n.Name == name })
 	if i < 0 {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (s *suite) targetNode(name string) *spdkrpc.IscsiTargetNode {
 }
 
 func testIscsiNodes(s *suite) {
-	var o spdkrpc.IscsiOptions
+	var o spdkrpc.ISCSIOptions
 	s.get(&o, "iscsi_get_options", nil)
 	pg, ig, ig2 := s.portalGroup(), s.initiatorGroup("ANY"), s.initiatorGroup("iqn.2016-06.io.host:a")
 	m0, m1 := s.malloc("m0", 8), s.malloc("m1", 8)
@@ -182,8 +182,8 @@ func testIscsiNodes(s *suite) {
 	const create = "iscsi_create_target_node"
 	s.undo("iscsi_delete_target_node", P{"name": full})
 	s.ok(create, node(nil))
-	maps := []spdkrpc.IscsiPGIGMap{{PgTag: int32(pg), IgTag: int32(ig)}}
-	want := &spdkrpc.IscsiTargetNode{Name: full, AliasName: new("alias"), PgIgMaps: maps, LUNs: []spdkrpc.IscsiLUN{{BdevName: m0, LUNID: 0}}, QueueDepth: 32}
+	maps := []spdkrpc.ISCSIPGIGMap{{PGTag: int32(pg), IGTag: int32(ig)}}
+	want := &spdkrpc.ISCSITargetNode{Name: full, AliasName: new("alias"), PGIGMaps: maps, LUNs: []spdkrpc.ISCSILUN{{BdevName: m0, LUNID: 0}}, QueueDepth: 32}
 	assert.Equal(s, want, s.targetNode(full))
 	assert.False(s, s.bdev(m0).Claimed, "a LUN claims nothing")
 	s.fails(invalidParams, create, node(nil))
@@ -218,7 +218,7 @@ func testIscsiNodes(s *suite) {
 
 	pair := func(pg, ig int) P { return P{"name": full, "pg_ig_maps": []P{{"pg_tag": pg, "ig_tag": ig}}} }
 	s.ok("iscsi_target_node_add_pg_ig_maps", pair(pg, ig2))
-	assert.Len(s, s.targetNode(full).PgIgMaps, 2)
+	assert.Len(s, s.targetNode(full).PGIGMaps, 2)
 	s.fails(invalidParams, "iscsi_target_node_add_pg_ig_maps", pair(pg, ig2))
 	s.fails(invalidParams, "iscsi_target_node_add_pg_ig_maps", pair(s.tag(), ig2))
 	s.ok("iscsi_target_node_remove_pg_ig_maps", pair(pg, ig2))
@@ -239,15 +239,15 @@ func testIscsiNodes(s *suite) {
 	s.ok("iscsi_target_node_request_logout", P{"name": full})
 	s.fails(invalidParams, "iscsi_target_node_request_logout", P{"name": full + "x"})
 
-	var devices []spdkrpc.ScsiDevice
+	var devices []spdkrpc.SCSIDevice
 	s.get(&devices, "scsi_get_devices", nil)
-	assert.True(s, slices.ContainsFunc(devices, func(d spdkrpc.ScsiDevice) bool { return d.DeviceName == full }))
-	var connections []spdkrpc.IscsiConnection
+	assert.True(s, slices.ContainsFunc(devices, func(d spdkrpc.SCSIDevice) bool { return d.DeviceName == full }))
+	var connections []spdkrpc.ISCSIConnection
 	s.get(&connections, "iscsi_get_connections", nil)
 	assert.Empty(s, connections)
 
 	s.ok("iscsi_delete_initiator_group", P{"tag": ig})
-	assert.Empty(s, s.targetNode(full).PgIgMaps, "pairs go with their groups")
+	assert.Empty(s, s.targetNode(full).PGIGMaps, "pairs go with their groups")
 	s.fails(noEntry, "iscsi_delete_target_node", P{"name": short}) // not the complete name
 	s.ok("iscsi_delete_target_node", P{"name": full})
 	s.fails(noEntry, "iscsi_delete_target_node", P{"name": full})

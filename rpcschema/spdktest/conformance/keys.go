@@ -76,7 +76,7 @@ func testKeys(s *suite) {
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"psk": k1})) // no PSK in it
 	assert.Empty(s, s.describe(nqn).Hosts)
 	s.ok("nvmf_subsystem_add_host", host(h1, P{"dhchap_key": k1, "dhchap_ctrlr_key": k2}))
-	assert.Equal(s, []spdkrpc.NvmfSubsystemHost{{NQN: h1, DHCHAPKey: &k1, DHCHAPCtrlrKey: &k2}}, s.describe(nqn).Hosts)
+	assert.Equal(s, []spdkrpc.NVMfSubsystemHost{{NQN: h1, DHCHAPKey: &k1, DHCHAPCtrlrKey: &k2}}, s.describe(nqn).Hosts)
 	assert.EqualValues(s, 2, keys()[k1].Refcnt)
 	s.ok("nvmf_subsystem_add_host", host(h2, P{"psk": k3}))
 

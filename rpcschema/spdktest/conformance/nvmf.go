@@ -17,7 +17,7 @@ const discoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 func (s *suite) transport() {
 	s.Helper()
 	_, _ = s.call("nvmf_create_transport", P{"trtype": "TCP"})
-	var list []spdkrpc.NvmfTransport
+	var list []spdkrpc.NVMfTransport
 	s.get(&list, "nvmf_get_transports", P{"trtype": "TCP"})
 	require.Len(s, list, 1)
 }
@@ -39,9 +39,9 @@ func (s *suite) subsystemWith(base string, more P) string {
 	return s.nqn(base)
 }
 
-func (s *suite) describe(nqn string) spdkrpc.NvmfSubsystem {
+func (s *suite) describe(nqn string) spdkrpc.NVMfSubsystem {
 	s.Helper()
-	var list []spdkrpc.NvmfSubsystem
+	var list []spdkrpc.NVMfSubsystem
 	s.get(&list, "nvmf_get_subsystems", P{"nqn": nqn})
 	require.Len(s, list, 1)
 	return list[0]
@@ -74,7 +74,7 @@ func testTransports(s *suite) {
 	s.transport()
 	s.fails(internalError, "nvmf_create_transport", P{"trtype": "TCP"})
 	s.fails(internalError, "nvmf_create_transport", P{"trtype": "tcp"})
-	var list []spdkrpc.NvmfTransport
+	var list []spdkrpc.NVMfTransport
 	s.get(&list, "nvmf_get_transports", P{"trtype": "tcp"})
 	require.Len(s, list, 1)
 	assert.Equal(s, "TCP", list[0].Trtype)
@@ -88,10 +88,10 @@ func testTransports(s *suite) {
 	var targets []string
 	s.get(&targets, "nvmf_get_targets", nil)
 	assert.Equal(s, []string{"nvmf_tgt"}, targets)
-	var stats spdkrpc.NvmfStats
+	var stats spdkrpc.NVMfStats
 	s.get(&stats, "nvmf_get_stats", nil)
 	require.NotEmpty(s, stats.PollGroups)
-	assert.Contains(s, stats.PollGroups[0].Transports, spdkrpc.NvmfTransportStats{Trtype: "TCP"})
+	assert.Contains(s, stats.PollGroups[0].Transports, spdkrpc.NVMfTransportStats{Trtype: "TCP"})
 }
 
 func testSubsystems(s *suite) {
@@ -120,7 +120,7 @@ func testSubsystems(s *suite) {
 	assert.EqualValues(s, 100, *d.MaxCntlid)
 	assert.True(s, d.AllowAnyHost)
 
-	var all []spdkrpc.NvmfSubsystem
+	var all []spdkrpc.NVMfSubsystem
 	s.get(&all, "nvmf_get_subsystems", nil)
 	assert.Contains(s, all, d)
 	for _, other := range all {
@@ -151,10 +151,10 @@ func testSubsystems(s *suite) {
 	s.fails(internalError, "nvmf_create_subsystem", P{"nqn": x, "tgt_name": s.name("nobody")})
 	s.fails(s.noSubsystem(), "nvmf_get_subsystems", P{"nqn": x})
 
-	var controllers []spdkrpc.NvmfController
+	var controllers []spdkrpc.NVMfController
 	s.get(&controllers, "nvmf_subsystem_get_controllers", P{"nqn": nqn})
 	assert.Empty(s, controllers)
-	var qpairs []spdkrpc.NvmfQpair
+	var qpairs []spdkrpc.NVMfQpair
 	s.get(&qpairs, "nvmf_subsystem_get_qpairs", P{"nqn": nqn})
 	assert.Empty(s, qpairs)
 	s.fails(invalidParams, "nvmf_subsystem_get_controllers", P{"nqn": x})

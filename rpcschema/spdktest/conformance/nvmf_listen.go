@@ -54,7 +54,7 @@ func testListeners(s *suite) {
 	s.fails(invalidParams, "nvmf_subsystem_add_listener", P{"nqn": nqn})
 	assert.ElementsMatch(s, []string{p1, p2}, addresses(nqn))
 
-	var listeners []spdkrpc.NvmfListener
+	var listeners []spdkrpc.NVMfListener
 	s.get(&listeners, "nvmf_subsystem_get_listeners", P{"nqn": nqn})
 	assert.Len(s, listeners, 2)
 	assert.Nil(s, listeners[0].ANAStates)
@@ -82,7 +82,7 @@ func testANA(s *suite) {
 	s.ok("nvmf_subsystem_add_listener", P{"nqn": plain, "listen_address": tcp(port)})
 	states := func() (list []string) {
 		s.Helper()
-		var listeners []spdkrpc.NvmfListener
+		var listeners []spdkrpc.NVMfListener
 		s.get(&listeners, "nvmf_subsystem_get_listeners", P{"nqn": nqn})
 		require.Len(s, listeners, 1)
 		for i, state := range listeners[0].ANAStates {
@@ -124,7 +124,7 @@ func testReferrals(s *suite) {
 	address := tcp(s.port())
 	count := func() (n int) {
 		s.Helper()
-		var list []spdkrpc.NvmfReferral
+		var list []spdkrpc.NVMfReferral
 		s.get(&list, "nvmf_discovery_get_referrals", nil)
 		for _, r := range list {
 			if r.Address.Trsvcid == address["trsvcid"] {
