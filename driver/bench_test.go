@@ -39,6 +39,8 @@ type simTarget struct {
 	mu      sync.Mutex
 	lose    string // the method whose next reply is lost on the way
 	calls   int
+	// failures are the methods of calls that the target failed to execute, for no reason of theirs.
+	failures []string
 }
 
 func newSimTarget(t *testing.T, name string, stores ...string) *simTarget {
@@ -90,12 +92,15 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 			s.lose = ""
 		}
 		s.calls++
+		var e *spdkrpc.Error
+		if errors.As(err, &e) && e.Code == jsonrpc.CodeInternalError {
+			s.failures = append(s.failures, req.Method)
+		}
 		s.mu.Unlock()
 		if lost {
 			panic(http.ErrAbortHandler)
 		}
 		reply := map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": result}
-		var e *spdkrpc.Error
 		switch {
 		case spdkrpc.KindOf(err) == spdkrpc.Unreachable:
 			reply = map[string]any{"jsonrpc": "2.0", "id": req.ID, "error": jsonrpc.Errorf(jsonrpc.CodeUnreachable, "target is down")}

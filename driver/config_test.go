@@ -1,12 +1,16 @@
 package driver
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -24,6 +28,36 @@ func TestParseConfig(t *testing.T) {
 	assert.Equal(t, "9", c.Nodes[0].ListenPort)
 }
 
+// What nodes are told leads them to what the target exports, for each type of target.
+func TestTargetTypes(t *testing.T) {
+	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
+	nqn := volume.NQN(lvolUUID)
+	for _, c := range []struct {
+		node      string
+		transport volume.Transport
+		want      connect.Export
+	}{
+		{`"targetType": "NVMe-TCP", "targetAddr": "192.0.2.1"`, volume.TCP, connect.Export{Transport: connect.TCP, Address: "192.0.2.1", Port: "4420", NQN: nqn}},
+		{`"targetType": "nvme-rdma", "targetAddr": "192.0.2.1", "targetPort": "9"`, volume.RDMA, connect.Export{Transport: connect.RDMA, Address: "192.0.2.1", Port: "9", NQN: nqn}},
+		{`"targetType": "iscsi", "targetAddr": "192.0.2.1"`, volume.ISCSI, connect.Export{Transport: connect.ISCSI, Address: "192.0.2.1", Port: "3260", IQN: volume.IQN(lvolUUID)}},
+		{`"targetType": "loop", "loopDir": "/data"`, volume.TCP, connect.Export{Transport: connect.Loop, LoopDir: "/data", NQN: nqn}},
+	} {
+		config, err := ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", ` + c.node + `}]}`))
+		require.NoError(t, err, c.node)
+		n := config.Nodes[0]
+		assert.Equal(t, c.transport, n.transport(), c.node)
+		c.want.NSUUID, c.want.SizeBytes = lvolUUID, 4*mib
+		for _, m := range []map[string]string{volumeContext(n, v, "", volume.Origin{}), publishContext(n, v, true)} {
+			got, err := connect.ParseExport(m)
+			require.NoError(t, err, c.node)
+			if c.want.Transport == connect.Loop {
+				got.SizeBytes = c.want.SizeBytes // of no use there
+			}
+			assert.Equal(t, c.want, got)
+		}
+	}
+}
+
 func TestBadConfig(t *testing.T) {
 	node := func(rest string) string {
 		return `{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"` + rest + `}]}`
@@ -39,6 +73,8 @@ func TestBadConfig(t *testing.T) {
 		"number for a port": {node(`, "targetPort": 4420`), "targetPort"},
 		"port":              {node(`, "targetPort": "0"`), "targetPort"},
 		"loopDir":           {node(`, "loopDir": "/x"`), "loopDir"},
+		"loop, no folder":   {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "loop"}]}`, "loopDir"},
+		"relative loopDir":  {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "loop", "loopDir": "x"}]}`, "absolute"},
 		"two CAs":           {node(`, "ca": "x", "caFile": "y"`), "give one"},
 		"name with colon":   {`{"nodes": [{"name": "a:b", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "name"},
 		"type":              {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme", "targetAddr": "192.0.2.1"}]}`, "nvme-tcp, nvme-rdma or iscsi"},
@@ -77,6 +113,8 @@ func TestCAs(t *testing.T) {
 	assert.ErrorContains(t, err, "PEM")
 	_, err = (&TargetConfig{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}).pool()
 	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = NewController(&Config{Nodes: []TargetConfig{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
+	assert.ErrorContains(t, err, "caFile")
 }
 
 func TestCredentialsFile(t *testing.T) {

@@ -57,6 +57,10 @@ func TestListen(t *testing.T) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, "precious", string(text))
+	_, err = Listen("tcp://127.0.0.1:1")
+	require.ErrorContains(t, err, "UNIX socket")
+	_, err = Listen(path + "/csi.sock")
+	require.ErrorContains(t, err, "not a directory")
 }
 
 // A lockedBuffer is a log that a server and a test share.
@@ -102,6 +106,9 @@ func TestServer(t *testing.T) {
 	capabilities, err := csi.NewIdentityClient(conn).GetPluginCapabilities(t.Context(), &csi.GetPluginCapabilitiesRequest{})
 	require.NoError(t, err)
 	assert.Len(t, capabilities.GetCapabilities(), 2)
+	probe, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{})
+	require.NoError(t, err)
+	assert.True(t, probe.GetReady().GetValue())
 	_, err = csi.NewNodeClient(conn).NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
 	assert.Equal(t, codes.Unimplemented, status.Code(err), "this is no node")
 
