@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"time"
@@ -12,15 +11,6 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
-
-// NewLogger makes the logger that a configuration asks for.
-func NewLogger(w io.Writer, c LogConfig) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: c.Level}
-	if c.Format == "text" {
-		return slog.New(slog.NewTextHandler(w, opts))
-	}
-	return slog.New(slog.NewJSONHandler(w, opts))
-}
 
 // What a client can make long is logged up to here.
 const (

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -86,7 +88,7 @@ func TestPaddingHidesNoParameters(t *testing.T) {
 
 func TestTextLog(t *testing.T) {
 	book := new(logBook)
-	log := NewLogger(book, LogConfig{Format: "text", Level: slog.LevelWarn})
+	log := config.NewLogger(book, config.Log{Format: "text", Level: slog.LevelWarn})
 	s := &Server{log: log, schema: rpcschema.Default()}
 	s.metrics = s.newMetrics("")
 	x := newExchange(&http.Request{RemoteAddr: "192.0.2.1:5"})

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/go-jose/go-jose/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,7 +44,7 @@ func (g *gatehouse) file(name string, content []byte) {
 }
 
 // load reads the documented configuration, with what the test has at hand.
-func (g *gatehouse) load(change ...string) *Config {
+func (g *gatehouse) load(change ...string) *config.Config {
 	example := documented(g.t, "docs/authentication.md", "All four", "yaml")[0]
 	require.Contains(g.t, example, documentedAt)
 	text := strings.NewReplacer(append([]string{
@@ -56,7 +58,7 @@ func (g *gatehouse) load(change ...string) *Config {
 
 func newGatehouse(t *testing.T, change ...string) *gatehouse {
 	g := &gatehouse{dir: t.TempDir(), authority: authntest.NewAuthority(t, "clients"), issuer: authntest.NewIssuer(t), token: authn.NewToken()}
-	b := newBench(t, "v26.05", func(c *Config) {
+	b := newBench(t, "v26.05", func(c *config.Config) {
 		g.serving = &serving{bench: &bench{t: t}}
 		handOver(t, map[string]string{"admin": adminPassword})
 		g.file("backup.tokens", []byte(authn.HashToken(g.token, time.Time{}).String()))

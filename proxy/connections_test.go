@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -34,7 +36,7 @@ func (c *from) Close() error { c.closed = true; return nil }
 
 func TestConnectionsAreBounded(t *testing.T) {
 	log := new(logBook)
-	s := newConnections(LimitsConfig{Connections: 6, ConnectionsPerSource: 4}, NewLogger(log, LogConfig{Format: "json"}))
+	s := newConnections(config.Limits{Connections: 6, ConnectionsPerSource: 4}, config.NewLogger(log, config.Log{Format: "json"}))
 	open := func(address string) (*clientConn, *from, bool) {
 		raw := &from{address: address}
 		c, ok := s.admit(raw)
@@ -187,7 +189,7 @@ func TestALongAnswerWaitsForRoom(t *testing.T) {
 // What is announced counts before it comes: many bodies that come slowly take no
 // more memory than others.
 func TestAnnouncedBodiesAreBounded(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(long) })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
 	s := serve(t, b)
 	head := "POST / HTTP/1.1\r\nHost: x\r\n" + asUser("viewer")
 	for i := range heldPerUser / (decodedSize * b.config.Limits.RequestKiB << 10) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/spdkgate/spdkgate/proxy/keys"
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/target"
@@ -24,7 +26,7 @@ func (s *Server) execute(ctx context.Context, now *settings, conn *target.Conn, 
 	switch {
 	case method.Name == safeDeleteMethod:
 		return s.deleteSafely(ctx, params, pass)
-	case now.snapshotsInUse == snapshotsAllow:
+	case now.snapshotsInUse == config.SnapshotsAllow:
 	case method.Name == snapshotMethod:
 		return s.takeSnapshot(ctx, params)
 	case method.Name == deleteMethod:

@@ -9,13 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 func newFlood() (*flood, *logBook) {
 	book := new(logBook)
-	return &flood{log: NewLogger(book, LogConfig{Format: "json"})}, book
+	return &flood{log: config.NewLogger(book, config.Log{Format: "json"})}, book
 }
 
 func TestFloodIsToldInOneLine(t *testing.T) {

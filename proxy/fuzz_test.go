@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -110,7 +112,7 @@ func FuzzConnection(f *testing.F) {
 	require.NoError(f, err)
 	f.Cleanup(func() { _ = target.Close() })
 	c := testConfig(target.Socket())
-	c.Roles["viewer"] = RoleConfig{Allow: rules("spdk_get_version", "*_get_*", "bdev_malloc_create", "bdev_malloc_delete", "bdev_lvol_create", "bdev_lvol_resize")}
+	c.Roles["viewer"] = config.Role{Allow: rules("spdk_get_version", "*_get_*", "bdev_malloc_create", "bdev_malloc_delete", "bdev_lvol_create", "bdev_lvol_resize")}
 	c.Limits.AuthFailuresPerMinute = 1 << 30
 	w := &witness{release: target.Release(), allowed: map[string]int{}}
 	server, err := NewServer(c, Options{Log: slog.New(w)})

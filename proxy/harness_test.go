@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 
@@ -29,7 +31,7 @@ const long = time.Minute // for what must not run out
 type bench struct {
 	t      *testing.T
 	target *spdktest.Target
-	config *Config
+	config *config.Config
 	proxy  *Server
 	http   *httptest.Server
 	log    *logBook
@@ -85,16 +87,16 @@ var hashes = sync.OnceValue(func() map[string]string {
 	return made
 })
 
-func testConfig(socket string) *Config {
-	c := defaults()
+func testConfig(socket string) *config.Config {
+	c := config.Default()
 	c.Listen = "127.0.0.1:0"
 	c.TLS.InsecurePlaintext = true
 	c.Target.Socket = socket
-	c.Users = []UserConfig{
+	c.Users = []config.User{
 		{Name: "admin", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}},
 		{Name: "viewer", PasswordHash: hashes()[viewerPassword], Roles: []string{"viewer"}},
 	}
-	c.Roles = map[string]RoleConfig{"viewer": {Allow: rules("spdk_get_version", "*_get_*")}}
+	c.Roles = map[string]config.Role{"viewer": {Allow: rules("spdk_get_version", "*_get_*")}}
 	return &c
 }
 
@@ -106,7 +108,7 @@ func rules(globs ...string) (list []policy.Rule) {
 	return list
 }
 
-func newBench(t *testing.T, release string, change ...func(*Config)) *bench {
+func newBench(t *testing.T, release string, change ...func(*config.Config)) *bench {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
@@ -114,7 +116,7 @@ func newBench(t *testing.T, release string, change ...func(*Config)) *bench {
 	for _, f := range change {
 		f(b.config)
 	}
-	b.proxy, err = NewServer(b.config, Options{Log: NewLogger(b.log, LogConfig{Format: "json", Level: slog.LevelDebug})})
+	b.proxy, err = NewServer(b.config, Options{Log: config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelDebug})})
 	require.NoError(t, err)
 	b.http = httptest.NewServer(b.proxy.Handler())
 	t.Cleanup(func() { b.http.Close(); _ = b.proxy.target.Close() })

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -50,7 +52,7 @@ func TestNobodyStopsAnothersCalls(t *testing.T) {
 	} {
 		t.Run(hostile.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, "v26.05", func(c *Config) { c.Limits.ConnectionsPerSource = 40 })
+			b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.ConnectionsPerSource = 40 })
 			s := serve(t, b)
 			for range 20 {
 				c := s.dial()
@@ -77,8 +79,8 @@ func TestNobodyStopsAnothersCalls(t *testing.T) {
 // What the server reads of a request is bounded in time, byte by byte or not at
 // all, and so is what it writes.
 func TestHostileConnectionsEnd(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) {
-		c.Limits.Read, c.Limits.Idle = Duration(20*time.Millisecond), Duration(20*time.Millisecond)
+	b := newBench(t, "v26.05", func(c *config.Config) {
+		c.Limits.Read, c.Limits.Idle = config.Duration(20*time.Millisecond), config.Duration(20*time.Millisecond)
 	})
 	s := serve(t, b)
 	for name, request := range map[string]struct {
@@ -185,7 +187,7 @@ func TestOnlyNewTLS(t *testing.T) {
 // One source's connections are bounded, and closed politely: before TLS costs
 // anything; those that are open go on.
 func TestConnectionsOfOneSource(t *testing.T) {
-	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *Config) { c.Limits.ConnectionsPerSource = 3 }))
+	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *config.Config) { c.Limits.ConnectionsPerSource = 3 }))
 	var open []*rawClient
 	for range 3 {
 		c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true})

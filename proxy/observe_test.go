@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -205,7 +207,7 @@ func TestReloadDropsSeries(t *testing.T) {
 }
 
 func TestCertificateExpiryIsSeen(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) { c.TLS = TLSConfig{SelfSignedDir: t.TempDir()} })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.TLS = config.TLS{SelfSignedDir: t.TempDir()} })
 	at := b.proxy.cert.current.Load().Leaf.NotAfter
 	assert.Equal(t, map[string]time.Time{"server": at}, b.proxy.expiries())
 	assert.Contains(t, b.scrape(), `spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} `)
@@ -213,7 +215,7 @@ func TestCertificateExpiryIsSeen(t *testing.T) {
 
 	// That of a client CA, taken over by a reload: the first of several.
 	dir := b.config.TLS.SelfSignedDir
-	_, err := selfSigned(&Config{TLS: TLSConfig{SelfSignedDir: dir}}, slog.New(slog.DiscardHandler))
+	_, err := selfSigned(&config.Config{TLS: config.TLS{SelfSignedDir: dir}}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	next := *b.config
 	next.TLS.ClientCAFile = filepath.Join(dir, "tls.crt")
@@ -226,7 +228,7 @@ func TestCertificateExpiryIsSeen(t *testing.T) {
 
 func TestTokenExpiryIsSeen(t *testing.T) {
 	sum := strings.Repeat("0", 63)
-	b := newBench(t, "v26.05", func(c *Config) {
+	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users[1].TokenHashes = []string{
 			"sha256:" + sum + "0", // for ever
 			"sha256:" + sum + "1 not_after=2031-01-31T00:00:00Z", "sha256:" + sum + "2 not_after=2030-01-31T00:00:00Z",
@@ -269,7 +271,7 @@ func TestStrangerIsSeen(t *testing.T) {
 }
 
 func TestLearningIsCounted(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) { c.Learning = true })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Learning = true })
 	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
 	require.Equal(t, http.StatusOK, g.StatusCode, g.body)
 	assert.Equal(t, "learn", b.lastCall()["decision"])

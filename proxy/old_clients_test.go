@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -83,7 +85,7 @@ func TestOldClientsLiveOn(t *testing.T) {
 	}
 	for _, release := range releases {
 		t.Run(release, func(t *testing.T) {
-			b := newBench(t, release, func(c *Config) {
+			b := newBench(t, release, func(c *config.Config) {
 				if realtarget.Given() {
 					c.Target.Socket = realtarget.Socket(t)
 				}
@@ -209,8 +211,8 @@ var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}
 // Each kind of translation is made, logged in the call's line, and told once of
 // each user, whatever is reloaded meanwhile.
 func TestTranslationsAreTold(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) {
-		c.Users = append(c.Users, UserConfig{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})
+	b := newBench(t, "v26.05", func(c *config.Config) {
+		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})
 	})
 	b.as(t, "admin", "bdev_malloc_create", `{"name":"Base","num_blocks":524288,"block_size":4096}`, http.StatusOK)
 	b.as(t, "admin", "bdev_lvol_create_lvstore", `{"bdev_name":"Base","lvs_name":"lvs0"}`, http.StatusOK)
@@ -266,7 +268,7 @@ func TestTranslationCanBeSwitchedOff(t *testing.T) {
 // However many users a proxy has seen, what it remembers of them is bounded.
 func TestWhatIsToldIsBounded(t *testing.T) {
 	book := new(logBook)
-	o := oldClients{log: NewLogger(book, LogConfig{Format: "json"})}
+	o := oldClients{log: config.NewLogger(book, config.Log{Format: "json"})}
 	for i := range 3 * oldClientsKept {
 		assert.True(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
 		assert.False(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
@@ -297,7 +299,7 @@ func TestOldClientsPage(t *testing.T) {
 
 	// Switched off as the page says.
 	next := *b.config
-	require.NoError(t, decodeStrict([]byte(documented(t, page, "Switching it off", "yaml")[0]), &next))
+	require.NoError(t, config.DecodeStrict([]byte(documented(t, page, "Switching it off", "yaml")[0]), &next))
 	require.NoError(t, b.proxy.Reload(&next))
 	g = b.post(requests[0])
 	assert.Equal(t, http.StatusBadRequest, g.StatusCode)

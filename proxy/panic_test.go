@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -30,7 +32,7 @@ func (l *panickingLog) Handle(ctx context.Context, r slog.Record) error {
 // default level of the log, in the metrics, and by the client.
 func TestPanicsAreSeen(t *testing.T) {
 	b := newBench(t, "v26.05")
-	log := &panickingLog{NewLogger(b.log, LogConfig{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
+	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
 	b.proxy.log = slog.New(log)
 	g := b.post(createMalloc)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)

@@ -2,9 +2,8 @@ package proxy
 
 import (
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
 
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
@@ -15,7 +14,7 @@ import (
 // A Rehearsal tells how calls would be decided, without a target, and without the
 // users' secrets.
 type Rehearsal struct {
-	config  *Config
+	config  *config.Config
 	schema  *rpcschema.Document
 	policy  *policy.Policy
 	tenancy *tenancy.Tenancy
@@ -24,24 +23,16 @@ type Rehearsal struct {
 // NewRehearsal reads of a configuration file who may call what. What else is
 // wrong with it, check-config tells.
 func NewRehearsal(path string, schema *rpcschema.Document) (*Rehearsal, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, noConfig(path)
-	}
+	c, err := config.LoadWithoutSecrets(path)
 	if err != nil {
 		return nil, err
 	}
-	c := defaults()
-	if err := decodeStrict(text, &c); err != nil {
-		return nil, within(path, err)
-	}
-	c.file, c.dir = path, filepath.Dir(path)
-	r := &Rehearsal{config: &c, schema: schema}
+	r := &Rehearsal{config: c, schema: schema}
 	var wrong error
-	r.policy, err = newPolicy(&c, schema)
-	r.tenancy, wrong = newTenancy(&c, schema, nil)
+	r.policy, err = newPolicy(c, schema)
+	r.tenancy, wrong = newTenancy(c, schema, nil)
 	if err = errors.Join(err, wrong); err != nil {
-		return nil, within(path, err)
+		return nil, config.InFile(path, err)
 	}
 	return r, nil
 }
@@ -50,11 +41,11 @@ func NewRehearsal(path string, schema *rpcschema.Document) (*Rehearsal, error) {
 func (r *Rehearsal) Policy() *policy.Policy { return r.policy }
 
 // Users lists the users in the order of the configuration.
-func (r *Rehearsal) Users() []UserConfig { return r.config.Users }
+func (r *Rehearsal) Users() []config.User { return r.config.Users }
 
 // A Rehearsed call is one with all that is decided on it.
 type Rehearsed struct {
-	User         UserConfig
+	User         config.User
 	Method       *rpcschema.Method
 	Translations []rpcschema.Translation
 	Invalid      error // why it is no call that SPDK takes; nil where no parameters were given
@@ -83,7 +74,7 @@ func (c *Rehearsed) Rule() string {
 // Call takes a call through the stages that need no target, in perform's order.
 // Without given there are no parameters to decide on yet. The error is an
 // *rpcschema.UnknownMethodError.
-func (r *Rehearsal) Call(user UserConfig, name string, params map[string]any, given bool, release rpcschema.Release) (*Rehearsed, error) {
+func (r *Rehearsal) Call(user config.User, name string, params map[string]any, given bool, release rpcschema.Release) (*Rehearsed, error) {
 	method, err := r.schema.Find(name, rpcschema.Release{})
 	if err != nil {
 		return nil, err

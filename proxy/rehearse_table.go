@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spdkgate/spdkgate/proxy/policy"
@@ -38,7 +40,7 @@ const (
 // ReadTable reads a table, a YAML list, as strictly as a configuration.
 func ReadTable(text []byte) ([]TableRow, error) {
 	var rows []TableRow
-	if err := decodeStrict(text, &rows); err != nil {
+	if err := config.DecodeStrict(text, &rows); err != nil {
 		return nil, err
 	}
 	var document yaml.Node
@@ -115,7 +117,7 @@ func (r *Rehearsal) decide(row TableRow, release rpcschema.Release) (became, rul
 }
 
 // User finds a user of the configuration.
-func (r *Rehearsal) User(name string) (UserConfig, error) {
+func (r *Rehearsal) User(name string) (config.User, error) {
 	var names []string
 	for _, u := range r.config.Users {
 		if u.Name == name {
@@ -123,7 +125,7 @@ func (r *Rehearsal) User(name string) (UserConfig, error) {
 		}
 		names = append(names, u.Name)
 	}
-	return UserConfig{}, fmt.Errorf("there is no user %q: %s", name, suggestion(name, names))
+	return config.User{}, fmt.Errorf("there is no user %q: %s", name, config.Suggest(name, names))
 }
 
 // jsonValue is what a YAML node is in JSON. What JSON does not know, or YAML reads

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 // Reload replaces users, roles, timeouts, limits of requests and the
 // certificate. Calls under way go on as they began. With an error, nothing has
 // changed.
-func (s *Server) Reload(c *Config) error {
+func (s *Server) Reload(c *config.Config) error {
 	old := s.config
 	var fixed []error
 	for key, changed := range map[string]bool{
@@ -45,7 +47,7 @@ func (s *Server) Reload(c *Config) error {
 		}
 	}
 	s.settings.Store(settings)
-	s.metrics.SetUsers(c.userNames())
+	s.metrics.SetUsers(c.UserNames())
 	s.target.LimitUsers(c.Limits.UserInFlight, c.Limits.UsersInFlight)
 	return nil
 }

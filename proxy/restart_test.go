@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -25,17 +27,17 @@ type restartBench struct {
 	disk      string
 }
 
-func newRestartBench(t *testing.T, change ...func(*Config)) *restartBench {
+func newRestartBench(t *testing.T, change ...func(*config.Config)) *restartBench {
 	r := &restartBench{dir: filepath.Join(t.TempDir(), "target"), keys: filepath.Join(t.TempDir(), "keys"), disk: filepath.Join(t.TempDir(), "disk")}
 	require.NoError(t, os.WriteFile(r.disk, nil, 0o600))
 	require.NoError(t, os.Truncate(r.disk, 256<<20))
 	target, err := spdktest.Start(spdktest.Options{ConfigFile: filepath.Join(r.dir, "current.json"), DataDir: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
-	r.bench = newBench(t, "v26.05", append([]func(*Config){func(c *Config) {
+	r.bench = newBench(t, "v26.05", append([]func(*config.Config){func(c *config.Config) {
 		c.Target.Socket = target.Socket()
-		c.Target.Save = SaveConfig{Dir: r.dir, Keep: 5}
-		c.Target.Keys = KeysConfig{Dir: r.keys}
+		c.Target.Save = config.Save{Dir: r.dir, Keep: 5}
+		c.Target.Keys = config.Keys{Dir: r.keys}
 	}}, change...)...)
 	r.target = target
 	return r
@@ -186,8 +188,8 @@ func TestWhatIsFollowedByASave(t *testing.T) {
 // What SPDK executes after the deadline of a call is saved, although the target was
 // read at the deadline, before it was executed.
 func TestLateChangesAreSaved(t *testing.T) {
-	r := newRestartBench(t, func(c *Config) {
-		c.Target.Timeouts.Methods = map[string]Duration{"bdev_malloc_create": Duration(10 * time.Millisecond)}
+	r := newRestartBench(t, func(c *config.Config) {
+		c.Target.Timeouts.Methods = map[string]config.Duration{"bdev_malloc_create": config.Duration(10 * time.Millisecond)}
 	})
 	r.save(t)
 	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 500 * time.Millisecond})
@@ -243,7 +245,7 @@ func TestKeysThroughTheProxy(t *testing.T) {
 }
 
 func TestKeysOfOlderTargets(t *testing.T) {
-	b := newBench(t, "v24.01", func(c *Config) { c.Target.Keys.Dir = filepath.Join(t.TempDir(), "keys") })
+	b := newBench(t, "v24.01", func(c *config.Config) { c.Target.Keys.Dir = filepath.Join(t.TempDir(), "keys") })
 	g := b.post(`{"id":1,"method":"spdkgate_key_add","params":{"name":"k","secret":"` + secret + `"}}`)
 	assert.Equal(t, http.StatusBadRequest, g.StatusCode)
 	assert.Contains(t, g.body, "v24.05", "which release has it")
@@ -264,14 +266,14 @@ func TestWithoutKeysAndSaving(t *testing.T) {
 
 func TestKeysOfTenants(t *testing.T) {
 	keysDir := filepath.Join(t.TempDir(), "keys")
-	b := newTenantBench(t, func(c *Config) {
+	b := newTenantBench(t, func(c *config.Config) {
 		c.Target.Keys.Dir = keysDir
 		for name, prefix := range map[string]string{"team-a": "a-", "team-b": "b-"} {
 			tenant := c.Tenants[name]
 			tenant.KeyPrefixes = []string{prefix}
 			c.Tenants[name] = tenant
 		}
-		c.Roles["volumes"] = RoleConfig{Allow: rules("spdkgate_key_*", "keyring_get_keys", "keyring_file_*")}
+		c.Roles["volumes"] = config.Role{Allow: rules("spdkgate_key_*", "keyring_get_keys", "keyring_file_*")}
 	})
 	add := `{"name":"%s","secret":"` + secret + `"}`
 	const a, other = "csi-of-team-a", "csi-of-team-b"
@@ -324,12 +326,12 @@ func TestTheRestartPage(t *testing.T) {
 	path := filepath.Join(dir, "config.yaml")
 	users := fmt.Sprintf("listen: \"127.0.0.1:0\"\ntls: {insecure_plaintext: true}\nusers: [{name: admin, password_hash: %q, roles: [admin]}]\n", hashes()[adminPassword])
 	require.NoError(t, os.WriteFile(path, []byte(users+text), 0o600))
-	c, err := LoadConfig(path)
+	c, err := config.Load(path)
 	require.NoError(t, err)
 	target, err := spdktest.Start(spdktest.Options{Socket: c.Target.Socket, DataDir: t.TempDir(), ConfigFile: filepath.Join(c.Target.Save.Dir, "current.json")})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
-	r := &restartBench{bench: newBench(t, "v26.05", func(used *Config) { *used = *c })}
+	r := &restartBench{bench: newBench(t, "v26.05", func(used *config.Config) { *used = *c })}
 
 	for line := range strings.Lines(here.Replace(documented(t, "docs/restart.md", "Example", "json")[0])) {
 		var call struct {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -14,11 +16,11 @@ import (
 )
 
 // withRoles gives a bench users by role, all with the same password.
-func withRoles(t *testing.T, roles string, users map[string][]string) func(*Config) {
-	return func(c *Config) {
+func withRoles(t *testing.T, roles string, users map[string][]string) func(*config.Config) {
+	return func(c *config.Config) {
 		require.NoError(t, yaml.Unmarshal([]byte(roles), &c.Roles))
 		for name, list := range users {
-			c.Users = append(c.Users, UserConfig{Name: name, PasswordHash: hashes()[adminPassword], Roles: list})
+			c.Users = append(c.Users, config.User{Name: name, PasswordHash: hashes()[adminPassword], Roles: list})
 		}
 	}
 }
@@ -105,8 +107,8 @@ func TestReadersSeeNoSecrets(t *testing.T) {
 
 // Learning lets pass what would have been refused, says so, and makes a role of it.
 func TestLearning(t *testing.T) {
-	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}), func(c *Config) {
-		c.Users = append(c.Users, UserConfig{Name: "new", PasswordHash: hashes()[adminPassword], Learning: true})
+	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}), func(c *config.Config) {
+		c.Users = append(c.Users, config.User{Name: "new", PasswordHash: hashes()[adminPassword], Learning: true})
 		c.Users[2].Learning = true
 	})
 	b.as(t, "new", "bdev_malloc_create", `{"name":"m0","num_blocks":2048,"block_size":512}`, http.StatusOK)
@@ -130,9 +132,9 @@ func TestLearning(t *testing.T) {
 	var text strings.Builder
 	require.NoError(t, learned.WriteRoles(&text))
 	assert.Contains(t, text.String(), `# For ["new" "small"].`)
-	var c Config
-	require.NoError(t, decodeStrict([]byte(text.String()), &c), text.String())
-	assert.Equal(t, map[string]RoleConfig{"learned-of-new": {Allow: rules("bdev_malloc_create", "spdk_get_version")}}, c.Roles)
+	var c config.Config
+	require.NoError(t, config.DecodeStrict([]byte(text.String()), &c), text.String())
+	assert.Equal(t, map[string]config.Role{"learned-of-new": {Allow: rules("bdev_malloc_create", "spdk_get_version")}}, c.Roles)
 
 	learned, err = ReadLearned(strings.NewReader(b.log.String()), true, rpcschema.Default())
 	require.NoError(t, err)
@@ -146,25 +148,12 @@ func TestLearning(t *testing.T) {
 
 // Learning concerns policy alone.
 func TestLearningLeavesTenantsAlone(t *testing.T) {
-	b := newTenantBench(t, func(c *Config) { c.Learning = true })
+	b := newTenantBench(t, func(c *config.Config) { c.Learning = true })
 	b.as(t, teamA, "nvmf_create_transport", `{"trtype":"RDMA"}`, http.StatusForbidden)
 	b.as(t, teamA, "bdev_get_bdevs", `{"name":"Baseb"}`, http.StatusOK)
 	assert.NotContains(t, b.as(t, teamA, "bdev_lvol_get_lvstores", "", http.StatusOK).body, "lvs-b")
 	b.as(t, teamA, "rpc_get_methods", "", http.StatusOK)
 	assert.Equal(t, "learn", b.lastCall()["decision"])
-}
-
-func TestLearningIsWarnedOf(t *testing.T) {
-	hash, _, _ := strings.Cut(hashes()[adminPassword], "\n")
-	for more, says := range map[string]string{
-		"learning: true":      "LEARNING is on: calls of every user",
-		"log: {level: error}": "log.level hides what is learned",
-		"":                    "LEARNING is on for a: calls that",
-	} {
-		c, err := loadAndCheck(write(t, "listen: \":1\"\n"+more+"\nusers: [{name: a, password_hash: '"+hash+"', learning: true}, {name: b, password_hash: '"+hash+"', roles: [admin]}]\n"))
-		require.NoError(t, err)
-		assert.Contains(t, strings.Join(c.Warnings(), "\n"), says)
-	}
 }
 
 func decodeObject(t *testing.T, text string) map[string]any {
@@ -177,15 +166,4 @@ func encode(t *testing.T, v any) string {
 	text, err := jsonrpc.Marshal(v)
 	require.NoError(t, err)
 	return string(text)
-}
-
-// The rules with conditions that the installed example has in comments are sound.
-func TestTheDocumentedConditions(t *testing.T) {
-	var c Config
-	require.NoError(t, decodeStrict([]byte(commentedOut(t)), &c))
-	_, err := newPolicy(&c, rpcschema.Default())
-	require.NoError(t, err)
-	require.Len(t, c.Roles["team-a"].Allow, 1)
-	assert.Len(t, c.Roles["team-a"].Allow[0].Where, 3)
-	assert.Equal(t, []string{"read-only"}, c.Roles["operator"].Extends)
 }

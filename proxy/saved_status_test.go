@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -81,9 +83,9 @@ func TestStatusWhileTheTargetIsAway(t *testing.T) {
 }
 
 func TestStatusIsNotForTenants(t *testing.T) {
-	b := newTenantBench(t, func(c *Config) {
-		c.Target.Save = SaveConfig{Dir: filepath.Join(t.TempDir(), "target"), Keep: 5}
-		c.Roles["volumes"] = RoleConfig{Allow: rules("spdkgate_*")}
+	b := newTenantBench(t, func(c *config.Config) {
+		c.Target.Save = config.Save{Dir: filepath.Join(t.TempDir(), "target"), Keep: 5}
+		c.Roles["volumes"] = config.Role{Allow: rules("spdkgate_*")}
 	})
 	b.as(t, "csi-of-team-a", "spdkgate_config_get_status", "", http.StatusForbidden)
 	b.target.Crash()

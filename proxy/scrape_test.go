@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
@@ -48,8 +50,8 @@ func TestTheDocumentedScrape(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+examples[0]+local), 0o600))
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
-	b := newBench(t, "v26.05", func(used *Config) {
-		used.dir, used.Users, used.Roles, used.Metrics = c.dir, c.Users, c.Roles, c.Metrics
+	b := newBench(t, "v26.05", func(used *config.Config) {
+		used.Users, used.Roles, used.Metrics = c.Users, c.Roles, c.Metrics
 	})
 	b.post(createMalloc)
 
@@ -90,8 +92,8 @@ func TestTheDocumentedScrape(t *testing.T) {
 
 // Whoever may not, learns nothing.
 func TestMetricsAreRefused(t *testing.T) {
-	b := newTenantBench(t, func(c *Config) {
-		c.Roles["metrics-of-team"] = RoleConfig{Allow: rules("*")}
+	b := newTenantBench(t, func(c *config.Config) {
+		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
 		for i := range c.Users {
 			if c.Users[i].Name == teamA {
 				c.Users[i].Roles = []string{"metrics-of-team"}
@@ -126,7 +128,7 @@ func TestMetricsAreRefused(t *testing.T) {
 
 // The address without a password is one of its own, and ends with the server.
 func TestMetricsOnLoopback(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) { c.Metrics.Listen = "127.0.0.1:0" })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	l, err := b.proxy.Listen()
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -165,7 +167,7 @@ func TestMetricsOnLoopback(t *testing.T) {
 func TestMetricsAddressIsTaken(t *testing.T) {
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	b := newBench(t, "v26.05", func(c *Config) { c.Metrics.Listen = squatter.Addr().String() })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = squatter.Addr().String() })
 	s := serve(t, b)
 	require.Eventually(t, func() bool { return len(b.log.lines(t, "metrics are not served")) == 1 }, long, time.Millisecond)
 	c := s.dial()
@@ -199,8 +201,8 @@ func rows(t *testing.T, section string) (found [][]string) {
 func TestTheDocumentedMetrics(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	require.NoError(t, os.Mkdir(saved, 0o700))
-	b := newBench(t, "v26.05", func(c *Config) {
-		c.TLS = TLSConfig{SelfSignedDir: t.TempDir()}
+	b := newBench(t, "v26.05", func(c *config.Config) {
+		c.TLS = config.TLS{SelfSignedDir: t.TempDir()}
 		c.Target.Save.Dir = saved
 		c.Users[1].TokenHashes = []string{"sha256:" + strings.Repeat("0", 64) + " not_after=2030-01-31T00:00:00Z"}
 	})
@@ -285,7 +287,7 @@ func TestResourcesAreLogged(t *testing.T) {
 // end when the proxy stops.
 func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
-		b := newBench(t, "v26.05", func(c *Config) { c.Limits.UserInFlight = 1 })
+		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 		get := func() got { return b.do("GET", path, "admin", adminPassword, nil) }
 		require.Equal(t, http.StatusOK, get().StatusCode, path)
 

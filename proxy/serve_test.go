@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -123,7 +125,7 @@ func TestDrain(t *testing.T) {
 }
 
 func TestDrainIsBounded(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) { c.Limits.Drain = Duration(10 * time.Millisecond) })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(10 * time.Millisecond) })
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Do: spdktest.Hang})
 	s := serve(t, b)
 	slow := s.dial()
@@ -135,7 +137,7 @@ func TestDrainIsBounded(t *testing.T) {
 }
 
 func TestSlowBodiesAreCutOff(t *testing.T) {
-	s := serve(t, newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(20 * time.Millisecond) }))
+	s := serve(t, newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) }))
 	c := s.dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nContent-Length: 100\r\n\r\n{")
 	g := c.answer()
@@ -145,7 +147,7 @@ func TestSlowBodiesAreCutOff(t *testing.T) {
 
 // The deadline for a body must not end the wait for a reply.
 func TestSlowCallsAreNotCutOff(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(20 * time.Millisecond) })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) })
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
 	c := serve(t, b).dial()
 	c.call(createMalloc)
@@ -156,7 +158,7 @@ func TestSlowCallsAreNotCutOff(t *testing.T) {
 
 // Not even whoever is nobody may hold a connection by not sending a body.
 func TestBodiesOfNobodyAreCutOff(t *testing.T) {
-	s := serve(t, newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(20 * time.Millisecond) }))
+	s := serve(t, newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) }))
 	for _, request := range []string{"POST / HTTP/1.1", "PUT /else HTTP/1.1", "GET /healthz HTTP/1.1"} {
 		c := s.dial()
 		c.send(request + "\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
@@ -190,14 +192,14 @@ func TestLongHeadersAreRefused(t *testing.T) {
 }
 
 func TestIdleConnectionsAreClosed(t *testing.T) {
-	c := serve(t, newBench(t, "v26.05", func(c *Config) { c.Limits.Idle = Duration(time.Millisecond) })).dial()
+	c := serve(t, newBench(t, "v26.05", func(c *config.Config) { c.Limits.Idle = config.Duration(time.Millisecond) })).dial()
 	c.call(version)
 	assert.Equal(t, 200, c.answer().StatusCode)
 	c.closed()
 }
 
-func withTLS(dir string) func(*Config) {
-	return func(c *Config) { c.TLS = TLSConfig{SelfSignedDir: dir} }
+func withTLS(dir string) func(*config.Config) {
+	return func(c *config.Config) { c.TLS = config.TLS{SelfSignedDir: dir} }
 }
 
 func trust(t *testing.T, certFile string) *x509.CertPool {
@@ -265,17 +267,17 @@ func TestReload(t *testing.T) {
 	before := b.proxy.cert.current.Load()
 
 	c := *b.config
-	c.Roles = map[string]RoleConfig{"viewer": {Allow: rules("*")}}
+	c.Roles = map[string]config.Role{"viewer": {Allow: rules("*")}}
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, b.proxy.Reload(&c))
 	assert.Equal(t, 200, asViewer())
 	assert.NotEqual(t, fingerprint(before), fingerprint(b.proxy.cert.current.Load()))
 
-	for name, change := range map[string]func(*Config){
-		"unsound":            func(c *Config) { c.Roles = map[string]RoleConfig{"viewer": {Allow: rules("nope")}} },
-		"takes a restart":    func(c *Config) { c.Target.Socket = "/else" },
-		"limits.drain":       func(c *Config) { c.Limits.Drain++ },
-		"certificate is not": func(c *Config) { c.TLS = TLSConfig{CertFile: "/none", KeyFile: "/none"} },
+	for name, change := range map[string]func(*config.Config){
+		"unsound":            func(c *config.Config) { c.Roles = map[string]config.Role{"viewer": {Allow: rules("nope")}} },
+		"takes a restart":    func(c *config.Config) { c.Target.Socket = "/else" },
+		"limits.drain":       func(c *config.Config) { c.Limits.Drain++ },
+		"certificate is not": func(c *config.Config) { c.TLS = config.TLS{CertFile: "/none", KeyFile: "/none"} },
 	} {
 		bad := c
 		bad.Users = bad.Users[:1] // would lock the viewer out

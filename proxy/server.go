@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/target"
@@ -22,7 +24,7 @@ type Options struct {
 type Server struct {
 	schema *rpcschema.Document
 	log    *slog.Logger
-	config *Config // as started; what a reload may not change
+	config *config.Config // as started; what a reload may not change
 	target *target.Target
 	cert   certificate
 
@@ -43,7 +45,7 @@ type Server struct {
 
 // NewServer makes a Server of a configuration. It does not listen or connect
 // yet; a configuration that it accepts is sound.
-func NewServer(c *Config, opts Options) (*Server, error) {
+func NewServer(c *config.Config, opts Options) (*Server, error) {
 	if opts.Schema == nil {
 		opts.Schema = rpcschema.Default()
 	}
@@ -52,7 +54,7 @@ func NewServer(c *Config, opts Options) (*Server, error) {
 	}
 	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), clients: newConnections(c.Limits, opts.Log), flood: flood{log: opts.Log}, strangerWait: strangerWait, oldClients: oldClients{log: opts.Log}}
 	s.metrics = s.newMetrics(opts.Version)
-	s.metrics.SetUsers(c.userNames())
+	s.metrics.SetUsers(c.UserNames())
 	settings, err := newSettings(c, s.schema, nil)
 	if err != nil {
 		return nil, err

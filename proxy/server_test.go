@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -167,8 +169,8 @@ func TestMay(t *testing.T) {
 }
 
 func TestDeprecatedNamesAreDecidedByTheirPresentOnes(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) {
-		c.Roles["viewer"] = RoleConfig{Allow: rules("*"), Deny: rules("bdev_lvol_get_lvstores")}
+	b := newBench(t, "v26.05", func(c *config.Config) {
+		c.Roles["viewer"] = config.Role{Allow: rules("*"), Deny: rules("bdev_lvol_get_lvstores")}
 	})
 	request := `{"id":1,"method":"get_lvol_stores"}`
 	assert.Equal(t, 403, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(request)).StatusCode)
@@ -256,8 +258,8 @@ func TestOutcomeUnknown(t *testing.T) {
 		"connection closed": {Do: spdktest.Close}, "crash": {Do: spdktest.Crash, Executed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "v26.05", func(c *Config) {
-				c.Target.Timeouts.Methods = map[string]Duration{"bdev_malloc_create": Duration(50 * time.Millisecond)}
+			b := newBench(t, "v26.05", func(c *config.Config) {
+				c.Target.Timeouts.Methods = map[string]config.Duration{"bdev_malloc_create": config.Duration(50 * time.Millisecond)}
 			})
 			fault.Method = "bdev_malloc_create"
 			b.target.Inject(fault)

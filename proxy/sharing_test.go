@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,21 +20,21 @@ import (
 )
 
 // newSharingBench is a proxy with the limits that docs/target.md shows.
-func newSharingBench(t *testing.T, change ...func(*Config)) *bench {
+func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	hash := filepath.Join(dir, "hash")
 	require.NoError(t, os.WriteFile(hash, []byte(hashes()[adminPassword]), 0o600))
 	path := filepath.Join(dir, "config.yaml")
-	users := "users: [{name: backup, password_hash_file: hash, roles: [admin]}, {name: csi, password_hash_file: hash, roles: [admin]}]\n"
+	users := fmt.Sprintf("users: [{name: backup, password_hash_file: %q, roles: [admin]}, {name: csi, password_hash_file: %[1]q, roles: [admin]}]\n", hash)
 	example := documented(t, "docs/target.md", "An example", "yaml")[0]
 	require.Contains(t, example, "peer_users: [spdk] ", "the user that the example speaks of")
 	example = strings.Replace(example, "[spdk] ", "[root] ", 1) // who surely is a user here
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+users+example), 0o600))
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
-	return newBench(t, "v26.05", func(used *Config) {
+	return newBench(t, "v26.05", func(used *config.Config) {
 		socket := used.Target.Socket
-		used.dir, used.Users, used.Target, used.Limits = c.dir, c.Users, c.Target, c.Limits
+		used.Users, used.Target, used.Limits = c.Users, c.Target, c.Limits
 		used.Target.Socket = socket
 		for _, f := range change {
 			f(used)
@@ -102,7 +104,7 @@ func TestStartupState(t *testing.T) {
 	waiting, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = waiting.Close() })
-	b := newBench(t, "v26.05", func(c *Config) { c.Target.Socket = waiting.Socket() })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Target.Socket = waiting.Socket() })
 	ready := func() int { return b.do("GET", "/readyz", "", "", nil).StatusCode }
 	assert.Equal(t, http.StatusServiceUnavailable, ready())
 	assert.Equal(t, target.Startup, b.proxy.target.State().Phase)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -63,7 +65,7 @@ func (s *Server) takeSnapshots(ctx context.Context, params map[string]any) (json
 func (s *Server) takeSnapshot(ctx context.Context, params map[string]any) (json.RawMessage, error) {
 	volume, _ := params["lvol_name"].(string)
 	name, _ := params["snapshot_name"].(string)
-	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == snapshotsFreeze}
+	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == config.SnapshotsFreeze}
 	taken, err := s.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, mode)
 	var exists *quiesce.ExistsError
 	if errors.As(err, &exists) { // in SPDK's own words, as this is SPDK's method
@@ -91,7 +93,7 @@ func (s *Server) deleteSafely(ctx context.Context, params map[string]any, pass s
 // deleteLvol answers bdev_lvol_delete, so that no client harms the clone of a snapshot.
 func (s *Server) deleteLvol(ctx context.Context, params map[string]any, pass sends) (json.RawMessage, error) {
 	name, _ := params["name"].(string)
-	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == snapshotsFreeze}
+	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == config.SnapshotsFreeze}
 	result := json.RawMessage("true")
 	_, err := s.quiescer.Delete(ctx, name, mode, func() (err error) {
 		result, err = pass(deleteMethod, params)

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
-	"slices"
 	"syscall"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/keys"
@@ -26,7 +26,7 @@ import (
 
 // newSettings makes what a reload replaces. Stages take over from former, which may
 // be nil, what they remember.
-func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*settings, error) {
+func newSettings(c *config.Config, schema *rpcschema.Document, former *settings) (*settings, error) {
 	if former == nil {
 		former = &settings{}
 	}
@@ -39,7 +39,7 @@ func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*sett
 	wrong = append(wrong, err)
 	whose, err := newTenancy(c, schema, former.tenancy)
 	wrong = append(wrong, err)
-	timeouts, err := timeoutsOf(c.Target.Timeouts, schema)
+	timeouts, err := c.Target.Timeouts.ByMethod(schema)
 	wrong = append(wrong, err)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
@@ -49,82 +49,45 @@ func newSettings(c *Config, schema *rpcschema.Document, former *settings) (*sett
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{},
-		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == clientAuthRequired,
-		tokensExpire: c.tokensExpire(), learning: c.learningUsers(),
+		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
+		tokensExpire: c.TokensExpire(), learning: c.LearningUsers(),
 	}, nil
-}
-
-// timeoutsOf is how long answers to methods with a timeout of their own are waited for.
-func timeoutsOf(c TimeoutConfig, schema *rpcschema.Document) (map[string]time.Duration, error) {
-	timeouts := map[string]time.Duration{}
-	for name, d := range slowMethods {
-		timeouts[name] = max(d, time.Duration(c.Default))
-	}
-	var wrong []error
-	for name, d := range c.Methods {
-		if _, err := schema.Find(name, rpcschema.Release{}); err != nil {
-			wrong = append(wrong, fmt.Errorf("target.timeouts.methods: %w", err))
-		}
-		timeouts[name] = time.Duration(d)
-	}
-	return timeouts, errors.Join(wrong...)
 }
 
 // newAuthenticator makes the stage that knows who sends a request. What the one
 // before it has fetched of issuers is kept.
-func newAuthenticator(c *Config, authorities *x509.CertPool, former *authn.Authenticator) (*authn.Authenticator, error) {
-	users, err := c.authUsers()
+func newAuthenticator(c *config.Config, authorities *x509.CertPool, former *authn.Authenticator) (*authn.Authenticator, error) {
+	users, err := c.AuthUsers()
 	wrong := []error{err}
-	issuers, err := c.issuers()
+	issuers, err := c.AuthIssuers()
 	if err := errors.Join(append(wrong, err)...); err != nil {
 		return nil, err
 	}
 	return authn.New(users, authn.Options{
 		FailuresPerMinute: c.Limits.AuthFailuresPerMinute,
-		ClientCAs:         authorities, RequireCertificate: c.TLS.ClientAuth == clientAuthRequired,
+		ClientCAs:         authorities, RequireCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
 		Issuers: issuers, Former: former,
 	})
 }
 
 // newPolicy makes the stage that knows who may call what.
-func newPolicy(c *Config, schema *rpcschema.Document) (*policy.Policy, error) {
-	users := make(map[string]policy.User, len(c.Users))
-	for _, u := range c.Users {
-		users[u.Name] = policy.User{Roles: u.Roles, Learning: c.Learning || u.Learning}
-	}
-	return policy.New(c.Roles, users, schema)
+func newPolicy(c *config.Config, schema *rpcschema.Document) (*policy.Policy, error) {
+	return policy.New(c.Roles, c.PolicyUsers(), schema)
 }
 
 // newTenancy makes the stage that knows whose what is. What a former one has
 // counted goes on to count.
-func newTenancy(c *Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
-	var tenants []tenancy.Tenant
-	var wrong []error
-	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
-		t := c.Tenants[name]
-		quota, err := t.Quota.quota()
-		if err != nil {
-			wrong = append(wrong, fmt.Errorf("tenant %s: %w", name, err))
-		}
-		tenants = append(tenants, tenancy.Tenant{
-			Name: name, LVStores: t.LVStores, Bdevs: t.Bdevs, NQNPrefixes: t.NQNPrefixes, VolumeNQN: t.VolumeNQN, IQNPrefixes: t.IQNPrefixes,
-			KeyPrefixes: t.KeyPrefixes, Addresses: t.Addresses, Hosts: t.Hosts, Allow: t.Allow, Quota: quota,
-		})
-	}
-	ofUser := map[string]string{}
-	for _, u := range c.Users {
-		if u.Tenant != "" {
-			ofUser[u.Name] = u.Tenant
-		}
-	}
-	made, err := tenancy.New(tenants, ofUser, schema, former)
+func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
+	tenants, err := c.TenancyTenants()
+	wrong := []error{err}
+	made, err := tenancy.New(tenants, c.TenantsOfUsers(), schema, former)
 	return made, errors.Join(append(wrong, err)...)
 }
 
 // newTarget makes the stage that speaks to spdk_tgt. room tells whether a user may
 // have more answers, late is told of calls that end after their deadline.
-func newTarget(c *Config, log *slog.Logger, room func(user string) bool, late func(method string, params map[string]any, err error)) (*target.Target, error) {
-	uids, err := c.peerUIDs()
+func newTarget(c *config.Config, log *slog.Logger, room func(user string) bool, late func(method string, params map[string]any, err error)) (*target.Target, error) {
+	uids, err := c.PeerUIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +99,7 @@ func newTarget(c *Config, log *slog.Logger, room func(user string) bool, late fu
 
 // newRestart opens what brings a restarted target back, as far as the configuration
 // names it. connect connects to the target of the moment.
-func newRestart(c *Config, schema *rpcschema.Document, log *slog.Logger, connect func(context.Context) (persist.Target, error)) (*restart, error) {
+func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, connect func(context.Context) (persist.Target, error)) (*restart, error) {
 	r := &restart{stop: func() {}}
 	var err error
 	switch k := c.Target.Keys; {
@@ -163,8 +126,8 @@ func newRestart(c *Config, schema *rpcschema.Document, log *slog.Logger, connect
 }
 
 // newQuiescer makes what freezes volumes for their snapshots, with its journal.
-func newQuiescer(c *Config, log *slog.Logger, watch quiesce.Watch) (*quiesce.Quiescer, error) {
-	uids, err := c.peerUIDs()
+func newQuiescer(c *config.Config, log *slog.Logger, watch quiesce.Watch) (*quiesce.Quiescer, error) {
+	uids, err := c.PeerUIDs()
 	if err != nil {
 		return nil, err
 	}

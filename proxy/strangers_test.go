@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -27,9 +29,9 @@ const stranger = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 // Unauthenticated requests are answered without their bodies, and however many
 // of them hold all connections, a new client gets in.
 func TestStrangersLockNobodyOut(t *testing.T) {
-	b := newBench(t, "v26.05", withTLS(""), func(c *Config) {
+	b := newBench(t, "v26.05", withTLS(""), func(c *config.Config) {
 		c.Limits.Connections, c.Limits.ConnectionsPerSource = 8, 4
-		c.Limits.Read = Duration(long)
+		c.Limits.Read = config.Duration(long)
 	})
 	b.proxy.strangerWait = long // as if no time passed
 	s := serve(t, b)
@@ -88,7 +90,7 @@ func (s *Server) closeSource(source string) {
 // What nobody authenticated has announced is waited for a second at most, however
 // long users may take, and whatever the path.
 func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *Config) { c.Limits.Read = Duration(time.Hour) })
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
 	assert.LessOrEqual(t, b.proxy.strangerWait, time.Second)
 	s := serve(t, b)
 	var clients []*rawClient
@@ -116,7 +118,7 @@ func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
 // The largest source may have nothing but calls under way: then the next one makes
 // room. A connection that was evicted before its user was known begins no call.
 func TestEvictionLooksAtEverySource(t *testing.T) {
-	s := newConnections(LimitsConfig{Connections: 5, ConnectionsPerSource: 4}, NewLogger(new(logBook), LogConfig{Format: "json"}))
+	s := newConnections(config.Limits{Connections: 5, ConnectionsPerSource: 4}, config.NewLogger(new(logBook), config.Log{Format: "json"}))
 	open := func(address string) (*clientConn, bool) { return s.admit(&from{address: address}) }
 	for range 3 {
 		c, ok := open("192.0.2.1:1")

@@ -9,26 +9,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 // newTenantBench is a proxy configured as docs/tenants.md shows, before a target with
 // two lvstores. All passwords are the same.
-func newTenantBench(t *testing.T, change ...func(*Config)) *bench {
+func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	handOver(t, map[string]string{"admin": adminPassword, "team-a": adminPassword, "team-b": adminPassword})
 	path := filepath.Join(dir, "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+documented(t, "docs/tenants.md", "Example", "yaml")[0]), 0o600))
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
-	b := newBench(t, "v26.05", func(used *Config) {
-		used.dir, used.Users, used.Tenants = c.dir, c.Users, c.Tenants
+	b := newBench(t, "v26.05", func(used *config.Config) {
+		used.Users, used.Tenants = c.Users, c.Tenants
 		// They may do more than the driver does, so that tenancy has more to decide.
-		used.Roles = map[string]RoleConfig{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}
+		used.Roles = map[string]config.Role{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}
 		for i := range used.Users[1:] {
 			used.Users[1+i].Roles = append(used.Users[1+i].Roles, "volumes")
 		}
@@ -134,25 +135,12 @@ func TestReloadTakesTenantsOver(t *testing.T) {
 	b := newTenantBench(t)
 	assert.Contains(t, b.as(t, "admin", "bdev_lvol_get_lvstores", "", http.StatusOK).body, "lvs-b")
 	next := *b.config
-	next.Users = append([]UserConfig{}, b.config.Users...)
+	next.Users = append([]config.User{}, b.config.Users...)
 	next.Users[0].Tenant = "team-a"
 	require.NoError(t, b.proxy.Reload(&next))
 	seen := b.as(t, "admin", "bdev_lvol_get_lvstores", "", http.StatusOK).body
 	assert.Contains(t, seen, "lvs-a")
 	assert.NotContains(t, seen, "lvs-b")
-}
-
-// The keys that the installed example has in comments are what can be configured.
-func TestTheDocumentedTenant(t *testing.T) {
-	var file Config
-	require.NoError(t, decodeStrict([]byte(commentedOut(t)), &file))
-	tenants := file.Tenants
-	require.Len(t, tenants, 1)
-	c := defaults()
-	c.Tenants = tenants
-	_, err := newTenancy(&c, rpcschema.Default(), nil)
-	require.NoError(t, err)
-	assert.Equal(t, 500, *tenants["team-a"].Quota.GiB)
 }
 
 // A result that must be filtered counts as its user's memory, and so does the copy,

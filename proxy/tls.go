@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 // A certificate is what the server shows; a reload replaces it.
@@ -24,7 +25,7 @@ type certificate struct {
 }
 
 // load makes the certificate of a configuration the one that is shown.
-func (t *certificate) load(c *Config, log *slog.Logger) error {
+func (t *certificate) load(c *config.Config, log *slog.Logger) error {
 	if c.TLS.CertFile != "" || c.TLS.SelfSignedDir != "" {
 		cert, err := loadCertificate(c, log)
 		if err == nil {
@@ -59,31 +60,13 @@ func (s *Server) serverTLS() *tls.Config {
 	return asking
 }
 
-// What tls.client_auth may be.
-const (
-	clientAuthOptional = "optional"
-	clientAuthRequired = "required"
-)
-
-func (t *TLSConfig) validateClients() error {
-	switch {
-	case t.ClientCAFile == "" && t.ClientAuth != "":
-		return errors.New("tls: client_auth needs client_ca_file: the authorities that vouch for client certificates")
-	case t.ClientCAFile != "" && t.InsecurePlaintext:
-		return errors.New("tls: with insecure_plaintext nobody can show a certificate: take client_ca_file away, or have TLS")
-	case t.ClientAuth != "" && t.ClientAuth != clientAuthOptional && t.ClientAuth != clientAuthRequired:
-		return errors.New("tls: client_auth must be optional or required")
-	}
-	return nil
-}
-
 // loadClientCAs reads the authorities that vouch for client certificates, and when
 // the first of their certificates expires.
-func loadClientCAs(c *Config) (pool *x509.CertPool, expire time.Time, err error) {
+func loadClientCAs(c *config.Config) (pool *x509.CertPool, expire time.Time, err error) {
 	if c.TLS.ClientCAFile == "" {
 		return nil, expire, nil
 	}
-	text, err := readTrusted(c.TLS.ClientCAFile)
+	text, err := config.ReadTrusted(c.TLS.ClientCAFile)
 	if err != nil {
 		return nil, expire, fmt.Errorf("tls.client_ca_file: %w", err)
 	}
@@ -101,7 +84,7 @@ func loadClientCAs(c *Config) (pool *x509.CertPool, expire time.Time, err error)
 
 // loadCertificate reads the certificate that the configuration names, or makes
 // a self-signed one, and says so.
-func loadCertificate(c *Config, log *slog.Logger) (*tls.Certificate, error) {
+func loadCertificate(c *config.Config, log *slog.Logger) (*tls.Certificate, error) {
 	if c.TLS.CertFile == "" {
 		return selfSigned(c, log)
 	}
@@ -116,11 +99,11 @@ func loadCertificate(c *Config, log *slog.Logger) (*tls.Certificate, error) {
 }
 
 func readPair(certFile, keyFile string) (*tls.Certificate, error) {
-	certPEM, err := readTrusted(certFile)
+	certPEM, err := config.ReadTrusted(certFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the certificate: %w", err)
 	}
-	keyPEM, err := readTrusted(keyFile)
+	keyPEM, err := config.ReadTrusted(keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the certificate's key: %w", err)
 	}

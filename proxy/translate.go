@@ -8,12 +8,6 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// CompatibilityConfig says what is done for clients that were made for another
-// release of SPDK than the target's.
-type CompatibilityConfig struct {
-	Translate bool `yaml:"translate"`
-}
-
 // fit writes a call as the target's release has it, where nothing is lost by it,
 // or leaves it as it is when that is switched off.
 func (s *settings) fit(m *rpcschema.Method, request *jsonrpc.Request, r rpcschema.Release) (params map[string]any, done []rpcschema.Translation, err error) {

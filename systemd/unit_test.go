@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 const (
@@ -43,13 +43,13 @@ func options(t *testing.T, file string) map[string][]string {
 }
 
 // configuration is the example's, with what it leaves out.
-func configuration(t *testing.T) *proxy.Config {
+func configuration(t *testing.T) *config.Config {
 	secrets := t.TempDir()
 	t.Setenv("CREDENTIALS_DIRECTORY", secrets)
-	hash, err := os.ReadFile("../proxy/testdata/config/hash")
+	hash, err := os.ReadFile("../proxy/config/testdata/hash")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(secrets, "secrets_admin.hash"), hash, 0o600))
-	c, err := proxy.LoadConfig("spdk-proxy.yaml")
+	c, err := config.Load("spdk-proxy.yaml")
 	require.NoError(t, err)
 	return c
 }

@@ -45,19 +45,19 @@ is taken from the folder that the service is given as its secrets.`,
 				return err
 			}
 			defer forget()
-			config, err := proxy.CheckFile(path, rpcschema.Default())
+			c, err := proxy.CheckFile(path, rpcschema.Default())
 			if err != nil {
 				return err
 			}
 			if path == defaultConfig { // which is the service's
-				if err := service.CheckSocketUnit(config.Listen); err != nil {
+				if err := service.CheckSocketUnit(c.Listen); err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
 			}
-			for _, warning := range config.Warnings() {
+			for _, warning := range c.Warnings() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is sound: %d users, %d roles\n", path, len(config.Users), len(config.Roles))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is sound: %d users, %d roles\n", path, len(c.Users), len(c.Roles))
 			return nil
 		},
 	}

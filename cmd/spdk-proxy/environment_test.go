@@ -34,7 +34,7 @@ func TestPrintedSecretsAreClosedToOthers(t *testing.T) {
 // What the manual has exported by then does not get into the way of a call by socket.
 func TestCallInTheEnvironmentOfTheManual(t *testing.T) {
 	target := target(t)
-	path := config(t, target.Socket(), "")
+	path := writeConfig(t, target.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)
 	ca := filepath.Join(filepath.Dir(path), "tls.crt")
 	in := func(environment []string, args ...string) outcome {

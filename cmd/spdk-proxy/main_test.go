@@ -113,7 +113,7 @@ func target(t *testing.T) *spdktest.Target {
 	return target
 }
 
-func config(t *testing.T, socket, more string) (path string) {
+func writeConfig(t *testing.T, socket, more string) (path string) {
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("correct horse"), bcrypt.MinCost)
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestIsScript(t *testing.T) {
 
 func TestServeAndCall(t *testing.T) {
 	target := target(t)
-	path := config(t, target.Socket(), "")
+	path := writeConfig(t, target.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)
 	through := []string{"call", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt")}
 
@@ -236,7 +236,7 @@ func TestTheOldCommandLine(t *testing.T) {
 	assert.Zero(t, d.stop())
 
 	// The script's certificate file holds both parts.
-	path := config(t, target.Socket(), "")
+	path := writeConfig(t, target.Socket(), "")
 	made := start(t, nil, "serve", "--config", path)
 	made.stop()
 	var both []byte
@@ -258,7 +258,7 @@ func TestTheOldCommandLine(t *testing.T) {
 
 func TestReloadBySignal(t *testing.T) {
 	target := target(t)
-	path := config(t, target.Socket(), "")
+	path := writeConfig(t, target.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)
 	kill := func() outcome {
 		return run(t, "", "call", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "bdev_malloc_create", "name=m0", "num_blocks=1", "block_size=512")
@@ -280,7 +280,7 @@ func TestReloadBySignal(t *testing.T) {
 func TestServeRefusesToStart(t *testing.T) {
 	for name, c := range map[string]struct{ path, says string }{
 		"missing configuration": {filepath.Join(t.TempDir(), "none"), "there is no configuration at"},
-		"unknown key":           {config(t, "/s", "usres: []"), "usres is not a key: did you mean users?"},
+		"unknown key":           {writeConfig(t, "/s", "usres: []"), "usres is not a key: did you mean users?"},
 		"address not ours":      {otherAddress(t), "listen on 192.0.2.1:1"},
 	} {
 		o := run(t, "", "serve", "--config", c.path)
@@ -290,7 +290,7 @@ func TestServeRefusesToStart(t *testing.T) {
 }
 
 func otherAddress(t *testing.T) string {
-	path := config(t, "/s", "")
+	path := writeConfig(t, "/s", "")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, bytes.Replace(text, []byte("127.0.0.1:0"), []byte("192.0.2.1:1"), 1), 0o600))
@@ -298,17 +298,17 @@ func otherAddress(t *testing.T) string {
 }
 
 func TestCheckConfig(t *testing.T) {
-	path := config(t, "/s", "")
+	path := writeConfig(t, "/s", "")
 	assert.Equal(t, outcome{path + " is sound: 1 users, 1 roles\n", "", 0}, run(t, "", "check-config", path))
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "tls.key"), "it changes nothing")
-	o := run(t, "", "check-config", config(t, "/s", "limits: {drain: 5}"))
+	o := run(t, "", "check-config", writeConfig(t, "/s", "limits: {drain: 5}"))
 	assert.Equal(t, exitFailed, o.code)
 	assert.Contains(t, o.stderr, "line 7: limits.drain must be a duration with its unit")
 }
 
 // All mistakes are reported at once: misspelt keys do not hide wrong roles.
 func TestCheckConfigTellsOfRolesBesideMisspeltKeys(t *testing.T) {
-	path := config(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
+	path := writeConfig(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, bytes.Replace(text, []byte("spdk_kill_instance"), []byte("bdev_get_bdves"), 1), 0o600))
@@ -328,7 +328,7 @@ func TestHashPassword(t *testing.T) {
 		o := run(t, "correct horse\nsecond line\n", args...)
 		require.Zero(t, o.code)
 		assert.True(t, strings.HasPrefix(o.stdout, want))
-		path := config(t, "/s", "")
+		path := writeConfig(t, "/s", "")
 		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "hash"), []byte(o.stdout), 0o600))
 		assert.Zero(t, run(t, "", "check-config", path).code)
 		assert.Equal(t, exitFailed, run(t, "\n", args...).code, "an empty password")

@@ -12,7 +12,7 @@ import (
 
 // What the service does about its configuration can be scraped, as can its version.
 func TestReloadsAreCounted(t *testing.T) {
-	path := config(t, target(t).Socket(), "metrics: {listen: \"127.0.0.1:0\"}\n")
+	path := writeConfig(t, target(t).Socket(), "metrics: {listen: \"127.0.0.1:0\"}\n")
 	d := start(t, nil, "serve", "--config", path)
 	d.waitFor("serving metrics")
 	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+/metrics`).FindString(d.logged())

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -72,7 +73,7 @@ parameters decide, the rules that they are held against follow, denies first.`,
 	return cmd
 }
 
-func show(w io.Writer, r *proxy.Rehearsal, user proxy.UserConfig) error {
+func show(w io.Writer, r *proxy.Rehearsal, user config.User) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	foreign := 0
 	for _, m := range r.Policy().Methods(user.Name) {

@@ -187,7 +187,7 @@ roles:
 
 // Learning is loud: when a configuration is checked, served, and taken over.
 func TestLearningIsToldOf(t *testing.T) {
-	path := config(t, target(t).Socket(), "learning: true")
+	path := writeConfig(t, target(t).Socket(), "learning: true")
 	o := run(t, "", "check-config", path)
 	assert.Equal(t, 0, o.code)
 	assert.Contains(t, o.stderr, "warning: LEARNING is on: calls of every user")

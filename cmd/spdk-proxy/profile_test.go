@@ -18,7 +18,7 @@ import (
 
 func TestProfiles(t *testing.T) {
 	runtime := t.TempDir()
-	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", config(t, target(t).Socket(), ""))
+	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", writeConfig(t, target(t).Socket(), ""))
 	info, err := os.Stat(filepath.Join(runtime, "debug"))
 	require.NoError(t, err)
 	assert.EqualValues(t, 0o600, info.Mode().Perm(), "nobody else's")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
@@ -16,7 +16,7 @@ import (
 const scriptCommand = "rpc-http-proxy"
 
 func newScript() *cobra.Command {
-	var s proxy.Script
+	var s config.Script
 	cmd := &cobra.Command{
 		Use:    scriptCommand + " HOST PORT USER PASSWORD [-s SOCK] [-c CERT]",
 		Short:  "Serve as SPDK's rpc_http_proxy.py does",
@@ -31,11 +31,11 @@ func newScript() *cobra.Command {
 			s.Host, s.Port, s.User = args[0], args[1], args[2]
 			s.Password = strings.Clone(args[3])
 			hide(args[3])
-			config, err := s.Config()
+			c, err := s.Config()
 			if err != nil {
 				return err
 			}
-			return service.Run(versionOnly(), config, nil)
+			return service.Run(versionOnly(), c, nil)
 		},
 	}
 	cmd.Flags().StringVarP(&s.Socket, "socket", "s", "/var/tmp/spdk.sock", "path of spdk_tgt's socket")

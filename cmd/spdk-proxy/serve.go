@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
@@ -26,12 +26,12 @@ The log goes to standard error: one line for each call, whether it was allowed
 or not, without secrets.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			load := func() (*proxy.Config, error) { return proxy.LoadConfig(path) }
-			config, err := load()
+			load := func() (*config.Config, error) { return config.Load(path) }
+			c, err := load()
 			if err != nil {
 				return err
 			}
-			return service.Run(versionOnly(), config, load)
+			return service.Run(versionOnly(), c, load)
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", defaultConfig, "configuration file")

@@ -56,7 +56,7 @@ func change(t *testing.T, path, old, new string) {
 
 func TestSystemdIsTold(t *testing.T) {
 	n := listenForNotifications(t)
-	config := config(t, target(t).Socket(), "")
+	config := writeConfig(t, target(t).Socket(), "")
 	d := start(t, []string{"NOTIFY_SOCKET=" + n.path, "WATCHDOG_USEC=300000"}, "serve", "--config", config)
 	n.next("READY=1")
 	n.next("WATCHDOG=1")
@@ -75,7 +75,7 @@ func TestReloadAndItsOutcome(t *testing.T) {
 	runtime := t.TempDir()
 	// Of a process that was killed.
 	require.NoError(t, os.WriteFile(filepath.Join(runtime, "control"), nil, 0o600))
-	path := config(t, target(t).Socket(), "")
+	path := writeConfig(t, target(t).Socket(), "")
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", path)
 	info, err := os.Stat(filepath.Join(runtime, "control"))
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestReloadAndItsOutcome(t *testing.T) {
 
 // What the configuration names is read anew once it changes, however it is put there.
 func TestReloadByChangedFiles(t *testing.T) {
-	path := config(t, target(t).Socket(), "")
+	path := writeConfig(t, target(t).Socket(), "")
 	dir := filepath.Dir(path)
 	// As Kubernetes mounts them: a link to a link, which is replaced.
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "v1"), 0o700))
@@ -177,7 +177,7 @@ func systemdSocket(t *testing.T) net.Listener {
 // Who comes while one process goes and another comes has to wait, and is served.
 func TestRestartRefusesNoConnection(t *testing.T) {
 	l := systemdSocket(t)
-	path := config(t, target(t).Socket(), "")
+	path := writeConfig(t, target(t).Socket(), "")
 	change(t, path, "127.0.0.1:0", l.Addr().String())
 	ca := filepath.Join(filepath.Dir(path), "tls.crt")
 	d := startActivated(t, path, l)
@@ -210,7 +210,7 @@ func TestRestartRefusesNoConnection(t *testing.T) {
 
 func TestActivationMustFitTheConfiguration(t *testing.T) {
 	l, other := systemdSocket(t), systemdSocket(t)
-	path := config(t, target(t).Socket(), "")
+	path := writeConfig(t, target(t).Socket(), "")
 	d := startActivated(t, path, l)
 	d.waitFor("listen of the configuration says 127.0.0.1:0")
 	_ = d.cmd.Wait()
@@ -227,7 +227,7 @@ func TestCheckConfigFindsTheSecrets(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	path := config(t, "/s", "")
+	path := writeConfig(t, "/s", "")
 	dir := filepath.Dir(path)
 	change(t, path, "password_hash_file: hash", "password_hash_file: $CREDENTIALS_DIRECTORY/secrets_hash")
 	assert.Contains(t, run(t, "", "check-config", path).stderr, "systemd sets $CREDENTIALS_DIRECTORY")

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 // A reloader reads the configuration anew when it is asked to, by SIGHUP or by
@@ -14,7 +15,7 @@ import (
 // time, so that the last one sees the newest files.
 type reloader struct {
 	server *proxy.Server
-	load   func() (*proxy.Config, error) // nil: there is no configuration file
+	load   func() (*config.Config, error) // nil: there is no configuration file
 	log    *slog.Logger
 	notify manager
 	files  *files

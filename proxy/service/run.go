@@ -8,19 +8,20 @@ import (
 	"syscall"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 // Run serves a configuration until SIGTERM or SIGINT; load reads it anew, nil if
 // it cannot be; version is this program's.
-func Run(version string, config *proxy.Config, load func() (*proxy.Config, error)) error {
+func Run(version string, c *config.Config, load func() (*config.Config, error)) error {
 	tuneMemory()
-	log := proxy.NewLogger(os.Stderr, config.Log)
-	warn(log, config)
-	server, err := proxy.NewServer(config, proxy.Options{Log: log, Version: version})
+	log := config.NewLogger(os.Stderr, c.Log)
+	warn(log, c)
+	server, err := proxy.NewServer(c, proxy.Options{Log: log, Version: version})
 	if err != nil {
 		return err
 	}
-	listener, err := listen(server, config.Listen)
+	listener, err := listen(server, c.Listen)
 	if err != nil {
 		return err
 	}
@@ -36,7 +37,7 @@ func Run(version string, config *proxy.Config, load func() (*proxy.Config, error
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	notify := manager{log}
-	reloader := reloader{server: server, load: load, log: log, notify: notify, files: watchFiles(filesOf(config, load), log)}
+	reloader := reloader{server: server, load: load, log: log, notify: notify, files: watchFiles(filesOf(c, load), log)}
 	go reloader.run(ctx, hangups, asked)
 	notify.ready()
 	go notify.watchdog(ctx, server.Alive)
@@ -49,15 +50,15 @@ func Run(version string, config *proxy.Config, load func() (*proxy.Config, error
 }
 
 // filesOf are what a configuration was read from, if it was.
-func filesOf(config *proxy.Config, load func() (*proxy.Config, error)) []string {
+func filesOf(c *config.Config, load func() (*config.Config, error)) []string {
 	if load == nil {
 		return nil
 	}
-	return config.Files()
+	return c.Files()
 }
 
-func warn(log *slog.Logger, config *proxy.Config) {
-	for _, warning := range config.Warnings() {
+func warn(log *slog.Logger, c *config.Config) {
+	for _, warning := range c.Warnings() {
 		log.Warn("configuration", "warning", warning)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -45,8 +46,8 @@ func TestReal(t *testing.T) {
 }
 
 const (
-	password = "not a secret"
-	config   = `listen: 127.0.0.1:0
+	password   = "not a secret"
+	configYAML = `listen: 127.0.0.1:0
 tls: {self_signed_dir: %q}
 target: {socket: %q}
 users: [{name: all, password_hash: %q, roles: [admin]}]
@@ -59,8 +60,8 @@ func through(t *testing.T, socket, targetDir string) {
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(t, err)
 	path := filepath.Join(dir, "spdk-proxy.yaml")
-	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, config, filepath.Join(dir, "tls"), socket, hash), 0o600))
-	c, err := proxy.LoadConfig(path)
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, configYAML, filepath.Join(dir, "tls"), socket, hash), 0o600))
+	c, err := config.Load(path)
 	require.NoError(t, err)
 	server, err := proxy.NewServer(c, proxy.Options{Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

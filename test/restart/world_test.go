@@ -21,13 +21,14 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 const (
-	long     = time.Minute // for what must not run out
-	password = "not a secret"
-	config   = `listen: 127.0.0.1:0
+	long       = time.Minute // for what must not run out
+	password   = "not a secret"
+	configYAML = `listen: 127.0.0.1:0
 tls: {insecure_plaintext: true}
 target: {socket: %[1]s/spdk.sock, save: {dir: %[1]s/saved}, keys: {dir: %[1]s/keys}}
 users: [{name: admin, password_hash: %[2]q, roles: [admin]}]
@@ -141,10 +142,10 @@ func (w *world) serve() {
 	w.t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(w.t, err)
-	require.NoError(w.t, os.WriteFile(w.at("config.yaml"), fmt.Appendf(nil, config, w.dir, hash), 0o600))
-	c, err := proxy.LoadConfig(w.at("config.yaml"))
+	require.NoError(w.t, os.WriteFile(w.at("config.yaml"), fmt.Appendf(nil, configYAML, w.dir, hash), 0o600))
+	c, err := config.Load(w.at("config.yaml"))
 	require.NoError(w.t, err)
-	server, err := proxy.NewServer(c, proxy.Options{Log: proxy.NewLogger(w.log, c.Log)})
+	server, err := proxy.NewServer(c, proxy.Options{Log: config.NewLogger(w.log, c.Log)})
 	require.NoError(w.t, err)
 	listener, err := server.Listen()
 	require.NoError(w.t, err)

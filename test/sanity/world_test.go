@@ -18,6 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -125,11 +126,11 @@ func startProxy(ctx context.Context, dir, address, socket string, services *errg
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return err
 	}
-	config, err := proxy.LoadConfig(path)
+	c, err := config.Load(path)
 	if err != nil {
 		return err
 	}
-	server, err := proxy.NewServer(config, proxy.Options{Log: logger("proxy")})
+	server, err := proxy.NewServer(c, proxy.Options{Log: logger("proxy")})
 	if err != nil {
 		return err
 	}

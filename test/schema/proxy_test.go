@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -15,11 +16,11 @@ import (
 
 // throughProxy is a Caller through a proxy that lets its user do everything.
 func throughProxy(t *testing.T, f *fake) *spdkrpc.HTTPS {
-	config, err := proxy.Script{Host: "127.0.0.1", Port: "1", User: "u", Password: "p", Socket: f.socket}.Config()
+	c, err := config.Script{Host: "127.0.0.1", Port: "1", User: "u", Password: "p", Socket: f.socket}.Config()
 	require.NoError(t, err)
-	config.Limits.AuthFailuresPerMinute = 1000
-	config.Target.SnapshotsInUse = "allow" // the target behind it answers nothing else than what is expected
-	server, err := proxy.NewServer(config, proxy.Options{})
+	c.Limits.AuthFailuresPerMinute = 1000
+	c.Target.SnapshotsInUse = "allow" // the target behind it answers nothing else than what is expected
+	server, err := proxy.NewServer(c, proxy.Options{})
 	require.NoError(t, err)
 	front := httptest.NewServer(server.Handler())
 	t.Cleanup(front.Close)

@@ -70,6 +70,13 @@ var rules = []rule{
 		reason: "their order is written in one function of package proxy; a stage that calls another hides a decision from its reader",
 	},
 	{
+		who:    "proxy/config makes no stage and does not know the server",
+		binds:  in("proxy/config"),
+		not:    roomsOfProxyBut("proxy/config", "proxy/authn", "proxy/policy", "proxy/tenancy"),
+		linked: true,
+		reason: "the server is made of the configuration: it decodes into the values of authn, policy and tenancy, and whoever wants a stage of them makes it",
+	},
+	{
 		who:   "metrics know none of what they count",
 		binds: in("proxy/metrics", "driver/metrics"),
 		not: func(_, path string) bool {
@@ -206,6 +213,11 @@ func otherStages(from, path string) bool {
 	return within(path, "proxy", "driver", "cmd") && !own
 }
 
+// roomsOfProxyBut refuses the proxy and its rooms, but for the named ones.
+func roomsOfProxyBut(allowed ...string) func(from, path string) bool {
+	return func(_, path string) bool { return within(path, "proxy") && !within(path, allowed...) }
+}
+
 // otherHalf refuses the one of connect and mount to the other.
 func otherHalf(from, path string) bool {
 	return within(path, "driver/connect", "driver/mount") && within(from, "driver/connect") != within(path, "driver/connect")
@@ -268,6 +280,9 @@ func TestRulesHold(t *testing.T) {
 		{"the stages", "proxy/target", "proxy", true},
 		{"the stages", "proxy/target", "proxy/target/pool", false},
 		{"the stages", "proxy/target/pool", "proxy/authn", true},
+		{"proxy/config", "proxy/config", "proxy", true},
+		{"proxy/config", "proxy/config", "proxy/target", true},
+		{"proxy/config", "proxy/config", "proxy/authn", false},
 		{"metrics know none", "proxy/metrics", "proxy/authn", true},
 		{"metrics know none", "driver/metrics", "github.com/prometheus/client_golang/prometheus", false},
 		{"proxy does not know", "proxy", "proxy/authn", false},

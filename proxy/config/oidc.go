@@ -1,4 +1,4 @@
-package proxy
+package config
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// OIDCConfig is an issuer of JWTs whose tokens may be users'.
-type OIDCConfig struct {
+// OIDC is an issuer of JWTs whose tokens may be users'.
+type OIDC struct {
 	Name       string `yaml:"name"`
 	Issuer     string `yaml:"issuer"`
 	Audience   string `yaml:"audience"`
@@ -19,8 +19,8 @@ type OIDCConfig struct {
 	BearerFile string `yaml:"bearer_file"`
 }
 
-// issuers reads what the configuration says of issuers, and asks none of them.
-func (c *Config) issuers() (issuers []authn.Issuer, err error) {
+// AuthIssuers reads what the configuration says of issuers, and asks none of them.
+func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 	var wrong []error
 	for i, o := range c.OIDC {
 		issuer := authn.Issuer{Name: o.Name, URL: o.Issuer, Audience: o.Audience, JWKSURL: o.JWKSURL}

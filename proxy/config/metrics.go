@@ -1,13 +1,13 @@
-package proxy
+package config
 
 import (
 	"errors"
 	"net/netip"
 )
 
-// MetricsConfig says where metrics are served besides /metrics of the main
+// Metrics says where metrics are served besides /metrics of the main
 // address.
-type MetricsConfig struct {
+type Metrics struct {
 	Listen string `yaml:"listen"`
 }
 
@@ -20,12 +20,12 @@ func (c *Config) validateMetrics() error {
 	address, err := netip.ParseAddrPort(c.Metrics.Listen)
 	if err != nil || !address.Addr().IsLoopback() {
 		return errors.New("metrics.listen must be a loopback address and a port, such as 127.0.0.1:9010, as whoever reaches it needs no password; " +
-			"for a scraper elsewhere leave it out: it is answered at /metrics of the main address, as a user whose roles allow " + metricsMethod)
+			"for a scraper elsewhere leave it out: it is answered at /metrics of the main address, as a user whose roles allow spdkgate_get_metrics")
 	}
 	return nil
 }
 
-func (c *Config) userNames() (names []string) {
+func (c *Config) UserNames() (names []string) {
 	for _, u := range c.Users {
 		names = append(names, u.Name)
 	}

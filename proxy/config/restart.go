@@ -1,21 +1,21 @@
-package proxy
+package config
 
 import (
 	"errors"
 	"path/filepath"
 )
 
-// SaveConfig says where the target's configuration is saved. Without a folder it
+// Save says where the target's configuration is saved. Without a folder it
 // is not.
-type SaveConfig struct {
+type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`
 }
 
-// KeysConfig says who keeps the files of keys: this process, in a folder, if it is
+// Keys says who keeps the files of keys: this process, in a folder, if it is
 // spdk_tgt's user; or another one that is, at a socket. Without either there is
 // no placing of keys.
-type KeysConfig struct {
+type Keys struct {
 	Dir    string `yaml:"dir" empty:"no"`
 	Socket string `yaml:"socket" empty:"no"`
 }

@@ -1,44 +1,41 @@
-package proxy
+package config
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// UserConfig is one user, who is recognised in one way at least.
-type UserConfig struct {
-	Name             string             `yaml:"name"`
-	PasswordHash     string             `yaml:"password_hash"`
-	PasswordHashFile string             `yaml:"password_hash_file"`
-	TokenHashes      []string           `yaml:"token_hashes"`
-	TokenHashFile    string             `yaml:"token_hash_file"`
-	Certificate      *CertificateConfig `yaml:"certificate"`
-	JWT              *JWTConfig         `yaml:"jwt"`
-	Roles            []string           `yaml:"roles"`
-	Learning         bool               `yaml:"learning"` // see config_roles.go
+// User is one user, who is recognised in one way at least.
+type User struct {
+	Name             string       `yaml:"name"`
+	PasswordHash     string       `yaml:"password_hash"`
+	PasswordHashFile string       `yaml:"password_hash_file"`
+	TokenHashes      []string     `yaml:"token_hashes"`
+	TokenHashFile    string       `yaml:"token_hash_file"`
+	Certificate      *Certificate `yaml:"certificate"`
+	JWT              *JWT         `yaml:"jwt"`
+	Roles            []string     `yaml:"roles"`
+	Learning         bool         `yaml:"learning"` // see roles.go
 	// Tenant is the one that the user belongs to. Without it a user may see
 	// everything: so the key must not stand there empty.
 	Tenant string `yaml:"tenant" empty:"no"`
 }
 
-// CertificateConfig is the one name in a client certificate that is a user's.
-type CertificateConfig struct {
+// Certificate is the one name in a client certificate that is a user's.
+type Certificate struct {
 	SANDNS   string `yaml:"san_dns"`
 	SANURI   string `yaml:"san_uri"`
 	SANEmail string `yaml:"san_email"`
 	CN       string `yaml:"cn"`
 }
 
-// JWTConfig says which of an issuer's tokens are a user's.
-type JWTConfig struct {
+// JWT says which of an issuer's tokens are a user's.
+type JWT struct {
 	Issuer  string            `yaml:"issuer"`
 	Subject string            `yaml:"subject"`
 	Claims  map[string]string `yaml:"claims"`
@@ -48,12 +45,12 @@ func (c *Config) validateUsers() error {
 	if len(c.Users) == 0 {
 		return errors.New("there are no users, so nobody could call anything: give users a name, a password_hash (`spdk-proxy hash-password` makes one) and roles")
 	}
-	_, err := c.authUsers()
+	_, err := c.AuthUsers()
 	return err
 }
 
-// authUsers are the users as they are recognised.
-func (c *Config) authUsers() (users []authn.User, err error) {
+// AuthUsers are the users as they are recognised.
+func (c *Config) AuthUsers() (users []authn.User, err error) {
 	var wrong []error
 	for i, u := range c.Users {
 		label := fmt.Sprintf("users[%d]", i)
@@ -71,7 +68,7 @@ func (c *Config) authUsers() (users []authn.User, err error) {
 	return users, errors.Join(wrong...)
 }
 
-func (c *Config) authUser(u UserConfig) (user authn.User, err error) {
+func (c *Config) authUser(u User) (user authn.User, err error) {
 	user.Name = u.Name
 	password, tokens := u.PasswordHash != "" || u.PasswordHashFile != "", len(u.TokenHashes) > 0 || u.TokenHashFile != ""
 	if u.PasswordHash != "" && u.PasswordHashFile != "" {
@@ -100,7 +97,7 @@ func (c *Config) authUser(u UserConfig) (user authn.User, err error) {
 }
 
 // hashOf reads a user's password hash, from its file if it has one.
-func (c *Config) hashOf(u UserConfig) (authn.Hash, error) {
+func (c *Config) hashOf(u User) (authn.Hash, error) {
 	text, key := u.PasswordHash, "password_hash"
 	if u.PasswordHashFile != "" {
 		key = "password_hash_file"
@@ -120,7 +117,7 @@ func (c *Config) hashOf(u UserConfig) (authn.Hash, error) {
 // tokensOf reads the hashes of a user's tokens: those here and those in a file. A
 // file that is empty or missing holds none: were it an error, a reload would keep
 // the former configuration, and with it the tokens that were taken away.
-func (c *Config) tokensOf(u UserConfig) (hashes []authn.TokenHash, err error) {
+func (c *Config) tokensOf(u User) (hashes []authn.TokenHash, err error) {
 	var wrong []error
 	for i, line := range u.TokenHashes {
 		h, err := authn.ParseTokenHash(line)
@@ -143,7 +140,7 @@ func (c *Config) tokensOf(u UserConfig) (hashes []authn.TokenHash, err error) {
 	return hashes, errors.Join(wrong...)
 }
 
-func (c *CertificateConfig) name() (*authn.CertificateName, error) {
+func (c *Certificate) name() (*authn.CertificateName, error) {
 	var given []authn.CertificateName
 	for kind, value := range map[authn.NameKind]string{authn.SANDNS: c.SANDNS, authn.SANURI: c.SANURI, authn.SANEmail: c.SANEmail, authn.CN: c.CN} {
 		if value != "" {
@@ -154,47 +151,6 @@ func (c *CertificateConfig) name() (*authn.CertificateName, error) {
 		return nil, errors.New("certificate: give one of san_dns, san_uri, san_email and cn")
 	}
 	return &given[0], nil
-}
-
-// read reads a file that the configuration names.
-func (c *Config) read(name string) ([]byte, error) {
-	path, err := c.path(name)
-	if err != nil {
-		return nil, err
-	}
-	return readTrusted(path)
-}
-
-// readTrusted reads a file that decides who may do what. It refuses one that
-// everybody on this host may change.
-func readTrusted(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("look at %s: %w", path, err)
-	}
-	if info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("everybody on this host may change %s: replace what it holds if somebody may have, then chmod o-w %s", path, path)
-	}
-	text, err := io.ReadAll(file)
-	return text, unreadable(path, err)
-}
-
-// unreadable says what to do about two mistakes that everybody makes once.
-func unreadable(path string, err error) error {
-	folder := os.Getenv(credentials[1:])
-	within := folder != "" && filepath.Dir(path) == filepath.Clean(folder)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && within:
-		return fmt.Errorf("%s/%s: %w among the service's secrets (/etc/spdk-proxy/secrets), or did not when the service started: make it, then restart the service", credentials, filepath.Base(path), fs.ErrNotExist)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: give the file to the service's group (chgrp spdk-proxy, chmod g+r), or put it among its secrets", err)
-	}
-	return err
 }
 
 // warnAboutCredentials tells which users have no credentials, or no tokens where
@@ -229,8 +185,8 @@ func (c *Config) warnAboutTokens(now time.Time) {
 	}
 }
 
-// tokensExpire tells of each user with tokens that expire when the first does.
-func (c *Config) tokensExpire() map[string]time.Time {
+// TokensExpire tells of each user with tokens that expire when the first does.
+func (c *Config) TokensExpire() map[string]time.Time {
 	first := map[string]time.Time{}
 	for _, u := range c.Users {
 		hashes, _ := c.tokensOf(u) // was read a moment ago

@@ -1,4 +1,4 @@
-package proxy
+package config
 
 import (
 	"fmt"
@@ -9,13 +9,22 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// RoleConfig says what whoever has the role may call.
-type RoleConfig = policy.Role
+// Role says what whoever has the role may call.
+type Role = policy.Role
+
+// PolicyUsers are the users as the stage that knows who may call what takes them.
+func (c *Config) PolicyUsers() map[string]policy.User {
+	users := make(map[string]policy.User, len(c.Users))
+	for _, u := range c.Users {
+		users[u.Name] = policy.User{Roles: u.Roles, Learning: c.Learning || u.Learning}
+	}
+	return users
+}
 
 // warnAboutLearning tells whose calls pass although no role allows them.
 func (c *Config) warnAboutLearning() {
 	const means = "are let pass, and logged with decision learn; `spdk-proxy policy learned` makes a role of the log. It is meant for days: take the key out then"
-	if c.Log.Level > slog.LevelWarn && (c.Learning || slices.ContainsFunc(c.Users, func(u UserConfig) bool { return u.Learning })) {
+	if c.Log.Level > slog.LevelWarn && (c.Learning || slices.ContainsFunc(c.Users, func(u User) bool { return u.Learning })) {
 		c.warnings = append(c.warnings, "LEARNING is on, and log.level hides what is learned: set it to info")
 	}
 	if c.Learning {
@@ -33,8 +42,8 @@ func (c *Config) warnAboutLearning() {
 	}
 }
 
-// learningUsers counts the users whose calls learning lets pass.
-func (c *Config) learningUsers() (n int) {
+// LearningUsers counts the users whose calls learning lets pass.
+func (c *Config) LearningUsers() (n int) {
 	for _, u := range c.Users {
 		if c.Learning || u.Learning {
 			n++

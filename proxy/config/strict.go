@@ -1,4 +1,4 @@
-package proxy
+package config
 
 import (
 	"bytes"
@@ -13,10 +13,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// decodeStrict decodes one YAML document. What is misspelt, twice there or of
+// DecodeStrict decodes one YAML document. What is misspelt, twice there or of
 // the wrong type is an error that names the line: a key that is silently left
 // out could be the one that denies. All errors are joined.
-func decodeStrict(text []byte, into any) error {
+func DecodeStrict(text []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
 	if err := dec.Decode(&document); err != nil {
@@ -73,7 +73,7 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 		s.mapping(n, path, func(key *yaml.Node, value *yaml.Node) {
 			field, ok := fields[key.Value]
 			if !ok {
-				s.complain(key, "%s is not a key%s: %s", join(path, key.Value), where(path), suggestion(key.Value, names))
+				s.complain(key, "%s is not a key%s: %s", join(path, key.Value), where(path), Suggest(key.Value, names))
 				return
 			}
 			if filled[key.Value] && (value.Value == "" || value.Tag == "!!null") && value.Kind == yaml.ScalarNode {
@@ -166,7 +166,8 @@ func where(path string) string {
 	return " of " + path
 }
 
-func suggestion(key string, names []string) string {
+// Suggest says in an error which of names was probably meant by key, or lists them all.
+func Suggest(key string, names []string) string {
 	near := rpcschema.Nearest(key, names)
 	for _, name := range names {
 		if near == "" && strings.HasPrefix(name, key) {

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 // connections bound how many clients are connected, and how many from one source.
@@ -33,7 +35,7 @@ func (s *connections) closedInAll() int {
 	return s.closed
 }
 
-func newConnections(c LimitsConfig, log *slog.Logger) *connections {
+func newConnections(c config.Limits, log *slog.Logger) *connections {
 	return &connections{most: c.Connections, perSource: c.ConnectionsPerSource, log: log, sources: map[netip.Prefix]map[*clientConn]struct{}{}}
 }
 

@@ -1,4 +1,4 @@
-package proxy
+package config
 
 import (
 	"errors"
@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// FreezeConfig says where it stands in a journal what is frozen for snapshots.
+// Freeze says where it stands in a journal what is frozen for snapshots.
 // Without a folder nothing is frozen.
-type FreezeConfig struct {
+type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }
 
 // What becomes of bdev_lvol_snapshot of a volume that hosts use.
 const (
-	snapshotsRefuse = "refuse" // refused, and told the safe method
-	snapshotsFreeze = "freeze" // done as spdkgate_lvol_snapshot does
-	snapshotsAllow  = "allow"  // sent to SPDK as it stands
+	SnapshotsRefuse = "refuse" // refused, and told the safe method
+	SnapshotsFreeze = "freeze" // done as spdkgate_lvol_snapshot does
+	SnapshotsAllow  = "allow"  // sent to SPDK as it stands
 )
 
-var snapshotsInUse = []string{snapshotsRefuse, snapshotsFreeze, snapshotsAllow}
+var snapshotsInUse = []string{SnapshotsRefuse, SnapshotsFreeze, SnapshotsAllow}
 
 func (c *Config) validateFreeze() error {
 	t := &c.Target
@@ -30,7 +30,7 @@ func (c *Config) validateFreeze() error {
 		wrong = append(wrong, fmt.Errorf("target.snapshots_in_use: give one of %s", strings.Join(snapshotsInUse, ", ")))
 	}
 	if t.Freeze.Dir == "" {
-		if t.SnapshotsInUse == snapshotsFreeze {
+		if t.SnapshotsInUse == SnapshotsFreeze {
 			wrong = append(wrong, errors.New("target.snapshots_in_use: freeze needs a journal: give target.freeze.dir"))
 		}
 		return errors.Join(wrong...)

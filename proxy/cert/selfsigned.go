@@ -16,6 +16,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 // Ten years: whoever trusts a self-signed certificate trusts this very one, so
@@ -24,7 +26,7 @@ const selfSignedFor = 10 * 365 * 24 * time.Hour
 
 // selfSigned is the certificate for whoever has none: kept in the state folder,
 // if there is one, so that it is the same after a restart. It is never silent.
-func selfSigned(c *Config, log *slog.Logger) (*tls.Certificate, error) {
+func selfSigned(c *config.Config, log *slog.Logger) (*tls.Certificate, error) {
 	dir := c.TLS.SelfSignedDir
 	if dir == "" {
 		cert, _, _, err := generate(c.Listen)

@@ -1,4 +1,4 @@
-package proxy
+package config
 
 import (
 	"testing"
@@ -11,8 +11,8 @@ func TestFilesOfAConfiguration(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/x")
 	c := &Config{
 		file: "/etc/p/p.yaml", dir: "/etc/p",
-		TLS: TLSConfig{CertFile: "tls/both.pem", KeyFile: "tls/both.pem"},
-		Users: []UserConfig{
+		TLS: TLS{CertFile: "tls/both.pem", KeyFile: "tls/both.pem"},
+		Users: []User{
 			{Name: "a", PasswordHashFile: "$CREDENTIALS_DIRECTORY/a"},
 			{Name: "b", PasswordHash: "not a file"},
 			{Name: "c", PasswordHashFile: "/else/c"},
@@ -22,7 +22,7 @@ func TestFilesOfAConfiguration(t *testing.T) {
 }
 
 func TestFilesOfALoadedConfiguration(t *testing.T) {
-	c, err := LoadConfig("testdata/config/least.good.yml")
+	c, err := Load("testdata/least.good.yml")
 	require.NoError(t, err)
-	assert.Equal(t, []string{"testdata/config/hash", "testdata/config/least.good.yml"}, c.Files())
+	assert.Equal(t, []string{"testdata/hash", "testdata/least.good.yml"}, c.Files())
 }

@@ -1,4 +1,4 @@
-package proxy
+package config
 
 import (
 	"errors"
@@ -18,16 +18,16 @@ func (c *Config) validateLimits() error {
 		between("limits.connections_per_source", c.Limits.ConnectionsPerSource, 65536))
 	for _, name := range slices.Sorted(maps.Keys(c.Limits.UsersInFlight)) {
 		wrong = append(wrong, between("limits.users_in_flight."+name, c.Limits.UsersInFlight[name], 65536))
-		if !slices.ContainsFunc(c.Users, func(u UserConfig) bool { return u.Name == name }) {
+		if !slices.ContainsFunc(c.Users, func(u User) bool { return u.Name == name }) {
 			wrong = append(wrong, fmt.Errorf("limits.users_in_flight: there is no user %s: name one of users", name))
 		}
 	}
-	_, err := c.peerUIDs()
+	_, err := c.PeerUIDs()
 	return errors.Join(append(wrong, err)...)
 }
 
-// peerUIDs are the users of target.peer_users.
-func (c *Config) peerUIDs() ([]uint32, error) {
+// PeerUIDs are the users of target.peer_users.
+func (c *Config) PeerUIDs() ([]uint32, error) {
 	var uids []uint32
 	var wrong []error
 	for _, name := range c.Target.PeerUsers {

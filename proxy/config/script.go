@@ -1,4 +1,4 @@
-package proxy
+package config
 
 import (
 	"fmt"
@@ -22,11 +22,11 @@ func (s Script) Config() (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("PASSWORD: %w", err)
 	}
-	c := defaults()
+	c := Default()
 	c.Listen = net.JoinHostPort(s.Host, s.Port)
-	c.TLS = TLSConfig{CertFile: s.Cert, KeyFile: s.Cert, InsecurePlaintext: s.Cert == ""}
+	c.TLS = TLS{CertFile: s.Cert, KeyFile: s.Cert, InsecurePlaintext: s.Cert == ""}
 	c.Target.Socket = s.Socket
-	c.Users = []UserConfig{{Name: s.User, PasswordHash: hash, Roles: []string{policy.Admin}}}
+	c.Users = []User{{Name: s.User, PasswordHash: hash, Roles: []string{policy.Admin}}}
 	c.Log.Format = "text"
 	c.dir = "."
 	if err := c.validate(); err != nil {

@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// loadAndCheck does what check-config does.
+func loadAndCheck(path string) (*config.Config, error) {
+	c, err := config.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return c, check(c, rpcschema.Default())
+}
+
+func TestGoodConfigs(t *testing.T) {
+	paths, err := filepath.Glob("config/testdata/*.good.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		_, err := loadAndCheck(path)
+		require.NoError(t, err, path)
+	}
+}
+
+// Each *.bad.yml says in its first line what the error must say.
+func TestBadConfigs(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
+	paths, err := filepath.Glob("config/testdata/*.bad.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			first, _, _ := strings.Cut(string(text), "\n")
+			says, ok := strings.CutPrefix(first, "# says: ")
+			require.True(t, ok)
+			_, err = loadAndCheck(path)
+			require.ErrorContains(t, err, says)
+			assert.NotContains(t, err.Error(), "hunter2", "values may be secret")
+		})
+	}
+}
+
+func TestConfigValues(t *testing.T) {
+	c, err := config.Load("config/testdata/full.good.yml")
+	require.NoError(t, err)
+	s, err := newSettings(c, rpcschema.Default(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, 5*time.Second, s.timeoutOf("bdev_get_bdevs"))
+	assert.Equal(t, time.Second, s.timeoutOf("spdk_get_version"))
+	assert.Equal(t, 2*time.Hour, s.timeoutOf("bdev_lvol_inflate"))
+	assert.Equal(t, 10*time.Minute, s.timeoutOf("bdev_lvol_create_lvstore"), "slow methods have time")
+	assert.Equal(t, 32<<10, s.maxBody)
+	assert.True(t, s.policy.Decide("monitoring", "bdev_get_bdevs").Allowed)
+	assert.False(t, s.policy.Decide("monitoring", "bdev_lvol_delete").Allowed)
+}
+
+func TestCredentialsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	hash, err := os.ReadFile("config/testdata/hash")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "admin"), hash, 0o600))
+	t.Setenv("CREDENTIALS_DIRECTORY", dir)
+	_, err = loadAndCheck("config/testdata/credentials_not_set.bad.yml")
+	require.NoError(t, err)
+}
+
+// The example that is installed must work as it stands.
+func TestTheDocumentedExampleIsSound(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
+	hash, err := os.ReadFile("config/testdata/hash")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv("CREDENTIALS_DIRECTORY"), "secrets_admin.hash"), hash, 0o600))
+	_, err = loadAndCheck("../systemd/spdk-proxy.yaml")
+	require.NoError(t, err)
+}
+
+func write(t *testing.T, text string) string {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}

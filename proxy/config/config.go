@@ -1,0 +1,181 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Config is what the configuration file says, with defaults filled in.
+// systemd/spdk-proxy.yaml documents every key.
+type Config struct {
+	Listen string          `yaml:"listen"`
+	TLS    TLS             `yaml:"tls"`
+	Target Target          `yaml:"target"`
+	Users  []User          `yaml:"users"`
+	OIDC   []OIDC          `yaml:"oidc"`
+	Roles  map[string]Role `yaml:"roles"`
+	// Learning lets every user's calls pass, see roles.go.
+	Learning bool `yaml:"learning"`
+	// Tenants are teams that see nothing but what is theirs.
+	Tenants map[string]Tenant `yaml:"tenants"`
+	Metrics Metrics           `yaml:"metrics"`
+	// Compatibility is with clients for other releases of SPDK.
+	Compatibility Compatibility `yaml:"compatibility"`
+
+	Log    Log    `yaml:"log"`
+	Limits Limits `yaml:"limits"`
+
+	file     string   // that it was read from
+	dir      string   // which relative paths start at
+	warnings []string // what is allowed, but should be known
+}
+
+// Target says where spdk_tgt listens and how much it is asked at once.
+type Target struct {
+	Socket      string   `yaml:"socket"`
+	Connections int      `yaml:"connections"`
+	MaxInFlight int      `yaml:"max_in_flight"`
+	PeerUsers   []string `yaml:"peer_users"`
+	Timeouts    Timeouts `yaml:"timeouts"`
+	Save        Save     `yaml:"save"`
+	Keys        Keys     `yaml:"keys"`
+	Freeze      Freeze   `yaml:"freeze"`
+	// See freeze.go.
+	SnapshotsInUse string `yaml:"snapshots_in_use"`
+}
+
+// Limits bounds what clients may take.
+type Limits struct {
+	RequestKiB            int      `yaml:"request_kib"`
+	Read                  Duration `yaml:"read"`
+	Idle                  Duration `yaml:"idle"`
+	Drain                 Duration `yaml:"drain"`
+	AuthFailuresPerMinute int      `yaml:"auth_failures_per_minute"`
+	// See limits.go.
+	UserInFlight         int            `yaml:"user_in_flight"`
+	UsersInFlight        map[string]int `yaml:"users_in_flight"`
+	Connections          int            `yaml:"connections"`
+	ConnectionsPerSource int            `yaml:"connections_per_source"`
+}
+
+// Default returns what holds where the file says nothing.
+func Default() Config {
+	return Config{
+		Target: Target{
+			Socket: "/var/tmp/spdk.sock", Connections: 4, MaxInFlight: 1024,
+			Timeouts: Timeouts{Default: Duration(30 * time.Second)},
+			Save:     Save{Keep: 10}, SnapshotsInUse: SnapshotsRefuse,
+		},
+		Compatibility: Compatibility{Translate: true},
+
+		Log: Log{Format: "json"},
+		Limits: Limits{
+			RequestKiB: 256, Read: Duration(10 * time.Second), Idle: Duration(2 * time.Minute),
+			Drain: Duration(20 * time.Second), AuthFailuresPerMinute: 20,
+			UserInFlight: 256, Connections: 4096, ConnectionsPerSource: 1024,
+		},
+	}
+}
+
+// Load reads a configuration file. Its errors name the file, the line
+// and what to do, all of them at once; they never repeat a value.
+func Load(path string) (*Config, error) {
+	text, err := ReadTrusted(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noConfig(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	c := Default()
+	if err := DecodeStrict(text, &c); err != nil {
+		return nil, InFile(path, err)
+	}
+	c.file, c.dir = path, filepath.Dir(path)
+	if err := c.validate(); err != nil {
+		return nil, InFile(path, err)
+	}
+	c.warnAbout(path)
+	return &c, nil
+}
+
+// LoadWithoutSecrets reads a configuration file for what it says of users, roles and
+// tenants. The files that it names are not read, and other values are not checked.
+func LoadWithoutSecrets(path string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noConfig(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := Default()
+	if err := DecodeStrict(text, &c); err != nil {
+		return nil, InFile(path, err)
+	}
+	c.file, c.dir = path, filepath.Dir(path)
+	return &c, nil
+}
+
+// LoadWhatDecodes reads a file that Load refuses, as far as it can be decoded,
+// so that more mistakes are found at once. The result must not be served.
+func LoadWhatDecodes(path string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c := Default()
+	_ = yaml.Unmarshal(text, &c) // what it cannot decode, Load has reported
+	return &c, nil
+}
+
+func noConfig(path string) error {
+	return fmt.Errorf("there is no configuration at %s: copy spdk-proxy.yaml, which explains itself, or name another file with --config", path)
+}
+
+// InFile puts the file's name before each of the errors joined in err.
+func InFile(path string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	var named []error
+	for _, e := range joined.Unwrap() {
+		named = append(named, InFile(path, e))
+	}
+	return errors.Join(named...)
+}
+
+// Warnings are what the configuration allows but its author should know.
+func (c *Config) Warnings() []string { return c.warnings }
+
+func (c *Config) warnAbout(path string) {
+	inline := false
+	for _, u := range c.Users {
+		inline = inline || u.PasswordHash != ""
+	}
+	if info, err := os.Stat(path); err == nil && inline && info.Mode().Perm()&0o004 != 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("%s holds password hashes and everybody on this host may read it: chmod o-r %s, or move the hashes into files (password_hash_file)", path, path))
+	}
+	if info, err := os.Stat(c.TLS.KeyFile); err == nil && info.Mode().Perm()&0o004 != 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("tls.key_file: everybody on this host may read %s: chmod o-r %s, and renew the certificate with another key", c.TLS.KeyFile, c.TLS.KeyFile))
+	}
+	c.warnAboutCredentials()
+	c.warnAboutTokens(time.Now())
+	c.warnAboutLearning()
+	if c.TLS.InsecurePlaintext {
+		c.warnings = append(c.warnings, "tls.insecure_plaintext: passwords and calls travel in the clear for whoever listens on the way")
+	}
+}
+
+// Compatibility says what is done for clients that were made for another
+// release of SPDK than the target's.
+type Compatibility struct {
+	Translate bool `yaml:"translate"`
+}

@@ -1,0 +1,76 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+)
+
+// Tenant says what belongs to a tenant.
+type Tenant struct {
+	LVStores    []string `yaml:"lvstores"`
+	Bdevs       []string `yaml:"bdevs"`
+	NQNPrefixes []string `yaml:"nqn_prefixes"`
+	VolumeNQN   string   `yaml:"volume_nqn_prefix"`
+	IQNPrefixes []string `yaml:"iqn_prefixes"`
+	KeyPrefixes []string `yaml:"key_prefixes"`
+	Addresses   []string `yaml:"addresses"`
+	Hosts       []string `yaml:"hosts"`
+	Allow       []string `yaml:"allow"`
+	Quota       Quota    `yaml:"quota"`
+}
+
+// Quota bounds what a tenant may take up. What is left out is not bounded,
+// and to write 0 for that is an error, as it could mean the opposite.
+type Quota struct {
+	GiB        *int `yaml:"gib"`
+	Volumes    *int `yaml:"volumes"`
+	Subsystems *int `yaml:"subsystems"`
+}
+
+// TenancyTenants are the tenants as the stage that knows whose what is takes them.
+func (c *Config) TenancyTenants() (tenants []tenancy.Tenant, err error) {
+	var wrong []error
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		t := c.Tenants[name]
+		quota, err := t.Quota.quota()
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("tenant %s: %w", name, err))
+		}
+		tenants = append(tenants, tenancy.Tenant{
+			Name: name, LVStores: t.LVStores, Bdevs: t.Bdevs, NQNPrefixes: t.NQNPrefixes, VolumeNQN: t.VolumeNQN, IQNPrefixes: t.IQNPrefixes,
+			KeyPrefixes: t.KeyPrefixes, Addresses: t.Addresses, Hosts: t.Hosts, Allow: t.Allow, Quota: quota,
+		})
+	}
+	return tenants, errors.Join(wrong...)
+}
+
+// TenantsOfUsers names, by user, the tenant of those who belong to one.
+func (c *Config) TenantsOfUsers() map[string]string {
+	tenants := map[string]string{}
+	for _, u := range c.Users {
+		if u.Tenant != "" {
+			tenants[u.Name] = u.Tenant
+		}
+	}
+	return tenants
+}
+
+func (q Quota) quota() (quota tenancy.Quota, err error) {
+	const most = 1 << 30 // GiB are an exbibyte then
+	value := func(key string, n *int) int {
+		if n == nil {
+			return 0
+		}
+		if wrong := between("quota."+key, *n, most); wrong != nil {
+			err = errors.Join(err, fmt.Errorf("%w; leave it out for no bound", wrong))
+		}
+		return *n
+	}
+	quota = tenancy.Quota{Volumes: value("volumes", q.Volumes), Subsystems: value("subsystems", q.Subsystems)}
+	quota.Bytes = uint64(max(0, value("gib", q.GiB))) << 30
+	return quota, err
+}
