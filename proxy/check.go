@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -30,7 +31,7 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 func check(c *config.Config, schema *rpcschema.Document) error {
 	_, err := newSettings(c, schema, nil)
 	if c.TLS.CertFile != "" {
-		_, certErr := loadCertificate(c, slog.New(slog.DiscardHandler))
+		_, certErr := cert.Load(certSource(c), slog.New(slog.DiscardHandler))
 		err = errors.Join(err, certErr)
 	}
 	return err

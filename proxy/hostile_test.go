@@ -111,9 +111,7 @@ func TestHostileConnectionsEnd(t *testing.T) {
 		_, _ = io.ReadAll(c.r)
 	})
 	require.Eventually(t, func() bool {
-		b.proxy.clients.mu.Lock()
-		defer b.proxy.clients.mu.Unlock()
-		return b.proxy.clients.count == 0
+		return b.proxy.clients.Open() == 0
 	}, long, time.Millisecond, "and takes no place any longer")
 }
 

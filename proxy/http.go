@@ -128,7 +128,7 @@ func (s *Server) refuseMethod(allow string) http.HandlerFunc {
 
 // httpServer is the HTTP server around the handler. It has no ReadTimeout or
 // WriteTimeout, which would end slow calls as well: bodies have a deadline of
-// their own (readBody), and so has every write (clientConn).
+// their own (readBody), and so has every write (package clientconn).
 func (s *Server) httpServer() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler(),
@@ -148,7 +148,7 @@ func (s *Server) httpServer() *http.Server {
 // connState is told what becomes of the server's connections.
 func (s *Server) connState(conn net.Conn, state http.ConnState) {
 	s.calls.connState(conn, state)
-	s.clients.connState(conn, state)
+	s.clients.ConnState(conn, state)
 }
 
 // quiet keeps what net/http has to say about clients, such as failed

@@ -122,7 +122,7 @@ func (s *Server) state() metrics.State {
 		loads[user] = metrics.Load(l)
 	}
 	return metrics.State{
-		Connections: connections, Closed: s.clients.closedInAll(), InFlight: inFlight, Certificates: s.expiries(),
+		Connections: connections, Closed: s.clients.Closed(), InFlight: inFlight, Certificates: s.expiries(),
 		Tokens: s.settings.Load().tokensExpire, Learning: s.settings.Load().learning,
 		Target: metrics.TargetState{
 			Up: err == nil && seen.Phase != target.Unreachable, Stranger: seen.Stranger, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
@@ -150,8 +150,8 @@ func releaseOf(s target.State) string {
 // expiries are when the certificates expire that clients depend on.
 func (s *Server) expiries() map[string]time.Time {
 	all := map[string]time.Time{}
-	if cert := s.cert.current.Load(); cert != nil && cert.Leaf != nil {
-		all["server"] = cert.Leaf.NotAfter
+	if shown := s.cert.Current(); shown != nil && shown.Leaf != nil {
+		all["server"] = shown.Leaf.NotAfter
 	}
 	if at := s.settings.Load().clientCAsExpire; !at.IsZero() {
 		all["client_ca"] = at

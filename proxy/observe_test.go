@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
 
 	"github.com/stretchr/testify/assert"
@@ -208,14 +209,14 @@ func TestReloadDropsSeries(t *testing.T) {
 
 func TestCertificateExpiryIsSeen(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.TLS = config.TLS{SelfSignedDir: t.TempDir()} })
-	at := b.proxy.cert.current.Load().Leaf.NotAfter
+	at := b.proxy.cert.Current().Leaf.NotAfter
 	assert.Equal(t, map[string]time.Time{"server": at}, b.proxy.expiries())
 	assert.Contains(t, b.scrape(), `spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} `)
 	assert.Greater(t, time.Until(at), 24*time.Hour)
 
 	// That of a client CA, taken over by a reload: the first of several.
 	dir := b.config.TLS.SelfSignedDir
-	_, err := selfSigned(&config.Config{TLS: config.TLS{SelfSignedDir: dir}}, slog.New(slog.DiscardHandler))
+	_, err := cert.Load(cert.Source{SelfSignedDir: dir, ReadFile: os.ReadFile}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	next := *b.config
 	next.TLS.ClientCAFile = filepath.Join(dir, "tls.crt")

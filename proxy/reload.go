@@ -42,7 +42,7 @@ func (s *Server) Reload(c *config.Config) error {
 		return fmt.Errorf("reload: %w", err)
 	}
 	if !c.TLS.InsecurePlaintext {
-		if err := s.cert.load(c, s.log); err != nil {
+		if err := s.cert.Load(certSource(c), s.log); err != nil {
 			return fmt.Errorf("reload: %w", err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
 // runbook runs documented commands on the proxy's folder. What the service manager is
@@ -155,7 +156,7 @@ func TestMissingTLSFilesAmongTheSecrets(t *testing.T) {
 // A certificate that was made for want of another lives as long as the process.
 func TestAReloadKeepsTheFleetingCertificate(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
-	shown := func() *tls.Certificate { return b.proxy.cert.current.Load() }
+	shown := func() *tls.Certificate { return b.proxy.cert.Current() }
 	first := shown()
 	for range 2 {
 		require.NoError(t, b.proxy.Reload(b.config))
@@ -164,7 +165,7 @@ func TestAReloadKeepsTheFleetingCertificate(t *testing.T) {
 	other := *b.config
 	other.TLS.SelfSignedDir = t.TempDir()
 	require.NoError(t, b.proxy.Reload(&other))
-	assert.NotEqual(t, fingerprint(first), fingerprint(shown()))
+	assert.NotEqual(t, cert.Fingerprint(first), cert.Fingerprint(shown()))
 	require.NoError(t, b.proxy.Reload(b.config))
 	assert.Same(t, first, shown())
 	assert.Len(t, b.log.lines(t, "showing a self-signed certificate made just now, which clients cannot know: give tls.cert_file and tls.key_file, or tls.self_signed_dir to keep it"), 1)

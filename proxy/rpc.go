@@ -67,7 +67,7 @@ func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *htt
 		s.endUnread(w)
 		return err
 	}
-	if !s.clients.authenticated(connOf(r)) {
+	if !s.clients.Authenticated(connOf(r)) {
 		return errGone
 	}
 	if crossOrigin.Check(r) != nil {

@@ -26,7 +26,7 @@ func (s *Server) Listen() (net.Listener, error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	scheme := "http"
 	server := s.httpServer()
-	l = clientListener{l, s.clients}
+	l = s.clients.Listener(l)
 	if !s.config.TLS.InsecurePlaintext {
 		scheme = "https"
 		l = tls.NewListener(l, s.serverTLS())

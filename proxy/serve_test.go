@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
 
 	"github.com/stretchr/testify/assert"
@@ -264,14 +265,14 @@ func TestReload(t *testing.T) {
 		return b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc)).StatusCode
 	}
 	require.Equal(t, 403, asViewer())
-	before := b.proxy.cert.current.Load()
+	before := b.proxy.cert.Current()
 
 	c := *b.config
 	c.Roles = map[string]config.Role{"viewer": {Allow: rules("*")}}
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, b.proxy.Reload(&c))
 	assert.Equal(t, 200, asViewer())
-	assert.NotEqual(t, fingerprint(before), fingerprint(b.proxy.cert.current.Load()))
+	assert.NotEqual(t, cert.Fingerprint(before), cert.Fingerprint(b.proxy.cert.Current()))
 
 	for name, change := range map[string]func(*config.Config){
 		"unsound":            func(c *config.Config) { c.Roles = map[string]config.Role{"viewer": {Allow: rules("nope")}} },

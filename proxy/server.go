@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/cert"
+	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
 
 	"github.com/spdkgate/spdkgate/proxy/metrics"
@@ -26,11 +28,11 @@ type Server struct {
 	log    *slog.Logger
 	config *config.Config // as started; what a reload may not change
 	target *target.Target
-	cert   certificate
+	cert   cert.Shown
 
 	settings atomic.Pointer[settings]
 	calls    calls
-	clients  *connections
+	clients  *clientconn.Set
 	held     held
 	inside   *insideListener // see Alive
 	metrics  *metrics.Metrics
@@ -52,7 +54,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), clients: newConnections(c.Limits, opts.Log), flood: flood{log: opts.Log}, strangerWait: strangerWait, oldClients: oldClients{log: opts.Log}}
+	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), clients: clientconn.New(clientLimits(c), opts.Log), flood: flood{log: opts.Log}, strangerWait: strangerWait, oldClients: oldClients{log: opts.Log}}
 	s.metrics = s.newMetrics(opts.Version)
 	s.metrics.SetUsers(c.UserNames())
 	settings, err := newSettings(c, s.schema, nil)
@@ -61,7 +63,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	}
 	s.settings.Store(settings)
 	if !c.TLS.InsecurePlaintext {
-		if err := s.cert.load(c, s.log); err != nil {
+		if err := s.cert.Load(certSource(c), s.log); err != nil {
 			return nil, err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/cert"
+	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
@@ -31,8 +33,10 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 		former = &settings{}
 	}
 	var wrong []error
-	authorities, expire, err := loadClientCAs(c)
-	wrong = append(wrong, err)
+	authorities, expire, err := cert.LoadClientCAs(c.TLS.ClientCAFile, config.ReadTrusted)
+	if err != nil {
+		wrong = append(wrong, fmt.Errorf("tls.client_ca_file: %w", err))
+	}
 	who, err := newAuthenticator(c, authorities, former.authn)
 	wrong = append(wrong, err)
 	may, err := newPolicy(c, schema)
@@ -52,6 +56,18 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
 		tokensExpire: c.TokensExpire(), learning: c.LearningUsers(),
 	}, nil
+}
+
+// certSource is the certificate that the configuration names.
+func certSource(c *config.Config) cert.Source {
+	return cert.Source{
+		CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, SelfSignedDir: c.TLS.SelfSignedDir, Listen: c.Listen, ReadFile: config.ReadTrusted,
+	}
+}
+
+// clientLimits are the bounds on clients' connections.
+func clientLimits(c *config.Config) clientconn.Limits {
+	return clientconn.Limits{Connections: c.Limits.Connections, PerSource: c.Limits.ConnectionsPerSource, WriteWait: writeWait}
 }
 
 // newAuthenticator makes the stage that knows who sends a request. What the one

@@ -1,4 +1,4 @@
-package proxy
+package cert
 
 import (
 	"crypto/ecdsa"
@@ -13,11 +13,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 // Ten years: whoever trusts a self-signed certificate trusts this very one, so
@@ -26,31 +25,31 @@ const selfSignedFor = 10 * 365 * 24 * time.Hour
 
 // selfSigned is the certificate for whoever has none: kept in the state folder,
 // if there is one, so that it is the same after a restart. It is never silent.
-func selfSigned(c *config.Config, log *slog.Logger) (*tls.Certificate, error) {
-	dir := c.TLS.SelfSignedDir
+func selfSigned(from Source, log *slog.Logger) (*tls.Certificate, error) {
+	dir := from.SelfSignedDir
 	if dir == "" {
-		cert, _, _, err := generate(c.Listen)
+		cert, _, _, err := generate(from.Listen)
 		if err != nil {
 			return nil, err
 		}
 		log.Warn("showing a self-signed certificate made just now, which clients cannot know: give tls.cert_file and tls.key_file, or tls.self_signed_dir to keep it",
-			"sha256", fingerprint(cert))
+			"sha256", Fingerprint(cert))
 		return cert, nil
 	}
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	_, certErr := os.Stat(certFile)
 	_, keyErr := os.Stat(keyFile)
 	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
-		if err := generateInto(dir, certFile, keyFile, c.Listen); err != nil {
+		if err := generateInto(dir, certFile, keyFile, from.Listen); err != nil {
 			return nil, err
 		}
 	}
-	cert, err := readPair(certFile, keyFile)
+	cert, err := readPair(certFile, keyFile, from.ReadFile)
 	if err != nil {
 		return nil, fmt.Errorf("self-signed certificate: %w (remove both tls.crt and tls.key in %s to have new ones made)", err, dir)
 	}
 	log.Warn("showing a self-signed certificate: clients must be given it to trust, or see its fingerprint",
-		"cert_file", certFile, "key_file", keyFile, "sha256", fingerprint(cert))
+		"cert_file", certFile, "key_file", keyFile, "sha256", Fingerprint(cert))
 	return cert, nil
 }
 
@@ -107,4 +106,28 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
 	}
 	return &pair, certPEM, keyPEM, nil
+}
+
+// addressesOf are the names and addresses under which clients may reach a
+// server that listens at listen.
+func addressesOf(listen string) (names []string, addresses []net.IP) {
+	names = []string{"localhost"}
+	if host, err := os.Hostname(); err == nil {
+		names = append(names, host)
+	}
+	host, _, _ := net.SplitHostPort(listen)
+	ip := net.ParseIP(host)
+	switch {
+	case ip != nil && !ip.IsUnspecified():
+		return names, []net.IP{ip, net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	case ip == nil && host != "":
+		names = append(names, host)
+	}
+	interfaces, _ := net.InterfaceAddrs() // without them, clients must pin the certificate
+	for _, a := range interfaces {
+		if network, ok := a.(*net.IPNet); ok && !network.IP.IsLinkLocalUnicast() {
+			addresses = append(addresses, network.IP)
+		}
+	}
+	return names, addresses
 }

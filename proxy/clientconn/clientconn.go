@@ -1,4 +1,4 @@
-package proxy
+package clientconn
 
 import (
 	"crypto/tls"
@@ -8,51 +8,64 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// connections bound how many clients are connected, and how many from one source.
-// A newcomer at the limit replaces a connection of the largest source that has more
+// Limits bound what clients may do to a server.
+type Limits struct {
+	Connections int           // in all
+	PerSource   int           // from one address, or from one IPv6 network of 64 bits
+	WriteWait   time.Duration // for a client to take the first bytes of an answer
+}
+
+// A Set is the connections of a server's clients. It bounds how many there are, and
+// how many from one source. A newcomer at the limit replaces a connection of the largest source that has more
 // than the newcomer's and one to spare: the connection that has been idle, or
 // unauthenticated, for longest. Without such a source the newcomer is closed.
-type connections struct {
-	most, perSource int
-	log             *slog.Logger
+type Set struct {
+	limits Limits
+	log    *slog.Logger
 
 	mu       sync.Mutex
-	sources  map[netip.Prefix]map[*clientConn]struct{}
+	sources  map[netip.Prefix]map[*Conn]struct{}
 	count    int
-	refused  int // since that was last logged
-	toldLast time.Time
+	unlogged int // closed since that was last logged
+	loggedAt time.Time
 	closed   int // in all
 }
 
-// closedInAll counts the connections that were closed for want of room.
-func (s *connections) closedInAll() int {
+// Open counts the connections that are in the set.
+func (s *Set) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+// Closed counts the connections that were closed for want of room.
+func (s *Set) Closed() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
 }
 
-func newConnections(c config.Limits, log *slog.Logger) *connections {
-	return &connections{most: c.Connections, perSource: c.ConnectionsPerSource, log: log, sources: map[netip.Prefix]map[*clientConn]struct{}{}}
+// New makes an empty set. Connections that it closes are logged to log.
+func New(limits Limits, log *slog.Logger) *Set {
+	return &Set{limits: limits, log: log, sources: map[netip.Prefix]map[*Conn]struct{}{}}
 }
 
-// refusalsLogged is how often the log tells of closed connections.
-const refusalsLogged = 10 * time.Second
+// closedLogInterval is how often the log tells of closed connections.
+const closedLogInterval = 10 * time.Second
 
-// admit takes a connection in, or closes it.
-func (s *connections) admit(raw net.Conn) (*clientConn, bool) {
-	c := &clientConn{Conn: raw, from: sourceOf(raw), all: s, evictable: time.Now()}
+// admit adds a connection to the set, or closes it.
+func (s *Set) admit(raw net.Conn) (*Conn, bool) {
+	c := &Conn{Conn: raw, from: sourceOf(raw), all: s, writeWait: s.limits.WriteWait, evictable: time.Now()}
 	s.mu.Lock()
-	evicted, ok := s.enter(c)
+	evicted, ok := s.add(c)
 	if !ok || evicted != nil {
-		s.refused++
+		s.unlogged++
 		s.closed++
-		if now := time.Now(); now.Sub(s.toldLast) > refusalsLogged {
-			s.log.Warn("connections closed, as too many were open", "source", c.from, "from_there", len(s.sources[c.from]), "open", s.count, "closed", s.refused)
-			s.refused, s.toldLast = 0, now
+		if now := time.Now(); now.Sub(s.loggedAt) > closedLogInterval {
+			s.log.Warn("connections closed, as too many were open", "source", c.from, "from_there", len(s.sources[c.from]), "open", s.count, "closed", s.unlogged)
+			s.unlogged, s.loggedAt = 0, now
 		}
 	}
 	s.mu.Unlock()
@@ -65,19 +78,19 @@ func (s *connections) admit(raw net.Conn) (*clientConn, bool) {
 	return c, ok
 }
 
-func (s *connections) enter(c *clientConn) (evicted *clientConn, ok bool) {
+func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 	of := s.sources[c.from]
-	if len(of) >= s.perSource {
+	if len(of) >= s.limits.PerSource {
 		return nil, false
 	}
-	if s.count >= s.most {
-		if evicted = s.leastWanted(len(of) + 1); evicted == nil {
+	if s.count >= s.limits.Connections {
+		if evicted = s.evictionCandidate(len(of) + 1); evicted == nil {
 			return nil, false
 		}
 		s.drop(evicted)
 	}
 	if of = s.sources[c.from]; of == nil {
-		of = map[*clientConn]struct{}{}
+		of = map[*Conn]struct{}{}
 		s.sources[c.from] = of
 	}
 	of[c] = struct{}{}
@@ -85,9 +98,9 @@ func (s *connections) enter(c *clientConn) (evicted *clientConn, ok bool) {
 	return evicted, true
 }
 
-// leastWanted finds the longest evictable connection of the largest source that has
+// evictionCandidate finds the longest evictable connection of the largest source that has
 // one, of all sources with more connections than given. nil: there is none.
-func (s *connections) leastWanted(more int) (found *clientConn) {
+func (s *Set) evictionCandidate(more int) (found *Conn) {
 	size := more
 	for _, of := range s.sources {
 		if len(of) <= size {
@@ -100,7 +113,7 @@ func (s *connections) leastWanted(more int) (found *clientConn) {
 	return found
 }
 
-func oldestEvictable(of map[*clientConn]struct{}) (oldest *clientConn) {
+func oldestEvictable(of map[*Conn]struct{}) (oldest *Conn) {
 	for c := range of {
 		if !c.evictable.IsZero() && (oldest == nil || c.evictable.Before(oldest.evictable)) {
 			oldest = c
@@ -109,10 +122,10 @@ func oldestEvictable(of map[*clientConn]struct{}) (oldest *clientConn) {
 	return oldest
 }
 
-// authenticated protects a request's connection from eviction until it is idle. It
+// Authenticated protects a request's connection from eviction until it is idle. It
 // reports false if the connection was evicted before.
-func (s *connections) authenticated(conn net.Conn) bool {
-	c := clientConnOf(conn)
+func (s *Set) Authenticated(conn net.Conn) bool {
+	c := connOf(conn)
 	if c == nil {
 		return true
 	}
@@ -123,7 +136,7 @@ func (s *connections) authenticated(conn net.Conn) bool {
 	return open
 }
 
-func (s *connections) drop(c *clientConn) {
+func (s *Set) drop(c *Conn) {
 	of := s.sources[c.from]
 	if _, there := of[c]; !there {
 		return
@@ -148,10 +161,10 @@ func sourceOf(c net.Conn) netip.Prefix {
 	return p
 }
 
-// connState is told what becomes of a server's connections. An active one that has
+// ConnState is told what becomes of a server's connections. An active one that has
 // never brought valid credentials stays evictable.
-func (s *connections) connState(conn net.Conn, state http.ConnState) {
-	c := clientConnOf(conn)
+func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
+	c := connOf(conn)
 	if c == nil {
 		return
 	}
@@ -170,22 +183,25 @@ func (s *connections) connState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// clientConnOf finds the connection below TLS; nil: it is not a client's.
-func clientConnOf(conn net.Conn) *clientConn {
+// connOf finds the connection below TLS; nil: it is not a client's.
+func connOf(conn net.Conn) *Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
 	}
-	c, _ := conn.(*clientConn)
+	c, _ := conn.(*Conn)
 	return c
 }
 
-// A clientListener admits clients' connections.
-type clientListener struct {
+// Listener returns a listener whose connections are those that l accepts and that the
+// set admits.
+func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s} }
+
+type listener struct {
 	net.Listener
-	all *connections
+	all *Set
 }
 
-func (l clientListener) Accept() (net.Conn, error) {
+func (l listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
 		if err != nil {
@@ -197,13 +213,14 @@ func (l clientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// A clientConn gives its client a bounded time to take what is written to it.
-type clientConn struct {
+// A Conn is a client's connection. It gives its client a bounded time to take what is written to it.
+type Conn struct {
 	net.Conn
-	from netip.Prefix
-	all  *connections
+	from      netip.Prefix
+	all       *Set
+	writeWait time.Duration
 
-	// Under connections.mu.
+	// Under Set.mu.
 	evictable time.Time // since when; zero: it is not
 	known     bool      // it has brought valid credentials
 
@@ -212,7 +229,7 @@ type clientConn struct {
 	sent  int       // of it
 }
 
-func (c *clientConn) Close() error {
+func (c *Conn) Close() error {
 	if c.all != nil {
 		c.all.mu.Lock()
 		c.all.drop(c)
@@ -222,29 +239,29 @@ func (c *clientConn) Close() error {
 }
 
 // CloseWrite lets net/http end a connection so that its last answer arrives.
-func (c *clientConn) CloseWrite() error {
+func (c *Conn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
 	}
 	return nil
 }
 
-func (c *clientConn) startAnswer() {
+func (c *Conn) startAnswer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.began, c.sent = time.Time{}, 0
 }
 
 const (
-	// largestWrite is written in one piece; a client has to take it within writeWait.
+	// largestWrite is written in one piece; a client has to take it within Limits.WriteWait.
 	largestWrite = 64 << 10
-	// slowestClient has a client take, after writeWait, so many bytes of an answer in
+	// slowestClient has a client take, after Limits.WriteWait, so many bytes of an answer in
 	// a second: until then the answer takes memory.
 	slowestClient = 128 << 10
 )
 
 // deadline is when the client has to have taken the next piece.
-func (c *clientConn) deadline(piece int) time.Time {
+func (c *Conn) deadline(piece int) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -252,14 +269,14 @@ func (c *clientConn) deadline(piece int) time.Time {
 		c.began = now
 	}
 	c.sent += piece
-	whole := c.began.Add(writeWait + time.Duration(c.sent)*time.Second/slowestClient)
-	if each := now.Add(writeWait); each.Before(whole) {
+	whole := c.began.Add(c.writeWait + time.Duration(c.sent)*time.Second/slowestClient)
+	if each := now.Add(c.writeWait); each.Before(whole) {
 		return each
 	}
 	return whole
 }
 
-func (c *clientConn) Write(b []byte) (written int, err error) {
+func (c *Conn) Write(b []byte) (written int, err error) {
 	for {
 		piece := b[:min(len(b), largestWrite)]
 		if err := c.SetWriteDeadline(c.deadline(len(piece))); err != nil {

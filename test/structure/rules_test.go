@@ -77,6 +77,13 @@ var rules = []rule{
 		reason: "the server is made of the configuration: it decodes into the values of authn, policy and tenancy, and whoever wants a stage of them makes it",
 	},
 	{
+		who:    "proxy/cert and proxy/clientconn know no other room",
+		binds:  in("proxy/cert", "proxy/clientconn"),
+		not:    func(from, path string) bool { return within(path, rooms...) && path != from },
+		linked: true,
+		reason: "they stand between the network and whoever is not known yet: they take paths and numbers, and can be read and tested by themselves",
+	},
+	{
 		who:   "metrics know none of what they count",
 		binds: in("proxy/metrics", "driver/metrics"),
 		not: func(_, path string) bool {
@@ -283,6 +290,10 @@ func TestRulesHold(t *testing.T) {
 		{"proxy/config", "proxy/config", "proxy", true},
 		{"proxy/config", "proxy/config", "proxy/target", true},
 		{"proxy/config", "proxy/config", "proxy/authn", false},
+		{"proxy/cert and", "proxy/cert", "proxy/config", true},
+		{"proxy/cert and", "proxy/clientconn", "proxy", true},
+		{"proxy/cert and", "proxy/clientconn", "rpcschema", true},
+		{"proxy/cert and", "proxy/clientconn", "net/http", false},
 		{"metrics know none", "proxy/metrics", "proxy/authn", true},
 		{"metrics know none", "driver/metrics", "github.com/prometheus/client_golang/prometheus", false},
 		{"proxy does not know", "proxy", "proxy/authn", false},

@@ -1,0 +1,124 @@
+package cert
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A Source says where the server's certificate comes from: two files in PEM form,
+// which may be one and the same, or else a self-signed certificate.
+type Source struct {
+	CertFile, KeyFile string
+	SelfSignedDir     string // where a self-signed one is kept; "": it lives as long as the process
+	Listen            string // the server's address, for the names in a self-signed one
+
+	// ReadFile reads a certificate or key, and refuses a file that it does not trust.
+	ReadFile func(path string) ([]byte, error)
+}
+
+// Shown is the certificate that a server shows. Load replaces it; it may be called
+// while others ask for Current, but not twice at once.
+type Shown struct {
+	current atomic.Pointer[tls.Certificate]
+	// fleeting was made for want of any other, and is kept for the process's life: its
+	// clients know no other.
+	fleeting *tls.Certificate
+}
+
+// Current is the certificate of now; nil before the first Load.
+func (s *Shown) Current() *tls.Certificate { return s.current.Load() }
+
+// Load makes the certificate of a source the one that is shown. With an error, the
+// former one stays.
+func (s *Shown) Load(from Source, log *slog.Logger) error {
+	if from.CertFile != "" || from.SelfSignedDir != "" {
+		loaded, err := Load(from, log)
+		if err == nil {
+			s.current.Store(loaded)
+		}
+		return err
+	}
+	if s.fleeting == nil {
+		var err error
+		if s.fleeting, err = Load(from, log); err != nil {
+			return err
+		}
+	}
+	s.current.Store(s.fleeting)
+	return nil
+}
+
+// Load reads the certificate of a source, or makes a self-signed one. It logs when a
+// self-signed one is shown, or when the certificate expires soon.
+func Load(from Source, log *slog.Logger) (*tls.Certificate, error) {
+	if from.CertFile == "" {
+		return selfSigned(from, log)
+	}
+	cert, err := readPair(from.CertFile, from.KeyFile, from.ReadFile)
+	if err != nil {
+		return nil, err
+	}
+	if left := time.Until(cert.Leaf.NotAfter); left < 14*24*time.Hour {
+		log.Warn("certificate expires soon", "cert_file", from.CertFile, "expires", cert.Leaf.NotAfter)
+	}
+	return cert, nil
+}
+
+func readPair(certFile, keyFile string, read func(string) ([]byte, error)) (*tls.Certificate, error) {
+	certPEM, err := read(certFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate: %w", err)
+	}
+	keyPEM, err := read(keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate's key: %w", err)
+	}
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", certFile, keyFile, err)
+	}
+	if now := time.Now(); now.After(cert.Leaf.NotAfter) {
+		return nil, fmt.Errorf("certificate %s expired on %s: renew it", certFile, cert.Leaf.NotAfter.Format(time.DateOnly))
+	}
+	return &cert, nil
+}
+
+// LoadClientCAs reads the authorities that vouch for client certificates, and when
+// the first of their certificates expires. Without a path there are none: the pool is
+// nil. read refuses a file that it does not trust.
+func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.CertPool, expire time.Time, err error) {
+	if path == "" {
+		return nil, expire, nil
+	}
+	text, err := read(path)
+	if err != nil {
+		return nil, expire, err
+	}
+	pool = x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, expire, fmt.Errorf("there is no certificate in PEM form in %s", path)
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && (expire.IsZero() || cert.NotAfter.Before(expire)) {
+			expire = cert.NotAfter
+		}
+	}
+	return pool, expire, nil
+}
+
+// Fingerprint is the SHA-256 of a certificate as openssl x509 -fingerprint writes it.
+func Fingerprint(cert *tls.Certificate) string {
+	sum := sha256.Sum256(cert.Certificate[0])
+	pairs := make([]string, len(sum))
+	for i, b := range sum {
+		pairs[i] = fmt.Sprintf("%02X", b)
+	}
+	return strings.Join(pairs, ":")
+}

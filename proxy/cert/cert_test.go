@@ -1,0 +1,129 @@
+package cert
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func TestASelfSignedCertificateIsKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	var log bytes.Buffer
+	from := Source{SelfSignedDir: dir, Listen: "192.0.2.7:9009", ReadFile: os.ReadFile}
+	first, err := Load(from, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	assert.Contains(t, log.String(), Fingerprint(first))
+	assert.Contains(t, log.String(), "level=WARN")
+	require.NoError(t, first.Leaf.VerifyHostname("192.0.2.7"))
+	require.NoError(t, first.Leaf.VerifyHostname("localhost"))
+	require.Error(t, first.Leaf.VerifyHostname("elsewhere"))
+
+	again, err := Load(from, quiet)
+	require.NoError(t, err)
+	assert.Equal(t, Fingerprint(first), Fingerprint(again))
+	pair := Source{CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key"), ReadFile: os.ReadFile}
+	again, err = Load(pair, quiet)
+	require.NoError(t, err)
+	assert.Equal(t, Fingerprint(first), Fingerprint(again))
+	info, err := os.Stat(pair.KeyFile)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
+
+	require.NoError(t, os.Remove(pair.KeyFile))
+	_, err = Load(from, quiet)
+	require.ErrorContains(t, err, "remove both", "half a pair is not replaced")
+}
+
+// A certificate that nothing keeps stays the same for the process, also when others
+// were shown in between.
+func TestShownKeepsTheFleetingCertificate(t *testing.T) {
+	var shown Shown
+	assert.Nil(t, shown.Current())
+	require.NoError(t, shown.Load(Source{Listen: "proxy.example:1"}, quiet))
+	fleeting := shown.Current()
+	require.NoError(t, fleeting.Leaf.VerifyHostname("proxy.example"))
+	kept := Source{SelfSignedDir: t.TempDir(), Listen: ":1", ReadFile: os.ReadFile}
+	require.NoError(t, shown.Load(kept, quiet))
+	other := shown.Current()
+	assert.NotSame(t, fleeting, other)
+
+	refused := errors.New("not trusted")
+	kept.ReadFile = func(string) ([]byte, error) { return nil, refused }
+	require.ErrorIs(t, shown.Load(kept, quiet), refused)
+	assert.Same(t, other, shown.Current(), "with an error, the former one stays")
+	require.NoError(t, shown.Load(Source{}, quiet))
+	assert.Same(t, fleeting, shown.Current())
+}
+
+func TestPairsThatDoNotFit(t *testing.T) {
+	files := map[string][]byte{}
+	read := func(path string) ([]byte, error) {
+		if text, ok := files[path]; ok {
+			return text, nil
+		}
+		return nil, fs.ErrNotExist
+	}
+	for _, name := range []string{"a", "b"} {
+		var err error
+		_, files[name+".crt"], files[name+".key"], err = generate("127.0.0.1:1")
+		require.NoError(t, err)
+	}
+	for _, pair := range [][2]string{{"a.crt", "b.key"}, {"none", "a.key"}, {"a.crt", "none"}, {"a.key", "a.crt"}} {
+		_, err := Load(Source{CertFile: pair[0], KeyFile: pair[1], ReadFile: read}, quiet)
+		require.Error(t, err, pair)
+	}
+	files["both"] = append(bytes.Clone(files["a.crt"]), files["a.key"]...)
+	_, err := Load(Source{CertFile: "both", KeyFile: "both", ReadFile: read}, quiet)
+	require.NoError(t, err)
+}
+
+func TestClientCAs(t *testing.T) {
+	first, firstPEM, keyPEM, err := generate("127.0.0.1:1")
+	require.NoError(t, err)
+	_, secondPEM, _, err := generate("127.0.0.1:1")
+	require.NoError(t, err)
+	files := map[string][]byte{"two": append(bytes.Clone(firstPEM), secondPEM...), "none": keyPEM}
+	read := func(path string) ([]byte, error) {
+		if text, ok := files[path]; ok {
+			return text, nil
+		}
+		return nil, fs.ErrNotExist
+	}
+	pool, expire, err := LoadClientCAs("two", read)
+	require.NoError(t, err)
+	assert.False(t, expire.After(first.Leaf.NotAfter), "the first to expire")
+	assert.NotNil(t, pool)
+	pool, _, err = LoadClientCAs("", read)
+	require.NoError(t, err)
+	assert.Nil(t, pool)
+	_, _, err = LoadClientCAs("none", read)
+	require.ErrorContains(t, err, "no certificate in PEM form in none")
+	_, _, err = LoadClientCAs("missing", read)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// A server that shows the certificate is believed by a client that trusts it.
+func TestAClientTrustsTheSelfSignedCertificate(t *testing.T) {
+	var shown Shown
+	dir := t.TempDir()
+	require.NoError(t, shown.Load(Source{SelfSignedDir: dir, Listen: "127.0.0.1:0", ReadFile: os.ReadFile}, quiet))
+	pool, _, err := LoadClientCAs(filepath.Join(dir, "tls.crt"), os.ReadFile)
+	require.NoError(t, err)
+	here, there := net.Pipe()
+	server := tls.Server(there, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return shown.Current(), nil }})
+	done := make(chan error, 1)
+	go func() { done <- server.Handshake() }()
+	require.NoError(t, tls.Client(here, &tls.Config{RootCAs: pool, ServerName: "localhost"}).Handshake())
+	require.NoError(t, <-done)
+}
