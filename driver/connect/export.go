@@ -2,6 +2,7 @@ package connect
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -74,12 +75,7 @@ func (e Export) String() string {
 	return s
 }
 
-func (e Export) portal() string {
-	if strings.Contains(e.Address, ":") {
-		return "[" + e.Address + "]:" + e.Port
-	}
-	return e.Address + ":" + e.Port
-}
+func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
 // ParseExport reads an export from a volume's context map. Keys it does not know are left alone:
 // the map carries other people's entries too. Errors are of kind [ErrInvalidExport], and name the

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,8 +14,6 @@ import (
 )
 
 // Loop devices are driven by ioctl: losetup's output and options differ between releases.
-
-var loopPattern = regexp.MustCompile(`^loop[0-9]+$`)
 
 // loopStatus lists the attached loop devices for which match holds.
 func (l *loop) loopStatus(match func(*unix.LoopInfo64) bool) ([]string, error) {
@@ -27,8 +24,8 @@ func (l *loop) loopStatus(match func(*unix.LoopInfo64) bool) ([]string, error) {
 	slices.Sort(names)
 	var found []string
 	for _, name := range names {
-		if !loopPattern.MatchString(name) || !l.node.exists("sys/block", name, "loop") {
-			continue
+		if !l.node.exists("sys/block", name, "loop") {
+			continue // another disk, or a loop device without a file
 		}
 		var info *unix.LoopInfo64
 		err := l.withDevice(name, os.O_RDONLY, func(fd int) (err error) {

@@ -1,0 +1,320 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// blocked puts a file in the way of a folder of sysfs, so that reading the folder fails.
+func (k *kernel) blocked(path string) {
+	k.remove(path)
+	k.file(path, "")
+}
+
+// Whatever of sysfs cannot be read: no volume is reported as found, grown or detached, and nothing is detached.
+func TestNVMeSysfsCannotBeRead(t *testing.T) {
+	every := []string{"find", "connect", "rescan", "disconnect"}
+	for name, c := range map[string]struct {
+		spoil func(k *nvmeKernel)
+		fail  []string // the operations that must fail
+		says  string
+	}{
+		"controllers":     {func(k *nvmeKernel) { k.blocked("sys/class/nvme") }, every, "list NVMe controllers"},
+		"subsystems":      {func(k *nvmeKernel) { k.blocked("sys/class/nvme-subsystem") }, every, "list NVMe subsystems"},
+		"one subsystem":   {func(k *nvmeKernel) { k.file("sys/class/nvme-subsystem/nvme-subsys9", "") }, every, "list namespaces of nvme-subsys9"},
+		"size":            {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "much") }, []string{"find", "connect", "rescan"}, `sysfs says "much"`},
+		"negative size":   {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "-1") }, []string{"find", "connect", "rescan"}, `sysfs says "-1"`},
+		"no device node":  {func(k *nvmeKernel) { delete(k.rdevs, "nvme0n1") }, []string{"find", "connect", "rescan"}, "is the host's /dev mounted"},
+		"other's node":    {func(k *nvmeKernel) { k.rdevs["nvme0n1"]++ }, []string{"find", "connect", "rescan"}, "the kernel's nvme0n1 is 259:1"},
+		"mounts":          {func(k *nvmeKernel) { k.remove("proc/self/mountinfo") }, []string{"disconnect"}, "list mounts"},
+		"mounts' syntax":  {func(k *nvmeKernel) { k.file("proc/self/mountinfo", "x\n") }, []string{"disconnect"}, "list mounts"},
+		"use of a device": {func(k *nvmeKernel) { k.node.claim = func(string) error { return unix.EIO } }, []string{"disconnect"}, "find out whether nvme0n1 is in use"},
+		"rescan": {func(k *nvmeKernel) {
+			k.onWrite = func(path, _ string) error {
+				return map[bool]error{true: unix.EIO}[strings.HasSuffix(path, "rescan_controller")]
+			}
+		}, []string{"rescan"}, "rescan controller nvme0: input/output error"},
+		"deletion": {func(k *nvmeKernel) { k.onWrite = func(string, string) error { return unix.EIO } }, []string{"disconnect"}, "remove controller nvme0: input/output error"},
+		"deletion that does nothing": {func(k *nvmeKernel) { k.onWrite = func(string, string) error { return unix.ENODEV } },
+			[]string{"disconnect"}, "nvme0 live at 127.0.0.1:4420"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k, connector := newNVMeKernel(t, true)
+			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+			k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+			c.spoil(k)
+			for operation, do := range operations(t, connector, export1, 2*gib) {
+				if !slices.Contains(c.fail, operation) {
+					continue
+				}
+				err := do()
+				require.ErrorContains(t, err, c.says, operation)
+			}
+			if !strings.HasPrefix(name, "deletion") {
+				assert.NotContains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
+			}
+		})
+	}
+}
+
+// operations are all of a connector's. Some end only when their time is up; it leaves a busy machine room to say why.
+func operations(t *testing.T, c Connector, e Export, bytes int64) map[string]func() error {
+	return map[string]func() error{
+		"find":       func() error { _, err := c.Find(t.Context(), e); return err },
+		"connect":    func() error { _, err := c.Connect(soon(t, 2*time.Second), e); return err },
+		"rescan":     func() error { _, err := c.Rescan(soon(t, 2*time.Second), e, bytes); return err },
+		"disconnect": func() error { return c.Disconnect(soon(t, 2*time.Second), e) },
+	}
+}
+
+func TestISCSISysfsCannotBeRead(t *testing.T) {
+	every := []string{"find", "connect", "rescan", "disconnect"}
+	const session = "sys/class/iscsi_session/session1"
+	for name, c := range map[string]struct {
+		spoil func(k *iscsiKernel)
+		fail  []string
+		says  string
+	}{
+		"sessions":        {func(k *iscsiKernel) { k.blocked("sys/class/iscsi_session") }, every, "list iSCSI sessions"},
+		"targets":         {func(k *iscsiKernel) { k.blocked(session + "/device") }, every, "list SCSI targets of session1"},
+		"LUNs":            {func(k *iscsiKernel) { k.blocked(session + "/device/target1:0:0") }, every, "list LUNs of session1"},
+		"block device":    {func(k *iscsiKernel) { k.blocked(session + "/device/target1:0:0/1:0:0:0/block") }, every, "find the block device of LUN 1:0:0:0"},
+		"no LUN any more": {func(k *iscsiKernel) { k.lun(1, 0, "sda", uuid1[:31], 0) }, []string{"find", "connect", "rescan"}, "the target has taken the LUN away"},
+		"mounts":          {func(k *iscsiKernel) { k.remove("proc/self/mountinfo") }, []string{"disconnect"}, "list mounts"},
+		"rescan":          {func(k *iscsiKernel) { k.onWrite = func(string, string) error { return unix.EIO } }, []string{"rescan"}, "rescan sda: input/output error"},
+		"too small":       {func(*iscsiKernel) {}, []string{"rescan"}, "sda has 1073741824 bytes, wanted are 2147483648"},
+		"logout":          {func(k *iscsiKernel) { k.exit["--logout"] = exitDaemonComm }, []string{"disconnect"}, "exit code 18"},
+		"logout that does nothing": {func(k *iscsiKernel) {
+			k.exit["--logout"] = exitNoSession
+		}, []string{"disconnect"}, "is iscsid running on the node?"},
+		"record": {func(k *iscsiKernel) { k.exit["-o delete"] = exitDaemonComm }, []string{"disconnect"}, "exit code 18"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k, connector := newISCSIKernel(t)
+			k.session(1, iqn1, k.host.IQN)
+			k.lun(1, 0, "sda", uuid1[:31], gib)
+			// sysfs shows more than targets and LUNs.
+			for _, more := range []string{"power", "uevent", "zfcp", "0", "target", "block"} {
+				k.dir(session + "/device/" + more)
+				k.dir(session + "/device/target1:0:0/" + more)
+			}
+			_, err := connector.Find(t.Context(), k.export)
+			require.NoError(t, err)
+			c.spoil(k)
+			for operation, do := range operations(t, connector, k.export, 2*gib) {
+				if slices.Contains(c.fail, operation) {
+					require.ErrorContains(t, do(), c.says, operation)
+				}
+			}
+			if name != "record" && !strings.HasPrefix(name, "logout") {
+				assert.Empty(t, k.commands(), "nothing is detached")
+			}
+		})
+	}
+}
+
+// A LUN that a session does not show is looked for by the hosts that have a session with the target, and by no others.
+func TestISCSIScansOwnHosts(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	k.session(1, iqn1, k.host.IQN)
+	k.session(2, "iqn.2016-06.io.spdk:other", k.host.IQN)
+	i := c.transports[ISCSI].(*iscsi)
+	require.NoError(t, i.scanHosts(k.export))
+	assert.Equal(t, []string{"sys/class/scsi_host/host1/scan=- - -"}, k.log())
+	k.onWrite = func(string, string) error { return unix.EIO }
+	require.ErrorContains(t, i.scanHosts(k.export), "scan host1 for LUNs")
+	k.blocked("sys/class/iscsi_host")
+	require.ErrorContains(t, i.scanHosts(k.export), "list iSCSI hosts")
+	k.blocked("sys/class/iscsi_session")
+	require.ErrorContains(t, i.scanHosts(k.export), "list iSCSI sessions")
+}
+
+// Volumes of spdk-csi name the lvol only. Its LUN is theirs; one that shows another lvol's serial number is not.
+func TestISCSILegacyIdentity(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	k.session(1, iqn1, k.host.IQN)
+	k.export.NSUUID, k.export.LegacyUUID = "", uuid1
+	k.lun(1, 0, "sda", uuid1[:31], gib)
+	_, err := c.Find(t.Context(), k.export)
+	require.NoError(t, err)
+	k.lun(1, 0, "sda", uuid2[:31], gib)
+	_, err = c.Find(t.Context(), k.export)
+	require.ErrorIs(t, err, ErrNoNamespace)
+	k.export.LegacyUUID = ""
+	_, err = c.Find(t.Context(), k.export)
+	require.NoError(t, err, "nothing is known of the volume")
+	k.file("sys/class/iscsi_session/session1/device/target1:0:0/1:0:0:0/vpd_pg80", "\x00\x80")
+	k.export.LegacyUUID = uuid1
+	_, err = c.Find(t.Context(), k.export)
+	require.NoError(t, err, "a target without serial numbers")
+}
+
+// What a failed connect could not take back is part of its error.
+func TestISCSIUndoFails(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	i := c.transports[ISCSI].(*iscsi)
+	i.exec = fakeExec(func(line string) (string, int) {
+		switch {
+		case strings.HasSuffix(line, "--login"):
+			k.session(1, iqn1, k.host.IQN)
+		case strings.HasSuffix(line, "--logout"):
+			return "iscsiadm: failed", exitDaemonComm
+		}
+		return "", 0
+	})
+	_, err := c.Connect(soon(t, 2*time.Second), k.export)
+	require.ErrorIs(t, err, ErrNoNamespace)
+	require.ErrorContains(t, err, "undo the session")
+	i.exec = fakeExec(func(string) (string, int) { return "iscsiadm: no such record", exitLogin })
+	k.remove("sys/class/iscsi_session/session1")
+	_, err = c.Connect(t.Context(), k.export)
+	require.ErrorContains(t, err, "exit code 5", "a record that cannot be made ends the login")
+}
+
+// The functions by which a node reaches the kernel, on files that behave like its own.
+func TestNodeFiles(t *testing.T) {
+	dir := t.TempDir()
+	attribute, fifo := filepath.Join(dir, "attribute"), filepath.Join(dir, "fabrics")
+	require.ErrorIs(t, writeAttribute(attribute, "1"), fs.ErrNotExist)
+	require.NoFileExists(t, attribute)
+	require.NoError(t, os.WriteFile(attribute, nil, 0o600))
+	require.NoError(t, writeAttribute(attribute, "1"))
+	text, err := os.ReadFile(attribute)
+	require.NoError(t, err)
+	assert.Equal(t, "1", string(text))
+	require.ErrorIs(t, writeAttribute("/dev/full", "1"), unix.ENOSPC)
+
+	_, err = exchange(fifo, "x")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	answer, err := exchange(fifo, "instance=0,cntlid=1\n")
+	require.NoError(t, err)
+	assert.Equal(t, "instance=0,cntlid=1", answer)
+	_, err = exchange("/dev/full", "x")
+	require.ErrorIs(t, err, unix.ENOSPC)
+	_, err = exchange("/dev/null", "x")
+	require.ErrorIs(t, err, io.EOF)
+
+	_, err = blockRdev(attribute)
+	require.ErrorIs(t, err, syscall.ENOTBLK)
+	_, err = blockRdev(filepath.Join(dir, "missing"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, claim(attribute))
+	require.ErrorIs(t, claim(filepath.Join(dir, "missing")), fs.ErrNotExist)
+}
+
+// A device node that is gone, or leads nowhere, holds nothing. A mount of the device's node is a raw block volume; what is
+// mounted from a file system's folder of the same name is not.
+func TestInUse(t *testing.T) {
+	k := newKernel(t)
+	for _, gone := range []error{fs.ErrNotExist, unix.ENXIO, unix.ENODEV} {
+		k.node.claim = func(string) error { return gone }
+		require.NoError(t, k.node.inUse("sda"))
+	}
+	k.node.claim = func(string) error { return unix.EBUSY }
+	require.ErrorIs(t, k.node.inUse("sda"), ErrBusy)
+	k.node.claim = func(string) error { return nil }
+	for line, busy := range map[string]bool{
+		"30 20 0:5 /sda /pods/1/dev rw - devtmpfs udev rw":  true,
+		"30 20 0:5 /sda /pods/1/dev rw - tmpfs tmpfs rw":    true, // as some containers have their /dev
+		"30 20 0:5 /sda /pods/1/dev rw - ext4 /dev/sdb rw":  false,
+		"30 20 0:5 /sdb /pods/1/dev rw - devtmpfs udev rw":  false,
+		"30 20 0:5 / /dev rw - devtmpfs udev rw":            false,
+		"30 20 0:5 /sda1 /pods/1/dev rw - devtmpfs udev rw": false,
+	} {
+		k.file("proc/self/mountinfo", line+"\n")
+		assert.Equal(t, busy, errors.Is(k.node.inUse("sda"), ErrBusy), line)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	for _, address := range []string{"192.0.2.1", "fd00::1", "fe80::1%eth0"} {
+		got, err := resolve(t.Context(), address)
+		require.NoError(t, err)
+		assert.Equal(t, address, got)
+	}
+	got, err := resolve(t.Context(), "localhost")
+	require.NoError(t, err)
+	assert.True(t, net.ParseIP(got).IsLoopback(), got)
+	_, err = resolve(t.Context(), "no host name")
+	require.ErrorIs(t, err, ErrUnreachable)
+	require.ErrorContains(t, err, KeyTargetAddr)
+}
+
+// A target that hangs up instead of answering why is unreachable. It has not accepted this host.
+func TestAskWhyIsCutOff(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			request := make([]byte, icSize)
+			if _, err := io.ReadFull(c, request); err == nil {
+				request[0] = pduICResp
+				c.Write(request)
+				io.ReadFull(c, make([]byte, commandSize+connectDataSize))
+			}
+			c.Close()
+		}
+	}()
+	k, c := newNVMeKernel(t, true)
+	k.exchange = func(string) error { return syscall.EIO }
+	e := export1
+	e.Port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	_, err = c.Connect(t.Context(), e)
+	require.ErrorIs(t, err, ErrUnreachable)
+	require.ErrorContains(t, err, "neither can we")
+	k.exchange = func(string) error { return errors.New("no error of the kernel's") }
+	_, err = c.Connect(t.Context(), e)
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "write to /dev/nvme-fabrics: no error of the kernel's")
+}
+
+func TestExportsInErrors(t *testing.T) {
+	c, err := New(HostOf("worker-1"), Options{Root: t.TempDir(), Log: testLog(t)})
+	require.NoError(t, err)
+	for want, e := range map[string]Export{
+		"tcp nqn.x at [fd00::1]:4420": {Transport: TCP, Address: "fd00::1", Port: "4420", NQN: "nqn.x"},
+		"iscsi iqn.x at 10.0.0.1:1":   {Transport: ISCSI, Address: "10.0.0.1", Port: "1", IQN: "iqn.x"},
+		"loop nqn.x":                  {Transport: Loop, NQN: "nqn.x"},
+	} {
+		_, err := c.Find(t.Context(), e)
+		require.ErrorContains(t, err, "find "+want+": ")
+	}
+	for _, do := range operations(t, c, Export{Transport: "fc"}, 1) {
+		require.ErrorIs(t, do(), ErrInvalidExport)
+	}
+}
+
+// Whoever ends a call early reads why.
+func TestCauseOfTheEnd(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
+	why := errors.New("the node shuts down")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	_, err := c.Connect(ctx, export1)
+	require.ErrorIs(t, err, why)
+	require.NotErrorIs(t, err, ErrTimeout)
+}
