@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -119,7 +120,8 @@ const (
 
 func exitCode(err error) int {
 	var misused usageError
-	if errors.As(err, &misused) {
+	var misusedSchema schemacmd.UsageError
+	if errors.As(err, &misused) || errors.As(err, &misusedSchema) {
 		return exitUsage
 	}
 	if errors.Is(err, errDamaged) {

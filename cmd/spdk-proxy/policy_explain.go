@@ -11,6 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 )
 
 // errRefused ends a command that was asked whether a call is allowed.
@@ -19,7 +20,7 @@ var errRefused = errors.New("it is not allowed")
 func newPolicyExplain() *cobra.Command {
 	var (
 		o  policyOptions
-		r  release
+		r  schemacmd.ReleaseFlag
 		as string
 	)
 	cmd := &cobra.Command{

@@ -9,12 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 )
 
 func newPolicyTest() *cobra.Command {
 	var (
 		o policyOptions
-		r release
+		r schemacmd.ReleaseFlag
 	)
 	cmd := &cobra.Command{
 		Use:   "test FILE",
@@ -78,7 +79,7 @@ func report(w io.Writer, rows int, failures []proxy.TableFailure) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	return fmt.Errorf("%d of %d are not as expected: %w", len(failures), rows, errFound)
+	return fmt.Errorf("%d of %d are not as expected: %w", len(failures), rows, schemacmd.ErrFound)
 }
 
 // readFile reads a file, or standard input for -.

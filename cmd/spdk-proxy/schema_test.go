@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
@@ -49,7 +50,7 @@ func TestSchemaCheck(t *testing.T) {
 {"method":"bdev_lvol_create","params":{"lvol_name":"a","size_in_mib":"1","lvs_name":"l"},"result":"u"}
 `), 0o600))
 	out, err := schema("check", "--spdk-version", "v26.05", file)
-	require.ErrorIs(t, err, errFound)
+	require.ErrorIs(t, err, schemacmd.ErrFound)
 	assert.Equal(t, exitFailed, exitCode(err))
 	assert.Contains(t, out, file+":2: bdev_lvol_create: /params/size_in_mib")
 	_, err = schema("check", filepath.Join(t.TempDir(), "none"))
@@ -71,16 +72,16 @@ func TestSchemaDrift(t *testing.T) {
 	_, err = schema("drift", tree)
 	require.ErrorContains(t, err, "--spdk-version")
 	out, err = schema("drift", tree, "--spdk-version", "v26.05")
-	require.ErrorIs(t, err, errFound)
+	require.ErrorIs(t, err, schemacmd.ErrFound)
 	assert.Contains(t, out, "brand_new")
 	assert.Contains(t, out, "v26.05")
 
 	require.NoError(t, os.WriteFile(filepath.Join(tree, "VERSION"), []byte("25.09.1-pre\n"), 0o600))
 	out, err = schema("drift", tree)
-	require.ErrorIs(t, err, errFound)
+	require.ErrorIs(t, err, schemacmd.ErrFound)
 	assert.Contains(t, out, "(v25.09)", "as the tree's VERSION says")
 	out, err = schema("drift", tree, "--spdk-version", "v26.05")
-	require.ErrorIs(t, err, errFound)
+	require.ErrorIs(t, err, schemacmd.ErrFound)
 	assert.Contains(t, out, "(v26.05)", "as the flag says")
 }
 

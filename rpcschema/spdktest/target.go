@@ -104,6 +104,19 @@ func (t *Target) Crash() {
 	t.down()
 }
 
+// Down returns a channel that is closed when the target that runs now goes down: by a
+// crash, by Restart or by Close. While the target is down, the channel is closed already.
+func (t *Target) Down() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.server == nil {
+		down := make(chan struct{})
+		close(down)
+		return down
+	}
+	return t.server.down
+}
+
 // crash is the end that a call brings over the server that it is on.
 func (t *Target) crash(s *server) {
 	t.mu.Lock()

@@ -25,8 +25,9 @@ export SPDK_PROXY_URL=https://storage-1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA
 var pages = []page{
 	{
 		path:     "README.md",
-		before:   map[int]string{2: "cp /var/lib/spdk-proxy/tls.crt .", 4: savedByRPCPy},
+		before:   map[int]string{2: "cp /var/lib/spdk-proxy/tls.crt .", 4: savedByRPCPy, 5: "cd \"$REPOSITORY\""},
 		synopses: []int{3},
+		typed:    map[string]string{"cmd/spdk-sim --socket /tmp/spdk.sock": simulated},
 	},
 	{
 		path: "docs/service.md",
@@ -81,6 +82,12 @@ echo '{"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_malloc_create
 END
 chmod +x scripts/rpc.py
 `
+
+// simulated runs the simulated target beside a call that it answers.
+const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
+until [ -S /tmp/spdk.sock ]; do sleep 0.1; done
+spdk-proxy call --socket /tmp/spdk.sock spdk_get_version
+kill $!`
 
 // prelude is what every page's shell knows.
 const prelude = `

@@ -148,8 +148,8 @@ var rules = []rule{
 		reason: "requests are parsed once, at the boundary; further in there are only parsed values",
 	},
 	{
-		who:    "only tests and the demo use the simulated target",
-		binds:  func(p pkg) bool { return !within(p.path(), "rpcschema/spdktest", "test") },
+		who:    "only tests, the demo and spdk-sim use the simulated target",
+		binds:  func(p pkg) bool { return !within(p.path(), "rpcschema/spdktest", "test", "cmd/spdk-sim") },
 		not:    anyOf("rpcschema/spdktest"),
 		linked: true,
 		reason: "a simulation that is linked into a program would one day answer in the place of a target",
@@ -183,6 +183,13 @@ var rules = []rule{
 		not:    anyOf("driver", "cmd/spdk-csi", csiProtobufs, grpc, "k8s.io"),
 		linked: true,
 		reason: "it runs on storage servers, and carries nothing of Kubernetes",
+	},
+	{
+		who:    "spdk-schema and spdk-sim know neither proxy nor driver",
+		binds:  in("cmd/spdk-schema", "cmd/spdk-sim", "rpcschema/schemacmd"),
+		not:    anyOf("proxy", "driver", "cmd/spdk-proxy", "cmd/spdk-csi"),
+		linked: true,
+		reason: "they are for people who have only SPDK, or not even that",
 	},
 	{
 		who:    "cmd/spdk-csi does not know the proxy",
@@ -312,14 +319,16 @@ func TestRulesHold(t *testing.T) {
 		{"only package driver", "driver", csiProtobufs + "/lib/go/csi", false},
 		{"only package driver", "driver/mount", csiProtobufs + "/lib/go/csi", true},
 		{"only package driver", "test/sanity", csiProtobufs + "/lib/go/csi", false},
-		{"only tests and the demo", "test/demo", "rpcschema/spdktest", false},
-		{"only tests and the demo", "cmd/spdk-csi", "rpcschema/spdktest", true},
+		{"only tests, the demo", "test/demo", "rpcschema/spdktest", false},
+		{"only tests, the demo", "cmd/spdk-csi", "rpcschema/spdktest", true},
 		{"only tests make keys", "proxy", "proxy/authn/authntest", true},
 		{"no package imports test/", "driver", "test/demo", true},
 		{"cmd/...", "cmd/spdk-proxy", "proxy/policy", false},
 		{"cmd/...", "cmd/spdk-proxy", "github.com/spf13/cobra", false},
 		{"cmd/...", "cmd/spdk-csi", grpc, true},
 		{"cmd/spdk-proxy does", "cmd/spdk-proxy", "k8s.io/mount-utils", true},
+		{"spdk-schema and", "cmd/spdk-schema", "proxy/target", true},
+		{"only tests, the demo", "cmd/spdk-sim", "rpcschema/spdktest", false},
 		{"cmd/spdk-csi does", "cmd/spdk-csi", "proxy", true},
 	} {
 		t.Run(fmt.Sprintf("%s may import %s: %v", c.pkg, c.imports, !c.refused), func(t *testing.T) {

@@ -1,0 +1,68 @@
+// Command spdk-schema looks at the schema of SPDK's RPCs: for people who write clients of SPDK
+// and have no spdk-proxy. Flags and wiring only.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+func main() {
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "spdk-schema:", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func exitCode(err error) int {
+	var misused schemacmd.UsageError
+	if errors.As(err, &misused) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "spdk-schema",
+		Short: "Look at SPDK's RPCs as a schema describes them",
+		Long: `spdk-schema shows SPDK's JSON-RPC methods: parameters, results, errors, units and the
+releases that know each. It checks recorded calls and configuration files, compares
+the schema with a live target, and exports it for code generators.
+
+Exit codes: 0 done; 1 failed, or violations or differences were found; 2 a mistake on
+the command line.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.CompletionOptions.HiddenDefaultCmd = true
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return schemacmd.UsageError{Err: fmt.Errorf("%w: see `%s --help`", err, cmd.CommandPath())}
+	})
+	schemacmd.Add(cmd, "spdk-schema", &target{})
+	return cmd
+}
+
+// target is spdk_tgt's own socket.
+type target struct{ socket string }
+
+func (t *target) AddFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.socket, "socket", "/var/tmp/spdk.sock", "the target's RPC socket")
+}
+
+func (*target) Flags() string { return "--socket" }
+
+func (t *target) Connect() (schemacmd.Connection, error) { return spdkrpc.NewSocket(t.socket), nil }

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// schema runs spdk-schema in this process.
+func schema(args ...string) (string, error) {
+	cmd := command()
+	var out strings.Builder
+	cmd.SetOut(&out)
+	cmd.SetArgs(args)
+	err := cmd.Execute()
+	return out.String(), err
+}
+
+func TestCommands(t *testing.T) {
+	out, err := schema("list", "bdev_lvol_cre*")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^bdev_lvol_create +Create`, out)
+	out, err = schema("drift", "--help")
+	require.NoError(t, err)
+	assert.Contains(t, out, "  spdk-schema drift --socket", "its own name in the examples")
+	assert.NotContains(t, out, "--url", "nothing about a proxy")
+	_, err = schema("show", "no_such_method")
+	require.Error(t, err)
+	assert.Equal(t, exitUsage, exitCode(err))
+	_, err = schema("list", "--no-such-flag")
+	require.ErrorContains(t, err, "see `spdk-schema list --help`")
+	assert.Equal(t, exitUsage, exitCode(err))
+}
+
+func TestDriftOfALiveTarget(t *testing.T) {
+	target, err := spdktest.Start(spdktest.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = target.Close() })
+	out, err := schema("drift", "--socket", target.Socket())
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "0 unexplained")
+	_, err = schema("drift", "--socket", "/nonexistent/spdk.sock")
+	require.ErrorContains(t, err, "/nonexistent/spdk.sock")
+	assert.Equal(t, exitFailed, exitCode(err))
+}
