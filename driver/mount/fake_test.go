@@ -134,6 +134,7 @@ func TestClassify(t *testing.T) {
 		{"ext4 without mark, never mounted", scanned{start: never}, "ext4", contents{filesystem: ext4}},
 		{"ext4 with mark, never mounted", scanned{start: never, marked: true}, "ext4", contents{interrupted: true}},
 		{"ext4 with mark, was mounted", scanned{start: used, marked: true}, "ext4", contents{filesystem: ext4}},
+		{"ext4 with mark, of which nothing was read", scanned{marked: true}, "ext4", contents{filesystem: ext4}},
 		{"mark only", scanned{marked: true, dataAt: 4096}, "", contents{interrupted: true}},
 		{"mark in something else", scanned{marked: true}, "btrfs", contents{other: "btrfs"}},
 		{"unfinished xfs", scanned{start: unfinished}, "xfs", contents{interrupted: true}},
