@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
-	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -127,9 +127,9 @@ func TestDocumentedParameters(t *testing.T) {
 	rows := parameterRow.FindAllStringSubmatch(string(readme), -1)
 	require.NotEmpty(t, rows)
 	for _, r := range rows {
-		_, err := placement.ParseParameters(map[string]string{r[1]: r[2]})
+		_, err := class.Parse(map[string]string{r[1]: r[2]}, nil)
 		assert.NoError(t, err)
 	}
-	_, err = placement.ParseParameters(map[string]string{"no-such-parameter": "x"})
+	_, err = class.Parse(map[string]string{"no-such-parameter": "x"}, nil)
 	assert.Error(t, err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -120,14 +121,11 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err := checkCapabilities(req.GetVolumeCapabilities()...); err != nil {
 		return nil, err
 	}
-	p, err := placement.ParseParameters(req.GetParameters())
+	wanted, err := class.Parse(req.GetParameters(), req.GetMutableParameters())
 	if err != nil {
 		return nil, err
 	}
-	if len(req.GetMutableParameters()) > 0 {
-		return nil, fmt.Errorf("%w: mutable_parameters: volumes have none that can be modified", errUnsupported)
-	}
-	spec := volume.Spec{Name: req.GetName(), Thick: p.Thick, Clear: p.Clear}
+	spec := volume.Spec{Name: req.GetName(), Class: wanted}
 	if spec.MinBytes, spec.MaxBytes, err = sizes(req.GetCapacityRange(), defaultSize); err != nil {
 		return nil, err
 	}
@@ -143,9 +141,9 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	}
 	var placed placement.Placed
 	if from.UUID == "" {
-		placed, err = c.create(ctx, req.GetSecrets(), p, spec)
+		placed, err = c.create(ctx, req.GetSecrets(), spec)
 	} else {
-		placed, err = c.clone(ctx, claim, source, req.GetSecrets(), p, from, spec)
+		placed, err = c.clone(ctx, claim, source, req.GetSecrets(), from, spec)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create volume %q: %w", spec.Name, err)
@@ -161,20 +159,20 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
 		VolumeId:      id.String(),
 		CapacityBytes: placed.SizeBytes,
-		VolumeContext: volumeContext(config, placed.Volume, p.FSType, from),
+		VolumeContext: volumeContext(config, placed.Volume, wanted.FSType, from),
 		ContentSource: req.GetVolumeContentSource(),
 	}}, nil
 }
 
-func (c *Controller) create(ctx context.Context, secrets map[string]string, p placement.Parameters, spec volume.Spec) (placement.Placed, error) {
+func (c *Controller) create(ctx context.Context, secrets map[string]string, spec volume.Spec) (placement.Placed, error) {
 	services, err := c.services(secrets, provisionerSecret)
 	if err != nil {
 		return placement.Placed{}, err
 	}
-	return placement.Create(ctx, services, p, spec)
+	return placement.Create(ctx, services, spec.Class, spec)
 }
 
-func (c *Controller) clone(ctx context.Context, claim *claim, source volumeID, secrets map[string]string, p placement.Parameters, from volume.Origin, spec volume.Spec) (placement.Placed, error) {
+func (c *Controller) clone(ctx context.Context, claim *claim, source volumeID, secrets map[string]string, from volume.Origin, spec volume.Spec) (placement.Placed, error) {
 	hold := claim.take
 	if from.Snapshot {
 		hold = claim.share
@@ -186,7 +184,7 @@ func (c *Controller) clone(ctx context.Context, claim *claim, source volumeID, s
 	if err != nil {
 		return placement.Placed{}, err
 	}
-	return placement.Clone(ctx, service, p, from, spec)
+	return placement.Clone(ctx, service, spec.Class, from, spec)
 }
 
 func contentSource(s *csi.VolumeContentSource) (volume.Origin, volumeID, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -163,7 +164,7 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 			return nil, err
 		}
 	}
-	p, err := placement.ParseParameters(req.GetParameters())
+	p, err := class.Parse(req.GetParameters(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -20,11 +20,8 @@ func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	case req.GetSourceVolumeId() == "":
 		return nil, fmt.Errorf("%w: source_volume_id is missing", errInvalid)
 	}
-	for key := range req.GetParameters() {
-		// spdk-csi's sample class has fsType in it, for no reason.
-		if key != keyFSType && !strings.HasPrefix(key, "csi.storage.k8s.io/") {
-			return nil, fmt.Errorf("%w: VolumeSnapshotClass parameter %q: there are none but csi.storage.k8s.io/snapshotter-secret-name and -namespace", errInvalid, key)
-		}
+	if err := class.CheckSnapshot(req.GetParameters()); err != nil {
+		return nil, err
 	}
 	source, err := parseVolumeID(req.GetSourceVolumeId())
 	if err != nil {

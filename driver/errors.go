@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mount"
-	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -44,7 +44,7 @@ var codesOf = []struct {
 	{errNoSuchID, codes.NotFound},
 	{errNoSuchPath, codes.NotFound},
 	{errInvalid, codes.InvalidArgument},
-	{placement.ErrParameter, codes.InvalidArgument},
+	{class.ErrParameter, codes.InvalidArgument},
 	{errCredentials, codes.InvalidArgument},
 	{errUnsupported, codes.InvalidArgument},
 	{volume.ErrWrongKind, codes.InvalidArgument},

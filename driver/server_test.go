@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mount"
-	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -165,7 +165,7 @@ func TestCodes(t *testing.T) {
 	}
 	for want, errs := range map[codes.Code][]error{
 		codes.OK:                 {nil},
-		codes.InvalidArgument:    {errInvalid, errUnsupported, errCredentials, placement.ErrParameter, volume.ErrWrongKind, connect.ErrInvalidExport, mount.ErrInvalid},
+		codes.InvalidArgument:    {errInvalid, errUnsupported, errCredentials, class.ErrParameter, volume.ErrWrongKind, connect.ErrInvalidExport, mount.ErrInvalid},
 		codes.NotFound:           {errNoSuchID, errNoSuchPath, volume.ErrNotFound, fmt.Errorf("%w: %w", errNoSuchID, volume.ErrWrongKind)},
 		codes.AlreadyExists:      {volume.ErrIncompatible, errConflict, mount.ErrConflict},
 		codes.ResourceExhausted:  {volume.ErrNoSpace, errors.Join(volume.ErrOutOfRange, volume.ErrNoSpace), rpc(spdkrpc.NoSpace, -28)},

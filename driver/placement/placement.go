@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -29,8 +30,8 @@ type place struct {
 
 // Create returns the empty volume that spec asks for, from wherever it is, or makes it. A target that cannot be asked is
 // an error and nothing is made: the volume may be there.
-func Create(ctx context.Context, targets []*volume.Service, p Parameters, spec volume.Spec) (Placed, error) {
-	targets, err := p.narrow(targets)
+func Create(ctx context.Context, targets []*volume.Service, p class.Class, spec volume.Spec) (Placed, error) {
+	targets, err := narrow(p, targets)
 	if err != nil {
 		return Placed{}, err
 	}
@@ -59,12 +60,12 @@ func Create(ctx context.Context, targets []*volume.Service, p Parameters, spec v
 }
 
 // Clone returns the volume that spec asks for with the contents of from. It lies where its origin does.
-func Clone(ctx context.Context, target *volume.Service, p Parameters, from volume.Origin, spec volume.Spec) (Placed, error) {
-	if spec.Thick {
-		return Placed{}, fmt.Errorf("%w: thin is false, and SPDK makes clones and restored volumes thin: use a StorageClass with thin: true", ErrParameter)
+func Clone(ctx context.Context, target *volume.Service, p class.Class, from volume.Origin, spec volume.Spec) (Placed, error) {
+	if spec.Class.Thick {
+		return Placed{}, fmt.Errorf("%w: thin is false, and SPDK makes clones and restored volumes thin: use a StorageClass with thin: true", class.ErrParameter)
 	}
 	if p.Target != "" && p.Target != target.Name {
-		return Placed{}, fmt.Errorf("%w: target is %q, and the source lies on target %q, where its clones stay", ErrParameter, p.Target, target.Name)
+		return Placed{}, fmt.Errorf("%w: target is %q, and the source lies on target %q, where its clones stay", class.ErrParameter, p.Target, target.Name)
 	}
 	if p.Store != "" {
 		source, err := target.Get(ctx, from.UUID)
@@ -72,7 +73,7 @@ func Clone(ctx context.Context, target *volume.Service, p Parameters, from volum
 			return Placed{}, err
 		}
 		if source.Store != p.Store {
-			return Placed{}, fmt.Errorf("%w: lvstore is %q, and the source lies in lvstore %q, where its clones stay", ErrParameter, p.Store, source.Store)
+			return Placed{}, fmt.Errorf("%w: lvstore is %q, and the source lies in lvstore %q, where its clones stay", class.ErrParameter, p.Store, source.Store)
 		}
 	}
 	v, err := target.Clone(ctx, from, spec)
@@ -86,8 +87,8 @@ type Capacity struct {
 }
 
 // GetCapacity tells what can be made with the parameters.
-func GetCapacity(ctx context.Context, targets []*volume.Service, p Parameters) (Capacity, error) {
-	targets, err := p.narrow(targets)
+func GetCapacity(ctx context.Context, targets []*volume.Service, p class.Class) (Capacity, error) {
+	targets, err := narrow(p, targets)
 	if err != nil {
 		return Capacity{}, err
 	}
@@ -110,7 +111,7 @@ func GetCapacity(ctx context.Context, targets []*volume.Service, p Parameters) (
 	return c, err
 }
 
-func (p Parameters) narrow(targets []*volume.Service) ([]*volume.Service, error) {
+func narrow(p class.Class, targets []*volume.Service) ([]*volume.Service, error) {
 	if p.Target == "" {
 		return targets, nil
 	}
@@ -119,7 +120,7 @@ func (p Parameters) narrow(targets []*volume.Service) ([]*volume.Service, error)
 			return []*volume.Service{t}, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: target is %q, which config.json does not have", ErrParameter, p.Target)
+	return nil, fmt.Errorf("%w: target is %q, which config.json does not have", class.ErrParameter, p.Target)
 }
 
 type found struct {
@@ -128,7 +129,7 @@ type found struct {
 }
 
 // search asks all targets side by side for their lvstores, and for the volume if name is not empty.
-func search(ctx context.Context, targets []*volume.Service, p Parameters, name string) (places []place, volumes []found, err error) {
+func search(ctx context.Context, targets []*volume.Service, p class.Class, name string) (places []place, volumes []found, err error) {
 	type answer struct {
 		stores []volume.Store
 		volume *volume.Volume
@@ -167,7 +168,7 @@ func search(ctx context.Context, targets []*volume.Service, p Parameters, name s
 		}
 	}
 	if len(places) == 0 {
-		return nil, nil, fmt.Errorf("%w: no target has an lvstore %q that the driver may use", ErrParameter, p.Store)
+		return nil, nil, fmt.Errorf("%w: no target has an lvstore %q that the driver may use", class.ErrParameter, p.Store)
 	}
 	return places, volumes, nil
 }

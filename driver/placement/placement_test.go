@@ -9,28 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 const mib = 1 << 20
-
-func TestParseParameters(t *testing.T) {
-	p, err := ParseParameters(map[string]string{
-		"fsType": "xfs", "target": "t0", "lvstore": "lvs0", "thin": "false", "clearMethod": "write_zeroes", "csi.storage.k8s.io/pvc/name": "x",
-	})
-	require.NoError(t, err)
-	assert.Equal(t, Parameters{FSType: "xfs", Target: "t0", Store: "lvs0", Thick: true, Clear: volume.ClearWriteZeroes}, p)
-	p, err = ParseParameters(map[string]string{"fstype": "ext4"})
-	require.NoError(t, err)
-	assert.Equal(t, Parameters{FSType: "ext4"}, p)
-	for key, value := range map[string]string{"fsType": "btrfs", "target": "", "lvstore": "", "thin": "yes", "clearMethod": "WRITE_ZEROES", "Lvstore": "x", "csi.example/x": "y"} {
-		_, err := ParseParameters(map[string]string{key: value})
-		require.ErrorIs(t, err, ErrParameter, key)
-		assert.ErrorContains(t, err, key)
-	}
-}
 
 func TestOrder(t *testing.T) {
 	target := volume.NewTarget(volume.Config{Name: "t"}).Service(nil)
@@ -71,16 +56,16 @@ func targets(t *testing.T, sizesMiB ...uint64) (services []*volume.Service, clie
 func TestCreateTriesTheNext(t *testing.T) {
 	services, _, _ := targets(t, 100, 100, 1000)
 	for i := range 3 { // none of these fits anywhere but on the large one
-		p, err := Create(t.Context(), services, Parameters{}, volume.Spec{Name: fmt.Sprint("pvc-", i), MinBytes: 200 * mib, Thick: true})
+		p, err := Create(t.Context(), services, class.Class{}, volume.Spec{Name: fmt.Sprint("pvc-", i), MinBytes: 200 * mib, Class: class.Class{Thick: true}})
 		require.NoError(t, err)
 		assert.Equal(t, "t2", p.Target)
 	}
-	_, err := Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-9", MinBytes: 500 * mib, Thick: true})
+	_, err := Create(t.Context(), services, class.Class{}, volume.Spec{Name: "pvc-9", MinBytes: 500 * mib, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, volume.ErrNoSpace)
 	for _, target := range []string{"t0", "t1", "t2"} {
 		assert.ErrorContains(t, err, target)
 	}
-	_, err = Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-9", MinBytes: 5 * mib, MaxBytes: 6 * mib})
+	_, err = Create(t.Context(), services, class.Class{}, volume.Spec{Name: "pvc-9", MinBytes: 5 * mib, MaxBytes: 6 * mib})
 	require.ErrorIs(t, err, volume.ErrOutOfRange)
 	require.NotErrorIs(t, err, volume.ErrNoSpace)
 }
@@ -90,17 +75,17 @@ func TestCreateLooksEverywhereFirst(t *testing.T) {
 	spec := volume.Spec{Name: "pvc-1", MinBytes: 4 * mib}
 	_, err := clients[0].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
 	require.NoError(t, err)
-	p, err := Create(t.Context(), services, Parameters{}, spec)
+	p, err := Create(t.Context(), services, class.Class{}, spec)
 	require.NoError(t, err)
 	assert.Equal(t, "t0", p.Target)
 	_, err = clients[1].BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
 	require.NoError(t, err)
-	_, err = Create(t.Context(), services, Parameters{}, spec)
+	_, err = Create(t.Context(), services, class.Class{}, spec)
 	require.ErrorIs(t, err, volume.ErrIncompatible, "two of them: which one is meant?")
 
 	sims[0].Crash()
 	for name, spec := range map[string]volume.Spec{"there": spec, "new": {Name: "pvc-2", MinBytes: 4 * mib}} {
-		_, err = Create(t.Context(), services, Parameters{}, spec)
+		_, err = Create(t.Context(), services, class.Class{}, spec)
 		require.Error(t, err, name)
 		assert.True(t, errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, spdkrpc.OutcomeUnknown), err)
 	}
@@ -126,7 +111,7 @@ func (f *filler) Call(ctx context.Context, method string, params, result any) er
 // An unknown outcome ends placement: the volume may still be made where it was tried first.
 func TestUnknownOutcomeEndsPlacement(t *testing.T) {
 	services, clients, sims := targets(t, 1000, 1000)
-	spec := volume.Spec{Name: "pvc-1", MinBytes: 200 * mib, Thick: true}
+	spec := volume.Spec{Name: "pvc-1", MinBytes: 200 * mib, Class: class.Class{Thick: true}}
 	for i, sim := range sims {
 		socket := spdkrpc.NewSocket(sim.Socket())
 		t.Cleanup(func() { assert.NoError(t, socket.Close()) })
@@ -136,7 +121,7 @@ func TestUnknownOutcomeEndsPlacement(t *testing.T) {
 		}
 		services[i] = volume.NewTarget(volume.Config{Name: fmt.Sprintf("t%d", i)}).Service(spdkrpc.NewClient(&filler{socket, fill}))
 	}
-	_, err := Create(t.Context(), services, Parameters{}, spec)
+	_, err := Create(t.Context(), services, class.Class{}, spec)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	require.NotErrorIs(t, err, volume.ErrNoSpace)
 	made := 0
@@ -150,34 +135,34 @@ func TestUnknownOutcomeEndsPlacement(t *testing.T) {
 
 func TestSameNameOtherwise(t *testing.T) {
 	services, _, _ := targets(t, 100)
-	_, err := Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib})
+	_, err := Create(t.Context(), services, class.Class{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib})
 	require.NoError(t, err)
-	_, err = Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib, Thick: true})
+	_, err = Create(t.Context(), services, class.Class{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 }
 
 // A clone lies where its source does: a class that wants it elsewhere is refused, before anything is made.
 func TestCloneStaysWithItsSource(t *testing.T) {
 	services, clients, _ := targets(t, 1000)
-	source, err := Create(t.Context(), services, Parameters{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib})
+	source, err := Create(t.Context(), services, class.Class{}, volume.Spec{Name: "pvc-1", MinBytes: 4 * mib})
 	require.NoError(t, err)
 	from, spec := volume.Origin{UUID: source.UUID}, volume.Spec{Name: "pvc-2", MinBytes: 4 * mib}
-	for says, p := range map[string]Parameters{`target is "t1"`: {Target: "t1"}, `lvstore is "lvs1"`: {Store: "lvs1"}} {
+	for says, p := range map[string]class.Class{`target is "t1"`: {Target: "t1"}, `lvstore is "lvs1"`: {Store: "lvs1"}} {
 		_, err := Clone(t.Context(), services[0], p, from, spec)
-		require.ErrorIs(t, err, ErrParameter)
+		require.ErrorIs(t, err, class.ErrParameter)
 		require.ErrorContains(t, err, says)
 	}
 	thick := spec
-	thick.Thick = true
-	_, err = Clone(t.Context(), services[0], Parameters{}, from, thick)
-	require.ErrorIs(t, err, ErrParameter)
-	_, err = Clone(t.Context(), services[0], Parameters{Store: "lvs0"}, volume.Origin{UUID: "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}, spec)
+	thick.Class.Thick = true
+	_, err = Clone(t.Context(), services[0], class.Class{}, from, thick)
+	require.ErrorIs(t, err, class.ErrParameter)
+	_, err = Clone(t.Context(), services[0], class.Class{Store: "lvs0"}, volume.Origin{UUID: "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}, spec)
 	require.ErrorIs(t, err, volume.ErrNotFound)
 	lvols, err := clients[0].BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
 	require.NoError(t, err)
 	assert.Len(t, lvols, 1, "nothing was made")
 
-	p, err := Clone(t.Context(), services[0], Parameters{Target: "t0", Store: "lvs0"}, from, spec)
+	p, err := Clone(t.Context(), services[0], class.Class{Target: "t0", Store: "lvs0"}, from, spec)
 	require.NoError(t, err)
 	assert.Equal(t, "t0", p.Target)
 	assert.Equal(t, "lvs0", p.Store)

@@ -5,36 +5,19 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Clear says what becomes of the contents of clusters that a volume gives back. SPDK clears clusters when they are
-// freed, by the method that was recorded when the volume was created, and never when they are allocated: what was not
-// cleared shows in the next volume that gets the cluster.
-type Clear string
-
-// The values of Clear. The zero Clear is ClearZeroes.
-const (
-	// ClearZeroes makes them read as zeroes: by unmap where the bdev below the lvstore is known to zero what it unmaps,
-	// by writing zeroes elsewhere.
-	ClearZeroes Clear = "zeroes"
-	// ClearWriteZeroes writes zeroes wherever the lvstore lies.
-	ClearWriteZeroes Clear = "write_zeroes"
-	// ClearUnmap unmaps them, whatever can be read afterwards.
-	ClearUnmap Clear = "unmap-may-expose-deleted-data"
-	// ClearNone leaves them as they are.
-	ClearNone Clear = "none-exposes-deleted-data"
-)
-
 // clearMethod returns SPDK's name of what c means in an lvstore.
-func (s *Service) clearMethod(ctx context.Context, st Store, c Clear) (spdkrpc.LvolClearMethod, error) {
+func (s *Service) clearMethod(ctx context.Context, st Store, c class.Clear) (spdkrpc.LvolClearMethod, error) {
 	switch c {
-	case ClearWriteZeroes:
+	case class.ClearWriteZeroes:
 		return spdkrpc.LvolClearMethodWriteZeroes, nil
-	case ClearUnmap:
+	case class.ClearUnmap:
 		return spdkrpc.LvolClearMethodUnmap, nil
-	case ClearNone:
+	case class.ClearNone:
 		return spdkrpc.LvolClearMethodNone, nil
 	}
 	zeroes, err := s.unmapZeroes(ctx, st)
@@ -72,7 +55,7 @@ var setParentSince = rpcschema.Release{Year: 24, Month: 5}
 // makeClone makes a clone of parent. bdev_lvol_clone records no clear method: once the target was restarted, what such a
 // clone frees is unmapped, whatever its origin's method. Where that does not zero it, the clone is created as an empty
 // volume with its own method and then put on its parent.
-func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c Clear) (id string, err error) {
+func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c class.Clear) (id string, err error) {
 	st, err := s.store(ctx, parent.Store)
 	if err != nil {
 		return "", err
@@ -90,7 +73,7 @@ func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c C
 	}
 	if release.Before(setParentSince) {
 		return "", fmt.Errorf("%w: SPDK %s records no clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so that others could read what the clone held once it is deleted: "+
-			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, setParentSince, ClearUnmap)
+			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, setParentSince, class.ClearUnmap)
 	}
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
 		LvolName: name, LvsName: &st.Name, SizeInMiB: max(1, uint64(parent.SizeBytes/MiB)), ThinProvision: new(true), ClearMethod: &method,

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -99,9 +100,9 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 				assert.NoError(t, b.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &name}))
 			})
 			fresh := NewTarget(b.Config).Service(b.rpc) // which knows nothing of the lvstores that come and go here
-			for asked, want := range map[Clear]spdkrpc.LvolClearMethod{
-				"": c.want, ClearZeroes: c.want, ClearWriteZeroes: spdkrpc.LvolClearMethodWriteZeroes,
-				ClearUnmap: spdkrpc.LvolClearMethodUnmap, ClearNone: spdkrpc.LvolClearMethodNone,
+			for asked, want := range map[class.Clear]spdkrpc.LvolClearMethod{
+				"": c.want, class.ClearZeroes: c.want, class.ClearWriteZeroes: spdkrpc.LvolClearMethodWriteZeroes,
+				class.ClearUnmap: spdkrpc.LvolClearMethodUnmap, class.ClearNone: spdkrpc.LvolClearMethodNone,
 			} {
 				got, err := fresh.clearMethod(t.Context(), fresh.mustStore(t, name), asked)
 				require.NoError(t, err)
@@ -141,7 +142,7 @@ func TestCloneBeforeSetParent(t *testing.T) {
 	snap, err = b.Snapshot(t.Context(), "s", v.UUID)
 	require.NoError(t, err)
 	for range 2 {
-		_, err = b.Clone(t.Context(), Origin{UUID: snap.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 8 * MiB, Clear: ClearUnmap})
+		_, err = b.Clone(t.Context(), Origin{UUID: snap.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearUnmap}})
 		require.NoError(t, err)
 	}
 }
@@ -235,7 +236,9 @@ func (d *disk) reload() {
 // volume's clusters, as writing to it would.
 func TestDeletedDataIsZeroed(t *testing.T) {
 	const mib = 16
-	size := func(name string, thick bool) Spec { return Spec{Name: name, MinBytes: mib * MiB, Thick: thick} }
+	size := func(name string, thick bool) Spec {
+		return Spec{Name: name, MinBytes: mib * MiB, Class: class.Class{Thick: thick}}
+	}
 	for name, run := range map[string]func(d *disk){
 		"thick": func(d *disk) {
 			v, err := d.Create(t.Context(), d.mustStore(t, d.name), size("v", true))

@@ -84,7 +84,7 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 			return Volume{}, err
 		}
 	}
-	id, failed := s.makeClone(ctx, parent, name, spec.Clear)
+	id, failed := s.makeClone(ctx, parent, name, spec.Class.Clear)
 	if failed != nil && !readable(failed) {
 		return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 	}

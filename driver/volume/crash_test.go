@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -186,7 +187,7 @@ var operations = []operation{
 		return func(ctx context.Context) (string, error) { return attached(ctx, b, clone) }
 	}},
 	{name: "unpublish", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
-		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true})
+		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 		require.NoError(t, err)
 		_, err = b.Export(t.Context(), v.UUID, host("n1"))
 		require.NoError(t, err)
@@ -266,7 +267,7 @@ func undisturbed(t *testing.T, op operation, newBench func(*testing.T) *bench) (
 func cloned(t *testing.T, b *bench) (v, c Volume) {
 	t.Helper()
 	v = b.create(t, "pvc-1", 4)
-	c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Clear: ClearUnmap})
+	c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: class.Class{Clear: class.ClearUnmap}})
 	require.NoError(t, err)
 	return v, c
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -16,9 +17,7 @@ type Spec struct {
 	Name string // asked for under this name, any text
 	// MinBytes is the least size; MaxBytes the largest, 0 for any.
 	MinBytes, MaxBytes int64
-	Thick              bool
-	// Clear says what becomes of the contents of clusters that the volume gives back; ClearZeroes when empty.
-	Clear Clear
+	Class              class.Class
 }
 
 // Size is the size that a volume of min bytes gets in the store.
@@ -35,7 +34,7 @@ func (st Store) Room(spec Spec) error {
 		return fmt.Errorf("%w: lvstore %s makes volumes in steps of %d bytes: %d bytes for the asked %d, more than the limit %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
 	case size > st.TotalBytes:
 		return fmt.Errorf("%w: lvstore %s has %d bytes in all, the volume needs %d", ErrNoSpace, st.Name, st.TotalBytes, size)
-	case spec.Thick && size > st.FreeBytes:
+	case spec.Class.Thick && size > st.FreeBytes:
 		return fmt.Errorf("%w: lvstore %s has %d bytes free, the volume needs %d", ErrNoSpace, st.Name, st.FreeBytes, size)
 	case st.FreeBytes == 0:
 		return fmt.Errorf("%w: lvstore %s has nothing free", ErrNoSpace, st.Name)
@@ -49,14 +48,14 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if err := st.Room(spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
 	}
-	method, err := s.clearMethod(ctx, st, spec.Clear)
+	method, err := s.clearMethod(ctx, st, spec.Class.Clear)
 	if err != nil {
 		return Volume{}, err
 	}
 	lvol := LvolName(spec.Name)
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
 		LvolName: lvol, LvsName: &st.Name, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
-		ThinProvision: new(!spec.Thick), ClearMethod: &method,
+		ThinProvision: new(!spec.Class.Thick), ClearMethod: &method,
 	})
 	if failed != nil && !readable(failed) {
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
@@ -99,10 +98,10 @@ func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin)
 	if err := s.matchesOrigin(ctx, v, want); err != nil {
 		return err
 	}
-	if thin, err := s.createdThin(ctx, v); err != nil || thin == !spec.Thick {
+	if thin, err := s.createdThin(ctx, v); err != nil || thin == !spec.Class.Thick {
 		return err
 	}
-	return fmt.Errorf("target %s: %w: %s has thin=%t, asked for is thin=%t", s.Name, ErrIncompatible, v, spec.Thick, !spec.Thick)
+	return fmt.Errorf("target %s: %w: %s has thin=%t, asked for is thin=%t", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
 }
 
 // createdThin reports whether a volume was created thin. A snapshot makes its volume thin and keeps how it was, so the

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -27,7 +28,7 @@ func TestCreate(t *testing.T) {
 		"limit is the size":               {Spec{MinBytes: 5 * MiB, MaxBytes: 8 * MiB}, 8 * MiB, nil},
 		"thin, larger than what is free":  {Spec{MinBytes: st.FreeBytes}, st.FreeBytes, nil},
 		"thin, larger than the store":     {Spec{MinBytes: st.TotalBytes + 1}, 0, ErrNoSpace},
-		"thick, larger than what is free": {Spec{MinBytes: st.FreeBytes + 1, Thick: true}, 0, ErrNoSpace},
+		"thick, larger than what is free": {Spec{MinBytes: st.FreeBytes + 1, Class: class.Class{Thick: true}}, 0, ErrNoSpace},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.spec.Name = "pvc-" + uuid.NewString()
@@ -35,7 +36,7 @@ func TestCreate(t *testing.T) {
 			require.ErrorIs(t, err, c.err)
 			if c.err == nil {
 				assert.Equal(t, c.size, v.SizeBytes)
-				assert.Equal(t, !c.spec.Thick, v.Thin)
+				assert.Equal(t, !c.spec.Class.Thick, v.Thin)
 				assert.Equal(t, c.spec.Name, v.Name, "as spdk-csi names them")
 				require.NoError(t, b.Delete(t.Context(), v.UUID))
 			}
@@ -47,10 +48,10 @@ func TestCreate(t *testing.T) {
 func TestCreateNoticesFullStore(t *testing.T) {
 	b := newBench(t, TCP)
 	before := b.store(t, "lvs0")
-	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Thick: true})
+	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	// With the figures of before there was room; SPDK says otherwise, with the code it has for everything.
-	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Thick: true})
+	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, ErrNoSpace)
 }
 
@@ -58,16 +59,16 @@ func TestCreateNoticesFullStore(t *testing.T) {
 func TestCreateWithUnknownOutcome(t *testing.T) {
 	b := newBench(t, TCP)
 	before := b.store(t, "lvs0")
-	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Thick: true})
+	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	b.fault.arm(2, true, false) // the bdev below the lvstore is looked at first
-	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Thick: true})
+	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.Equal(t, "bdev_lvol_create", b.fault.struck)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	require.NotErrorIs(t, err, ErrNoSpace)
 
 	b.fault.arm(3, true, false) // likewise, and the client asks the release
-	v, err := b.Create(t.Context(), before, Spec{Name: "third", MinBytes: 4 * MiB, Thick: true})
+	v, err := b.Create(t.Context(), before, Spec{Name: "third", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.Equal(t, "bdev_lvol_create", b.fault.struck)
 	require.NoError(t, err, "it was executed, as reading back tells")
 	assert.False(t, v.Thin)
@@ -108,7 +109,7 @@ func TestThinIsPartOfTheVolume(t *testing.T) {
 	for _, thick := range []bool{false, true} {
 		t.Run(fmt.Sprint("thick=", thick), func(t *testing.T) {
 			name := fmt.Sprint("pvc-", thick)
-			spec, other := Spec{Name: name, MinBytes: 8 * MiB, Thick: thick}, Spec{Name: name, MinBytes: 8 * MiB, Thick: !thick}
+			spec, other := Spec{Name: name, MinBytes: 8 * MiB, Class: class.Class{Thick: thick}}, Spec{Name: name, MinBytes: 8 * MiB, Class: class.Class{Thick: !thick}}
 			v, err := b.Create(t.Context(), st, spec)
 			require.NoError(t, err)
 			for _, snapshots := range []int{0, 1, 2} {

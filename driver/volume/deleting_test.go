@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -81,7 +82,7 @@ func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 		t.Skip("TestDeletionTakesTime is for real targets")
 	}
 	b := newBench(t, TCP)
-	spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Thick: true}
+	spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}
 	st := b.store(t, "lvs0")
 	v, err := b.Create(t.Context(), st, spec)
 	require.NoError(t, err)
@@ -135,7 +136,7 @@ func TestDeletionTakesTime(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, b.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: "disk-large"})) })
 	_, err = b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-large", LvsName: "large"})
 	require.NoError(t, err)
-	spec := Spec{Name: "pvc-1", MinBytes: mib * MiB, Thick: true}
+	spec := Spec{Name: "pvc-1", MinBytes: mib * MiB, Class: class.Class{Thick: true}}
 	st := b.store(t, "large")
 	v, err := b.Create(t.Context(), st, spec)
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -56,7 +57,7 @@ var makers = []maker{
 			if err != nil {
 				return Volume{}, err
 			}
-			spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Thick: true}
+			spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}
 			v, err := s.Find(ctx, stores, "pvc-1")
 			switch {
 			case errors.Is(err, ErrNotFound):
@@ -72,7 +73,7 @@ var makers = []maker{
 		snap, err := b.Snapshot(t.Context(), "s", source.UUID)
 		require.NoError(t, err)
 		return func(ctx context.Context, s *Service) (Volume, error) {
-			return s.Clone(ctx, Origin{UUID: snap.UUID, Snapshot: true}, Spec{Name: "pvc-1", MinBytes: 8 * MiB, Clear: ClearUnmap})
+			return s.Clone(ctx, Origin{UUID: snap.UUID, Snapshot: true}, Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearUnmap}})
 		}
 	}},
 }
@@ -157,7 +158,7 @@ func TestRenamedWhileLookedFor(t *testing.T) {
 		require.NoError(t, err)
 		_, err = b.Find(t.Context(), stores[:1], "other")
 		require.ErrorIs(t, err, ErrNotFound) // the lists of the lvstores are of before the volume now
-		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Thick: true})
+		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
 		require.NoError(t, err)
 		rename := &meanwhile{Caller: b.fault, method: "bdev_get_bdevs", before: before, do: func() { b.attachOnce(t, v.UUID) }}
 		finder := &Service{Target: b.Target, rpc: spdkrpc.NewClient(rename), seen: b.seen}

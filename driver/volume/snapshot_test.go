@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -249,7 +250,7 @@ func TestPristine(t *testing.T) {
 	assert.True(t, !pristine && known, "a copy is none, even of nothing")
 	pristine, known = of(v)
 	assert.True(t, pristine && known)
-	thick, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "thick", MinBytes: 4 * MiB, Thick: true})
+	thick, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "thick", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	_, known = of(thick)
 	assert.False(t, known)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -27,7 +28,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 	for _, tr := range []Transport{TCP, ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newBench(t, tr)
-			spec := Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true}
+			spec := Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}}
 			v, err := b.Create(t.Context(), b.store(t, "lvs0"), spec)
 			require.NoError(t, err)
 			_, _, known := b.usedState(t, v.UUID)
@@ -79,7 +80,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 // The way out for a volume that was attached and never staged: its first name back, by hand.
 func TestUsedVolumeIsForgottenByHand(t *testing.T) {
 	b := newBench(t, TCP)
-	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true})
+	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.Remember(t.Context(), v.UUID))
 	require.NoError(t, b.rpc.BdevLvolRename(t.Context(), spdkrpc.BdevLvolRenameParams{OldName: "lvs0/pvc-1.used", NewName: "pvc-1"}))
@@ -124,7 +125,7 @@ func TestUsedNames(t *testing.T) {
 	}
 	assert.NotEqual(t, usedName(long), usedName(long[:62]+"y"))
 	b := newBench(t, TCP)
-	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: long, MinBytes: 4 * MiB, Thick: true})
+	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: long, MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.Remember(t.Context(), v.UUID))
 	b.detachDisk(t, "lvs0")
@@ -139,7 +140,7 @@ func TestUsedNames(t *testing.T) {
 // Two volumes, one under each name, were not made by this driver: none of them is chosen.
 func TestBothNamesTaken(t *testing.T) {
 	b := newBench(t, TCP)
-	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Thick: true})
+	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.Remember(t.Context(), v.UUID))
 	second, err := b.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(false)})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -291,13 +292,13 @@ func TestExpand(t *testing.T) {
 			assert.Equal(t, c.size, size)
 		})
 	}
-	thick, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "thick", MinBytes: 100 * MiB, Thick: true})
+	thick, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "thick", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	_, err = b.Expand(t.Context(), thick.UUID, b.store(t, "lvs1").TotalBytes, 0)
 	require.NoError(t, err)
-	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "filler", MinBytes: 150 * MiB, Thick: true})
+	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "filler", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	small, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "small", MinBytes: 4 * MiB, Thick: true})
+	small, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "small", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	_, err = b.Expand(t.Context(), small.UUID, 160*MiB, 0)
 	require.ErrorIs(t, err, ErrNoSpace)

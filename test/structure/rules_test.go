@@ -120,6 +120,12 @@ var rules = []rule{
 		reason: "they run on nodes, which never speak to a proxy: the controller tells them all they need",
 	},
 	{
+		who:    "class imports the standard library",
+		binds:  in("driver/class"),
+		not:    func(_, path string) bool { return !standard(path) },
+		reason: "a Class is a value that every room of the controller takes; what is done with it is theirs to know",
+	},
+	{
 		who:   "operation knows nothing of what it runs",
 		binds: in("driver/operation"),
 		not: func(_, path string) bool {
@@ -309,6 +315,8 @@ func TestRulesHold(t *testing.T) {
 		{"volume, placement", "driver/connect", "google.golang.org/grpc/codes", true},
 		{"volume, placement", "driver/connect", "k8s.io/utils/exec", false},
 		{"connect and mount know neither", "driver/connect", "rpcschema/spdkrpc", true},
+		{"class imports", "driver/class", "slices", false},
+		{"class imports", "driver/class", "driver/volume", true},
 		{"operation knows nothing", "driver/operation", "golang.org/x/sync/singleflight", false},
 		{"operation knows nothing", "driver/operation", "driver/mount", true},
 		{"connect and mount do not", "driver/connect", "driver/operation", false},

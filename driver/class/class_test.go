@@ -1,0 +1,49 @@
+package class
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	c, err := Parse(map[string]string{
+		"fsType": "xfs", "target": "t0", "lvstore": "lvs0", "thin": "false", "clearMethod": "write_zeroes", "csi.storage.k8s.io/pvc/name": "x",
+	}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Class{FSType: "xfs", Target: "t0", Store: "lvs0", Thick: true, Clear: ClearWriteZeroes}, c)
+	c, err = Parse(map[string]string{"fstype": "ext4"}, map[string]string{})
+	require.NoError(t, err)
+	assert.Equal(t, Class{FSType: "ext4"}, c)
+	for key, value := range map[string]string{"fsType": "btrfs", "target": "", "lvstore": "", "thin": "yes", "clearMethod": "WRITE_ZEROES", "Lvstore": "x", "csi.example/x": "y"} {
+		_, err := Parse(map[string]string{key: value}, nil)
+		require.ErrorIs(t, err, ErrParameter, key)
+		assert.ErrorContains(t, err, key)
+	}
+}
+
+func TestParseClearMethod(t *testing.T) {
+	for value, want := range map[string]Clear{
+		"zeroes": ClearZeroes, "unmap": ClearZeroes, "write_zeroes": ClearWriteZeroes,
+		"unmap-may-expose-deleted-data": ClearUnmap, "none-exposes-deleted-data": ClearNone,
+	} {
+		c, err := Parse(map[string]string{"clearMethod": value}, nil)
+		require.NoError(t, err, value)
+		assert.Equal(t, want, c.Clear, value)
+	}
+}
+
+func TestNothingIsMutable(t *testing.T) {
+	_, err := Parse(nil, map[string]string{"iops": "1"})
+	require.ErrorIs(t, err, ErrParameter)
+	assert.ErrorContains(t, err, `"iops"`)
+}
+
+func TestCheckSnapshot(t *testing.T) {
+	require.NoError(t, CheckSnapshot(nil))
+	require.NoError(t, CheckSnapshot(map[string]string{"fsType": "ext4", "csi.storage.k8s.io/snapshotter-secret-name": "x"}))
+	err := CheckSnapshot(map[string]string{"fast": "yes"})
+	require.ErrorIs(t, err, ErrParameter)
+	assert.ErrorContains(t, err, `"fast"`)
+}
