@@ -3,6 +3,7 @@ package metrics
 import (
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,21 @@ func TestWhatIsScraped(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
 	assert.Empty(t, problems)
+}
+
+// Dashboards and alerts name the bounds of the histograms.
+func TestBuckets(t *testing.T) {
+	m := New("v1")
+	m.Begin("CreateVolume")("OK")
+	m.TargetCall("a", "bdev_lvol_create", "ok", time.Second)
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	bounds := map[string][]string{}
+	for _, found := range regexp.MustCompile(`(?m)^(spdk_csi_\w+)_bucket\{.*le="([^"]+)"\}`).FindAllStringSubmatch(w.Body.String(), -1) {
+		bounds[found[1]] = append(bounds[found[1]], found[2])
+	}
+	all := []string{"0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "30", "60", "120", "300", "+Inf"}
+	assert.Equal(t, map[string][]string{"spdk_csi_operation_duration_seconds": all, "spdk_csi_target_call_duration_seconds": all}, bounds)
 }
 
 func TestNoneCountNothing(t *testing.T) {

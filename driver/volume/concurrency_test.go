@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -204,6 +205,59 @@ func TestPortalGroupOfUnknownOutcome(t *testing.T) {
 	require.NoError(t, s.Unexport(t.Context(), v.UUID, nil))
 	assert.Zero(t, b.state(t).Groups, "the claim went with the node's group")
 	cleanUp(t, b, "")
+}
+
+// Whatever call of the first export on a target goes wrong, the next export ends with one portal group, and without a claim.
+func TestFirstExportOnATargetIsStruck(t *testing.T) {
+	for _, address := range []string{"127.0.0.1", "::1"} {
+		for at := 1; ; at++ {
+			struck := false
+			for name, arm := range map[string]func(f *fault){
+				"unreachable": func(f *fault) { f.arm(at, false, false) }, "reply lost": func(f *fault) { f.arm(at, true, false) }, "refused": func(f *fault) { f.refuse(at) },
+			} {
+				b := newBench(t, ISCSI)
+				b.removePortals(t)
+				config := b.Config
+				config.ListenAddr = address
+				s := NewTarget(config).Service(spdkrpc.NewClient(b.fault))
+				v := b.create(t, "pvc-1", 4)
+				arm(b.fault)
+				_, err := s.Export(t.Context(), v.UUID, host("n1"))
+				where := name + ": " + b.fault.struck
+				struck = struck || b.fault.struck != ""
+				if errors.Is(err, ErrBusy) { // nobody can tell whose claim it is whose creation was not answered
+					require.Equal(t, "reply lost: iscsi_create_initiator_group", where)
+					require.NoError(t, iscsi{s}.releaseClaim(t.Context()))
+					require.NoError(t, s.Delete(t.Context(), v.UUID))
+					continue
+				}
+				if name == "reply lost" && changes(b.fault.struck) || b.fault.struck == "" {
+					require.NoError(t, err, where)
+				} else {
+					require.Error(t, err, where)
+				}
+				b.fault.arm(0, false, false)
+				_, err = s.Export(t.Context(), v.UUID, host("n1"))
+				require.NoError(t, err, where)
+				groups, err := b.rpc.ISCSIGetPortalGroups(t.Context())
+				require.NoError(t, err)
+				require.Len(t, groups, 1, where)
+				assert.EqualValues(t, 1, groups[0].Tag, where)
+				require.Len(t, groups[0].Portals, 1)
+				assert.True(t, sameAddr(address, groups[0].Portals[0].Host), where)
+				owners, err := b.rpc.ISCSIGetInitiatorGroups(t.Context())
+				require.NoError(t, err)
+				assert.Nil(t, initiators(owners, claimTag), where)
+				require.NoError(t, s.Unexport(t.Context(), v.UUID, nil))
+				require.NoError(t, s.Delete(t.Context(), v.UUID))
+				b.removePortals(t)
+			}
+			if !struck {
+				require.Greater(t, at, 5)
+				break
+			}
+		}
+	}
 }
 
 // A removal of a node's initiator group and an export to that node do not meet.

@@ -25,13 +25,20 @@ type fault struct {
 	at     int // 1: the next call; 0: none
 	after  bool
 	deadly bool
+	answer *spdkrpc.Error // what the call is answered if it was not executed; nil: the target is unreachable
 	struck string
 }
 
 func (f *fault) arm(at int, after, deadly bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls, f.at, f.after, f.deadly, f.struck = 0, at, after, deadly, ""
+	f.calls, f.at, f.after, f.deadly, f.answer, f.struck = 0, at, after, deadly, nil, ""
+}
+
+// refuse has SPDK refuse one call, for no reason of the call's.
+func (f *fault) refuse(at int) {
+	f.arm(at, false, false)
+	f.answer = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "struck"}
 }
 
 func (f *fault) Call(ctx context.Context, method string, params, result any) error {
@@ -51,6 +58,11 @@ func (f *fault) Call(ctx context.Context, method string, params, result any) err
 		_ = f.Caller.Call(ctx, method, params, nil)
 		return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
 	}
+	if f.answer != nil {
+		answer := *f.answer
+		answer.Method = method
+		return &answer
+	}
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Unreachable, Message: "struck"}
 }
 
@@ -59,7 +71,7 @@ func (f *fault) Call(ctx context.Context, method string, params, result any) err
 // nothing had happened.
 func TestCrashPoints(t *testing.T) {
 	for _, tr := range []Transport{TCP, ISCSI} {
-		for _, op := range operations {
+		for _, op := range slices.Concat(operations, reads) {
 			if tr == ISCSI && !op.exports {
 				continue
 			}
@@ -219,6 +231,13 @@ func crashAll(t *testing.T, op operation, newBench func(*testing.T) *bench) {
 				}
 			}
 		}
+		points++
+		if !t.Run(fmt.Sprintf("call %d, refused", at), func(t *testing.T) {
+			b := newBench(t)
+			crash(t, b, op, want, func() { b.fault.refuse(at) })
+		}) {
+			return
+		}
 	}
 	t.Logf("%d crash points", points)
 }
@@ -234,6 +253,12 @@ func crash(t *testing.T, b *bench, op operation, want state, arm func()) {
 	}
 	if b.fault.deadly {
 		require.Error(t, err, where)
+	}
+	if err == nil {
+		assert.Equal(t, want, anonymous(b.neededState(t)), "%s, and succeeded", where)
+	}
+	if b.fault.after && !b.fault.deadly && changes(b.fault.struck) {
+		require.NoError(t, err, "%s: it was executed, as reading back tells", where)
 	}
 	b.fault.arm(0, false, false)
 	id, again := do(t.Context())

@@ -1,0 +1,81 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// changes tells whether a method of SPDK's changes anything. The proxy's own are unknown to a target.
+func changes(method string) bool {
+	m, ok := rpcschema.Default().Method(method)
+	return ok && m.Mutates && !strings.HasPrefix(method, "spdkgate_")
+}
+
+// reads are operations that change nothing.
+var reads = []operation{
+	{name: "list", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		cloned(t, b)
+		return func(ctx context.Context) (string, error) {
+			volumes, next, err := b.List(ctx, Page{})
+			return fmt.Sprint(volumes, next), err
+		}
+	}},
+	{name: "list snapshots", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v, c := cloned(t, b)
+		snapshots(t, b, v, c)
+		return func(ctx context.Context) (string, error) {
+			snapshots, next, err := b.ListSnapshots(ctx, v.UUID, Page{})
+			return fmt.Sprint(snapshots, next), err
+		}
+	}},
+	{name: "find a snapshot", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v, c := cloned(t, b)
+		snapshots(t, b, v, c)
+		return func(ctx context.Context) (string, error) {
+			s, err := b.FindSnapshot(ctx, "snapshot-of-pvc-2")
+			return fmt.Sprint(s), err
+		}
+	}},
+	{name: "was it written", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4)
+		snapshots(t, b, v)
+		return func(ctx context.Context) (string, error) {
+			v, err := b.Get(ctx, v.UUID)
+			if err != nil {
+				return "", err
+			}
+			pristine, known, err := b.Pristine(ctx, v)
+			return fmt.Sprint(pristine, known), err
+		}
+	}},
+	{name: "find a volume", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+		b.create(t, "pvc-1", 4)
+		return func(ctx context.Context) (string, error) {
+			stores, err := b.Stores(ctx)
+			if err != nil {
+				return "", err
+			}
+			v, err := b.Find(ctx, stores, "pvc-1")
+			return v.UUID, err
+		}
+	}},
+}
+
+// An address is the same however it is written. What is no address is compared as it stands.
+func TestSameAddress(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1", "192.0.2.2", false}, {"[fd00::1]", "fd00:0::1", true}, {"fd00::1", "fd00::2", false},
+		{"storage", "storage", true}, {"storage", "192.0.2.1", false}, {"192.0.2.1", "storage", false}, {"storage", "Storage", false}, {"", "::", false},
+	} {
+		assert.Equal(t, c.same, sameAddr(c.a, c.b), "%q %q", c.a, c.b)
+	}
+}
