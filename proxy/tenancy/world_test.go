@@ -29,6 +29,8 @@ type world struct {
 	mu   sync.Mutex
 	sent []sent // calls that the target got, questions of the tenancy left out
 	asks []sent
+	fail int  // the question that is to fail, counted from the next, 1; 0: none
+	lost bool // it did
 }
 
 type sent struct {
@@ -142,7 +144,13 @@ func (w *world) raw(ctx context.Context, method string, params map[string]any) (
 func (w *world) ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	w.mu.Lock()
 	w.asks = append(w.asks, sent{method, params})
+	fails := w.fail == 1
+	w.lost = w.lost || fails
+	w.fail = max(0, w.fail-1)
 	w.mu.Unlock()
+	if fails {
+		return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Code: -32603, Message: "struck"}
+	}
 	return w.raw(ctx, method, params)
 }
 
