@@ -45,7 +45,7 @@ func (g *gatehouse) file(name string, content []byte) {
 
 // load reads the documented configuration, with what the test has at hand.
 func (g *gatehouse) load(change ...string) *config.Config {
-	example := documented(g.t, "docs/authentication.md", "All four", "yaml")[0]
+	example := documented(g.t, "docs/authentication.md", "Set up authentication", "yaml")[0]
 	require.Contains(g.t, example, documentedAt)
 	text := strings.NewReplacer(append([]string{
 		`"0.0.0.0:9009"`, `"127.0.0.1:0"`, "/var/lib/spdk-proxy", ".", documentedAt, g.issuer.URL + "/keys",

@@ -99,7 +99,7 @@ func TestAWrongBatchIsNotDoneInPart(t *testing.T) {
 
 func TestDocumentedExchanges(t *testing.T) {
 	b := newBench(t, "v26.05")
-	for _, section := range []string{"A call", "A batch"} {
+	for _, section := range []string{"Send a call", "Send a batch"} {
 		blocks := documented(t, "docs/wire.md", section, "json")
 		require.Len(t, blocks, 2, section)
 		assert.JSONEq(t, blocks[1], b.post(blocks[0]).body, section)

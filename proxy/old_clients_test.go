@@ -278,7 +278,7 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 
 // The page's example, as it stands, and what comes of it.
 func TestOldClientsPage(t *testing.T) {
-	const page, example = "docs/old-clients.md", "Example"
+	const page, example = "docs/old-clients.md", "Use an old client"
 	requests, answers := documented(t, page, example, "json"), documented(t, page, example, "text")
 	require.Len(t, answers, 1)
 	b := newBench(t, "v26.05")
@@ -299,7 +299,7 @@ func TestOldClientsPage(t *testing.T) {
 
 	// Switched off as the page says.
 	next := *b.config
-	require.NoError(t, config.DecodeStrict([]byte(documented(t, page, "Switching it off", "yaml")[0]), &next))
+	require.NoError(t, config.DecodeStrict([]byte(documented(t, page, "Turn translation off", "yaml")[0]), &next))
 	require.NoError(t, b.proxy.Reload(&next))
 	g = b.post(requests[0])
 	assert.Equal(t, http.StatusBadRequest, g.StatusCode)
@@ -346,5 +346,5 @@ func TestOldClientsPageIsComplete(t *testing.T) {
 
 // documentedMessage is what the page says that the client is told.
 func documentedMessage(t *testing.T, page string) string {
-	return strings.TrimSpace(documented(t, page, "Switching it off", "text")[0])
+	return strings.TrimSpace(documented(t, page, "Turn translation off", "text")[0])
 }

@@ -21,7 +21,7 @@ func rehearsal(t *testing.T, text string) *Rehearsal {
 // The manual's configuration is what its table says.
 func TestTheDocumentedRoles(t *testing.T) {
 	text := documented(t, "docs/authorization.md", "Roles of your own", "yaml")[0]
-	table := documented(t, "docs/authorization.md", "Test it", "yaml")[0]
+	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
 	rows, err := ReadTable([]byte(table))
 	require.NoError(t, err)
 	require.Greater(t, len(rows), 8)

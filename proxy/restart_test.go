@@ -322,7 +322,7 @@ func TestTheRestartPage(t *testing.T) {
 	require.NoError(t, os.Truncate(disk, 256<<20))
 	here := strings.NewReplacer("/var/lib", dir, "/srv/disk0", disk, "/var/tmp", dir)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "spdk-proxy"), 0o700))
-	text := here.Replace(documented(t, "docs/restart.md", "Example", "yaml")[0])
+	text := here.Replace(documented(t, "docs/restart.md", "Save and restore the configuration", "yaml")[0])
 	path := filepath.Join(dir, "config.yaml")
 	users := fmt.Sprintf("listen: \"127.0.0.1:0\"\ntls: {insecure_plaintext: true}\nusers: [{name: admin, password_hash: %q, roles: [admin]}]\n", hashes()[adminPassword])
 	require.NoError(t, os.WriteFile(path, []byte(users+text), 0o600))
@@ -333,7 +333,7 @@ func TestTheRestartPage(t *testing.T) {
 	t.Cleanup(func() { _ = target.Close() })
 	r := &restartBench{bench: newBench(t, "v26.05", func(used *config.Config) { *used = *c })}
 
-	for line := range strings.Lines(here.Replace(documented(t, "docs/restart.md", "Example", "json")[0])) {
+	for line := range strings.Lines(here.Replace(documented(t, "docs/restart.md", "Save and restore the configuration", "json")[0])) {
 		var call struct {
 			Method string
 			Params json.RawMessage

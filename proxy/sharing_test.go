@@ -26,7 +26,7 @@ func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	require.NoError(t, os.WriteFile(hash, []byte(hashes()[adminPassword]), 0o600))
 	path := filepath.Join(dir, "config.yaml")
 	users := fmt.Sprintf("users: [{name: backup, password_hash_file: %q, roles: [admin]}, {name: csi, password_hash_file: %[1]q, roles: [admin]}]\n", hash)
-	example := documented(t, "docs/target.md", "An example", "yaml")[0]
+	example := documented(t, "docs/target.md", "Configure limits", "yaml")[0]
 	require.Contains(t, example, "peer_users: [spdk] ", "the user that the example speaks of")
 	example = strings.Replace(example, "[spdk] ", "[root] ", 1) // who surely is a user here
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+users+example), 0o600))
@@ -70,7 +70,7 @@ func TestUsersShareTheTarget(t *testing.T) {
 	ask(8)
 	require.Eventually(t, func() bool { return b.proxy.target.Loads()["backup"] == target.Load{InFlight: 2, Waiting: 8} }, long, time.Millisecond)
 	g := b.of("backup", list)
-	g.says(t, documented(t, "docs/target.md", "An example", "text")[0])
+	g.says(t, documented(t, "docs/target.md", "Configure limits", "text")[0])
 	assert.Equal(t, "1", g.Header.Get("Retry-After"))
 	for range 20 {
 		assert.Equal(t, http.StatusOK, b.of("csi", version).StatusCode, "others notice nothing")
@@ -86,7 +86,7 @@ func TestUsersShareTheTarget(t *testing.T) {
 	changed.Target.PeerUsers = nil
 	require.ErrorContains(t, b.proxy.Reload(&changed), "target.peer_users")
 
-	answers := strings.Split(strings.TrimSpace(documented(t, "docs/target.md", "What is answered", "text")[0]), "\n")
+	answers := strings.Split(strings.TrimSpace(documented(t, "docs/target.md", "Errors and retries", "text")[0]), "\n")
 	b.target.Crash()
 	backup.Wait()
 	require.Eventually(t, func() bool { return b.of("csi", version).StatusCode == http.StatusBadGateway }, long, time.Millisecond)

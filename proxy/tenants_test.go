@@ -23,7 +23,7 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	handOver(t, map[string]string{"admin": adminPassword, "team-a": adminPassword, "team-b": adminPassword})
 	path := filepath.Join(dir, "config.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+documented(t, "docs/tenants.md", "Example", "yaml")[0]), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+documented(t, "docs/tenants.md", "Set up two tenants", "yaml")[0]), 0o600))
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
 	b := newBench(t, "v26.05", func(used *config.Config) {

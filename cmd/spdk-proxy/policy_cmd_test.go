@@ -93,14 +93,14 @@ func TestTheDocumentedExplanation(t *testing.T) {
 		return inside
 	}
 	path := writePolicy(t, block("## Roles of your own", "```yaml\n"))
-	shown := block("## Ask why", "```console\n")
+	shown := block("## Explain a decision", "```console\n")
 	command, want, _ := strings.Cut(shown, "\n")
 	args := strings.Fields(strings.Replace(command, "spdk-proxy.yaml", path, 1))[2:]
 	o := run(t, "", args...)
 	assert.Equal(t, 1, o.code)
 	assert.Equal(t, want, o.stdout)
 
-	table := block("## Test it", "```yaml\n")
+	table := block("## Test a policy", "```yaml\n")
 	o = run(t, table, "policy", "test", "--config", path, "-")
 	assert.Equal(t, outcome{"11 of 11 as expected\n", "", 0}, o)
 }

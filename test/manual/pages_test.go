@@ -52,6 +52,7 @@ spdk-proxy call spdkgate_config_save
 cp -p /var/lib/spdk-proxy/target/current.json /var/lib/spdk-proxy/target/replaced-20260101T000000.000Z.json`},
 		typed: map[string]string{"saved use NAME": "saved use replaced-20260101T000000.000Z.json"},
 	},
+	{path: "docs/wire.md", before: map[int]string{0: installed}},
 	{path: "docs/snapshots.md", before: map[int]string{0: installed + "systemctl stop spdk-proxy"}},
 	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on images of real ones.
 	{path: "docs/lvstore-check.md", leave: []int{0}},
