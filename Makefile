@@ -34,8 +34,8 @@ test-restart: ## real targets that are killed and come back; SPDK_TGT=/path/to/s
 test-snapshot: ## snapshots of volumes under writes, on a real target; SPDK_TGT=/path/to/spdk_tgt (ARGS="-rounds 30" for fewer, "-tags kernel" for Linux as the host, too)
 	$(GO) test -count 1 -timeout 2h -v ./test/snapshot $(ARGS)
 
-test-kernel: ## the nvme connector on a real kernel, in a small VM; SPDK_SOCK=... adds a real target
-	$(GO) test -tags kernel -count 1 -timeout 30m -v ./test/kernel/
+test-kernel: ## the connectors and deleted data on a real kernel, in a small VM; SPDK_SOCK=... adds a real target
+	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/kernel/
 
 check: ## format, vet, staticcheck, generated files, import rules, links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -5,6 +5,10 @@ package kernel
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
@@ -29,6 +33,26 @@ func TestISCSI(t *testing.T) {
 		m.Target = newSPDK(t).iscsi
 		m.Run(control.ISCSI, control.SPDK)
 	})
+}
+
+// TestDeletedData looks for what a deleted volume held in a thin one that gets its clusters. Without clearing it is there,
+// which shows that the test looks in the right place.
+func TestDeletedData(t *testing.T) {
+	const parts = control.OwnClusters * control.OwnBytes
+	for clear, exposed := range map[class.Clear]int64{
+		class.ClearZeroes: 0, class.ClearNone: control.OwnClusters*control.ClusterBytes - parts,
+	} {
+		t.Run(string(clear), func(t *testing.T) {
+			socket := realtarget.Socket(t)
+			var found *control.Found
+			m := NewMachine(t)
+			m.Target = newDriven(t, socket, clear).do
+			m.Found = func(f control.Found) { found = &f }
+			m.Run(control.Deleted, control.SPDK)
+			require.NotNil(t, found)
+			assert.Equal(t, control.Found{Zero: control.DeletedBytes - parts - exposed, Own: parts, Foreign: exposed}, *found)
+		})
+	}
 }
 
 func newSPDK(t *testing.T) *spdk {

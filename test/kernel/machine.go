@@ -30,7 +30,9 @@ type Machine struct {
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
 	// Progress takes the guest's reports of its writes, and says whether it shall end; nil if it makes none.
 	Progress func([]control.Progress) (end bool)
-	// Deadline of the whole run; 12 minutes by default.
+	// Found takes what the guest found in a new volume; nil if it looks for nothing.
+	Found func(control.Found)
+	// Deadline of the whole run; 30 minutes by default.
 	Deadline time.Duration
 
 	t   *testing.T
@@ -66,7 +68,7 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
 
-	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(m.Deadline, 12*time.Minute))
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(m.Deadline, 30*time.Minute))
 	defer cancel()
 	params := append([]string{
 		"console=ttyS0", "quiet", "panic=-1", "nokaslr", "mitigations=off", "audit=0", "no_timer_check", "tsc=reliable",
@@ -131,6 +133,14 @@ func (m *Machine) handler() http.Handler {
 			return
 		}
 		json.NewEncoder(w).Encode(control.ProgressReply{End: m.Progress(p)})
+	})
+	mux.HandleFunc("POST "+control.PathFound, func(_ http.ResponseWriter, r *http.Request) {
+		var f control.Found
+		if err := json.NewDecoder(r.Body).Decode(&f); err != nil {
+			m.t.Errorf("found: %v", err)
+			return
+		}
+		m.Found(f)
 	})
 	mux.HandleFunc("POST "+control.PathDone, func(http.ResponseWriter, *http.Request) {
 		m.mu.Lock()

@@ -16,9 +16,10 @@ const (
 
 // Scenarios and targets.
 const (
-	NVMe   = "nvme"
-	ISCSI  = "iscsi"
-	Writer = "writer" // writes volumes until it is told to end
+	NVMe    = "nvme"
+	ISCSI   = "iscsi"
+	Writer  = "writer"  // writes volumes until it is told to end
+	Deleted = "deleted" // looks for a deleted volume's bytes in a new volume
 
 	Own  = "own"  // the guest kernel's
 	SPDK = "spdk" // on the host
@@ -29,6 +30,7 @@ const (
 	PathStep     = "/step"     // Step
 	PathTarget   = "/target"   // TargetCall, answered by TargetReply
 	PathProgress = "/progress" // []Progress, answered by ProgressReply
+	PathFound    = "/found"    // Found
 	PathDone     = "/done"     // all steps are done
 )
 
@@ -78,3 +80,19 @@ type Progress struct {
 
 // ProgressReply says whether to end.
 type ProgressReply struct{ End bool }
+
+// What the deleted scenario does: it fills a volume of DeletedBytes, and then writes the first OwnBytes of each of the
+// first OwnClusters clusters of the volume that takes its place.
+const (
+	DeletedBytes = 64 << 20
+	ClusterBytes = 1 << 20
+	OwnClusters  = 8
+	OwnBytes     = 4096
+)
+
+// Found counts the bytes of a new volume by where they come from.
+type Found struct {
+	Zero    int64 // zeroes
+	Own     int64 // written to this volume
+	Foreign int64 // written to the deleted volume
+}

@@ -31,7 +31,7 @@ func start() (err error) {
 	if err != nil {
 		return err
 	}
-	limit := 10 * time.Minute
+	limit := 25 * time.Minute // many times what an idle host needs
 	if params[control.ParamScenario] == control.Writer {
 		limit = time.Hour
 	}
@@ -65,6 +65,9 @@ func start() (err error) {
 	case control.Writer + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.writer()
+	case control.Deleted + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.deleted()
 	default:
 		return fmt.Errorf("no such scenario: %q", kind)
 	}
