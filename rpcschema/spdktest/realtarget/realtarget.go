@@ -143,6 +143,13 @@ func list(ctx context.Context, caller spdkrpc.Caller) (all []object, err error) 
 	return all, nil
 }
 
+// deleteOne deletes an object. It waits a minute at most: SPDK carries some deletions out and never answers.
+func deleteOne(ctx context.Context, caller spdkrpc.Caller, method string, params map[string]any) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return caller.Call(ctx, method, params, nil)
+}
+
 // remove deletes all that there is, the newest first, since bdevs stand on older ones:
 // SPDK remembers the name of a passthru bdev whose base was deleted.
 func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object, err error) {
@@ -165,8 +172,8 @@ func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object,
 				if method == "" {
 					continue
 				}
-				if err := caller.Call(ctx, method, map[string]any{k.param: o[k.key]}, nil); err != nil {
-					failed = append(failed, err)
+				if err := deleteOne(ctx, caller, method, map[string]any{k.param: o[k.key]}); err != nil {
+					failed = append(failed, fmt.Errorf("%s: %w", this, err))
 					continue
 				}
 				if !at[this] { // what is there again and again would never end
