@@ -115,6 +115,9 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 		time.Sleep(100 * time.Millisecond)
 		result, err = b.call(m.Name, params)
 	}
+	if m.Name == "bdev_nvme_detach_controller" {
+		b.disconnected()
+	}
 	if maybe && err != nil {
 		b.Logf("%s %v: %v", m.Name, params, err)
 		b.alive(m.Name)
@@ -123,6 +126,17 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 	require.NoError(b, err, "%s %v", m.Name, params)
 	require.NoError(b, b.doc.ValidateResult(m.Name, result, b.release), m.Name)
 	b.prove(before, nil)
+}
+
+// disconnected waits until the target is no longer its own host. Until then no namespace may change: SPDK asks for details
+// of the change on the thread that would have to answer, and waits (nvme_ctrlr_process_async_event), so that the target
+// never answers anything again. bdev_nvme_detach_controller gives up after 10 s, and the target may be connected still.
+func (b *bench) disconnected() {
+	require.EventuallyWithT(b, func(c *assert.CollectT) {
+		controllers, err := b.call("nvmf_subsystem_get_controllers", map[string]any{"nqn": testNQN})
+		assert.NoError(c, err)
+		assert.Empty(c, controllers)
+	}, 3*answerWithin, 100*time.Millisecond, "the target is still connected to itself: the next change of a namespace would stop it for good")
 }
 
 // dhchapKey makes a key for DH-HMAC-CHAP in the form that SPDK reads.
