@@ -73,7 +73,7 @@ func secretPurposes(t *testing.T, parameters map[string]string) []string {
 // The classes name Secrets for just those calls in which the driver looks for one: its messages tell
 // people to set these parameters.
 func TestSecretsAreThoseTheDriverAsksFor(t *testing.T) {
-	source, err := os.ReadFile("../driver/controller.go")
+	source, err := os.ReadFile("../driver/controller/controller.go")
 	require.NoError(t, err)
 	var asked []string
 	for _, m := range regexp.MustCompile(`"`+prefix+`([a-z-]+)-secret"`).FindAllStringSubmatch(string(source), -1) {

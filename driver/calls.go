@@ -36,7 +36,7 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	ended := c.metrics.Begin(path.Base(info.FullMethod))
 
 	resp, err = c.survive(log, func() (any, error) { return handler(ctx, req) })
-	err = asStatus(err)
+	err = Status(err)
 	ended(status.Code(err).String())
 	level := slog.LevelInfo
 	switch {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -57,10 +58,10 @@ type TargetConfig struct {
 
 // The values of TargetType.
 const (
-	targetNVMeTCP  = "nvme-tcp"
-	targetNVMeRDMA = "nvme-rdma"
-	targetISCSI    = "iscsi"
-	targetLoop     = "loop"
+	TargetNVMeTCP  = "nvme-tcp"
+	TargetNVMeRDMA = "nvme-rdma"
+	TargetISCSI    = "iscsi"
+	TargetLoop     = "loop"
 )
 
 const configShape = `{"nodes": [{"name": "…", "rpcURL": "https://…", "targetType": "nvme-tcp", "targetAddr": "…"}]}`
@@ -108,10 +109,10 @@ func ParseConfig(text []byte) (*Config, error) {
 func (n *TargetConfig) setDefaults() {
 	n.TargetType = strings.ToLower(n.TargetType)
 	port := "4420"
-	if n.TargetType == targetISCSI {
+	if n.TargetType == TargetISCSI {
 		port = "3260"
 	}
-	if n.TargetType == targetLoop {
+	if n.TargetType == TargetLoop {
 		n.TargetAddr = cmp.Or(n.TargetAddr, "127.0.0.1")
 	}
 	n.TargetPort = cmp.Or(n.TargetPort, port)
@@ -123,7 +124,7 @@ func (n *TargetConfig) check() (problems []error) {
 	bad := func(key, value, want string) {
 		problems = append(problems, fmt.Errorf("%s is %q, it must be %s", key, value, want))
 	}
-	if !targetName.MatchString(n.Name) {
+	if !request.IsTargetName(n.Name) {
 		bad("name", n.Name, "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit")
 	}
 	if u, err := url.Parse(n.RPCURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
@@ -131,7 +132,7 @@ func (n *TargetConfig) check() (problems []error) {
 		problems = append(problems, errors.New("rpcURL must be https://host:port/, or http://host:port/, without user and password: those belong into the secret"))
 	}
 	switch n.TargetType {
-	case targetNVMeTCP, targetNVMeRDMA, targetISCSI, targetLoop:
+	case TargetNVMeTCP, TargetNVMeRDMA, TargetISCSI, TargetLoop:
 	default:
 		bad("targetType", n.TargetType, "nvme-tcp, nvme-rdma or iscsi")
 	}
@@ -146,7 +147,7 @@ func (n *TargetConfig) check() (problems []error) {
 			bad(key, port, "a port number, in quotes")
 		}
 	}
-	if (n.TargetType == targetLoop) != (n.LoopDir != "") {
+	if (n.TargetType == TargetLoop) != (n.LoopDir != "") {
 		bad("loopDir", n.LoopDir, "the simulated target's data folder where targetType is loop, and left out elsewhere")
 	} else if n.LoopDir != "" && !filepath.IsAbs(n.LoopDir) {
 		bad("loopDir", n.LoopDir, "an absolute path")
@@ -157,8 +158,8 @@ func (n *TargetConfig) check() (problems []error) {
 	return problems
 }
 
-// pool is the certificates to trust; nil for the system's.
-func (n *TargetConfig) pool() (*x509.CertPool, error) {
+// CertPool is the certificates to trust; nil for the system's.
+func (n *TargetConfig) CertPool() (*x509.CertPool, error) {
 	pem := []byte(n.CA)
 	if n.CAFile != "" {
 		var err error
@@ -176,12 +177,12 @@ func (n *TargetConfig) pool() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// transport is how the target exports.
-func (n *TargetConfig) transport() volume.Transport {
+// Transport is how the target exports.
+func (n *TargetConfig) Transport() volume.Transport {
 	switch n.TargetType {
-	case targetNVMeRDMA:
+	case TargetNVMeRDMA:
 		return volume.RDMA
-	case targetISCSI:
+	case TargetISCSI:
 		return volume.ISCSI
 	}
 	return volume.TCP // what the loop connector attaches stands behind a subsystem too

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -26,36 +24,6 @@ func TestParseConfig(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "3260", c.Nodes[0].TargetPort)
 	assert.Equal(t, "9", c.Nodes[0].ListenPort)
-}
-
-// What nodes are told leads them to what the target exports, for each type of target.
-func TestTargetTypes(t *testing.T) {
-	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
-	nqn := volume.NQN(lvolUUID)
-	for _, c := range []struct {
-		node      string
-		transport volume.Transport
-		want      connect.Export
-	}{
-		{`"targetType": "NVMe-TCP", "targetAddr": "192.0.2.1"`, volume.TCP, connect.Export{Transport: connect.TCP, Address: "192.0.2.1", Port: "4420", NQN: nqn}},
-		{`"targetType": "nvme-rdma", "targetAddr": "192.0.2.1", "targetPort": "9"`, volume.RDMA, connect.Export{Transport: connect.RDMA, Address: "192.0.2.1", Port: "9", NQN: nqn}},
-		{`"targetType": "iscsi", "targetAddr": "192.0.2.1"`, volume.ISCSI, connect.Export{Transport: connect.ISCSI, Address: "192.0.2.1", Port: "3260", IQN: volume.IQN(lvolUUID)}},
-		{`"targetType": "loop", "loopDir": "/data"`, volume.TCP, connect.Export{Transport: connect.Loop, LoopDir: "/data", NQN: nqn}},
-	} {
-		config, err := ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", ` + c.node + `}]}`))
-		require.NoError(t, err, c.node)
-		n := config.Nodes[0]
-		assert.Equal(t, c.transport, n.transport(), c.node)
-		c.want.NSUUID, c.want.SizeBytes = lvolUUID, 4*mib
-		for _, m := range []map[string]string{volumeContext(n, v, "", volume.Origin{}), publishContext(n, v, true)} {
-			got, err := connect.ParseExport(m)
-			require.NoError(t, err, c.node)
-			if c.want.Transport == connect.Loop {
-				got.SizeBytes = c.want.SizeBytes // of no use there
-			}
-			assert.Equal(t, c.want, got)
-		}
-	}
 }
 
 func TestBadConfig(t *testing.T) {
@@ -105,20 +73,18 @@ func TestLoadConfig(t *testing.T) {
 
 func TestCAs(t *testing.T) {
 	n := TargetConfig{Name: "a"}
-	pool, err := n.pool()
+	pool, err := n.CertPool()
 	require.NoError(t, err)
 	assert.Nil(t, pool, "the system's")
 	n.CA = "no certificate"
-	_, err = n.pool()
+	_, err = n.CertPool()
 	assert.ErrorContains(t, err, "PEM")
-	_, err = (&TargetConfig{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}).pool()
+	_, err = (&TargetConfig{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}).CertPool()
 	assert.ErrorIs(t, err, os.ErrNotExist)
-	_, err = NewController(&Config{Nodes: []TargetConfig{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
-	assert.ErrorContains(t, err, "caFile")
 }
 
 func TestCredentialsFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), secretKey)
+	path := filepath.Join(t.TempDir(), SecretKey)
 	t.Setenv(CredentialsEnv, path)
 	_, err := CredentialsFile()
 	require.ErrorIs(t, err, os.ErrNotExist, "it was promised")
@@ -150,22 +116,8 @@ func TestCredentialsFile(t *testing.T) {
 	}
 }
 
-func TestVolumeIDs(t *testing.T) {
-	const id = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
-	for text, want := range map[string]volumeID{"node001:" + id: {"node001", id}, "a.b-c_d:" + id: {"a.b-c_d", id}, id: {"", id}} {
-		got, err := parseVolumeID(text)
-		require.NoError(t, err)
-		assert.Equal(t, want, got)
-		assert.Equal(t, text, got.String())
+func TestTransportOfATarget(t *testing.T) {
+	for targetType, want := range map[string]volume.Transport{TargetNVMeTCP: volume.TCP, TargetNVMeRDMA: volume.RDMA, TargetISCSI: volume.ISCSI, TargetLoop: volume.TCP} {
+		assert.Equal(t, want, (&TargetConfig{TargetType: targetType}).Transport(), targetType)
 	}
-}
-
-func FuzzVolumeID(f *testing.F) {
-	f.Add("node001:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d")
-	f.Add("::")
-	f.Fuzz(func(t *testing.T, s string) {
-		if id, err := parseVolumeID(s); err == nil && id.String() != s {
-			t.Errorf("%q is read as %q: one volume would have two ids", s, id)
-		}
-	})
 }

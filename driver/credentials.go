@@ -9,16 +9,18 @@ import (
 	"path/filepath"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// secretKey is the key of a Kubernetes secret, and the name of the file, that holds the credentials of all targets.
-const secretKey = "secret.json"
+// SecretKey is the key of a Kubernetes secret, and the name of the file, that holds the credentials of all targets.
+const SecretKey = "secret.json"
 
 const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "password": "…"}]}, with token or tokenFile instead of username and password, or with certFile and keyFile`
 
 // A credential is a user of one target's proxy: by password, as spdk-csi has it, by a token, or by a client certificate,
 // which may stand beside the others.
-type credential struct {
+type Credential struct {
 	Name      string `json:"name"`
 	Username  string `json:"username,omitzero"`
 	Password  string `json:"password,omitzero"`
@@ -29,7 +31,7 @@ type credential struct {
 }
 
 // check tells what is wrong with a credential; a user needs no password.
-func (c credential) check() string {
+func (c Credential) check() string {
 	kinds := 0
 	for _, given := range []bool{c.Username != "", c.Token != "", c.TokenFile != ""} {
 		if given {
@@ -50,7 +52,7 @@ func (c credential) check() string {
 }
 
 // locate makes the paths of its files absolute: they start at a folder. Without a folder there must be none.
-func (c *credential) locate(dir string) bool {
+func (c *Credential) locate(dir string) bool {
 	for _, path := range []*string{&c.TokenFile, &c.CertFile, &c.KeyFile} {
 		if *path != "" && dir == "" {
 			return false
@@ -65,24 +67,24 @@ func (c *credential) locate(dir string) bool {
 // parseSecret reads secret.json; its files are found from dir. A secret that a call brings has no dir: who may write one
 // must not have the controller read its own files, and so lend its own token to others. What a secret holds never gets
 // into an error.
-func parseSecret(text []byte, dir string) (map[string]credential, error) {
+func parseSecret(text []byte, dir string) (map[string]Credential, error) {
 	var secret struct {
-		RPCTokens []credential `json:"rpcTokens"`
+		RPCTokens []Credential `json:"rpcTokens"`
 	}
 	if err := json.Unmarshal(text, &secret, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true)); err != nil {
-		return nil, fmt.Errorf("%w: %s cannot be understood: it must look like %s", errCredentials, secretKey, secretShape)
+		return nil, fmt.Errorf("%w: %s cannot be understood: it must look like %s", request.ErrCredentials, SecretKey, secretShape)
 	}
-	tokens := make(map[string]credential, len(secret.RPCTokens))
+	tokens := make(map[string]Credential, len(secret.RPCTokens))
 	for i, t := range secret.RPCTokens {
 		if wrong := t.check(); wrong != "" {
-			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] %s: it must look like %s", errCredentials, secretKey, i, wrong, secretShape)
+			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] %s: it must look like %s", request.ErrCredentials, SecretKey, i, wrong, secretShape)
 		}
 		if !t.locate(dir) {
 			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] names files, which only the controller's own %s may ($%s, or in %s): take the secret out of the class, so that the controller's own is used, or give a token",
-				errCredentials, secretKey, i, secretKey, CredentialsEnv, CredentialsDir)
+				request.ErrCredentials, SecretKey, i, SecretKey, CredentialsEnv, CredentialsDir)
 		}
 		if _, twice := tokens[t.Name]; twice {
-			return nil, fmt.Errorf("%w: %s: rpcTokens has %q twice", errCredentials, secretKey, t.Name)
+			return nil, fmt.Errorf("%w: %s: rpcTokens has %q twice", request.ErrCredentials, SecretKey, t.Name)
 		}
 		tokens[t.Name] = t
 	}
@@ -91,7 +93,7 @@ func parseSecret(text []byte, dir string) (map[string]credential, error) {
 
 // CredentialsFile is the path of the controller's own credentials, for calls that bring none; empty if it has none.
 func CredentialsFile() (string, error) {
-	path := cmp.Or(os.Getenv(CredentialsEnv), filepath.Join(CredentialsDir, secretKey))
+	path := cmp.Or(os.Getenv(CredentialsEnv), filepath.Join(CredentialsDir, SecretKey))
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv(CredentialsEnv) == "" {
 		return "", nil
@@ -105,25 +107,25 @@ func CredentialsFile() (string, error) {
 	return path, nil
 }
 
-// credentials finds the credentials of a call: those it brings, or else the controller's own. class names the
+// Credentials finds the credentials of a call: those it brings, or else the controller's own. class names the
 // StorageClass's parameters, without -name and -namespace, that make it bring some; empty if nothing does.
-func credentials(secrets map[string]string, file, class string) (map[string]credential, error) {
-	if text, ok := secrets[secretKey]; ok {
+func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
+	if text, ok := secrets[SecretKey]; ok {
 		return parseSecret([]byte(text), "")
 	}
 	if len(secrets) > 0 {
-		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must hold %s", errCredentials, secretKey, secretShape)
+		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must hold %s", request.ErrCredentials, SecretKey, secretShape)
 	}
 	if file != "" {
 		text, err := os.ReadFile(file) // again for each call: secrets are rotated
 		if err != nil {
-			return nil, fmt.Errorf("%w: read the controller's credentials: %w", errNoCredentials, err)
+			return nil, fmt.Errorf("%w: read the controller's credentials: %w", request.ErrNoCredentials, err)
 		}
 		return parseSecret(text, filepath.Dir(file))
 	}
-	remedy := fmt.Sprintf("mount a secret with the key %s at %s in the controller, or name the file in $%s", secretKey, CredentialsDir, CredentialsEnv)
+	remedy := fmt.Sprintf("mount a secret with the key %s at %s in the controller, or name the file in $%s", SecretKey, CredentialsDir, CredentialsEnv)
 	if class != "" {
 		remedy = fmt.Sprintf("set %s-name and %s-namespace in the class, or %s", class, class, remedy)
 	}
-	return nil, fmt.Errorf("%w: the call brings no secret: %s", errNoCredentials, remedy)
+	return nil, fmt.Errorf("%w: the call brings no secret: %s", request.ErrNoCredentials, remedy)
 }

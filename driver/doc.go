@@ -1,8 +1,7 @@
-// Package driver is the CSI driver: the identity, controller and node services, and the gRPC server around them.
+// Package driver is what the CSI driver's services run in: the gRPC server with its interceptor, the identity service, the
+// one table from errors to gRPC codes (errors.go), and the controller's files: configuration and credentials.
 //
-// A controller call is parsed, then handed to package placement or volume, which work on SPDK targets through
-// spdk-proxy; a node call goes to packages connect and mount. This package alone knows the CSI protobufs. It turns
-// every error into a gRPC status in one place (errors.go). It keeps no state but what is in flight.
+// The services themselves are packages controller and node; the command puts them together. Both stand on package request.
 //
-// It may not know the proxy's insides, nor SPDK's JSON.
+// It may not know the services, the proxy's insides, or SPDK's JSON.
 package driver

@@ -10,26 +10,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
-)
-
-// Kinds of failure of this package itself.
-var (
-	errInvalid       = errors.New("invalid request")
-	errUnsupported   = errors.New("not offered")
-	errNoSuchID      = errors.New("not found")
-	errNoSuchPath    = errors.New("not found")
-	errUnknownTarget = errors.New("target is not configured")
-	errInFlight      = errors.New("another call is under way")
-	errCredentials   = errors.New("unusable credentials")
-	errNoCredentials = errors.New("no credentials")
-	errBadToken      = errors.New("invalid starting_token")
-	errElsewhere     = errors.New("published elsewhere on this node")
-	errNotStaged     = errors.New("not staged")
-	errConflict      = errors.New("staged otherwise")
-	errLeftBehind    = errors.New("the volume is still connected or mounted on this node: repeat the call, or unstage the volume")
 )
 
 // codesOf is the one table from errors to gRPC codes, after the tables of the CSI specification. The first that matches
@@ -39,20 +23,20 @@ var codesOf = []struct {
 	kind error
 	code codes.Code
 }{
-	{errLeftBehind, codes.Aborted}, // whatever the cause was: see failedStage
+	{request.ErrLeftBehind, codes.Aborted}, // whatever the cause was: see failedStage
 	{context.Canceled, codes.Canceled},
-	{errNoSuchID, codes.NotFound},
-	{errNoSuchPath, codes.NotFound},
-	{errInvalid, codes.InvalidArgument},
+	{request.ErrNoSuchID, codes.NotFound},
+	{request.ErrNoSuchPath, codes.NotFound},
+	{request.ErrInvalid, codes.InvalidArgument},
 	{class.ErrParameter, codes.InvalidArgument},
-	{errCredentials, codes.InvalidArgument},
-	{errUnsupported, codes.InvalidArgument},
+	{request.ErrCredentials, codes.InvalidArgument},
+	{request.ErrUnsupported, codes.InvalidArgument},
 	{volume.ErrWrongKind, codes.InvalidArgument},
 	{connect.ErrInvalidExport, codes.InvalidArgument},
 	{mount.ErrInvalid, codes.InvalidArgument},
 	{volume.ErrNotFound, codes.NotFound},
 	{volume.ErrIncompatible, codes.AlreadyExists},
-	{errConflict, codes.AlreadyExists},
+	{request.ErrConflict, codes.AlreadyExists},
 	{mount.ErrConflict, codes.AlreadyExists},
 	{volume.ErrNoSpace, codes.ResourceExhausted},
 	{volume.ErrOutOfRange, codes.OutOfRange},
@@ -62,10 +46,10 @@ var codesOf = []struct {
 	{volume.ErrForeignExport, codes.FailedPrecondition},
 	{volume.ErrExposes, codes.FailedPrecondition},
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},
-	{errUnknownTarget, codes.FailedPrecondition},
-	{errNoCredentials, codes.FailedPrecondition},
-	{errElsewhere, codes.FailedPrecondition},
-	{errNotStaged, codes.FailedPrecondition},
+	{request.ErrUnknownTarget, codes.FailedPrecondition},
+	{request.ErrNoCredentials, codes.FailedPrecondition},
+	{request.ErrElsewhere, codes.FailedPrecondition},
+	{request.ErrNotStaged, codes.FailedPrecondition},
 	{mount.ErrUnsupported, codes.FailedPrecondition},
 	{mount.ErrEmptyDevice, codes.FailedPrecondition},
 	{mount.ErrHoldsData, codes.FailedPrecondition},
@@ -78,8 +62,8 @@ var codesOf = []struct {
 	{connect.ErrRefused, codes.FailedPrecondition},
 	{connect.ErrNoNamespace, codes.FailedPrecondition},
 	{connect.ErrNotConnected, codes.FailedPrecondition},
-	{errBadToken, codes.Aborted},
-	{errInFlight, codes.Aborted},
+	{request.ErrBadToken, codes.Aborted},
+	{request.ErrInFlight, codes.Aborted},
 	{volume.ErrBusy, codes.Aborted},
 	{mount.ErrBusy, codes.Aborted},
 	{connect.ErrBusy, codes.Aborted},
@@ -101,8 +85,8 @@ var codesOf = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// code is the gRPC code of an error of this or any package below.
-func code(err error) codes.Code {
+// Code returns the gRPC code of an error of this or any package below.
+func Code(err error) codes.Code {
 	if err == nil {
 		return codes.OK
 	}
@@ -131,8 +115,8 @@ var remedies = []struct {
 	{spdkrpc.MethodNotFound, "the target runs an SPDK release without this method: v23.05 or later is needed"},
 }
 
-// asStatus makes a gRPC status of an error, with its whole text.
-func asStatus(err error) error {
+// Status makes a gRPC status of an error, with its whole text.
+func Status(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -146,5 +130,5 @@ func asStatus(err error) error {
 			break
 		}
 	}
-	return status.Error(code(err), text)
+	return status.Error(Code(err), text)
 }

@@ -16,8 +16,8 @@ import (
 // A Server serves the services that it has on one UNIX socket.
 type Server struct {
 	Identity   *Identity
-	Controller *Controller // nil where this is no controller
-	Node       *Node       // nil where this is no node
+	Controller csi.ControllerServer // nil where this is no controller
+	Node       csi.NodeServer       // nil where this is no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil: none
 	// SlowAfter is after how long a call that has not ended is logged; 30 s when zero.

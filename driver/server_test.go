@@ -24,6 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -96,10 +97,21 @@ func serve(t *testing.T, s *Server) (conn *grpc.ClientConn, logs *lockedBuffer, 
 	return conn, logs, func() error { cancel(); return <-ended }
 }
 
+// A stubController answers DeleteVolume as it is told.
+type stubController struct {
+	csi.UnimplementedControllerServer
+	deleteVolume func() error
+}
+
+func (s stubController) DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	return &csi.DeleteVolumeResponse{}, s.deleteVolume()
+}
+
 func TestServer(t *testing.T) {
-	b := newBench(t, newSimTarget(t, "t0", "lvs0"))
-	b.withCredentials(t)
-	conn, logs, stop := serve(t, &Server{Identity: &Identity{Name: DefaultName, Version: "v1"}, Controller: b.Controller})
+	var failure error
+	conn, logs, stop := serve(t, &Server{
+		Identity: &Identity{Name: DefaultName, Version: "v1"}, Controller: stubController{deleteVolume: func() error { return failure }},
+	})
 	info, err := csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
 	require.NoError(t, err)
 	assert.Equal(t, "csi.spdk.io", info.GetName())
@@ -111,22 +123,20 @@ func TestServer(t *testing.T) {
 	assert.True(t, probe.GetReady().GetValue())
 	_, err = csi.NewNodeClient(conn).NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
 	assert.Equal(t, codes.Unimplemented, status.Code(err), "this is no node")
-
 	c := csi.NewControllerClient(conn)
-	v, err := c.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
+	_, err = c.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "t0:x"})
 	require.NoError(t, err)
-	_, err = c.CreateVolume(t.Context(), b.request("pvc-1", 400*mib))
-	assert.Equal(t, codes.AlreadyExists, status.Code(err))
-	assert.ErrorContains(t, err, "asked for are 419430400 or more")
+	failure = volume.ErrInUse
+	_, err = c.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "t0:y"})
+	assert.Equal(t, codes.FailedPrecondition, status.Code(err))
 	require.NoError(t, stop())
-	assert.Contains(t, logs.String(), "method=CreateVolume request_id=")
-	assert.Contains(t, logs.String(), "code=AlreadyExists took=")
-	assert.Contains(t, logs.String(), v.GetVolume().GetVolumeId()[:3])
-	assert.NotContains(t, logs.String(), password)
+	assert.Contains(t, logs.String(), "method=DeleteVolume request_id=")
+	assert.Contains(t, logs.String(), "volume=t0:y error=\"in use\" code=FailedPrecondition took=")
 }
 
 func TestPanicsAreSurvived(t *testing.T) {
-	conn, logs, stop := serve(t, &Server{Identity: &Identity{}, Controller: &Controller{}})
+	var none *Identity
+	conn, logs, stop := serve(t, &Server{Identity: &Identity{}, Controller: stubController{deleteVolume: func() error { return errors.New(none.Name) }}})
 	for range 2 {
 		_, err := csi.NewControllerClient(conn).DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"})
 		require.Equal(t, codes.Internal, status.Code(err))
@@ -137,7 +147,6 @@ func TestPanicsAreSurvived(t *testing.T) {
 }
 
 func TestSlowCallsAndDrain(t *testing.T) {
-	b := newBench(t, newSimTarget(t, "t0", "lvs0"))
 	hang := make(chan struct{})
 	entered := make(chan struct{}, 1)
 	slow := &calls{log: slog.New(slog.DiscardHandler), slowAfter: time.Hour}
@@ -145,7 +154,7 @@ func TestSlowCallsAndDrain(t *testing.T) {
 	slow.log, slow.slowAfter = slog.New(slog.NewTextHandler(logs, nil)), time.Millisecond
 	done := make(chan error, 1)
 	go func() {
-		_, err := slow.intercept(t.Context(), b.request("x", 1), &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/CreateVolume"}, func(context.Context, any) (any, error) {
+		_, err := slow.intercept(t.Context(), &csi.CreateVolumeRequest{Name: "x"}, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/CreateVolume"}, func(context.Context, any) (any, error) {
 			entered <- struct{}{}
 			<-hang
 			return nil, nil
@@ -165,13 +174,13 @@ func TestCodes(t *testing.T) {
 	}
 	for want, errs := range map[codes.Code][]error{
 		codes.OK:                 {nil},
-		codes.InvalidArgument:    {errInvalid, errUnsupported, errCredentials, class.ErrParameter, volume.ErrWrongKind, connect.ErrInvalidExport, mount.ErrInvalid},
-		codes.NotFound:           {errNoSuchID, errNoSuchPath, volume.ErrNotFound, fmt.Errorf("%w: %w", errNoSuchID, volume.ErrWrongKind)},
-		codes.AlreadyExists:      {volume.ErrIncompatible, errConflict, mount.ErrConflict},
+		codes.InvalidArgument:    {request.ErrInvalid, request.ErrUnsupported, request.ErrCredentials, class.ErrParameter, volume.ErrWrongKind, connect.ErrInvalidExport, mount.ErrInvalid},
+		codes.NotFound:           {request.ErrNoSuchID, request.ErrNoSuchPath, volume.ErrNotFound, fmt.Errorf("%w: %w", request.ErrNoSuchID, volume.ErrWrongKind)},
+		codes.AlreadyExists:      {volume.ErrIncompatible, request.ErrConflict, mount.ErrConflict},
 		codes.ResourceExhausted:  {volume.ErrNoSpace, errors.Join(volume.ErrOutOfRange, volume.ErrNoSpace), rpc(spdkrpc.NoSpace, -28)},
 		codes.OutOfRange:         {volume.ErrOutOfRange},
-		codes.FailedPrecondition: {volume.ErrInUse, volume.ErrForeignExport, volume.ErrStoreForbidden, errUnknownTarget, errNoCredentials, errElsewhere, errNotStaged, mount.ErrHoldsData, mount.ErrEmptyDevice, connect.ErrRefused, connect.ErrNoSubsystem, rpc(spdkrpc.MethodNotFound, -32601)},
-		codes.Aborted:            {errLeftBehind, fmt.Errorf("%w (%w)", errConflict, errLeftBehind), errInFlight, errBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
+		codes.FailedPrecondition: {volume.ErrInUse, volume.ErrForeignExport, volume.ErrStoreForbidden, request.ErrUnknownTarget, request.ErrNoCredentials, request.ErrElsewhere, request.ErrNotStaged, mount.ErrHoldsData, mount.ErrEmptyDevice, connect.ErrRefused, connect.ErrNoSubsystem, rpc(spdkrpc.MethodNotFound, -32601)},
+		codes.Aborted:            {request.ErrLeftBehind, fmt.Errorf("%w (%w)", request.ErrConflict, request.ErrLeftBehind), request.ErrInFlight, request.ErrBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
 		codes.Unavailable:        {volume.ErrStoreMissing, connect.ErrUnreachable, mount.ErrUnreadable, mount.ErrBroken, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
 		codes.PermissionDenied:   {rpc(spdkrpc.Denied, jsonrpc.CodeForbidden), rpc(spdkrpc.Denied, 0)},
 		codes.Unauthenticated:    {rpc(spdkrpc.Denied, jsonrpc.CodeUnauthorized)},
@@ -181,12 +190,12 @@ func TestCodes(t *testing.T) {
 		codes.Unimplemented:      {status.Error(codes.Unimplemented, "x")},
 	} {
 		for _, err := range errs {
-			assert.Equal(t, want, status.Code(asStatus(err)), "%v", err)
+			assert.Equal(t, want, status.Code(Status(err)), "%v", err)
 			if err != nil {
-				assert.Equal(t, want, code(fmt.Errorf("more: %w", err)), "%v", err)
+				assert.Equal(t, want, Code(fmt.Errorf("more: %w", err)), "%v", err)
 			}
 		}
 	}
-	assert.ErrorContains(t, asStatus(rpc(spdkrpc.Denied, 0)), "rpcTokens")
-	assert.ErrorContains(t, asStatus(rpc(spdkrpc.Unreachable, 0)), "rpcURL")
+	assert.ErrorContains(t, Status(rpc(spdkrpc.Denied, 0)), "rpcTokens")
+	assert.ErrorContains(t, Status(rpc(spdkrpc.Unreachable, 0)), "rpcURL")
 }

@@ -21,8 +21,10 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/node"
 )
 
 // version is set by the linker; otherwise it is what the Go toolchain knows.
@@ -141,11 +143,13 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		server.Metrics = metrics.New(versionText())
 	}
 	if f.controller {
-		if server.Controller, err = newController(log); err != nil {
+		c, err := newController(log)
+		if err != nil {
 			return err
 		}
-		server.Controller.Observe(server.Metrics)
-		defer server.Controller.Close()
+		c.Observe(server.Metrics)
+		defer c.Close()
+		server.Controller = c
 	}
 	if f.node {
 		if server.Node, err = newNode(f, log); err != nil {
@@ -184,7 +188,7 @@ func logger(w io.Writer, level, format string) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q: use text or json", format)
 }
 
-func newController(log *slog.Logger) (*driver.Controller, error) {
+func newController(log *slog.Logger) (*controller.Controller, error) {
 	config, err := driver.LoadConfig()
 	if err != nil {
 		return nil, err
@@ -193,10 +197,10 @@ func newController(log *slog.Logger) (*driver.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return driver.NewController(config, credentials, log)
+	return controller.New(config, credentials, log)
 }
 
-func newNode(f flags, log *slog.Logger) (*driver.Node, error) {
+func newNode(f flags, log *slog.Logger) (*node.Node, error) {
 	if f.nodeID == "" {
 		return nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")
 	}
@@ -212,5 +216,5 @@ func newNode(f flags, log *slog.Logger) (*driver.Node, error) {
 		}
 		stateDir = filepath.Dir(socket)
 	}
-	return driver.NewNode(f.nodeID, f.maxVolumes, stateDir, connector, mount.New(mount.Options{Log: log}), log)
+	return node.New(f.nodeID, f.maxVolumes, stateDir, connector, mount.New(mount.Options{Log: log}), log)
 }

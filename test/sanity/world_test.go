@@ -16,7 +16,9 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/node"
 	"github.com/spdkgate/spdkgate/proxy"
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -167,7 +169,7 @@ func (w *world) startDriver(ctx context.Context, v variant, dir, url string, ser
 		return err
 	}
 	log := logger("driver")
-	controller, err := driver.NewController(config, credentials, log)
+	controller, err := controller.New(config, credentials, log)
 	if err != nil {
 		return err
 	}
@@ -186,11 +188,11 @@ func (w *world) startDriver(ctx context.Context, v variant, dir, url string, ser
 }
 
 // newNode is the real node service. Where this kernel cannot attach what the target exports, what is below it is not.
-func (w *world) newNode(v variant, log *slog.Logger) (*driver.Node, error) {
+func (w *world) newNode(v variant, log *slog.Logger) (*node.Node, error) {
 	if v.TargetType != "loop" {
 		s := newStandIn()
 		w.mounted = func() error { return nil }
-		return driver.NewNode(nodeName, 0, filepath.Dir(w.socket), s, s, log)
+		return node.New(nodeName, 0, filepath.Dir(w.socket), s, s, log)
 	}
 	connector, err := connect.New(connect.HostOf(nodeName), connect.Options{AllowLoop: true, Log: log})
 	if err != nil {
@@ -198,7 +200,7 @@ func (w *world) newNode(v variant, log *slog.Logger) (*driver.Node, error) {
 	}
 	m := &witness{Mounter: mount.New(mount.Options{Log: log})}
 	w.mounted = func() error { return m.saw(v) }
-	return driver.NewNode(nodeName, 0, filepath.Dir(w.socket), connector, m, log)
+	return node.New(nodeName, 0, filepath.Dir(w.socket), connector, m, log)
 }
 
 // A witness looks at what was really mounted.

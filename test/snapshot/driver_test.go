@@ -11,6 +11,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
 
@@ -21,7 +22,7 @@ type world struct {
 	*target
 	relay      *relay
 	proxy      *proxyProcess
-	controller *driver.Controller
+	controller *controller.Controller
 }
 
 func newWorld(g *target) *world {
@@ -37,7 +38,7 @@ func newWorld(g *target) *world {
 	secret, err := json.Marshal(map[string]any{"rpcTokens": []any{map[string]any{"name": "t1", "username": "csi", "password": password}}})
 	require.NoError(g.t, err)
 	require.NoError(g.t, os.WriteFile(g.at("secret.json"), secret, 0o600))
-	w.controller, err = driver.NewController(config, g.at("secret.json"), slog.New(slog.DiscardHandler))
+	w.controller, err = controller.New(config, g.at("secret.json"), slog.New(slog.DiscardHandler))
 	require.NoError(g.t, err)
 	g.t.Cleanup(w.controller.Close)
 	return w

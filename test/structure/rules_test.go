@@ -106,11 +106,32 @@ var rules = []rule{
 		reason: "the driver also works through rpc_http_proxy.py; tests with both belong to test/",
 	},
 	{
-		who:    "volume, placement, connect and mount know nothing of gRPC",
-		binds:  in("driver/volume", "driver/placement", "driver/connect", "driver/mount"),
+		who:    "what CSI's services are made of knows nothing of gRPC",
+		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/connect", "driver/mount", "driver/operation"),
 		not:    anyOf(grpc, csiProtobufs),
 		linked: true,
 		reason: "their errors are kinds of their own, and become gRPC codes in one place of package driver",
+	},
+	{
+		who:    "controller and node do not import each other",
+		binds:  in("driver/controller", "driver/node"),
+		not:    otherService,
+		linked: true, tests: true,
+		reason: "they run in different processes: all that they tell each other travels in CSI's messages",
+	},
+	{
+		who:    "package driver does not know the services",
+		binds:  is("driver"),
+		not:    anyOf("driver/controller", "driver/node"),
+		linked: true,
+		reason: "the server serves what it is given; the services' tests stand on it",
+	},
+	{
+		who:    "node knows nothing of targets",
+		binds:  in("driver/node", "driver/request"),
+		not:    anyOf("rpcschema", "driver/volume", "driver/placement", "driver/class"),
+		linked: true,
+		reason: "nodes never speak to a proxy: what a node may connect to, the controller has decided for each volume",
 	},
 	{
 		who:    "connect and mount know neither SPDK's calls nor what the controller is made of",
@@ -148,8 +169,10 @@ var rules = []rule{
 		reason: "it is a volume's life on one target; which target, others have decided",
 	},
 	{
-		who:    "only package driver imports the CSI protobufs",
-		binds:  func(p pkg) bool { return p.path() != "driver" && !within(p.path(), "test", "deploy") },
+		who: "only the services and their server import the CSI protobufs",
+		binds: func(p pkg) bool {
+			return p.path() != "driver" && !within(p.path(), "driver/controller", "driver/node", "driver/request", "test", "deploy")
+		},
 		not:    anyOf(csiProtobufs),
 		reason: "requests are parsed once, at the boundary; further in there are only parsed values",
 	},
@@ -243,6 +266,11 @@ func otherHalf(from, path string) bool {
 	return within(path, "driver/connect", "driver/mount") && within(from, "driver/connect") != within(path, "driver/connect")
 }
 
+// otherService refuses the one of controller and node to the other.
+func otherService(from, path string) bool {
+	return within(path, "driver/controller", "driver/node") && within(from, "driver/controller") != within(path, "driver/controller")
+}
+
 // broken lists what of p's imports the rule refuses.
 func (r rule) broken(p pkg) []string {
 	if !r.binds(p) {
@@ -312,9 +340,17 @@ func TestRulesHold(t *testing.T) {
 		{"proxy does not know", "proxy", "proxy/authn", false},
 		{"proxy does not know", "proxy/target", "driver/volume", true},
 		{"driver does not know", "driver/volume", "proxy/policy", true},
-		{"volume, placement", "driver/connect", "google.golang.org/grpc/codes", true},
-		{"volume, placement", "driver/connect", "k8s.io/utils/exec", false},
+		{"what CSI's services are made of", "driver/connect", "google.golang.org/grpc/codes", true},
+		{"what CSI's services are made of", "driver/connect", "k8s.io/utils/exec", false},
 		{"connect and mount know neither", "driver/connect", "rpcschema/spdkrpc", true},
+		{"controller and node do not", "driver/controller", "driver/node", true},
+		{"controller and node do not", "driver/node", "driver/controller", true},
+		{"controller and node do not", "driver/node", "driver/request", false},
+		{"package driver does not", "driver", "driver/node", true},
+		{"package driver does not", "driver", "driver/volume", false},
+		{"node knows nothing", "driver/node", "driver/connect", false},
+		{"node knows nothing", "driver/node", "driver/volume", true},
+		{"node knows nothing", "driver/node", "rpcschema/spdkrpc", true},
 		{"class imports", "driver/class", "slices", false},
 		{"class imports", "driver/class", "driver/volume", true},
 		{"operation knows nothing", "driver/operation", "golang.org/x/sync/singleflight", false},
@@ -324,9 +360,9 @@ func TestRulesHold(t *testing.T) {
 		{"connect and mount do not", "driver/mount", "driver/connect", true},
 		{"connect and mount do not", "driver/mount", "driver/mount/probe", false},
 		{"volume does not", "driver/volume", "driver/placement", true},
-		{"only package driver", "driver", csiProtobufs + "/lib/go/csi", false},
-		{"only package driver", "driver/mount", csiProtobufs + "/lib/go/csi", true},
-		{"only package driver", "test/sanity", csiProtobufs + "/lib/go/csi", false},
+		{"only the services", "driver/controller", csiProtobufs + "/lib/go/csi", false},
+		{"only the services", "driver/mount", csiProtobufs + "/lib/go/csi", true},
+		{"only the services", "test/sanity", csiProtobufs + "/lib/go/csi", false},
 		{"only tests, the demo", "test/demo", "rpcschema/spdktest", false},
 		{"only tests, the demo", "cmd/spdk-csi", "rpcschema/spdktest", true},
 		{"only tests make keys", "proxy", "proxy/authn/authntest", true},

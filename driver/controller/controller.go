@@ -1,0 +1,299 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// Controller is CSI's controller service.
+type Controller struct {
+	csi.UnimplementedControllerServer
+	targets *targets
+	locks   *request.Locks
+	// credentialsFile serves calls that bring no secret; empty if there is none.
+	credentialsFile string
+	log             *slog.Logger
+}
+
+// New returns the controller of a configuration. credentialsFile is empty or what CredentialsFile found.
+func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controller, error) {
+	t, err := newTargets(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range c.Nodes {
+		if strings.HasPrefix(n.RPCURL, "http:") {
+			log.Warn("passwords travel in the clear: use https:// with ca or caFile", "target", n.Name, "rpcURL", n.RPCURL)
+		}
+		if len(n.Lvstores) == 0 {
+			log.Warn("lvstores is not configured: a volume in an lvstore that is not loaded when the controller starts counts as deleted: name the target's lvstores in config.json", "target", n.Name)
+		}
+	}
+	return &Controller{targets: t, locks: request.NewLocks(), credentialsFile: credentialsFile, log: log}, nil
+}
+
+// Observe has the calls to targets counted. It is called before the first one.
+func (c *Controller) Observe(m *metrics.Metrics) { c.targets.metrics = m }
+
+// Close drops the connections to the proxies.
+func (c *Controller) Close() { c.targets.close() }
+
+// StorageClass parameters that make calls bring secrets, without -name and -namespace.
+const (
+	provisionerSecret = "csi.storage.k8s.io/provisioner-secret"
+	publishSecret     = "csi.storage.k8s.io/controller-publish-secret"
+	expandSecret      = "csi.storage.k8s.io/controller-expand-secret"
+	snapshotterSecret = "csi.storage.k8s.io/snapshotter-secret"
+	listSecret        = "csi.storage.k8s.io/snapshotter-list-secret"
+)
+
+// service opens the target of an id with the credentials of a call.
+func (c *Controller) service(id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
+	if _, err := c.targets.config(id.Target); err != nil {
+		return nil, err
+	}
+	tokens, err := driver.Credentials(secrets, c.credentialsFile, class)
+	if err != nil {
+		return nil, err
+	}
+	return c.targets.open(id.Target, tokens)
+}
+
+// resolve is service, also for volumes that were provisioned by hand under an id that does not name their target: each
+// target is asked for them.
+func (c *Controller) resolve(ctx context.Context, id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
+	if id.Target != "" {
+		return c.service(id, secrets, class)
+	}
+	services, err := c.services(secrets, class)
+	if err != nil {
+		return nil, err
+	}
+	holds := make([]bool, len(services))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, s := range services {
+		g.Go(func() error {
+			_, err := s.GetVolume(gctx, id.UUID)
+			holds[i] = err == nil
+			if errors.Is(err, volume.ErrNotFound) {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if i := slices.Index(holds, true); i >= 0 {
+		return services[i], nil
+	}
+	return nil, fmt.Errorf("volume %s: %w on any target in config.json", id, volume.ErrNotFound)
+}
+
+func (c *Controller) services(secrets map[string]string, class string) ([]*volume.Service, error) {
+	tokens, err := driver.Credentials(secrets, c.credentialsFile, class)
+	if err != nil {
+		return nil, err
+	}
+	return c.targets.openAll(tokens)
+}
+
+// defaultSize is that of volumes for which none is asked; spdk-csi's.
+const defaultSize = 1 << 30
+
+// CreateVolume makes a volume, empty or from a source, or finds it.
+func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if req.GetName() == "" {
+		return nil, fmt.Errorf("%w: name is missing", request.ErrInvalid)
+	}
+	if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); err != nil {
+		return nil, err
+	}
+	wanted, err := class.Parse(req.GetParameters(), req.GetMutableParameters())
+	if err != nil {
+		return nil, err
+	}
+	spec := volume.Spec{Name: req.GetName(), Class: wanted}
+	if spec.MinBytes, spec.MaxBytes, err = sizes(req.GetCapacityRange(), defaultSize); err != nil {
+		return nil, err
+	}
+	from, source, err := contentSource(req.GetVolumeContentSource())
+	if err != nil {
+		return nil, err
+	}
+
+	claim := c.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take("name " + volume.LvolName(spec.Name)); err != nil {
+		return nil, err
+	}
+	var placed placement.Placed
+	if from.UUID == "" {
+		placed, err = c.create(ctx, req.GetSecrets(), spec)
+	} else {
+		placed, err = c.clone(ctx, claim, source, req.GetSecrets(), from, spec)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create volume %q: %w", spec.Name, err)
+	}
+	id := request.VolumeID{Target: placed.Target, UUID: placed.UUID}
+	if err := claim.Take(id.UUID); err != nil {
+		return nil, err
+	}
+	config, err := c.targets.config(placed.Target)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
+		VolumeId:      id.String(),
+		CapacityBytes: placed.SizeBytes,
+		VolumeContext: volumeContext(config, placed.Volume, wanted.FSType, from),
+		ContentSource: req.GetVolumeContentSource(),
+	}}, nil
+}
+
+func (c *Controller) create(ctx context.Context, secrets map[string]string, spec volume.Spec) (placement.Placed, error) {
+	services, err := c.services(secrets, provisionerSecret)
+	if err != nil {
+		return placement.Placed{}, err
+	}
+	return placement.Create(ctx, services, spec.Class, spec)
+}
+
+func (c *Controller) clone(ctx context.Context, claim *request.Claim, source request.VolumeID, secrets map[string]string, from volume.Origin, spec volume.Spec) (placement.Placed, error) {
+	hold := claim.Take
+	if from.Snapshot {
+		hold = claim.Share
+	}
+	if err := hold(source.UUID); err != nil {
+		return placement.Placed{}, err
+	}
+	service, err := c.service(source, secrets, provisionerSecret)
+	if err != nil {
+		return placement.Placed{}, err
+	}
+	return placement.Clone(ctx, service, spec.Class, from, spec)
+}
+
+func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID, error) {
+	var text string
+	var from volume.Origin
+	switch t := s.GetType().(type) {
+	case nil:
+		if s != nil {
+			return from, request.VolumeID{}, fmt.Errorf("%w: volume_content_source is neither a snapshot nor a volume", request.ErrInvalid)
+		}
+		return from, request.VolumeID{}, nil
+	case *csi.VolumeContentSource_Snapshot:
+		text, from.Snapshot = t.Snapshot.GetSnapshotId(), true
+	case *csi.VolumeContentSource_Volume:
+		text = t.Volume.GetVolumeId()
+	}
+	if text == "" {
+		return from, request.VolumeID{}, fmt.Errorf("%w: volume_content_source has no id", request.ErrInvalid)
+	}
+	id, err := request.ParseVolumeID(text)
+	if err == nil && id.Target == "" {
+		err = fmt.Errorf("%w: %q: copies are made of volumes and snapshots of this driver, TARGET:UUID", request.ErrNoSuchID, text)
+	}
+	from.UUID = id.UUID
+	return from, id, err
+}
+
+// sizes reads a capacity range: the least size, usual if none is asked, and the largest, 0 for any.
+func sizes(r *csi.CapacityRange, usual int64) (least, most int64, err error) {
+	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
+	switch {
+	case least < 0 || most < 0:
+		return 0, 0, fmt.Errorf("%w: capacity_range holds negative numbers", request.ErrInvalid)
+	case most > 0 && least > most:
+		return 0, 0, fmt.Errorf("%w: required_bytes %d are more than limit_bytes %d", volume.ErrOutOfRange, least, most)
+	case least > maxSize:
+		return 0, 0, fmt.Errorf("%w: required_bytes %d are more than any volume can have", volume.ErrOutOfRange, least)
+	case least == 0 && most > 0:
+		least = min(usual, max(1, most/volume.MiB*volume.MiB))
+	case least == 0:
+		least = usual
+	}
+	return least, most, nil
+}
+
+// maxSize leaves room for rounding up.
+const maxSize = 1 << 60
+
+// DeleteVolume deletes a volume that is not published.
+func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if req.GetVolumeId() == "" {
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	}
+	id, err := request.ParseVolumeID(req.GetVolumeId())
+	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
+		// This driver made no such volume, so it is not there. One that was provisioned by hand is for hands to delete.
+		c.log.WarnContext(ctx, "nothing to delete: not a volume of this driver's making", "volume", req.GetVolumeId())
+		return &csi.DeleteVolumeResponse{}, nil
+	}
+	claim := c.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take(id.UUID); err != nil {
+		return nil, err
+	}
+	service, err := c.service(id, req.GetSecrets(), provisionerSecret)
+	if err != nil {
+		return nil, err
+	}
+	if err := service.Delete(ctx, id.UUID); err != nil {
+		return nil, err
+	}
+	return &csi.DeleteVolumeResponse{}, nil
+}
+
+// ControllerExpandVolume grows a volume, in use or not.
+func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	switch {
+	case req.GetVolumeId() == "":
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	case req.GetCapacityRange() == nil:
+		return nil, fmt.Errorf("%w: capacity_range is missing", request.ErrInvalid)
+	case req.GetVolumeCapability() != nil:
+		if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
+			return nil, err
+		}
+	}
+	least, most, err := sizes(req.GetCapacityRange(), 0)
+	if err != nil {
+		return nil, err
+	}
+	id, err := request.ParseVolumeID(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	claim := c.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take(id.UUID); err != nil {
+		return nil, err
+	}
+	service, err := c.resolve(ctx, id, req.GetSecrets(), expandSecret)
+	if err != nil {
+		return nil, err
+	}
+	size, err := service.Expand(ctx, id.UUID, least, most)
+	if err != nil {
+		return nil, err
+	}
+	// Raw block volumes as well: the node makes its kernel look at the size again.
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
+}

@@ -1,0 +1,298 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+func TestFiftyIdenticalCreatesMakeOne(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
+	ids := make([]string, 50)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			resp, err := again(func() (*csi.CreateVolumeResponse, error) {
+				return b.CreateVolume(t.Context(), b.request("pvc-1", 8*mib))
+			})
+			assert.NoError(t, err)
+			ids[i] = resp.GetVolume().GetVolumeId()
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		assert.Equal(t, ids[0], id)
+	}
+	assert.Len(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...), 1)
+}
+
+func TestTwentyAtOnceLeaveNothing(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
+	before := []uint64{b.targets[0].free(t), b.targets[1].free(t)}
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			req := b.request(fmt.Sprintf("pvc-%d", i), int64(4+i%3)*mib)
+			req.Parameters = map[string]string{"thin": fmt.Sprint(i%2 == 0)}
+			resp, err := b.CreateVolume(t.Context(), req)
+			if !assert.NoError(t, err) {
+				return
+			}
+			_, err = b.publish(t.Context(), resp.GetVolume(), nodeA)
+			assert.NoError(t, err)
+			assert.NoError(t, b.unpublish(t.Context(), resp.GetVolume().GetVolumeId(), nodeA))
+			assert.NoError(t, b.delete(t.Context(), resp.GetVolume().GetVolumeId()))
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, before, []uint64{b.targets[0].free(t), b.targets[1].free(t)})
+	assert.Empty(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...))
+}
+
+func TestVolumesSpread(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
+	for i := range 40 {
+		b.create(t, fmt.Sprintf("pvc-%d", i), 4*mib)
+	}
+	assert.Greater(t, len(b.targets[0].lvols(t)), 8)
+	assert.Greater(t, len(b.targets[1].lvols(t)), 8)
+}
+
+func TestLostReplyOfCreateIsFound(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
+	for i := range 8 {
+		name := fmt.Sprintf("pvc-%d", i)
+		for _, s := range b.targets {
+			s.loseReplyOf("bdev_lvol_create")
+		}
+		_, err := again(func() (*csi.CreateVolumeResponse, error) { return b.CreateVolume(t.Context(), b.request(name, 4*mib)) })
+		require.NoError(t, err)
+	}
+	assert.Len(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...), 8)
+}
+
+func TestUnreachableTarget(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
+	v := b.create(t, "pvc-1", 4*mib)
+	target, other := b.targets[0], b.targets[1]
+	if strings.HasPrefix(v.GetVolumeId(), "t1:") {
+		target, other = other, target
+	}
+	target.Crash()
+	_, err := b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
+	requireCode(t, codes.Unavailable, err, "rpcURL")
+	assert.Empty(t, other.lvols(t), "it is not made a second time elsewhere")
+	requireCode(t, codes.Unavailable, b.delete(t.Context(), v.GetVolumeId()))
+	_, err = b.publish(t.Context(), v, nodeA)
+	requireCode(t, codes.Unavailable, err)
+	requireCode(t, codes.Unavailable, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
+
+	req := b.request("pvc-2", 4*mib)
+	req.Parameters = map[string]string{"target": other.name}
+	_, err = b.CreateVolume(t.Context(), req)
+	require.NoError(t, err, "whoever keeps to one target does not need the others")
+
+	target.gateway.Close()
+	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
+	assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "the latter if the connection broke under the request: %v", err)
+}
+
+func TestCreateValidates(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	elsewhere := secretsFor("t9")
+	for name, c := range map[string]struct {
+		change func(*csi.CreateVolumeRequest)
+		code   codes.Code
+		text   string
+	}{
+		"no name":       {func(r *csi.CreateVolumeRequest) { r.Name = "" }, codes.InvalidArgument, "name"},
+		"no capability": {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = nil }, codes.InvalidArgument, "volume_capabilities"},
+		"many nodes": {func(r *csi.CreateVolumeRequest) {
+			r.VolumeCapabilities[0] = capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, false)
+		}, codes.InvalidArgument, "ReadWriteOnce"},
+		"file system":      {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0] = ofType("ntfs") }, codes.InvalidArgument, "ext4 or xfs"},
+		"no secret":        {func(r *csi.CreateVolumeRequest) { r.Secrets = nil }, codes.FailedPrecondition, "csi.storage.k8s.io/provisioner-secret-name"},
+		"wrong secret key": {func(r *csi.CreateVolumeRequest) { r.Secrets = map[string]string{"x": "y"} }, codes.InvalidArgument, "secret.json"},
+		"secret no JSON": {func(r *csi.CreateVolumeRequest) {
+			r.Secrets = map[string]string{driver.SecretKey: `{"rpcTokens":"hunter2"}`}
+		}, codes.InvalidArgument, "rpcTokens"},
+		"other target's": {func(r *csi.CreateVolumeRequest) { r.Secrets = elsewhere }, codes.InvalidArgument, `"t0"`},
+		"wrong password": {func(r *csi.CreateVolumeRequest) {
+			r.Secrets = map[string]string{driver.SecretKey: strings.Replace(b.secrets[driver.SecretKey], password, "hunter2", 1)}
+		}, codes.Unauthenticated, "rpcTokens"},
+		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, fsType, lvstore, target, thin"},
+		"parameter's value":    {param("thin", "maybe"), codes.InvalidArgument, "true (the default) or false"},
+		"no such lvstore":      {param("lvstore", "lvs9"), codes.InvalidArgument, "lvs9"},
+		"no such target":       {param("target", "t9"), codes.InvalidArgument, "t9"},
+		"mutable parameters":   {func(r *csi.CreateVolumeRequest) { r.MutableParameters = map[string]string{"iops": "1"} }, codes.InvalidArgument, "mutable"},
+		"limit below required": {func(r *csi.CreateVolumeRequest) { r.CapacityRange.LimitBytes = 1 }, codes.OutOfRange, "limit"},
+		"negative":             {func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = -1 }, codes.InvalidArgument, "negative"},
+		"huge":                 {func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 1<<63 - 1 }, codes.OutOfRange, "any volume"},
+		"larger than all":      {func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 1 << 40 }, codes.ResourceExhausted, "in all"},
+		"source malformed":     {source(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: "nope"}}}), codes.NotFound, "nope"},
+		"source gone":          {source(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "t0:" + uuid.NewString()}}}), codes.NotFound, "not found"},
+		"source's target gone": {source(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "t9:" + uuid.NewString()}}}), codes.FailedPrecondition, "config.json"},
+		"source of no kind":    {source(&csi.VolumeContentSource{}), codes.InvalidArgument, "neither"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := b.request("pvc-1", 4*mib)
+			c.change(req)
+			_, err := b.CreateVolume(t.Context(), req)
+			requireCode(t, c.code, err, c.text)
+			assert.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+	assert.Empty(t, b.targets[0].lvols(t))
+	assert.NotContains(t, b.logs.String(), "hunter2")
+}
+
+func ofType(fs string) *csi.VolumeCapability {
+	c := capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, false)
+	c.GetMount().FsType = fs
+	return c
+}
+
+func param(key, value string) func(*csi.CreateVolumeRequest) {
+	return func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{key: value} }
+}
+
+func source(s *csi.VolumeContentSource) func(*csi.CreateVolumeRequest) {
+	return func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = s }
+}
+
+func TestVolumeLooksAsSpdkCSIMadeIt(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	req := b.request("pvc-1", 5*mib)
+	req.Parameters = map[string]string{"fsType": "ext4", "csi.storage.k8s.io/pvc/name": "mine", "csi.storage.k8s.io/provisioner-secret-name": "x"}
+	resp, err := b.CreateVolume(t.Context(), req)
+	require.NoError(t, err)
+	v := resp.GetVolume()
+	id, err := request.ParseVolumeID(v.GetVolumeId())
+	require.NoError(t, err)
+	assert.Equal(t, int64(8*mib), v.GetCapacityBytes(), "what was made, not what was asked")
+	assert.Equal(t, map[string]string{
+		"targetType": "TCP", "targetAddr": "127.0.0.1", "targetPort": "4420", "nqn": "nqn.2020-04.io.spdk.csi:uuid:" + id.UUID, "model": id.UUID,
+		"lvolSize": "8388608", "lvstore": "lvs0", "fsType": "ext4", "nsUUID": id.UUID, "mayFormat": "true",
+	}, v.GetVolumeContext())
+	assert.Equal(t, []string{"lvs0/pvc-1"}, b.targets[0].lvols(t))
+}
+
+func TestBadIDs(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	for _, id := range []string{"x", "t0:", ":" + uuid.NewString(), "t0:" + strings.ToUpper(uuid.NewString()), "t0:{" + uuid.NewString() + "}", "a:b:" + uuid.NewString(), "../../etc"} {
+		require.NoError(t, b.delete(t.Context(), id), id)
+		require.NoError(t, b.unpublish(t.Context(), id, nodeA), id)
+		_, err := b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: id, Secrets: b.secrets})
+		require.NoError(t, err, id)
+		_, err = b.publish(t.Context(), &csi.Volume{VolumeId: id}, nodeA)
+		requireCode(t, codes.NotFound, err, "TARGET:UUID")
+		_, err = b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 1}, Secrets: b.secrets})
+		requireCode(t, codes.NotFound, err)
+	}
+	unconfigured := "t9:" + uuid.NewString()
+	requireCode(t, codes.FailedPrecondition, b.delete(t.Context(), unconfigured), "config.json")
+	requireCode(t, codes.FailedPrecondition, b.unpublish(t.Context(), unconfigured, nodeA), "config.json")
+	requireCode(t, codes.InvalidArgument, b.delete(t.Context(), ""))
+	for range 2 {
+		require.NoError(t, b.delete(t.Context(), "t0:"+uuid.NewString()))
+	}
+}
+
+func TestExpandVolume(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	v := b.create(t, "pvc-1", 4*mib)
+	req := &csi.ControllerExpandVolumeRequest{VolumeId: v.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: 5 * mib}, Secrets: b.secrets}
+	for range 2 {
+		resp, err := b.ControllerExpandVolume(t.Context(), req)
+		require.NoError(t, err)
+		assert.Equal(t, int64(8*mib), resp.GetCapacityBytes())
+		assert.True(t, resp.GetNodeExpansionRequired())
+	}
+	req.CapacityRange = &csi.CapacityRange{RequiredBytes: 9 * mib, LimitBytes: 10 * mib}
+	_, err := b.ControllerExpandVolume(t.Context(), req)
+	requireCode(t, codes.OutOfRange, err)
+	req.CapacityRange = &csi.CapacityRange{LimitBytes: 100 * mib}
+	resp, err := b.ControllerExpandVolume(t.Context(), req)
+	require.NoError(t, err)
+	assert.Equal(t, int64(8*mib), resp.GetCapacityBytes(), "no more than was asked")
+	req.CapacityRange = nil
+	_, err = b.ControllerExpandVolume(t.Context(), req)
+	requireCode(t, codes.InvalidArgument, err)
+	req = &csi.ControllerExpandVolumeRequest{VolumeId: v.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: 5 * mib}}
+	_, err = b.ControllerExpandVolume(t.Context(), req)
+	requireCode(t, codes.FailedPrecondition, err, "csi.storage.k8s.io/controller-expand-secret-name")
+}
+
+func TestNextStoreWhenFull(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"))
+	thick := map[string]string{"thin": "false"}
+	for i := range 4 { // each fills most of what is left of one store
+		req := b.request(fmt.Sprintf("pvc-%d", i), []int64{300, 300, 80, 80}[i]*mib)
+		req.Parameters = thick
+		_, err := b.CreateVolume(t.Context(), req)
+		require.NoError(t, err, i)
+	}
+	req := b.request("pvc-9", 80*mib)
+	req.Parameters = thick
+	_, err := b.CreateVolume(t.Context(), req)
+	requireCode(t, codes.ResourceExhausted, err, "lvs0", "lvs1")
+}
+
+func TestValidate(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	v := b.create(t, "pvc-1", 4*mib)
+	req := &csi.ValidateVolumeCapabilitiesRequest{VolumeId: v.GetVolumeId(), VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: b.secrets}
+	resp, err := b.ValidateVolumeCapabilities(t.Context(), req)
+	require.NoError(t, err)
+	assert.NotNil(t, resp.GetConfirmed())
+	req.VolumeCapabilities = append(req.VolumeCapabilities, capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, true))
+	resp, err = b.ValidateVolumeCapabilities(t.Context(), req)
+	require.NoError(t, err)
+	assert.Nil(t, resp.GetConfirmed())
+	assert.Contains(t, resp.GetMessage(), "MULTI_NODE_READER_ONLY")
+}
+
+func TestCallsOnOneThingDoNotMix(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	v := b.create(t, "pvc-1", 4*mib)
+	id, _ := request.ParseVolumeID(v.GetVolumeId())
+	claim := b.locks.Claim()
+	require.NoError(t, claim.Take(id.UUID))
+	requireCode(t, codes.Aborted, b.delete(t.Context(), v.GetVolumeId()))
+	_, err := b.publish(t.Context(), v, nodeA)
+	requireCode(t, codes.Aborted, err)
+	requireCode(t, codes.Aborted, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
+	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
+	requireCode(t, codes.Aborted, err) // not while it is being deleted
+	claim.Release()
+	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
+}
+
+func TestConnectionsArePerCredential(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	for range 3 {
+		b.create(t, "pvc-1", 4*mib)
+	}
+	assert.Len(t, b.Controller.targets.clients, 1)
+	for i := range 2 * maxClients { // of one target
+		wrong := maps.Clone(b.secrets)
+		wrong[driver.SecretKey] = strings.Replace(wrong[driver.SecretKey], password, fmt.Sprint(i), 1)
+		_, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "x", VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: wrong})
+		requireCode(t, codes.Unauthenticated, err)
+	}
+	assert.LessOrEqual(t, len(b.Controller.targets.clients), maxClients)
+	for k := range b.Controller.targets.clients {
+		assert.NotContains(t, fmt.Sprint(k), password)
+	}
+}

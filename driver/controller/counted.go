@@ -1,0 +1,31 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// counted is a Caller whose calls to one target are counted.
+type counted struct {
+	spdkrpc.Caller
+	target  string
+	metrics *metrics.Metrics
+}
+
+func (c counted) Call(ctx context.Context, method string, params, result any) error {
+	began := time.Now()
+	err := c.Caller.Call(ctx, method, params, result)
+	outcome := strings.ReplaceAll(string(spdkrpc.KindOf(err)), " ", "_")
+	c.metrics.TargetCall(c.target, method, cmp.Or(outcome, "ok"), time.Since(began))
+	lost := errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, spdkrpc.OutcomeUnknown)
+	if !lost || ctx.Err() == nil { // who gave up does not know
+		c.metrics.TargetUp(c.target, !lost)
+	}
+	return err
+}

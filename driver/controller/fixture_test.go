@@ -1,0 +1,239 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const (
+	user, password = "csi", "correct horse"
+	mib            = 1 << 20
+	storeMiB       = 400
+	nodeA, nodeB   = "node-a", "node-b"
+)
+
+// A simulated target behind a gateway that stands in for the proxy: Basic authentication, one call a request.
+type simTarget struct {
+	*spdktest.Target
+	name    string
+	rpc     *spdkrpc.Client
+	gateway *httptest.Server
+	mu      sync.Mutex
+	lose    string // the method whose next reply is lost on the way
+	calls   int
+	// failures are the methods of calls that the target failed to execute, for no reason of theirs.
+	failures []string
+}
+
+func newSimTarget(t *testing.T, name string, stores ...string) *simTarget {
+	t.Helper()
+	target, err := spdktest.Start(spdktest.Options{})
+	require.NoError(t, err)
+	socket := spdkrpc.NewSocket(target.Socket())
+	s := &simTarget{Target: target, name: name, rpc: spdkrpc.NewClient(socket)}
+	s.gateway = httptest.NewServer(s.forward(socket))
+	t.Cleanup(func() {
+		s.gateway.Close()
+		assert.NoError(t, socket.Close())
+		assert.NoError(t, target.Close())
+	})
+	for _, store := range stores {
+		_, err := s.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-" + store), NumBlocks: storeMiB << 8, BlockSize: 4096})
+		require.NoError(t, err)
+		_, err = s.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
+		require.NoError(t, err)
+	}
+	return s
+}
+
+func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if u, p, _ := r.BasicAuth(); u != user || p != password {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		var req struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params"`
+		}
+		if json.Unmarshal(body, &req) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		var params any
+		if len(req.Params) > 0 {
+			params = req.Params
+		}
+		var result json.RawMessage
+		err := socket.Call(r.Context(), req.Method, params, &result)
+		s.mu.Lock()
+		lost := s.lose == req.Method
+		if lost {
+			s.lose = ""
+		}
+		s.calls++
+		var e *spdkrpc.Error
+		if errors.As(err, &e) && e.Code == jsonrpc.CodeInternalError {
+			s.failures = append(s.failures, req.Method)
+		}
+		s.mu.Unlock()
+		if lost {
+			panic(http.ErrAbortHandler)
+		}
+		reply := map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": result}
+		switch {
+		case spdkrpc.KindOf(err) == spdkrpc.Unreachable:
+			reply = map[string]any{"jsonrpc": "2.0", "id": req.ID, "error": jsonrpc.Errorf(jsonrpc.CodeUnreachable, "target is down")}
+		case spdkrpc.KindOf(err) == spdkrpc.OutcomeUnknown:
+			reply = map[string]any{"jsonrpc": "2.0", "id": req.ID, "error": jsonrpc.Errorf(jsonrpc.CodeOutcomeUnknown, "no reply")}
+		case errors.As(err, &e):
+			reply = map[string]any{"jsonrpc": "2.0", "id": req.ID, "error": map[string]any{"code": e.Code, "message": e.Message}}
+		}
+		_ = json.NewEncoder(w).Encode(reply)
+	}
+}
+
+// loseReplyOf loses the reply to the next call of method, after it was executed.
+func (s *simTarget) loseReplyOf(method string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose = method
+}
+
+func (s *simTarget) lvols(t *testing.T) (names []string) {
+	t.Helper()
+	lvols, err := s.rpc.BdevLvolGetLvols(context.Background(), spdkrpc.BdevLvolGetLvolsParams{})
+	require.NoError(t, err)
+	for _, l := range lvols {
+		names = append(names, l.Alias)
+	}
+	return names
+}
+
+func (s *simTarget) free(t *testing.T) (clusters uint64) {
+	t.Helper()
+	stores, err := s.rpc.BdevLvolGetLvstores(context.Background(), spdkrpc.BdevLvolGetLvstoresParams{})
+	require.NoError(t, err)
+	for _, st := range stores {
+		clusters += st.FreeClusters
+	}
+	return clusters
+}
+
+func secretsFor(names ...string) map[string]string {
+	var tokens []driver.Credential
+	for _, n := range names {
+		tokens = append(tokens, driver.Credential{Name: n, Username: user, Password: password})
+	}
+	text, _ := json.Marshal(map[string]any{"rpcTokens": tokens})
+	return map[string]string{driver.SecretKey: string(text)}
+}
+
+// A testController is a controller with simulated targets.
+type testController struct {
+	*Controller
+	targets []*simTarget
+	secrets map[string]string
+	logs    *bytes.Buffer
+}
+
+func newTestController(t *testing.T, targets ...*simTarget) *testController {
+	t.Helper()
+	b := &testController{targets: targets, logs: &bytes.Buffer{}}
+	var c driver.Config
+	var names []string
+	for _, s := range targets {
+		c.Nodes = append(c.Nodes, driver.TargetConfig{Name: s.name, RPCURL: s.gateway.URL, TargetType: driver.TargetNVMeTCP, TargetAddr: "127.0.0.1"})
+		names = append(names, s.name)
+	}
+	text, err := json.Marshal(c)
+	require.NoError(t, err)
+	config, err := driver.ParseConfig(text)
+	require.NoError(t, err)
+	b.secrets = secretsFor(names...)
+	b.Controller, err = New(config, "", slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	require.NoError(t, err)
+	t.Cleanup(b.Close)
+	return b
+}
+
+var writer = capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, false)
+
+func capability(mode csi.VolumeCapability_AccessMode_Mode, block bool) *csi.VolumeCapability {
+	c := &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+	}
+	if block {
+		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	}
+	return c
+}
+
+func (b *testController) request(name string, size int64) *csi.CreateVolumeRequest {
+	return &csi.CreateVolumeRequest{
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: b.secrets,
+	}
+}
+
+func (b *testController) create(t *testing.T, name string, size int64) *csi.Volume {
+	t.Helper()
+	resp, err := b.CreateVolume(t.Context(), b.request(name, size))
+	require.NoError(t, err)
+	return resp.GetVolume()
+}
+
+func (b *testController) publish(ctx context.Context, v *csi.Volume, node string) (*csi.ControllerPublishVolumeResponse, error) {
+	return b.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
+		VolumeId: v.GetVolumeId(), NodeId: node, VolumeCapability: writer, Secrets: b.secrets, VolumeContext: v.GetVolumeContext(),
+	})
+}
+
+func (b *testController) unpublish(ctx context.Context, id, node string) error {
+	_, err := b.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node, Secrets: b.secrets})
+	return err
+}
+
+func (b *testController) delete(ctx context.Context, id string) error {
+	_, err := b.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id, Secrets: b.secrets})
+	return err
+}
+
+func requireCode(t *testing.T, want codes.Code, err error, text ...string) {
+	t.Helper()
+	require.Equal(t, want, driver.Code(err), "%v", err)
+	for _, x := range text {
+		require.Contains(t, status.Convert(driver.Status(err)).Message(), x)
+	}
+}
+
+// again repeats a call that was told to be repeated.
+func again[T any](call func() (T, error)) (T, error) {
+	for {
+		v, err := call()
+		if c := driver.Code(err); c != codes.Aborted && c != codes.Unavailable {
+			return v, err
+		}
+	}
+}

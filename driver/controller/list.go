@@ -1,0 +1,210 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// ControllerGetCapabilities tells what this controller offers. Calls that bring no secret are only offered if it has
+// credentials of its own.
+func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	types := []csi.ControllerServiceCapability_RPC_Type{
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+		csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
+		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	}
+	if c.credentialsFile != "" {
+		types = append(types,
+			csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
+			csi.ControllerServiceCapability_RPC_GET_CAPACITY,
+			csi.ControllerServiceCapability_RPC_GET_VOLUME,
+		)
+	}
+	resp := &csi.ControllerGetCapabilitiesResponse{}
+	for _, t := range types {
+		resp.Capabilities = append(resp.Capabilities, &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}},
+		})
+	}
+	return resp, nil
+}
+
+// ListVolumes lists the volumes in the driver's lvstores. An lvstore holds nothing that says whose a volume is; those of
+// other users are better kept in lvstores of their own.
+func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	entries, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).List)
+	if err != nil {
+		return nil, err
+	}
+	resp := &csi.ListVolumesResponse{NextToken: next}
+	for _, e := range entries {
+		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: &csi.Volume{
+			VolumeId: e.id(e.entry.UUID), CapacityBytes: e.entry.SizeBytes,
+		}})
+	}
+	return resp, nil
+}
+
+// ListSnapshots lists snapshots: one by its id, those of a volume, or all.
+func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	if text := req.GetSnapshotId(); text != "" {
+		m, err := c.snapshot(ctx, text, req.GetSecrets())
+		if errors.Is(err, request.ErrNoSuchID) || errors.Is(err, volume.ErrNotFound) ||
+			err == nil && req.GetSourceVolumeId() != "" && req.GetSourceVolumeId() != m.GetSourceVolumeId() {
+			return &csi.ListSnapshotsResponse{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &csi.ListSnapshotsResponse{Entries: []*csi.ListSnapshotsResponse_Entry{{Snapshot: m}}}, nil
+	}
+	var source request.VolumeID
+	if text := req.GetSourceVolumeId(); text != "" {
+		var err error
+		if source, err = request.ParseVolumeID(text); err != nil {
+			return &csi.ListSnapshotsResponse{}, nil
+		}
+	}
+	of := func(s *volume.Service, ctx context.Context, p volume.Page) ([]volume.Snapshot, string, error) {
+		if source.Target != "" && source.Target != s.Name {
+			return nil, "", nil
+		}
+		return s.ListSnapshots(ctx, source.UUID, p)
+	}
+	entries, next, err := list(ctx, c, req.GetSecrets(), listSecret, req.GetStartingToken(), req.GetMaxEntries(), of)
+	if err != nil {
+		return nil, err
+	}
+	resp := &csi.ListSnapshotsResponse{NextToken: next}
+	for _, e := range entries {
+		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: message(e.target, e.entry)})
+	}
+	return resp, nil
+}
+
+// A listed entry knows its target.
+type listed[T any] struct {
+	target string
+	entry  T
+}
+
+func (l listed[T]) id(uuid string) string {
+	return request.VolumeID{Target: l.target, UUID: uuid}.String()
+}
+
+// list reads one page over all targets, which are in the order of their names. A token is the id after which to go on:
+// it stays good whatever is made and deleted meanwhile. A target that does not answer is an error, for a list without
+// its volumes would say that they are gone.
+func list[T any](ctx context.Context, c *Controller, secrets map[string]string, class, token string, most int32,
+	of func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
+	if most < 0 {
+		return nil, "", fmt.Errorf("%w: max_entries is negative", request.ErrInvalid)
+	}
+	var after request.VolumeID
+	if token != "" {
+		if after, err = request.ParseVolumeID(token); err != nil || after.Target == "" {
+			return nil, "", fmt.Errorf("%w: %q: start again without one", request.ErrBadToken, token)
+		}
+	}
+	services, err := c.services(secrets, class)
+	if err != nil {
+		return nil, "", err
+	}
+	slices.SortFunc(services, func(a, b *volume.Service) int { return cmp.Compare(a.Name, b.Name) })
+	for _, s := range services {
+		page := volume.Page{Max: int(most)}
+		switch {
+		case s.Name < after.Target:
+			continue
+		case s.Name == after.Target:
+			page.After = after.UUID
+		}
+		if most > 0 {
+			if page.Max = int(most) - len(entries); page.Max == 0 {
+				return entries, next, nil // perhaps the last page is empty then
+			}
+		}
+		part, more, err := of(s, ctx, page)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, e := range part {
+			entries = append(entries, listed[T]{s.Name, e})
+		}
+		if more != "" {
+			return entries, request.VolumeID{Target: s.Name, UUID: more}.String(), nil
+		}
+		next = request.VolumeID{Target: s.Name, UUID: lastUUID}.String()
+	}
+	return entries, "", nil
+}
+
+// lastUUID comes after all others: a token with it goes on with the next target.
+const lastUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+// GetCapacity tells how much more can be made.
+func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	if len(req.GetVolumeCapabilities()) > 0 {
+		if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); errors.Is(err, request.ErrUnsupported) {
+			return &csi.GetCapacityResponse{}, nil // no volume of this kind can be made
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	p, err := class.Parse(req.GetParameters(), nil)
+	if err != nil {
+		return nil, err
+	}
+	services, err := c.services(nil, "")
+	if err != nil {
+		return nil, err
+	}
+	capacity, err := placement.GetCapacity(ctx, services, p)
+	if err != nil {
+		return nil, err
+	}
+	resp := &csi.GetCapacityResponse{AvailableCapacity: capacity.FreeBytes, MaximumVolumeSize: wrapperspb.Int64(capacity.MaxBytes)}
+	if capacity.MinBytes > 0 {
+		resp.MinimumVolumeSize = wrapperspb.Int64(capacity.MinBytes)
+	}
+	return resp, nil
+}
+
+// ControllerGetVolume describes one volume.
+func (c *Controller) ControllerGetVolume(ctx context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+	if req.GetVolumeId() == "" {
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	}
+	id, err := request.ParseVolumeID(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	service, err := c.resolve(ctx, id, nil, "")
+	if err != nil {
+		return nil, err
+	}
+	v, err := service.GetVolume(ctx, id.UUID)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerGetVolumeResponse{
+		Volume: &csi.Volume{VolumeId: id.String(), CapacityBytes: v.SizeBytes},
+		Status: &csi.ControllerGetVolumeResponse_VolumeStatus{},
+	}, nil
+}

@@ -1,0 +1,96 @@
+package controller
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// addDisk gives a target an lvstore on a file, and returns functions that take the file's bdev away and bring it back.
+func (s *simTarget) addDisk(t *testing.T, store string) (detach, attach func()) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), store)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Truncate(file, storeMiB*mib))
+	attach = func() {
+		_, err := s.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: "disk-" + store, Filename: file, BlockSize: new(uint32(4096))})
+		require.NoError(t, err)
+	}
+	attach()
+	_, err := s.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
+	require.NoError(t, err)
+	return func() {
+		require.NoError(t, s.rpc.BdevAIODelete(t.Context(), spdkrpc.BdevAIODeleteParams{Name: "disk-" + store}))
+	}, attach
+}
+
+func TestStoreThatIsAwayIsUnavailable(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	detach, attach := target.addDisk(t, "lvs1")
+	b := newTestController(t, target)
+	assert.Contains(t, b.logs.String(), "lvstores is not configured")
+	req := b.request("pvc-1", 4*mib)
+	req.Parameters = map[string]string{"lvstore": "lvs1"}
+	created, err := b.CreateVolume(t.Context(), req)
+	require.NoError(t, err)
+	v := created.GetVolume()
+
+	detach()
+	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
+	requireCode(t, codes.Unavailable, err, "lvs1", "bring its base bdev back")
+	assert.Empty(t, target.lvols(t), "no second copy")
+	requireCode(t, codes.Unavailable, b.delete(t.Context(), v.GetVolumeId()), "lvs1")
+	_, err = b.publish(t.Context(), v, nodeA)
+	requireCode(t, codes.Unavailable, err, "lvs1")
+
+	attach()
+	again := b.create(t, "pvc-1", 4*mib)
+	assert.Equal(t, v.GetVolumeId(), again.GetVolumeId())
+	assert.Len(t, target.lvols(t), 1)
+	for range 2 {
+		require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
+	}
+	assert.Empty(t, target.lvols(t))
+}
+
+// CreateVolume asks every target with every credential: with a hundred of them, too, connections are kept.
+func TestHundredTargetsKeepTheirClients(t *testing.T) {
+	var c driver.Config
+	var names []string
+	for i := range 100 {
+		name := fmt.Sprintf("t%d", i)
+		names = append(names, name)
+		c.Nodes = append(c.Nodes, driver.TargetConfig{Name: name, RPCURL: "https://192.0.2.1"})
+	}
+	targets, err := newTargets(&c)
+	require.NoError(t, err)
+	t.Cleanup(targets.close)
+	other := make(map[string]driver.Credential, len(names))
+	for _, n := range names {
+		other[n] = driver.Credential{Name: n, Token: "other"}
+	}
+	own, err := driver.Credentials(secretsFor(names...), "", "")
+	require.NoError(t, err)
+	for _, tokens := range []map[string]driver.Credential{own, other} {
+		first, err := targets.openAll(tokens)
+		require.NoError(t, err)
+		for range 3 {
+			_, err := targets.openAll(own)
+			require.NoError(t, err)
+			again, err := targets.openAll(tokens)
+			require.NoError(t, err)
+			for i := range first {
+				require.Same(t, first[i], again[i], names[i])
+			}
+		}
+	}
+	assert.Len(t, targets.clients, 200)
+}

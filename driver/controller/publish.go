@@ -1,0 +1,148 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// ControllerPublishVolume exports a volume to one node, and to no other.
+func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	switch {
+	case req.GetVolumeId() == "":
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	case req.GetNodeId() == "":
+		return nil, fmt.Errorf("%w: node_id is missing", request.ErrInvalid)
+	case req.GetReadonly():
+		return nil, fmt.Errorf("%w: readonly: PUBLISH_READONLY is no capability of this driver", request.ErrUnsupported)
+	}
+	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	if err := request.CheckNodeID(req.GetNodeId()); err != nil {
+		return nil, err
+	}
+	if c.exportedByHand(req.GetVolumeContext()) {
+		return &csi.ControllerPublishVolumeResponse{}, nil
+	}
+	id, err := request.ParseVolumeID(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	claim := c.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take(id.UUID); err != nil {
+		return nil, err
+	}
+	service, err := c.resolve(ctx, id, req.GetSecrets(), publishSecret)
+	if err != nil {
+		return nil, err
+	}
+	v, err := service.Export(ctx, id.UUID, hostOf(req.GetNodeId()))
+	if err != nil {
+		return nil, err
+	}
+	config, err := c.targets.config(service.Name)
+	if err != nil {
+		return nil, err
+	}
+	pristine, known, err := service.Pristine(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerPublishVolumeResponse{
+		PublishContext: publishContext(config, v, mayFormat(pristine, known, req.GetVolumeContext())),
+	}, nil
+}
+
+// exportedByHand tells whether a PV that was written by hand leads to a target that is not in config.json. Who may
+// connect there was decided by hand as well: nothing is left to do, and nothing that this driver could do.
+func (c *Controller) exportedByHand(remembered map[string]string) bool {
+	e, err := connect.ParseExport(remembered)
+	if err != nil || e.Transport == connect.Loop {
+		return false
+	}
+	return !slices.ContainsFunc(c.targets.configs, func(t driver.TargetConfig) bool { return t.TargetAddr == e.Address || t.ListenAddr == e.Address }) &&
+		remembered[request.KeyMayFormat] == "" && remembered[request.KeyStore] == "" // this driver, and spdk-csi, write the lvstore into theirs
+}
+
+func hostOf(nodeID string) volume.Host {
+	h := connect.HostOf(nodeID)
+	return volume.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}
+}
+
+// ControllerUnpublishVolume ends a volume's export to a node, or to all if none is named. The node is cut off. From then
+// on the volume is not formatted any more.
+func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if req.GetVolumeId() == "" {
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	}
+	done := &csi.ControllerUnpublishVolumeResponse{}
+	id, err := request.ParseVolumeID(req.GetVolumeId())
+	if errors.Is(err, request.ErrNoSuchID) {
+		return done, nil // so it cannot have been published
+	}
+	var host *volume.Host
+	if node := req.GetNodeId(); node != "" {
+		if err := request.CheckNodeID(node); err != nil {
+			return done, nil // likewise
+		}
+		host = new(hostOf(node))
+	}
+	claim := c.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take(id.UUID); err != nil {
+		return nil, err
+	}
+	service, err := c.resolve(ctx, id, req.GetSecrets(), publishSecret)
+	if id.Target == "" && errors.Is(err, volume.ErrNotFound) {
+		return done, nil // exported by hand, or gone
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := service.Unexport(ctx, id.UUID, host); err != nil {
+		return nil, err
+	}
+	// The node may have used it, whether it said so or died.
+	if err := service.Remember(ctx, id.UUID); err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// ValidateVolumeCapabilities tells whether a volume can be used as asked.
+func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	if req.GetVolumeId() == "" {
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	}
+	unsupported := request.CheckCapabilities(req.GetVolumeCapabilities()...)
+	if errors.Is(unsupported, request.ErrInvalid) {
+		return nil, unsupported
+	}
+	id, err := request.ParseVolumeID(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	service, err := c.resolve(ctx, id, req.GetSecrets(), provisionerSecret)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := service.GetVolume(ctx, id.UUID); err != nil {
+		return nil, err
+	}
+	if unsupported != nil {
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: unsupported.Error()}, nil
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeContext: req.GetVolumeContext(), VolumeCapabilities: req.GetVolumeCapabilities(), Parameters: req.GetParameters(),
+	}}, nil
+}

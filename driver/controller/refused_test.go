@@ -1,0 +1,302 @@
+package controller
+
+import (
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// A controllerCall is a call that succeeds on a target with a volume and a snapshot of it.
+type controllerCall struct {
+	holds string // what no other call may hold meanwhile
+	do    func(b *testController) error
+}
+
+// things are a volume, its UUID and a snapshot of it.
+type things struct {
+	volume   *csi.Volume
+	snapshot *csi.Snapshot
+	uuid     string
+}
+
+func newThings(t *testing.T) (*testController, things) {
+	t.Helper()
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	v := b.create(t, "pvc-1", 4*mib)
+	id, err := request.ParseVolumeID(v.GetVolumeId())
+	require.NoError(t, err)
+	return b, things{v, b.snapshot(t, "snapshot-1", v), id.UUID}
+}
+
+// calls are all of the controller's. Those of volumes that were provisioned by hand, whose id does not name a target, take
+// another way.
+func (x things) calls(t *testing.T) map[string]controllerCall {
+	ctx, volume, snapshot := t.Context(), x.volume.GetVolumeId(), x.snapshot.GetSnapshotId()
+	snapshotUUID := snapshot[strings.Index(snapshot, ":")+1:]
+	from := func(source *csi.VolumeContentSource) func(b *testController) error {
+		return func(b *testController) error {
+			req := b.request("pvc-2", 4*mib)
+			req.VolumeContentSource = source
+			_, err := b.CreateVolume(ctx, req)
+			return err
+		}
+	}
+	calls := map[string]controllerCall{
+		"CreateVolume": {"name pvc-2", from(nil)},
+		"CreateVolume from a snapshot": {snapshotUUID, from(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot},
+		}})},
+		"CreateVolume from a volume": {x.uuid, from(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: volume},
+		}})},
+		"DeleteSnapshot": {snapshotUUID, func(b *testController) error {
+			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: snapshot, Secrets: b.secrets})
+			return err
+		}},
+		"GetSnapshot": {"", func(b *testController) error {
+			_, err := b.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: snapshot, Secrets: b.secrets})
+			return err
+		}},
+		"ListSnapshots": {"", func(b *testController) error {
+			_, err := b.ListSnapshots(ctx, &csi.ListSnapshotsRequest{Secrets: b.secrets})
+			return err
+		}},
+		"ListSnapshots of one id": {"", func(b *testController) error {
+			_, err := b.ListSnapshots(ctx, &csi.ListSnapshotsRequest{SnapshotId: snapshot, Secrets: b.secrets})
+			return err
+		}},
+		"DeleteVolume": {x.uuid, func(b *testController) error { return b.delete(ctx, volume) }},
+	}
+	for suffix, id := range map[string]string{"": volume, " by UUID": x.uuid} {
+		calls["ControllerPublishVolume"+suffix] = controllerCall{x.uuid, func(b *testController) error {
+			_, err := b.publish(ctx, &csi.Volume{VolumeId: id}, nodeA)
+			return err
+		}}
+		calls["ControllerUnpublishVolume"+suffix] = controllerCall{x.uuid, func(b *testController) error { return b.unpublish(ctx, id, nodeA) }}
+		calls["ControllerExpandVolume"+suffix] = controllerCall{x.uuid, func(b *testController) error {
+			_, err := b.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 8 * mib}, Secrets: b.secrets})
+			return err
+		}}
+		calls["ValidateVolumeCapabilities"+suffix] = controllerCall{"", func(b *testController) error {
+			_, err := b.ValidateVolumeCapabilities(ctx, &csi.ValidateVolumeCapabilitiesRequest{VolumeId: id, VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: b.secrets})
+			return err
+		}}
+		calls["CreateSnapshot"+suffix] = controllerCall{x.uuid, func(b *testController) error {
+			_, err := b.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "snapshot-2", SourceVolumeId: id, Secrets: b.secrets})
+			return err
+		}}
+	}
+	return calls
+}
+
+// ownCalls are those that bring no secret: the controller has credentials of its own for them.
+func (x things) ownCalls(t *testing.T) map[string]controllerCall {
+	ctx := t.Context()
+	return map[string]controllerCall{
+		"ListVolumes": {"", func(b *testController) error { _, err := b.ListVolumes(ctx, &csi.ListVolumesRequest{}); return err }},
+		"GetCapacity": {"", func(b *testController) error { _, err := b.GetCapacity(ctx, &csi.GetCapacityRequest{}); return err }},
+		"ControllerGetVolume": {"", func(b *testController) error {
+			_, err := b.ControllerGetVolume(ctx, &csi.ControllerGetVolumeRequest{VolumeId: x.volume.GetVolumeId()})
+			return err
+		}},
+		"ControllerGetVolume by UUID": {"", func(b *testController) error {
+			_, err := b.ControllerGetVolume(ctx, &csi.ControllerGetVolumeRequest{VolumeId: x.uuid})
+			return err
+		}},
+	}
+}
+
+// No call answers OK without credentials, with wrong ones, without its target, or while another one works on the same
+// thing.
+func TestCallsThatCannotBeMade(t *testing.T) {
+	b, x := newThings(t)
+	right := b.secrets
+	calls, own := x.calls(t), x.ownCalls(t)
+	b.secrets = nil
+	for name, c := range calls {
+		requireCode(t, codes.FailedPrecondition, c.do(b), "no credentials")
+		assert.NotEmpty(t, name)
+	}
+	for _, c := range own {
+		requireCode(t, codes.FailedPrecondition, c.do(b), driver.CredentialsEnv)
+	}
+	wrong := map[string]string{driver.SecretKey: strings.ReplaceAll(right[driver.SecretKey], password, "wrong")}
+	b.secrets = wrong
+	for name, c := range calls {
+		require.Equal(t, codes.Unauthenticated, driver.Code(c.do(b)), name)
+	}
+	b.withCredentials(t)
+	for name, c := range own {
+		require.Equal(t, codes.Unauthenticated, driver.Code(c.do(b)), name)
+	}
+	b.credentialsFile = filepath.Join(t.TempDir(), "missing")
+	for _, c := range own {
+		requireCode(t, codes.FailedPrecondition, c.do(b), "read the controller's credentials")
+	}
+	b.secrets = right
+	b.withCredentials(t)
+	for name, c := range calls {
+		if c.holds == "" {
+			continue
+		}
+		claim := b.locks.Claim()
+		require.NoError(t, claim.Take(c.holds))
+		require.Equal(t, codes.Aborted, driver.Code(c.do(b)), name)
+		claim.Release()
+		require.Empty(t, b.locks.Held(), "%s lets go of what it held", name)
+	}
+	maps.Copy(calls, own)
+	b.targets[0].Crash()
+	for name, c := range calls {
+		require.Equal(t, codes.Unavailable, driver.Code(c.do(b)), name)
+	}
+	require.NoError(t, b.targets[0].Restart())
+}
+
+// Whichever step the target fails to do, a call answers OK only if it could do without.
+func TestFailuresOfTheTargetAreAnswered(t *testing.T) {
+	all := func(x things) map[string]controllerCall {
+		calls := x.calls(t)
+		maps.Copy(calls, x.ownCalls(t))
+		return calls
+	}
+	for name := range all(things{volume: &csi.Volume{}, snapshot: &csi.Snapshot{}}) {
+		t.Run(name, func(t *testing.T) {
+			b, x := newThings(t)
+			b.withCredentials(t)
+			do := all(x)[name].do
+			for skip := 0; ; skip++ {
+				before := len(b.targets[0].failures)
+				b.targets[0].Inject(spdktest.Fault{Skip: skip, Do: spdktest.Fail})
+				err := do(b)
+				b.targets[0].ClearFaults()
+				failed := b.targets[0].failures[before:]
+				switch {
+				case len(failed) == 0:
+					require.NoError(t, err)
+					require.Positive(t, skip)
+					return
+				case failed[0] == "nvmf_subsystem_get_controllers":
+					require.NoError(t, err, "the volume is not exported, as another call tells")
+				case strings.HasPrefix(name, "Delete") && err == nil:
+					// What is looked for after the deletion are leftovers of others.
+					lvol := map[string]string{"DeleteVolume": "lvs0/pvc-1", "DeleteSnapshot": "lvs0/snap."}[name]
+					for _, left := range b.targets[0].lvols(t) {
+						require.False(t, strings.HasPrefix(left, lvol), "%s is still there without %s", left, failed)
+					}
+				default:
+					require.Error(t, err, "without %s", failed)
+				}
+			}
+		})
+	}
+}
+
+// A request that lacks something names it.
+func TestRequestsLackSomething(t *testing.T) {
+	b, x := newThings(t)
+	id, ctx := x.volume.GetVolumeId(), t.Context()
+	neither := &csi.VolumeCapability{AccessMode: writer.GetAccessMode()}
+	for what, err := range map[string]func() error{
+		"CreateVolume: neither block nor mount": func() error {
+			req := b.request("x", 1)
+			req.VolumeCapabilities[0] = neither
+			_, err := b.CreateVolume(ctx, req)
+			return err
+		},
+		"CreateVolume: content_source has no id": func() error {
+			req := b.request("x", 1)
+			req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{}}
+			_, err := b.CreateVolume(ctx, req)
+			return err
+		},
+		"ControllerExpandVolume: volume_id": func() error {
+			_, err := b.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{CapacityRange: &csi.CapacityRange{}})
+			return err
+		},
+		"ControllerExpandVolume: neither block nor mount": func() error {
+			_, err := b.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 8 * mib}, VolumeCapability: neither, Secrets: b.secrets})
+			return err
+		},
+		"ControllerExpandVolume: negative": func() error {
+			_, err := b.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: -1}, VolumeCapability: writer, Secrets: b.secrets})
+			return err
+		},
+		"ControllerPublishVolume: volume_id": func() error { _, err := b.publish(ctx, &csi.Volume{}, nodeA); return err },
+		"ControllerPublishVolume: node_id":   func() error { _, err := b.publish(ctx, x.volume, ""); return err },
+		"ControllerPublishVolume: readonly": func() error {
+			_, err := b.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: nodeA, VolumeCapability: writer, Readonly: true, Secrets: b.secrets})
+			return err
+		},
+		"ControllerPublishVolume: volume_capability": func() error {
+			_, err := b.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: nodeA, Secrets: b.secrets})
+			return err
+		},
+		"ControllerUnpublishVolume: volume_id": func() error { return b.unpublish(ctx, "", nodeA) },
+		"ValidateVolumeCapabilities: volume_id": func() error {
+			_, err := b.ValidateVolumeCapabilities(ctx, &csi.ValidateVolumeCapabilitiesRequest{VolumeCapabilities: []*csi.VolumeCapability{writer}})
+			return err
+		},
+		"ValidateVolumeCapabilities: volume_capabilities": func() error {
+			_, err := b.ValidateVolumeCapabilities(ctx, &csi.ValidateVolumeCapabilitiesRequest{VolumeId: id, Secrets: b.secrets})
+			return err
+		},
+		"GetCapacity: neither block nor mount": func() error {
+			_, err := b.GetCapacity(ctx, &csi.GetCapacityRequest{VolumeCapabilities: []*csi.VolumeCapability{neither}})
+			return err
+		},
+		"GetCapacity: fsType": func() error {
+			_, err := b.GetCapacity(ctx, &csi.GetCapacityRequest{Parameters: map[string]string{"fsType": "ntfs"}})
+			return err
+		},
+		"CreateSnapshot: name": func() error {
+			_, err := b.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{SourceVolumeId: id, Secrets: b.secrets})
+			return err
+		},
+		"CreateSnapshot: source_volume_id": func() error {
+			_, err := b.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "x", Secrets: b.secrets})
+			return err
+		},
+		"DeleteSnapshot: snapshot_id": func() error { _, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{}); return err },
+		"GetSnapshot: snapshot_id":    func() error { _, err := b.GetSnapshot(ctx, &csi.GetSnapshotRequest{}); return err },
+	} {
+		_, field, _ := strings.Cut(what, ": ")
+		err := err()
+		require.Equal(t, codes.InvalidArgument, driver.Code(err), what)
+		require.ErrorContains(t, err, field, what)
+	}
+
+	for what, err := range map[string]func() error{
+		"CreateSnapshot": func() error {
+			_, err := b.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: "nope", Secrets: b.secrets})
+			return err
+		},
+		"CreateVolume from a volume made by hand": func() error {
+			req := b.request("x", 4*mib)
+			req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: x.uuid}}}
+			_, err := b.CreateVolume(ctx, req)
+			return err
+		},
+		"ValidateVolumeCapabilities": func() error {
+			_, err := b.ValidateVolumeCapabilities(ctx, &csi.ValidateVolumeCapabilitiesRequest{VolumeId: "nope", VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: b.secrets})
+			return err
+		},
+		"GetSnapshot": func() error {
+			_, err := b.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: x.uuid, Secrets: b.secrets})
+			return err
+		},
+	} {
+		require.Equal(t, codes.NotFound, driver.Code(err()), what)
+	}
+	require.NoError(t, b.unpublish(ctx, id, "no node/at all"), "which cannot have it")
+}

@@ -1,0 +1,95 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+func (b *testController) snapshot(t *testing.T, name string, of *csi.Volume) *csi.Snapshot {
+	t.Helper()
+	resp, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: of.GetVolumeId(), Secrets: b.secrets})
+	require.NoError(t, err)
+	return resp.GetSnapshot()
+}
+
+func TestSnapshots(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
+	in := func(target, name string) *csi.Volume {
+		req := b.request(name, 4*mib)
+		req.Parameters = map[string]string{"target": target}
+		resp, err := b.CreateVolume(t.Context(), req)
+		require.NoError(t, err)
+		return resp.GetVolume()
+	}
+	v, w := in("t0", "pvc-1"), in("t1", "pvc-2")
+	s := b.snapshot(t, "snapshot-1", v)
+	assert.Equal(t, v.GetVolumeId(), s.GetSourceVolumeId())
+	assert.Equal(t, int64(4*mib), s.GetSizeBytes())
+	assert.True(t, s.GetReadyToUse())
+	second := b.snapshot(t, "snapshot-1", v)
+	assert.Equal(t, s.GetSnapshotId(), second.GetSnapshotId())
+	assert.Equal(t, s.GetCreationTime().AsTime(), second.GetCreationTime().AsTime())
+	x := in("t0", "pvc-1b")
+	_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snapshot-1", SourceVolumeId: x.GetVolumeId(), Secrets: b.secrets})
+	requireCode(t, codes.AlreadyExists, err, "t0")
+	asked := b.targets[0].calls
+	b.snapshot(t, "snapshot-2", w)
+	assert.Equal(t, asked, b.targets[0].calls, "other targets are not asked: they could not be kept from taking one of that name later")
+	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: v.GetVolumeId()})
+	requireCode(t, codes.FailedPrecondition, err, "csi.storage.k8s.io/snapshotter-secret-name")
+	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: "t0:" + uuid.NewString(), Secrets: b.secrets})
+	requireCode(t, codes.NotFound, err)
+	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets, Parameters: map[string]string{"fsType": "ext4"}})
+	require.NoError(t, err, "spdk-csi's own example")
+	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "y", SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets, Parameters: map[string]string{"fast": "yes"}})
+	requireCode(t, codes.InvalidArgument, err, "fast")
+
+	restored := func(name string, size int64) (*csi.CreateVolumeResponse, error) {
+		req := b.request(name, size)
+		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.GetSnapshotId()}}}
+		return b.CreateVolume(t.Context(), req)
+	}
+	c, err := restored("pvc-3", 9*mib)
+	require.NoError(t, err)
+	assert.Equal(t, int64(12*mib), c.GetVolume().GetCapacityBytes())
+	assert.Equal(t, "false", c.GetVolume().GetVolumeContext()[request.KeyMayFormat])
+	published, err := b.publish(t.Context(), c.GetVolume(), nodeA)
+	require.NoError(t, err)
+	assert.Equal(t, "false", published.GetPublishContext()[request.KeyMayFormat])
+	require.NoError(t, b.unpublish(t.Context(), c.GetVolume().GetVolumeId(), nodeA))
+	_, err = restored("pvc-1", 4*mib)
+	requireCode(t, codes.AlreadyExists, err)
+
+	_, err = b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: s.GetSnapshotId(), Secrets: b.secrets})
+	requireCode(t, codes.FailedPrecondition, err, "clones")
+	require.NoError(t, b.delete(t.Context(), c.GetVolume().GetVolumeId()))
+	for range 2 {
+		_, err = b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: s.GetSnapshotId(), Secrets: b.secrets})
+		require.NoError(t, err)
+	}
+	_, err = restored("pvc-4", 4*mib)
+	requireCode(t, codes.NotFound, err)
+}
+
+func TestCloneRefusesThickAndOtherPlaces(t *testing.T) {
+	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"))
+	req := b.request("pvc-1", 4*mib)
+	req.Parameters = map[string]string{"lvstore": "lvs0"}
+	v, err := b.CreateVolume(t.Context(), req)
+	require.NoError(t, err)
+	for key, value := range map[string]string{"thin": "false", "lvstore": "lvs1"} {
+		req := b.request("pvc-2", 4*mib)
+		req.Parameters = map[string]string{key: value}
+		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: v.GetVolume().GetVolumeId()}}}
+		_, err := b.CreateVolume(t.Context(), req)
+		requireCode(t, codes.InvalidArgument, err, key)
+	}
+	assert.Len(t, b.targets[0].lvols(t), 1)
+}

@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// targets are the configured targets, with the connections to their proxies.
+type targets struct {
+	configs []driver.TargetConfig
+	made    map[string]*volume.Target
+	pools   map[string]*x509.CertPool
+	metrics *metrics.Metrics // nil: none
+
+	mu      sync.Mutex
+	clients map[clientKey]*client
+	clock   uint64
+}
+
+// A clientKey keeps connections with different credentials apart, without holding on to passwords.
+type clientKey struct {
+	target     string
+	credential [sha256.Size]byte
+}
+
+// A client keeps its service, which remembers what the target has shown to these credentials.
+type client struct {
+	rpc     *spdkrpc.Client
+	service *volume.Service
+	https   *spdkrpc.HTTPS
+	used    uint64
+}
+
+// maxClients bounds the clients that are kept of each target, one for each of its credentials. Every CreateVolume asks
+// all targets, so a bound for all together would have clients made anew at each call once there are as many targets.
+const maxClients = 16
+
+func newTargets(c *driver.Config) (*targets, error) {
+	t := &targets{configs: c.Nodes, made: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
+	for _, n := range c.Nodes {
+		pool, err := n.CertPool()
+		if err != nil {
+			return nil, err
+		}
+		t.pools[n.Name] = pool
+		t.made[n.Name] = volume.NewTarget(volume.Config{
+			Name: n.Name, Transport: n.Transport(), ListenAddr: n.ListenAddr, ListenPort: n.ListenPort, Stores: n.Lvstores,
+		})
+	}
+	return t, nil
+}
+
+func (t *targets) config(name string) (driver.TargetConfig, error) {
+	i := slices.IndexFunc(t.configs, func(c driver.TargetConfig) bool { return c.Name == name })
+	if i < 0 {
+		return driver.TargetConfig{}, fmt.Errorf("%w: %q: add it to nodes in config.json again, or make sure that what it held is gone", request.ErrUnknownTarget, name)
+	}
+	return t.configs[i], nil
+}
+
+// open returns the service of one target with credentials.
+func (t *targets) open(name string, tokens map[string]driver.Credential) (*volume.Service, error) {
+	c, err := t.config(name)
+	if err != nil {
+		return nil, err
+	}
+	token, ok := tokens[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s has no entry in rpcTokens named %q, as the target in config.json is", request.ErrCredentials, driver.SecretKey, name)
+	}
+	known, err := t.client(c, token)
+	if err != nil {
+		return nil, err
+	}
+	return known.service, nil
+}
+
+// openAll returns the services of all targets.
+func (t *targets) openAll(tokens map[string]driver.Credential) ([]*volume.Service, error) {
+	services := make([]*volume.Service, len(t.configs))
+	for i, c := range t.configs {
+		var err error
+		if services[i], err = t.open(c.Name, tokens); err != nil {
+			return nil, err
+		}
+	}
+	return services, nil
+}
+
+func (t *targets) client(c driver.TargetConfig, token driver.Credential) (*client, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clock++
+	key := clientKey{c.Name, sha256.Sum256(fmt.Appendf(nil, "%q", token))}
+	if known, ok := t.clients[key]; ok {
+		known.used = t.clock
+		return known, nil
+	}
+	https, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{
+		URL: c.RPCURL, CA: t.pools[c.Name],
+		Username: token.Username, Password: token.Password, Token: token.Token, TokenFile: token.TokenFile,
+		CertFile: token.CertFile, KeyFile: token.KeyFile,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("target %s: %w", c.Name, err)
+	}
+	t.evict(c.Name)
+	rpc := spdkrpc.NewClient(counted{https, c.Name, t.metrics})
+	made := &client{rpc: rpc, service: t.made[c.Name].Service(rpc), https: https, used: t.clock}
+	t.clients[key] = made
+	return made, nil
+}
+
+// evict makes room for another client of a target: it drops the one that was used longest ago if there are maxClients.
+// Calls in flight end undisturbed.
+func (t *targets) evict(target string) {
+	var oldest clientKey
+	kept := 0
+	for k, c := range t.clients {
+		if k.target != target {
+			continue
+		}
+		kept++
+		if o, ok := t.clients[oldest]; !ok || c.used < o.used {
+			oldest = k
+		}
+	}
+	if kept < maxClients {
+		return
+	}
+	_ = t.clients[oldest].https.Close()
+	delete(t.clients, oldest)
+}
+
+func (t *targets) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.clients {
+		_ = c.https.Close()
+	}
+}

@@ -1,0 +1,71 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver"
+)
+
+// A token that is renewed in its file is taken at the next call, and its client is kept.
+func TestTokenFileOfTheController(t *testing.T) {
+	var seen []string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Header.Get("Authorization"))
+		var request struct{ ID uint64 }
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&request))
+		fmt.Fprintf(w, `{"id":%d,"result":{"version":"SPDK v26.05","fields":{"major":26,"minor":5,"patch":0,"suffix":""}}}`, request.ID)
+	}))
+	defer proxy.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, driver.SecretKey)
+	require.NoError(t, os.WriteFile(file, []byte(`{"rpcTokens": [{"name": "a", "tokenFile": "token"}]}`), 0o600))
+	targets, err := newTargets(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", RPCURL: proxy.URL}}})
+	require.NoError(t, err)
+	for _, token := range []string{"first", "second"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte(token), 0o600))
+		tokens, err := driver.Credentials(nil, file, "")
+		require.NoError(t, err)
+		client, err := targets.client(targets.configs[0], tokens["a"])
+		require.NoError(t, err)
+		_, err = client.rpc.SpdkGetVersion(t.Context())
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{"Bearer first", "Bearer second"}, seen)
+	assert.Len(t, targets.clients, 1)
+}
+
+// Different credentials never share a connection's client.
+func TestClientsAreOneCredentials(t *testing.T) {
+	targets, err := newTargets(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", RPCURL: "https://192.0.2.1"}}})
+	require.NoError(t, err)
+	for n, c := range []driver.Credential{
+		{Username: "x", Password: "y"}, {Username: "x"}, {Token: "x"}, {TokenFile: "x"}, {CertFile: "x", KeyFile: "y"}, {Token: "x", CertFile: "x", KeyFile: "y"},
+		{Username: `x" "y`}, {Username: "x\x00y"},
+	} {
+		for range 2 {
+			_, err := targets.client(targets.configs[0], c)
+			require.NoError(t, err)
+			assert.Len(t, targets.clients, n+1, "%d", n)
+		}
+	}
+}
+
+// Credentials that cannot be used are an error, not a target without a service.
+func TestUnusableCredentials(t *testing.T) {
+	targets, err := newTargets(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", RPCURL: "http://192.0.2.1"}}})
+	require.NoError(t, err)
+	certificate := map[string]driver.Credential{"a": {CertFile: "x", KeyFile: "y"}}
+	_, err = targets.open("a", certificate)
+	require.ErrorContains(t, err, "target a: credentials: a client certificate")
+	_, err = targets.openAll(certificate)
+	require.ErrorContains(t, err, "target a: credentials: a client certificate")
+}

@@ -1,0 +1,49 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// A volume is formatted only if both contexts allow it, and the publish context must say so.
+func TestWhatTheContextsAllow(t *testing.T) {
+	for name, c := range map[string]struct {
+		remembered, published string
+		want                  bool
+	}{
+		"never written":                         {"true", "true", true},
+		"written":                               {"true", "false", false},
+		"a copy":                                {"false", "false", false},
+		"a copy, whatever the target says":      {"false", "true", false},
+		"spdk-csi's, never written":             {"", "true", true},
+		"spdk-csi's, written":                   {"", "false", false},
+		"published by hand, so nobody knows":    {"", "", false},
+		"published by hand, and the PV says so": {"true", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			context := func(mayFormat string) map[string]string {
+				m := map[string]string{"targetType": "tcp", "targetAddr": "h", "targetPort": "1", "nqn": volume.NQN(lvolUUID)}
+				if mayFormat != "" {
+					m[request.KeyMayFormat] = mayFormat
+				}
+				return m
+			}
+			a, err := readAttachment(context(c.remembered), context(c.published))
+			require.NoError(t, err)
+			assert.Equal(t, c.want, a.mayFormat)
+			assert.Equal(t, c.remembered == "true", a.mayFinish)
+		})
+	}
+	_, err := readAttachment(nil, nil)
+	require.ErrorIs(t, err, connect.ErrInvalidExport)
+	byHand := map[string]string{"targetType": "TCP", "targetAddr": "192.0.2.7", "targetPort": "4420", "nqn": volume.NQN(lvolUUID), "model": lvolUUID}
+	a, err := readAttachment(byHand, nil)
+	require.NoError(t, err)
+	assert.False(t, a.mayFormat, "nobody knows what it holds")
+}

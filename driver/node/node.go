@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// Node is CSI's node service.
+type Node struct {
+	csi.UnimplementedNodeServer
+	id         string
+	maxVolumes int64
+	connector  connect.Connector
+	mounter    Mounter
+	used       usedVolumes
+	locks      *request.Locks
+	log        *slog.Logger
+}
+
+// A Mounter does what a *mount.Mounter does.
+type Mounter interface {
+	FormatAndMount(ctx context.Context, s mount.Stage) error
+	Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error
+	BindDevice(ctx context.Context, device, target string, readOnly bool) error
+	Unmount(ctx context.Context, path string) error
+	UnmountAndRemove(ctx context.Context, path string) error
+	At(path string) (mount.Point, error)
+	Check(ctx context.Context, path string) error
+	Grow(ctx context.Context, path string) (sizeBytes int64, err error)
+	Stats(ctx context.Context, path string) (mount.Stats, error)
+	DeviceSize(ctx context.Context, path string) (int64, error)
+}
+
+// New returns the node service of the node with this id. maxVolumes is how many volumes it takes, 0 for any number.
+// stateDir is a folder that lasts as long as the node; in it stands which volumes were used here.
+func New(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
+	if err := request.CheckNodeID(id); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(stateDir) {
+		return nil, fmt.Errorf("%w: the folder of the node's state is %q: an absolute path is needed", request.ErrInvalid, stateDir)
+	}
+	if maxVolumes < 0 {
+		return nil, fmt.Errorf("%w: the largest number of volumes is %d: 0 or more", request.ErrInvalid, maxVolumes)
+	}
+	return &Node{
+		id: id, maxVolumes: maxVolumes, connector: connector, mounter: mounter,
+		used: usedVolumes{filepath.Join(stateDir, "used")}, locks: request.NewLocks(), log: log,
+	}, nil
+}
+
+// NodeGetInfo tells the node's id, from which its names as NVMe host and as iSCSI initiator follow. Every node reaches
+// every target: there is no topology.
+func (n *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: n.id, MaxVolumesPerNode: n.maxVolumes}, nil
+}
+
+// NodeGetCapabilities tells what the node offers.
+func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	resp := &csi.NodeGetCapabilitiesResponse{}
+	for _, t := range []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	} {
+		resp.Capabilities = append(resp.Capabilities, &csi.NodeServiceCapability{
+			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}},
+		})
+	}
+	return resp, nil
+}
+
+// NodeGetVolumeStats tells how full a volume is.
+func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	at, err := n.published(req.GetVolumeId(), req.GetVolumePath())
+	if err != nil {
+		return nil, err
+	}
+	if at.Block {
+		size, err := n.mounter.DeviceSize(ctx, at.Path)
+		if err != nil {
+			return nil, err
+		}
+		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: size}}}, nil
+	}
+	s, err := n.mounter.Stats(ctx, at.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: s.TotalBytes, Available: s.AvailableBytes, Used: s.UsedBytes},
+		{Unit: csi.VolumeUsage_INODES, Total: s.TotalInodes, Available: s.FreeInodes, Used: s.UsedInodes},
+	}}, nil
+}
+
+// NodeGetVolumeHealth tells whether the device below a volume is still there.
+func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	if req.GetVolumeId() == "" {
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	}
+	path := req.GetVolumePublishPath()
+	if path == "" && req.GetStagingTargetPath() != "" {
+		path = stagePath(req.GetStagingTargetPath(), req.GetVolumeId())
+	}
+	health := &csi.VolumeHealth{VolumeId: req.GetVolumeId()}
+	resp := &csi.NodeGetVolumeHealthResponse{VolumeHealth: health}
+	if path == "" {
+		return resp, nil // nothing adverse is known of a volume that is not said to be anywhere
+	}
+	at, err := n.mounter.At(path)
+	if err != nil && !errors.Is(err, mount.ErrNotMounted) {
+		return nil, err
+	}
+	if at.Stale {
+		health.HealthStatuses = []*csi.VolumeHealth_VolumeHealthEntry{{
+			Status:  csi.VolumeHealthErrorType_INACCESSIBLE,
+			Reason:  "DeviceGone",
+			Message: fmt.Sprintf("the device below %s was removed: its target did not answer for too long; publish the volume anew", path),
+		}}
+	}
+	return resp, nil
+}
+
+// NodeExpandVolume makes a volume as large as its target made it.
+func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	at, err := n.published(req.GetVolumeId(), req.GetVolumePath())
+	if err != nil {
+		return nil, err
+	}
+	claim := n.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take(req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if err := n.rescan(ctx, req); err != nil {
+		return nil, err
+	}
+	if at.Block {
+		size, err := n.mounter.DeviceSize(ctx, at.Path)
+		return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
+	}
+	size, err := n.mounter.Grow(ctx, at.Path)
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
+}
+
+// rescan makes the kernel look at the device's size. Without a staging path nobody knows which device; those of NVMe
+// targets grow by themselves.
+func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) error {
+	staging := req.GetStagingTargetPath()
+	if staging == "" {
+		return nil
+	}
+	record, ok, err := readRecord(staging, req.GetVolumeId())
+	if err != nil || !ok {
+		return err
+	}
+	_, err = n.connector.Rescan(ctx, record.Export, req.GetCapacityRange().GetRequiredBytes())
+	return err
+}
+
+// published tells what is mounted where a volume is said to be.
+func (n *Node) published(volumeID, path string) (mount.Point, error) {
+	switch {
+	case volumeID == "":
+		return mount.Point{}, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	case path == "":
+		return mount.Point{}, fmt.Errorf("%w: volume_path is missing", request.ErrInvalid)
+	}
+	if !filepath.IsAbs(path) {
+		return mount.Point{}, fmt.Errorf("%w: %q is no absolute path, and so nothing is published there", request.ErrNoSuchPath, path)
+	}
+	if err := checkPaths(volumeID); err != nil {
+		return mount.Point{}, err
+	}
+	at, err := n.mounter.At(path)
+	if errors.Is(err, mount.ErrNotMounted) {
+		return at, fmt.Errorf("%w: volume %s is not published at %s", request.ErrNoSuchPath, volumeID, path)
+	}
+	return at, err
+}

@@ -1,0 +1,221 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+)
+
+// A realNode mounts for real. Its one export is a loop device, which is always connected.
+type realNode struct {
+	*Node
+	t        *testing.T
+	requests *fakeNode
+	mounter  *mount.Mounter
+	file     string
+	device   string
+	pods     string
+}
+
+const realMiB = 320 // mkfs.xfs wants 300 MiB
+
+func newRealNode(t *testing.T) *realNode {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for loop devices and mounts: run as root, or sudo -E make test")
+	}
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		t.Skipf("needs loop devices: modprobe loop, and give the container /dev (%v)", err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	r := &realNode{t: t, mounter: mount.New(mount.Options{Log: log}), file: filepath.Join(t.TempDir(), "disk"), pods: t.TempDir()}
+	_, r.requests = newFakeNode(t)
+	require.NoError(t, os.WriteFile(r.file, nil, 0o600))
+	require.NoError(t, os.Truncate(r.file, realMiB<<20))
+	r.device = r.command("losetup", "--find", "--show", r.file)
+	t.Cleanup(func() { r.command("losetup", "--detach", r.device) })
+	var err error
+	r.Node, err = New(nodeA, 0, t.TempDir(), r, r.mounter, log)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for _, path := range []string{r.pod("1"), r.pod("2"), r.staged()} {
+			require.NoError(t, r.mounter.Unmount(context.Background(), path))
+		}
+	})
+	return r
+}
+
+func (r *realNode) command(name string, args ...string) string {
+	r.t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(r.t, err, "%s %v: %s", name, args, out)
+	return strings.TrimSpace(string(out))
+}
+
+func (r *realNode) Connect(context.Context, connect.Export) (connect.Device, error) {
+	return connect.Device{Path: r.device}, nil
+}
+func (r *realNode) Find(context.Context, connect.Export) (connect.Device, error) {
+	return connect.Device{Path: r.device}, nil
+}
+func (r *realNode) Disconnect(context.Context, connect.Export) error { return nil }
+func (r *realNode) Rescan(_ context.Context, _ connect.Export, want int64) (int64, error) {
+	return want, nil
+}
+
+func (r *realNode) staged() string         { return filepath.Join(r.requests.staging, volID) }
+func (r *realNode) pod(name string) string { return filepath.Join(r.pods, name) }
+
+func (r *realNode) stageAs(fsType string, flags ...string) *csi.VolumeCapability {
+	r.t.Helper()
+	c := &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType, MountFlags: flags}},
+	}
+	_, err := r.NodeStageVolume(r.t.Context(), r.requests.stageRequest(c))
+	require.NoError(r.t, err)
+	return c
+}
+
+func (r *realNode) publish(c *csi.VolumeCapability, name string) error {
+	_, err := r.NodePublishVolume(r.t.Context(), r.requests.publishRequest(c, r.pod(name)))
+	return err
+}
+
+func (r *realNode) unpublish(name string) {
+	r.t.Helper()
+	_, err := r.NodeUnpublishVolume(r.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volID, TargetPath: r.pod(name)})
+	require.NoError(r.t, err)
+}
+
+// mountID changes when a path is mounted anew.
+func (r *realNode) mountID(path string) string {
+	r.t.Helper()
+	infos, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(r.t, err)
+	for line := range strings.Lines(string(infos)) {
+		if fields := strings.Fields(line); fields[4] == path {
+			return fields[0]
+		}
+	}
+	require.Fail(r.t, "not mounted", path)
+	return ""
+}
+
+func (r *realNode) shutdown() {
+	r.t.Helper()
+	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
+	logFlush := uint32(1)
+	dir, err := os.Open(r.staged())
+	require.NoError(r.t, err)
+	defer dir.Close()
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), goingDown, uintptr(unsafe.Pointer(&logFlush)))
+	require.Zero(r.t, errno)
+}
+
+func (r *realNode) emergency() {
+	r.t.Helper()
+	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(r.device), "trigger_fs_error")
+	require.NoError(r.t, os.WriteFile(trigger, []byte("1"), 0o200))
+}
+
+// Kubernetes stages once for all pods of a node: a pod that replaces another finds a file system that died meanwhile.
+func TestPublishHealsDeadFilesystem(t *testing.T) {
+	for name, way := range map[string]struct {
+		fsType string
+		flags  []string
+		kill   func(*realNode)
+	}{
+		"ext4 shutdown":     {"ext4", nil, (*realNode).shutdown},
+		"ext4 emergency_ro": {"ext4", []string{"errors=remount-ro"}, (*realNode).emergency},
+		"xfs shutdown":      {"xfs", nil, (*realNode).shutdown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRealNode(t)
+			c := r.stageAs(way.fsType, way.flags...)
+			require.NoError(t, r.publish(c, "1"))
+			require.NoError(t, os.WriteFile(filepath.Join(r.pod("1"), "file"), []byte("precious"), 0o600))
+			unix.Sync()
+			way.kill(r)
+
+			// As long as another pod has it, it cannot be mended, and must not be handed out.
+			was := r.mountID(r.staged())
+			err := r.publish(c, "2")
+			requireCode(t, codes.Aborted, err, r.pod("1"))
+			assert.NoDirExists(t, r.pod("2"))
+			assert.Equal(t, was, r.mountID(r.staged()), "untouched")
+
+			r.unpublish("1")
+			require.NoError(t, r.publish(c, "2"))
+			text, err := os.ReadFile(filepath.Join(r.pod("2"), "file"))
+			require.NoError(t, err)
+			assert.Equal(t, "precious", string(text))
+			require.NoError(t, os.WriteFile(filepath.Join(r.pod("2"), "new"), []byte("x"), 0o600))
+		})
+	}
+}
+
+func TestPublishLeavesHealthyMountAlone(t *testing.T) {
+	for _, fsType := range []string{"ext4", "xfs"} {
+		r := newRealNode(t)
+		c := r.stageAs(fsType)
+		was := r.mountID(r.staged())
+		require.NoError(t, r.publish(c, "1"))
+		require.NoError(t, r.publish(c, "2"))
+		require.NoError(t, r.publish(c, "1"))
+		assert.Equal(t, was, r.mountID(r.staged()))
+	}
+}
+
+// A device that answers with errors may answer again: nothing is bound, and nothing is unmounted.
+func TestPublishWaitsForFailingDevice(t *testing.T) {
+	r := newRealNode(t)
+	c := r.stageAs("ext4")
+	unix.Sync()
+	kept := filepath.Join(t.TempDir(), "kept")
+	r.command("cp", "--sparse=always", r.file, kept)
+	was := r.mountID(r.staged())
+	require.NoError(t, os.Truncate(r.file, 0))
+	requireCode(t, codes.Unavailable, r.publish(c, "1"), r.device, "is the target running?")
+	assert.NoDirExists(t, r.pod("1"))
+	r.command("dd", "if="+kept, "of="+r.file, "bs=1M", "conv=notrunc,sparse", "status=none")
+	require.NoError(t, os.Truncate(r.file, realMiB<<20))
+	require.NoError(t, r.publish(c, "1"))
+	assert.Equal(t, was, r.mountID(r.staged()))
+}
+
+// Of several publications at once one heals, and the others are told to come again.
+func TestConcurrentPublishHealsOnce(t *testing.T) {
+	r := newRealNode(t)
+	c := r.stageAs("xfs")
+	require.NoError(t, os.WriteFile(filepath.Join(r.staged(), "file"), []byte("precious"), 0o600))
+	unix.Sync()
+	r.shutdown()
+	var wg sync.WaitGroup
+	for _, pod := range []string{"1", "2", "1", "2"} {
+		wg.Go(func() {
+			_, err := again(func() (struct{}, error) { return struct{}{}, r.publish(c, pod) })
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	for _, pod := range []string{"1", "2"} {
+		text, err := os.ReadFile(filepath.Join(r.pod(pod), "file"))
+		require.NoError(t, err)
+		assert.Equal(t, "precious", string(text))
+	}
+}

@@ -1,0 +1,157 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// A stageRecord remembers on disk what a staged volume is connected to: NodeUnstageVolume is told no more than a path,
+// and may be called by another process than NodeStageVolume was. It lies in the staging directory, beside the directory
+// that the volume is mounted on, so that no mount hides it. It is written before anything is connected, and removed after
+// everything is disconnected: where there is none, there is nothing to disconnect.
+type stageRecord struct {
+	VolumeID string         `json:"volumeID"`
+	Export   connect.Export `json:"export"`
+	Block    bool           `json:"block,omitzero"`
+	// Targets are the paths at which the volume may be published. Some may be so no longer: who wants to know looks.
+	Targets []string `json:"targets,omitzero"`
+}
+
+const (
+	recordName = "spdkcsi-stage.json"
+	// legacyRecordName is spdk-csi's: the volume context. What it has staged is to be unstaged by us.
+	legacyRecordName = "volume-context.json"
+)
+
+// stagePath is where a file system is mounted: a directory in the staging directory, as with spdk-csi.
+func stagePath(staging, volumeID string) string { return filepath.Join(staging, volumeID) }
+
+// A place is a path that a request must name, and the field of the request that does.
+type place struct{ field, path string }
+
+// checkRequest refuses a request without a volume's id and all of its places, and what checkPaths refuses.
+func checkRequest(volumeID string, places ...place) error {
+	if volumeID == "" {
+		return fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	}
+	paths := make([]string, len(places))
+	for i, p := range places {
+		if p.path == "" {
+			return fmt.Errorf("%w: %s is missing", request.ErrInvalid, p.field)
+		}
+		paths[i] = p.path
+	}
+	return checkPaths(volumeID, paths...)
+}
+
+// checkPaths refuses paths that are not absolute, and volume ids that would lead out of the staging directory.
+func checkPaths(volumeID string, paths ...string) error {
+	if volumeID == "." || volumeID == ".." || filepath.Base(volumeID) != volumeID {
+		return fmt.Errorf("%w: volume_id %q cannot be part of a path", request.ErrNoSuchID, volumeID)
+	}
+	for _, p := range paths {
+		if !filepath.IsAbs(p) {
+			return fmt.Errorf("%w: path %q is not absolute", request.ErrInvalid, p)
+		}
+	}
+	return nil
+}
+
+// readRecord returns the record in a staging directory; false if there is none.
+func readRecord(staging, volumeID string) (stageRecord, bool, error) {
+	text, err := os.ReadFile(filepath.Join(staging, recordName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return readLegacyRecord(staging, volumeID)
+	}
+	if err != nil {
+		return stageRecord{}, false, fmt.Errorf("read the stage record: %w", err)
+	}
+	var r stageRecord
+	if err := json.Unmarshal(text, &r); err != nil {
+		return stageRecord{}, false, fmt.Errorf("stage record %s: %w: disconnect the volume by hand and remove the file", filepath.Join(staging, recordName), err)
+	}
+	if r.VolumeID != volumeID {
+		return stageRecord{}, false, fmt.Errorf("%w: %s is volume %q's: unstage that first", request.ErrConflict, filepath.Join(staging, recordName), r.VolumeID)
+	}
+	return r, true, nil
+}
+
+func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
+	path := filepath.Join(staging, legacyRecordName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return stageRecord{}, false, nil
+	}
+	if err != nil {
+		return stageRecord{}, false, fmt.Errorf("read spdk-csi's stage record: %w", err)
+	}
+	var m map[string]string
+	if err := json.Unmarshal(text, &m); err != nil {
+		return stageRecord{}, false, fmt.Errorf("spdk-csi's stage record %s: %w: disconnect the volume by hand and remove the file", path, err)
+	}
+	export, err := connect.ParseExport(m)
+	return stageRecord{VolumeID: volumeID, Export: export}, err == nil, err
+}
+
+// write makes the record last, or the one before: never half of it.
+func (r stageRecord) write(staging string) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write the stage record: %w", err)
+	}
+	path := filepath.Join(staging, recordName)
+	if err := writeDurably(path+".new", text); err != nil {
+		_ = os.Remove(path + ".new") // kubelet removes an empty folder only
+		return fmt.Errorf("write the stage record: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write the stage record: %w", err)
+	}
+	return syncDir(staging)
+}
+
+func writeDurably(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// removeRecord removes a staging directory's records.
+func removeRecord(staging string) error {
+	for _, name := range []string{recordName + ".new", legacyRecordName, recordName} {
+		if err := os.Remove(filepath.Join(staging, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the stage record: %w", err)
+		}
+	}
+	return nil
+}
+
+// publishedAt notes a path before the volume is published there.
+func (r stageRecord) publishedAt(staging, target string, stillThere func(string) bool) error {
+	r.Targets = slices.DeleteFunc(r.Targets, func(t string) bool { return t != target && !stillThere(t) })
+	if slices.Contains(r.Targets, target) {
+		return nil
+	}
+	r.Targets = append(r.Targets, target)
+	return r.write(staging)
+}

@@ -1,0 +1,132 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// NodeStageVolume connects a volume, and mounts its file system if it is to have one. A raw block volume is only
+// connected. A call that fails takes back what it did; see failedStage.
+func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
+	if err := checkRequest(id, place{"staging_target_path", staging}); err != nil {
+		return nil, err
+	}
+	claim := n.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take(id); err != nil {
+		return nil, err
+	}
+	record, staged, err := readRecord(staging, id)
+	before := n.inUse(staging, id, record)
+	if err == nil {
+		err = n.stageVolume(ctx, req, record, staged)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stage volume %s: %w", id, n.failedStage(ctx, staging, id, before, err))
+	}
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+// stageVolume stages a volume of which an earlier call may have left a record.
+func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest, record stageRecord, staged bool) error {
+	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
+		return err
+	}
+	a, err := readAttachment(req.GetVolumeContext(), req.GetPublishContext())
+	if err != nil {
+		return err
+	}
+	if staged && record.Export.Target() != a.export.Target() {
+		return fmt.Errorf("%w: %s is there, asked for is %s: unstage it first", request.ErrConflict, record.Export, a.export)
+	}
+	block := req.GetVolumeCapability().GetBlock() != nil
+	if staged && record.Block != block {
+		return fmt.Errorf("%w: it is staged with the other volume mode: unstage it first", request.ErrConflict)
+	}
+	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
+	if err := n.forbidFormat(id, &a); err != nil {
+		return err
+	}
+	fresh := stageRecord{VolumeID: id, Export: a.export, Block: block, Targets: record.Targets}
+	if err := fresh.write(staging); err != nil {
+		return err
+	}
+	if err := n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a)); err != nil || request.ReadOnly(req.GetVolumeCapability()) {
+		return err
+	}
+	return n.used.add(id) // before a pod can write
+}
+
+// forbidFormat takes the permission to format back from a volume that was used on this node before.
+func (n *Node) forbidFormat(id string, a *attachment) error {
+	used, err := n.used.has(id)
+	if used {
+		a.mayFormat, a.mayFinish = false, false
+	}
+	return err
+}
+
+// mountOf says how a volume is to be mounted, but for its device and path.
+func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
+	fsType := c.GetMount().GetFsType()
+	if fsType == "" {
+		fsType = a.fsType
+	}
+	return mount.Stage{
+		FSType: fsType, Flags: c.GetMount().GetMountFlags(), ReadOnly: request.ReadOnly(c),
+		MayFormat: a.mayFormat && !request.ReadOnly(c), MayFinish: a.mayFinish && !request.ReadOnly(c),
+	}
+}
+
+// stage does the steps of staging that are missing.
+func (n *Node) stage(ctx context.Context, staging string, r stageRecord, how mount.Stage) error {
+	device, err := n.connector.Connect(ctx, r.Export)
+	if err != nil || r.Block {
+		return err
+	}
+	how.Device, how.Path = device.Path, stagePath(staging, r.VolumeID)
+	return n.mounter.FormatAndMount(ctx, how)
+}
+
+// NodeUnstageVolume unmounts and disconnects a volume. It does what is left to do, however far an earlier call came.
+func (n *Node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
+	if err := checkRequest(id, place{"staging_target_path", staging}); err != nil {
+		return nil, err
+	}
+	claim := n.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take(id); err != nil {
+		return nil, err
+	}
+	record, staged, err := readRecord(staging, id)
+	if err != nil {
+		return nil, err
+	}
+	if !staged {
+		record = stageRecord{VolumeID: id}
+	}
+	if err := n.unstage(ctx, staging, record); err != nil {
+		return nil, fmt.Errorf("unstage volume %s: %w", id, err)
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+func (n *Node) unstage(ctx context.Context, staging string, r stageRecord) error {
+	if err := n.mounter.UnmountAndRemove(ctx, stagePath(staging, r.VolumeID)); err != nil {
+		return err
+	}
+	if r.Export != (connect.Export{}) {
+		if err := n.connector.Disconnect(ctx, r.Export); err != nil {
+			return err
+		}
+	}
+	return removeRecord(staging)
+}

@@ -1,0 +1,46 @@
+package request
+
+import (
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// accessModes are those that are offered: a volume is on one node at a time, since nothing keeps two nodes' writes apart.
+var accessModes = map[csi.VolumeCapability_AccessMode_Mode]bool{
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        true,
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: true,
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:  true,
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:   true,
+}
+
+// CheckCapabilities refuses what no volume of this driver can be: missing capabilities with [ErrInvalid], others with
+// [ErrUnsupported].
+func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
+	if len(capabilities) == 0 {
+		return fmt.Errorf("%w: volume_capabilities is missing", ErrInvalid)
+	}
+	for _, c := range capabilities {
+		if c == nil {
+			return fmt.Errorf("%w: volume_capability is missing", ErrInvalid)
+		}
+		switch t := c.GetAccessType().(type) {
+		case *csi.VolumeCapability_Block:
+		case *csi.VolumeCapability_Mount:
+			if fs := t.Mount.GetFsType(); fs != "" && fs != "ext4" && fs != "xfs" {
+				return fmt.Errorf("%w: file system type %q: use ext4 or xfs", ErrUnsupported, fs)
+			}
+		default:
+			return fmt.Errorf("%w: volume_capability says neither block nor mount", ErrInvalid)
+		}
+		if mode := c.GetAccessMode().GetMode(); !accessModes[mode] {
+			return fmt.Errorf("%w: access mode %s: volumes are on one node at a time; use ReadWriteOnce or ReadWriteOncePod", ErrUnsupported, mode)
+		}
+	}
+	return nil
+}
+
+// ReadOnly tells whether a volume is to be used without writing to it.
+func ReadOnly(c *csi.VolumeCapability) bool {
+	return c.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
+}

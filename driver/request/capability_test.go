@@ -1,0 +1,30 @@
+package request
+
+import (
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCapabilities(t *testing.T) {
+	const writer, reader, many = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	mount := func(mode csi.VolumeCapability_AccessMode_Mode, fsType string) *csi.VolumeCapability {
+		return &csi.VolumeCapability{
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType}},
+		}
+	}
+	block := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: writer}, AccessType: &csi.VolumeCapability_Block{}}
+	require.NoError(t, CheckCapabilities(mount(writer, ""), mount(writer, "ext4"), mount(reader, "xfs"), block))
+	for _, c := range []*csi.VolumeCapability{nil, {AccessMode: block.GetAccessMode()}} {
+		require.ErrorIs(t, CheckCapabilities(c), ErrInvalid, c)
+	}
+	require.ErrorIs(t, CheckCapabilities(), ErrInvalid)
+	for _, c := range []*csi.VolumeCapability{mount(many, ""), mount(writer, "ntfs")} {
+		require.ErrorIs(t, CheckCapabilities(block, c), ErrUnsupported, c)
+	}
+	assert.True(t, ReadOnly(mount(reader, "")))
+	assert.False(t, ReadOnly(block))
+}

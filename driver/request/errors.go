@@ -1,0 +1,20 @@
+package request
+
+import "errors"
+
+// Kinds of failure of the CSI services themselves. Package driver turns them into gRPC codes, with those of the rooms below.
+var (
+	ErrInvalid       = errors.New("invalid request")
+	ErrUnsupported   = errors.New("not offered")
+	ErrNoSuchID      = errors.New("not found")
+	ErrNoSuchPath    = errors.New("not found")
+	ErrUnknownTarget = errors.New("target is not configured")
+	ErrInFlight      = errors.New("another call is under way")
+	ErrCredentials   = errors.New("unusable credentials")
+	ErrNoCredentials = errors.New("no credentials")
+	ErrBadToken      = errors.New("invalid starting_token")
+	ErrElsewhere     = errors.New("published elsewhere on this node")
+	ErrNotStaged     = errors.New("not staged")
+	ErrConflict      = errors.New("staged otherwise")
+	ErrLeftBehind    = errors.New("the volume is still connected or mounted on this node: repeat the call, or unstage the volume")
+)
