@@ -130,6 +130,8 @@ func answerTo(err error) answer {
 
 	case errors.Is(err, errHeld):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "requests and answers of this user take too much memory: nothing was executed; take the answers that wait, or have fewer calls at once"))
+	case errors.Is(err, target.ErrListing):
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09): nothing was executed; retry", target.ErrListing))
 	case errors.Is(err, target.ErrDeleting):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09): nothing was executed; retry when the deletion has ended", target.ErrDeleting))
 	case errors.As(err, &busy) && busy.User:

@@ -75,7 +75,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 		return nil, err
 	}
 	watch := quiesce.Watch{Froze: s.metrics.Froze, Refused: s.metrics.SnapshotRefused, Recovered: s.metrics.Thawed}
-	if s.quiescer, err = newQuiescer(c, s.log, watch); err != nil {
+	if s.quiescer, err = newQuiescer(c, s.target, s.log, watch); err != nil {
 		return nil, err
 	}
 	return s, nil

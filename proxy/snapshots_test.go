@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,4 +233,38 @@ func TestThawAtTheStart(t *testing.T) {
 	assert.Len(t, list, 1, "what a running proxy counts")
 	b.proxy.quiescer.Recover(context.Background())
 	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
+}
+
+// Deletions of the proxy's own, below a frozen volume and of snapshots that it takes back, are kept apart from clients'
+// listings as clients' deletions are: before v24.09, a listing meanwhile ends the target.
+func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
+	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`
+	for name, c := range map[string]struct {
+		call   string
+		faults []spdktest.Fault
+	}{
+		"frozen": {call: rpcCall(safeDeleteMethod, `{"name":"lvs0/s1"}`)},
+		"undone": {call: rpcCall(safeSnapshotMethod, two), faults: []spdktest.Fault{{Method: snapshotMethod, Skip: 1, Do: spdktest.Fail}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "v24.01", withJournal(t))
+			b.exported(t, true)
+			b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"w","size_in_mib":8}`)
+			b.call(t, safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s1"}]}`)
+			for _, f := range append(c.faults, spdktest.Fault{Method: deleteMethod, Delay: 300 * time.Millisecond}) {
+				b.target.Inject(f)
+			}
+			b.target.ForgetCalls()
+			position := func(method string) int {
+				return slices.IndexFunc(b.target.Calls(), func(c spdktest.Call) bool { return c.Method == method })
+			}
+			done := make(chan string, 1)
+			go func() { done <- b.post(c.call).body }()
+			require.Eventually(t, func() bool { return position("nvmf_subsystem_add_ns") >= 0 }, 10*time.Second, time.Millisecond, "it is frozen, and the deletion is next")
+			b.call(t, "bdev_lvol_get_lvols", "{}")
+			<-done
+			require.NotEqual(t, -1, position(deleteMethod))
+			assert.Less(t, position(deleteMethod), position("bdev_lvol_get_lvols"))
+		})
+	}
 }

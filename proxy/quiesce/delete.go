@@ -40,6 +40,11 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain fun
 		return false, before(err)
 	}
 	if len(found.paths) > 0 {
+		leave, err := q.deleting(ctx, t)
+		if err != nil {
+			return false, err
+		}
+		defer leave()
 		return true, q.frozen(ctx, t, found.paths, entry{Deleting: []string{below.alias}}, func() error {
 			done := make(chan struct{})
 			defer close(done)

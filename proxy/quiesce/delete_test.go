@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -236,4 +237,56 @@ func TestKilledAtEveryCallOfADeletion(t *testing.T) {
 		assert.Equal(t, asExported, b.states("v0"), "killed after call %d", at)
 	}
 	assert.GreaterOrEqual(t, left, 4, "it was killed while something was frozen")
+}
+
+// Before anything is frozen, the target is made ready for a deletion, and until SPDK has answered it nothing else may begin
+// that does not bear one. A snapshot that may have to be undone is such a deletion.
+func TestDeletionsArePrepared(t *testing.T) {
+	b := newBench(t, "v24.01")
+	b.volume("v0")
+	b.volume("v1")
+	b.export("v0", true)
+	b.snapshot("v0", "s0")
+	snapshots := func() error {
+		b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Skip: 1, Do: spdktest.Fail})
+		_, err := b.take([]Snapshot{{"lvs0/v0", "s1", ""}, {"lvs0/v1", "s2", ""}})
+		return err
+	}
+	deletion := func() error { _, err := b.delete("s0", Mode{Freeze: true}); return err }
+	for name, c := range map[string]struct {
+		do  func() error
+		err error
+	}{"undone snapshots": {snapshots, spdkrpc.Failed}, "deletion": {deletion, nil}} {
+		refused := errors.New("volumes are being listed")
+		b.q.opts.Deleting = func(ctx context.Context, r rpcschema.Release) (func(), error) {
+			assert.Equal(t, "v24.01", r.String())
+			_, bounded := ctx.Deadline()
+			assert.True(t, bounded, "volumes are kept as they are meanwhile")
+			return nil, refused
+		}
+		b.target.ForgetCalls()
+		var busy *BusyError
+		require.ErrorAs(t, c.do(), &busy, name)
+		require.ErrorIs(t, busy.Err, refused)
+		assert.Contains(t, busy.Why, "listed")
+		assert.Zero(t, b.called("nvmf_subsystem_listener_set_ana_state")+b.called("bdev_lvol_snapshot")+b.called("bdev_lvol_delete"), name)
+		b.target.ClearFaults()
+
+		entered, left := 0, 0
+		b.q.opts.Deleting = func(context.Context, rpcschema.Release) (func(), error) {
+			entered++
+			assert.Zero(t, b.called("nvmf_subsystem_listener_set_ana_state"), "nothing is frozen yet: %s", name)
+			return func() {
+				left++
+				assert.Equal(t, 1, b.called("bdev_lvol_delete"), "it is over: %s", name)
+			}, nil
+		}
+		require.ErrorIs(t, c.do(), c.err, name)
+		assert.Equal(t, []int{1, 1}, []int{entered, left}, name)
+	}
+	b.q.opts.Deleting = func(context.Context, rpcschema.Release) (func(), error) {
+		return nil, errors.New("one snapshot is not undone")
+	}
+	_, err := b.take(want("v0", "s3"))
+	require.NoError(t, err)
 }

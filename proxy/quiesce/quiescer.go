@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // Options of a Quiescer.
@@ -15,8 +17,11 @@ type Options struct {
 	// Process names the process behind a socket, without asking it. Another process
 	// has another name.
 	Process func(socket string) (string, error)
-	Log     *slog.Logger
-	Watch   Watch
+	// Deleting waits until a target of a release may delete volumes, and keeps away until leave what it does not bear
+	// meanwhile. nil: it bears everything.
+	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
+	Log      *slog.Logger
+	Watch    Watch
 	// Leave leaves the entries of what was thawed to be counted by a Quiescer that
 	// runs.
 	Leave bool
@@ -52,6 +57,9 @@ const (
 func New(o Options) *Quiescer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Deleting == nil {
+		o.Deleting = func(context.Context, rpcschema.Release) (func(), error) { return func() {}, nil }
 	}
 	if o.Watch.Froze == nil {
 		o.Watch.Froze = func(time.Duration, bool) {}
@@ -92,6 +100,17 @@ func (q *Quiescer) own(ctx context.Context, names []string) (give func(), err er
 		return nil, &BusyError{Why: "another call that changes the volume, or its export, is under way"}
 	}
 	return give, err
+}
+
+// deleting prepares for the deletion of volumes. What waits for it to end waits outside: nothing is frozen yet.
+func (q *Quiescer) deleting(ctx context.Context, t *Target) (leave func(), err error) {
+	bounded, cancel := context.WithTimeout(ctx, lockWithin)
+	defer cancel()
+	leave, err = q.opts.Deleting(bounded, t.Release)
+	if err != nil && ctx.Err() == nil {
+		return nil, &BusyError{Why: "volumes are being listed, and this release of SPDK crashes when one is deleted meanwhile", Err: err}
+	}
+	return leave, err
 }
 
 // holds are gates that an operation holds until its end.

@@ -60,6 +60,13 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	if err != nil {
 		return nil, before(err)
 	}
+	if len(found.volumes) > 1 { // if one fails, others are deleted
+		leave, err := q.deleting(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
 	if len(found.paths) == 0 {
 		taken, err = q.act(t, found.volumes)
 		q.tellConnected(t, found.idle)
@@ -81,7 +88,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 
 // act takes the snapshots, and undoes those that were taken if one fails. It waits
 // as long as the connection lasts: a volume that is thawed while its snapshot is
-// being taken is what must not be.
+// being taken, or deleted, is what must not be.
 func (q *Quiescer) act(t *Target, volumes []*volume) ([]Taken, error) {
 	taken, errs := make([]Taken, len(volumes)), make([]error, len(volumes))
 	done := make(chan struct{})
@@ -105,9 +112,7 @@ func (q *Quiescer) act(t *Target, volumes []*volume) ([]Taken, error) {
 		if err != nil {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), thawWithin)
-		undo := t.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: taken[i].UUID})
-		cancel()
+		undo := t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: taken[i].UUID})
 		if undo != nil {
 			q.opts.Log.Error("a snapshot is left over, as others that belong to it failed", "snapshot", volumes[i].alias(), "error", undo)
 			return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.OutcomeUnknown, Err: undo}

@@ -10,8 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// ErrDeleting means that a listing of volumes was not sent, as SPDK was deleting one.
-var ErrDeleting = errors.New("volumes are being deleted, and this release of SPDK crashes when volumes are listed meanwhile")
+// Why a call was not sent.
+var (
+	ErrDeleting = errors.New("volumes are being deleted, and this release of SPDK crashes when volumes are listed meanwhile")
+	ErrListing  = errors.New("volumes are being listed, and this release of SPDK crashes when a volume is deleted meanwhile")
+)
 
 // Before v24.09, SPDK ends when bdev_lvol_get_lvols finds a volume whose clusters are
 // being cleared (https://github.com/spdk/spdk/issues/3505).
@@ -33,7 +36,7 @@ type apart struct {
 }
 
 // enter waits until a call may be sent to a target of a release, and returns what to
-// call when SPDK has ended it. The error is ErrDeleting or ErrAbandoned.
+// call when SPDK has ended it. The error is ErrDeleting, ErrListing or ErrAbandoned.
 func (a *apart) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
 	lists, deletes := slices.Contains(listing, method), slices.Contains(deleting, method)
 	if !lists && !deletes || !r.Before(listsSafely) {
@@ -43,9 +46,9 @@ func (a *apart) enter(ctx context.Context, r rpcschema.Release, method string, w
 	defer patience.Stop()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	mine, others := &a.lists, &a.deletes
+	mine, others, late := &a.lists, &a.deletes, ErrDeleting
 	if deletes {
-		mine, others = &a.deletes, &a.lists
+		mine, others, late = &a.deletes, &a.lists, ErrListing
 		a.deletes++
 	}
 	for *others > 0 {
@@ -57,7 +60,7 @@ func (a *apart) enter(ctx context.Context, r rpcschema.Release, method string, w
 		select {
 		case <-changed:
 		case <-patience.C:
-			err = ErrDeleting
+			err = late
 		case <-ctx.Done():
 			err = ErrAbandoned
 		}
@@ -86,4 +89,10 @@ func (a *apart) end(n *int) {
 		close(a.changed)
 		a.changed = nil
 	}
+}
+
+// Deleting waits until a target of a release may delete volumes, and keeps away what may not be under way meanwhile until
+// leave is called. It is for deletions on a Direct, which do not wait by themselves. The error is ErrListing or ErrAbandoned.
+func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
+	return t.apart.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

@@ -86,3 +86,95 @@ func TestApart(t *testing.T) {
 	must("bdev_lvol_get_lvols")()
 	assert.Zero(t, a.lists+a.deletes)
 }
+
+// Each rule of apart by itself.
+func TestApartRules(t *testing.T) {
+	const list = "bdev_lvol_get_lvols"
+	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")
+	waiting := func(a *apart) func() bool {
+		return func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.changed != nil }
+	}
+	type outcome struct {
+		leave func()
+		err   error
+	}
+	enter := func(a *apart, ctx context.Context, method string, wait time.Duration) <-chan outcome {
+		done := make(chan outcome, 1)
+		go func() {
+			leave, err := a.enter(ctx, old, method, wait)
+			done <- outcome{leave, err}
+		}()
+		return done
+	}
+	must := func(a *apart, method string) func() {
+		leave, err := a.enter(t.Context(), old, method, long)
+		require.NoError(t, err)
+		return leave
+	}
+	t.Run("all deletions", func(t *testing.T) {
+		for _, method := range []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"} {
+			var a apart
+			leave := must(&a, method)
+			_, err := a.enter(t.Context(), old, list, time.Millisecond)
+			require.ErrorIs(t, err, ErrDeleting, method)
+			_, err = a.enter(t.Context(), safe, list, time.Millisecond)
+			require.NoError(t, err, "releases that bear it are asked")
+			leave()
+			must(&a, list)
+			_, err = a.enter(t.Context(), old, method, time.Millisecond)
+			require.ErrorIs(t, err, ErrListing, method)
+			_, err = a.enter(t.Context(), safe, method, time.Millisecond)
+			require.NoError(t, err)
+			must(&a, list) // the deletion that gave up holds up nobody
+		}
+	})
+	t.Run("a deletion that gives up lets those in that waited for it", func(t *testing.T) {
+		var a apart
+		must(&a, list)
+		ctx, cancel := context.WithCancel(t.Context())
+		deletion := enter(&a, ctx, "bdev_lvol_delete", long)
+		require.Eventually(t, waiting(&a), long, time.Millisecond)
+		a.mu.Lock()
+		woken := a.changed // what a listing waits for, too
+		a.mu.Unlock()
+		cancel()
+		require.ErrorIs(t, (<-deletion).err, ErrAbandoned)
+		select {
+		case <-woken:
+		default:
+			require.Fail(t, "nobody is woken")
+		}
+	})
+	t.Run("one of two deletions ends", func(t *testing.T) {
+		var a apart
+		first := must(&a, "bdev_lvol_delete")
+		must(&a, "bdev_lvol_delete")
+		listed := enter(&a, t.Context(), list, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return waiting(&a)() || len(listed) > 0 }, long, time.Millisecond)
+		first()
+		require.ErrorIs(t, (<-listed).err, ErrDeleting)
+	})
+	t.Run("a call that ends lets those in that wait", func(t *testing.T) {
+		for _, c := range [][2]string{{list, "bdev_lvol_delete"}, {"bdev_lvol_delete", list}} {
+			var a apart
+			leave := must(&a, c[0])
+			next := enter(&a, t.Context(), c[1], long/2)
+			require.Eventually(t, waiting(&a), long, time.Millisecond)
+			leave()
+			require.NoError(t, (<-next).err, c[1])
+		}
+	})
+	t.Run("a direct deletion", func(t *testing.T) {
+		target := newTarget(t, Config{Socket: "/nowhere", QueueWait: time.Millisecond})
+		leave, err := target.Deleting(t.Context(), old)
+		require.NoError(t, err)
+		_, err = target.apart.enter(t.Context(), old, list, time.Millisecond)
+		require.ErrorIs(t, err, ErrDeleting)
+		leave()
+		must(&target.apart, list)
+		_, err = target.Deleting(t.Context(), old)
+		require.ErrorIs(t, err, ErrListing)
+		_, err = target.Deleting(t.Context(), safe)
+		require.NoError(t, err)
+	})
+}
