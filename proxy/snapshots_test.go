@@ -268,3 +268,38 @@ func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 		})
 	}
 }
+
+// A tenant deletes its own volumes only, also through the proxy's own method; what it deletes no longer counts.
+func TestDeletionsOfTenants(t *testing.T) {
+	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
+		c.Roles["volumes"] = config.Role{Allow: append(rules(safeDeleteMethod), c.Roles["volumes"].Allow...)}
+		a := c.Tenants["team-a"]
+		a.Quota.Volumes = new(1)
+		c.Tenants["team-a"] = a
+	})
+	id := map[string]string{}
+	for _, team := range []string{"a", "b"} {
+		id[team] = resultText(t, b.as(t, "admin", "bdev_lvol_create", `{"lvs_name":"lvs-`+team+`","lvol_name":"v","size_in_mib":8}`, http.StatusOK))
+	}
+	remove := func(name string) got {
+		t.Helper()
+		return b.as(t, teamA, safeDeleteMethod, fmt.Sprintf(`{"name":%q}`, name), http.StatusOK)
+	}
+	nobody := remove("lvs-a/none")
+	assert.Equal(t, -19, nobody.code(t))
+	b.target.ForgetCalls()
+	for _, foreign := range []string{"lvs-b/v", id["b"], strings.ToUpper(id["b"]), "Baseb"} {
+		assert.Equal(t, nobody.body, remove(foreign).body, "as if it were not there: %s", foreign)
+	}
+	for _, c := range b.target.Calls() {
+		if c.Method == deleteMethod {
+			assert.NotNil(t, c.Err, "it asks for what nobody has: %v", c.Params)
+		}
+	}
+	assert.Contains(t, b.as(t, "admin", "bdev_get_bdevs", `{"name":"lvs-b/v"}`, http.StatusOK).body, id["b"], "it is still there")
+	const another = `{"lvs_name":"lvs-a","lvol_name":"w","size_in_mib":8}`
+	b.as(t, teamA, "bdev_lvol_create", another, http.StatusInsufficientStorage)
+	assert.Contains(t, remove("lvs-a/v").body, `"frozen":false`)
+	b.as(t, teamA, "bdev_lvol_create", another, http.StatusOK)
+	assert.Contains(t, remove("lvs-a/w").body, `"frozen":false`)
+}
