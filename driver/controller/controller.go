@@ -12,9 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spdkgate/spdkgate/driver"
-	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/metrics"
-	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -111,129 +109,6 @@ func (c *Controller) services(secrets map[string]string, class string) ([]*volum
 	}
 	return c.targets.openAll(tokens)
 }
-
-// defaultSize is that of volumes for which none is asked; spdk-csi's.
-const defaultSize = 1 << 30
-
-// CreateVolume makes a volume, empty or from a source, or finds it.
-func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if req.GetName() == "" {
-		return nil, fmt.Errorf("%w: name is missing", request.ErrInvalid)
-	}
-	if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); err != nil {
-		return nil, err
-	}
-	wanted, err := class.Parse(req.GetParameters(), req.GetMutableParameters())
-	if err != nil {
-		return nil, err
-	}
-	spec := volume.Spec{Name: req.GetName(), Class: wanted}
-	if spec.MinBytes, spec.MaxBytes, err = sizes(req.GetCapacityRange(), defaultSize); err != nil {
-		return nil, err
-	}
-	from, source, err := contentSource(req.GetVolumeContentSource())
-	if err != nil {
-		return nil, err
-	}
-
-	claim := c.locks.Claim()
-	defer claim.Release()
-	if err := claim.Take("name " + volume.LvolName(spec.Name)); err != nil {
-		return nil, err
-	}
-	var placed placement.Placed
-	if from.UUID == "" {
-		placed, err = c.create(ctx, req.GetSecrets(), spec)
-	} else {
-		placed, err = c.clone(ctx, claim, source, req.GetSecrets(), from, spec)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("create volume %q: %w", spec.Name, err)
-	}
-	id := request.VolumeID{Target: placed.Target, UUID: placed.UUID}
-	if err := claim.Take(id.UUID); err != nil {
-		return nil, err
-	}
-	config, err := c.targets.config(placed.Target)
-	if err != nil {
-		return nil, err
-	}
-	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
-		VolumeId:      id.String(),
-		CapacityBytes: placed.SizeBytes,
-		VolumeContext: volumeContext(config, placed.Volume, wanted.FSType, from),
-		ContentSource: req.GetVolumeContentSource(),
-	}}, nil
-}
-
-func (c *Controller) create(ctx context.Context, secrets map[string]string, spec volume.Spec) (placement.Placed, error) {
-	services, err := c.services(secrets, provisionerSecret)
-	if err != nil {
-		return placement.Placed{}, err
-	}
-	return placement.Create(ctx, services, spec.Class, spec)
-}
-
-func (c *Controller) clone(ctx context.Context, claim *request.Claim, source request.VolumeID, secrets map[string]string, from volume.Origin, spec volume.Spec) (placement.Placed, error) {
-	hold := claim.Take
-	if from.Snapshot {
-		hold = claim.Share
-	}
-	if err := hold(source.UUID); err != nil {
-		return placement.Placed{}, err
-	}
-	service, err := c.service(source, secrets, provisionerSecret)
-	if err != nil {
-		return placement.Placed{}, err
-	}
-	return placement.Clone(ctx, service, spec.Class, from, spec)
-}
-
-func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID, error) {
-	var text string
-	var from volume.Origin
-	switch t := s.GetType().(type) {
-	case nil:
-		if s != nil {
-			return from, request.VolumeID{}, fmt.Errorf("%w: volume_content_source is neither a snapshot nor a volume", request.ErrInvalid)
-		}
-		return from, request.VolumeID{}, nil
-	case *csi.VolumeContentSource_Snapshot:
-		text, from.Snapshot = t.Snapshot.GetSnapshotId(), true
-	case *csi.VolumeContentSource_Volume:
-		text = t.Volume.GetVolumeId()
-	}
-	if text == "" {
-		return from, request.VolumeID{}, fmt.Errorf("%w: volume_content_source has no id", request.ErrInvalid)
-	}
-	id, err := request.ParseVolumeID(text)
-	if err == nil && id.Target == "" {
-		err = fmt.Errorf("%w: %q: copies are made of volumes and snapshots of this driver, TARGET:UUID", request.ErrNoSuchID, text)
-	}
-	from.UUID = id.UUID
-	return from, id, err
-}
-
-// sizes reads a capacity range: the least size, usual if none is asked, and the largest, 0 for any.
-func sizes(r *csi.CapacityRange, usual int64) (least, most int64, err error) {
-	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
-	switch {
-	case least < 0 || most < 0:
-		return 0, 0, fmt.Errorf("%w: capacity_range holds negative numbers", request.ErrInvalid)
-	case most > 0 && least > most:
-		return 0, 0, fmt.Errorf("%w: required_bytes %d are more than limit_bytes %d", volume.ErrOutOfRange, least, most)
-	case least > maxSize:
-		return 0, 0, fmt.Errorf("%w: required_bytes %d are more than any volume can have", volume.ErrOutOfRange, least)
-	case least == 0 && most > 0:
-		least = min(usual, max(1, most/volume.MiB*volume.MiB))
-	case least == 0:
-		least = usual
-	}
-	return least, most, nil
-}
-
-// maxSize leaves room for rounding up.
-const maxSize = 1 << 60
 
 // DeleteVolume deletes a volume that is not published.
 func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {

@@ -42,9 +42,16 @@ type simTarget struct {
 	calls   int
 	// failures are the methods of calls that the target failed to execute, for no reason of theirs.
 	failures []string
+	// instead are functions that run in place of the calls of a method, whose replies are then lost.
+	instead map[string]func()
 }
 
 func newSimTarget(t *testing.T, name string, stores ...string) *simTarget {
+	t.Helper()
+	return newSimTargetOf(t, name, storeMiB, stores...)
+}
+
+func newSimTargetOf(t *testing.T, name string, sizeMiB uint64, stores ...string) *simTarget {
 	t.Helper()
 	target, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)
@@ -57,7 +64,7 @@ func newSimTarget(t *testing.T, name string, stores ...string) *simTarget {
 		assert.NoError(t, target.Close())
 	})
 	for _, store := range stores {
-		_, err := s.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-" + store), NumBlocks: storeMiB << 8, BlockSize: 4096})
+		_, err := s.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-" + store), NumBlocks: sizeMiB << 8, BlockSize: 4096})
 		require.NoError(t, err)
 		_, err = s.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
 		require.NoError(t, err)
@@ -80,6 +87,10 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 		if json.Unmarshal(body, &req) != nil {
 			w.WriteHeader(http.StatusBadRequest)
 			return
+		}
+		if f := s.instead[req.Method]; f != nil {
+			f()
+			panic(http.ErrAbortHandler)
 		}
 		var params any
 		if len(req.Params) > 0 {

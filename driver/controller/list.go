@@ -167,18 +167,26 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 			return nil, err
 		}
 	}
-	p, err := class.Parse(req.GetParameters(), nil)
+	wanted, err := class.Parse(req.GetParameters(), nil)
 	if err != nil {
 		return nil, err
 	}
-	services, err := c.services(nil, "")
+	targets, err := c.services(nil, "")
 	if err != nil {
 		return nil, err
 	}
-	capacity, err := placement.GetCapacity(ctx, services, p)
+	if targets, err = allowed(targets, wanted); err != nil {
+		return nil, err
+	}
+	found, err := survey(ctx, targets, "")
 	if err != nil {
 		return nil, err
 	}
+	stores, err := placement.Stores(found.stores, wanted)
+	if err != nil {
+		return nil, err
+	}
+	capacity := placement.CapacityOf(stores, wanted)
 	resp := &csi.GetCapacityResponse{AvailableCapacity: capacity.FreeBytes, MaximumVolumeSize: wrapperspb.Int64(capacity.MaxBytes)}
 	if capacity.MinBytes > 0 {
 		resp.MinimumVolumeSize = wrapperspb.Int64(capacity.MinBytes)

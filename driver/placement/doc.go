@@ -1,5 +1,6 @@
-// Package placement decides on which target and lvstore a volume is made, and makes sure that it is made once: it looks
-// for the volume everywhere it may be before it makes it anywhere.
+// Package placement chooses the lvstores of volumes: which ones a class allows, in which order they are tried for a new
+// volume, and how much still fits into them.
 //
-// It may not know gRPC or CSI's messages, nor how volumes are exported.
+// It decides on values alone and makes nothing: what is on the targets was asked before, and what it chooses is made by
+// others. It may not know SPDK's RPC, a volume's life, or CSI.
 package placement

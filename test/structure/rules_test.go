@@ -162,6 +162,13 @@ var rules = []rule{
 		reason: "a block device is all that they have in common: raw block volumes are never mounted",
 	},
 	{
+		who:    "placement makes nothing",
+		binds:  in("driver/placement"),
+		not:    func(_, path string) bool { return !standard(path) && !within(path, "driver/placement", "driver/class") },
+		linked: true,
+		reason: "it orders what the targets have answered: without their client it can neither ask nor make, and is tested on values",
+	},
+	{
 		who:    "volume does not know placement",
 		binds:  in("driver/volume"),
 		not:    anyOf("driver/placement", "driver/connect", "driver/mount"),
@@ -359,6 +366,9 @@ func TestRulesHold(t *testing.T) {
 		{"connect and mount do not", "driver/connect", "driver/mount", true},
 		{"connect and mount do not", "driver/mount", "driver/connect", true},
 		{"connect and mount do not", "driver/mount", "driver/mount/probe", false},
+		{"placement makes nothing", "driver/placement", "driver/class", false},
+		{"placement makes nothing", "driver/placement", "driver/volume", true},
+		{"placement makes nothing", "driver/placement", "rpcschema/spdkrpc", true},
 		{"volume does not", "driver/volume", "driver/placement", true},
 		{"only the services", "driver/controller", csiProtobufs + "/lib/go/csi", false},
 		{"only the services", "driver/mount", csiProtobufs + "/lib/go/csi", true},
