@@ -215,7 +215,7 @@ func (m *acceptors) ref(name string) *acceptor {
 }
 
 func isAnnotation(keyword string) bool {
-	return strings.HasPrefix(keyword, "x-spdk-") || slices.Contains([]string{"description", "default", "format"}, keyword)
+	return strings.HasPrefix(keyword, "x-spdk-") || slices.Contains([]string{"title", "description", "default", "format"}, keyword)
 }
 
 // fill reads the keywords; false when there is one that it does not know.

@@ -57,6 +57,9 @@ type Method struct {
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
 	Errors []Error    `json:"errors"`
+	// ErrorKinds is what codes mean from this method, where that is not what they
+	// mean in general. OpenRPC has no room for it in the errors themselves.
+	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
 	// Instead says what to do in place of a method that is gone.
 	Instead string `json:"x-spdk-instead"`
 
@@ -82,10 +85,10 @@ type Error struct {
 	Message string `json:"message"`
 	// Kind is what the code means from this method, where that is not what it
 	// means in general: one of ErrorKinds.
-	Kind string `json:"x-spdk-kind"`
+	Kind string `json:"-"`
 }
 
-// ErrorKinds are what a code can mean from one method (x-spdk-kind).
+// ErrorKinds are what a code can mean from one method (x-spdk-error-kinds).
 var ErrorKinds = []string{"busy", "failed", "wrong-state"}
 
 // KindOf is what the schema says that a code means from m; "" if it says nothing.
@@ -126,6 +129,9 @@ func Load(text []byte) (*Document, error) {
 			return nil, fmt.Errorf("load the RPC schema: method %s stands twice", m.Name)
 		}
 		d.byName[m.Name] = m
+		for i := range m.Errors {
+			m.Errors[i].Kind = m.ErrorKinds[m.Errors[i].Code]
+		}
 		m.doc, m.changes = d, d.changes(m)
 		m.varies = len(m.changes) > 0 || slices.ContainsFunc(m.Params, func(p *Param) bool { return d.variesIn(p.Schema, nil) })
 		for _, alias := range m.Aliases {

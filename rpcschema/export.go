@@ -3,16 +3,18 @@ package rpcschema
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 )
 
 // Export writes the OpenRPC document of release r with only the methods that
-// keep lets through (nil: all), and the schemas that they refer to.
+// keep lets through (nil: all), and the schemas that they refer to. Parameters
+// are strict: their objects refuse members that they do not describe.
 func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {
 		return nil, err
 	}
-	w := view{release: r}
+	w, strict := view{release: r}, view{release: r, closed: true}
 	methods := []any{}
 	for _, v := range raw["methods"].([]any) {
 		rawMethod := v.(map[string]any)
@@ -22,8 +24,12 @@ func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 		}
 	}
 	raw["methods"] = methods
-	used := map[string]any{}
+	used, sent := map[string]any{}, map[string]any{}
 	collectRefs(w.members(rawSchemas(raw)), methods, used)
+	for _, m := range methods {
+		collectRefs(strict.members(rawSchemas(raw)), m.(map[string]any)["params"], sent)
+	}
+	maps.Copy(used, sent)
 	raw["components"] = map[string]any{"schemas": used}
 	if info, ok := raw["info"].(map[string]any); ok && r.Known() {
 		info["version"] = r.String()
@@ -49,7 +55,7 @@ func (w view) method(m *Method, raw map[string]any) map[string]any {
 		if !m.Param(name).Schema.Has(w.release) {
 			continue
 		}
-		q := map[string]any{"schema": w.schema(p["schema"])}
+		q := map[string]any{"schema": view{release: w.release, closed: true}.schema(p["schema"])}
 		for key, value := range p {
 			if key != "schema" {
 				q[key] = value

@@ -254,26 +254,6 @@ func compare(ctx context.Context, target Target, args []string, r rpcschema.Rele
 	return drift.Live(rpcschema.Default(), names, r), nil
 }
 
-func newExport() *cobra.Command {
-	var r ReleaseFlag
-	cmd := &cobra.Command{
-		Use:     "export",
-		Short:   "Write the schema as an OpenRPC document",
-		Example: `  PROGRAM export --spdk-version v26.05 > spdk.openrpc.json`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := rpcschema.Default().Export(r.Release, nil)
-			if err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(text)
-			return err
-		},
-	}
-	releaseFlag(cmd, &r)
-	return cmd
-}
-
 // completeMethod offers the methods.
 func completeMethod(_ *cobra.Command, args []string, _ string) (offers []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) == 0 {

@@ -1,0 +1,108 @@
+package rpcschema
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+)
+
+// JSONSchemas writes, by method, the parameters of the methods that keep lets
+// through (nil: all) as release r has them. Each is a JSON Schema (draft 2020-12)
+// that stands by itself: objects refuse members that they do not describe, and
+// groups of which exactly one, or at least one, must be given are oneOf and
+// anyOf. The result is at #/$defs/result. Annotations (x-spdk-…) are left out;
+// [Document.Export] has them.
+func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][]byte, error) {
+	raw, err := d.rawDocument()
+	if err != nil {
+		return nil, err
+	}
+	open, closed := view{release: r}, view{release: r, closed: true}
+	components := map[bool]map[string]any{false: open.members(rawSchemas(raw)), true: closed.members(rawSchemas(raw))}
+	all := map[string][]byte{}
+	for _, v := range raw["methods"].([]any) {
+		rawMethod := v.(map[string]any)
+		m := d.byName[rawMethod["name"].(string)]
+		if !m.Has(r) || keep != nil && !keep(m) {
+			continue
+		}
+		root, _ := closed.schema(m.paramsObject(r, rawMethod)).(map[string]any)
+		m.addGroups(root, r)
+		result := any(true)
+		if described, ok := rawMethod["result"].(map[string]any); ok {
+			result = open.schema(described["schema"])
+		}
+		defs, sent := map[string]any{}, map[string]any{}
+		collectRefs(components[false], result, defs)
+		collectRefs(components[true], root, sent)
+		maps.Copy(defs, sent)
+		defs["result"] = result
+		root["$schema"], root["$defs"] = "https://json-schema.org/draft/2020-12/schema", defs
+		root["title"], root["description"] = m.Name, m.Summary
+		text, err := json.MarshalIndent(plainSchema(root), "", " ")
+		if err != nil {
+			return nil, fmt.Errorf("write the JSON Schema of %s: %w", m.Name, err)
+		}
+		all[m.Name] = append(text, '\n')
+	}
+	return all, nil
+}
+
+// addGroups adds the rules between parameters.
+func (m *Method) addGroups(root map[string]any, r Release) {
+	var all []any
+	for keyword, groups := range map[string][][]string{"oneOf": m.OneOf, "anyOf": m.AnyOf} {
+		for _, group := range groups {
+			var forms []any
+			for _, name := range group {
+				if p := m.Param(name); p != nil && p.Schema.Has(r) {
+					forms = append(forms, map[string]any{"required": []any{name}})
+				}
+			}
+			if len(forms) > 0 {
+				all = append(all, map[string]any{keyword: forms})
+			}
+		}
+	}
+	for _, p := range m.Params { // while a release knows a parameter and its successor, either will do
+		if old := m.forerunnerAt(p, r); old != nil && p.Required {
+			all = append(all, map[string]any{"anyOf": []any{
+				map[string]any{"required": []any{p.Name}}, map[string]any{"required": []any{old.Name}},
+			}})
+		}
+	}
+	switch len(all) {
+	case 0:
+	case 1:
+		maps.Copy(root, all[0].(map[string]any))
+	default:
+		root["allOf"] = all
+	}
+}
+
+// plainSchema copies a schema without annotations, with its references into $defs.
+func plainSchema(v any) any {
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = plainSchema(item)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, value := range v {
+			name, isText := value.(string)
+			switch {
+			case strings.HasPrefix(key, "x-spdk-"):
+			case key == "$ref" && isText:
+				out[key] = "#/$defs/" + strings.TrimPrefix(name, refPrefix)
+			default:
+				out[key] = plainSchema(value)
+			}
+		}
+		return out
+	}
+	return v
+}

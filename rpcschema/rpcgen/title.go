@@ -1,0 +1,81 @@
+package main
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Generators of clients name their types by title. A component's title is its name; that of a schema inside one, or inside a
+// method, is the path to it, as the typed Go client's names are.
+
+// titleMethod gives the schemas in a method their titles.
+func titleMethod(m *yaml.Node, name string) {
+	if params := member(m, "params"); params != nil {
+		for _, p := range params.Content {
+			if schema, key := member(p, "schema"), member(p, "name"); schema != nil && key != nil {
+				titleValue(schema, name+goName(key.Value))
+			}
+		}
+	}
+	if result := member(m, "result"); result != nil {
+		if schema := member(result, "schema"); schema != nil {
+			titleValue(schema, name+"Result")
+		}
+	}
+}
+
+// titleValue gives a schema that has no name yet a title, and those in it.
+func titleValue(s *yaml.Node, title string) {
+	if s.Kind != yaml.MappingNode || member(s, "$ref") != nil {
+		return
+	}
+	titleParts(s, title)
+	setTitle(s, title)
+}
+
+// titleParts gives the schemas inside a schema their titles.
+func titleParts(s *yaml.Node, owner string) {
+	if properties := member(s, "properties"); properties != nil {
+		for i := 0; i+1 < len(properties.Content); i += 2 {
+			titleValue(properties.Content[i+1], owner+goName(properties.Content[i].Value))
+		}
+	}
+	if items := member(s, "items"); items != nil {
+		titleValue(items, singular(owner))
+	}
+	if others := member(s, "additionalProperties"); others != nil {
+		titleValue(others, owner+"Value")
+	}
+	for _, keyword := range []string{"oneOf", "anyOf"} {
+		if forms := member(s, keyword); forms != nil {
+			for _, form := range forms.Content {
+				titleValue(form, owner+formName(form))
+			}
+		}
+	}
+}
+
+// singular names an item of a list.
+func singular(name string) string {
+	if one, plural := strings.CutSuffix(name, "s"); plural {
+		return one
+	}
+	return name + "Item"
+}
+
+// formName tells the forms of a union apart, by their types.
+func formName(form *yaml.Node) string {
+	typ := member(form, "type")
+	if typ == nil || typ.Kind != yaml.ScalarNode {
+		return "Form"
+	}
+	return goName(typ.Value)
+}
+
+// setTitle leaves a title that is there.
+func setTitle(s *yaml.Node, title string) {
+	if member(s, "title") == nil {
+		prepend(s, "title", scalar(title))
+	}
+}
