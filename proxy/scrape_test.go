@@ -210,7 +210,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)
 	text := b.scrape()
 	said := map[string]bool{}
-	for _, row := range rows(t, "What is counted") {
+	for _, row := range rows(t, "List of metrics") {
 		for _, m := range code.FindAllStringSubmatch(row[0], -1) {
 			said["spdk_proxy_"+m[1]] = true
 		}
