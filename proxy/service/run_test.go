@@ -1,0 +1,261 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+)
+
+// A running service, with what systemd is told of it.
+type running struct {
+	t      *testing.T
+	file   string
+	listen string
+	ended  chan error
+	mu     sync.Mutex
+	told   []string
+}
+
+const hashOfNobody = "$2a$04$abcdefghijklmnopqrstuuMZq0Xz9Yb2yT8sJ6aFZpG8n7vKQ5xWy"
+
+func (r *running) write(level string) {
+	text := fmt.Sprintf("listen: %s\ntls: {insecure_plaintext: true}\ntarget: {socket: %s}\nlog: {level: %s}\nusers:\n- {name: admin, password_hash: '%s', roles: [admin]}\n",
+		r.listen, filepath.Join(filepath.Dir(r.file), "spdk.sock"), level, hashOfNobody)
+	require.NoError(r.t, os.WriteFile(r.file+".new", []byte(text), 0o600))
+	require.NoError(r.t, os.Rename(r.file+".new", r.file))
+}
+
+func (r *running) count(prefix string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.told {
+		if strings.HasPrefix(s, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *running) eventually(prefix string, n int) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return r.count(prefix) >= n }, time.Minute, time.Millisecond, "%s %d times", prefix, n)
+}
+
+func startService(t *testing.T, load bool) *running {
+	t.Helper()
+	dir := t.TempDir()
+	notify := filepath.Join(dir, "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = socket.Close() })
+	t.Setenv("NOTIFY_SOCKET", notify)
+	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
+	t.Setenv("WATCHDOG_USEC", "")
+	r := &running{t: t, file: filepath.Join(dir, "spdk-proxy.yaml"), ended: make(chan error, 1)}
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			size, err := socket.Read(buf)
+			if err != nil {
+				return
+			}
+			r.mu.Lock()
+			r.told = append(r.told, string(buf[:size]))
+			r.mu.Unlock()
+		}
+	}()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r.listen = free.Addr().String()
+	require.NoError(t, free.Close())
+	r.write("info")
+	read := func() (*config.Config, error) { return config.Load(r.file) }
+	c, err := read()
+	require.NoError(t, err)
+	if !load {
+		read = nil
+	}
+	go func() { r.ended <- Run("v1", c, read) }()
+	r.eventually("READY=1", 1)
+	return r
+}
+
+func (r *running) end() {
+	r.t.Helper()
+	require.NoError(r.t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
+	require.NoError(r.t, <-r.ended)
+	r.eventually("STOPPING=1", 1)
+}
+
+// The life of a service: it serves, reloads in each of the three ways, refuses a configuration with a mistake, shows what
+// it does, and ends.
+func TestService(t *testing.T) {
+	r := startService(t, true)
+	resp, err := http.Get("http://" + r.listen + "/healthz")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+
+	require.NoError(t, Reload())
+	r.eventually("RELOADING=1\nMONOTONIC_USEC=", 1)
+	r.eventually("READY=1\nSTATUS=", 1)
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	r.eventually("READY=1\nSTATUS=", 2)
+	r.write("debug") // by itself
+	r.eventually("READY=1\nSTATUS=", 3)
+	r.write("loud")
+	require.ErrorContains(t, Reload(), "refused, the old configuration stays")
+	r.eventually("READY=1\nSTATUS=reload refused, the old configuration stays: ", 1)
+	r.write("info")
+	require.NoError(t, Reload())
+
+	for name, says := range map[string]string{"goroutines": "goroutine ", "heap": "\x1f\x8b", "allocs": "\x1f\x8b", "trace": "go "} {
+		var text bytes.Buffer
+		require.NoError(t, Profile(t.Context(), name, 1, &text), name)
+		assert.True(t, strings.HasPrefix(text.String(), says), "%s: %.20q", name, text.String())
+	}
+	require.ErrorContains(t, Profile(t.Context(), "secrets", 1, nil), "there are allocs, cpu, goroutines, heap, trace")
+	require.NoError(t, pprof.StartCPUProfile(&bytes.Buffer{}))
+	require.ErrorContains(t, Profile(t.Context(), "cpu", 1, &bytes.Buffer{}), "the service answers 500 Internal Server Error: Could not enable CPU profiling")
+	pprof.StopCPUProfile()
+	var text bytes.Buffer
+	require.NoError(t, Profile(t.Context(), "cpu", 1, &text))
+	assert.True(t, strings.HasPrefix(text.String(), "\x1f\x8b"))
+	require.ErrorContains(t, Profile(t.Context(), "goroutines", 1, fullWriter{}), "it is not complete")
+	r.end()
+}
+
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// Without a file there is nothing to read anew, as for the drop-in for rpc_http_proxy.py.
+func TestServiceWithoutAFile(t *testing.T) {
+	r := startService(t, false)
+	require.ErrorContains(t, Reload(), errNoFile.Error())
+	r.end()
+	assert.Zero(t, r.count("RELOADING"))
+}
+
+// A service that cannot have one of its sockets does not start.
+func TestServiceDoesNotStart(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	c := config.Default()
+	c.TLS.InsecurePlaintext = true
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	c.Listen = taken.Addr().String()
+	c.Users = []config.User{{Name: "admin", PasswordHash: hashOfNobody, Roles: []string{"admin"}}}
+	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
+	require.ErrorIs(t, Run("v1", &c, nil), syscall.EADDRINUSE)
+	c.Listen = "127.0.0.1:0"
+	for _, name := range []string{controlName, debugName} {
+		dir := t.TempDir()
+		t.Setenv("RUNTIME_DIRECTORY", dir)
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name, "x"), 0o700)) // in the way
+		require.ErrorContains(t, Run("v1", &c, nil), name+" socket")
+	}
+	c.Users = nil
+	require.Error(t, Run("v1", &c, nil))
+}
+
+// Without a runtime folder there are no sockets, and no error.
+func TestNoRuntimeFolder(t *testing.T) {
+	t.Setenv("RUNTIME_DIRECTORY", "")
+	asked, err := openControl(slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	assert.Nil(t, asked)
+	require.NoError(t, openDebug())
+	assert.Equal(t, "/run/spdk-proxy/control", socketPath(controlName))
+}
+
+// systemd's socket is served if it is where the configuration says.
+func TestSystemdsSocket(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	pass := func() *os.File {
+		f, err := l.(*net.TCPListener).File()
+		require.NoError(t, err)
+		return f
+	}
+	got, err := accept(pass(), l.Addr().String())
+	require.NoError(t, err)
+	assert.Equal(t, l.Addr(), got.Addr())
+	require.NoError(t, got.Close())
+	_, err = accept(pass(), "127.0.0.1:1")
+	require.ErrorContains(t, err, "listen of the configuration says 127.0.0.1:1")
+	_, err = accept(pass(), "127.0.0.1:http-or-so")
+	require.Error(t, err)
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	require.NoError(t, err)
+	_, err = accept(file, l.Addr().String())
+	require.ErrorContains(t, err, "systemd's socket")
+}
+
+// Where the system grants no watcher, a reload by hand is left.
+func TestFilesAreNotWatched(t *testing.T) {
+	f := watchFiles(nil, slog.New(slog.DiscardHandler))
+	defer f.close()
+	f.watch([]string{"/etc/hostname"})
+	assert.Nil(t, f.events())
+	assert.Nil(t, f.lost())
+	assert.False(t, f.changed() && f.changed())
+}
+
+// Folders in which no file is any more are not watched.
+func TestFoldersAreWatched(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(two, "real"), nil, 0o600))
+	require.NoError(t, os.Symlink(filepath.Join(two, "real"), filepath.Join(one, "link")))
+	f := watchFiles([]string{filepath.Join(one, "link")}, slog.New(slog.DiscardHandler))
+	defer f.close()
+	assert.ElementsMatch(t, []string{one, two}, f.watcher.WatchList(), "a link's folder and its file's")
+	f.watch([]string{filepath.Join(two, "real")})
+	assert.Equal(t, []string{two}, f.watcher.WatchList())
+	f.touch()
+	first := f.settled
+	f.touch()
+	assert.Equal(t, first, f.settled, "what never rests does not put it off")
+	var log bytes.Buffer
+	f.log = slog.New(slog.NewTextHandler(&log, nil))
+	f.watch([]string{filepath.Join(one, "missing", "x")})
+	assert.Contains(t, log.String(), "reload by hand")
+}
+
+func TestReloadOfNoService(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("RUNTIME_DIRECTORY", dir)
+	require.ErrorContains(t, Reload(), "is the service running?")
+	l, err := net.Listen("unix", socketPath(controlName))
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			_ = c.Close()
+		}
+	}()
+	require.ErrorContains(t, Reload(), "the service ended")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = Profile(ctx, "heap", 0, &bytes.Buffer{})
+	require.True(t, errors.Is(err, context.Canceled), err)
+}
