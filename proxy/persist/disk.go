@@ -43,7 +43,7 @@ func (d realDisk) open() (*os.File, error) {
 // openAt opens a name in a folder, no link, and never waits for it. The path is for errors.
 func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
-	if errors.Is(err, unix.ELOOP) || flags&unix.O_DIRECTORY != 0 && errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
 		return nil, fmt.Errorf("open %s: %w: it is a link, or not of the type that it must be: find out who put it there, and remove it", path, errSuspect)
 	}
 	if err != nil {
