@@ -41,7 +41,7 @@ func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApply
 // searched for lvstores and the like. Never attach a target to a subsystem of its own, nor two targets to each
 // other. When a namespace of the controller is added, removed or resized, or its ANA state changes, SPDK's
 // thread asks the controller for details and does nothing else until it has the answer: a target that is
-// attached to itself stops answering for good, without a message (seen on v26.05).
+// attached to itself stops answering for good, without a message (seen on v24.01 and v26.05).
 //
 // The result: names of the bdevs.
 //
