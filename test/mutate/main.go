@@ -6,7 +6,7 @@
 //
 // Nothing is written into the tree: the go command is given the changed file as an
 // overlay. A survivor is to be read: either the change makes no difference to anybody,
-// or a test is missing.
+// or a test is missing. The tests of a package must pass without any change first.
 package main
 
 import (
@@ -69,12 +69,20 @@ func run(ctx context.Context, patterns []string, n int, seed uint64, workers int
 	// What does not compile is no change that somebody could make by mistake, so another place takes its turn.
 	results := make(chan result)
 	queue := make(chan mutant)
+	sound := map[string]func() error{} // by package; the first mutant of each waits for it
+	for _, p := range packages {
+		sound[p.ImportPath] = sync.OnceValue(func() error { return p.sound(ctx, timeout) })
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var working sync.WaitGroup
 	for range workers {
 		working.Go(func() {
 			for m := range queue {
+				if err := sound[m.pkg.ImportPath](); err != nil {
+					results <- result{mutant: m, err: err}
+					continue
+				}
 				results <- m.try(ctx, timeout)
 			}
 		})

@@ -181,25 +181,49 @@ func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 		r.err = err
 		return r
 	}
+	r.verdict, _ = m.pkg.test(ctx, timeout, dir, "-overlay", overlay)
+	return r
+}
+
+// test runs the package's tests, built with build's arguments in dir. output is what they said.
+func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build ...string) (v verdict, output string) {
 	binary := filepath.Join(dir, "test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "-overlay", overlay, "-vet=off", m.pkg.ImportPath)
-	if build.Run() != nil {
-		r.verdict = invalid
-		return r
+	args := append([]string{"test", "-c", "-o", binary, "-vet=off"}, build...)
+	if out, err := exec.CommandContext(ctx, "go", append(args, p.ImportPath)...).CombinedOutput(); err != nil {
+		return invalid, string(out)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout", (2 * timeout).String())
-	cmd.Dir = m.pkg.Dir
+	cmd.Dir = p.Dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	cmd.WaitDelay = 10 * time.Second // processes that a killed test has started may hold its output
-	switch err := cmd.Run(); {
-	case ctx.Err() != nil:
-		r.verdict = hung
-	case err != nil:
-		r.verdict = killed
-	default:
-		r.verdict = survived
+	// A file, and no pipe: processes that a killed test has started may hold its output.
+	said, err := os.Create(filepath.Join(dir, "output"))
+	if err != nil {
+		return invalid, err.Error()
 	}
-	return r
+	cmd.Stdout, cmd.Stderr = said, said
+	err = errors.Join(cmd.Run(), said.Close())
+	out, _ := os.ReadFile(said.Name())
+	switch {
+	case ctx.Err() != nil:
+		return hung, string(out)
+	case err != nil:
+		return killed, string(out)
+	}
+	return survived, string(out)
+}
+
+// sound makes sure that the tests of a package pass without any change. If they fail, for lack of a program perhaps, every
+// change of the package looks as if a test had minded it.
+func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
+	dir, err := os.MkdirTemp("", "mutate-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if v, output := p.test(ctx, timeout, dir); v != survived && ctx.Err() == nil {
+		return fmt.Errorf("the tests of %s do not pass without any change, so they tell nothing: %s", p.ImportPath, output)
+	}
+	return nil
 }

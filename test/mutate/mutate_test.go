@@ -36,4 +36,7 @@ func TestSample(t *testing.T) {
 	assert.Equal(t, 60, percent)
 	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute)
 	require.Error(t, err)
+	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, 7, 1, 2, time.Minute)
+	require.ErrorContains(t, err, "testdata/failing do not pass without any change")
+	require.ErrorContains(t, err, "needs a program")
 }
