@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -155,6 +156,15 @@ func TestPlacesStayOnTheDevice(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, covered, min(size, 5*mib))
 		require.LessOrEqual(t, covered, int64(8*mib), "reading takes no longer on large devices")
+	}
+}
+
+// Where file systems keep their first superblock, and ext4 its first spare ones, is looked at on every device that has it.
+func TestPlacesOfSuperblocks(t *testing.T) {
+	for _, size := range []int64{200 * mib, 1<<40 + 12345} {
+		for _, at := range []int64{0, 1024, 4*mib - 1, 8 * mib, 8*mib + 64<<10 - 1, 128 * mib, 128*mib + 64<<10 - 1, size - mib, size - 1, size / 2 &^ (64<<10 - 1)} {
+			require.True(t, slices.ContainsFunc(places(size), func(p place) bool { return p.from <= at && at < p.to }), "%d of %d", at, size)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ const (
 var (
 	plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	notPlain  = regexp.MustCompile(`[^A-Za-z0-9._-]`)
-	ownName   = regexp.MustCompile(`^(?:(snap)\.([a-z2-7]{16})\.([0-9a-f]{32})\.([0-9a-f]{8})|(base)\.([a-z2-7]{16})\.([0-9a-f]{32}))$`)
+	ownName   = regexp.MustCompile(`^(?:snap\.([a-z2-7]{16})\.([0-9a-f]{32})\.([0-9a-f]{8})|base\.[a-z2-7]{16}\.([0-9a-f]{32}))$`)
 )
 
 // LvolName is the name of the lvol of a volume that was asked for under name.
@@ -72,7 +72,7 @@ func helperName(name string) string { return "helper." + hash(name) }
 
 // A lvolName is what the name of an lvol says about it.
 type lvolName struct {
-	hash      string // of the asked name (of the clone's, for a base)
+	hash      string // of the asked name; empty for a base
 	source    string // UUID of the volume that the snapshot was taken of
 	base      bool   // a snapshot nobody asked for
 	createdAt time.Time
@@ -84,14 +84,14 @@ func parseName(s string) (lvolName, bool) {
 	switch {
 	case m == nil:
 		return lvolName{}, false
-	case m[5] != "":
-		return lvolName{hash: m[6], source: dashed(m[7]), base: true}, true
+	case m[4] != "":
+		return lvolName{source: dashed(m[4]), base: true}, true
 	}
-	seconds, err := strconv.ParseUint(m[4], 16, 32)
+	seconds, err := strconv.ParseUint(m[3], 16, 32)
 	if err != nil {
 		return lvolName{}, false
 	}
-	return lvolName{hash: m[2], source: dashed(m[3]), createdAt: time.Unix(int64(seconds), 0).UTC()}, true
+	return lvolName{hash: m[1], source: dashed(m[2]), createdAt: time.Unix(int64(seconds), 0).UTC()}, true
 }
 
 // isSnapshot reports whether an lvol is a snapshot. SPDK says so only of snapshots that have had clones since it started:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +47,18 @@ func filled() *Metrics {
 	m.Reloaded(errors.New("a mistake"))
 	m.Learned()
 	return m
+}
+
+// Dashboards and alerts name the bounds of the histograms.
+func TestBuckets(t *testing.T) {
+	var bounds []string
+	for _, found := range regexp.MustCompile(`(?m)^spdk_proxy_call_duration_seconds_bucket\{method="bdev_get_bdevs",le="([^"]+)"\}`).FindAllStringSubmatch(scrape(t, filled()), -1) {
+		bounds = append(bounds, found[1])
+	}
+	assert.Equal(t, []string{
+		"5e-05", "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5",
+		"1", "2.5", "5", "10", "30", "60", "300", "1800", "+Inf",
+	}, bounds)
 }
 
 func TestWhatIsScraped(t *testing.T) {

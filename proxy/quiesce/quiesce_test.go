@@ -289,3 +289,19 @@ func TestTheJournalMustBeClosedToOthers(t *testing.T) {
 	_, err = OpenFolder(dir)
 	assert.ErrorContains(t, err, "no folder")
 }
+
+// Whoever finds the journal locked waits a moment.
+func TestTheJournalIsLockedMeanwhile(t *testing.T) {
+	f, err := OpenFolder(t.TempDir() + "/frozen")
+	require.NoError(t, err)
+	unlock, err := f.lock()
+	require.NoError(t, err)
+	time.AfterFunc(50*time.Millisecond, unlock)
+	again, err := f.lock()
+	require.NoError(t, err)
+	defer again()
+	_, err = f.lock()
+	var busy *BusyError
+	require.ErrorAs(t, err, &busy, "but not for ever")
+	assert.ErrorContains(t, err, "locked by another process")
+}
