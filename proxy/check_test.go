@@ -93,3 +93,30 @@ func write(t *testing.T, text string) string {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
+
+// check-config tells all mistakes at once: those of roles too when another key is misspelt.
+func TestCheckFile(t *testing.T) {
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	good := "listen: 127.0.0.1:9009\ntls: {insecure_plaintext: true}\nusers:\n- {name: ann, password_hash: '" + hashes()[adminPassword] + "', roles: [admin]}\n"
+	c, err := CheckFile(file(good), rpcschema.Default())
+	require.NoError(t, err)
+	assert.NotNil(t, c)
+	const roles = "roles:\n  r: {allow: [no_such_method]}\n"
+	path := file("lissten: x\n" + roles)
+	c, err = CheckFile(path, rpcschema.Default())
+	assert.Nil(t, c)
+	require.ErrorContains(t, err, "lissten")
+	require.ErrorContains(t, err, "no_such_method")
+	require.ErrorContains(t, err, path)
+	path = file(good + roles)
+	c, err = CheckFile(path, rpcschema.Default())
+	assert.Nil(t, c)
+	require.ErrorContains(t, err, "no_such_method")
+	require.ErrorContains(t, err, path)
+	_, err = CheckFile(filepath.Join(t.TempDir(), "missing"), rpcschema.Default())
+	require.ErrorContains(t, err, "there is no configuration")
+}

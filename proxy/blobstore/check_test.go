@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -167,4 +169,46 @@ func FuzzCheck(f *testing.F) {
 		}
 		_, _ = Check(t.Context(), m, int64(len(m)), Options{})
 	})
+}
+
+// failing fails one read, counted from the first.
+type failing struct {
+	image
+	at, reads int
+}
+
+func (f *failing) ReadAt(b []byte, at int64) (int, error) {
+	f.reads++
+	if f.reads == f.at {
+		return 0, errRead
+	}
+	return f.image.ReadAt(b, at)
+}
+
+var errRead = errors.New("input/output error")
+
+// Whichever read fails: what was not read is not called sound.
+func TestAnyReadMayFail(t *testing.T) {
+	for _, o := range []Options{{}, {Quick: true}} {
+		for at := 1; ; at++ {
+			f := &failing{image: newImage(), at: at}
+			_, err := Check(t.Context(), f, int64(len(f.image)), o)
+			if f.reads < at {
+				require.NoError(t, err)
+				require.Greater(t, at, 2)
+				break
+			}
+			require.ErrorIs(t, err, errRead, "read %d", at)
+		}
+	}
+}
+
+// A check that is told to end says so.
+func TestCheckEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := newImage()
+	m.extent(1, 0, 0, 30) // a finding is looked at again
+	_, err := Check(ctx, m, int64(len(m)), Options{Looks: 3, Pause: time.Hour})
+	require.ErrorIs(t, err, context.Canceled)
 }

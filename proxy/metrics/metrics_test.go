@@ -49,6 +49,20 @@ func filled() *Metrics {
 	return m
 }
 
+// What spdkgate_metrics answers is what a scrape gets.
+func TestTextIsAScrape(t *testing.T) {
+	m := filled()
+	scraped := scrape(t, m)
+	text, err := m.Text()
+	require.NoError(t, err)
+	for _, line := range strings.Split(scraped, "\n") {
+		if strings.HasPrefix(line, "spdk_proxy_") {
+			assert.Contains(t, text, line+"\n")
+		}
+	}
+	assert.Equal(t, "text/plain; version=0.0.4; charset=utf-8", strings.Split(ContentType, "; escaping")[0])
+}
+
 // Dashboards and alerts name the bounds of the histograms.
 func TestBuckets(t *testing.T) {
 	var bounds []string
