@@ -146,6 +146,16 @@ func TestPanicsAreSurvived(t *testing.T) {
 	assert.Contains(t, logs.String(), "nil pointer")
 }
 
+// What is asked every few seconds and changes nothing is not in the log at its usual level; what changes something is.
+func TestQueries(t *testing.T) {
+	for method, query := range map[string]bool{
+		"/csi.v1.Node/NodeGetVolumeStats": true, "/csi.v1.Node/NodeGetInfo": true, "/csi.v1.Controller/ListVolumes": true, "/csi.v1.Controller/GetCapacity": true, "/csi.v1.Identity/Probe": true,
+		"/csi.v1.Controller/CreateVolume": false, "/csi.v1.Controller/DeleteSnapshot": false, "/csi.v1.Node/NodeStageVolume": false, "/csi.v1.Node/NodeUnpublishVolume": false,
+	} {
+		assert.Equal(t, query, isQuery(method), method)
+	}
+}
+
 func TestSlowCallsAndDrain(t *testing.T) {
 	hang := make(chan struct{})
 	entered := make(chan struct{}, 1)

@@ -309,3 +309,43 @@ func TestSweep(t *testing.T) {
 	require.Error(t, err)
 	assert.Contains(t, f.names(t), "saved.key")
 }
+
+// While it cannot be told what is needed, no file is removed.
+func TestSweepCannotTell(t *testing.T) {
+	for at := 1; ; at++ {
+		r, f := newRing(t), newFolder(t)
+		k := New(f)
+		old := time.Now().Add(-2 * sweepAfter)
+		require.NoError(t, k.Add(t.Context(), r.ask, "orphan", oneSecret))
+		require.NoError(t, os.Chtimes(Listing{Dir: f.dir}.Path("orphan"), old, old))
+		_, err := r.ask(t.Context(), "keyring_file_remove_key", map[string]any{"name": "orphan"})
+		require.NoError(t, err)
+		steps := 0
+		fails := func() error {
+			if steps++; steps == at {
+				return errors.New("cannot tell")
+			}
+			return nil
+		}
+		f.fail = func(string) error { return fails() }
+		removed, err := k.Sweep(t.Context(), func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
+			if err := fails(); err != nil {
+				return nil, err
+			}
+			return r.ask(ctx, method, params)
+		}, func(string) (bool, error) { return false, fails() })
+		if steps < at {
+			require.NoError(t, err)
+			assert.Equal(t, []string{"orphan"}, removed)
+			assert.Greater(t, at, 5)
+			return
+		}
+		require.ErrorContains(t, err, "cannot tell", "step %d", at)
+		assert.Empty(t, removed)
+		require.NoError(t, os.RemoveAll(f.dir))
+		_, err = k.Sweep(t.Context(), r.ask, nil)
+		require.Error(t, err, "the folder is away")
+		require.Error(t, k.Add(t.Context(), r.ask, "x", oneSecret))
+		require.Error(t, k.Remove(t.Context(), r.ask, "orphan"))
+	}
+}

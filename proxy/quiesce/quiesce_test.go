@@ -305,3 +305,29 @@ func TestTheJournalIsLockedMeanwhile(t *testing.T) {
 	require.ErrorAs(t, err, &busy, "but not for ever")
 	assert.ErrorContains(t, err, "locked by another process")
 }
+
+// Without a journal nothing may be frozen: nobody would thaw it after a crash.
+func TestTheJournalCannotBeUsed(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, f *Folder, entry string){
+		"the folder is away": func(t *testing.T, f *Folder, _ string) { require.NoError(t, os.RemoveAll(f.path)) },
+		"an entry is damaged": func(t *testing.T, f *Folder, entry string) {
+			require.NoError(t, os.WriteFile(f.at(entry), []byte("{"), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := OpenFolder(t.TempDir() + "/frozen")
+			require.NoError(t, err)
+			r, err := f.create(entry{Made: time.Now()})
+			require.NoError(t, err)
+			r.release()
+			spoil(t, f, r.name)
+			_, err = f.create(entry{Made: time.Now()})
+			require.Error(t, err)
+			if name == "the folder is away" {
+				_, err = f.collect()
+				require.Error(t, err)
+				require.Error(t, f.sync())
+			}
+		})
+	}
+}
