@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -255,6 +256,29 @@ func TestISCSILoginFailures(t *testing.T) {
 	k.exit["-o new"] = exitExists
 	_, err := c.Connect(t.Context(), k.export)
 	require.NoError(t, err, "records that exist are no failure")
+}
+
+// The numbers are open-iscsi's, and will not change there.
+func TestISCSIExitCodes(t *testing.T) {
+	for code, kind := range map[int]error{
+		4: ErrUnreachable, 5: ErrUnreachable, 8: ErrUnreachable, 11: ErrUnreachable, 19: ErrUnreachable, 23: ErrUnreachable,
+		24: ErrRefused, 12: ErrUnsupported, 18: ErrUnsupported, 20: ErrUnsupported, 127: ErrUnsupported,
+	} {
+		k, c := newISCSIKernel(t)
+		k.exit["--login"] = code
+		_, err := c.Connect(t.Context(), k.export)
+		require.ErrorIs(t, err, kind, "exit code %d", code)
+	}
+	for part, fine := range map[string][]int{"-o new": {15}, "-o update": {15}, "--login": {15}, "--logout": {2, 21}, "-o delete": {21}} {
+		for _, code := range []int{2, 15, 21} {
+			k, c := newISCSIKernel(t)
+			k.exit[part] = code
+			err := c.transports[ISCSI].(*iscsi).iscsiadm(t.Context(), []string{part}, map[string][]int{
+				"-o new": {exitExists}, "-o update": {exitExists}, "--login": {exitExists}, "--logout": {exitNoObjects, exitNoSession}, "-o delete": {exitNoObjects},
+			}[part]...)
+			assert.Equal(t, slices.Contains(fine, code), err == nil, "%s ends with %d", part, code)
+		}
+	}
 }
 
 func TestISCSIWaitsAndUndoes(t *testing.T) {

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // changes tells whether a method of SPDK's changes anything. The proxy's own are unknown to a target.
@@ -77,5 +79,24 @@ func TestSameAddress(t *testing.T) {
 		{"storage", "storage", true}, {"storage", "192.0.2.1", false}, {"192.0.2.1", "storage", false}, {"storage", "Storage", false}, {"", "::", false},
 	} {
 		assert.Equal(t, c.same, sameAddr(c.a, c.b), "%q %q", c.a, c.b)
+	}
+}
+
+// A call that surely was not executed is not read back, and neither is one to a target that does not answer.
+func TestWhatIsReadBack(t *testing.T) {
+	for kind, read := range map[spdkrpc.Kind]bool{
+		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,
+		spdkrpc.OutcomeUnknown: true, spdkrpc.Failed: true, spdkrpc.Exists: true, spdkrpc.NoSpace: true, spdkrpc.InvalidParams: true,
+	} {
+		b := newBench(t, TCP)
+		v := b.create(t, "pvc-1", 4)
+		calls := 0
+		s := b.Target.Service(spdkrpc.NewClient(&before{Caller: b.fault, method: "bdev_lvol_resize", do: func(context.Context, any) error {
+			calls = b.fault.calls
+			return &spdkrpc.Error{Method: "bdev_lvol_resize", Kind: kind, Code: -1}
+		}}))
+		_, err := s.Expand(t.Context(), v.UUID, 8*MiB, 0)
+		require.ErrorIs(t, err, kind)
+		assert.Equal(t, read, b.fault.calls > calls, kind)
 	}
 }
