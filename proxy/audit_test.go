@@ -7,14 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
-
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 func TestAuditLine(t *testing.T) {

@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/go-jose/go-jose/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 

@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 

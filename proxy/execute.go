@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/spdkgate/spdkgate/proxy/keys"
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/target"

@@ -20,13 +20,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/cert"
-	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/cert"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/target"

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 // A panicking log panics at each line with one message.

@@ -116,7 +116,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	if err != nil {
 		return nil, err
 	}
-	params, translations, err := now.fit(method, c.request, conn.Release())
+	params, translations, err := method.Fit(c.request.Method, c.request.Params, conn.Release(), now.translate)
 	c.translated(translations)
 	s.oldClients.seen(c.user, method.Name, translations)
 	if err != nil {

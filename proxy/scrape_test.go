@@ -14,14 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 

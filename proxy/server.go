@@ -8,7 +8,6 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/target"

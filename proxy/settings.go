@@ -17,7 +17,7 @@ type settings struct {
 	policy  *policy.Policy
 	tenancy *tenancy.Tenancy
 
-	translate bool // see fit
+	translate bool // calls of old clients, see rpcschema.Method.Fit
 
 	timeout  time.Duration
 	timeouts map[string]time.Duration

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/rpcschema"

@@ -10,11 +10,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
-
-	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/keys"
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/policy"

@@ -5,25 +5,7 @@ import (
 	"sync"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
-	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
-
-// fit writes a call as the target's release has it, where nothing is lost by it,
-// or leaves it as it is when that is switched off.
-func (s *settings) fit(m *rpcschema.Method, request *jsonrpc.Request, r rpcschema.Release) (params map[string]any, done []rpcschema.Translation, err error) {
-	renamed := request.Method != m.Name
-	if !s.translate {
-		if renamed {
-			return nil, nil, &rpcschema.UnknownMethodError{Method: request.Method, Now: m.Name}
-		}
-		return m.Bare(request.Params), nil, nil
-	}
-	params, done, err = m.Translate(request.Params, r)
-	if renamed {
-		done = append([]rpcschema.Translation{{From: request.Method, To: m.Name}}, done...)
-	}
-	return params, done, err
-}
 
 // oldClients remembers which translations have been told of, so that an
 // administrator learns of each user's old clients once, and not with every call.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spdkgate/spdkgate/proxy"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/dryrun"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -39,8 +39,8 @@ func (o *policyOptions) addTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.config, "config", defaultConfig, "configuration file")
 }
 
-func (o *policyOptions) load() (*proxy.Rehearsal, error) {
-	return proxy.NewRehearsal(o.config, rpcschema.Default())
+func (o *policyOptions) load() (*dryrun.DryRun, error) {
+	return dryrun.Load(o.config, rpcschema.Default())
 }
 
 func newPolicyShow() *cobra.Command {
@@ -73,7 +73,7 @@ parameters decide, the rules that they are held against follow, denies first.`,
 	return cmd
 }
 
-func show(w io.Writer, r *proxy.Rehearsal, user config.User) error {
+func show(w io.Writer, r *dryrun.DryRun, user config.User) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	foreign := 0
 	for _, m := range r.Policy().Methods(user.Name) {

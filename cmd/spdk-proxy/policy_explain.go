@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/dryrun"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
@@ -43,7 +43,7 @@ The exit code is 0 if the call is allowed, 1 if it is not.`,
 		},
 		ValidArgsFunction: completeCall,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.rehearse(as, args, r.Release)
+			c, err := o.dryRun(as, args, r.Release)
 			if err != nil {
 				return err
 			}
@@ -64,12 +64,12 @@ The exit code is 0 if the call is allowed, 1 if it is not.`,
 	return cmd
 }
 
-func (o *policyOptions) rehearse(as string, args []string, r rpcschema.Release) (*proxy.Rehearsed, error) {
-	rehearsal, err := o.load()
+func (o *policyOptions) dryRun(as string, args []string, r rpcschema.Release) (*dryrun.Result, error) {
+	d, err := o.load()
 	if err != nil {
 		return nil, err
 	}
-	user, err := rehearsal.User(as)
+	user, err := d.User(as)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -82,11 +82,11 @@ func (o *policyOptions) rehearse(as string, args []string, r rpcschema.Release) 
 	if err != nil {
 		return nil, err
 	}
-	return rehearsal.Call(user, args[0], params, len(args) > 1, r)
+	return d.Call(user, args[0], params, len(args) > 1, r)
 }
 
 // explain writes what is decided on a call: the answer first.
-func explain(w io.Writer, c *proxy.Rehearsed, given bool, r rpcschema.Release) error {
+func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
@@ -117,7 +117,7 @@ func explain(w io.Writer, c *proxy.Rehearsed, given bool, r rpcschema.Release) e
 }
 
 // verdict answers the question in a sentence.
-func verdict(c *proxy.Rehearsed, given bool) string {
+func verdict(c *dryrun.Result, given bool) string {
 	with := ""
 	if given {
 		with = " with these parameters"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/dryrun"
 	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 )
 
@@ -41,7 +41,7 @@ Expectations that are not met are listed, and the exit code is 1.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rehearsal, err := o.load()
+			d, err := o.load()
 			if err != nil {
 				return err
 			}
@@ -49,11 +49,11 @@ Expectations that are not met are listed, and the exit code is 1.`,
 			if err != nil {
 				return err
 			}
-			rows, err := proxy.ReadTable(text)
+			rows, err := dryrun.ReadTable(text)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			failures, err := rehearsal.Check(rows, r.Release)
+			failures, err := d.Check(rows, r.Release)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
@@ -66,7 +66,7 @@ Expectations that are not met are listed, and the exit code is 1.`,
 	return cmd
 }
 
-func report(w io.Writer, rows int, failures []proxy.TableFailure) error {
+func report(w io.Writer, rows int, failures []dryrun.Failure) error {
 	if len(failures) == 0 {
 		_, err := fmt.Fprintf(w, "%d of %d as expected\n", rows, rows)
 		return err

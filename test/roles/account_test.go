@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/dryrun"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -25,7 +25,7 @@ func TestTheDocumentedAccount(t *testing.T) {
 	require.NotNil(t, block, "the README shows an account")
 	path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")
 	require.NoError(t, os.WriteFile(path, block[1], 0o600))
-	r, err := proxy.NewRehearsal(path, rpcschema.Default())
+	r, err := dryrun.Load(path, rpcschema.Default())
 	require.NoError(t, err)
 	require.Len(t, r.Users(), 1)
 	for _, method := range called(t) {

@@ -84,6 +84,13 @@ var rules = []rule{
 		reason: "they stand between the network and whoever is not known yet: they take paths and numbers, and can be read and tested by themselves",
 	},
 	{
+		who:    "proxy/dryrun knows the configuration and the stages that need no target",
+		binds:  in("proxy/dryrun"),
+		not:    roomsOfProxyBut("proxy/dryrun", "proxy/config", "proxy/authn", "proxy/policy", "proxy/tenancy"),
+		linked: true,
+		reason: "whoever changes a role must be able to try it on any machine: without a server, a target or secrets",
+	},
+	{
 		who:   "metrics know none of what they count",
 		binds: in("proxy/metrics", "driver/metrics"),
 		not: func(_, path string) bool {
@@ -342,6 +349,9 @@ func TestRulesHold(t *testing.T) {
 		{"proxy/cert and", "proxy/clientconn", "proxy", true},
 		{"proxy/cert and", "proxy/clientconn", "rpcschema", true},
 		{"proxy/cert and", "proxy/clientconn", "net/http", false},
+		{"proxy/dryrun", "proxy/dryrun", "proxy", true},
+		{"proxy/dryrun", "proxy/dryrun", "proxy/target", true},
+		{"proxy/dryrun", "proxy/dryrun", "proxy/config", false},
 		{"metrics know none", "proxy/metrics", "proxy/authn", true},
 		{"metrics know none", "driver/metrics", "github.com/prometheus/client_golang/prometheus", false},
 		{"proxy does not know", "proxy", "proxy/authn", false},

@@ -1,4 +1,4 @@
-package proxy
+package dryrun
 
 import (
 	"encoding/json"
@@ -6,16 +6,15 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/spdkgate/spdkgate/proxy/config"
-
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A TableRow is one expectation of a table of who may call what.
-type TableRow struct {
+// A Row is one expectation of a table of who may call what.
+type Row struct {
 	Who    string    `yaml:"who" empty:"no"`
 	Call   string    `yaml:"call" empty:"no"`
 	Params yaml.Node `yaml:"params"`
@@ -25,8 +24,8 @@ type TableRow struct {
 	line int
 }
 
-// A TableFailure is an expectation that is not met.
-type TableFailure struct {
+// A Failure is an expectation that is not met.
+type Failure struct {
 	Line             int
 	Who, Call        string
 	Expected, Became string
@@ -38,8 +37,8 @@ const (
 )
 
 // ReadTable reads a table, a YAML list, as strictly as a configuration.
-func ReadTable(text []byte) ([]TableRow, error) {
-	var rows []TableRow
+func ReadTable(text []byte) ([]Row, error) {
+	var rows []Row
 	if err := config.DecodeStrict(text, &rows); err != nil {
 		return nil, err
 	}
@@ -66,16 +65,16 @@ func ReadTable(text []byte) ([]TableRow, error) {
 // Check holds a table against the configuration. Without parameters, a row is
 // about the method, whatever they are. What is only let pass for learning counts
 // as denied.
-func (r *Rehearsal) Check(rows []TableRow, release rpcschema.Release) (failures []TableFailure, err error) {
+func (d *DryRun) Check(rows []Row, release rpcschema.Release) (failures []Failure, err error) {
 	for _, row := range rows {
-		became, rule, err := r.decide(row, release)
+		became, rule, err := d.decide(row, release)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", row.line, err)
 		}
 		if became == row.Expect && (row.Rule == "" || row.Rule == rule) {
 			continue
 		}
-		f := TableFailure{Line: row.line, Who: row.Who, Call: row.Call, Expected: row.Expect, Became: became + ": " + rule}
+		f := Failure{Line: row.line, Who: row.Who, Call: row.Call, Expected: row.Expect, Became: became + ": " + rule}
 		if row.Rule != "" {
 			f.Expected += ": " + row.Rule
 		}
@@ -84,8 +83,8 @@ func (r *Rehearsal) Check(rows []TableRow, release rpcschema.Release) (failures 
 	return failures, nil
 }
 
-func (r *Rehearsal) decide(row TableRow, release rpcschema.Release) (became, rule string, err error) {
-	user, err := r.User(row.Who)
+func (d *DryRun) decide(row Row, release rpcschema.Release) (became, rule string, err error) {
+	user, err := d.User(row.Who)
 	if err != nil {
 		return "", "", err
 	}
@@ -101,7 +100,7 @@ func (r *Rehearsal) decide(row TableRow, release rpcschema.Release) (became, rul
 		}
 		params = object
 	}
-	c, err := r.Call(user, row.Call, params, row.Params.Kind != 0, release)
+	c, err := d.Call(user, row.Call, params, row.Params.Kind != 0, release)
 	if err != nil {
 		return "", "", err
 	}
@@ -117,9 +116,9 @@ func (r *Rehearsal) decide(row TableRow, release rpcschema.Release) (became, rul
 }
 
 // User finds a user of the configuration.
-func (r *Rehearsal) User(name string) (config.User, error) {
+func (d *DryRun) User(name string) (config.User, error) {
 	var names []string
-	for _, u := range r.config.Users {
+	for _, u := range d.config.Users {
 		if u.Name == name {
 			return u, nil
 		}

@@ -1,4 +1,4 @@
-package proxy
+package dryrun
 
 import (
 	"os"
@@ -11,49 +11,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// rehearsal is of a configuration whose secrets nobody has.
-func rehearsal(t *testing.T, text string) *Rehearsal {
-	r, err := NewRehearsal(write(t, text), rpcschema.Default())
-	require.NoError(t, err)
-	return r
-}
-
-// The manual's configuration is what its table says.
-func TestTheDocumentedRoles(t *testing.T) {
-	text := documented(t, "docs/authorization.md", "Roles of your own", "yaml")[0]
-	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
-	rows, err := ReadTable([]byte(table))
-	require.NoError(t, err)
-	require.Greater(t, len(rows), 8)
-	r := rehearsal(t, text)
-	for _, release := range []string{"v23.01", "v26.05"} {
-		fitting := rows
-		if release == "v23.01" {
-			fitting = nil // of which some parameters are not known to it
-			for _, row := range rows {
-				if row.Call != "bdev_get_iostat" {
-					fitting = append(fitting, row)
-				}
-			}
-		}
-		failures, err := r.Check(fitting, rpcschema.MustRelease(release))
-		require.NoError(t, err)
-		assert.Empty(t, failures, release)
-	}
-
-	// It is sound as a whole, with its files.
-	passwords := map[string]string{}
-	for _, u := range r.Users() {
-		passwords[u.Name] = adminPassword
-	}
-	handOver(t, passwords)
+// load makes a dry run of a configuration whose secrets nobody has.
+func load(t *testing.T, text string) *DryRun {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	_, err = loadAndCheck(path)
+	d, err := Load(path, rpcschema.Default())
 	require.NoError(t, err)
+	return d
 }
 
-const rehearsed = `
+const example = `
 users:
   - {name: reader, roles: [read-only]}
   - {name: team, roles: [csi-controller], tenant: a}
@@ -66,7 +33,7 @@ tenants:
 `
 
 func TestTableFailures(t *testing.T) {
-	r := rehearsal(t, rehearsed)
+	d := load(t, example)
 	rows, err := ReadTable([]byte(`
 - {who: reader, call: bdev_get_bdevs, expect: deny}
 - {who: reader, call: bdev_get_bdevs, expect: allow, rule: another}
@@ -83,9 +50,9 @@ func TestTableFailures(t *testing.T) {
 - {who: small, call: bdev_lvol_create, params: {lvol_name: v, lvs_name: l, size: 10485761}, expect: allow}
 `))
 	require.NoError(t, err)
-	failures, err := r.Check(rows, rpcschema.MustRelease("v26.05"))
+	failures, err := d.Check(rows, rpcschema.MustRelease("v26.05"))
 	require.NoError(t, err)
-	assert.Equal(t, []TableFailure{
+	assert.Equal(t, []Failure{
 		{2, "reader", "bdev_get_bdevs", "deny", "allow: role read-only: allow bdev_get_bdevs"},
 		{3, "reader", "bdev_get_bdevs", "allow: another", "allow: role read-only: allow bdev_get_bdevs"},
 		{4, "reader", "bdev_get_bdevs", "allow", "no call: /nam: bdev_get_bdevs has no such parameter: did you mean name?"},
@@ -112,7 +79,7 @@ func TestTablesAreReadStrictly(t *testing.T) {
 		_, err := ReadTable([]byte(text))
 		require.ErrorContains(t, err, says, text)
 	}
-	r := rehearsal(t, rehearsed)
+	d := load(t, example)
 	for text, says := range map[string]string{
 		"- {who: raeder, call: bdev_get_bdevs, expect: allow}":                              `line 1: there is no user "raeder": did you mean reader?`,
 		"- {who: reader, call: bdev_get_bdev, expect: allow}":                               "did you mean bdev_get_bdevs?",
@@ -124,40 +91,46 @@ func TestTablesAreReadStrictly(t *testing.T) {
 	} {
 		rows, err := ReadTable([]byte(text))
 		require.NoError(t, err, text)
-		_, err = r.Check(rows, rpcschema.Release{})
+		_, err = d.Check(rows, rpcschema.Release{})
 		require.ErrorContains(t, err, says, text)
 	}
 }
 
-// A rehearsal says what the proxy does.
-func TestRehearsalsAreTrue(t *testing.T) {
-	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}, "reader": {"read-only"}}))
-	may, err := newPolicy(b.config, rpcschema.Default())
-	require.NoError(t, err)
-	whose, err := newTenancy(b.config, rpcschema.Default(), nil)
-	require.NoError(t, err)
-	r := &Rehearsal{config: b.config, schema: rpcschema.Default(), policy: may, tenancy: whose}
-	for _, user := range []string{"small", "reader"} {
-		u, err := r.User(user)
-		require.NoError(t, err)
-		for method, params := range map[string]map[string]any{
-			"bdev_malloc_create": decodeObject(t, `{"name":"s1","num_blocks":100,"block_size":512}`),
-			"bdev_get_bdevs":     {},
-			"bdev_get_iostat":    {"reset_mode": "all"},
-			"spdk_get_version":   nil,
-		} {
-			c, err := r.Call(u, method, params, true, rpcschema.MustRelease("v26.05"))
-			require.NoError(t, err)
-			text := ""
-			if params != nil {
-				text = encode(t, params)
-			}
-			status := 403
-			if c.Allowed() {
-				status = 200
-			}
-			b.as(t, user, method, text, status)
-			assert.Equal(t, c.Rule(), b.lastCall()["rule"], "%s %s", user, method)
-		}
+func TestMistakesNameTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	_, err := Load(path, rpcschema.Default())
+	require.ErrorContains(t, err, "there is no configuration at "+path)
+	for text, says := range map[string]string{
+		"usres: []": "did you mean users?",
+		"users: [{name: a, roles: [none]}]\ntenants: {t: {quota: {volumes: 0}}}": "has role \"none\"",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err = Load(path, rpcschema.Default())
+		require.ErrorContains(t, err, path+": ")
+		require.ErrorContains(t, err, says)
 	}
+	require.ErrorContains(t, err, "quota.volumes", "all of them at once")
+}
+
+// The result names what decides: the roles, the tenant or the schema.
+func TestCall(t *testing.T) {
+	d := load(t, example)
+	release := rpcschema.MustRelease("v26.05")
+	team, err := d.User("team")
+	require.NoError(t, err)
+	c, err := d.Call(team, "nvmf_create_transport", nil, false, release)
+	require.NoError(t, err)
+	assert.True(t, c.Foreign)
+	assert.False(t, c.Allowed())
+	assert.Equal(t, "tenant a", c.Rule())
+	assert.NotEmpty(t, c.Standing)
+	assert.Len(t, d.Users(), 4)
+	assert.False(t, d.Policy().Decide("small", "bdev_lvol_create").Refused())
+
+	small, err := d.User("small")
+	require.NoError(t, err)
+	c, err = d.Call(small, "bdev_lvol_create", map[string]any{"lvol_name": "v", "lvs_name": "l"}, true, release)
+	require.NoError(t, err)
+	require.Error(t, c.Invalid)
+	assert.Equal(t, "the schema", c.Rule())
 }

@@ -1,0 +1,20 @@
+package rpcschema
+
+// Fit writes a call as release r has it, where nothing is lost by it: the parameters
+// as [Method.Translate] does, and name, by which the caller knows the method, as the
+// method's name of today. What was translated is listed in order. Without translate
+// an old name is refused as an [UnknownMethodError], and the parameters stay as they are.
+func (m *Method) Fit(name string, params map[string]any, r Release, translate bool) (fitted map[string]any, done []Translation, err error) {
+	renamed := name != m.Name
+	if !translate {
+		if renamed {
+			return nil, nil, &UnknownMethodError{Method: name, Now: m.Name}
+		}
+		return m.Bare(params), nil, nil
+	}
+	fitted, done, err = m.Translate(params, r)
+	if renamed {
+		done = append([]Translation{{From: name, To: m.Name}}, done...)
+	}
+	return fitted, done, err
+}
