@@ -1,8 +1,7 @@
 package proxy
 
 import (
-	"encoding/json"
-	"log/slog"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,9 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
-	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 func TestAuditLine(t *testing.T) {
@@ -80,23 +77,32 @@ func TestPaddingHidesNoParameters(t *testing.T) {
 			assert.Equal(t, want, line["params"])
 		}
 	}
-	b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("n", maxLogged) + `"}}`)
+	b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("n", 16<<10) + `"}}`)
 	assert.Equal(t, "(16395 bytes, too long to be logged)", b.lastCall()["params"])
 }
 
-func TestTextLog(t *testing.T) {
-	book := new(logBook)
-	log := config.NewLogger(book, config.Log{Format: "text", Level: slog.LevelWarn})
-	s := &Server{log: log, schema: rpcschema.Default()}
-	s.metrics = s.newMetrics("")
-	x := newExchange(&http.Request{RemoteAddr: "192.0.2.1:5"})
-	x.decoded([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: "bdev_get_bdevs"}}}, false, nil)
-	c := x.calls[0]
-	c.params = map[string]any{"a": json.Number("1"), "b": "<x>"}
-	c.end(nil, errDenied)
-	s.audit(c)
-	assert.Contains(t, book.String(), `params="{\"a\":1,\"b\":\"<x>\"}"`)
-	c.end(nil, nil)
-	s.audit(c)
-	assert.Equal(t, 1, strings.Count(book.String(), "\n"), "level warn holds only what was refused")
+// What the audit log does with unauthenticated requests, see package auditlog.
+const (
+	linesPerSource = 10
+	mergedMessage  = "unauthenticated calls"
+)
+
+// Unauthenticated requests share lines; those of users never do.
+func TestOnlyUnauthenticatedRequestsAreMerged(t *testing.T) {
+	b := newBench(t, "v26.05")
+	for range 30 {
+		assert.Equal(t, http.StatusUnauthorized, b.do("POST", "/", "", "", strings.NewReader(createMalloc)).StatusCode)
+	}
+	require.Len(t, b.log.lines(t, "call"), linesPerSource)
+	for range 30 {
+		assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc)).StatusCode)
+	}
+	require.Len(t, b.log.lines(t, "call"), linesPerSource+30)
+	b.proxy.auditLog.Flush()
+	require.Len(t, b.log.lines(t, mergedMessage), 1)
+	assert.EqualValues(t, 20, b.log.lines(t, mergedMessage)[0]["count"])
+	text := b.scrape()
+	assert.Contains(t, text, "\nspdk_proxy_audit_merged_total 20\n")
+	assert.Contains(t, text, fmt.Sprintf("\nspdk_proxy_audit_lines_total %d\n", linesPerSource+30))
+	assert.Contains(t, text, `spdk_proxy_authentication_failures_total{reason="no_credentials"} 30`)
 }

@@ -100,10 +100,7 @@ func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 
 // unmerged gives the next request of nobody's a line in the log.
 func (g *gatehouse) unmerged() {
-	g.proxy.flood.mu.Lock()
-	defer g.proxy.flood.mu.Unlock()
-	clear(g.proxy.flood.sources)
-	g.proxy.flood.lines = 0
+	g.proxy.auditLog.Flush()
 }
 
 func named(name string) func(*x509.Certificate) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -24,7 +25,7 @@ type call struct {
 	notification bool
 	method       string
 	params       map[string]any // redacted
-	decision     string
+	decision     auditlog.Decision
 	rule         string
 	translations []rpcschema.Translation
 	tenant       string   // whose user it is
@@ -36,15 +37,6 @@ type call struct {
 	err    error
 	answer answer
 }
-
-// What the log says of the decision on a call.
-const (
-	undecided       = "none" // it did not get so far
-	unauthenticated = "unauthenticated"
-	allowed         = "allow"
-	learned         = "learn" // it was let pass, and would have been refused
-	denied          = "deny"
-)
 
 func newCall(x *exchange, e jsonrpc.Element) *call {
 	c := &call{exchange: x, started: x.arrived, request: e.Request, malformed: e.Err, decision: x.decision}
@@ -63,11 +55,11 @@ func (c *call) decided(d policy.Decision) {
 	c.rule = d.Rule
 	switch {
 	case d.Learned:
-		c.decision = learned
+		c.decision = auditlog.Learned
 	case d.Allowed:
-		c.decision = allowed
+		c.decision = auditlog.Allowed
 	case d.Rule != policy.Open: // which is not decided yet
-		c.decision = denied
+		c.decision = auditlog.Denied
 	}
 }
 
@@ -82,9 +74,9 @@ func (c *call) admitted(scope *tenancy.Scope, grant *tenancy.Grant, err error) {
 	case err == nil:
 		c.hidden, c.raised = grant.Hidden(), grant.Raised()
 	case errors.As(err, &refused):
-		c.decision, c.rule = denied, "tenant "+scope.Name
+		c.decision, c.rule = auditlog.Denied, "tenant "+scope.Name
 	case errors.As(err, &exceeded):
-		c.decision, c.rule = denied, "tenant "+scope.Name+": quota of "+exceeded.What
+		c.decision, c.rule = auditlog.Denied, "tenant "+scope.Name+": quota of "+exceeded.What
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -115,7 +116,7 @@ func (s *Server) receiveGet(now *settings, x *exchange, w http.ResponseWriter, r
 
 // describe answers rpc.discover, which everybody may call who is known.
 func (s *Server) describe(ctx context.Context, now *settings, c *call) (json.RawMessage, error) {
-	c.method, c.decision = discoverMethod, allowed
+	c.method, c.decision = discoverMethod, auditlog.Allowed
 	give, err := s.target.Turn(ctx, c.user)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
@@ -26,7 +27,7 @@ func evidenceOf(r *http.Request, source netip.AddrPort) authn.Evidence {
 func (x *exchange) authenticated(by *authn.Authenticator, who authn.Identity, err error) {
 	x.user, x.auth, x.credential = who.User, string(who.Method), who.Credential
 	if err != nil {
-		x.decision = unauthenticated
+		x.decision = auditlog.Unauthenticated
 	}
 	// Clients of rpc_http_proxy.py look for Basic, and some only at the first.
 	x.challenges = []string{`Basic realm="spdk-proxy", charset="UTF-8"`}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
@@ -19,7 +20,7 @@ type exchange struct {
 	arrived  time.Time
 	source   netip.AddrPort
 	user     string
-	decision string // on whoever sent it
+	decision auditlog.Decision // on whoever sent it
 
 	// See evidence.go.
 	auth, credential string
@@ -39,7 +40,7 @@ const maxBatchResults = 64 << 20
 
 func newExchange(r *http.Request) *exchange {
 	source, _ := netip.ParseAddrPort(r.RemoteAddr) // of a listener's own making
-	return &exchange{id: newID(), arrived: time.Now(), source: source, decision: undecided}
+	return &exchange{id: newID(), arrived: time.Now(), source: source, decision: auditlog.Undecided}
 }
 
 // newID names an exchange in the log; it guards nothing.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -49,7 +50,7 @@ func (s *Server) Handler() http.Handler {
 // boundLeftover bounds how long the server, after the answer to a user, reads on for
 // the rest of a body that no handler wanted, for the sake of the next request.
 func (s *Server) boundLeftover(w http.ResponseWriter, x *exchange) {
-	if x.decision == unauthenticated || x.bodyRead {
+	if x.decision == auditlog.Unauthenticated || x.bodyRead {
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.settings.Load().read))

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/policy"
@@ -35,9 +36,9 @@ func (s *Server) observe(c *call, took time.Duration) {
 		s.metrics.Translated(c.user, c.method, t.From, t.To)
 	}
 	switch {
-	case c.decision == learned:
+	case c.decision == auditlog.Learned:
 		s.metrics.Learned()
-	case c.decision == unauthenticated:
+	case c.decision == auditlog.Unauthenticated:
 		s.metrics.LoginFailed(loginFailureOf(c.err))
 	case outcome == metrics.Denied, outcome == metrics.OverQuota:
 		s.metrics.Denied(denialOf(c))

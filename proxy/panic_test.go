@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
@@ -33,7 +34,7 @@ func (l *panickingLog) Handle(ctx context.Context, r slog.Record) error {
 func TestPanicsAreSeen(t *testing.T) {
 	b := newBench(t, "v26.05")
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
-	b.proxy.log = slog.New(log)
+	b.proxy.log, b.proxy.auditLog = slog.New(log), auditlog.New(slog.New(log), b.proxy.schema)
 	g := b.post(createMalloc)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
 	assert.Equal(t, -32603, g.code(t))

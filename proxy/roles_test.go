@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
@@ -125,7 +126,7 @@ func TestLearning(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc)).StatusCode, "who is not learned of")
 	assert.Equal(t, http.StatusUnauthorized, b.do("POST", "/", "new", "wrong", strings.NewReader(createMalloc)).StatusCode)
 
-	learned, err := ReadLearned(strings.NewReader("Nov 21 host spdk-proxy[1]: "+b.log.String()+"\nnot JSON\n"), false, rpcschema.Default())
+	learned, err := auditlog.ReadLearned(strings.NewReader("Nov 21 host spdk-proxy[1]: "+b.log.String()+"\nnot JSON\n"), false, rpcschema.Default())
 	require.NoError(t, err)
 	assert.Positive(t, learned.Skipped)
 	var text strings.Builder
@@ -135,13 +136,13 @@ func TestLearning(t *testing.T) {
 	require.NoError(t, config.DecodeStrict([]byte(text.String()), &c), text.String())
 	assert.Equal(t, map[string]config.Role{"learned-of-new": {Allow: rules("bdev_malloc_create", "spdk_get_version")}}, c.Roles)
 
-	learned, err = ReadLearned(strings.NewReader(b.log.String()), true, rpcschema.Default())
+	learned, err = auditlog.ReadLearned(strings.NewReader(b.log.String()), true, rpcschema.Default())
 	require.NoError(t, err)
 	text.Reset()
 	require.NoError(t, learned.WriteRoles(&text))
 	assert.Contains(t, text.String(), "learned-of-viewer:\n    allow:\n      - bdev_malloc_create\n")
 
-	_, err = ReadLearned(strings.NewReader("time=x msg=call\n"), false, rpcschema.Default())
+	_, err = auditlog.ReadLearned(strings.NewReader("time=x msg=call\n"), false, rpcschema.Default())
 	require.ErrorContains(t, err, "log.format json")
 }
 

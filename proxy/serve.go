@@ -38,7 +38,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	scrapes.Go(func() { s.serveScrapes(scraping) })
 	defer scrapes.Wait()
 	defer endScrapes()
-	defer s.flood.tell()
+	defer s.auditLog.Flush()
 	go s.target.Watch()
 	recovering, endRecovery := context.WithCancel(context.Background())
 	var recovery sync.WaitGroup

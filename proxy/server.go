@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
@@ -35,7 +36,7 @@ type Server struct {
 	held     held
 	inside   *insideListener // see Alive
 	metrics  *metrics.Metrics
-	flood    flood
+	auditLog *auditlog.Log
 
 	strangerWait time.Duration // see endUnread
 
@@ -53,7 +54,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), clients: clientconn.New(clientLimits(c), opts.Log), flood: flood{log: opts.Log}, strangerWait: strangerWait, oldClients: oldClients{log: opts.Log}}
+	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), clients: clientconn.New(clientLimits(c), opts.Log), auditLog: auditlog.New(opts.Log, opts.Schema), strangerWait: strangerWait, oldClients: oldClients{log: opts.Log}}
 	s.metrics = s.newMetrics(opts.Version)
 	s.metrics.SetUsers(c.UserNames())
 	settings, err := newSettings(c, s.schema, nil)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -26,7 +27,7 @@ const oldClientsKept = 4096
 func (o *oldClients) seen(user, method string, done []rpcschema.Translation) {
 	for _, t := range done {
 		if o.isNew(oldClient{user, method, t.From, t.To}) {
-			o.log.Info("translated for an old client, seen first", "user", clip(user, maxLoggedName), "method", method, "from", t.From, "to", t.To)
+			o.log.Info("translated for an old client, seen first", "user", auditlog.ClipName(user), "method", method, "from", t.From, "to", t.To)
 		}
 	}
 }

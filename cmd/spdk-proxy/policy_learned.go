@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -32,7 +32,7 @@ you use it, for it allows whatever was called.`,
 				defer func() { _ = f.Close() }()
 				in = f
 			}
-			learned, err := proxy.ReadLearned(in, denied, rpcschema.Default())
+			learned, err := auditlog.ReadLearned(in, denied, rpcschema.Default())
 			if err != nil {
 				return err
 			}

@@ -91,6 +91,13 @@ var rules = []rule{
 		reason: "whoever changes a role must be able to try it on any machine: without a server, a target or secrets",
 	},
 	{
+		who:    "proxy/auditlog knows the schema and the roles that it writes",
+		binds:  in("proxy/auditlog"),
+		not:    roomsOfProxyBut("proxy/auditlog", "proxy/policy"),
+		linked: true,
+		reason: "it is told what was decided; its reader works on logs of any host, without a server or a configuration",
+	},
+	{
 		who:   "metrics know none of what they count",
 		binds: in("proxy/metrics", "driver/metrics"),
 		not: func(_, path string) bool {
@@ -352,6 +359,9 @@ func TestRulesHold(t *testing.T) {
 		{"proxy/dryrun", "proxy/dryrun", "proxy", true},
 		{"proxy/dryrun", "proxy/dryrun", "proxy/target", true},
 		{"proxy/dryrun", "proxy/dryrun", "proxy/config", false},
+		{"proxy/auditlog", "proxy/auditlog", "proxy", true},
+		{"proxy/auditlog", "proxy/auditlog", "proxy/config", true},
+		{"proxy/auditlog", "proxy/auditlog", "proxy/policy", false},
 		{"metrics know none", "proxy/metrics", "proxy/authn", true},
 		{"metrics know none", "driver/metrics", "github.com/prometheus/client_golang/prometheus", false},
 		{"proxy does not know", "proxy", "proxy/authn", false},

@@ -1,4 +1,4 @@
-package proxy
+package auditlog
 
 import (
 	"bufio"
@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -18,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Learned is what an audit log tells of the calls that users make.
-type Learned struct {
+// Usage is what an audit log tells of the calls that users make.
+type Usage struct {
 	Calls   int // that were looked at
 	Skipped int // lines that are no calls
 	byUser  map[string]map[string]bool
@@ -31,62 +32,66 @@ const maxLogLine = 1 << 20
 
 // ReadLearned reads the JSON audit log: of each user the methods of calls that
 // were allowed, or let pass for learning; with denied also those that were not.
-func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Learned, error) {
-	l := &Learned{byUser: map[string]map[string]bool{}, schema: schema}
+func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Usage, error) {
+	u := &Usage{byUser: map[string]map[string]bool{}, schema: schema}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLogLine)
 	for lines.Scan() {
 		// journalctl writes the time and the host before it.
-		_, text, _ := bytes.Cut(lines.Bytes(), []byte("{"))
-		if !l.line(append([]byte("{"), text...), denied) && len(bytes.TrimSpace(lines.Bytes())) > 0 {
-			l.Skipped++
+		_, entry, _ := bytes.Cut(lines.Bytes(), []byte("{"))
+		if !u.add(append([]byte("{"), entry...), denied) && len(bytes.TrimSpace(lines.Bytes())) > 0 {
+			u.Skipped++
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read the log: %w", err)
 	}
-	if l.Calls == 0 {
+	if u.Calls == 0 {
 		return nil, errors.New("there are no calls in it: it must be the log with log.format json and log.level info, such as `journalctl -u spdk-proxy -o cat` gives it")
 	}
-	return l, nil
+	return u, nil
 }
 
-// line takes one in, and tells whether it is that of a call.
-func (l *Learned) line(text []byte, withDenied bool) bool {
-	var line struct {
-		Msg, User, Method, Decision string
-		Status                      int
-	}
-	if json.Unmarshal(text, &line) != nil || line.Msg != "call" {
+// add counts a line, and tells whether it is the entry of a call.
+func (u *Usage) add(line []byte, withDenied bool) bool {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(line, &fields) != nil || text(fields[keyMessage]) != message {
 		return false
 	}
-	l.Calls++
-	counts := line.Decision == allowed || line.Decision == learned || withDenied && line.Decision == denied
-	if _, known := l.schema.Method(line.Method); !known || line.User == "" || !counts || line.Status == http.StatusBadRequest {
+	u.Calls++
+	decision, user, method := Decision(text(fields[keyDecision])), text(fields[keyUser]), text(fields[keyMethod])
+	counts := decision == Allowed || decision == Learned || withDenied && decision == Denied
+	if _, known := u.schema.Method(method); !known || user == "" || !counts || string(fields[keyStatus]) == strconv.Itoa(http.StatusBadRequest) {
 		return true
 	}
-	if l.byUser[line.User] == nil {
-		l.byUser[line.User] = map[string]bool{}
+	if u.byUser[user] == nil {
+		u.byUser[user] = map[string]bool{}
 	}
-	l.byUser[line.User][line.Method] = true
+	u.byUser[user][method] = true
 	return true
+}
+
+// text is a JSON string; "" if it is none.
+func text(value json.RawMessage) (s string) {
+	_ = json.Unmarshal(value, &s)
+	return s
 }
 
 // WriteRoles writes the roles that the users need, in YAML for the configuration:
 // users who need the same share one.
-func (l *Learned) WriteRoles(w io.Writer) error {
+func (u *Usage) WriteRoles(w io.Writer) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# What %s. Leave out what should not be; globs make it shorter.\n", l.inWords())
+	fmt.Fprintf(&b, "# What %s. Leave out what should not be; globs make it shorter.\n", u.summary())
 	roles := &yaml.Node{Kind: yaml.MappingNode}
 	usersOf := map[string][]string{} // by what they need
-	for _, user := range slices.Sorted(maps.Keys(l.byUser)) {
-		key := strings.Join(slices.Sorted(maps.Keys(l.byUser[user])), " ")
+	for _, user := range slices.Sorted(maps.Keys(u.byUser)) {
+		key := strings.Join(slices.Sorted(maps.Keys(u.byUser[user])), " ")
 		usersOf[key] = append(usersOf[key], user)
 	}
-	builtIn := policy.BuiltIn(l.schema)
+	builtIn := policy.BuiltIn(u.schema)
 	for _, key := range slices.SortedFunc(maps.Keys(usersOf), func(a, b string) int { return strings.Compare(usersOf[a][0], usersOf[b][0]) }) {
 		users, methods := usersOf[key], strings.Fields(key)
-		name := text("learned-of-" + users[0])
+		name := yamlText("learned-of-" + users[0])
 		name.HeadComment = fmt.Sprintf("For %q.", users)
 		for _, role := range []string{policy.Metrics, policy.ReadOnly, policy.CSIController} {
 			if covers(builtIn[role], methods) {
@@ -96,23 +101,23 @@ func (l *Learned) WriteRoles(w io.Writer) error {
 		}
 		allow := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, m := range methods {
-			allow.Content = append(allow.Content, text(m))
+			allow.Content = append(allow.Content, yamlText(m))
 		}
-		roles.Content = append(roles.Content, name, &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{text("allow"), allow}})
+		roles.Content = append(roles.Content, name, &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("allow"), allow}})
 	}
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	if err := enc.Encode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{text("roles"), roles}}); err != nil {
+	if err := enc.Encode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("roles"), roles}}); err != nil {
 		return fmt.Errorf("write roles: %w", err)
 	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-func (l *Learned) inWords() string {
-	words := fmt.Sprintf("%d users needed for %d calls in the log", len(l.byUser), l.Calls)
-	if l.Skipped > 0 {
-		words += fmt.Sprintf(" (%d other lines)", l.Skipped)
+func (u *Usage) summary() string {
+	words := fmt.Sprintf("%d users needed for %d calls in the log", len(u.byUser), u.Calls)
+	if u.Skipped > 0 {
+		words += fmt.Sprintf(" (%d other lines)", u.Skipped)
 	}
 	return words
 }
@@ -124,4 +129,4 @@ func covers(role policy.Role, methods []string) bool {
 	})
 }
 
-func text(s string) *yaml.Node { n := &yaml.Node{}; n.SetString(s); return n }
+func yamlText(s string) *yaml.Node { n := &yaml.Node{}; n.SetString(s); return n }

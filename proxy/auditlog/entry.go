@@ -1,0 +1,167 @@
+package auditlog
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A Decision is what was decided on a call.
+type Decision string
+
+// The decisions.
+const (
+	Undecided       Decision = "none" // the call failed before it was decided on
+	Unauthenticated Decision = "unauthenticated"
+	Allowed         Decision = "allow"
+	Learned         Decision = "learn" // allowed for learning only: policy alone would have refused it
+	Denied          Decision = "deny"
+)
+
+// An Entry is what the log says of one call: who, from where, what, how it was decided
+// and how it ended.
+type Entry struct {
+	RequestID  string
+	User       string // "" or the name that was given, if the call is unauthenticated
+	Auth       string // the kind of credential
+	Credential string // which one it was, without any secret; "" if there is nothing to tell
+	Source     netip.AddrPort
+
+	Method       string         // as the client wrote it, if SPDK has no such method
+	Params       map[string]any // redacted; nil: the entry has neither parameters nor resources
+	Translations []rpcschema.Translation
+
+	Tenant string   // "": the user belongs to none
+	Hidden int      // names in the call that are not the tenant's
+	Raised []string // parameters that got a safer value than the client's
+
+	Batch string // place in a batch, such as 2/3; "": the call was alone
+
+	Decision Decision
+	Rule     string // that decided
+
+	Status int // of the answer
+	Code   int // of the error in the answer
+	Err    error
+	// NotExecuted means that Err is the proxy's own: SPDK was not asked, or did not answer.
+	NotExecuted bool
+
+	Took time.Duration
+}
+
+// The keys of an entry, which [ReadLearned] reads again.
+const (
+	keyMessage  = slog.MessageKey
+	keyUser     = "user"
+	keyMethod   = "method"
+	keyDecision = "decision"
+	keyStatus   = "status"
+)
+
+// message is that of all entries.
+const message = "call"
+
+// What a client can make long is logged up to here.
+const (
+	maxParams = 16 << 10 // encoded parameters of one call; longer ones are left out
+	maxName   = 128      // name of a method, which may be none
+	maxError  = 2 << 10  // error that repeats what is not known
+
+	maxResources = 16  // that a call names
+	maxResource  = 256 // name of one: SPDK's longest, of NQNs, have 223
+)
+
+func (e *Entry) level() slog.Level {
+	if e.NotExecuted || e.Decision == Learned {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
+	list := make([]slog.Attr, 0, 20)
+	list = append(list,
+		slog.String("request_id", e.RequestID),
+		slog.String(keyUser, e.User),
+		slog.String("auth", e.Auth),
+		slog.String("source", e.Source.String()),
+		slog.String(keyMethod, ClipName(e.Method)),
+	)
+	if e.Credential != "" {
+		list = append(list, slog.String("credential", ClipName(e.Credential)))
+	}
+	if e.Params != nil {
+		list = append(list, slog.Any("resources", resources(schema, e.Method, e.Params)), slog.Any("params", loggable(e.Params)))
+	}
+	if len(e.Translations) > 0 {
+		list = append(list, slog.Any("translated", inWords(e.Translations)))
+	}
+	if e.Tenant != "" {
+		list = append(list, slog.String("tenant", e.Tenant), slog.Int("hidden", e.Hidden))
+		if len(e.Raised) > 0 {
+			list = append(list, slog.Any("raised", e.Raised))
+		}
+	}
+	if e.Batch != "" {
+		list = append(list, slog.String("batch", e.Batch))
+	}
+	list = append(list,
+		slog.String(keyDecision, string(e.Decision)),
+		slog.String("rule", e.Rule),
+		slog.Int(keyStatus, e.Status),
+	)
+	if e.Err != nil {
+		list = append(list, slog.Int("code", e.Code), slog.String("error", clip(e.Err.Error(), maxError)))
+	}
+	return append(list, slog.Float64("latency_ms", float64(e.Took.Microseconds())/1000))
+}
+
+// resources are what the parameters name, such as bdev:lvs0/vol1.
+func resources(schema *rpcschema.Document, method string, params map[string]any) []string {
+	names, more := schema.Names(method, params, maxResources)
+	list := make([]string, 0, len(names)+1)
+	for _, n := range names {
+		list = append(list, n.Kind+":"+clip(n.Value, maxResource))
+	}
+	if more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return list
+}
+
+func inWords(translations []rpcschema.Translation) (list []string) {
+	for _, t := range translations {
+		list = append(list, t.From+" to "+t.To)
+	}
+	return list
+}
+
+// ClipName shortens a name that a client chose to what the log has of it.
+func ClipName(name string) string { return clip(name, maxName) }
+
+func clip(s string, most int) string { return s[:min(len(s), most)] }
+
+// loggable is what the log has of parameters. Their own length decides, not that of
+// the request: a client could hide them behind spaces or other calls.
+func loggable(params map[string]any) any {
+	text, err := jsonrpc.Marshal(params)
+	switch {
+	case err != nil:
+		return "(cannot be encoded)"
+	case len(text) > maxParams:
+		return fmt.Sprintf("(%d bytes, too long to be logged)", len(text))
+	}
+	return loggedParams(text)
+}
+
+// loggedParams are written as JSON by every handler.
+type loggedParams json.RawMessage
+
+func (p loggedParams) MarshalJSON() ([]byte, error) { return p, nil }
+
+func (p loggedParams) MarshalText() ([]byte, error) { return p, nil }

@@ -1,0 +1,48 @@
+package auditlog
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// A Log writes entries. It may be used by many at once.
+type Log struct {
+	log      *slog.Logger
+	schema   *rpcschema.Document
+	throttle auditThrottle
+}
+
+// New makes a log that writes to log. The schema tells what parameters name.
+func New(log *slog.Logger, schema *rpcschema.Document) *Log {
+	return &Log{log: log, schema: schema, throttle: auditThrottle{log: log}}
+}
+
+// An Outcome is what became of an entry.
+type Outcome int
+
+// The outcomes.
+const (
+	Written Outcome = iota
+	Merged          // into the line that tells of many unauthenticated calls
+	Hidden          // by the level of the log
+)
+
+// Write writes an entry as one line. Calls that were not executed are warnings.
+// Unauthenticated calls may share a line with others (see [Log.Flush]).
+func (l *Log) Write(e *Entry) Outcome {
+	if e.Decision == Unauthenticated && !l.throttle.admit(e.Source.Addr(), e.User) {
+		return Merged
+	}
+	level := e.level()
+	if !l.log.Enabled(context.Background(), level) {
+		return Hidden
+	}
+	l.log.LogAttrs(context.Background(), level, message, e.attrs(l.schema)...)
+	return Written
+}
+
+// Flush writes the lines that unauthenticated calls share, which it otherwise does a
+// minute after the first of them.
+func (l *Log) Flush() { l.throttle.flush() }

@@ -1,0 +1,98 @@
+package auditlog
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func newThrottle() (*auditThrottle, *logBook) {
+	book := new(logBook)
+	return &auditThrottle{log: slog.New(slog.NewJSONHandler(book, nil))}, book
+}
+
+func TestAFloodHasOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		throttle, book := newThrottle()
+		guest := netip.MustParseAddr("192.0.2.1")
+		admitted := 0
+		for i := range 10000 {
+			if throttle.admit(guest, []string{"", "admin", "viewer"}[i%3]) {
+				admitted++
+			}
+		}
+		assert.Equal(t, linesPerSource, admitted)
+		assert.True(t, throttle.admit(netip.MustParseAddr("192.0.2.2"), ""), "another one is seen all the same")
+		assert.Empty(t, book.String())
+
+		time.Sleep(throttleWindow + time.Second)
+		synctest.Wait()
+		lines := book.lines(t, mergedMessage)
+		require.Len(t, lines, 1)
+		assert.Equal(t, "192.0.2.1", lines[0]["source"])
+		assert.EqualValues(t, 10000-linesPerSource, lines[0]["count"])
+		assert.ElementsMatch(t, []any{"admin", "viewer"}, lines[0]["users"])
+		assert.EqualValues(t, 60, lines[0]["seconds"])
+		assert.Equal(t, "WARN", lines[0]["level"])
+
+		assert.True(t, throttle.admit(guest, ""), "a new minute")
+		throttle.flush()
+		throttle.flush() // as a stopping server does, whatever is going on
+		assert.Len(t, book.lines(t, mergedMessage), 1, "nothing was merged")
+	})
+}
+
+// However many take part, the log of a minute has only so many lines.
+func TestFloodFromEverywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		throttle, book := newThrottle()
+		admitted := 0
+		for i := range 50000 {
+			address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+			if throttle.admit(address, fmt.Sprint("user", i)) {
+				admitted++
+			}
+		}
+		throttle.flush()
+		assert.Equal(t, maxSources+linesPerSource, admitted, "one each, and of the others together as of one")
+		lines := book.lines(t, mergedMessage)
+		require.LessOrEqual(t, len(lines), maxSources+1)
+		total := admitted
+		for _, line := range lines {
+			total += int(line["count"].(float64))
+			assert.LessOrEqual(t, len(line["users"].([]any)), maxUsersNamed)
+		}
+		assert.Equal(t, 50000, total, "none is lost")
+		assert.Equal(t, "others", lines[0]["source"])
+	})
+}
+
+func TestLinesOfAllSourcesAreBounded(t *testing.T) {
+	throttle, _ := newThrottle()
+	admitted := 0
+	for i := range 20 * maxSources {
+		if throttle.admit(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % maxSources)}), "") {
+			admitted++
+		}
+	}
+	assert.Equal(t, linesPerWindow, admitted)
+	throttle.flush()
+}
+
+func TestFloodFromOneNetwork(t *testing.T) {
+	throttle, book := newThrottle()
+	for i := range 100 {
+		throttle.admit(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x%%eth0", i+1)), "")
+	}
+	throttle.flush()
+	lines := book.lines(t, mergedMessage)
+	require.Len(t, lines, 1)
+	assert.Equal(t, "2001:db8::/64", lines[0]["source"])
+	assert.EqualValues(t, 90, lines[0]["count"])
+}
