@@ -79,7 +79,7 @@ func TestNobodyStopsAnothersCalls(t *testing.T) {
 // all, and so is what it writes.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
-		c.Limits.Read, c.Limits.Idle = config.Duration(20*time.Millisecond), config.Duration(20*time.Millisecond)
+		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
 	})
 	s := serve(t, b)
 	for name, request := range map[string]struct {
