@@ -23,17 +23,18 @@ func (s *Server) audit(c *call) {
 
 // entry is what the audit log says of a call.
 func (c *call) entry(took time.Duration) *auditlog.Entry {
+	x, asked, decided, answered := c.in, c.asked, c.decided, c.answered
 	e := &auditlog.Entry{
-		RequestID: c.id, User: c.user, Auth: c.auth, Credential: c.credential, Source: c.source,
-		Method: c.method, Params: c.params, Translations: c.translations,
-		Tenant: c.tenant, Hidden: c.hidden, Raised: c.raised,
-		Decision: c.decision, Rule: c.rule, Status: c.answer.status, Took: took,
+		RequestID: x.id, User: x.sender.user, Auth: x.sender.auth, Credential: x.sender.credential, Source: x.source,
+		Method: asked.method, Params: asked.redacted, Translations: decided.translations,
+		Tenant: decided.tenant, Hidden: decided.hidden, Raised: decided.raised,
+		Decision: decided.decision, Rule: decided.rule, Status: answered.answer.status, Took: took,
 	}
-	if c.batch {
-		e.Batch = fmt.Sprintf("%d/%d", 1+slices.Index(c.calls, c), len(c.calls))
+	if x.batch {
+		e.Batch = fmt.Sprintf("%d/%d", 1+slices.Index(x.calls, c), len(x.calls))
 	}
-	if c.answer.err != nil {
-		e.Code, e.Err, e.NotExecuted = c.answer.err.Code, c.err, !c.answer.spdk
+	if answered.answer.err != nil {
+		e.Code, e.Err, e.NotExecuted = answered.answer.err.Code, answered.err, !answered.answer.spdk
 	}
 	return e
 }

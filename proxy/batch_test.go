@@ -135,16 +135,16 @@ func TestBatchEndsEarly(t *testing.T) {
 		"results are too big": {func(b *bench, _ context.CancelFunc) {}, 413},
 		// However many batches a user has answered at once, their results take no more
 		// memory than the manual says.
-		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.proxy.held.keep("admin", heldPerUser+2*heldBesides) }, 429},
+		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.proxy.memory.Add("admin", memoryPerUser+2*memoryMargin) }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "v26.05")
 			first := createNamed("m0")
 			if c.status == 413 {
 				x := newExchange(&http.Request{})
-				x.decoded([]jsonrpc.Element{{}, {}}, true, nil)
-				x.answered = maxBatchResults + 1
-				err := b.proxy.goesOn(t.Context(), x, x.calls[1])
+				x.noteCalls([]jsonrpc.Element{{}, {}}, true, nil)
+				x.resultBytes = maxBatchResults + 1
+				err := b.proxy.checkBatchMayContinue(t.Context(), x.calls[1])
 				require.ErrorIs(t, err, errBatchResults)
 				assert.EqualValues(t, c.status, answerTo(err).status)
 				return

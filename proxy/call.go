@@ -13,79 +13,96 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A call gathers what becomes known of one JSON-RPC request on its way: for its
-// answer and for the log. Each stage's result is noted by one method.
+// A call is one JSON-RPC request on its way: what was asked, what was decided, and what
+// was answered. Each stage's result is noted by one method, for the answer and the log.
 type call struct {
-	*exchange
+	in      *exchange
 	started time.Time
 
-	request      *jsonrpc.Request // nil: not one at all
+	asked    asked
+	decided  decided
+	answered answered
+}
+
+// asked is what the client asked for.
+type asked struct {
+	request      *jsonrpc.Request // nil: it is none
 	malformed    error            // what is wrong with it
-	rpcID        json.RawMessage  // as the client spelt it
+	id           json.RawMessage  // as the client wrote it
 	notification bool
-	method       string
-	params       map[string]any // redacted
+	method       string         // the client's name for it, until the method is found
+	redacted     map[string]any // the parameters without secrets, once the method is found
+}
+
+// decided is what the proxy decided on the call, for the log.
+type decided struct {
 	decision     auditlog.Decision
 	rule         string
 	translations []rpcschema.Translation
-	tenant       string   // whose user it is
-	hidden       int      // names in the call that are not theirs
+	tenant       string   // that the user belongs to
+	hidden       int      // names in the call that are not the tenant's
 	raised       []string // parameters that got a safer value than the client's
+}
 
-	// How it ended.
+// answered is how the call ended.
+type answered struct {
 	result json.RawMessage
 	err    error
 	answer answer
 }
 
 func newCall(x *exchange, e jsonrpc.Element) *call {
-	c := &call{exchange: x, started: x.arrived, request: e.Request, malformed: e.Err, decision: x.decision}
+	c := &call{in: x, started: x.arrived, asked: asked{request: e.Request, malformed: e.Err}}
+	c.decided.decision = auditlog.Undecided
+	if x.sender.unauthenticated {
+		c.decided.decision = auditlog.Unauthenticated
+	}
 	if e.Request != nil { // even beside an error
-		c.rpcID, c.method = e.Request.ID, e.Request.Method
-		c.notification = e.Err == nil && e.Request.Notification()
+		c.asked.id, c.asked.method = e.Request.ID, e.Request.Method
+		c.asked.notification = e.Err == nil && e.Request.Notification()
 	}
 	return c
 }
 
-func (c *call) found(method *rpcschema.Method, redacted map[string]any) {
-	c.method, c.params = method.Name, redacted
+func (c *call) noteMethod(method *rpcschema.Method, redacted map[string]any) {
+	c.asked.method, c.asked.redacted = method.Name, redacted
 }
 
-func (c *call) decided(d policy.Decision) {
-	c.rule = d.Rule
+func (c *call) noteDecision(d policy.Decision) {
+	c.decided.rule = d.Rule
 	switch {
 	case d.Learned:
-		c.decision = auditlog.Learned
+		c.decided.decision = auditlog.Learned
 	case d.Allowed:
-		c.decision = auditlog.Allowed
+		c.decided.decision = auditlog.Allowed
 	case d.Rule != policy.Open: // which is not decided yet
-		c.decision = auditlog.Denied
+		c.decided.decision = auditlog.Denied
 	}
 }
 
-func (c *call) admitted(scope *tenancy.Scope, grant *tenancy.Grant, err error) {
+func (c *call) noteTranslations(list []rpcschema.Translation) { c.decided.translations = list }
+
+func (c *call) noteAdmission(scope *tenancy.Scope, grant *tenancy.Grant, err error) {
 	if scope == nil {
 		return
 	}
-	c.tenant = scope.Name
+	c.decided.tenant = scope.Name
 	var refused *tenancy.Refusal
 	var exceeded *tenancy.QuotaError
 	switch {
 	case err == nil:
-		c.hidden, c.raised = grant.Hidden(), grant.Raised()
+		c.decided.hidden, c.decided.raised = grant.Hidden(), grant.Raised()
 	case errors.As(err, &refused):
-		c.decision, c.rule = auditlog.Denied, "tenant "+scope.Name
+		c.decided.decision, c.decided.rule = auditlog.Denied, "tenant "+scope.Name
 	case errors.As(err, &exceeded):
-		c.decision, c.rule = auditlog.Denied, "tenant "+scope.Name+": quota of "+exceeded.What
+		c.decided.decision, c.decided.rule = auditlog.Denied, "tenant "+scope.Name+": quota of "+exceeded.What
 	}
 }
 
-func (c *call) translated(list []rpcschema.Translation) { c.translations = list }
-
-func (c *call) end(result json.RawMessage, err error) {
-	c.result, c.err, c.answer = result, err, answerTo(err)
-	c.answered += len(result)
-	if c.notification && c.answer.status == http.StatusOK {
-		c.answer.status = http.StatusNoContent // SPDK's answer, good or bad, is not wanted
+func (c *call) noteAnswer(result json.RawMessage, err error) {
+	c.answered = answered{result, err, answerTo(err)}
+	c.in.resultBytes += len(result)
+	if c.asked.notification && c.answered.answer.status == http.StatusOK {
+		c.answered.answer.status = http.StatusNoContent // SPDK's answer, good or bad, is not wanted
 	}
 }

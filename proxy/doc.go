@@ -7,7 +7,7 @@
 // its next start (persist), and secrets are placed beside it (keys).
 //
 // What a client sent is never forwarded: it is decoded strictly, decided on, and
-// written anew. Every failure becomes an answer in one place, errors.go.
+// written anew. Every failure becomes an answer in one place, answers.go.
 //
 // It may not know the CSI driver. The stages don't know each other, nor HTTP's
 // answers.

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
@@ -9,30 +8,34 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 // An exchange is one HTTP request and its answer: what the calls in it share,
 // mostly just one.
 type exchange struct {
-	id       string // X-Request-Id
-	arrived  time.Time
-	source   netip.AddrPort
-	user     string
-	decision auditlog.Decision // on whoever sent it
+	id      string // X-Request-Id
+	arrived time.Time
+	source  netip.AddrPort
+	sender  sender
 
-	// See evidence.go.
-	auth, credential string
-	challenges       []string
+	entered  bool // it counts among those under way
+	bodyRead bool
+	batch    bool
+	calls    []*call
 
-	entered   bool // it counts among those under way
-	bodyRead  bool
-	bodyBytes int
-	batch     bool
-	calls     []*call
-	answered  int // bytes of results so far
-	held      int // bytes that count as the user's until it is answered
+	resultBytes int // in the results of its calls so far
+	reserved    int // bytes of the user's memory budget, until it is answered
+}
+
+// A sender is who sent a request, see noteSender.
+type sender struct {
+	user            string // the name that was given, if there is such a user; authenticated or not
+	unauthenticated bool
+	auth            string // the kind of credential
+	credential      string // which one it was, without any secret
+
+	challenges []string // the ways to authenticate that a refusal names
 }
 
 // maxBatchResults bounds the memory that the results of one batch take.
@@ -40,7 +43,7 @@ const maxBatchResults = 64 << 20
 
 func newExchange(r *http.Request) *exchange {
 	source, _ := netip.ParseAddrPort(r.RemoteAddr) // of a listener's own making
-	return &exchange{id: newID(), arrived: time.Now(), source: source, decision: auditlog.Undecided}
+	return &exchange{id: newID(), arrived: time.Now(), source: source}
 }
 
 // newID names an exchange in the log; it guards nothing.
@@ -50,9 +53,9 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// decoded notes the calls of a request, or the one that stands for what is
-// wrong with it as a whole.
-func (x *exchange) decoded(elements []jsonrpc.Element, batch bool, err error) {
+// noteCalls notes the calls of a request, or the one that stands for what is wrong
+// with it as a whole.
+func (x *exchange) noteCalls(elements []jsonrpc.Element, batch bool, err error) {
 	if err != nil {
 		elements, batch = []jsonrpc.Element{{Err: err}}, false
 	}
@@ -60,23 +63,4 @@ func (x *exchange) decoded(elements []jsonrpc.Element, batch bool, err error) {
 	for _, e := range elements {
 		x.calls = append(x.calls, newCall(x, e))
 	}
-}
-
-// goesOn tells whether a further call of a batch may be made: each was promised
-// no more than a request of its own, so that a proxy that stops, or a client
-// that left, ends the batch before it.
-func (s *Server) goesOn(ctx context.Context, x *exchange, c *call) error {
-	switch {
-	case c == x.calls[0]:
-		return nil
-	case ctx.Err() != nil:
-		return errGone
-	case s.calls.isDraining():
-		return errDraining
-	case x.answered > maxBatchResults:
-		return errBatchResults
-	case s.held.full(x.user):
-		return errHeld
-	}
-	return nil
 }

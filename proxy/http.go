@@ -13,7 +13,6 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -22,7 +21,6 @@ import (
 const (
 	maxHeaderBytes = 16 << 10
 	headerWait     = 10 * time.Second // for a request's header, and for the TLS handshake
-	writeWait      = 30 * time.Second // for a client to take what was written to it
 	readyWait      = 2 * time.Second
 )
 
@@ -47,38 +45,12 @@ func (s *Server) Handler() http.Handler {
 	return s.contain(r)
 }
 
-// boundLeftover bounds how long the server, after the answer to a user, reads on for
-// the rest of a body that no handler wanted, for the sake of the next request.
-func (s *Server) boundLeftover(w http.ResponseWriter, x *exchange) {
-	if x.decision == auditlog.Unauthenticated || x.bodyRead {
-		return
-	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.settings.Load().read))
-}
-
-// strangerWait bounds how long the rest of an unauthenticated request is read, so
-// that a client that sends one finds its answer before the connection is closed.
-const strangerWait = time.Second
-
-// endUnread has an unauthenticated request answered without waiting for its body:
-// net/http would, for the sake of the next request, were the connection kept.
-func (s *Server) endUnread(w http.ResponseWriter) {
-	w.Header().Set("Connection", "close")
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.strangerWait))
-}
-
-// endUnreadBody is endUnread for paths that everybody may ask, which take no body.
-func (s *Server) endUnreadBody(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 {
-		s.endUnread(w)
-	}
-}
-
 // serveHealth tells that this process is alive, and no more: that what every
 // call takes can be taken. The target may be away.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	s.endUnreadBody(w, r)
 	s.calls.isDraining()
+	s.clients.Open()
 	s.target.Connections()
 	_, _ = io.WriteString(w, "ok\n")
 }
@@ -132,7 +104,7 @@ func (s *Server) refuseMethod(allow string) http.HandlerFunc {
 // their own (readBody), and so has every write (package clientconn).
 func (s *Server) httpServer() *http.Server {
 	return &http.Server{
-		Handler:           s.Handler(),
+		Handler:           s.handler,
 		ReadHeaderTimeout: headerWait,
 		IdleTimeout:       time.Duration(s.config.Limits.Idle),
 		MaxHeaderBytes:    maxHeaderBytes,

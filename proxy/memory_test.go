@@ -14,38 +14,38 @@ import (
 )
 
 func TestMemoryOfUsersIsBounded(t *testing.T) {
-	var h held
-	n, err := h.take("a", 10*heldPerUser)
+	var h memoryBudget
+	n, err := h.Reserve("a", 10*memoryPerUser)
 	require.NoError(t, err, "whoever has nothing is not refused")
-	_, err = h.take("a", 1)
-	require.ErrorIs(t, err, errHeld)
-	_, err = h.take("b", 1)
+	_, err = h.Reserve("a", 1)
+	require.ErrorIs(t, err, errMemory)
+	_, err = h.Reserve("b", 1)
 	require.NoError(t, err, "and others go on")
-	h.give("a", n)
-	n, err = h.take("a", heldPerUser-1)
+	h.Release("a", n)
+	n, err = h.Reserve("a", memoryPerUser-1)
 	require.NoError(t, err)
-	n += h.keep("a", 1)
-	_, err = h.take("a", 1)
-	require.ErrorIs(t, err, errHeld)
-	assert.False(t, h.full("a"))
+	n += h.Add("a", 1)
+	_, err = h.Reserve("a", 1)
+	require.ErrorIs(t, err, errMemory)
+	assert.False(t, h.Exhausted("a"))
 	for _, user := range []string{"c", "d", "e"} {
-		_, err := h.take(user, heldPerUser)
+		_, err := h.Reserve(user, memoryPerUser)
 		require.NoError(t, err)
 	}
-	h.keep("c", 2*heldBesides)
-	assert.True(t, h.full("c"), "more than anybody may have")
-	assert.True(t, h.full("d"), "more than all may have")
-	assert.False(t, h.full("b"), "who has next to nothing goes on")
-	h.give("c", 2*heldBesides)
-	assert.False(t, h.full("d"))
-	_, err = h.take("b", 1)
-	require.ErrorIs(t, err, errHeld, "nothing is left over")
-	h.give("a", n)
-	_, err = h.take("b", 1)
+	h.Add("c", 2*memoryMargin)
+	assert.True(t, h.Exhausted("c"), "more than anybody may have")
+	assert.True(t, h.Exhausted("d"), "more than all may have")
+	assert.False(t, h.Exhausted("b"), "who has next to nothing goes on")
+	h.Release("c", 2*memoryMargin)
+	assert.False(t, h.Exhausted("d"))
+	_, err = h.Reserve("b", 1)
+	require.ErrorIs(t, err, errMemory, "nothing is left over")
+	h.Release("a", n)
+	_, err = h.Reserve("b", 1)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]int{"b": 2, "c": heldPerUser, "d": heldPerUser, "e": heldPerUser}, h.of)
-	assert.Equal(t, 3*heldPerUser+2, h.total)
-	assert.Equal(t, http.StatusTooManyRequests, answerTo(errors.Join(errHeld)).status)
+	assert.Equal(t, map[string]int{"b": 2, "c": memoryPerUser, "d": memoryPerUser, "e": memoryPerUser}, h.ofUser)
+	assert.Equal(t, 3*memoryPerUser+2, h.total)
+	assert.Equal(t, http.StatusTooManyRequests, answerTo(errors.Join(errMemory)).status)
 }
 
 // A single call with a long answer waits while its user's answers fill the room.
@@ -56,8 +56,8 @@ func TestALongAnswerWaitsForRoom(t *testing.T) {
 	}
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`
 	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "it is long, as is known now")
-	slow := &exchange{user: "admin", answered: 1} // by answers that came when this one had been let in
-	slow.held = b.proxy.held.keep("admin", heldPerUser+2*heldBesides)
+	slow := &exchange{sender: sender{user: "admin"}, resultBytes: 1} // by answers that came when this one had been let in
+	slow.reserved = b.proxy.memory.Add("admin", memoryPerUser+2*memoryMargin)
 	conn, err := b.proxy.target.Connect(t.Context(), "admin")
 	require.NoError(t, err)
 	answered := make(chan error)
@@ -66,7 +66,7 @@ func TestALongAnswerWaitsForRoom(t *testing.T) {
 		answered <- err
 	}()
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
-	b.proxy.giveHeld(slow)
+	b.proxy.releaseMemory(slow)
 	require.NoError(t, <-answered)
 }
 
@@ -76,7 +76,7 @@ func TestAnnouncedBodiesAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
 	s := serve(t, b)
 	head := "POST / HTTP/1.1\r\nHost: x\r\n" + asUser("viewer")
-	for i := range heldPerUser / (decodedSize * b.config.Limits.RequestKiB << 10) {
+	for i := range memoryPerUser / (decodedSize * b.config.Limits.RequestKiB << 10) {
 		length := "Content-Length: 262144\r\n\r\n"
 		if i%2 == 0 {
 			length = "Transfer-Encoding: chunked\r\n\r\n"
@@ -84,9 +84,9 @@ func TestAnnouncedBodiesAreBounded(t *testing.T) {
 		s.dial().send(head + length)
 	}
 	require.Eventually(t, func() bool {
-		b.proxy.held.mu.Lock()
-		defer b.proxy.held.mu.Unlock()
-		return b.proxy.held.of["viewer"] == heldPerUser
+		b.proxy.memory.mu.Lock()
+		defer b.proxy.memory.mu.Unlock()
+		return b.proxy.memory.ofUser["viewer"] == memoryPerUser
 	}, long, time.Millisecond)
 	c := s.dial()
 	c.send(head + "Content-Length: 262144\r\n\r\n")
@@ -107,8 +107,8 @@ func TestNothingIsHeldInTheEnd(t *testing.T) {
 	c.call(version)
 	require.NoError(t, c.Close())
 	require.Eventually(t, func() bool {
-		b.proxy.held.mu.Lock()
-		defer b.proxy.held.mu.Unlock()
-		return b.proxy.held.total == 0 && len(b.proxy.held.of) == 0
+		b.proxy.memory.mu.Lock()
+		defer b.proxy.memory.mu.Unlock()
+		return b.proxy.memory.total == 0 && len(b.proxy.memory.ofUser) == 0
 	}, long, time.Millisecond)
 }

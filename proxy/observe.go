@@ -30,16 +30,17 @@ func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
 
 // observe counts a call that ended.
 func (s *Server) observe(c *call, took time.Duration) {
-	outcome := outcomeOf(c.answer)
-	s.metrics.Call(c.user, c.method, outcome, took)
-	for _, t := range c.translations {
-		s.metrics.Translated(c.user, c.method, t.From, t.To)
+	user, method := c.in.sender.user, c.asked.method
+	outcome := outcomeOf(c.answered.answer)
+	s.metrics.Call(user, method, outcome, took)
+	for _, t := range c.decided.translations {
+		s.metrics.Translated(user, method, t.From, t.To)
 	}
 	switch {
-	case c.decision == auditlog.Learned:
+	case c.decided.decision == auditlog.Learned:
 		s.metrics.Learned()
-	case c.decision == auditlog.Unauthenticated:
-		s.metrics.LoginFailed(loginFailureOf(c.err))
+	case c.decided.decision == auditlog.Unauthenticated:
+		s.metrics.LoginFailed(loginFailureOf(c.answered.err))
 	case outcome == metrics.Denied, outcome == metrics.OverQuota:
 		s.metrics.Denied(denialOf(c))
 	}
@@ -97,13 +98,13 @@ func denialOf(c *call) metrics.Denial {
 	var foreign *tenancy.Refusal
 	var exceeded *tenancy.QuotaError
 	switch {
-	case errors.As(c.err, &exceeded):
+	case errors.As(c.answered.err, &exceeded):
 		return metrics.ByQuota
-	case errors.As(c.err, &foreign):
+	case errors.As(c.answered.err, &foreign):
 		return metrics.ByTenant
-	case errors.Is(c.err, errCrossOrigin):
+	case errors.Is(c.answered.err, errCrossOrigin):
 		return metrics.ByOrigin
-	case c.rule == policy.NoRule, c.rule == policy.NoRuleThere:
+	case c.decided.rule == policy.NoRule, c.decided.rule == policy.NoRuleThere:
 		return metrics.ByNoRule
 	}
 	return metrics.ByRole

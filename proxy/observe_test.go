@@ -74,7 +74,7 @@ func TestOutcomes(t *testing.T) {
 
 // Each status that errors.go gives has an outcome of its own choosing.
 func TestEveryStatusHasAnOutcome(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "answers.go", nil, 0)
 	require.NoError(t, err)
 	found := 0
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -109,7 +109,7 @@ func TestDenials(t *testing.T) {
 		{fmt.Errorf("x: %w", &tenancy.QuotaError{}), "tenant a: quota of bytes", metrics.ByQuota},
 		{errCrossOrigin, "", metrics.ByOrigin},
 	} {
-		assert.Equal(t, c.want, denialOf(&call{err: c.err, rule: c.rule}), c.rule)
+		assert.Equal(t, c.want, denialOf(&call{answered: answered{err: c.err}, decided: decided{rule: c.rule}}), c.rule)
 	}
 	for _, c := range []struct {
 		err  error

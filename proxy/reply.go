@@ -14,14 +14,14 @@ import (
 func (x *exchange) reply(w http.ResponseWriter) {
 	status, parts, retryAfter := http.StatusOK, [][]byte(nil), time.Duration(0)
 	for _, c := range x.calls {
-		retryAfter = max(retryAfter, c.answer.retryAfter)
-		if x.batch && !c.notification {
+		retryAfter = max(retryAfter, c.answered.answer.retryAfter)
+		if x.batch && !c.asked.notification {
 			parts = append(append(parts, []byte{separator(len(parts))}), c.parts()...)
 		}
 	}
 	switch {
 	case !x.batch:
-		status, parts = x.calls[0].answer.status, x.calls[0].parts()
+		status, parts = x.calls[0].answered.answer.status, x.calls[0].parts()
 	case len(parts) == 0:
 		status = http.StatusNoContent
 	default:
@@ -33,7 +33,7 @@ func (x *exchange) reply(w http.ResponseWriter) {
 	}
 	switch status {
 	case http.StatusUnauthorized:
-		h["Www-Authenticate"] = x.challenges
+		h["Www-Authenticate"] = x.sender.challenges
 	case http.StatusServiceUnavailable, http.StatusRequestTimeout:
 		h.Set("Connection", "close")
 	}
@@ -51,10 +51,10 @@ func separator(n int) byte {
 // parts are the text of one answer. SPDK's result is passed on as it is: it may
 // have 32 MiB, which nobody needs to look at here.
 func (c *call) parts() [][]byte {
-	if c.answer.err != nil {
-		return [][]byte{errorText(c.rpcID, c.answer.err)}
+	if c.answered.answer.err != nil {
+		return [][]byte{errorText(c.asked.id, c.answered.answer.err)}
 	}
-	return [][]byte{[]byte(replyHead), orNull(c.rpcID), []byte(replyResult), orNull(c.result), []byte(replyTail)}
+	return [][]byte{[]byte(replyHead), orNull(c.asked.id), []byte(replyResult), orNull(c.answered.result), []byte(replyTail)}
 }
 
 const (
@@ -102,4 +102,32 @@ func send(w http.ResponseWriter, status int, parts [][]byte) {
 			return // the client left; the log has the outcome
 		}
 	}
+}
+
+// An answerWriter notes whether the answer was begun.
+type answerWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *answerWriter) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// netHTTP is the ResponseWriter of net/http's own, which http.MaxBytesReader tells
+// that it must not read on.
+func netHTTP(w http.ResponseWriter) http.ResponseWriter {
+	if answer, ok := w.(*answerWriter); ok {
+		return answer.ResponseWriter
+	}
+	return w
 }

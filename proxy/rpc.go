@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/target"
-	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -19,18 +19,18 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", x.id)
 	now := s.settings.Load()
 
-	x.decoded(s.receive(now, x, w, r))
-	defer func() { s.giveHeld(x) }()
+	x.noteCalls(s.receive(now, x, w, r))
+	defer func() { s.releaseMemory(x) }()
 	if x.entered {
 		defer s.calls.leave()
 	}
-	s.boundLeftover(w, x)
+	s.boundLeftover(w, x, now.read)
 	for i, c := range x.calls {
 		if i > 0 {
 			c.started = time.Now()
 		}
-		c.end(s.perform(r.Context(), now, c))
-		x.held += s.held.keep(x.user, len(c.result))
+		c.noteAnswer(s.perform(r.Context(), now, c))
+		x.reserved += s.memory.Add(x.sender.user, len(c.answered.result))
 		s.audit(c)
 	}
 	if s.calls.isDraining() {
@@ -39,30 +39,30 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	x.reply(w)
 }
 
-// receive is the first part of the way, which calls in a batch share: who, and
-// what, strictly? Nothing is told to whoever is nobody.
+// receive is the first part of the way, which calls in a batch share: who sends
+// this, and what is it, decoded strictly? An unauthenticated sender learns nothing.
 func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (elements []jsonrpc.Element, batch bool, err error) {
 	defer s.recoverFrom(x, &err)
 	if err := s.enter(now, x, w, r); err != nil {
 		return nil, false, err
 	}
-	if x.held, err = s.held.take(x.user, decodedSize*announced(r, now.maxBody)); err != nil {
+	if x.reserved, err = s.memory.Reserve(x.sender.user, decodedSize*announced(r, now.maxBody)); err != nil {
 		return nil, false, err
 	}
 	body, err := readBody(w, r, now.maxBody, now.read)
 	if err != nil {
 		return nil, false, err
 	}
-	x.bodyRead, x.bodyBytes = true, len(body)
-	x.held = s.held.less(x.user, x.held, decodedSize*len(body))
+	x.bodyRead = true
+	x.reserved = s.memory.Shrink(x.sender.user, x.reserved, decodedSize*len(body))
 	return jsonrpc.DecodeMessage(body, jsonrpc.LimitsV2605)
 }
 
 // enter is the part of the way that all requests of users share, whatever their
-// path: who, and may anything be begun?
+// path: who sends this, and may anything be begun?
 func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) error {
-	who, err := now.authn.Authenticate(r.Context(), evidenceOf(r, x.source))
-	x.authenticated(now.authn, who, err)
+	who, err := now.authn.Authenticate(r.Context(), credentialsFrom(r, x.source))
+	x.noteSender(now.authn, who, err)
 	if err != nil {
 		s.endUnread(w)
 		return err
@@ -81,67 +81,64 @@ func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *htt
 }
 
 // perform is the rest of the way of one call, in its order: known, allowed,
-// well formed, theirs, and then what SPDK says. Nothing but no is told to whoever
-// may not. The calls of a batch come here one after the other, each as if alone.
+// well formed, theirs, and then what SPDK says. An unauthorized caller learns only
+// that the call was refused. The calls of a batch come here one after the other, each
+// as if alone.
 func (s *Server) perform(ctx context.Context, now *settings, c *call) (result json.RawMessage, err error) {
-	defer s.recoverFrom(c.exchange, &err)
-	if c.malformed != nil {
-		return nil, c.malformed
+	defer s.recoverFrom(c.in, &err)
+	if c.asked.malformed != nil {
+		return nil, c.asked.malformed
 	}
-	if err := s.goesOn(ctx, c.exchange, c); err != nil {
+	if err := s.checkBatchMayContinue(ctx, c); err != nil {
 		return nil, err
 	}
-	if c.request.Method == discoverMethod {
+	user, request := c.in.sender.user, c.asked.request
+	if request.Method == discoverMethod {
 		return s.describe(ctx, now, c)
 	}
-	method, err := s.schema.Find(c.request.Method, rpcschema.Release{})
+	method, err := s.schema.Find(request.Method, rpcschema.Release{})
 	if err != nil {
 		return nil, err
 	}
-	c.found(method, s.schema.Redact(method.Name, c.request.Params))
+	c.noteMethod(method, s.schema.Redact(method.Name, request.Params))
 
-	decision := now.policy.Decide(c.user, method.Name)
-	c.decided(decision)
+	decision := now.policy.Decide(user, method.Name)
+	c.noteDecision(decision)
 	if decision.Refused() {
 		return nil, errDenied
 	}
-	if method.Name == metricsMethod { // whether there is a target or not
+	switch method.Name { // what is answered whether there is a target or not
+	case metricsMethod:
 		return s.tellMetrics(ctx, now, c, method, decision)
-	}
-	if method.Name == statusMethod {
+	case statusMethod:
 		return s.tellStatus(ctx, now, c, method, decision)
 	}
 
-	conn, err := s.target.Connect(ctx, c.user)
+	conn, err := s.target.Connect(ctx, user)
 	if err != nil {
 		return nil, err
 	}
-	params, translations, err := method.Fit(c.request.Method, c.request.Params, conn.Release(), now.translate)
-	c.translated(translations)
-	s.oldClients.seen(c.user, method.Name, translations)
+	params, translations, err := method.Fit(request.Method, request.Params, conn.Release(), now.translate)
+	c.noteTranslations(translations)
+	s.oldClients.note(user, method.Name, translations)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.schema.ValidateParams(method.Name, params, conn.Release()); err != nil {
+	if decision, err = s.decideParams(c, decision, method, params, conn.Release()); err != nil {
 		return nil, err
-	}
-	decision = decision.Given(params)
-	c.decided(decision)
-	if !decision.Allowed {
-		return nil, errDeniedParams
 	}
 
-	scope := now.tenancy.Of(c.user)
-	grant, err := scope.Admit(ctx, method, params, asking(conn, c.user, now))
-	c.admitted(scope, grant, err)
+	scope := now.tenancy.Of(user)
+	grant, err := scope.Admit(ctx, method, params, rawCaller(conn, user, now))
+	c.noteAdmission(scope, grant, err)
 	if err != nil {
 		return nil, err
 	}
 	defer grant.Close()
-	result, err = s.execute(ctx, now, conn, c.user, method, grant.Params)
+	result, err = s.execute(ctx, command{now, conn, user, method, grant.Params})
 	if scope != nil || decision.Redact { // the result, and a copy of it without what the user may not see
-		n := s.held.keep(c.user, 2*len(result))
-		defer s.held.give(c.user, n)
+		n := s.memory.Add(user, 2*len(result))
+		defer s.memory.Release(user, n)
 	}
 	result, err = grant.Answer(ctx, result, err)
 	if err == nil && decision.Redact {
@@ -150,9 +147,52 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	return result, err
 }
 
-// asking makes calls of the proxy's own for a user's call, on the connection that
+// decideParams takes a call that policy has allowed by its method through two stages:
+// well formed, and allowed with these parameters.
+func (s *Server) decideParams(c *call, d policy.Decision, method *rpcschema.Method, params map[string]any, release rpcschema.Release) (policy.Decision, error) {
+	if err := s.schema.ValidateParams(method.Name, params, release); err != nil {
+		return d, err
+	}
+	d = d.WithParams(params)
+	c.noteDecision(d)
+	if !d.Allowed {
+		return d, errDeniedParams
+	}
+	return d, nil
+}
+
+// checkBatchMayContinue tells whether a further call of a batch may be made: each was
+// promised no more than a request of its own, so that a proxy that stops, or a client
+// that left, ends the batch before it.
+func (s *Server) checkBatchMayContinue(ctx context.Context, c *call) error {
+	x := c.in
+	switch {
+	case c == x.calls[0]:
+		return nil
+	case ctx.Err() != nil:
+		return errGone
+	case s.calls.isDraining():
+		return errDraining
+	case x.resultBytes > maxBatchResults:
+		return errBatchResults
+	case s.memory.Exhausted(x.sender.user):
+		return errMemory
+	}
+	return nil
+}
+
+// releaseMemory gives back what an exchange reserved, and lets calls go on that waited
+// for it.
+func (s *Server) releaseMemory(x *exchange) {
+	s.memory.Release(x.sender.user, x.reserved)
+	if x.resultBytes > 0 {
+		s.target.RoomMade()
+	}
+}
+
+// rawCaller makes calls of the proxy's own for a user's call, on the connection that
 // it goes out on.
-func asking(conn *target.Conn, user string, now *settings) tenancy.Ask {
+func rawCaller(conn *target.Conn, user string, now *settings) func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	return func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 		return conn.Call(ctx, user, method, params, now.timeoutOf(method))
 	}

@@ -2,24 +2,11 @@ package proxy
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/keys"
 	"github.com/spdkgate/spdkgate/proxy/persist"
 )
-
-// What brings a restarted target back: its saved configuration, and its keys.
-// Each is nil where the configuration does without.
-type restart struct {
-	saver  *persist.Saver
-	folder *persist.Folder
-	keys   *keys.Keys
-
-	stopOnce sync.Once
-	stop     func()
-}
 
 const (
 	lastSave   = 5 * time.Second // for what is unsaved when the proxy stops
@@ -38,7 +25,7 @@ func (s *Server) targetNow(ctx context.Context) (persist.Target, error) {
 	if err != nil {
 		return persist.Target{}, err
 	}
-	return persist.Target{Process: process, Release: conn.Release(), Ask: persist.Ask(asking(conn, "", s.settings.Load()))}, nil
+	return persist.Target{Process: process, Release: conn.Release(), Ask: rawCaller(conn, "", s.settings.Load())}, nil
 }
 
 // startSaving saves after changes, and sweeps keys, until stopSaving.
@@ -76,7 +63,7 @@ func (s *Server) sweepKeys(ctx context.Context) {
 		if err != nil {
 			continue // the next time, then
 		}
-		removed, err := s.restart.keys.Sweep(ctx, keys.Ask(t.Ask), s.restart.folder.Mentions)
+		removed, err := s.restart.keys.Sweep(ctx, t.Ask, s.restart.folder.Mentions)
 		if err != nil {
 			s.log.Warn("files of keys are not swept", "error", err)
 		}
@@ -84,12 +71,4 @@ func (s *Server) sweepKeys(ctx context.Context) {
 			s.log.Info("files of keys that nothing needed are removed", "keys", removed)
 		}
 	}
-}
-
-// orText is a result of the proxy's own.
-func orText(v any, err error) (json.RawMessage, error) {
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(v)
 }

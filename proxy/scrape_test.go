@@ -290,9 +290,9 @@ func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 		get := func() got { return b.do("GET", path, "admin", adminPassword, nil) }
 		require.Equal(t, http.StatusOK, get().StatusCode, path)
 
-		n := b.proxy.held.keep("admin", heldPerUser)
+		n := b.proxy.memory.Add("admin", memoryPerUser)
 		assert.Equal(t, http.StatusTooManyRequests, get().StatusCode, "%s: memory", path)
-		b.proxy.held.give("admin", n)
+		b.proxy.memory.Release("admin", n)
 		require.Equal(t, http.StatusOK, get().StatusCode, path)
 
 		give, err := b.proxy.target.Turn(t.Context(), "admin")
@@ -311,9 +311,9 @@ func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 		assert.Equal(t, http.StatusServiceUnavailable, g.StatusCode, "%s: draining", path)
 		assert.True(t, g.Close)
 		require.Eventually(t, func() bool {
-			b.proxy.held.mu.Lock()
-			defer b.proxy.held.mu.Unlock()
-			return b.proxy.held.total == 0
+			b.proxy.memory.mu.Lock()
+			defer b.proxy.memory.mu.Unlock()
+			return b.proxy.memory.total == 0
 		}, long, time.Millisecond, "everything is given back")
 	}
 }

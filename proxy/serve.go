@@ -5,11 +5,66 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/clientconn"
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
+
+// Options of a Server; the zero value holds the defaults.
+type Options struct {
+	Schema  *rpcschema.Document // nil: rpcschema.Default()
+	Log     *slog.Logger        // events and the audit log; nil: none
+	Version string              // of the program, for the metrics
+}
+
+// NewServer makes a Server of a configuration. It does not listen or connect
+// yet; a configuration that it accepts is sound.
+func NewServer(c *config.Config, opts Options) (*Server, error) {
+	if opts.Schema == nil {
+		opts.Schema = rpcschema.Default()
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		schema: opts.Schema, log: opts.Log, config: c, auditLog: auditlog.New(opts.Log, opts.Schema), oldClients: oldClients{log: opts.Log},
+		clients: clientconn.New(clientLimits(c), opts.Log), strangerWait: strangerWait,
+		began: make(chan struct{}), ended: make(chan struct{}),
+	}
+	s.handler = s.Handler()
+	s.metrics = s.newMetrics(opts.Version)
+	s.metrics.SetUsers(c.UserNames())
+	settings, err := newSettings(c, s.schema, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.settings.Store(settings)
+	if !c.TLS.InsecurePlaintext {
+		if err := s.cert.Load(certSource(c), s.log); err != nil {
+			return nil, err
+		}
+	}
+	hasRoom := func(user string) bool { return !s.memory.Exhausted(user) }
+	if s.target, err = newTarget(c, s.log, hasRoom, s.changedLate); err != nil {
+		return nil, err
+	}
+	if s.restart, err = newRestart(c, s.schema, s.log, s.targetNow); err != nil {
+		return nil, err
+	}
+	watch := quiesce.Watch{Froze: s.metrics.Froze, Refused: s.metrics.SnapshotRefused, Recovered: s.metrics.Thawed}
+	if s.quiescer, err = newQuiescer(c, s.target, s.log, watch); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
 
 // Listen opens the address of the configuration.
 func (s *Server) Listen() (net.Listener, error) {
@@ -46,9 +101,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer recovery.Wait()
 	defer endRecovery()
 	s.startSaving()
-	ended := make(chan error, 2)
+	ended := make(chan error, 1)
+	close(s.began)
+	defer close(s.ended)
 	go func() { ended <- server.Serve(l) }()
-	go func() { ended <- server.Serve(s.inside) }()
 	select {
 	case err := <-ended:
 		s.stopSaving()
@@ -58,10 +114,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	// Who comes from now on waits in systemd's socket, if it is that, for the next
 	// process.
 	_ = l.Close()
-	_ = s.inside.Close()
-	for range cap(ended) {
-		<-ended // so that what was accepted is known
-	}
+	<-ended // so that what was accepted is known
 	return s.stop(server)
 }
 

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"log/slog"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -15,13 +16,6 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Options of a Server; the zero value holds the defaults.
-type Options struct {
-	Schema  *rpcschema.Document // nil: rpcschema.Default()
-	Log     *slog.Logger        // events and the audit log; nil: none
-	Version string              // of the program, for the metrics
-}
-
 // A Server is the proxy in front of one target.
 type Server struct {
 	schema *rpcschema.Document
@@ -33,8 +27,10 @@ type Server struct {
 	settings atomic.Pointer[settings]
 	calls    calls
 	clients  *clientconn.Set
-	held     held
-	inside   *insideListener // see Alive
+	memory   memoryBudget
+	handler  http.Handler
+	began    chan struct{} // closed when Serve begins to accept, see Alive
+	ended    chan struct{} // closed when it accepts no longer
 	metrics  *metrics.Metrics
 	auditLog *auditlog.Log
 
@@ -43,40 +39,4 @@ type Server struct {
 	oldClients oldClients
 	restart    *restart
 	quiescer   *quiesce.Quiescer
-}
-
-// NewServer makes a Server of a configuration. It does not listen or connect
-// yet; a configuration that it accepts is sound.
-func NewServer(c *config.Config, opts Options) (*Server, error) {
-	if opts.Schema == nil {
-		opts.Schema = rpcschema.Default()
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
-	s := &Server{schema: opts.Schema, log: opts.Log, config: c, inside: newInsideListener(), clients: clientconn.New(clientLimits(c), opts.Log), auditLog: auditlog.New(opts.Log, opts.Schema), strangerWait: strangerWait, oldClients: oldClients{log: opts.Log}}
-	s.metrics = s.newMetrics(opts.Version)
-	s.metrics.SetUsers(c.UserNames())
-	settings, err := newSettings(c, s.schema, nil)
-	if err != nil {
-		return nil, err
-	}
-	s.settings.Store(settings)
-	if !c.TLS.InsecurePlaintext {
-		if err := s.cert.Load(certSource(c), s.log); err != nil {
-			return nil, err
-		}
-	}
-	hasRoom := func(user string) bool { return !s.held.full(user) }
-	if s.target, err = newTarget(c, s.log, hasRoom, s.changedLate); err != nil {
-		return nil, err
-	}
-	if s.restart, err = newRestart(c, s.schema, s.log, s.targetNow); err != nil {
-		return nil, err
-	}
-	watch := quiesce.Watch{Froze: s.metrics.Froze, Refused: s.metrics.SnapshotRefused, Recovered: s.metrics.Thawed}
-	if s.quiescer, err = newQuiescer(c, s.target, s.log, watch); err != nil {
-		return nil, err
-	}
-	return s, nil
 }

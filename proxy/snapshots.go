@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
-	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
@@ -20,16 +18,6 @@ const (
 	deleteMethod       = "bdev_lvol_delete"
 	safeDeleteMethod   = "spdkgate_lvol_delete"
 )
-
-// Thaw thaws, once, what no living process has in hand of the operations in a
-// journal, and tells how many are left.
-func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
-	folder, err := quiesce.FindFolder(dir)
-	if err != nil {
-		return 0, err
-	}
-	return quiesce.New(quiesce.Options{Folder: folder, Connect: connectDirectly, Process: persist.ProcessAt, Log: log, Leave: true}).Recover(ctx), nil
-}
 
 // takeSnapshots answers spdkgate_lvol_snapshot.
 func (s *Server) takeSnapshots(ctx context.Context, params map[string]any) (json.RawMessage, error) {
@@ -60,12 +48,16 @@ func (s *Server) takeSnapshots(ctx context.Context, params map[string]any) (json
 	return json.Marshal(list)
 }
 
+// mode is how snapshots and deletions of SPDK's own methods treat volumes in use.
+func (c command) mode() quiesce.Mode {
+	return quiesce.Mode{Idle: true, Freeze: c.settings.snapshotsInUse == config.SnapshotsFreeze}
+}
+
 // takeSnapshot answers bdev_lvol_snapshot, so that no client destroys an lvstore.
-func (s *Server) takeSnapshot(ctx context.Context, params map[string]any) (json.RawMessage, error) {
-	volume, _ := params["lvol_name"].(string)
-	name, _ := params["snapshot_name"].(string)
-	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == config.SnapshotsFreeze}
-	taken, err := s.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, mode)
+func (s *Server) takeSnapshot(ctx context.Context, c command) (json.RawMessage, error) {
+	volume, _ := c.params["lvol_name"].(string)
+	name, _ := c.params["snapshot_name"].(string)
+	taken, err := s.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, c.mode())
 	var exists *quiesce.ExistsError
 	if errors.As(err, &exists) { // in SPDK's own words, as this is SPDK's method
 		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
@@ -76,26 +68,23 @@ func (s *Server) takeSnapshot(ctx context.Context, params map[string]any) (json.
 	return json.Marshal(taken[0].UUID)
 }
 
-// sends sends a call on to the target.
-type sends func(method string, params map[string]any) (json.RawMessage, error)
-
 // deleteSafely answers spdkgate_lvol_delete.
-func (s *Server) deleteSafely(ctx context.Context, params map[string]any, pass sends) (json.RawMessage, error) {
-	name, _ := params["name"].(string)
+func (s *Server) deleteSafely(ctx context.Context, c command) (json.RawMessage, error) {
+	method, _ := s.schema.Method(deleteMethod)
+	name, _ := c.params["name"].(string)
 	frozen, err := s.quiescer.Delete(ctx, name, quiesce.Mode{Freeze: true}, func() error {
-		_, err := pass(deleteMethod, params)
+		_, err := s.pass(ctx, c.of(method))
 		return err
 	})
-	return orText(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
+	return marshalResult(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
 }
 
 // deleteLvol answers bdev_lvol_delete, so that no client harms the clone of a snapshot.
-func (s *Server) deleteLvol(ctx context.Context, params map[string]any, pass sends) (json.RawMessage, error) {
-	name, _ := params["name"].(string)
-	mode := quiesce.Mode{Idle: true, Freeze: s.settings.Load().snapshotsInUse == config.SnapshotsFreeze}
+func (s *Server) deleteLvol(ctx context.Context, c command) (json.RawMessage, error) {
+	name, _ := c.params["name"].(string)
 	result := json.RawMessage("true")
-	_, err := s.quiescer.Delete(ctx, name, mode, func() (err error) {
-		result, err = pass(deleteMethod, params)
+	_, err := s.quiescer.Delete(ctx, name, c.mode(), func() (err error) {
+		result, err = s.pass(ctx, c)
 		return err
 	})
 	if err != nil {
@@ -112,10 +101,10 @@ var changesBelow = map[string]string{
 }
 
 // changeBelow answers the methods of changesBelow.
-func (s *Server) changeBelow(ctx context.Context, method *rpcschema.Method, params map[string]any, pass sends) (result json.RawMessage, err error) {
-	name, _ := params[changesBelow[method.Name]].(string)
+func (s *Server) changeBelow(ctx context.Context, c command) (result json.RawMessage, err error) {
+	name, _ := c.params[changesBelow[c.method.Name]].(string)
 	err = s.quiescer.Unused(ctx, name, func() (err error) {
-		result, err = pass(method.Name, params)
+		result, err = s.pass(ctx, c)
 		return err
 	})
 	return result, err

@@ -64,6 +64,9 @@ func certSource(c *config.Config) cert.Source {
 	}
 }
 
+// writeWait bounds how long a client takes to read what was written to it.
+const writeWait = 30 * time.Second
+
 // clientLimits are the bounds on clients' connections.
 func clientLimits(c *config.Config) clientconn.Limits {
 	return clientconn.Limits{Connections: c.Limits.Connections, PerSource: c.Limits.ConnectionsPerSource, WriteWait: writeWait}

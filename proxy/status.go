@@ -15,20 +15,17 @@ const statusMethod = "spdkgate_config_get_status"
 
 // tellStatus answers statusMethod, which policy has let pass so far.
 func (s *Server) tellStatus(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
-	if err := s.schema.ValidateParams(method.Name, c.request.Params, rpcschema.Release{}); err != nil {
+	user, params := c.in.sender.user, c.asked.request.Params
+	decision, err := s.decideParams(c, decision, method, params, rpcschema.Release{})
+	if err != nil {
 		return nil, err
 	}
-	decision = decision.Given(c.request.Params)
-	c.decided(decision)
-	if !decision.Allowed {
-		return nil, errDeniedParams
-	}
-	scope := now.tenancy.Of(c.user)
-	nobody := func(context.Context, string, map[string]any) (json.RawMessage, error) {
+	scope := now.tenancy.Of(user)
+	unreachable := func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return nil, &target.DownError{Socket: s.config.Target.Socket, Err: s.target.State().Err}
 	}
-	grant, err := scope.Admit(ctx, method, c.request.Params, nobody)
-	c.admitted(scope, grant, err)
+	grant, err := scope.Admit(ctx, method, params, unreachable)
+	c.noteAdmission(scope, grant, err)
 	if err != nil {
 		return nil, err
 	}
@@ -36,12 +33,12 @@ func (s *Server) tellStatus(ctx context.Context, now *settings, c *call, method 
 	if !s.offers(method) {
 		return nil, &notOfferedError{method.Name, ownMethods[method.Name].key}
 	}
-	give, err := s.target.Turn(ctx, c.user)
+	give, err := s.target.Turn(ctx, user)
 	if err != nil {
 		return nil, err
 	}
 	defer give()
-	result, err := ownMethods[method.Name].serve(s, ctx, nobody, grant.Params)
+	result, err := ownMethods[method.Name].serve(s, ctx, unreachable, grant.Params)
 	result, err = grant.Answer(ctx, result, err)
 	if err == nil && decision.Redact {
 		return s.schema.RedactResult(method.Name, result)

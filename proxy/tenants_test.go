@@ -156,15 +156,15 @@ func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 		answered <- b.do("POST", "/", teamA, adminPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`)).StatusCode
 	}()
 	require.Eventually(t, func() bool {
-		b.proxy.held.mu.Lock()
-		defer b.proxy.held.mu.Unlock()
-		return b.proxy.held.of[teamA] >= 2*result
+		b.proxy.memory.mu.Lock()
+		defer b.proxy.memory.mu.Unlock()
+		return b.proxy.memory.ofUser[teamA] >= 2*result
 	}, long, time.Millisecond)
 	require.NoError(t, b.target.Close())
 	assert.NotEqual(t, http.StatusOK, <-answered)
 	require.Eventually(t, func() bool {
-		b.proxy.held.mu.Lock()
-		defer b.proxy.held.mu.Unlock()
-		return b.proxy.held.total == 0
+		b.proxy.memory.mu.Lock()
+		defer b.proxy.memory.mu.Unlock()
+		return b.proxy.memory.total == 0
 	}, long, time.Millisecond)
 }

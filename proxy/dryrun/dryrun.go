@@ -95,7 +95,7 @@ func (d *DryRun) Call(user config.User, name string, params map[string]any, give
 			c.Invalid = d.schema.ValidateParams(method.Name, sent, release)
 		}
 		if judged = c.Invalid == nil; judged {
-			params, c.Decision = sent, c.Decision.Given(sent)
+			params, c.Decision = sent, c.Decision.WithParams(sent)
 		}
 	}
 	c.Rules = d.policy.Explain(user.Name, method.Name, params, judged)

@@ -13,7 +13,7 @@ import (
 )
 
 // An Ask makes one call to the target.
-type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
+type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
 // A Refusal is an answer like SPDK's own: an errno, and what to do.
 type Refusal struct {

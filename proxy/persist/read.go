@@ -16,7 +16,7 @@ import (
 )
 
 // An Ask makes one call of the proxy's own.
-type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
+type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
 // A Target is one process of the target. What is asked either comes from that
 // process or is an error.

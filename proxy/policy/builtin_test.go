@@ -65,10 +65,10 @@ func TestBuiltInRolesAreWhatPeopleExpect(t *testing.T) {
 	}
 	for _, user := range []string{"r", "m"} {
 		iostat := p.Decide(user, "bdev_get_iostat")
-		assert.True(t, iostat.Given(nil).Allowed)
-		assert.True(t, iostat.Given(map[string]any{"name": "n", "reset_mode": "none"}).Allowed)
-		assert.False(t, iostat.Given(map[string]any{"reset_mode": "all"}).Allowed)
-		assert.False(t, iostat.Given(map[string]any{"reset_mode": nil}).Allowed)
+		assert.True(t, iostat.WithParams(nil).Allowed)
+		assert.True(t, iostat.WithParams(map[string]any{"name": "n", "reset_mode": "none"}).Allowed)
+		assert.False(t, iostat.WithParams(map[string]any{"reset_mode": "all"}).Allowed)
+		assert.False(t, iostat.WithParams(map[string]any{"reset_mode": nil}).Allowed)
 	}
 }
 
@@ -85,7 +85,7 @@ own: {extends: [read-only], allow: [{method: bdev_get_bdevs, where: {/name: {glo
 		user, name string
 		redact     bool
 	}{{"reader", "own1", true}, {"all", "own1", false}, {"own", "own1", false}, {"own", "other", true}} {
-		d := p.Decide(c.user, "bdev_get_bdevs").Given(map[string]any{"name": c.name})
+		d := p.Decide(c.user, "bdev_get_bdevs").WithParams(map[string]any{"name": c.name})
 		assert.True(t, d.Allowed)
 		assert.Equal(t, c.redact, d.Redact, "%s %s", c.user, c.name)
 	}

@@ -21,7 +21,7 @@ func decodeParams(t testing.TB, text string) map[string]any {
 func asks(t testing.TB, role, method, params string) Decision {
 	p, err := New(parse(t, "r: "+role), with(map[string][]string{"u": {"r"}}), rpcschema.Default())
 	require.NoError(t, err, role)
-	return p.Decide("u", method).Given(decodeParams(t, params))
+	return p.Decide("u", method).WithParams(decodeParams(t, params))
 }
 
 // Of each rule, what an allow lets pass and what a deny stops. What is certain is
@@ -110,7 +110,7 @@ func TestConditions(t *testing.T) {
 				assert.Equal(t, want == fits, d.Allowed, "allow")
 				denied, err := New(parse(t, `r: {allow: ["*"], deny: [`+rule+`]}`), with(map[string][]string{"u": {"r"}}), rpcschema.Default())
 				require.NoError(t, err)
-				assert.Equal(t, want == not, denied.Decide("u", group.method).Given(decodeParams(t, params)).Allowed, "deny")
+				assert.Equal(t, want == not, denied.Decide("u", group.method).WithParams(decodeParams(t, params)).Allowed, "deny")
 			})
 		}
 	}
@@ -186,7 +186,7 @@ never: {deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}
 	} {
 		d := p.Decide(c.user, "bdev_lvol_create")
 		assert.False(t, d.Refused())
-		assert.Equal(t, c.rule, d.Given(decodeParams(t, c.params)).Rule, "%s %s", c.user, c.params)
+		assert.Equal(t, c.rule, d.WithParams(decodeParams(t, c.params)).Rule, "%s %s", c.user, c.params)
 	}
 	assert.True(t, p.Decide("all", "bdev_lvol_create").Allowed, "an allow without conditions makes others idle")
 }

@@ -24,12 +24,12 @@ const (
 )
 
 // Refused tells whether the call is refused whatever its parameters are. A
-// decision that is neither refused nor allowed depends on them: see Given.
+// decision that is neither refused nor allowed depends on them: see WithParams.
 func (d Decision) Refused() bool { return !d.Allowed && d.open == nil }
 
-// Given completes a decision with the parameters of the call, exactly as they go
+// WithParams completes a decision with the parameters of the call, exactly as they go
 // to SPDK: translated for its release, and valid.
-func (d Decision) Given(params map[string]any) Decision {
+func (d Decision) WithParams(params map[string]any) Decision {
 	if d.open == nil {
 		return d
 	}

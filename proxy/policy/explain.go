@@ -19,7 +19,7 @@ func (p *Policy) Explain(user, method string, params map[string]any, known bool)
 	}
 	decision := u.decisions[method]
 	if known {
-		decision = decision.Given(params)
+		decision = decision.WithParams(params)
 	}
 	m, ok := p.schema.Method(method)
 	if !ok {

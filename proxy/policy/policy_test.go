@@ -130,11 +130,11 @@ func TestLearning(t *testing.T) {
 		{"some", "bdev_lvol_delete", "role r: deny bdev_lvol_delete", nil},
 		{"some", "bdev_lvol_create", NoRuleThere, map[string]any{"lvs_name": "b"}},
 	} {
-		d := p.Decide(c.user, c.method).Given(c.params)
+		d := p.Decide(c.user, c.method).WithParams(c.params)
 		assert.True(t, d.Allowed && d.Learned, "%s %s", c.user, c.method)
 		assert.Equal(t, c.rule, d.Rule)
 	}
-	fits := p.Decide("some", "bdev_lvol_create").Given(map[string]any{"lvs_name": "abc"})
+	fits := p.Decide("some", "bdev_lvol_create").WithParams(map[string]any{"lvs_name": "abc"})
 	assert.True(t, fits.Allowed)
 	assert.False(t, fits.Learned)
 	assert.True(t, p.Decide("strict", "bdev_lvol_delete").Refused(), "one learns, another does not")
@@ -149,7 +149,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	params := map[string]any{"reset_mode": "none"}
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		for _, user := range []string{"u", "l", "c", "nobody"} {
-			p.Decide(user, "bdev_get_iostat").Given(params)
+			p.Decide(user, "bdev_get_iostat").WithParams(params)
 		}
 	}))
 }

@@ -123,7 +123,7 @@ func TestADenyOnlyTakesAway(t *testing.T) {
 		for _, m := range methods {
 			for range 20 {
 				params := k.params(m)
-				was, is := p.Decide("a", m.Name).Given(params).Allowed, p.Decide("b", m.Name).Given(params).Allowed
+				was, is := p.Decide("a", m.Name).WithParams(params).Allowed, p.Decide("b", m.Name).WithParams(params).Allowed
 				assert.False(t, is && !was, "%s %v", m.Name, params)
 				if was {
 					before++
@@ -151,9 +151,9 @@ func TestExtendsIsUnion(t *testing.T) {
 		for _, m := range methods {
 			for range 10 {
 				params := k.params(m)
-				want := p.Decide("union", m.Name).Given(params).Allowed
+				want := p.Decide("union", m.Name).WithParams(params).Allowed
 				for _, user := range []string{"child", "grandchild", "backwards"} {
-					assert.Equal(t, want, p.Decide(user, m.Name).Given(params).Allowed, "%s %s %v", user, m.Name, params)
+					assert.Equal(t, want, p.Decide(user, m.Name).WithParams(params).Allowed, "%s %s %v", user, m.Name, params)
 				}
 				if want {
 					allowed++
@@ -178,9 +178,9 @@ func TestADenyReachesAsFarAsAnAllow(t *testing.T) {
 			map[string][]string{"allow": {"allow"}, "deny": {"deny"}})
 		for range 20 {
 			params := k.params(m)
-			if p.Decide("allow", m.Name).Given(params).Allowed {
+			if p.Decide("allow", m.Name).WithParams(params).Allowed {
 				both++
-				assert.False(t, p.Decide("deny", m.Name).Given(params).Allowed, "%s %v", r, params)
+				assert.False(t, p.Decide("deny", m.Name).WithParams(params).Allowed, "%s %v", r, params)
 			}
 		}
 	})
@@ -203,7 +203,7 @@ func TestSpellingsAreDecidedAlike(t *testing.T) {
 				{"size": json.Number(fmt.Sprint(mib << 20))},
 				{"size": json.Number(fmt.Sprint(mib<<20 - min(mib, 1)*k.Uint64N(1<<20)))}, // rounded up
 			} {
-				assert.Equal(t, want, p.Decide(user, "bdev_lvol_create").Given(params).Allowed, "%s %d %v", user, bound, params)
+				assert.Equal(t, want, p.Decide(user, "bdev_lvol_create").WithParams(params).Allowed, "%s %d %v", user, bound, params)
 			}
 		}
 	}

@@ -36,7 +36,7 @@ type Quota struct {
 }
 
 // Ask makes one call of the proxy's own on the target.
-type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
+type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
 // A Tenancy knows all tenants. It may be used concurrently.
 type Tenancy struct {

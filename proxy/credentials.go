@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
@@ -13,8 +12,8 @@ import (
 // is asked for, they would not ask before. Other clients send none of its headers.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// evidenceOf is all that a request says about who sends it.
-func evidenceOf(r *http.Request, source netip.AddrPort) authn.Evidence {
+// credentialsFrom collects all that a request says about who sends it.
+func credentialsFrom(r *http.Request, source netip.AddrPort) authn.Evidence {
 	e := authn.Evidence{Authorization: r.Header["Authorization"], Source: source.Addr()}
 	if r.TLS != nil {
 		e.Certificates = r.TLS.PeerCertificates
@@ -22,16 +21,12 @@ func evidenceOf(r *http.Request, source netip.AddrPort) authn.Evidence {
 	return e
 }
 
-// authenticated notes who sent a request, and what an answer to nobody names as
-// ways to be somebody.
-func (x *exchange) authenticated(by *authn.Authenticator, who authn.Identity, err error) {
-	x.user, x.auth, x.credential = who.User, string(who.Method), who.Credential
-	if err != nil {
-		x.decision = auditlog.Unauthenticated
-	}
+// noteSender notes who sent a request, and the ways to authenticate that a refusal names.
+func (x *exchange) noteSender(by *authn.Authenticator, who authn.Identity, err error) {
+	x.sender = sender{user: who.User, unauthenticated: err != nil, auth: string(who.Method), credential: who.Credential}
 	// Clients of rpc_http_proxy.py look for Basic, and some only at the first.
-	x.challenges = []string{`Basic realm="spdk-proxy", charset="UTF-8"`}
+	x.sender.challenges = []string{`Basic realm="spdk-proxy", charset="UTF-8"`}
 	if by.TakesBearer() {
-		x.challenges = append(x.challenges, `Bearer realm="spdk-proxy"`)
+		x.sender.challenges = append(x.sender.challenges, `Bearer realm="spdk-proxy"`)
 	}
 }

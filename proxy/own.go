@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
@@ -15,55 +14,57 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
+// A command is a call that all stages have let pass, on its way to the target.
+type command struct {
+	settings *settings
+	conn     *target.Conn
+	user     string
+	method   *rpcschema.Method
+	params   map[string]any
+}
+
+// of is the same user's command of another method.
+func (c command) of(method *rpcschema.Method) command {
+	c.method = method
+	return c
+}
+
 // execute makes a call that all stages have let pass: SPDK's methods are SPDK's,
 // the proxy's own are answered here. What changes the target has it saved.
-func (s *Server) execute(ctx context.Context, now *settings, conn *target.Conn, user string, method *rpcschema.Method, params map[string]any) (json.RawMessage, error) {
-	pass := func(as string, params map[string]any) (json.RawMessage, error) {
-		sent, _ := s.schema.Method(as)
-		return s.pass(ctx, now, conn, user, sent, params)
+func (s *Server) execute(ctx context.Context, c command) (json.RawMessage, error) {
+	switch name := c.method.Name; {
+	case name == safeDeleteMethod:
+		return s.deleteSafely(ctx, c)
+	case c.settings.snapshotsInUse == config.SnapshotsAllow:
+	case name == snapshotMethod:
+		return s.takeSnapshot(ctx, c)
+	case name == deleteMethod:
+		return s.deleteLvol(ctx, c)
+	case changesBelow[name] != "":
+		return s.changeBelow(ctx, c)
 	}
-	switch {
-	case method.Name == safeDeleteMethod:
-		return s.deleteSafely(ctx, params, pass)
-	case now.snapshotsInUse == config.SnapshotsAllow:
-	case method.Name == snapshotMethod:
-		return s.takeSnapshot(ctx, params)
-	case method.Name == deleteMethod:
-		return s.deleteLvol(ctx, params, pass)
-	case changesBelow[method.Name] != "":
-		return s.changeBelow(ctx, method, params, pass)
-	}
-	give, err := s.unchanging(ctx, method, params)
+	give, err := s.unchanging(ctx, c.method, c.params)
 	if err != nil {
 		return nil, err
 	}
 	defer give()
-	return pass(method.Name, params)
+	return s.pass(ctx, c)
 }
 
 // pass makes a call, and has what it changes saved. What it changes must be kept
 // from being frozen.
-func (s *Server) pass(ctx context.Context, now *settings, conn *target.Conn, user string, method *rpcschema.Method, params map[string]any) (json.RawMessage, error) {
+func (s *Server) pass(ctx context.Context, c command) (json.RawMessage, error) {
 	call := func() (json.RawMessage, error) {
-		return conn.Call(ctx, user, method.Name, params, now.timeoutOf(method.Name))
+		return c.conn.Call(ctx, c.user, c.method.Name, c.params, c.settings.timeoutOf(c.method.Name))
 	}
-	changes := method.Mutates
-	if method.ServedBy == rpcschema.ServedByProxy {
-		own := ownMethods[method.Name]
-		if !s.offers(method) {
-			return nil, &notOfferedError{method.Name, own.key}
+	changes := c.method.Mutates
+	if c.method.ServedBy == rpcschema.ServedByProxy {
+		own := ownMethods[c.method.Name]
+		if !s.offers(c.method) {
+			return nil, &notOfferedError{c.method.Name, own.key}
 		}
 		changes = own.changes
-		call = func() (json.RawMessage, error) {
-			if own.key == "target.keys" {
-				give, err := s.restart.keys.Turn(ctx, user)
-				if err != nil {
-					return nil, err
-				}
-				defer give()
-			}
-			return own.serve(s, ctx, keys.Ask(asking(conn, user, now)), params)
-		}
+		call = func() (json.RawMessage, error) { return s.serveOwn(ctx, own, c) }
 	}
 	if s.restart.saver == nil || !changes {
 		return call()
@@ -71,9 +72,22 @@ func (s *Server) pass(ctx context.Context, now *settings, conn *target.Conn, use
 	s.restart.saver.Before(context.WithoutCancel(ctx))
 	result, err := call()
 	if err == nil || errors.Is(err, spdkrpc.OutcomeUnknown) {
-		s.restart.saver.Changed(method.Name, params)
+		s.restart.saver.Changed(c.method.Name, c.params)
 	}
 	return result, err
+}
+
+// serveOwn answers one of the proxy's own methods. Those of keys are made one after the
+// other.
+func (s *Server) serveOwn(ctx context.Context, own ownMethod, c command) (json.RawMessage, error) {
+	if own.key == "target.keys" {
+		give, err := s.restart.keys.Turn(ctx, c.user)
+		if err != nil {
+			return nil, err
+		}
+		defer give()
+	}
+	return own.serve(s, ctx, rawCaller(c.conn, c.user, c.settings), c.params)
 }
 
 // changedLate has saved what a call changed that SPDK executed after its deadline.
@@ -98,23 +112,23 @@ var ownMethods = map[string]ownMethod{
 	"spdkgate_key_add": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, params map[string]any) (json.RawMessage, error) {
 		name, _ := params["name"].(string)
 		secret, _ := params["secret"].(string)
-		return orText(true, s.restart.keys.Add(ctx, ask, name, secret))
+		return marshalResult(true, s.restart.keys.Add(ctx, ask, name, secret))
 	}},
 	"spdkgate_key_remove": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, params map[string]any) (json.RawMessage, error) {
 		name, _ := params["name"].(string)
-		return orText(true, s.restart.keys.Remove(ctx, ask, name))
+		return marshalResult(true, s.restart.keys.Remove(ctx, ask, name))
 	}},
 	safeSnapshotMethod: {"", false, func(s *Server, ctx context.Context, _ keys.Ask, params map[string]any) (json.RawMessage, error) {
 		return s.takeSnapshots(ctx, params)
 	}},
 	safeDeleteMethod: {"", false, nil}, // see execute
 	statusMethod: {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ map[string]any) (json.RawMessage, error) {
-		return orText(savedConfig(s.restart.saver.Status()), nil)
+		return marshalResult(savedConfig(s.restart.saver.Status()), nil)
 	}},
 	"spdkgate_config_save": {"target.save", false, func(s *Server, ctx context.Context, _ keys.Ask, params map[string]any) (json.RawMessage, error) {
 		accept, _ := params["accept_loss"].(bool)
 		err := s.restart.saver.Save(context.WithoutCancel(ctx), accept)
-		return orText(savedConfig(s.restart.saver.Status()), err)
+		return marshalResult(savedConfig(s.restart.saver.Status()), err)
 	}},
 }
 
@@ -127,13 +141,6 @@ func (s *Server) offers(m *rpcschema.Method) bool {
 		return s.restart.saver != nil
 	}
 	return true
-}
-
-// A notOfferedError means that the configuration does without what was asked for.
-type notOfferedError struct{ method, key string }
-
-func (e *notOfferedError) Error() string {
-	return fmt.Sprintf("%s is not offered here, as the proxy's configuration has no %s: ask whoever runs this proxy", e.method, e.key)
 }
 
 const mostTold = 100 // of what is missing
@@ -155,4 +162,12 @@ func savedConfig(now persist.Status) spdkrpc.ProxySavedConfig {
 		told.HeldFile = new(now.Held)
 	}
 	return told
+}
+
+// marshalResult makes JSON of a result of the proxy's own.
+func marshalResult(v any, err error) (json.RawMessage, error) {
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }

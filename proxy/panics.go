@@ -64,31 +64,3 @@ func (s *Server) contain(next http.Handler) http.Handler {
 		next.ServeHTTP(answer, r)
 	})
 }
-
-// An answerWriter notes whether the answer was begun.
-type answerWriter struct {
-	http.ResponseWriter
-	begun bool
-}
-
-func (w *answerWriter) WriteHeader(status int) {
-	w.begun = true
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *answerWriter) Write(p []byte) (int, error) {
-	w.begun = true
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// netHTTP is the ResponseWriter of net/http's own, which http.MaxBytesReader tells
-// that it must not read on.
-func netHTTP(w http.ResponseWriter) http.ResponseWriter {
-	if answer, ok := w.(*answerWriter); ok {
-		return answer.ResponseWriter
-	}
-	return w
-}

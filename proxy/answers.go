@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"syscall"
 	"time"
@@ -128,7 +129,7 @@ func answerTo(err error) answer {
 	case errors.As(err, &invalid):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidParams, "%s", invalid)
 
-	case errors.Is(err, errHeld):
+	case errors.Is(err, errMemory):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "requests and answers of this user take too much memory: nothing was executed; take the answers that wait, or have fewer calls at once"))
 	case errors.Is(err, target.ErrListing):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09): nothing was executed; retry", target.ErrListing))
@@ -148,4 +149,11 @@ func answerTo(err error) answer {
 		return answer{status: http.StatusOK, spdk: true, err: &jsonrpc.Error{Code: called.Code, Message: called.Message}}
 	}
 	return refuse(http.StatusInternalServerError, jsonrpc.CodeInternalError, "the proxy failed at this call: its log says more, under the id in X-Request-Id")
+}
+
+// A notOfferedError means that the configuration does without what was asked for.
+type notOfferedError struct{ method, key string }
+
+func (e *notOfferedError) Error() string {
+	return fmt.Sprintf("%s is not offered here, as the proxy's configuration has no %s: ask whoever runs this proxy", e.method, e.key)
 }

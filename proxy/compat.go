@@ -23,8 +23,8 @@ type oldClient struct{ user, method, from, to string }
 // oldClientsKept bounds what is remembered; from there on it is told anew.
 const oldClientsKept = 4096
 
-// seen tells of translations that were not seen before.
-func (o *oldClients) seen(user, method string, done []rpcschema.Translation) {
+// note logs translations that were not noted before.
+func (o *oldClients) note(user, method string, done []rpcschema.Translation) {
 	for _, t := range done {
 		if o.isNew(oldClient{user, method, t.From, t.To}) {
 			o.log.Info("translated for an old client, seen first", "user", auditlog.ClipName(user), "method", method, "from", t.From, "to", t.To)

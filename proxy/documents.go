@@ -1,0 +1,40 @@
+package proxy
+
+import (
+	"encoding/json"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// documents are the OpenRPC documents that were asked for: making one takes
+// milliseconds, and they are the same until the configuration or the target's
+// release changes.
+type documents struct {
+	mu   sync.Mutex
+	made map[documentKey]json.RawMessage
+}
+
+// mostDocuments bounds what is kept of them, of a MiB each.
+const mostDocuments = 16
+
+func (d *documents) kept(key documentKey) (json.RawMessage, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text, ok := d.made[key]
+	return text, ok
+}
+
+func (d *documents) keep(key documentKey, text json.RawMessage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.made == nil || len(d.made) >= mostDocuments {
+		d.made = map[documentKey]json.RawMessage{}
+	}
+	d.made[key] = text
+}
+
+type documentKey struct {
+	user    string
+	release rpcschema.Release
+}

@@ -1,0 +1,50 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// serveGet answers a GET as the call that it stands for, within the same limits. It
+// writes a result by write, and an error as that of a call.
+func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string, write func(result json.RawMessage)) {
+	x := newExchange(r)
+	w.Header().Set("X-Request-Id", x.id)
+	now := s.settings.Load()
+	x.noteCalls([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: method}}}, false, s.receiveGet(now, x, w, r))
+	defer func() { s.releaseMemory(x) }()
+	if x.entered {
+		defer s.calls.leave()
+	}
+	c := x.calls[0]
+	c.asked.notification = false
+	c.noteAnswer(s.perform(r.Context(), now, c))
+	x.reserved = s.memory.Shrink(x.sender.user, x.reserved, len(c.answered.result))
+	s.audit(c)
+	s.boundLeftover(w, x, now.read)
+	if s.calls.isDraining() {
+		w.Header().Set("Connection", "close") // the next call is for the next process
+	}
+	if c.answered.err != nil {
+		x.reply(w)
+		return
+	}
+	write(c.answered.result)
+}
+
+// maxOwnAnswer is how long an answer of the proxy's own may become. It counts as the
+// user's memory before the answer is made.
+const maxOwnAnswer = 1 << 20
+
+// receiveGet is receive for a request whose method is known and whose body is not
+// wanted. A user who may have no more memory gets no answer.
+func (s *Server) receiveGet(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (err error) {
+	defer s.recoverFrom(x, &err)
+	if err := s.enter(now, x, w, r); err != nil {
+		return err
+	}
+	x.reserved, err = s.memory.Reserve(x.sender.user, maxOwnAnswer)
+	return err
+}

@@ -1,0 +1,53 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/spdkgate/spdkgate/proxy/metrics"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// metricsMethod is what GET /metrics stands for: who may call it, may scrape.
+const metricsMethod = "spdkgate_get_metrics"
+
+// serveMetrics answers GET /metrics with the method's result as plain text.
+// Refusals are JSON-RPC's.
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	s.serveGet(w, r, metricsMethod, func(result json.RawMessage) {
+		var text string
+		if err := json.Unmarshal(result, &text); err != nil {
+			panic(err) // tellMetrics made it
+		}
+		w.Header().Set("Content-Type", metrics.ContentType)
+		_, _ = io.WriteString(w, text)
+	})
+}
+
+// tellMetrics answers metricsMethod, which policy has let pass so far. Each series
+// names a user or sums all of them up, so that no tenant may see any.
+func (s *Server) tellMetrics(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
+	if _, err := s.decideParams(c, decision, method, c.asked.request.Params, rpcschema.Release{}); err != nil {
+		return nil, err
+	}
+	if scope := now.tenancy.Of(c.in.sender.user); scope != nil {
+		err := &tenancy.Refusal{Tenant: scope.Name, Reason: "metrics tell of all users, and are not for tenants"}
+		c.noteAdmission(scope, nil, err)
+		return nil, err
+	}
+	give, err := s.target.Turn(ctx, c.in.sender.user)
+	if err != nil {
+		return nil, err
+	}
+	defer give()
+	text, err := s.metrics.Text()
+	if err != nil {
+		return nil, err
+	}
+	return jsonrpc.Marshal(text)
+}
