@@ -28,11 +28,11 @@ func TestAlive(t *testing.T) {
 func TestNotAliveBehindALock(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)
-	b.proxy.calls.mu.Lock()
+	b.proxy.inFlight.mu.Lock()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	require.Error(t, b.proxy.Alive(ctx))
-	b.proxy.calls.mu.Unlock()
+	b.proxy.inFlight.mu.Unlock()
 	assert.NoError(t, b.proxy.Alive(t.Context()))
 }
 

@@ -131,7 +131,7 @@ func TestBatchEndsEarly(t *testing.T) {
 		status float64
 	}{
 		"the client leaves":   {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
-		"the proxy stops":     {func(b *bench, _ context.CancelFunc) { b.proxy.calls.drain() }, 503},
+		"the proxy stops":     {func(b *bench, _ context.CancelFunc) { b.proxy.inFlight.drain() }, 503},
 		"results are too big": {func(b *bench, _ context.CancelFunc) {}, 413},
 		// However many batches a user has answered at once, their results take no more
 		// memory than the manual says.

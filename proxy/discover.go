@@ -20,7 +20,7 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 		return text, nil
 	}
 	text, err := s.schema.Export(release, func(m *rpcschema.Method) bool {
-		return s.offers(m) && !now.policy.Decide(user, m.Name).Refused() && now.tenancy.Of(user).Might(m.Name)
+		return s.offers(m) && !now.policy.Decide(user, m.Name).Refused() && now.tenancy.Of(user).MayCall(m.Name)
 	})
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
 // describe answers rpc.discover, which everybody may call who is known.
 func (s *Server) describe(ctx context.Context, now *settings, c *call) (json.RawMessage, error) {
 	c.asked.method, c.decided.decision = discoverMethod, auditlog.Allowed
-	give, err := s.target.Turn(ctx, c.in.sender.user)
+	give, err := s.target.AcquireSlot(ctx, c.in.sender.user)
 	if err != nil {
 		return nil, err
 	}

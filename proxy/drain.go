@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// calls counts the calls under way, so that a stopping server can wait for them.
+// inFlight counts the calls under way, so that a stopping server can wait for them.
 //
 // When the server stops, calls that come soon after on connections that it has
 // accepted are still let in: whoever sent one has not been told to go elsewhere,
 // and is with the answer. The first calls of new connections are waited for. So a
 // restart behind systemd's socket refuses nobody who does not call on and on.
-type calls struct {
+type inFlight struct {
 	mu       sync.Mutex
 	open     int // connections
 	under    int
@@ -29,7 +29,7 @@ type calls struct {
 const arrivalWait = 2 * time.Second
 
 // enter lets a call in, unless the server has been stopping for a while.
-func (c *calls) enter(conn net.Conn) error {
+func (c *inFlight) enter(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining && (c.ended || time.Now().After(c.until)) {
@@ -40,7 +40,7 @@ func (c *calls) enter(conn net.Conn) error {
 	return nil
 }
 
-func (c *calls) leave() {
+func (c *inFlight) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.under--
@@ -48,7 +48,7 @@ func (c *calls) leave() {
 }
 
 // connState is told what becomes of a server's connections.
-func (c *calls) connState(conn net.Conn, state http.ConnState) {
+func (c *inFlight) connState(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch state {
@@ -68,7 +68,7 @@ func (c *calls) connState(conn net.Conn, state http.ConnState) {
 }
 
 // counts tells how many connections are open, and calls under way.
-func (c *calls) counts() (open, under int) {
+func (c *inFlight) counts() (open, under int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open, c.under
@@ -76,7 +76,7 @@ func (c *calls) counts() (open, under int) {
 
 // drain lets no further call in, but those that are on their way. The channel is
 // closed when the last one ended. No connection may be accepted any more.
-func (c *calls) drain() <-chan struct{} {
+func (c *inFlight) drain() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.draining {
@@ -87,21 +87,21 @@ func (c *calls) drain() <-chan struct{} {
 	return c.drained
 }
 
-func (c *calls) forgetArrivals() {
+func (c *inFlight) forgetArrivals() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.arriving)
 	c.closeIfDrained()
 }
 
-func (c *calls) closeIfDrained() {
+func (c *inFlight) closeIfDrained() {
 	if c.draining && c.under == 0 && len(c.arriving) == 0 && !c.ended {
 		c.ended = true
 		close(c.drained)
 	}
 }
 
-func (c *calls) isDraining() bool {
+func (c *inFlight) isDraining() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.draining

@@ -16,7 +16,7 @@ func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string,
 	x.noteCalls([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: method}}}, false, s.receiveGet(now, x, w, r))
 	defer func() { s.releaseMemory(x) }()
 	if x.entered {
-		defer s.calls.leave()
+		defer s.inFlight.leave()
 	}
 	c := x.calls[0]
 	c.asked.notification = false
@@ -24,7 +24,7 @@ func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string,
 	x.reserved = s.memory.Shrink(x.sender.user, x.reserved, len(c.answered.result))
 	s.audit(c)
 	s.boundLeftover(w, x, now.read)
-	if s.calls.isDraining() {
+	if s.inFlight.isDraining() {
 		w.Header().Set("Connection", "close") // the next call is for the next process
 	}
 	if c.answered.err != nil {

@@ -49,7 +49,7 @@ func (s *Server) Handler() http.Handler {
 // call takes can be taken. The target may be away.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	s.endUnreadBody(w, r)
-	s.calls.isDraining()
+	s.inFlight.isDraining()
 	s.clients.Open()
 	s.target.Connections()
 	_, _ = io.WriteString(w, "ok\n")
@@ -58,20 +58,20 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 // serveReady tells whether calls can be expected to work: the target answers, and
 // does not wait for framework_start_init. Calls are taken whatever it says, also
 // that one. Anybody may ask, so it gives no reason; the log has it.
-func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.tellReady(w, r, true) }
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
 // serveStrictlyReady tells, besides, whether the target has everything that is saved
 // of its configuration: all disks, volumes' exports, hosts. It is not ready while
 // that is not known, and never without target.save.
 func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
-	s.tellReady(w, r, s.restart.saver != nil && s.restart.saver.Complete())
+	s.answerReady(w, r, s.restart.saver != nil && s.restart.saver.Complete())
 }
 
-func (s *Server) tellReady(w http.ResponseWriter, r *http.Request, complete bool) {
+func (s *Server) answerReady(w http.ResponseWriter, r *http.Request, complete bool) {
 	s.endUnreadBody(w, r)
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 	defer cancel()
-	if s.calls.isDraining() {
+	if s.inFlight.isDraining() {
 		http.Error(w, "not ready", http.StatusServiceUnavailable)
 		return
 	}
@@ -120,7 +120,7 @@ func (s *Server) httpServer() *http.Server {
 
 // connState is told what becomes of the server's connections.
 func (s *Server) connState(conn net.Conn, state http.ConnState) {
-	s.calls.connState(conn, state)
+	s.inFlight.connState(conn, state)
 	s.clients.ConnState(conn, state)
 }
 

@@ -22,16 +22,16 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	s.serveGet(w, r, metricsMethod, func(result json.RawMessage) {
 		var text string
 		if err := json.Unmarshal(result, &text); err != nil {
-			panic(err) // tellMetrics made it
+			panic(err) // answerMetrics made it
 		}
 		w.Header().Set("Content-Type", metrics.ContentType)
 		_, _ = io.WriteString(w, text)
 	})
 }
 
-// tellMetrics answers metricsMethod, which policy has let pass so far. Each series
+// answerMetrics answers metricsMethod, which policy has let pass so far. Each series
 // names a user or sums all of them up, so that no tenant may see any.
-func (s *Server) tellMetrics(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
+func (s *Server) answerMetrics(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
 	if _, err := s.decideParams(c, decision, method, c.asked.request.Params, rpcschema.Release{}); err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (s *Server) tellMetrics(ctx context.Context, now *settings, c *call, method
 		c.noteAdmission(scope, nil, err)
 		return nil, err
 	}
-	give, err := s.target.Turn(ctx, c.in.sender.user)
+	give, err := s.target.AcquireSlot(ctx, c.in.sender.user)
 	if err != nil {
 		return nil, err
 	}

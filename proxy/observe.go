@@ -118,7 +118,7 @@ func (s *Server) state() metrics.State {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
 	defer cancel()
 	seen, err := s.target.Probe(ctx)
-	connections, inFlight := s.calls.counts()
+	connections, inFlight := s.inFlight.counts()
 	loads := map[string]metrics.Load{}
 	for user, l := range s.target.Loads() {
 		loads[user] = metrics.Load(l)

@@ -23,8 +23,8 @@ type command struct {
 	params   map[string]any
 }
 
-// of is the same user's command of another method.
-func (c command) of(method *rpcschema.Method) command {
+// withMethod returns the same user's command of another method.
+func (c command) withMethod(method *rpcschema.Method) command {
 	c.method = method
 	return c
 }
@@ -43,17 +43,17 @@ func (s *Server) execute(ctx context.Context, c command) (json.RawMessage, error
 	case changesBelow[name] != "":
 		return s.changeBelow(ctx, c)
 	}
-	give, err := s.unchanging(ctx, c.method, c.params)
+	give, err := s.shareWithFreezing(ctx, c.method, c.params)
 	if err != nil {
 		return nil, err
 	}
 	defer give()
-	return s.pass(ctx, c)
+	return s.forward(ctx, c)
 }
 
-// pass makes a call, and has what it changes saved. What it changes must be kept
+// forward makes a call, and has what it changes saved. What it changes must be kept
 // from being frozen.
-func (s *Server) pass(ctx context.Context, c command) (json.RawMessage, error) {
+func (s *Server) forward(ctx context.Context, c command) (json.RawMessage, error) {
 	call := func() (json.RawMessage, error) {
 		return c.conn.Call(ctx, c.user, c.method.Name, c.params, c.settings.timeoutOf(c.method.Name))
 	}
@@ -81,7 +81,7 @@ func (s *Server) pass(ctx context.Context, c command) (json.RawMessage, error) {
 // other.
 func (s *Server) serveOwn(ctx context.Context, own ownMethod, c command) (json.RawMessage, error) {
 	if own.key == "target.keys" {
-		give, err := s.restart.keys.Turn(ctx, c.user)
+		give, err := s.restart.keys.Acquire(ctx, c.user)
 		if err != nil {
 			return nil, err
 		}
@@ -90,15 +90,15 @@ func (s *Server) serveOwn(ctx context.Context, own ownMethod, c command) (json.R
 	return own.serve(s, ctx, rawCaller(c.conn, c.user, c.settings), c.params)
 }
 
-// changedLate has saved what a call changed that SPDK executed after its deadline.
+// noteLateChange has saved what a call changed that SPDK executed after its deadline.
 // It was noted as a change at its deadline, too, but SPDK may have told its
 // configuration before it executed the call.
-func (s *Server) changedLate(name string, params map[string]any, err error) {
+func (s *Server) noteLateChange(name string, params map[string]any, err error) {
 	method, known := s.schema.Method(name)
 	if s.restart.saver == nil || !known || !method.Mutates || err != nil && !errors.Is(err, spdkrpc.OutcomeUnknown) {
 		return
 	}
-	s.contained("late reply", func() { s.restart.saver.Changed(name, params) })
+	s.containPanic("late reply", func() { s.restart.saver.Changed(name, params) })
 }
 
 // An ownMethod is one that the proxy answers by itself.

@@ -48,7 +48,7 @@ func TestPanicsAreSeen(t *testing.T) {
 	log.at = ""
 	assert.Equal(t, http.StatusOK, b.post(`{"id":1,"method":"bdev_get_bdevs"}`).StatusCode)
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_panics_total 1\n")
-	<-b.proxy.calls.drain() // nothing counts as under way
+	<-b.proxy.inFlight.drain() // nothing counts as under way
 }
 
 // Half an answer is not made to look whole.
@@ -78,6 +78,6 @@ func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
 
 func TestPanicsBesideRequests(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.contained("late reply", func() { panic("bug") })
+	b.proxy.containPanic("late reply", func() { panic("bug") })
 	assert.Len(t, b.log.lines(t, "panic"), 1)
 }

@@ -30,7 +30,7 @@ func (s *Server) recoverFrom(x *exchange, err *error) {
 }
 
 // contained runs f, which serves no client.
-func (s *Server) contained(what string, f func()) {
+func (s *Server) containPanic(what string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked(what, p)

@@ -293,7 +293,7 @@ func TestKeysOfTenants(t *testing.T) {
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
 
 	// One change of a user's at a time, and others' meanwhile.
-	give, err := b.proxy.restart.keys.Turn(t.Context(), a)
+	give, err := b.proxy.restart.keys.Acquire(t.Context(), a)
 	require.NoError(t, err)
 	waits := make(chan got)
 	go func() { waits <- b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "a-4"), http.StatusOK) }()

@@ -22,7 +22,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	x.noteCalls(s.receive(now, x, w, r))
 	defer func() { s.releaseMemory(x) }()
 	if x.entered {
-		defer s.calls.leave()
+		defer s.inFlight.leave()
 	}
 	s.boundLeftover(w, x, now.read)
 	for i, c := range x.calls {
@@ -33,7 +33,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 		x.reserved += s.memory.Add(x.sender.user, len(c.answered.result))
 		s.audit(c)
 	}
-	if s.calls.isDraining() {
+	if s.inFlight.isDraining() {
 		w.Header().Set("Connection", "close") // the next call is for the next process
 	}
 	x.reply(w)
@@ -73,7 +73,7 @@ func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *htt
 	if crossOrigin.Check(r) != nil {
 		return errCrossOrigin
 	}
-	if err := s.calls.enter(connOf(r)); err != nil {
+	if err := s.inFlight.enter(connOf(r)); err != nil {
 		return err
 	}
 	x.entered = true
@@ -109,9 +109,9 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	}
 	switch method.Name { // what is answered whether there is a target or not
 	case metricsMethod:
-		return s.tellMetrics(ctx, now, c, method, decision)
+		return s.answerMetrics(ctx, now, c, method, decision)
 	case statusMethod:
-		return s.tellStatus(ctx, now, c, method, decision)
+		return s.answerStatus(ctx, now, c, method, decision)
 	}
 
 	conn, err := s.target.Connect(ctx, user)
@@ -171,7 +171,7 @@ func (s *Server) checkBatchMayContinue(ctx context.Context, c *call) error {
 		return nil
 	case ctx.Err() != nil:
 		return errGone
-	case s.calls.isDraining():
+	case s.inFlight.isDraining():
 		return errDraining
 	case x.resultBytes > maxBatchResults:
 		return errBatchResults
@@ -186,7 +186,7 @@ func (s *Server) checkBatchMayContinue(ctx context.Context, c *call) error {
 func (s *Server) releaseMemory(x *exchange) {
 	s.memory.Release(x.sender.user, x.reserved)
 	if x.resultBytes > 0 {
-		s.target.RoomMade()
+		s.target.MemoryReleased()
 	}
 }
 

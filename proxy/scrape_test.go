@@ -295,7 +295,7 @@ func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 		b.proxy.memory.Release("admin", n)
 		require.Equal(t, http.StatusOK, get().StatusCode, path)
 
-		give, err := b.proxy.target.Turn(t.Context(), "admin")
+		give, err := b.proxy.target.AcquireSlot(t.Context(), "admin")
 		require.NoError(t, err)
 		answered := make(chan int)
 		go func() { answered <- get().StatusCode }()
@@ -303,10 +303,10 @@ func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 		give()
 		require.Equal(t, http.StatusOK, <-answered, path)
 
-		b.proxy.calls.drain()
-		b.proxy.calls.mu.Lock()
-		b.proxy.calls.until = time.Time{}
-		b.proxy.calls.mu.Unlock()
+		b.proxy.inFlight.drain()
+		b.proxy.inFlight.mu.Lock()
+		b.proxy.inFlight.until = time.Time{}
+		b.proxy.inFlight.mu.Unlock()
 		g := get()
 		assert.Equal(t, http.StatusServiceUnavailable, g.StatusCode, "%s: draining", path)
 		assert.True(t, g.Close)

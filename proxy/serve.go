@@ -53,7 +53,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 		}
 	}
 	hasRoom := func(user string) bool { return !s.memory.Exhausted(user) }
-	if s.target, err = newTarget(c, s.log, hasRoom, s.changedLate); err != nil {
+	if s.target, err = newTarget(c, s.log, hasRoom, s.noteLateChange); err != nil {
 		return nil, err
 	}
 	if s.restart, err = newRestart(c, s.schema, s.log, s.targetNow); err != nil {
@@ -122,7 +122,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) stop(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
 	defer cancel()
-	drained := s.calls.drain()
+	drained := s.inFlight.drain()
 	s.log.Info("stopping", "calls", s.target.InFlight(), "bound", time.Duration(s.config.Limits.Drain).String())
 	select {
 	case <-drained:

@@ -97,7 +97,7 @@ func TestDrain(t *testing.T) {
 	slow.call(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
 	s.stop()
-	require.Eventually(t, b.proxy.calls.isDraining, long, time.Millisecond)
+	require.Eventually(t, b.proxy.inFlight.isDraining, long, time.Millisecond)
 
 	for _, c := range []*rawClient{kept, fresh} {
 		c.call(version)
@@ -107,9 +107,9 @@ func TestDrain(t *testing.T) {
 	}
 	assert.Equal(t, 503, b.do("GET", "/readyz", "", "", nil).StatusCode)
 
-	b.proxy.calls.mu.Lock()
-	b.proxy.calls.until = time.Now().Add(-time.Second)
-	b.proxy.calls.mu.Unlock()
+	b.proxy.inFlight.mu.Lock()
+	b.proxy.inFlight.until = time.Now().Add(-time.Second)
+	b.proxy.inFlight.mu.Unlock()
 	late.call(version)
 	g := late.answer()
 	assert.Equal(t, 503, g.StatusCode)

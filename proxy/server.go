@@ -25,7 +25,7 @@ type Server struct {
 	cert   cert.Shown
 
 	settings atomic.Pointer[settings]
-	calls    calls
+	inFlight inFlight
 	clients  *clientconn.Set
 	memory   memoryBudget
 	handler  http.Handler

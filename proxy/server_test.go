@@ -363,7 +363,7 @@ func TestPanicsAreContained(t *testing.T) {
 	assert.EqualValues(t, 500, b.lastCall()["status"])
 	b.proxy.settings.Store(working)
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
-	<-b.proxy.calls.drain() // nothing counts as under way
+	<-b.proxy.inFlight.drain() // nothing counts as under way
 }
 
 func TestTheClientLeaves(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *Server) deleteSafely(ctx context.Context, c command) (json.RawMessage, 
 	method, _ := s.schema.Method(deleteMethod)
 	name, _ := c.params["name"].(string)
 	frozen, err := s.quiescer.Delete(ctx, name, quiesce.Mode{Freeze: true}, func() error {
-		_, err := s.pass(ctx, c.of(method))
+		_, err := s.forward(ctx, c.withMethod(method))
 		return err
 	})
 	return marshalResult(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
@@ -84,7 +84,7 @@ func (s *Server) deleteLvol(ctx context.Context, c command) (json.RawMessage, er
 	name, _ := c.params["name"].(string)
 	result := json.RawMessage("true")
 	_, err := s.quiescer.Delete(ctx, name, c.mode(), func() (err error) {
-		result, err = s.pass(ctx, c)
+		result, err = s.forward(ctx, c)
 		return err
 	})
 	if err != nil {
@@ -104,15 +104,15 @@ var changesBelow = map[string]string{
 func (s *Server) changeBelow(ctx context.Context, c command) (result json.RawMessage, err error) {
 	name, _ := c.params[changesBelow[c.method.Name]].(string)
 	err = s.quiescer.Unused(ctx, name, func() (err error) {
-		result, err = s.pass(ctx, c)
+		result, err = s.forward(ctx, c)
 		return err
 	})
 	return result, err
 }
 
-// unchanging makes a call wait while what it changes is frozen, and freezing wait
+// shareWithFreezing makes a call wait while what it changes is frozen, and freezing wait
 // while it is under way.
-func (s *Server) unchanging(ctx context.Context, method *rpcschema.Method, params map[string]any) (give func(), err error) {
+func (s *Server) shareWithFreezing(ctx context.Context, method *rpcschema.Method, params map[string]any) (give func(), err error) {
 	if !method.Mutates || method.ServedBy == rpcschema.ServedByProxy {
 		return func() {}, nil
 	}

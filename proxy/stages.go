@@ -110,7 +110,7 @@ func newTarget(c *config.Config, log *slog.Logger, room func(user string) bool, 
 		return nil, err
 	}
 	return target.New(target.Config{
-		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: log, Room: room, Late: late,
+		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: log, HasMemory: room, Late: late,
 		MaxInFlight: c.Target.MaxInFlight, UserInFlight: c.Limits.UserInFlight, UsersInFlight: c.Limits.UsersInFlight,
 	}), nil
 }

@@ -13,8 +13,8 @@ import (
 // nothing, as it is needed most while there is none.
 const statusMethod = "spdkgate_config_get_status"
 
-// tellStatus answers statusMethod, which policy has let pass so far.
-func (s *Server) tellStatus(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
+// answerStatus answers statusMethod, which policy has let pass so far.
+func (s *Server) answerStatus(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
 	user, params := c.in.sender.user, c.asked.request.Params
 	decision, err := s.decideParams(c, decision, method, params, rpcschema.Release{})
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Server) tellStatus(ctx context.Context, now *settings, c *call, method 
 	if !s.offers(method) {
 		return nil, &notOfferedError{method.Name, ownMethods[method.Name].key}
 	}
-	give, err := s.target.Turn(ctx, user)
+	give, err := s.target.AcquireSlot(ctx, user)
 	if err != nil {
 		return nil, err
 	}

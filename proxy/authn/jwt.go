@@ -70,13 +70,13 @@ func (s *issuers) identify(ctx context.Context, token string) (Identity, error) 
 			}
 			return who, wrong
 		}
-		err = graver(err, wrong)
+		err = moreConclusive(err, wrong)
 	}
 	return who, err
 }
 
-// graver is which of two issuers' answers counts: not to know is more than no.
-func graver(a, b error) error {
+// moreConclusive is which of two issuers' answers counts: not to know is more than no.
+func moreConclusive(a, b error) error {
 	var reason *RejectedError
 	if errors.Is(b, ErrCannotTell) || errors.As(b, &reason) && !errors.Is(a, ErrCannotTell) {
 		return b

@@ -100,7 +100,7 @@ func (d *DryRun) Call(user config.User, name string, params map[string]any, give
 	}
 	c.Rules = d.policy.Explain(user.Name, method.Name, params, judged)
 	if scope := d.tenancy.Of(user.Name); scope != nil {
-		c.Standing, c.Foreign = scope.Standing(method.Name), !scope.Might(method.Name)
+		c.Standing, c.Foreign = scope.Standing(method.Name), !scope.MayCall(method.Name)
 	}
 	return c, nil
 }

@@ -29,21 +29,21 @@ func refuse(errno syscall.Errno, format string, args ...any) error {
 
 // Keys places the keys of one target.
 type Keys struct {
-	store   *oneByOne
-	changes turns // by key
-	callers turns
+	store   *serialStore
+	changes nameLocks // by key
+	callers nameLocks
 }
 
 // most is how many keys there may be: SPDK lists them all at each change.
 const most = 4096
 
 // New makes Keys.
-func New(store Store) *Keys { return &Keys{store: &oneByOne{store: store}} }
+func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
-// Turn waits until a caller has no other change under way: those of one, however
+// Acquire waits until a caller has no other change under way: those of one, however
 // many, must not stand in the way of others'.
-func (k *Keys) Turn(ctx context.Context, caller string) (give func(), err error) {
-	return k.callers.take(ctx, caller)
+func (k *Keys) Acquire(ctx context.Context, caller string) (give func(), err error) {
+	return k.callers.acquire(ctx, caller)
 }
 
 // Add places a secret, and registers it under a name. The file comes first: a
@@ -52,7 +52,7 @@ func (k *Keys) Add(ctx context.Context, ask Ask, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
 	}
-	give, err := k.changes.take(ctx, name)
+	give, err := k.changes.acquire(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (k *Keys) Add(ctx context.Context, ask Ask, name, secret string) error {
 // Remove takes a key out of the keyring, and then its file away. What is left of
 // a removal that was cut short is removed, too.
 func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
-	give, err := k.changes.take(ctx, name)
+	give, err := k.changes.acquire(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (boo
 
 // sweep removes one file, if it is still left over when nobody can change it.
 func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path string) (bool, error)) (removed bool, err error) {
-	give, err := k.changes.take(ctx, name)
+	give, err := k.changes.acquire(ctx, name)
 	if err != nil {
 		return false, err
 	}

@@ -197,7 +197,7 @@ func (m *Metrics) of(user, method string, outcome Outcome) series {
 		user = ""
 	}
 	s.calls = m.calls.WithLabelValues(user, method, outcome.String())
-	if outcome.asked() {
+	if outcome.reachedSPDK() {
 		s.duration = m.duration.WithLabelValues(method)
 	}
 	m.series[seriesKey{user, method, outcome}] = s

@@ -30,8 +30,8 @@ var outcomeNames = [outcomes]string{
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// asked tells whether SPDK had the call, so that the time it took says something.
-func (o Outcome) asked() bool { return o == OK || o == SPDKError || o == UnknownOutcome }
+// reachedSPDK tells whether SPDK had the call, so that the time it took says something.
+func (o Outcome) reachedSPDK() bool { return o == OK || o == SPDKError || o == UnknownOutcome }
 
 // A Denial is the kind of rule that refused a call.
 type Denial int

@@ -96,8 +96,8 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(tokenExpiry, seconds(at), user)
 	}
 	gauge(learning, float64(s.Learning))
-	gauge(targetStranger, truth(s.Target.Stranger))
-	gauge(targetUp, truth(s.Target.Up))
+	gauge(targetStranger, boolValue(s.Target.Stranger))
+	gauge(targetUp, boolValue(s.Target.Up))
 	gauge(targetInfo, 1, s.Target.Release, s.Target.Phase)
 	gauge(targetConnections, float64(s.Target.Connections))
 	ch <- prometheus.MustNewConstMetric(targetReconnects, prometheus.CounterValue, float64(s.Target.Reconnects))
@@ -113,13 +113,13 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		at = seconds(s.Saved.At)
 	}
 	gauge(savedAt, at)
-	gauge(savePending, truth(s.Saved.Pending))
-	gauge(saveFailed, truth(s.Saved.Failed))
+	gauge(savePending, boolValue(s.Saved.Pending))
+	gauge(saveFailed, boolValue(s.Saved.Failed))
 	gauge(saveMissing, float64(s.Saved.Missing))
-	gauge(saveChosen, truth(s.Saved.Chosen))
+	gauge(saveChosen, boolValue(s.Saved.Chosen))
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -24,7 +24,7 @@ type suspect struct {
 var errNoProcess = errors.New("it cannot be told which process of the target answers")
 
 // decide is the one place where it is decided what becomes of the files.
-func (s *Saver) decide(live *Configuration, touched map[string]bool, giveUp bool) (outcome, error) {
+func (s *Saver) decide(live *Configuration, touched map[string]bool, acceptLoss bool) (outcome, error) {
 	if live.Saved.Process == "" {
 		return outcome{}, errNoProcess
 	}
@@ -37,7 +37,7 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, giveUp bool
 		switch {
 		case err != nil:
 			return outcome{}, err
-		case awaits && giveUp:
+		case awaits && acceptLoss:
 			s.opts.Log.Warn("the choice of a saved configuration is dropped", "chosen", current.Saved.Chosen.At)
 			return s.adopt(live, current, asideReplaced)
 		case awaits:
@@ -55,7 +55,7 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, giveUp bool
 		return s.adopt(live, current, asideBefore)
 	case len(missing) == 0:
 		return s.adopt(live, current, "")
-	case giveUp:
+	case acceptLoss:
 		s.opts.Log.Warn("what the target lacks of its saved configuration is given up", "missing", len(missing), "calls", described(missing, 10))
 		return s.adopt(live, current, asideReplaced)
 	case anotherProcess:

@@ -34,7 +34,7 @@ func (s *Saver) Run(ctx context.Context, last time.Duration) {
 			}
 			return
 		case <-watch.C:
-			if retry == 0 && !s.isMet() {
+			if retry == 0 && !s.processCompared() {
 				next.Reset(0)
 			}
 		case <-s.wake:

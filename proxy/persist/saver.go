@@ -34,8 +34,8 @@ type Options struct {
 }
 
 const (
-	readWithin = 2 * time.Minute  // the whole configuration
-	meetWithin = 10 * time.Second // while a call waits
+	readWithin    = 2 * time.Minute  // the whole configuration
+	compareWithin = 10 * time.Second // while a call waits
 )
 
 // A Saver saves the configuration of one target after it was changed.
@@ -43,12 +43,12 @@ type Saver struct {
 	opts Options
 	wake chan struct{}
 
-	// A process is met once its configuration was compared with the saved one.
-	met   atomic.Pointer[string]
-	shyly atomic.Int64 // Unix ns: until then no call tries to meet it
+	// The process whose configuration was compared with the saved one.
+	comparedProcess atomic.Pointer[string]
+	retryAfter      atomic.Int64 // Unix ns: until then no call compares it
 
-	looking chan struct{} // holds one while somebody looks at target and folder
-	suspect suspect
+	exclusive chan struct{} // holds one while somebody looks at target and folder
+	suspect   suspect
 
 	changesWait atomic.Pointer[chan struct{}] // nil: they need not; see holdChanges
 
@@ -71,7 +71,7 @@ func New(o Options) *Saver {
 	o.Watch = defaulted(o.Watch, 5*time.Second)
 	o.Settle = defaulted(o.Settle, 100*time.Second)
 	return &Saver{
-		opts: o, wake: make(chan struct{}, 1), looking: make(chan struct{}, 1), touched: map[string]bool{},
+		opts: o, wake: make(chan struct{}, 1), exclusive: make(chan struct{}, 1), touched: map[string]bool{},
 		status: Status{File: filepath.Join(o.Folder.path, Current), Held: filepath.Join(o.Folder.path, Held)},
 	}
 }
@@ -90,36 +90,36 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 // may find more to be missing.
 func (s *Saver) Before(ctx context.Context) {
 	s.awaitReading(ctx)
-	if s.isMet() || time.Now().UnixNano() < s.shyly.Load() {
+	if s.processCompared() || time.Now().UnixNano() < s.retryAfter.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, meetWithin)
+	ctx, cancel := context.WithTimeout(ctx, compareWithin)
 	defer cancel()
 	err := s.exclusively(ctx, func() error {
-		if s.isMet() || time.Now().UnixNano() < s.shyly.Load() {
+		if s.processCompared() || time.Now().UnixNano() < s.retryAfter.Load() {
 			return nil
 		}
 		return s.save(ctx, false)
 	})
 	if err != nil {
-		s.shyly.Store(time.Now().Add(s.opts.Retry).UnixNano())
+		s.retryAfter.Store(time.Now().Add(s.opts.Retry).UnixNano())
 	}
 }
 
 // exclusively lets one at a time look at target and folder.
 func (s *Saver) exclusively(ctx context.Context, look func() error) error {
 	select {
-	case s.looking <- struct{}{}:
-		defer func() { <-s.looking }()
+	case s.exclusive <- struct{}{}:
+		defer func() { <-s.exclusive }()
 		return look()
 	case <-ctx.Done():
 		return fmt.Errorf("another save is under way: %w", ctx.Err())
 	}
 }
 
-func (s *Saver) isMet() bool {
+func (s *Saver) processCompared() bool {
 	process, err := s.opts.Process()
-	met := s.met.Load()
+	met := s.comparedProcess.Load()
 	return err == nil && met != nil && *met == process
 }
 
@@ -150,22 +150,22 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	}
 }
 
-// Save saves now. With giveUp, what the target lacks of the saved configuration is
+// Save saves now. With acceptLoss, what the target lacks of the saved configuration is
 // given up: the file that has it is set aside.
-func (s *Saver) Save(ctx context.Context, giveUp bool) error {
+func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	return s.exclusively(ctx, func() error { return s.save(ctx, giveUp) })
+	return s.exclusively(ctx, func() error { return s.save(ctx, acceptLoss) })
 }
 
 // save looks, decides, and notes how it went. One at a time may.
-func (s *Saver) save(ctx context.Context, giveUp bool) error {
+func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	s.mu.Lock()
 	seen, touched := s.changes, s.touched
 	s.touched = map[string]bool{}
 	s.mu.Unlock()
 
-	o, err := s.look(ctx, touched, giveUp)
+	o, err := s.readAndDecide(ctx, touched, acceptLoss)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,7 @@ func (s *Saver) save(ctx context.Context, giveUp bool) error {
 		s.err = nil
 		return err
 	}
-	s.complain(err)
+	s.logFailure(err)
 	s.err = err
 	if err != nil {
 		return err
@@ -194,8 +194,8 @@ func (s *Saver) save(ctx context.Context, giveUp bool) error {
 	return nil
 }
 
-// complain logs an error once, and its end.
-func (s *Saver) complain(err error) {
+// logFailure logs an error once, and its end.
+func (s *Saver) logFailure(err error) {
 	switch {
 	case err == nil && s.err != nil:
 		s.opts.Log.Info("the target's configuration can be saved again", "file", s.status.File)
@@ -212,7 +212,7 @@ func (e *awayError) Error() string { return e.err.Error() }
 func (e *awayError) Unwrap() error { return e.err }
 
 // look reads the target's configuration and has it decided what becomes of it.
-func (s *Saver) look(ctx context.Context, touched map[string]bool, giveUp bool) (outcome, error) {
+func (s *Saver) readAndDecide(ctx context.Context, touched map[string]bool, acceptLoss bool) (outcome, error) {
 	t, err := s.opts.Target(ctx)
 	if err != nil {
 		return outcome{}, &awayError{err}
@@ -231,11 +231,11 @@ func (s *Saver) look(ctx context.Context, touched map[string]bool, giveUp bool) 
 		return outcome{}, err
 	}
 	defer unlock()
-	o, err := s.decide(live, touched, giveUp)
+	o, err := s.decide(live, touched, acceptLoss)
 	if err != nil {
 		return outcome{}, err
 	}
 	o.cost = cost
-	s.met.Store(&live.Saved.Process)
+	s.comparedProcess.Store(&live.Saved.Process)
 	return o, nil
 }

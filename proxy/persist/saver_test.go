@@ -214,12 +214,12 @@ func TestCallsAreMetBeforeTheyAreMade(t *testing.T) {
 // A target that does not tell its configuration does not hold up calls for long.
 func TestCallsDoNotWaitForEver(t *testing.T) {
 	w := newWorld(t)
-	w.saver.looking <- struct{}{} // a save hangs
+	w.saver.exclusive <- struct{}{} // a save hangs
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.saver.Before(ctx)
 	require.ErrorIs(t, w.saver.Save(ctx, false), context.Canceled)
-	<-w.saver.looking
+	<-w.saver.exclusive
 	w.target.fail[""] = errors.New("startup state")
 	reads := w.target.reads
 	for range 10 {

@@ -24,7 +24,7 @@ type Status struct {
 // Complete reports whether the process of the target that runs now has all that is
 // saved. It is false while that is not known.
 func (s *Saver) Complete() bool {
-	if !s.isMet() {
+	if !s.processCompared() {
 		return false
 	}
 	now := s.Status()

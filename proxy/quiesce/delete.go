@@ -48,7 +48,7 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain fun
 		return true, q.frozen(ctx, t, found.paths, entry{Deleting: []string{below.alias}}, func() error {
 			done := make(chan struct{})
 			defer close(done)
-			go q.complain(below.alias, 1, done)
+			go q.logFailure(below.alias, 1, done)
 			return t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: below.uuid})
 		})
 	}
@@ -56,7 +56,7 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain fun
 		leave() // a deletion can take minutes
 	}
 	err = plain()
-	q.tellConnected(t, found.idle)
+	q.reportConnected(t, found.idle)
 	return false, err
 }
 

@@ -155,9 +155,9 @@ func distinctVolumes(volumes []*volume) (names []string, err error) {
 	return names, nil
 }
 
-// tellConnected logs hosts that have connected during an operation on a volume that
+// reportConnected logs hosts that have connected during an operation on a volume that
 // was not frozen.
-func (q *Quiescer) tellConnected(t *Target, nqns []string) {
+func (q *Quiescer) reportConnected(t *Target, nqns []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), readWithin)
 	defer cancel()
 	for _, nqn := range nqns {
@@ -180,7 +180,7 @@ func (q *Quiescer) frozen(ctx context.Context, t *Target, all []paths, e entry, 
 		thawErr := q.thaw(t, r, stage)
 		took := time.Since(began)
 		q.opts.Watch.Froze(took, took > overdue)
-		q.tell(all, took, err, thawErr)
+		q.report(all, took, err, thawErr)
 	}()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeWithin)
 	defer cancel()
@@ -224,8 +224,8 @@ func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 	return err
 }
 
-// tell logs how a freeze went.
-func (q *Quiescer) tell(all []paths, took time.Duration, err, thawErr error) {
+// report logs how a freeze went.
+func (q *Quiescer) report(all []paths, took time.Duration, err, thawErr error) {
 	var nqns []string
 	for _, p := range all {
 		nqns = append(nqns, p.NQN)
@@ -243,8 +243,8 @@ func (q *Quiescer) tell(all []paths, took time.Duration, err, thawErr error) {
 	}
 }
 
-// complain logs what takes long while volumes are frozen.
-func (q *Quiescer) complain(object string, of int, done <-chan struct{}) {
+// logFailure logs what takes long while volumes are frozen.
+func (q *Quiescer) logFailure(object string, of int, done <-chan struct{}) {
 	began := time.Now()
 	for wait := longSnapshot; ; wait = 10 * longSnapshot {
 		select {

@@ -61,7 +61,7 @@ func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	f := q.opts.Folder
 	names, err := f.names()
 	if err != nil {
-		q.complainOnce("", "the journal of frozen volumes cannot be read", err)
+		q.logFailureOnce("", "the journal of frozen volumes cannot be read", err)
 		return 1
 	}
 	for _, name := range names {
@@ -82,14 +82,14 @@ func (q *Quiescer) Recover(ctx context.Context) (left int) {
 		if !errors.Is(err, ErrAway) {
 			left++
 		}
-		q.complainOnce(name, "volumes are frozen, and hosts hold their I/O back: trying again", err)
+		q.logFailureOnce(name, "volumes are frozen, and hosts hold their I/O back: trying again", err)
 	}
 	if q.opts.Leave {
 		return left
 	}
 	thawed, err := f.collect()
 	if err != nil {
-		q.complainOnce("", "the journal of frozen volumes cannot be cleaned up", err)
+		q.logFailureOnce("", "the journal of frozen volumes cannot be cleaned up", err)
 	}
 	if thawed > 0 {
 		q.opts.Watch.Recovered(thawed)
@@ -97,8 +97,8 @@ func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	return left
 }
 
-// complainOnce logs an error when it is another one than before.
-func (q *Quiescer) complainOnce(name, message string, err error) {
+// logFailureOnce logs an error when it is another one than before.
+func (q *Quiescer) logFailureOnce(name, message string, err error) {
 	if q.told[name] != err.Error() {
 		q.told[name] = err.Error()
 		q.opts.Log.Error(message, "entry", name, "error", err)

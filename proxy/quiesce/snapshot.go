@@ -69,7 +69,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	}
 	if len(found.paths) == 0 {
 		taken, err = q.act(t, found.volumes)
-		q.tellConnected(t, found.idle)
+		q.reportConnected(t, found.idle)
 		return taken, err
 	}
 	var e entry
@@ -92,7 +92,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 func (q *Quiescer) act(t *Target, volumes []*volume) ([]Taken, error) {
 	taken, errs := make([]Taken, len(volumes)), make([]error, len(volumes))
 	done := make(chan struct{})
-	go q.complain(volumes[0].alias(), len(volumes), done)
+	go q.logFailure(volumes[0].alias(), len(volumes), done)
 	defer close(done)
 	var g errgroup.Group
 	for i, v := range volumes {

@@ -30,7 +30,7 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 		return nil, err
 	}
 	asked := make(chan chan<- error)
-	go takeQuestions(l, asked, log)
+	go acceptReloads(l, asked, log)
 	return asked, nil
 }
 
@@ -38,8 +38,8 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 // many open files: a reload must be possible once that is over.
 const acceptAgain = 100 * time.Millisecond
 
-// takeQuestions accepts until the listener is closed, at the end of the process.
-func takeQuestions(l net.Listener, asked chan<- chan<- error, log *slog.Logger) {
+// acceptReloads accepts until the listener is closed, at the end of the process.
+func acceptReloads(l net.Listener, asked chan<- chan<- error, log *slog.Logger) {
 	for failed := false; ; {
 		conn, err := l.Accept()
 		switch {

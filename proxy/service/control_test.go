@@ -38,7 +38,7 @@ func TestControlSocketOutlivesErrors(t *testing.T) {
 	var log bytes.Buffer
 	go func() {
 		defer close(ended)
-		takeQuestions(full, asked, slog.New(slog.NewTextHandler(&log, nil)))
+		acceptReloads(full, asked, slog.New(slog.NewTextHandler(&log, nil)))
 	}()
 	go func() { (<-asked) <- nil }()
 	require.NoError(t, Reload())

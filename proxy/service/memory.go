@@ -44,13 +44,13 @@ const (
 	restBelow = 2 << 20
 )
 
-// giveBack gives memory back once each time that the proxy has come to rest, and
+// returnMemory gives memory back once each time that the proxy has come to rest, and
 // lets the collector run less often while there is much to do.
-func giveBack(ctx context.Context) {
+func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
 	defer tick.Stop()
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	worked := restWatch{working: true} // starting is work
+	worked := idleDetector{working: true} // starting is work
 	tuned, percent := os.Getenv("GOGC") == "", gcPercent
 	for {
 		select {
@@ -64,28 +64,28 @@ func giveBack(ctx context.Context) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
-		if worked.comesToRest(more) {
+		if worked.becomesIdle(more) {
 			runtime.GC() // what lies in a sync.Pool outlives one collection
 			debug.FreeOSMemory()
 		}
 	}
 }
 
-// A restWatch looks at how much was allocated in all, again and again.
-type restWatch struct {
+// An idleDetector looks at how much was allocated in all, again and again.
+type idleDetector struct {
 	allocated uint64
 	working   bool
 }
 
 // more is how much was allocated since the last look.
-func (w *restWatch) more(allocated uint64) uint64 {
+func (w *idleDetector) more(allocated uint64) uint64 {
 	more := allocated - w.allocated
 	w.allocated = allocated
 	return more
 }
 
-// comesToRest tells whether it rests now and did not before.
-func (w *restWatch) comesToRest(more uint64) bool {
+// becomesIdle tells whether it rests now and did not before.
+func (w *idleDetector) becomesIdle(more uint64) bool {
 	rests := w.working && more < restBelow
 	w.working = more >= restBelow
 	return rests

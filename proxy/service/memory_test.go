@@ -7,7 +7,7 @@ import (
 )
 
 func TestMemoryGoesBackOnceAtRest(t *testing.T) {
-	w := restWatch{working: true}
+	w := idleDetector{working: true}
 	for i, c := range []struct {
 		allocated uint64
 		rests     bool
@@ -21,12 +21,12 @@ func TestMemoryGoesBackOnceAtRest(t *testing.T) {
 		{191 << 20, true},
 		{191 << 20, false},
 	} {
-		assert.Equal(t, c.rests, w.comesToRest(w.more(c.allocated)), "look %d", i)
+		assert.Equal(t, c.rests, w.becomesIdle(w.more(c.allocated)), "look %d", i)
 	}
 }
 
 func TestTheCollectorRunsLessOftenUnderLoad(t *testing.T) {
-	var w restWatch
+	var w idleDetector
 	for i, c := range []struct {
 		allocated uint64
 		percent   int

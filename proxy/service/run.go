@@ -41,7 +41,7 @@ func Run(version string, c *config.Config, load func() (*config.Config, error)) 
 	go reloader.run(ctx, hangups, asked)
 	notify.ready()
 	go notify.watchdog(ctx, server.Alive)
-	go giveBack(ctx)
+	go returnMemory(ctx)
 	context.AfterFunc(ctx, func() {
 		stop() // a second signal ends it at once
 		notify.stopping()

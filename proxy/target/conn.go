@@ -23,7 +23,7 @@ type Conn struct {
 	gone    <-chan struct{}
 	release rpcschema.Release
 
-	// Calls that are waited for, or wait for their turn to be sent here; in all, and
+	// Calls that are waited for, or wait for a slot to be sent here; in all, and
 	// by user. Under Target.mu.
 	load   int
 	loadOf map[string]int
@@ -37,7 +37,7 @@ func (t *Target) dial() (*Conn, *DownError) {
 	if err != nil {
 		return nil, &DownError{Socket: t.config.Socket, Err: err}
 	}
-	go t.bury(socket, gone)
+	go t.closeWhenGone(socket, gone)
 	return &Conn{target: t, socket: socket, gone: gone, release: release, loadOf: map[string]int{}}, nil
 }
 
@@ -69,9 +69,9 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	return socket, gone, release, nil
 }
 
-// bury closes a socket whose connection ended: on its own it would connect
+// closeWhenGone closes a socket whose connection ended: on its own it would connect
 // again, to a target of perhaps another release.
-func (t *Target) bury(socket *spdkrpc.Socket, gone <-chan struct{}) {
+func (t *Target) closeWhenGone(socket *spdkrpc.Socket, gone <-chan struct{}) {
 	<-gone
 	_ = socket.Close()
 	t.mu.Lock()
@@ -86,28 +86,28 @@ func (c *Conn) Release() rpcschema.Release { return c.release }
 
 func (c *Conn) broken() bool { return broken(c.gone) }
 
-// Call sends one call of a user, when it is their turn, and waits for its answer
+// Call sends one call of a user, when the user has a slot, and waits for its answer
 // until the deadline, whether or not ctx ends: what was sent runs, and its outcome
-// belongs into the log. ctx ends only the wait for a turn. No params at all are
+// belongs into the log. ctx ends only the wait for a slot. No params at all are
 // sent when params is nil. Calls of the proxy's own, for nobody, are the user "".
 //
-// A call that SPDK has not answered by its deadline keeps its turn until it
+// A call that SPDK has not answered by its deadline keeps its slot until it
 // does, or for a long while.
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
-	leave, err := c.target.apart.enter(ctx, c.release, method, c.target.config.QueueWait)
+	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
 	if err != nil {
 		return nil, err
 	}
 	answer := c.target.sizes.find(method, params)
-	turn, err := c.target.queue.take(ctx, who, answer, c.target.config.QueueWait)
+	slot, err := c.target.queue.acquire(ctx, who, answer, c.target.config.QueueWait)
 	if err != nil {
 		leave()
 		return nil, err
 	}
 	give := func() {
-		c.target.queue.give(turn)
+		c.target.queue.release(slot)
 		leave()
 	}
 	if c.broken() {
@@ -146,7 +146,7 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate keeps a call's turn, which give gives back, until SPDK answers it after all, or for a long
+// awaitLate keeps a call's slot, which give releases, until SPDK answers it after all, or for a long
 // while, and tells Config.Late how it ended.
 func (c *Conn) awaitLate(pending spdkrpc.Pending, give func(), who, method string, params map[string]any, started time.Time) {
 	defer give()

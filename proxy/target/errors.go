@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A BusyError means that the call waited for its turn in vain, or could not even
+// A BusyError means that the call waited for a slot in vain, or could not even
 // wait. It was not sent.
 type BusyError struct {
 	User     bool // others could still call: it is the user's own share that is taken

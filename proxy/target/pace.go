@@ -29,10 +29,10 @@ type pace struct {
 	start   func() // nil: rounds are somebody else's matter
 }
 
-// sent is told that a user has so many young calls now.
-func (p *pace) sent(young int) {
-	p.largest = max(p.largest, young)
-	if young >= min(firstBurst, p.burst) && !p.taken && p.start != nil {
+// sent is told that a user has so many calls under way that were sent in this round.
+func (p *pace) sent(inRound int) {
+	p.largest = max(p.largest, inRound)
+	if inRound >= min(firstBurst, p.burst) && !p.taken && p.start != nil {
 		p.taken = true
 		p.start()
 	}
@@ -44,7 +44,7 @@ func (q *queue) nextRound(took time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := &q.pace
-	quiet := p.largest < min(firstBurst, p.burst) && q.moving.n == 0
+	quiet := p.largest < min(firstBurst, p.burst) && q.runnable.n == 0
 	switch {
 	case took > slowRound:
 		p.burst = max(leastBurst, min(p.burst, p.largest)/2)
@@ -61,25 +61,25 @@ func (q *queue) nextRound(took time.Duration) bool {
 	return p.taken
 }
 
-// unpaced lets everything out that waits for a round: there will be none.
-func (q *queue) unpaced() {
+// stopPacing lets everything out that waits for a round: there will be none.
+func (q *queue) stopPacing() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pace.burst = q.limits.Total
 	q.advance()
 }
 
-// setPace measures rounds, as long as users have many calls under way.
-func (t *Target) setPace() {
+// measureRounds measures rounds, as long as users have many calls under way.
+func (t *Target) measureRounds() {
 	for {
-		took := t.lookFor() // a target that is away is as slow
+		took := t.timedProbe() // a target that is away is as slow
 		if !t.queue.nextRound(took) {
 			return
 		}
 		select {
 		case <-time.After(shortestRound - took):
 		case <-t.stopped:
-			t.queue.unpaced()
+			t.queue.stopPacing()
 			return
 		}
 	}

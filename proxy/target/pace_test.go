@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// burst takes turns until the user has to wait for a round.
-func burst(t *testing.T, q *queue, who string) (turns []turn) {
+// burst takes slots until the user has to wait for a round.
+func burst(t *testing.T, q *queue, who string) (slots []slot) {
 	for {
-		u, err := q.take(t.Context(), who, new(size), 0)
+		u, err := q.acquire(t.Context(), who, new(size), 0)
 		if err != nil {
-			return turns
+			return slots
 		}
-		turns = append(turns, u)
+		slots = append(slots, u)
 	}
 }
 
@@ -49,12 +49,12 @@ func TestBurstsFollowTheRounds(t *testing.T) {
 		require.True(t, q.nextRound(2*slowRound))
 		burst(t, q, "a")
 	}
-	turns := burst(t, q, "b")
-	assert.Len(t, turns, leastBurst, "never nothing")
+	slots := burst(t, q, "b")
+	assert.Len(t, slots, leastBurst, "never nothing")
 	for range 3 * leastBurst {
-		q.give(turns[0])
-		turns = burst(t, q, "b")
-		assert.Len(t, turns, 1, "what is answered within its round makes room")
+		q.release(slots[0])
+		slots = burst(t, q, "b")
+		assert.Len(t, slots, 1, "what is answered within its round makes room")
 	}
 	q.sound(t)
 	assert.Equal(t, 1, started)
@@ -69,7 +69,7 @@ func TestWhoWaitsForARoundGoesOutWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 1024, PerUser: 256})
 		burst(t, q, "a")
-		got := make(chan turn, 100)
+		got := make(chan slot, 100)
 		for range 3 * firstBurst {
 			awaitTurn(t, q, "a", got)
 		}
@@ -77,7 +77,7 @@ func TestWhoWaitsForARoundGoesOutWithIt(t *testing.T) {
 		synctest.Wait()
 		assert.Len(t, got, firstBurst)
 		q.sound(t)
-		q.unpaced()
+		q.stopPacing()
 		synctest.Wait()
 		assert.Len(t, got, 3*firstBurst)
 	})
@@ -89,19 +89,19 @@ func TestLongAnswersAreBounded(t *testing.T) {
 	long := new(size)
 	long.seen(bytesPerUser / 4)
 	for range 4 {
-		_, err := q.take(t.Context(), "a", long, 0)
+		_, err := q.acquire(t.Context(), "a", long, 0)
 		require.NoError(t, err)
 	}
-	_, err := q.take(t.Context(), "a", long, 0)
+	_, err := q.acquire(t.Context(), "a", long, 0)
 	require.ErrorAs(t, err, new(*BusyError))
 	mustTake(t, q, "a")
 	long.seen(10 * bytesPerUser)
-	u, err := q.take(t.Context(), "b", long, 0)
+	u, err := q.acquire(t.Context(), "b", long, 0)
 	require.NoError(t, err, "one is")
-	_, err = q.take(t.Context(), "b", long, 0)
+	_, err = q.acquire(t.Context(), "b", long, 0)
 	require.ErrorAs(t, err, new(*BusyError))
-	q.give(u)
-	_, err = q.take(t.Context(), "b", long, 0)
+	q.release(u)
+	_, err = q.acquire(t.Context(), "b", long, 0)
 	require.NoError(t, err)
 	q.sound(t)
 
@@ -235,10 +235,10 @@ func TestPaceIsNotTakenFromEarlierLooks(t *testing.T) {
 	end, began := make(chan struct{}), time.Now()
 	target.flights.DoChan("probe", func() (any, error) {
 		<-end
-		return looked{began: began}, nil
+		return probed{began: began}, nil
 	})
 	measured := make(chan struct{})
-	go func() { target.lookFor(); close(measured) }()
+	go func() { target.timedProbe(); close(measured) }()
 	select {
 	case <-measured:
 		t.Fatal("it must wait for the look under way")

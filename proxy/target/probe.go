@@ -25,11 +25,11 @@ const (
 
 // How long Watch waits from one look to the next, give or take a fifth.
 const (
-	lookAgain       = 5 * time.Second
-	lookAgainIfAway = time.Second
-	// lookAgainAtOnce bounds how often a target is looked at that ends each
+	probeAgain       = 5 * time.Second
+	probeAgainIfAway = time.Second
+	// probeAgainAfterClose bounds how often a target is looked at that ends each
 	// connection.
-	lookAgainAtOnce = 100 * time.Millisecond
+	probeAgainAfterClose = 100 * time.Millisecond
 )
 
 // A probe looks at the target over a connection of its own, so that a full pool
@@ -45,34 +45,34 @@ type probe struct {
 
 // Probe looks at the target and tells its state. The error is ctx's.
 func (t *Target) Probe(ctx context.Context) (State, error) {
-	done := t.startLook()
+	done := t.startProbe()
 	select {
 	case r := <-done:
-		return r.Val.(looked).State, nil
+		return r.Val.(probed).State, nil
 	case <-ctx.Done():
 		return t.State(), ctx.Err()
 	}
 }
 
-// A looked is what a look at the target has found, and when it began.
-type looked struct {
+// A probed is what a probe has found, and when it began.
+type probed struct {
 	State
 	began time.Time
 }
 
-// startLook begins a look, or joins the one that is under way.
-func (t *Target) startLook() <-chan singleflight.Result {
+// startProbe begins a look, or joins the one that is under way.
+func (t *Target) startProbe() <-chan singleflight.Result {
 	return t.flights.DoChan("probe", func() (any, error) {
 		began := time.Now()
-		return looked{t.look(), began}, nil
+		return probed{t.runProbe(), began}, nil
 	})
 }
 
-// lookFor measures how long a look takes that begins now: what joined one that
+// timedProbe measures how long a look takes that begins now: what joined one that
 // began earlier, as anybody may cause by /readyz, would seem quicker than it is.
-func (t *Target) lookFor() time.Duration {
+func (t *Target) timedProbe() time.Duration {
 	for since := time.Now(); ; {
-		if seen := (<-t.startLook()).Val.(looked); !seen.began.Before(since) {
+		if seen := (<-t.startProbe()).Val.(probed); !seen.began.Before(since) {
 			return time.Since(seen.began)
 		}
 	}
@@ -84,16 +84,16 @@ func (t *Target) lookFor() time.Duration {
 func (t *Target) Watch() {
 	for {
 		state, _ := t.Probe(context.Background())
-		wait, gone := lookAgainIfAway, (<-chan struct{})(nil)
+		wait, gone := probeAgainIfAway, (<-chan struct{})(nil)
 		if state.Phase != Unreachable {
-			wait, gone = lookAgain, t.probeGone()
+			wait, gone = probeAgain, t.probeGone()
 		}
 		jitter := time.Duration(rand.Int64N(int64(wait/5)*2)) - wait/5
 		select {
 		case <-time.After(wait + jitter):
 		case <-gone:
 			select {
-			case <-time.After(lookAgainAtOnce):
+			case <-time.After(probeAgainAfterClose):
 			case <-t.stopped:
 				return
 			}
@@ -109,8 +109,8 @@ func (t *Target) probeGone() <-chan struct{} {
 	return t.probe.gone
 }
 
-// look asks the target over the probe's connection, or over a new one.
-func (t *Target) look() State {
+// runProbe asks the target over the probe's connection, or over a new one.
+func (t *Target) runProbe() State {
 	ctx, cancel := context.WithTimeout(context.Background(), t.connectWait)
 	defer cancel()
 	t.mu.Lock()

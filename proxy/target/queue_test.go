@@ -19,36 +19,36 @@ func (q *queue) sound(t *testing.T) {
 	defer q.mu.Unlock()
 	taken, waiting := 0, 0
 	for _, u := range q.users {
-		taken += u.taken
-		waiting += u.line.n
+		taken += u.slots
+		waiting += u.waiting.n
 		counted := 0
-		for w := u.line.first; w != nil; w = w.next {
+		for w := u.waiting.first; w != nil; w = w.next {
 			counted++
 		}
-		assert.Equal(t, u.line.n, counted)
-		if u.line.n > 0 {
-			assert.False(t, q.may(u, u.line.first.answer.expected()), "%s waits, and might have a turn", u.name)
+		assert.Equal(t, u.waiting.n, counted)
+		if u.waiting.n > 0 {
+			assert.False(t, q.mayRun(u, u.waiting.first.answer.expected()), "%s waits, and might have a turn", u.name)
 		}
-		assert.True(t, u.moving || u.line.n == 0 || u.taken >= u.limit, "%s is forgotten", u.name)
+		assert.True(t, u.isRunnable || u.waiting.n == 0 || u.slots >= u.limit, "%s is forgotten", u.name)
 	}
-	assert.Equal(t, q.taken, taken)
+	assert.Equal(t, q.slots, taken)
 	assert.Equal(t, q.waiting, waiting)
-	assert.LessOrEqual(t, q.taken, q.limits.Total)
+	assert.LessOrEqual(t, q.slots, q.limits.Total)
 }
 
 // mustTake takes a turn that is free.
-func mustTake(t *testing.T, q *queue, who string) turn {
+func mustTake(t *testing.T, q *queue, who string) slot {
 	t.Helper()
-	u, err := q.take(t.Context(), who, new(size), 0)
+	u, err := q.acquire(t.Context(), who, new(size), 0)
 	require.NoError(t, err)
 	return u
 }
 
 // awaitTurn has one more call wait, and tells who got their turn.
-func awaitTurn(t *testing.T, q *queue, who string, got chan<- turn) {
+func awaitTurn(t *testing.T, q *queue, who string, got chan<- slot) {
 	before := q.load().Waiting
 	go func() {
-		u, err := q.take(context.Background(), who, new(size), long)
+		u, err := q.acquire(context.Background(), who, new(size), long)
 		assert.NoError(t, err)
 		got <- u
 	}()
@@ -63,7 +63,7 @@ func TestLinesTakeTurns(t *testing.T) {
 			mustTake(t, q, fmt.Sprint("other", i))
 		}
 		held := mustTake(t, q, "flood")
-		got := make(chan turn)
+		got := make(chan slot)
 		for range 20 {
 			awaitTurn(t, q, "flood", got)
 		}
@@ -73,13 +73,13 @@ func TestLinesTakeTurns(t *testing.T) {
 		awaitTurn(t, q, "b", got)
 		var order []string
 		for range 23 {
-			q.give(held)
+			q.release(held)
 			held = <-got
 			order = append(order, held.name)
 			q.sound(t)
 		}
 		assert.Equal(t, []string{"flood", "a", "b", "flood", "a", "flood"}, order[:6])
-		q.give(held)
+		q.release(held)
 		assert.Equal(t, Load{InFlight: 7}, q.load())
 	})
 }
@@ -88,7 +88,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	q := newQueue(Limits{Total: 12, PerUser: 100, Of: map[string]int{"small": 2}})
 	take := func(who string) (n int) {
 		for {
-			if _, err := q.take(t.Context(), who, new(size), 0); err != nil {
+			if _, err := q.acquire(t.Context(), who, new(size), 0); err != nil {
 				var busy *BusyError
 				require.ErrorAs(t, err, &busy)
 				assert.True(t, busy.User)
@@ -105,7 +105,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	assert.Equal(t, 1, take("c"))
 	assert.Equal(t, map[string]Load{"small": {2, 0}, "a": {5, 0}, "b": {3, 0}, "c": {1, 0}}, q.loads())
 	mustTake(t, q, "d")
-	_, err := q.take(t.Context(), "e", new(size), 0)
+	_, err := q.acquire(t.Context(), "e", new(size), 0)
 	var busy *BusyError
 	require.ErrorAs(t, err, &busy)
 	assert.Equal(t, BusyError{InFlight: 12, Why: busy.Why}, *busy, "nobody's fault")
@@ -121,7 +121,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		enter := func(who string, n int) {
 			for range n {
 				waiters.Go(func() {
-					switch _, err := q.take(ctx, who, new(size), time.Hour); err.(type) {
+					switch _, err := q.acquire(ctx, who, new(size), time.Hour); err.(type) {
 					case *BusyError:
 						busy.Add(1)
 					default:
@@ -132,7 +132,7 @@ func TestWaitersAreBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		for range 2 {
-			mustTake(t, q, "small-"+fmt.Sprint(q.taken))
+			mustTake(t, q, "small-"+fmt.Sprint(q.slots))
 		}
 		mustTake(t, q, "small")
 		mustTake(t, q, "other")
@@ -169,28 +169,28 @@ func TestLongAnswersWaitForRoom(t *testing.T) {
 		var full atomic.Bool
 		full.Store(true)
 		q := newQueue(Limits{Total: 8, PerUser: 4})
-		q.room = func(user string) bool { return user != "full" || !full.Load() }
-		long, got := new(size), make(chan turn, 1)
+		q.hasMemory = func(user string) bool { return user != "full" || !full.Load() }
+		long, got := new(size), make(chan slot, 1)
 		long.seen(longReply)
 		go func() {
-			u, err := q.take(t.Context(), "full", long, time.Minute)
+			u, err := q.acquire(t.Context(), "full", long, time.Minute)
 			assert.NoError(t, err)
 			got <- u
 		}()
 		synctest.Wait()
-		other, err := q.take(t.Context(), "other", long, 0)
+		other, err := q.acquire(t.Context(), "other", long, 0)
 		require.NoError(t, err)
-		q.give(other)
+		q.release(other)
 		q.advanceAll()
 		synctest.Wait()
 		require.Empty(t, got, "it still waits")
 		q.sound(t)
 		full.Store(false)
 		q.advanceAll()
-		q.give(<-got)
+		q.release(<-got)
 		full.Store(true)
-		q.give(mustTake(t, q, "full"))
-		_, err = q.take(t.Context(), "full", long, time.Second)
+		q.release(mustTake(t, q, "full"))
+		_, err = q.acquire(t.Context(), "full", long, time.Second)
 		var busy *BusyError
 		require.ErrorAs(t, err, &busy)
 		assert.True(t, busy.User)
@@ -202,11 +202,11 @@ func TestWaitingIsBounded(t *testing.T) {
 		q := newQueue(Limits{Total: 1, PerUser: 1})
 		held := mustTake(t, q, "a")
 		started := time.Now()
-		_, err := q.take(t.Context(), "b", new(size), 10*time.Second)
+		_, err := q.acquire(t.Context(), "b", new(size), 10*time.Second)
 		require.ErrorAs(t, err, new(*BusyError))
 		assert.Equal(t, 10*time.Second, time.Since(started))
-		q.give(held)
-		q.give(mustTake(t, q, "b"))
+		q.release(held)
+		q.release(mustTake(t, q, "b"))
 		assert.Equal(t, Load{}, q.load())
 	})
 }
@@ -216,7 +216,7 @@ func TestLimitsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})
 		held := mustTake(t, q, "a")
-		got := make(chan turn)
+		got := make(chan slot)
 		for range 3 {
 			awaitTurn(t, q, "a", got)
 		}
@@ -226,11 +226,11 @@ func TestLimitsChange(t *testing.T) {
 		q.sound(t)
 		assert.Equal(t, Load{3, 1}, q.load())
 		q.setLimits(Limits{PerUser: 1})
-		q.give(held)
-		q.give(held)
+		q.release(held)
+		q.release(held)
 		q.sound(t)
 		assert.Equal(t, Load{1, 1}, q.load(), "no more than one now")
-		q.give(held)
+		q.release(held)
 		<-got
 		q.sound(t)
 	})
@@ -241,7 +241,7 @@ func TestUsersAtRestAreForgotten(t *testing.T) {
 	q := newQueue(Limits{Total: 100, PerUser: 1})
 	held := mustTake(t, q, "held")
 	for i := range 10 * restingUsers {
-		q.give(mustTake(t, q, fmt.Sprint(i)))
+		q.release(mustTake(t, q, fmt.Sprint(i)))
 	}
 	assert.LessOrEqual(t, len(q.users), 2*restingUsers)
 	assert.Same(t, held.user, q.users["held"])

@@ -29,7 +29,7 @@ func (s *sizes) find(method string, params map[string]any) *size {
 }
 
 // A size is how many bytes a call's answer may have. It changes while the call
-// waits for its turn.
+// waits for a slot.
 type size struct{ bytes atomic.Int64 }
 
 func (s *size) expected() int { return int(s.bytes.Load()) }

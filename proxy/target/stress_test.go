@@ -35,7 +35,7 @@ func TestQueueUnderStress(t *testing.T) {
 					case 1:
 						patience = time.Duration(random.IntN(200)) * time.Microsecond
 					}
-					u, err := q.take(ctx, fmt.Sprint(who), new(size), patience)
+					u, err := q.acquire(ctx, fmt.Sprint(who), new(size), patience)
 					cancel()
 					switch {
 					case err == nil:
@@ -47,7 +47,7 @@ func TestQueueUnderStress(t *testing.T) {
 						}
 						total.Add(-1)
 						underway[who].Add(-1)
-						q.give(u)
+						q.release(u)
 					case ctx.Err() != nil:
 						left.Add(1)
 					default:
@@ -77,17 +77,17 @@ func TestQueueUnderStress(t *testing.T) {
 func TestNobodyIsDelayedByAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})
-		got := make(chan turn, 100)
+		got := make(chan slot, 100)
 		floods := []string{"x", "y", "z"}
-		var held []turn
+		var held []slot
 		flood := func(who string) {
 			go func() {
-				if u, err := q.take(context.Background(), who, new(size), time.Hour); err == nil {
+				if u, err := q.acquire(context.Background(), who, new(size), time.Hour); err == nil {
 					got <- u
 				}
 			}()
 		}
-		collect := func() (modest *turn) {
+		collect := func() (modest *slot) {
 			synctest.Wait()
 			for {
 				select {
@@ -113,26 +113,26 @@ func TestNobodyIsDelayedByAFlood(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for range 200 {
 			go func() {
-				u, err := q.take(context.Background(), "modest", new(size), time.Hour)
+				u, err := q.acquire(context.Background(), "modest", new(size), time.Hour)
 				assert.NoError(t, err)
 				got <- u
 			}()
 			modest, rounds := collect(), 0
 			for ; modest == nil; rounds++ {
 				i := random.IntN(len(held))
-				q.give(held[i])
+				q.release(held[i])
 				held = append(held[:i], held[i+1:]...)
 				modest = collect()
 			}
 			assert.LessOrEqual(t, rounds, 1+len(floods))
 			q.sound(t)
-			q.give(*modest)
+			q.release(*modest)
 			collect()
 		}
 		for q.load() != (Load{}) { // let everybody go
 			q.setLimits(Limits{PerUser: 6})
 			for _, u := range held {
-				q.give(u)
+				q.release(u)
 			}
 			held = nil
 			synctest.Wait()
@@ -148,12 +148,12 @@ func BenchmarkTake(b *testing.B) {
 	takes := func(who string) func(*testing.PB, *queue) {
 		return func(p *testing.PB, q *queue) {
 			for p.Next() {
-				u, err := q.take(context.Background(), who, answer, time.Second)
+				u, err := q.acquire(context.Background(), who, answer, time.Second)
 				if err != nil {
 					b.Error(err)
 					return
 				}
-				q.give(u)
+				q.release(u)
 			}
 		}
 	}

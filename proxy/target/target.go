@@ -23,10 +23,10 @@ type Config struct {
 	UsersInFlight map[string]int
 	// PeerUIDs may listen at the socket, besides root and this process's own user.
 	PeerUIDs []uint32
-	// Room tells whether a user may have another long answer; nil: always. It is
+	// HasMemory tells whether a user may have another long answer; nil: always. It is
 	// asked with locks held, and must not call the Target.
-	Room      func(user string) bool
-	QueueWait time.Duration // how long a call waits for its turn; 0: 10 s
+	HasMemory func(user string) bool
+	QueueWait time.Duration // how long a call waits for a slot; 0: 10 s
 	// LateAfter bounds how much longer than its deadline a call that SPDK does
 	// not answer counts as under way; 0: 15 min.
 	LateAfter time.Duration
@@ -57,7 +57,7 @@ type Target struct {
 	// connectWait bounds connecting and learning the release, each time.
 	connectWait time.Duration
 
-	apart   apart
+	listing listingGate
 	mu      sync.Mutex
 	probe   probe
 	state   State
@@ -96,8 +96,8 @@ func New(c Config) *Target {
 		checkPeer: checkPeer(c.PeerUIDs),
 		state:     State{Phase: Unreachable, Since: time.Now(), Err: errNotAsked},
 	}
-	t.queue.room = c.Room
-	t.queue.pace.start = func() { go t.setPace() }
+	t.queue.hasMemory = c.HasMemory
+	t.queue.pace.start = func() { go t.measureRounds() }
 	return t
 }
 
@@ -106,8 +106,8 @@ func (t *Target) LimitUsers(each int, of map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: of})
 }
 
-// RoomMade says that Room may have another answer now.
-func (t *Target) RoomMade() { t.queue.advanceAll() }
+// MemoryReleased says that HasMemory may have another answer now.
+func (t *Target) MemoryReleased() { t.queue.advanceAll() }
 
 // Connect gives a living connection for a user's next call. The error is a
 // *DownError, or that of ctx.
@@ -159,14 +159,14 @@ func (t *Target) pick(who string) *Conn {
 	return least
 }
 
-// Turn waits for a user's turn to have the proxy do work that needs no SPDK, as Call
+// AcquireSlot waits for a user's slot to have the proxy do work that needs no SPDK, as Call
 // waits to send a call, and with the same errors. give ends it.
-func (t *Target) Turn(ctx context.Context, who string) (give func(), err error) {
-	turn, err := t.queue.take(ctx, who, new(size), t.config.QueueWait)
+func (t *Target) AcquireSlot(ctx context.Context, who string) (give func(), err error) {
+	slot, err := t.queue.acquire(ctx, who, new(size), t.config.QueueWait)
 	if err != nil {
 		return nil, err
 	}
-	return func() { t.queue.give(turn) }, nil
+	return func() { t.queue.release(slot) }, nil
 }
 
 // Connections counts the living ones for calls.

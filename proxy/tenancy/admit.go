@@ -19,15 +19,15 @@ import (
 type Grant struct {
 	Params map[string]any
 
-	scope   *Scope // nil: everything is theirs
-	method  *rpcschema.Method
-	plan    *plan
-	owned   bool              // all that the call names is theirs
-	anchors int               // objects that the call names
-	hidden  map[string]string // name that nothing bears → what the client wrote instead
-	raised  []string          // parameters that got another value than the client's
-	sight   *sight
-	claim   *claim // on the quota
+	scope        *Scope // nil: everything is theirs
+	method       *rpcschema.Method
+	plan         *plan
+	owned        bool              // all that the call names is theirs
+	namedObjects int               // objects that the call names
+	hidden       map[string]string // name that nothing bears → what the client wrote instead
+	raised       []string          // parameters that got another value than the client's
+	ownership    *ownershipCheck
+	claim        *claim // on the quota
 }
 
 // Hidden counts the names in the call that are not theirs.
@@ -36,9 +36,9 @@ func (g *Grant) Hidden() int { return len(g.hidden) }
 // Raised are the parameters that got a safer value than the client gave.
 func (g *Grant) Raised() []string { return g.raised }
 
-// Might says whether the tenant's users may call a method at all, whatever its
+// MayCall says whether the tenant's users may call a method at all, whatever its
 // parameters are.
-func (s *Scope) Might(method string) bool {
+func (s *Scope) MayCall(method string) bool {
 	if s == nil {
 		return true
 	}
@@ -63,7 +63,7 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	if g.plan.open {
 		return g, nil
 	}
-	g.sight = &sight{scope: s, ask: ask, began: now()}
+	g.ownership = &ownershipCheck{scope: s, ask: ask, began: now()}
 	if params != nil {
 		g.Params = make(map[string]any, len(params))
 	}
@@ -92,7 +92,7 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 			}
 		}
 	}
-	if err := g.anchored(); err != nil {
+	if err := g.checkNamedObjects(); err != nil {
 		return nil, err
 	}
 	admitted := false
@@ -108,17 +108,17 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	return g, nil
 }
 
-// anchored decides on the call as a whole, once each of its values was.
-func (g *Grant) anchored() error {
+// checkNamedObjects decides on the call as a whole, once each of its values was.
+func (g *Grant) checkNamedObjects() error {
 	for _, name := range g.plan.chosen {
 		if _, given := g.Params[name]; !given {
 			return g.scope.refuse("%s: SPDK would choose %s, which would be nobody's: give one of yours", g.method.Name, name)
 		}
 	}
-	if g.anchors == 0 && (g.method.Mutates || !g.plan.lists) {
+	if g.namedObjects == 0 && (g.method.Mutates || !g.plan.lists) {
 		return g.scope.refuse("%s concerns the whole target unless it names an object of yours: name one", g.method.Name)
 	}
-	g.owned = g.anchors > 0 && len(g.hidden) == 0
+	g.owned = g.namedObjects > 0 && len(g.hidden) == 0
 	return nil
 }
 
@@ -263,21 +263,21 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		}
 		return v, nil
 	case isMade(kind):
-		own, err := g.sight.owns(ctx, made[kind], text)
+		own, err := g.ownership.owns(ctx, made[kind], text)
 		if err != nil {
 			return nil, err
 		}
 		if !own || looksLikeUUID(text) {
 			return nil, g.scope.refuse("%s: %s is not among the names that this tenant may give", g.method.Name, g.short(path))
 		}
-		g.anchors++
+		g.namedObjects++
 		return v, nil
 	case isHeld(kind):
-		own, err := g.sight.owns(ctx, kind, text)
+		own, err := g.ownership.owns(ctx, kind, text)
 		if err != nil {
 			return nil, err
 		}
-		g.anchors++
+		g.namedObjects++
 		if own {
 			return v, nil
 		}

@@ -8,7 +8,7 @@ import (
 // count asks the target what the tenant takes up.
 func (g *Grant) count(ctx context.Context, ask Ask) (sum amount, err error) {
 	q := g.scope.Quota
-	seen := &sight{scope: g.scope, ask: ask, began: now()}
+	seen := &ownershipCheck{scope: g.scope, ask: ask, began: now()}
 	if q.Bytes > 0 || q.Volumes > 0 || g.scope.VolumeNQN != "" {
 		list, err := seen.list(ctx)
 		if err != nil {

@@ -27,8 +27,8 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 			return nil, f.err
 		case f.Bad:
 			return nil, &unreadableError{g.method.Name, errNoJSON}
-		case len(g.sight.unknown) > 0: // now they are all asked about at once, and it is gone through again
-			if err := g.sight.resolve(ctx); err != nil {
+		case len(g.ownership.unknown) > 0: // now they are all asked about at once, and it is gone through again
+			if err := g.ownership.resolve(ctx); err != nil {
 				return nil, err
 			}
 		case !seen:
@@ -41,13 +41,13 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 
 // foresee learns from the result itself what would otherwise take questions.
 func (g *Grant) foresee(ctx context.Context, result string) (err error) {
-	g.sight.filtering, g.sight.began = true, now()
+	g.ownership.filtering, g.ownership.began = true, now()
 	switch g.method.Name {
 	case "bdev_get_bdevs":
-		g.sight.listed = g.anchors == 0
-		err = g.sight.learn(ctx, result)
+		g.ownership.listed = g.namedObjects == 0
+		err = g.ownership.learn(ctx, result)
 	case "bdev_lvol_get_lvols":
-		err = g.sight.learnVolumes(ctx, result)
+		err = g.ownership.learnVolumes(ctx, result)
 	}
 	var unreadable *unreadableError
 	if errors.As(err, &unreadable) {
@@ -271,7 +271,7 @@ func (f *filter) owns(kind string, i int) bool {
 	case !isHeld(kind):
 		return false
 	}
-	own, err := f.grant.sight.owns(f.ctx, kind, name)
+	own, err := f.grant.ownership.owns(f.ctx, kind, name)
 	f.err = err
 	return own && err == nil
 }
@@ -281,7 +281,7 @@ func (f *filter) ownsAddress(i int) bool {
 	if f.TypeAt(i) != jsonwalk.Object {
 		return false
 	}
-	var a spokenAddress
+	var a addressParts
 	for m := f.Walk(i); m.Next(); {
 		var value string
 		var sound bool
@@ -289,7 +289,7 @@ func (f *filter) ownsAddress(i int) bool {
 			return false
 		}
 	}
-	return f.grant.scope.ownsSpoken(a)
+	return f.grant.scope.ownsAddressParts(a)
 }
 
 // restored is SPDK's error in the client's words.

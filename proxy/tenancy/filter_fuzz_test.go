@@ -27,7 +27,7 @@ func filtered(t *Tenancy) []*rpcschema.Method {
 // redGrant is that of a call of red's to a method, whose result is to be filtered.
 func redGrant(t *Tenancy, m *rpcschema.Method, owned bool) *Grant {
 	scope := t.Of("alice")
-	return &Grant{scope: scope, method: m, plan: t.plans[m.Name], sight: &sight{scope: scope, ask: oracle}, owned: owned}
+	return &Grant{scope: scope, method: m, plan: t.plans[m.Name], ownership: &ownershipCheck{scope: scope, ask: oracle}, owned: owned}
 }
 
 // once decodes JSON in which members stand twice, and takes the first or the

@@ -162,7 +162,7 @@ func TestFilterKeepsTheirs(t *testing.T) {
 		"bdev_get_iostat":        `{"tick_rate":2100000000,"ticks":9007199254740993,"bdevs":[{"name":"red-disk","bytes_read":1,"io_error":{"failed":1}}]}`,
 	} {
 		m, _ := rpcschema.Default().Method(method)
-		g := &Grant{scope: scope, method: m, plan: tenancy.plans[method], sight: &sight{scope: scope, ask: oracle}}
+		g := &Grant{scope: scope, method: m, plan: tenancy.plans[method], ownership: &ownershipCheck{scope: scope, ask: oracle}}
 		kept, err := g.Answer(t.Context(), json.RawMessage(result), nil)
 		require.NoError(t, err)
 		assert.JSONEq(t, result, string(kept), method)

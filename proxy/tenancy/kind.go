@@ -39,9 +39,9 @@ var (
 	// resizing methods change the size of bdevs that may be the origin of a volume.
 	resizing = []string{"bdev_null_resize", "bdev_rbd_resize", "bdev_daos_resize"}
 
-	// hopeful methods take the names of bdevs that do not exist yet, and act on
+	// deferredTargets are methods that take the names of bdevs that do not exist yet, and act on
 	// them when they come: then they may be somebody else's.
-	hopeful = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
+	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
 	// harmlessTexts are texts without a fixed set of values that name nothing:
 	// what SPDK reports of itself to hosts.

@@ -106,7 +106,7 @@ func (g *Grant) pinStore(ctx context.Context, ask Ask) (store, error) {
 	if g.hidden[lvs] != "" || g.hidden[id] != "" {
 		return store{}, nil
 	}
-	for _, fresh := range []time.Time{{}, g.sight.began} {
+	for _, fresh := range []time.Time{{}, g.ownership.began} {
 		list, err := g.scope.tenancy.stores.list(ctx, ask, fresh)
 		if err != nil {
 			return store{}, err

@@ -67,7 +67,7 @@ func (t *Tenancy) planOf(m *rpcschema.Method) (p plan) {
 		p.open = true
 	case !slices.Contains(m.State, "runtime"):
 		p.refusal = "it belongs to the target's start"
-	case slices.Contains(hopeful, m.Name), p.creates && slices.Contains(params.kinds, "bdev"):
+	case slices.Contains(deferredTargets, m.Name), p.creates && slices.Contains(params.kinds, "bdev"):
 		p.refusal = "SPDK keeps it for bdevs that do not exist yet, which could become somebody else's"
 	case params.needs != "":
 		p.refusal = "it needs " + params.needs + ", which no tenant can own"

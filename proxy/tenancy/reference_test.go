@@ -28,7 +28,7 @@ func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.Ra
 	if err := g.foresee(ctx, string(result)); err != nil {
 		return nil, false, err
 	}
-	g.sight.filtering = false
+	g.ownership.filtering = false
 	r := &reference{ctx: ctx, grant: g, t: g.scope.tenancy}
 	kept, ok := r.root(r.t.nodes(g.method.Result.Schema), v)
 	if r.err != nil || !ok {
@@ -152,7 +152,7 @@ func (r *reference) owns(kind string, v any) bool {
 	if !isHeld(kind) {
 		return false
 	}
-	own, err := r.grant.sight.owns(r.ctx, kind, name)
+	own, err := r.grant.ownership.owns(r.ctx, kind, name)
 	r.err = err
 	return own && err == nil
 }

@@ -138,12 +138,12 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 	return false
 }
 
-// A spokenAddress is one that a call or a result names: of NVMe-oF, or a portal
+// addressParts are an address as a call or a result names it: of NVMe-oF, or a portal
 // of iSCSI.
-type spokenAddress struct{ host, port string }
+type addressParts struct{ host, port string }
 
 // take takes one member of it, and is false on what no tenant's address has.
-func (a *spokenAddress) take(name, value string) bool {
+func (a *addressParts) take(name, value string) bool {
 	into := &a.port
 	switch name {
 	case "traddr":
@@ -164,9 +164,9 @@ func (a *spokenAddress) take(name, value string) bool {
 	return true
 }
 
-// ownsSpoken decides on an address to listen on. Only IP addresses in plain
+// ownsAddressParts decides on an address to listen on. Only IP addresses in plain
 // spelling are anybody's.
-func (s *Scope) ownsSpoken(a spokenAddress) bool {
+func (s *Scope) ownsAddressParts(a addressParts) bool {
 	ip, err := netip.ParseAddr(a.host)
 	number, portErr := strconv.ParseUint(a.port, 10, 16)
 	if err != nil || portErr != nil || number == 0 || strconv.FormatUint(number, 10) != a.port {
@@ -186,14 +186,14 @@ func (s *Scope) ownsAddress(v any) bool {
 	if !ok {
 		return false
 	}
-	var a spokenAddress
+	var a addressParts
 	for name, member := range object {
 		value, ok := member.(string)
 		if !ok || !a.take(name, value) {
 			return false
 		}
 	}
-	return s.ownsSpoken(a)
+	return s.ownsAddressParts(a)
 }
 
 // plain texts hold nothing that could end a name early in C.

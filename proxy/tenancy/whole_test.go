@@ -49,7 +49,7 @@ func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 // Should two bdevs claim one UUID, it is theirs only if both are.
 func TestClaimedTwiceIsNobodys(t *testing.T) {
 	for _, c := range []struct{ first, second, want bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
-		v := &sight{}
+		v := &ownershipCheck{}
 		v.note("u", c.first)
 		v.note("u", c.second)
 		assert.Equal(t, c.want, v.bdevs["u"], c)

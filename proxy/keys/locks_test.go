@@ -46,18 +46,18 @@ func TestOneKeyHoldsUpNoOther(t *testing.T) {
 
 func TestOneCallerHasOneTurn(t *testing.T) {
 	k := New(newFolder(t))
-	give, err := k.Turn(t.Context(), "a")
+	give, err := k.Acquire(t.Context(), "a")
 	require.NoError(t, err)
-	other, err := k.Turn(t.Context(), "b")
+	other, err := k.Acquire(t.Context(), "b")
 	require.NoError(t, err)
 	other()
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	_, err = k.Turn(gone, "a")
+	_, err = k.Acquire(gone, "a")
 	require.ErrorIs(t, err, context.Canceled)
 	next := make(chan error)
 	go func() {
-		give, err := k.Turn(t.Context(), "a")
+		give, err := k.Acquire(t.Context(), "a")
 		if err == nil {
 			give()
 		}

@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// turns let one at a time do something about each of many names. Whoever waits
-// for the target with one name is in nobody's way with another.
-type turns struct {
+// nameLocks are one lock for each of many names. Whoever waits for the target with one
+// name delays nobody with another.
+type nameLocks struct {
 	mu    sync.Mutex
 	taken map[string]chan struct{} // closed when it is given back
 }
 
-// take waits for the turn of a name. The error is ctx's: nothing was done yet.
-func (t *turns) take(ctx context.Context, name string) (give func(), err error) {
+// acquire waits for the lock of a name, and returns what releases it. The error is ctx's: nothing was done yet.
+func (t *nameLocks) acquire(ctx context.Context, name string) (give func(), err error) {
 	for {
 		t.mu.Lock()
 		other, busy := t.taken[name]
@@ -41,26 +41,26 @@ func (t *turns) take(ctx context.Context, name string) (give func(), err error) 
 	}
 }
 
-// oneByOne is a Store that is asked one thing at a time: a keeper is a process for
+// serialStore is a Store that is asked one thing at a time: a keeper is a process for
 // each question.
-type oneByOne struct {
+type serialStore struct {
 	mu    sync.Mutex
 	store Store
 }
 
-func (o *oneByOne) Place(name, secret string) (Outcome, error) {
+func (o *serialStore) Place(name, secret string) (Outcome, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.store.Place(name, secret)
 }
 
-func (o *oneByOne) Remove(name string) error {
+func (o *serialStore) Remove(name string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.store.Remove(name)
 }
 
-func (o *oneByOne) List() (Listing, error) {
+func (o *serialStore) List() (Listing, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.store.List()

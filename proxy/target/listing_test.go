@@ -48,7 +48,7 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 }
 
 func TestApart(t *testing.T) {
-	var a apart
+	var a listingGate
 	old := rpcschema.MustRelease("v24.05")
 	enter := func(ctx context.Context, method string, wait time.Duration) (func(), error) {
 		return a.enter(ctx, old, method, wait)
@@ -87,18 +87,18 @@ func TestApart(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes)
 }
 
-// Each rule of apart by itself.
+// Each rule of the gate by itself.
 func TestApartRules(t *testing.T) {
 	const list = "bdev_lvol_get_lvols"
 	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")
-	waiting := func(a *apart) func() bool {
+	waiting := func(a *listingGate) func() bool {
 		return func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.changed != nil }
 	}
 	type outcome struct {
 		leave func()
 		err   error
 	}
-	enter := func(a *apart, ctx context.Context, method string, wait time.Duration) <-chan outcome {
+	enter := func(a *listingGate, ctx context.Context, method string, wait time.Duration) <-chan outcome {
 		done := make(chan outcome, 1)
 		go func() {
 			leave, err := a.enter(ctx, old, method, wait)
@@ -106,14 +106,14 @@ func TestApartRules(t *testing.T) {
 		}()
 		return done
 	}
-	must := func(a *apart, method string) func() {
+	must := func(a *listingGate, method string) func() {
 		leave, err := a.enter(t.Context(), old, method, long)
 		require.NoError(t, err)
 		return leave
 	}
 	t.Run("all deletions", func(t *testing.T) {
 		for _, method := range []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"} {
-			var a apart
+			var a listingGate
 			leave := must(&a, method)
 			_, err := a.enter(t.Context(), old, list, time.Millisecond)
 			require.ErrorIs(t, err, ErrDeleting, method)
@@ -129,7 +129,7 @@ func TestApartRules(t *testing.T) {
 		}
 	})
 	t.Run("a deletion that gives up lets those in that waited for it", func(t *testing.T) {
-		var a apart
+		var a listingGate
 		must(&a, list)
 		ctx, cancel := context.WithCancel(t.Context())
 		deletion := enter(&a, ctx, "bdev_lvol_delete", long)
@@ -146,7 +146,7 @@ func TestApartRules(t *testing.T) {
 		}
 	})
 	t.Run("one of two deletions ends", func(t *testing.T) {
-		var a apart
+		var a listingGate
 		first := must(&a, "bdev_lvol_delete")
 		must(&a, "bdev_lvol_delete")
 		listed := enter(&a, t.Context(), list, 100*time.Millisecond)
@@ -156,7 +156,7 @@ func TestApartRules(t *testing.T) {
 	})
 	t.Run("a call that ends lets those in that wait", func(t *testing.T) {
 		for _, c := range [][2]string{{list, "bdev_lvol_delete"}, {"bdev_lvol_delete", list}} {
-			var a apart
+			var a listingGate
 			leave := must(&a, c[0])
 			next := enter(&a, t.Context(), c[1], long/2)
 			require.Eventually(t, waiting(&a), long, time.Millisecond)
@@ -168,10 +168,10 @@ func TestApartRules(t *testing.T) {
 		target := newTarget(t, Config{Socket: "/nowhere", QueueWait: time.Millisecond})
 		leave, err := target.Deleting(t.Context(), old)
 		require.NoError(t, err)
-		_, err = target.apart.enter(t.Context(), old, list, time.Millisecond)
+		_, err = target.listing.enter(t.Context(), old, list, time.Millisecond)
 		require.ErrorIs(t, err, ErrDeleting)
 		leave()
-		must(&target.apart, list)
+		must(&target.listing, list)
 		_, err = target.Deleting(t.Context(), old)
 		require.ErrorIs(t, err, ErrListing)
 		_, err = target.Deleting(t.Context(), safe)

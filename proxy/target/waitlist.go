@@ -1,21 +1,21 @@
 package target
 
-// A waiter is one call that waits for its turn.
+// A waiter is one call that waits for a slot.
 type waiter struct {
 	user       *user
 	answer     *size
-	told       chan error // nil: it has its turn; room for one, so that nobody waits to tell
-	turn       turn
+	done       chan error // nil: it has its slot; buffered, so that the sender never waits
+	slot       slot
 	next, prev *waiter
 }
 
-// A line holds the waiting calls of one user, and lets any of them leave.
-type line struct {
+// A waitList holds the waiting calls of one user, and lets any of them leave.
+type waitList struct {
 	first, last *waiter
 	n           int
 }
 
-func (l *line) push(w *waiter) {
+func (l *waitList) push(w *waiter) {
 	w.prev = l.last
 	if l.last == nil {
 		l.first = w
@@ -26,7 +26,7 @@ func (l *line) push(w *waiter) {
 	l.n++
 }
 
-func (l *line) remove(w *waiter) {
+func (l *waitList) remove(w *waiter) {
 	if w.prev == nil {
 		l.first = w.next
 	} else {

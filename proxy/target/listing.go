@@ -24,11 +24,11 @@ var (
 	deleting    = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
 )
 
-// apart keeps two kinds of calls from being under way together: calls of one kind may
+// listingGate keeps two kinds of calls from being under way together: calls of one kind may
 // run side by side. A call that waits to delete lets no further listing begin, since
 // listings are short; one that waits to list gives up after a while, as deletions may
 // take minutes.
-type apart struct {
+type listingGate struct {
 	mu      sync.Mutex
 	lists   int
 	deletes int // under way, or waiting for lists
@@ -37,7 +37,7 @@ type apart struct {
 
 // enter waits until a call may be sent to a target of a release, and returns what to
 // call when SPDK has ended it. The error is ErrDeleting, ErrListing or ErrAbandoned.
-func (a *apart) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
+func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
 	lists, deletes := slices.Contains(listing, method), slices.Contains(deleting, method)
 	if !lists && !deletes || !r.Before(listsSafely) {
 		return func() {}, nil
@@ -83,7 +83,7 @@ func (a *apart) enter(ctx context.Context, r rpcschema.Release, method string, w
 }
 
 // end counts a call down and wakes those that wait. The lock is held.
-func (a *apart) end(n *int) {
+func (a *listingGate) end(n *int) {
 	*n--
 	if a.changed != nil {
 		close(a.changed)
@@ -94,5 +94,5 @@ func (a *apart) end(n *int) {
 // Deleting waits until a target of a release may delete volumes, and keeps away what may not be under way meanwhile until
 // leave is called. It is for deletions on a Direct, which do not wait by themselves. The error is ErrListing or ErrAbandoned.
 func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
-	return t.apart.enter(ctx, r, deleting[0], t.config.QueueWait)
+	return t.listing.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A sight is what one call learns of whose the objects of the target are.
-type sight struct {
+// A ownershipCheck is what one call learns of whose the objects of the target are.
+type ownershipCheck struct {
 	scope  *Scope
 	ask    Ask
 	bdevs  map[string]bool // by every UUID: theirs?
@@ -31,7 +31,7 @@ type sight struct {
 // owns decides whether an object that the client, or SPDK, names is theirs.
 // Only names that are UUIDs, or hold one, take a question to the target; all others are
 // decided by their spelling, and so alike whether or not they exist.
-func (v *sight) owns(ctx context.Context, kind, name string) (bool, error) {
+func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
 		return false, nil
 	}
@@ -51,7 +51,7 @@ func (v *sight) owns(ctx context.Context, kind, name string) (bool, error) {
 
 // ownsUUID decides on a bdev named by UUID: it is its lvstore's, or else the
 // name's that it has besides.
-func (v *sight) ownsUUID(ctx context.Context, name string) (bool, error) {
+func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if own, known := v.bdevs[name]; known || v.listed {
 		return own, nil
 	}
@@ -100,7 +100,7 @@ func (v *sight) ownsUUID(ctx context.Context, name string) (bool, error) {
 const asksBeforeListing = 4
 
 // resolve asks for all bdevs that a result names and that are not known, at once.
-func (v *sight) resolve(ctx context.Context) error {
+func (v *ownershipCheck) resolve(ctx context.Context) error {
 	slices.Sort(v.unknown)
 	names := slices.Compact(v.unknown)
 	v.unknown = nil
@@ -140,7 +140,7 @@ func (v *sight) resolve(ctx context.Context) error {
 }
 
 // list asks for all bdevs.
-func (v *sight) list(ctx context.Context) (answer string, err error) {
+func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 	text, err := v.ask(ctx, "bdev_get_bdevs", nil)
 	if err != nil {
 		return "", before(err)
@@ -150,7 +150,7 @@ func (v *sight) list(ctx context.Context) (answer string, err error) {
 }
 
 // note notes whose a UUID is: theirs only if nothing else says otherwise.
-func (v *sight) note(name string, own bool) {
+func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}
 	}
@@ -160,7 +160,7 @@ func (v *sight) note(name string, own bool) {
 
 // learn notes whose the bdevs of a list are, as far as they are named by UUIDs:
 // on other names their spelling decides.
-func (v *sight) learn(ctx context.Context, answer string) error {
+func (v *ownershipCheck) learn(ctx context.Context, answer string) error {
 	var lie [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(lie) }()
 	return eachBdev(answer, func(b *bdev) error {
@@ -180,7 +180,7 @@ func (v *sight) learn(ctx context.Context, answer string) error {
 	})
 }
 
-func (v *sight) noteUUID(name string, own bool) {
+func (v *ownershipCheck) noteUUID(name string, own bool) {
 	if looksLikeUUID(name) {
 		v.note(name, own)
 	}
@@ -188,7 +188,7 @@ func (v *sight) noteUUID(name string, own bool) {
 
 // learnVolumes notes whose the volumes of a list are, also those that have no
 // bdev at present.
-func (v *sight) learnVolumes(ctx context.Context, answer string) error {
+func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error {
 	var lie [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(lie) }()
 	return eachVolume(answer, func(volume, lvs string) error {
@@ -202,7 +202,7 @@ func (v *sight) learnVolumes(ctx context.Context, answer string) error {
 }
 
 // ownsBdev decides by the lvstore of a volume, and else by a bdev's name.
-func (v *sight) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
+func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	switch {
 	case b.odd:
 		return false, nil
@@ -216,7 +216,7 @@ func (v *sight) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 // storeOwner is the tenant that an lvstore belongs to, nil for none. Before the
 // call, what was learnt earlier counts only where it says that it is theirs; in a
 // result it counts for whatever lvstore was there.
-func (v *sight) storeOwner(ctx context.Context, id string) (*Scope, error) {
+func (v *ownershipCheck) storeOwner(ctx context.Context, id string) (*Scope, error) {
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (v *sight) storeOwner(ctx context.Context, id string) (*Scope, error) {
 	return v.ownerIn(list, id), nil
 }
 
-func (v *sight) ownerIn(list map[string]store, id string) *Scope {
+func (v *ownershipCheck) ownerIn(list map[string]store, id string) *Scope {
 	return v.scope.tenancy.byLVStore[list[canonical(id)].Name]
 }
 
