@@ -1,13 +1,10 @@
 package structure
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // A rule binds some packages and refuses some imports to them.
@@ -250,70 +247,6 @@ var rules = []rule{
 	},
 }
 
-// in matches the named packages and those below them, is only the named one.
-func in(rooms ...string) func(pkg) bool {
-	return func(p pkg) bool { return within(p.path(), rooms...) }
-}
-
-func is(room string) func(pkg) bool {
-	return func(p pkg) bool { return p.path() == room }
-}
-
-// anyOf refuses the named packages and those below them.
-func anyOf(rooms ...string) func(from, path string) bool {
-	return func(_, path string) bool { return within(path, rooms...) }
-}
-
-// others refuses all rooms of this module but the named ones.
-func others(allowed ...string) func(from, path string) bool {
-	return func(_, path string) bool {
-		return within(path, rooms...) && !within(path, allowed...)
-	}
-}
-
-// otherStages refuses the proxy to a stage, but for the stage's own rooms.
-func otherStages(from, path string) bool {
-	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
-	return within(path, "proxy", "driver", "cmd") && !own
-}
-
-// roomsOfProxyBut refuses the proxy and its rooms, but for the named ones.
-func roomsOfProxyBut(allowed ...string) func(from, path string) bool {
-	return func(_, path string) bool { return within(path, "proxy") && !within(path, allowed...) }
-}
-
-// otherHalf refuses the one of connect and mount to the other.
-func otherHalf(from, path string) bool {
-	return within(path, "driver/connect", "driver/mount") && within(from, "driver/connect") != within(path, "driver/connect")
-}
-
-// otherService refuses the one of controller and node to the other.
-func otherService(from, path string) bool {
-	return within(path, "driver/controller", "driver/node") && within(from, "driver/controller") != within(path, "driver/controller")
-}
-
-// broken lists what of p's imports the rule refuses.
-func (r rule) broken(p pkg) []string {
-	if !r.binds(p) {
-		return nil
-	}
-	looked := p.Imports
-	if r.linked {
-		looked = slices.Concat(looked, p.Deps)
-	}
-	if r.tests {
-		looked = slices.Concat(looked, p.TestImports, p.XTestImports)
-	}
-	var found []string
-	for _, path := range looked {
-		if r.not(p.path(), path) {
-			found = append(found, path)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
-}
-
 func TestImports(t *testing.T) {
 	for _, r := range rules {
 		t.Run(r.who, func(t *testing.T) {
@@ -327,89 +260,6 @@ func TestImports(t *testing.T) {
 				}
 			}
 			assert.NotZero(t, bound, "the rule binds no package any more: correct it, or take it out")
-		})
-	}
-}
-
-// The rules themselves: each refuses what it is there for, and lets through what it must.
-func TestRulesHold(t *testing.T) {
-	for _, c := range []struct {
-		who, pkg, imports string
-		refused           bool
-	}{
-		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "github.com/go-json-experiment/json/jsontext", false},
-		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "encoding/base64", false},
-		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "go.yaml.in/yaml/v3", true},
-		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "rpcschema", true},
-		{"rpcschema knows neither its client", "rpcschema", "rpcschema/jsonrpc", false},
-		{"rpcschema knows neither its client", "rpcschema", "rpcschema/spdkrpc", true},
-		{"rpcschema/... knows neither", "rpcschema/spdktest", "proxy", true},
-		{"the stages", "proxy/policy", "rpcschema", false},
-		{"the stages", "proxy/policy", "proxy/authn", true},
-		{"the stages", "proxy/target", "proxy", true},
-		{"the stages", "proxy/target", "proxy/target/pool", false},
-		{"the stages", "proxy/target/pool", "proxy/authn", true},
-		{"proxy/config", "proxy/config", "proxy", true},
-		{"proxy/config", "proxy/config", "proxy/target", true},
-		{"proxy/config", "proxy/config", "proxy/authn", false},
-		{"proxy/cert and", "proxy/cert", "proxy/config", true},
-		{"proxy/cert and", "proxy/clientconn", "proxy", true},
-		{"proxy/cert and", "proxy/clientconn", "rpcschema", true},
-		{"proxy/cert and", "proxy/clientconn", "net/http", false},
-		{"proxy/dryrun", "proxy/dryrun", "proxy", true},
-		{"proxy/dryrun", "proxy/dryrun", "proxy/target", true},
-		{"proxy/dryrun", "proxy/dryrun", "proxy/config", false},
-		{"proxy/auditlog", "proxy/auditlog", "proxy", true},
-		{"proxy/auditlog", "proxy/auditlog", "proxy/config", true},
-		{"proxy/auditlog", "proxy/auditlog", "proxy/policy", false},
-		{"metrics know none", "proxy/metrics", "proxy/authn", true},
-		{"metrics know none", "driver/metrics", "github.com/prometheus/client_golang/prometheus", false},
-		{"proxy does not know", "proxy", "proxy/authn", false},
-		{"proxy does not know", "proxy/target", "driver/volume", true},
-		{"driver does not know", "driver/volume", "proxy/policy", true},
-		{"what CSI's services are made of", "driver/connect", "google.golang.org/grpc/codes", true},
-		{"what CSI's services are made of", "driver/connect", "k8s.io/utils/exec", false},
-		{"connect and mount know neither", "driver/connect", "rpcschema/spdkrpc", true},
-		{"controller and node do not", "driver/controller", "driver/node", true},
-		{"controller and node do not", "driver/node", "driver/controller", true},
-		{"controller and node do not", "driver/node", "driver/request", false},
-		{"package driver does not", "driver", "driver/node", true},
-		{"package driver does not", "driver", "driver/volume", false},
-		{"node knows nothing", "driver/node", "driver/connect", false},
-		{"node knows nothing", "driver/node", "driver/volume", true},
-		{"node knows nothing", "driver/node", "rpcschema/spdkrpc", true},
-		{"class imports", "driver/class", "slices", false},
-		{"class imports", "driver/class", "driver/volume", true},
-		{"operation knows nothing", "driver/operation", "golang.org/x/sync/singleflight", false},
-		{"operation knows nothing", "driver/operation", "driver/mount", true},
-		{"connect and mount do not", "driver/connect", "driver/operation", false},
-		{"connect and mount do not", "driver/connect", "driver/mount", true},
-		{"connect and mount do not", "driver/mount", "driver/connect", true},
-		{"connect and mount do not", "driver/mount", "driver/mount/probe", false},
-		{"placement makes nothing", "driver/placement", "driver/class", false},
-		{"placement makes nothing", "driver/placement", "driver/volume", true},
-		{"placement makes nothing", "driver/placement", "rpcschema/spdkrpc", true},
-		{"volume does not", "driver/volume", "driver/placement", true},
-		{"only the services", "driver/controller", csiProtobufs + "/lib/go/csi", false},
-		{"only the services", "driver/mount", csiProtobufs + "/lib/go/csi", true},
-		{"only the services", "test/sanity", csiProtobufs + "/lib/go/csi", false},
-		{"only tests, the demo", "test/demo", "rpcschema/spdktest", false},
-		{"only tests, the demo", "cmd/spdk-csi", "rpcschema/spdktest", true},
-		{"only tests make keys", "proxy", "proxy/authn/authntest", true},
-		{"no package imports test/", "driver", "test/demo", true},
-		{"cmd/...", "cmd/spdk-proxy", "proxy/policy", false},
-		{"cmd/...", "cmd/spdk-proxy", "github.com/spf13/cobra", false},
-		{"cmd/...", "cmd/spdk-csi", grpc, true},
-		{"cmd/spdk-proxy does", "cmd/spdk-proxy", "k8s.io/mount-utils", true},
-		{"spdk-schema and", "cmd/spdk-schema", "proxy/target", true},
-		{"only tests, the demo", "cmd/spdk-sim", "rpcschema/spdktest", false},
-		{"cmd/spdk-csi does", "cmd/spdk-csi", "proxy", true},
-	} {
-		t.Run(fmt.Sprintf("%s may import %s: %v", c.pkg, c.imports, !c.refused), func(t *testing.T) {
-			i := slices.IndexFunc(rules, func(r rule) bool { return strings.HasPrefix(r.who, c.who) })
-			require.GreaterOrEqual(t, i, 0, "no rule begins with %q", c.who)
-			p := pkg{ImportPath: module + "/" + c.pkg, Imports: []string{c.imports}}
-			assert.Equal(t, c.refused, len(rules[i].broken(p)) > 0)
 		})
 	}
 }

@@ -1,0 +1,60 @@
+package structure
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var roomName = regexp.MustCompile("`([^`]+)`")
+
+// roomsOf lists the rooms that a table of DESIGN.md's section Rooms names in its first
+// column, in its order.
+func roomsOf(design string) (listed []string) {
+	_, section, _ := strings.Cut(design, "\n## Rooms\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for line := range strings.Lines(section) {
+		first, _, row := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+		if !row || !strings.HasPrefix(line, "|") {
+			continue
+		}
+		for _, name := range roomName.FindAllStringSubmatch(first, -1) {
+			listed = append(listed, name[1])
+		}
+	}
+	return listed
+}
+
+// A newcomer finds the place for a change in the table: so it has every package of
+// proxy, driver and rpcschema, once, and nothing that is not there.
+func TestDesignListsEveryRoom(t *testing.T) {
+	text, err := os.ReadFile("../../DESIGN.md")
+	require.NoError(t, err)
+	listed := roomsOf(string(text))
+	require.NotEmpty(t, listed)
+	var there []string
+	for _, p := range packages(t) {
+		if within(p.path(), "proxy", "driver", "rpcschema") {
+			there = append(there, p.path())
+		}
+	}
+	for _, room := range there {
+		n := len(slices.DeleteFunc(slices.Clone(listed), func(l string) bool { return l != room }))
+		assert.Equal(t, 1, n, "%s stands %d times in the table of DESIGN.md's section Rooms: give it one row that says what it holds and may not know", room, n)
+	}
+	for _, room := range listed {
+		if !strings.HasSuffix(room, "/…") { // a folder of packages, such as cmd/…
+			assert.Contains(t, there, room, "DESIGN.md's section Rooms has a row for %s, which is no package", room)
+		}
+	}
+}
+
+func TestRoomsAreReadFromTheTable(t *testing.T) {
+	const design = "# D\n\n## Rooms\n| Room | Holds |\n|---|---|\n| `a`, `b/c` | `not this` |\n| `cmd/…` | flags |\n\nAnd `text`.\n\n## Else\n| `d` | |\n"
+	assert.Equal(t, []string{"a", "b/c", "cmd/…"}, roomsOf(design))
+}
