@@ -258,7 +258,7 @@ func checkRPM(t *testing.T, rpm string) {
 func TestTheDocumentedFirstStart(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(repository, "docs/service.md"))
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(page), "Then one password, and it runs:\n```console\n")
+	_, rest, ok := strings.Cut(string(page), "Then set a password and start the service:\n```console\n")
 	require.True(t, ok)
 	commands, _, _ := strings.Cut(rest, "```")
 
