@@ -1,4 +1,4 @@
-# The CSI driver, controller and node alike. From the root of the repository:
+# The CSI driver, controller and node service. From the root of the repository:
 #   docker build -f deploy/image/spdk-csi.Dockerfile --build-arg VERSION=v0.1.0 -t REGISTRY/spdk-csi:v0.1.0 .
 ARG GO_IMAGE=docker.io/library/golang:1.26
 # Debian 12, not the latest: file systems made by the newer mkfs of Debian 13 use features that
@@ -16,9 +16,9 @@ ARG VERSION=dev
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/spdk-csi ./cmd/spdk-csi
 
 FROM ${BASE_IMAGE}
-# What the node service runs: e2fsprogs and xfsprogs make, check and grow file systems, mount and
-# util-linux (blkid, nsenter) mount and tell them apart, kmod (modprobe) loads nvme-tcp. No nvme-cli: the
-# driver talks to the kernel itself. No open-iscsi: see iscsiadm.
+# Programs of the node service: e2fsprogs and xfsprogs create, check and expand file systems, mount and
+# util-linux (blkid, nsenter) mount and identify them, kmod (modprobe) loads nvme-tcp. nvme-cli is not
+# needed, because the driver uses the kernel's interface. For open-iscsi, see iscsiadm.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates e2fsprogs kmod mount util-linux xfsprogs \
  && rm -rf /var/lib/apt/lists/* /var/cache/debconf /var/log/apt /var/log/dpkg.log
@@ -32,7 +32,7 @@ LABEL org.opencontainers.image.title="spdk-csi" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# The controller needs no privileges, and its pod takes this user. The node service needs root on
-# its node, and its pod says so.
+# The controller needs no privileges, and its pod runs as this user. The node service needs root on
+# its node, and its pod sets that.
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/spdk-csi"]

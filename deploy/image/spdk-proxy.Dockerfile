@@ -1,8 +1,8 @@
-# The proxy, for storage servers that run everything in containers; elsewhere systemd/ is the better home.
+# The proxy, for storage servers that run everything in containers. On other servers, use the package with systemd.
 # From the root of the repository:
 #   docker build -f deploy/image/spdk-proxy.Dockerfile --build-arg VERSION=v0.1.0 -t REGISTRY/spdk-proxy:v0.1.0 .
 ARG GO_IMAGE=docker.io/library/golang:1.26
-# A folder tree with CA certificates, /etc/passwd and time zones: no shell, no libc.
+# Contains CA certificates, /etc/passwd and time zones, but no shell and no libc.
 ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
 
 FROM --platform=${BUILDPLATFORM} ${GO_IMAGE} AS build
@@ -25,9 +25,9 @@ LABEL org.opencontainers.image.title="spdk-proxy" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# spdk_tgt makes its socket for root alone. Either give the socket's folder to this user and tell
-# SPDK to put it there, or run with --user 0 --cap-drop ALL. Mount the folder, never the socket:
-# SPDK makes a new one whenever it starts.
+# Only root may open spdk_tgt's socket. Either run spdk_tgt so that this user can open the socket, in a
+# directory of this user, or run with --user 0 --cap-drop ALL. Mount the directory, never the socket,
+# because SPDK creates a new one at each start.
 USER 65532:65532
 EXPOSE 9009
 ENTRYPOINT ["/usr/local/bin/spdk-proxy"]
