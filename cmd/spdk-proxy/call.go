@@ -31,23 +31,23 @@ func newCall() *cobra.Command {
 	var o callOptions
 	cmd := &cobra.Command{
 		Use:   "call METHOD [name=value | name:=JSON]...",
-		Short: "Make one call and print SPDK's answer",
-		Long: `Make one call, through a proxy (--url) or straight through the target's socket
+		Short: "Call a method and print the result",
+		Long: `Call a method through a proxy (--url) or directly at the target's socket
 (--socket), and print the result as JSON.
 
-Values get the type that SPDK's schema gives the parameter. a.b=value is member b
-of the object a; name=value again adds to a list; name:=JSON takes the value as it
-is written. A secret is name=@FILE, the first line of a file, since a command line
-can be read by everybody on the host.
+The schema gives each value its type. a.b=value sets member b of the object a.
+Repeat name=value to add to a list. name:=JSON passes a JSON value unchanged. For a
+secret, use name=@FILE, which reads the first line of a file, because every user of
+the host can read a command line.
 
-Who calls is a user with a password (--user), which comes from --password-file,
-from $SPDK_PROXY_PASSWORD, or is asked for; or whoever a token (--token-file) or a
-client certificate (--cert and --key) belongs to.
+Authenticate with a user name and a password (--user), a token (--token-file) or a
+client certificate (--cert and --key). The password comes from --password-file or
+from $SPDK_PROXY_PASSWORD; otherwise the command asks for it.
 
-Exit codes: 0 done; 1 SPDK or the proxy refused the call; 2 a mistake on this
-command line; 3 the proxy or the target cannot be reached, nothing was executed;
-4 no answer came, the call may have been executed; 5 not allowed, or a wrong
-password.`,
+Exit codes: 0 success; 1 SPDK or the proxy refused the call; 2 a mistake on the
+command line; 3 the proxy or the target is unreachable, nothing was executed; 4 no
+answer arrived, the call may have been executed; 5 authentication or authorization
+failed.`,
 		Example: `  export SPDK_PROXY_URL=https://storage1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=tls.crt
   spdk-proxy call spdk_get_version
   spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=vol1 size_in_mib=1024 thin_provision=true
@@ -91,14 +91,14 @@ const (
 // addTo adds the flags that say where to call.
 func (o *callOptions) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.url, "url", "", "the proxy, such as https://storage1:9009 ($"+urlVariable+", unless --socket is given)")
+	f.StringVar(&o.url, "url", "", "URL of the proxy, such as https://storage1:9009 ($"+urlVariable+", unless --socket is given)")
 	f.StringVar(&o.user, "user", os.Getenv(userVariable), "user of the proxy ($SPDK_PROXY_USER)")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password in its first line")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with a bearer token, instead of --user")
-	f.StringVar(&o.cert, "cert", "", "PEM file with a client certificate, instead of or beside the others")
-	f.StringVar(&o.key, "key", "", "PEM file with its key, if that is not in the same file")
+	f.StringVar(&o.cert, "cert", "", "PEM file with a client certificate, instead of or with the others")
+	f.StringVar(&o.key, "key", "", "PEM file with the key of --cert, if it is not in the same file")
 	f.StringVar(&o.ca, "ca", "", "PEM file with the certificates to trust instead of the system's ($"+caVariable+")")
-	f.StringVar(&o.socket, "socket", "", "the target's own socket, instead of a proxy")
+	f.StringVar(&o.socket, "socket", "", "path of the target's socket, instead of a proxy")
 }
 
 func (o callOptions) call(ctx context.Context, method string, args []string) (json.RawMessage, error) {

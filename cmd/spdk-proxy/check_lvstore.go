@@ -32,25 +32,25 @@ func newCheckLvstore() *cobra.Command {
 	var o checkLvstore
 	cmd := &cobra.Command{
 		Use:   "check-lvstore [DEVICE]...",
-		Short: "Look for damaged metadata in lvstores, before a restart makes it final",
-		Long: `Look for damaged metadata in the lvstores of the target at --socket, or on devices
-and images (also of a target that is down). Nothing is written to them.
+		Short: "Check lvstores for damaged metadata",
+		Long: `Check the lvstores of the target at --socket for damaged metadata, or those on devices
+and images (also while the target is down). The command writes nothing to them.
 
 A snapshot of a volume that is being written can overwrite the page that describes
-the lvstore. The target notices it only at its next start, and then has no lvstore.
-Until then all data can be read: a damaged store must be repaired, or its volumes
-copied, before the target ends.
+the lvstore. The target notices this only at its next start, and then does not load
+the lvstore. Until then all data can be read: repair a damaged lvstore, or copy its
+volumes, before the target ends.
 
-Run it on the target's host, as a user who may read its disks (usually root). Files
-and block devices (AIO, io_uring) are read directly, NVMe namespaces through the
-target. All metadata pages are read; --quick reads only the page that describes the
+Run it on the target's host, as a user who can read the disks (usually root). It reads
+files and block devices (AIO, io_uring) directly, and NVMe namespaces through the
+target. It reads all metadata pages; with --quick, only the page that describes the
 lvstore.
 
---repair-page writes what that page must hold to a file, and prints the command that
-puts it into place.
+--repair-page writes the correct content of that page to a file, and prints the command
+that puts it into place.
 
-Exit codes: 0 sound; 1 something could not be checked; 2 a mistake on this command
-line; 3 the target cannot be reached; 6 damaged.`,
+Exit codes: 0 no damage found; 1 something could not be checked; 2 a mistake on the
+command line; 3 the target is unreachable; 6 damage found.`,
 		Example: `  spdk-proxy check-lvstore --socket /var/tmp/spdk.sock
   spdk-proxy check-lvstore --socket /var/tmp/spdk.sock --repair-page /root/page
   spdk-proxy check-lvstore /dev/sdb`,
@@ -65,11 +65,11 @@ line; 3 the target cannot be reached; 6 damaged.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.socket, "socket", "", "the target's socket")
+	f.StringVar(&o.socket, "socket", "", "path of the target's socket")
 	f.BoolVar(&o.quick, "quick", false, "read only the page that describes the lvstore")
-	f.StringVar(&o.repairPage, "repair-page", "", "new file for what that page must hold, if it is damaged")
-	f.StringVar(&o.name, "name", "", "with --repair-page and a DEVICE, the lvstore's name")
-	f.StringVar(&o.uuid, "uuid", "", "with --repair-page and a DEVICE, the lvstore's UUID")
+	f.StringVar(&o.repairPage, "repair-page", "", "file to create with the correct content of that page, if it is damaged")
+	f.StringVar(&o.name, "name", "", "name of the lvstore, with --repair-page and a DEVICE")
+	f.StringVar(&o.uuid, "uuid", "", "UUID of the lvstore, with --repair-page and a DEVICE")
 	return cmd
 }
 

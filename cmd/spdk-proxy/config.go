@@ -18,14 +18,14 @@ func newCheckConfig() *cobra.Command {
 	var secrets string
 	cmd := &cobra.Command{
 		Use:   "check-config [FILE]",
-		Short: "Tell everything that is wrong with a configuration",
-		Long: `Tell everything that is wrong with a configuration, without serving it. FILE is
-` + defaultConfig + ` unless given. The exit code is 0 if it is sound; what is
-allowed but should be known is printed as a warning. Of the service's own configuration
-it is also checked that ` + "`listen`" + ` is where spdk-proxy.socket listens.
+		Short: "Check a configuration and report all mistakes",
+		Long: `Check a configuration and report all mistakes, without serving it. FILE defaults to
+` + defaultConfig + `. The exit code is 0 if it has no mistakes; warnings do not
+change it. For the service's own configuration, the command also checks that ` + "`listen`" + ` and spdk-proxy.socket
+have the same address.
 
-Outside the service, what the configuration finds as $CREDENTIALS_DIRECTORY/secrets_NAME
-is taken from the folder that the service is given as its secrets.`,
+Outside the service, $CREDENTIALS_DIRECTORY/secrets_NAME in the configuration stands
+for the file NAME in the directory of secrets (--secrets).`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
 				return usage("%w", err)
@@ -61,7 +61,7 @@ is taken from the folder that the service is given as its secrets.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&secrets, "secrets", "", "the folder of secrets; secrets beside FILE unless given")
+	cmd.Flags().StringVar(&secrets, "secrets", "", "directory of secrets (default: secrets in the directory of FILE)")
 	return cmd
 }
 

@@ -16,11 +16,11 @@ func newGrantSocket() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grant-socket [SOCKET]",
 		Short: "Let a group open spdk_tgt's socket",
-		Long: `Let a group, and nobody else, open the socket that spdk_tgt has made for its own
-user alone. SPDK makes it anew at each start, so this is for spdk_tgt's unit
-(ExecStartPost=) or for a path unit, run as the user of spdk_tgt. What is not a
-socket of that very user is left alone, whatever stands at the path. Without a
-socket nothing is done, unless told to wait until somebody listens there.`,
+		Long: `Let a group open spdk_tgt's socket, which is otherwise open only to spdk_tgt's own
+user. SPDK creates the socket at each start, so run this in spdk_tgt's unit
+(ExecStartPost=) or with a path unit, as the user of spdk_tgt. The command changes
+nothing but a socket that this user owns. If there is no socket, it does nothing,
+or waits until a process listens there (--wait).`,
 		Example: `  spdk-proxy grant-socket --wait 10m /var/tmp/spdk.sock`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
@@ -41,7 +41,7 @@ socket nothing is done, unless told to wait until somebody listens there.`,
 		},
 	}
 	cmd.Flags().StringVar(&group, "group", "spdk-rpc", "name or number of the group")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until somebody listens there")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until a process listens there")
 	return cmd
 }
 

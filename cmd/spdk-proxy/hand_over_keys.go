@@ -12,12 +12,12 @@ func newHandOverKeys() *cobra.Command {
 	var dir, to string
 	cmd := &cobra.Command{
 		Use:   "hand-over-keys",
-		Short: "Give the files of keys to the user that spdk_tgt runs as",
-		Long: `Give the folder of keys and the files in it to the user that spdk_tgt runs as: SPDK
-takes only files of its own user, and a host whose key it does not take cannot
-connect. It is for spdk_tgt's unit (ExecStartPre=), run as root, so that keys that
-were placed when spdk_tgt was another user are taken. Nothing but regular files
-that hold a key changes hands, and no link is followed. It may be repeated.`,
+		Short: "Change the owner of key files to spdk_tgt's user",
+		Long: `Change the owner of the directory of keys, and of the files in it, to the user that
+spdk_tgt runs as. SPDK accepts only files of its own user, and a host cannot connect
+if SPDK does not accept its key. Run this as root in spdk_tgt's unit (ExecStartPre=),
+for keys that were added while spdk_tgt ran as another user. The command changes only
+regular files that contain a key, and follows no link. It can be repeated.`,
 		Example: `  spdk-proxy hand-over-keys --to spdk`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,7 +35,7 @@ that hold a key changes hands, and no link is followed. It may be repeated.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", defaultKeys, "folder")
+	cmd.Flags().StringVar(&dir, "dir", defaultKeys, "directory of the keys")
 	cmd.Flags().StringVar(&to, "to", "", "name or number of the user")
 	return cmd
 }

@@ -14,10 +14,10 @@ func newKeepKeys() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "keep-keys",
-		Short: "Keep the files of keys for a proxy that is not spdk_tgt's user",
-		Long: `Answer one question of the running service on standard input, which systemd connects
-with it (spdk-proxy-keys.socket): place, remove or list files of keys, in one
-folder. spdk_tgt takes only files of its own user, so this must be run as that.`,
+		Short: "Store key files for a proxy that does not run as spdk_tgt's user",
+		Long: `Handle one request of the running service on standard input, which systemd connects
+to it (spdk-proxy-keys.socket): add, remove or list key files in one directory.
+spdk_tgt accepts only files of its own user, so run this as that user.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			folder, err := keys.OpenFolder(dir)
@@ -27,6 +27,6 @@ folder. spdk_tgt takes only files of its own user, so this must be run as that.`
 			return keys.Keep(os.Stdin, folder)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", defaultKeys, "folder")
+	cmd.Flags().StringVar(&dir, "dir", defaultKeys, "directory of the keys")
 	return cmd
 }

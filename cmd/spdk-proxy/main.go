@@ -32,21 +32,20 @@ func main() {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "spdk-proxy",
-		Short: "Let others call SPDK's RPCs over HTTPS, each as far as it is allowed",
-		Long: `spdk-proxy stands beside spdk_tgt, whose RPC socket trusts whoever reaches it,
-and takes JSON-RPC calls over HTTPS: it asks who calls, what exactly, whether
-that user may, and whether SPDK would understand it; then it asks SPDK, answers,
-and logs a line.`,
-		Example: `  # Set it up: a hash for the password of each user, a configuration, a look at it.
+		Short: "Serve SPDK's RPCs over HTTPS, with authentication and authorization",
+		Long: `spdk-proxy runs beside spdk_tgt, whose RPC socket has no access control, and
+serves JSON-RPC over HTTPS. It authenticates and authorizes each call, validates
+it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
+		Example: `  # Set a password, check the configuration, start the service.
   spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
   spdk-proxy check-config ` + defaultConfig + `
   systemctl enable --now spdk-proxy
 
-  # Call through it, or straight through the socket.
+  # Call a method through the proxy, or directly at SPDK's socket.
   spdk-proxy call --url https://storage1:9009 --user admin --ca tls.crt bdev_get_bdevs name=lvs0/vol1
   spdk-proxy call --socket /var/tmp/spdk.sock spdk_get_version
 
-  # The command line of SPDK's rpc_http_proxy.py works as it stands.
+  # The command line of SPDK's rpc_http_proxy.py works unchanged.
   spdk-proxy 0.0.0.0 9009 USER PASSWORD -s /var/tmp/spdk.sock -c server.pem`,
 		Version:       versionText(),
 		SilenceUsage:  true,

@@ -339,7 +339,7 @@ func TestVersionAndHelp(t *testing.T) {
 	assert.Regexp(t, `^spdk-proxy .+, \d+ methods of SPDK from v23\.01 on\n$`, run(t, "", "version").stdout)
 	assert.Equal(t, run(t, "", "version"), run(t, "", "--version"))
 	for _, args := range [][]string{{}, {"--help"}, {"help"}} {
-		assert.Contains(t, run(t, "", args...).stdout, "rpc_http_proxy.py works as it stands")
+		assert.Contains(t, run(t, "", args...).stdout, "rpc_http_proxy.py works unchanged")
 	}
 	for _, name := range []string{"serve", "call", "check-config", "hash-password", "version"} {
 		assert.Contains(t, run(t, "", name, "--help").stdout, "Usage:\n  spdk-proxy "+name)

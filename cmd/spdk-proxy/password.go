@@ -18,11 +18,11 @@ func newHashPassword() *cobra.Command {
 	var bcrypt bool
 	cmd := &cobra.Command{
 		Use:   "hash-password",
-		Short: "Make a password hash for the configuration",
-		Long: `Ask for a password, twice and without showing it, and print its hash for
-password_hash or password_hash_file in the configuration. Without a terminal the
-password is the first line of standard input. If standard output is a file that
-everybody may read, its mode becomes 0600.`,
+		Short: "Create a password hash for the configuration",
+		Long: `Ask for a password twice, without showing it, and print its hash for password_hash
+or password_hash_file in the configuration. Without a terminal, the password is the
+first line of standard input. If standard output is a file that every user may read,
+its mode becomes 0600.`,
 		Example: `  spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
   openssl rand -base64 24 | tee password | spdk-proxy hash-password`,
 		Args: noArgs,
@@ -42,7 +42,7 @@ everybody may read, its mode becomes 0600.`,
 			return printSecret(cmd.OutOrStdout(), text)
 		},
 	}
-	cmd.Flags().BoolVar(&bcrypt, "bcrypt", false, "by bcrypt instead of argon2id")
+	cmd.Flags().BoolVar(&bcrypt, "bcrypt", false, "use bcrypt instead of argon2id")
 	return cmd
 }
 

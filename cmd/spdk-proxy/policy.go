@@ -19,12 +19,12 @@ import (
 func newPolicy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "See who may call what, and why; test it; learn it from the log",
-		Long: `See who may call what, and why; test it; learn it from the log.
+		Short: "Show, explain, test and learn who may call what",
+		Long: `Show, explain, test and learn who may call what.
 
-All of this works on a configuration file, not on a running proxy: no target is
-asked, nothing is changed, and the secrets of users are not read. What depends on
-the target (which volumes are a tenant's, what is left of a quota) is not told.`,
+These commands read a configuration file. They contact no proxy and no target, change
+nothing, and do not read the secrets of users. So they cannot report what depends on
+the target: which volumes belong to a tenant, and what is left of a quota.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -50,9 +50,9 @@ func newPolicyShow() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "show --as NAME",
-		Short: "List what a user may call",
-		Long: `List what a user may call, a method a line, with the rule that allows it. Where the
-parameters decide, the rules that they are held against follow, denies first.`,
+		Short: "List the methods that a user may call",
+		Long: `List the methods that a user may call, one on each line, with the rule that allows it.
+If the decision depends on parameters, the rules with conditions follow, denies first.`,
 		Example: `  spdk-proxy policy show --as csi`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -121,11 +121,11 @@ var builtInTexts = map[string]string{
 func newPolicyRoles() *cobra.Command {
 	return &cobra.Command{
 		Use:   "roles [NAME]",
-		Short: "List the built-in roles, or what one of them allows",
-		Long: `List the roles that are built in, or what one of them allows. They follow from the
-schema of SPDK's RPCs (see ` + "`spdk-proxy schema show`" + `), so that a method of a later
-SPDK is in them by what it does. The configuration cannot make them anew, but its
-roles can extend them.`,
+		Short: "List the built-in roles, or the methods that one of them allows",
+		Long: `List the built-in roles, or the methods that one of them allows. The roles are derived
+from the schema of SPDK's RPCs (see ` + "`spdk-proxy schema show`" + `), so they also cover methods of
+later SPDK releases. The configuration cannot redefine them, but its roles can extend
+them.`,
 		Example: `  spdk-proxy policy roles
   spdk-proxy policy roles metrics`,
 		Args:      maximumArgs(1),

@@ -25,11 +25,12 @@ func newPolicyExplain() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "explain --as NAME METHOD [name=value...]",
-		Short: "Tell whether a user may make a call, and which rule says so",
-		Long: `Tell whether a user may make a call, which rule says so, and of every other rule on
-the method why it does not decide: a deny wins over every allow, and what no rule
-allows is refused. Parameters are written as for ` + "`spdk-proxy call`" + `. Without any it is
-told of the method alone; where rules have conditions, these must be given to know.
+		Short: "Explain whether a user may make a call",
+		Long: `Print whether a user may make a call, which rule decides, and why each other rule for
+the method does not: a deny wins over every allow, and a call that no rule allows is
+refused. Write parameters as for ` + "`spdk-proxy call`" + `. Without
+parameters, the command considers only the method; if rules have conditions, give the
+parameters to get a decision.
 
 The exit code is 0 if the call is allowed, 1 if it is not.`,
 		Example: `  spdk-proxy policy explain --as csi bdev_lvol_delete

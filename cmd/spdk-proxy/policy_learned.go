@@ -13,12 +13,13 @@ func newPolicyLearned() *cobra.Command {
 	var denied bool
 	cmd := &cobra.Command{
 		Use:   "learned [LOG]",
-		Short: "Make roles of the calls in the log",
-		Long: `Make roles of the calls in the log: for each user the methods that were called, and
-allowed or let pass for learning (` + "`learning: true`" + ` in the configuration). Users who
-called the same get one role. LOG is a file of the JSON log at level info, standard
-input unless given. What comes out is YAML for the configuration: read it before
-you use it, for it allows whatever was called.`,
+		Short: "Create roles from the calls in the log",
+		Long: `Create roles from the calls in the log. For each user, the role has the methods that
+the user called, if they were allowed or passed in learning mode (` + "`learning: true`" + ` in
+the configuration). Users with the same methods share a role. LOG is a file with the
+JSON log at level info; the default is standard input. The output is YAML for the
+configuration. Review it before you use it, because it allows every method that was
+called.`,
 		Example: `  journalctl -u spdk-proxy -o cat --since -7d | spdk-proxy policy learned
   spdk-proxy policy learned --denied proxy.log`,
 		Args: maximumArgs(1),
@@ -39,6 +40,6 @@ you use it, for it allows whatever was called.`,
 			return learned.WriteRoles(cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&denied, "denied", false, "calls that were denied, too")
+	cmd.Flags().BoolVar(&denied, "denied", false, "include calls that were denied")
 	return cmd
 }

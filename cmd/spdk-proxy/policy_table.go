@@ -19,20 +19,19 @@ func newPolicyTest() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "test FILE",
-		Short: "Hold the configuration against a table of who may call what",
-		Long: `Hold the configuration against a table of who may call what, so that a change of the
-roles does not open or close what it should not. FILE is a YAML list, - is standard
-input:
+		Short: "Test the configuration against a table of expected decisions",
+		Long: `Test the configuration against a table of expected decisions, to find unintended
+effects of a change of roles. FILE is a YAML list; - is standard input:
 
   - {who: csi, call: bdev_lvol_create, expect: allow}
   - {who: team-a, call: bdev_lvol_create, params: {lvs_name: lvs-b, lvol_name: v, size_in_mib: 1}, expect: deny}
   - {who: monitoring, call: spdk_kill_instance, expect: deny, rule: no rule allows it}
 
-Without params a row is about the method, whatever they are; with params, these must
-be a call that SPDK takes. With rule, that rule must decide. What is let pass for
-learning only, counts as denied.
+Without params, a row is about the method with any parameters. With params, these must
+be valid for SPDK. With rule, that rule must decide. A call that passes only in learning
+mode counts as denied.
 
-Expectations that are not met are listed, and the exit code is 1.`,
+If decisions differ, the command lists them, and its exit code is 1.`,
 		Example: `  spdk-proxy policy test /etc/spdk-proxy/policy-test.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

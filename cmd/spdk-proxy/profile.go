@@ -15,17 +15,17 @@ func newProfile() *cobra.Command {
 	var seconds int
 	cmd := &cobra.Command{
 		Use:   "profile NAME > FILE",
-		Short: "Look into the running service: where its time and memory go",
+		Short: "Record a profile of the running service",
 		Long: `Write a profile of the running service to standard output:
 
-  cpu         where its processor time goes, over --seconds
-  trace       what happens in it, over --seconds; for ` + "`go tool trace`" + `
-  heap        what its memory is taken up by
-  allocs      what has taken memory since it started
-  goroutines  what each part of it waits for, as text
+  cpu         use of processor time during --seconds
+  trace       execution trace of --seconds, for ` + "`go tool trace`" + `
+  heap        memory in use
+  allocs      memory allocated since the start
+  goroutines  stacks of all goroutines, as text
 
-For root, on the host that it runs on: the socket that it asks, debug in the
-service's runtime folder, is nobody else's. Nothing is recorded unless asked for.`,
+Run it as root on the service's host: only root and the service can open the socket
+(debug in the service's runtime directory). The service records nothing otherwise.`,
 		Example: `  spdk-proxy profile cpu --seconds 30 > cpu.pprof && go tool pprof -top cpu.pprof
   spdk-proxy profile goroutines | less`,
 		ValidArgs: service.Profiles(),
@@ -45,6 +45,6 @@ service's runtime folder, is nobody else's. Nothing is recorded unless asked for
 			return service.Profile(cmd.Context(), args[0], seconds, os.Stdout)
 		},
 	}
-	cmd.Flags().IntVar(&seconds, "seconds", 30, "how long to watch")
+	cmd.Flags().IntVar(&seconds, "seconds", 30, "how long to record")
 	return cmd
 }

@@ -9,10 +9,10 @@ import (
 func newReload() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
-		Short: "Have the running service read its configuration anew, and tell what came of it",
-		Long: `Have the running service read its configuration anew, and wait for the outcome.
-The exit code is 0 if the new configuration holds now. Otherwise it was refused,
-the error says why, and the old one stays. systemctl reload spdk-proxy does this.`,
+		Short: "Reload the configuration of the running service",
+		Long: `Reload the configuration of the running service, and wait for the result. The exit
+code is 0 if the service now uses the new configuration. Otherwise the service keeps
+the old one, and the error has the reason. systemctl reload spdk-proxy runs this.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return service.Reload() },
 	}

@@ -19,19 +19,19 @@ func newSaved() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "saved",
-		Short: "Look after the saved configurations of spdk_tgt",
-		Long: `Look after the configurations of spdk_tgt that the running service saves (target.save):
-current.json, which spdk_tgt -c loads, the former ones by the time of their
-making, and what was set aside, which is never removed by itself:
-  held.json     of a target that was started without some of current.json
-  held-*        of such a target, gone since, with what no other file has
-  replaced-*    what somebody gave up
-  damaged-*     what could not be read
-  before-*      the last one of another release of SPDK`,
+		Short: "Manage the saved configurations of spdk_tgt",
+		Long: `Manage the configurations of spdk_tgt that the running service saves (target.save):
+current.json, which spdk_tgt -c loads; previous versions, named by their time; and
+files that were set aside, which the service never deletes:
+  held.json     configuration of a target that lacks part of current.json
+  held-*        configuration of such a target that has ended, with parts that no other file has
+  replaced-*    replaced by an administrator
+  damaged-*     unreadable
+  before-*      the last file of another SPDK release`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&dir, "dir", defaultSaved, "folder (target.save.dir)")
+	cmd.PersistentFlags().StringVar(&dir, "dir", defaultSaved, "directory of the saved configurations (target.save.dir)")
 	open := func() (*persist.Folder, error) { return persist.OpenFolder(dir, 1000) }
 	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedPrepare(open))
 	return cmd
@@ -39,7 +39,7 @@ making, and what was set aside, which is never removed by itself:
 
 func savedList(open func() (*persist.Folder, error)) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "Tell which there are", Args: noArgs,
+		Use: "list", Short: "List the saved configurations", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			folder, err := open()
 			if err != nil {
@@ -66,8 +66,8 @@ func savedList(open func() (*persist.Folder, error)) *cobra.Command {
 func savedDiff(open func() (*persist.Folder, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff [FROM] [TO]",
-		Short: "Tell which calls one has and the other lacks, without secrets",
-		Long:  "Tell which calls one has and the other lacks, without secrets. Left out, FROM is current.json and TO is held.json,\nwhich is there only while the target lacks some of what is saved.",
+		Short: "Compare two saved configurations",
+		Long:  "List the calls that only one of two saved configurations has, without secrets. The default of FROM is current.json,\nthat of TO is held.json, which exists only while the target lacks part of the saved configuration.",
 		Args:  betweenArgs(0, 2, "FROM and TO, names that `spdk-proxy saved list` tells"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names := []string{persist.Current, persist.Held}
@@ -103,11 +103,11 @@ func writeDiff(w io.Writer, gone, added []persist.Call) error {
 func savedUse(open func() (*persist.Folder, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   "use NAME",
-		Short: "Make one the current one; restart spdk_tgt to load it",
-		Long: `Make one the current one, which spdk_tgt loads when it is restarted. The previous one
-is set aside. The running target and service are left alone. The running service
-does not overwrite the chosen file until a process of spdk_tgt has loaded it;
-changes that are made until then go to held.json.`,
+		Short: "Choose a saved configuration for the next start of spdk_tgt",
+		Long: `Make a saved configuration the current one, which spdk_tgt loads at its next start. The
+previous one is set aside. The running target and service do not change. The service
+does not overwrite the chosen file until a new process of spdk_tgt has loaded it;
+until then it saves changes to held.json.`,
 		Args: betweenArgs(1, 1, "a name that `spdk-proxy saved list` tells"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder, err := open()
@@ -127,14 +127,15 @@ func savedPrepare(open func() (*persist.Folder, error)) *cobra.Command {
 	var copyTo, reader string
 	cmd := &cobra.Command{
 		Use:   "prepare",
-		Short: "Make sure that spdk_tgt can be started with current.json",
-		Long: `Make sure that spdk_tgt can be started with current.json, for its unit (ExecStartPre=).
-Before anything was saved it is made, without any calls in it. If it cannot be
-loaded, or is missing while there are others, this fails and says what to do.
+		Short: "Check that spdk_tgt can start with current.json",
+		Long: `Check that spdk_tgt can start with current.json. Run this in spdk_tgt's unit
+(ExecStartPre=). If nothing was saved yet, the command creates a file without calls. If
+current.json cannot be loaded, or is missing while other files exist, the command fails
+and says what to do.
 
-Where spdk_tgt is not root it cannot read current.json. With --copy-to and --for,
-run as root, it gets a copy that its user alone can read, in a folder that only
-root and that user may write to. No link is followed, wherever it stands.`,
+If spdk_tgt does not run as root, it cannot read current.json. With --copy-to and --for,
+run as root, the command creates a copy that only spdk_tgt's user can read, in a
+directory that only root and that user may write. It follows no link.`,
 		Example: `  spdk-proxy saved prepare --copy-to /run/spdk/saved.json --for spdk`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -166,7 +167,7 @@ root and that user may write to. No link is followed, wherever it stands.`,
 		},
 	}
 	cmd.Flags().StringVar(&copyTo, "copy-to", "", "file to copy current.json to")
-	cmd.Flags().StringVar(&reader, "for", "", "name or number of the user who reads the copy, that of spdk_tgt")
+	cmd.Flags().StringVar(&reader, "for", "", "name or number of spdk_tgt's user, who may read the copy")
 	return cmd
 }
 

@@ -9,10 +9,9 @@ import (
 func newSchema() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "Look at SPDK's RPCs as the schema has them",
-		Long: `Look at the schema of SPDK's RPCs that this program works by: which methods there
-are, what each takes and answers, in which releases; and compare calls, a live target
-or SPDK's own schema with it.`,
+		Short: "Show and use the schema of SPDK's RPCs",
+		Long: `Show the schema of SPDK's RPCs: methods, parameters, results and releases. Compare
+calls, a running target or SPDK's own schema with it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -19,7 +19,7 @@ func newScript() *cobra.Command {
 	var s config.Script
 	cmd := &cobra.Command{
 		Use:    scriptCommand + " HOST PORT USER PASSWORD [-s SOCK] [-c CERT]",
-		Short:  "Serve as SPDK's rpc_http_proxy.py does",
+		Short:  "Serve with the command line of SPDK's rpc_http_proxy.py",
 		Hidden: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 4 {

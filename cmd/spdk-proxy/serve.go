@@ -11,19 +11,19 @@ func newServe() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve until told to stop",
-		Long: `Serve the configuration until SIGTERM or SIGINT; calls under way are finished.
+		Short: "Run the proxy",
+		Long: `Run the proxy until SIGTERM or SIGINT. Running calls are finished first.
 
-The configuration and the files that it names are read anew after they have
-changed, after SIGHUP, and by ` + "`spdk-proxy reload`" + `: users, roles, timeouts, limits
-of requests and the certificate change without a call being dropped; what else
-has changed takes a restart. A configuration with a mistake is refused, and the
-old one stays, as the log and the service's status say.
+The proxy reloads the configuration and the files that it names after they change,
+after SIGHUP, and on ` + "`spdk-proxy reload`" + `. Users, roles, time-outs, limits of
+requests and the certificate change without dropping a call; other changes need a
+restart. If the new configuration has a mistake, the proxy keeps the old one, and the
+log and the service's status report it.
 
-A socket that systemd passes is served if it is at the configuration's address.
+If systemd passes a socket, its address must be the configured one.
 
-The log goes to standard error: one line for each call, whether it was allowed
-or not, without secrets.`,
+The log goes to standard error. It has one line for each call, allowed or refused,
+without secrets.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			load := func() (*config.Config, error) { return config.Load(path) }

@@ -26,13 +26,14 @@ func newThaw() *cobra.Command {
 		Short: "Thaw volumes that an interrupted snapshot or deletion left frozen",
 		Long: `Thaw volumes that an interrupted snapshot or deletion left frozen.
 
-While a snapshot of a volume in use is taken, the paths to it are inaccessible, and
-hosts hold their I/O back (target.freeze). If the proxy is killed meanwhile, this
-command puts the paths' states back, from the journal that the proxy has left. The
-service does so by itself when it ends and when it starts (ExecStopPost=), without
-its configuration. What a living proxy is working on is left alone.
+During a snapshot of a volume in use, the paths to it are inaccessible, and hosts hold
+back I/O (target.freeze). If the proxy is killed at that time, this command restores
+the states of the paths from the proxy's journal. The service runs it when it ends
+(ExecStopPost=), and does the same when it starts. The command does not read the
+configuration. It skips volumes that a running proxy is working on.
 
-Nothing to do is a success. It fails while paths are still inaccessible.`,
+The command succeeds if there is nothing to do, and fails if paths are still
+inaccessible afterwards.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
@@ -54,7 +55,7 @@ Nothing to do is a success. It fails while paths are still inaccessible.`,
 			}
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", defaultFrozen, "the journal's folder (target.freeze.dir)")
-	cmd.Flags().DurationVar(&within, "within", 20*time.Second, "how long to try")
+	cmd.Flags().StringVar(&dir, "dir", defaultFrozen, "directory of the journal (target.freeze.dir)")
+	cmd.Flags().DurationVar(&within, "within", 20*time.Second, "how long to retry")
 	return cmd
 }

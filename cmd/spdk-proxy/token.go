@@ -19,14 +19,14 @@ func newToken() *cobra.Command {
 	var days int
 	cmd := &cobra.Command{
 		Use:   "new-token",
-		Short: "Make a bearer token and its hash for the configuration",
-		Long: `Make a bearer token for a program, and print it: it is shown this once and kept
-nowhere. Its hash, which is no secret, is appended to a file for token_hash_file
-(--hash-file), or else printed to standard error for token_hashes. If standard
-output is a file that everybody may read, its mode becomes 0600.
+		Short: "Create a bearer token and its hash for the configuration",
+		Long: `Create a bearer token for a program and print it. The token is printed only once and
+not stored. Its hash, which is not secret, is appended to a file for token_hash_file
+(--hash-file), or printed to standard error for token_hashes. If standard output is a
+file that every user may read, its mode becomes 0600.
 
-To replace a token, make another for the same user, hand it out, and take the
-line of the old one away when the log no longer has its id (credential).`,
+To replace a token, create a new one for the same user and give it to the client. Remove
+the old token's line when the log no longer shows its id (credential).`,
 		Example: `  spdk-proxy new-token --days 365 --hash-file /etc/spdk-proxy/backup.tokens > backup.token
   spdk-proxy call --url https://storage1:9009 --token-file backup.token spdk_get_version`,
 		Args: noArgs,
@@ -56,8 +56,8 @@ line of the old one away when the log no longer has its id (credential).`,
 		},
 	}
 	cmd.Flags().StringVar(&hashFile, "hash-file", "", "append the hash to this file")
-	cmd.Flags().IntVar(&days, "days", 0, "how long the token is good; 0: for ever")
-	cmd.Flags().StringVar(&comment, "comment", "", "what the token is for, to stand behind its hash")
+	cmd.Flags().IntVar(&days, "days", 0, "lifetime of the token in days; 0: unlimited")
+	cmd.Flags().StringVar(&comment, "comment", "", "comment after the hash, such as the purpose of the token")
 	return cmd
 }
 
