@@ -23,16 +23,16 @@ var (
 	errDenied = errors.New("denied by policy")
 	// The method is allowed, with other parameters.
 	errDeniedParams = errors.New("denied by policy with these parameters")
-	errCrossOrigin  = errors.New("a web page of another site has a browser send this")
+	errCrossOrigin  = errors.New("a web page of another site made a browser send this request")
 	errDraining     = errors.New("the proxy is stopping")
 	errSlowBody     = errors.New("the request did not arrive in time")
-	errGone         = errors.New("the client left before its request had arrived")
-	errPanic        = errors.New("the proxy failed at this call")
+	errGone         = errors.New("the client disconnected before its request had arrived")
+	errPanic        = errors.New("the proxy failed during this call")
 
-	errBatchResults = errors.New("the results of the batch are too long")
+	errBatchResults = errors.New("the results of the batch are too large")
 )
 
-// statusClientGone is what the log says where nobody is left to be told.
+// statusClientGone is the status in the log if the client has disconnected.
 const statusClientGone = 499
 
 // An answer is what a client gets.
@@ -43,9 +43,9 @@ type answer struct {
 	retryAfter time.Duration
 }
 
-// answerTo turns the error of any stage into an answer: the one place where
-// that is done. SPDK's own errors travel with 200 and exactly as SPDK gave them;
-// all others say what to do.
+// answerTo converts the error of any stage to an answer; no other code does so.
+// SPDK's own errors have status 200 and are exactly as SPDK gave them; all others
+// say what to do.
 func answerTo(err error) answer {
 	var (
 		slow      *authn.TooManyFailuresError
@@ -75,29 +75,29 @@ func answerTo(err error) answer {
 		return answer{status: http.StatusOK}
 
 	case errors.As(err, &nobody):
-		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "who are you? %s", nobody.Reason)
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: %s", nobody.Reason)
 	case errors.Is(err, authn.ErrNoCredentials), errors.Is(err, authn.ErrWrongCredentials):
-		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "who are you? Give the name and password of a user of this proxy, by HTTP Basic authentication, or a user's bearer token or client certificate, if it takes them")
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: send the name and password of a user of this proxy (HTTP Basic authentication) or, if the proxy accepts them, a user's bearer token or client certificate")
 	case errors.Is(err, authn.ErrCannotTell):
-		return wait(5*time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeUnreachable, "it cannot be told now whose token this is, as its issuer does not say its keys: nothing was executed, try again"))
+		return wait(5*time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeUnreachable, "cannot verify this token: its issuer's signing keys are unavailable. Nothing was executed; retry."))
 	case errors.As(err, &slow):
-		return wait(slow.RetryAfter, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many failed logins: wait %s, then give the right credentials", slow.RetryAfter))
+		return wait(slow.RetryAfter, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many failed logins: wait %s, then send the right credentials", slow.RetryAfter))
 	case errors.Is(err, authn.ErrBusy):
-		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many logins at once: nothing was executed, try again"))
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many logins at once. Nothing was executed; retry."))
 
 	case errors.Is(err, errCrossOrigin):
-		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "a web page of another site has your browser send this with what it knows of you: nothing was executed; find out which page it is")
+		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "a web page of another site made your browser send this call with your credentials. Nothing was executed; find out which page it was.")
 	case errors.Is(err, errDraining):
-		return wait(time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeDraining, "the proxy is stopping: nothing was executed, try again on a new connection"))
+		return wait(time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeDraining, "the proxy is stopping. Nothing was executed; retry on a new connection."))
 	case errors.As(err, &tooLong):
-		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the request is longer than %d KiB, which SPDK would not take: split it", tooLong.Limit>>10)
+		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the request is larger than the limit of %d KiB: split it", tooLong.Limit>>10)
 	case errors.Is(err, errSlowBody):
-		return refuse(http.StatusRequestTimeout, jsonrpc.CodeInvalidRequest, "the request did not arrive in time: send it at once, with its right Content-Length")
+		return refuse(http.StatusRequestTimeout, jsonrpc.CodeInvalidRequest, "the request did not arrive in time: send it without pauses, with the right Content-Length")
 	case errors.Is(err, errGone), errors.Is(err, target.ErrAbandoned), errors.Is(err, context.Canceled):
-		return refuse(statusClientGone, jsonrpc.CodeUnreachable, "the client left: nothing was executed")
+		return refuse(statusClientGone, jsonrpc.CodeUnreachable, "the client disconnected. Nothing was executed.")
 
 	case errors.Is(err, errBatchResults):
-		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the results of this batch have more than %d MiB already: this call was not executed, send it in a request of its own", maxBatchResults>>20)
+		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the results of this batch exceed %d MiB. This call was not executed; send it in a separate request.", maxBatchResults>>20)
 	case errors.As(err, &malformed) && malformed.Code == jsonrpc.CodeTooLarge:
 		return answer{status: http.StatusRequestEntityTooLarge, err: malformed}
 	case errors.As(err, &malformed):
@@ -109,46 +109,46 @@ func answerTo(err error) answer {
 	case errors.As(err, &inUse):
 		return refuse(http.StatusConflict, jsonrpc.CodeInUse, "%s", inUse)
 	case errors.As(err, &freezing):
-		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s: nothing was executed, try again", freezing.Why))
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s. Nothing was executed; retry.", freezing.Why))
 	case errors.As(err, &taken):
 		return answer{status: http.StatusOK, spdk: true, err: jsonrpc.Errorf(-int(syscall.EEXIST), "%s", taken)}
 	case errors.As(err, &untold):
-		return refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "%s: nothing was executed. Run spdk-proxy schema drift to see how the target differs from the releases that this proxy knows", untold)
+		return refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "%s. Nothing was executed. Run spdk-proxy schema drift to compare the target with the releases that this proxy knows.", untold)
 	case errors.As(err, &unknown):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", unknown)
 	case errors.Is(err, errDenied):
-		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may not make this call: ask whoever runs this proxy for a role that allows it")
+		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may not make this call: ask the administrator of this proxy for a role that allows it")
 	case errors.Is(err, errDeniedParams):
-		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may make this call, but not with these parameters: ask whoever runs this proxy which ones its roles allow")
+		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may make this call, but not with these parameters: ask the administrator of this proxy which parameters its roles allow")
 	case errors.As(err, &foreign):
 		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "this user may not make this call: %s", foreign.Reason)
 	case errors.As(err, &exceeded):
-		return refuse(http.StatusInsufficientStorage, -int(syscall.ENOSPC), "%s: delete something, or ask whoever runs this proxy for more", exceeded)
+		return refuse(http.StatusInsufficientStorage, -int(syscall.ENOSPC), "%s: delete something, or ask the administrator of this proxy for a larger quota", exceeded)
 	case errors.Is(err, tenancy.ErrBusy):
-		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s: nothing was executed, try again", tenancy.ErrBusy))
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s. Nothing was executed; retry.", tenancy.ErrBusy))
 	case errors.As(err, &invalid):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidParams, "%s", invalid)
 
 	case errors.Is(err, errMemory):
-		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "requests and answers of this user take too much memory: nothing was executed; take the answers that wait, or have fewer calls at once"))
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "memory limit for this user reached. Nothing was executed; read pending responses, or send fewer calls at once."))
 	case errors.Is(err, target.ErrListing):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09): nothing was executed; retry", target.ErrListing))
 	case errors.Is(err, target.ErrDeleting):
-		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09): nothing was executed; retry when the deletion has ended", target.ErrDeleting))
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09). Nothing was executed; retry when the deletion has ended.", target.ErrDeleting))
 	case errors.As(err, &busy) && busy.User:
-		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls of this user are under way: nothing was executed; have fewer at once, or try again"))
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls of this user are running. Nothing was executed; send fewer at once, or retry."))
 	case errors.As(err, &busy):
-		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls are under way: nothing was executed, try again"))
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls are running. Nothing was executed; retry."))
 	case errors.As(err, &down), errors.Is(err, spdkrpc.Unreachable):
-		return wait(time.Second, refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "the SPDK target cannot be reached: nothing was executed; see that spdk_tgt runs, then try again"))
+		return wait(time.Second, refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "the SPDK target is unreachable. Nothing was executed; check that spdk_tgt runs, then retry."))
 	case errors.Is(err, spdkrpc.OutcomeUnknown):
-		return refuse(http.StatusGatewayTimeout, jsonrpc.CodeOutcomeUnknown, "SPDK did not answer: the call may have been executed, or still be; read back what it changes before trying again")
+		return refuse(http.StatusGatewayTimeout, jsonrpc.CodeOutcomeUnknown, "SPDK did not answer in time: the call may have been, or may still be, executed. Check the state before retrying.")
 	case errors.As(err, &called) && called.Code == jsonrpc.CodeTooLarge:
-		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the request does not fit this target's release: split it")
+		return refuse(http.StatusRequestEntityTooLarge, jsonrpc.CodeTooLarge, "the request is too large for this target's release: split it")
 	case errors.As(err, &called) && called.Code != 0:
 		return answer{status: http.StatusOK, spdk: true, err: &jsonrpc.Error{Code: called.Code, Message: called.Message}}
 	}
-	return refuse(http.StatusInternalServerError, jsonrpc.CodeInternalError, "the proxy failed at this call: its log says more, under the id in X-Request-Id")
+	return refuse(http.StatusInternalServerError, jsonrpc.CodeInternalError, "the proxy failed during this call: see its log, under the id in X-Request-Id")
 }
 
 // A notOfferedError means that the configuration does without what was asked for.

@@ -175,7 +175,7 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 			}
 			assert.Equal(t, 401, answer.StatusCode)
 			assert.Equal(t, jsonrpc.CodeUnauthorized, answer.code(t))
-			assert.Contains(t, answer.body, "who are you?")
+			assert.Contains(t, answer.body, "authentication failed: ")
 			assert.Contains(t, answer.body, c.says)
 			assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`, `Bearer realm="spdk-proxy"`}, answer.Header["Www-Authenticate"])
 			assert.True(t, answer.Close, "a client shows another certificate only when it connects anew")

@@ -126,7 +126,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 	} {
 		g := b.do("POST", "/", "admin", adminPassword, strings.NewReader(createMalloc), append(header, "Content-Type", "text/plain")...)
 		assert.Equal(t, http.StatusForbidden, g.StatusCode, name)
-		assert.Contains(t, g.body, "nothing was executed")
+		assert.Contains(t, g.body, "Nothing was executed")
 		line := b.lastCall()
 		assert.Equal(t, "admin", line["user"])
 		assert.EqualValues(t, http.StatusForbidden, line["status"])

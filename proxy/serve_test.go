@@ -113,7 +113,7 @@ func TestDrain(t *testing.T) {
 	late.call(version)
 	g := late.answer()
 	assert.Equal(t, 503, g.StatusCode)
-	assert.Contains(t, g.body, "nothing was executed")
+	assert.Contains(t, g.body, "Nothing was executed")
 	assert.True(t, g.Close, "on a new connection")
 
 	g = slow.answer()

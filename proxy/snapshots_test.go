@@ -144,7 +144,7 @@ func TestSnapshotRefusalsAreSPDKs(t *testing.T) {
 	}
 	unread := answerTo(&quiesce.AnswerError{Method: "bdev_get_bdevs", Err: &spdkrpc.Error{Kind: spdkrpc.Failed}})
 	assert.Equal(t, http.StatusBadGateway, unread.status)
-	assert.Contains(t, unread.err.Message, "nothing was executed")
+	assert.Contains(t, unread.err.Message, "Nothing was executed")
 }
 
 func TestSnapshotsWithoutAJournal(t *testing.T) {

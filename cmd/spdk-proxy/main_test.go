@@ -173,7 +173,7 @@ func TestServeAndCall(t *testing.T) {
 		"unknown method": {append(through, "bdev_get_bdevz"), exitUsage, "did you mean bdev_get_bdevs?"},
 		"no method":      {through, exitUsage, "METHOD is missing"},
 		"no parameter":   {append(through, "bdev_get_bdevs", "nam=x"), exitUsage, "did you mean name?"},
-		"wrong password": {append(through, "--password-file", path, "spdk_get_version"), exitDenied, "who are you?"},
+		"wrong password": {append(through, "--password-file", path, "spdk_get_version"), exitDenied, "authentication failed: "},
 		"not trusted":    {[]string{"call", "--url", d.url, "--user", "admin", "spdk_get_version"}, exitUnreachable, "certificate"},
 		"nothing there":  {[]string{"call", "--url", "http://127.0.0.1:1", "--user", "admin", "spdk_get_version"}, exitUnreachable, "refused"},
 		"no user":        {[]string{"call", "--url", d.url, "spdk_get_version"}, exitUsage, "--user"},

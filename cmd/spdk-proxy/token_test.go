@@ -80,7 +80,7 @@ users:
 	d.waitFor(`"msg":"reloaded"`) // by itself
 	o := call("--token-file", in("token"), "spdk_get_version")
 	assert.Equal(t, exitDenied, o.code)
-	assert.Contains(t, o.stderr, "who are you?")
+	assert.Contains(t, o.stderr, "authentication failed: ")
 	o = call("--cert", cert, "--key", key, "spdk_get_version")
 	assert.Equal(t, exitDenied, o.code)
 	assert.Contains(t, o.stderr, "not, or no longer, one that this proxy trusts")

@@ -18,7 +18,7 @@ const (
 // is reserved for implementations (-32099 to -32000). Their meaning is the
 // HTTP status that they travel with.
 const (
-	CodeUnauthorized   = -32001 // 401: who are you?
+	CodeUnauthorized   = -32001 // 401: not authenticated
 	CodeForbidden      = -32003 // 403: you may not
 	CodeInUse          = -32009 // 409: the object is in use in a way that forbids the call
 	CodeTooLarge       = -32013 // 413: the request does not fit the target
