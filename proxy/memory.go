@@ -6,8 +6,8 @@ import (
 )
 
 // A memoryBudget bounds the memory that users' calls take, in requests that were read
-// and in answers that were not. Nobody may have more than their bound, nor than is
-// left over: who sends much and reads slowly must not take what others need.
+// and in answers that were not. No user may take more than the bound, or more than is
+// free: a user who sends much and reads slowly must not take what others need.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes

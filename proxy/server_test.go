@@ -265,7 +265,7 @@ func TestOutcomeUnknown(t *testing.T) {
 			g := b.post(createMalloc)
 			assert.Equal(t, 504, g.StatusCode, g.body)
 			assert.Equal(t, jsonrpc.CodeOutcomeUnknown, g.code(t))
-			assert.Contains(t, g.body, "read back")
+			assert.Contains(t, g.body, "Check the state")
 		})
 	}
 }

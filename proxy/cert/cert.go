@@ -90,9 +90,9 @@ func readPair(certFile, keyFile string, read func(string) ([]byte, error)) (*tls
 	return &cert, nil
 }
 
-// LoadClientCAs reads the authorities that vouch for client certificates, and when
-// the first of their certificates expires. Without a path there are none: the pool is
-// nil. read refuses a file that it does not trust.
+// LoadClientCAs reads the authorities that sign client certificates. expire is when the
+// first of the authorities' certificates expires. Without a path, the pool is nil. read
+// must refuse a file that it does not trust.
 func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.CertPool, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil

@@ -117,7 +117,7 @@ func (d realDisk) read(name string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// errSuspect means that a file in the folder is not read: it is a link or no regular file, or somebody else's.
+// errSuspect means that a file in the folder is not read, because it is a link, not a regular file, or owned by another user.
 var errSuspect = errors.New("this file may come from somebody else")
 
 // checkSaved refuses what the folder's user can have put there without being able

@@ -30,8 +30,8 @@ type Config struct {
 	// LateAfter bounds how much longer than its deadline a call that SPDK does
 	// not answer counts as under way; 0: 15 min.
 	LateAfter time.Duration
-	// Late is told how a call ended that SPDK had not answered by its deadline: with
-	// its reply, or with OutcomeUnknown when none came. nil: nobody is told.
+	// Late receives the outcome of a call that SPDK had not answered by its deadline:
+	// its reply, or OutcomeUnknown if none came. nil: no report.
 	Late func(method string, params map[string]any, err error)
 	Log  *slog.Logger // nil: none
 }
