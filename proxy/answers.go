@@ -48,23 +48,23 @@ type answer struct {
 // say what to do.
 func answerTo(err error) answer {
 	var (
-		slow      *authn.TooManyFailuresError
-		nobody    *authn.RejectedError
-		tooLong   *http.MaxBytesError
-		malformed *jsonrpc.Error
-		unknown   *rpcschema.UnknownMethodError
-		invalid   rpcschema.Violations
-		down      *target.DownError
-		busy      *target.BusyError
-		called    *spdkrpc.Error
-		foreign   *tenancy.Refusal
-		exceeded  *tenancy.QuotaError
-		without   *notOfferedError
-		key       *keys.Refusal
-		inUse     *quiesce.InUseError
-		freezing  *quiesce.BusyError
-		taken     *quiesce.ExistsError
-		untold    *quiesce.AnswerError
+		slow       *authn.TooManyFailuresError
+		rejected   *authn.RejectedError
+		tooLong    *http.MaxBytesError
+		malformed  *jsonrpc.Error
+		unknown    *rpcschema.UnknownMethodError
+		invalid    rpcschema.Violations
+		down       *target.DownError
+		busy       *target.BusyError
+		called     *spdkrpc.Error
+		foreign    *tenancy.Refusal
+		exceeded   *tenancy.QuotaError
+		without    *notOfferedError
+		key        *keys.Refusal
+		inUse      *quiesce.InUseError
+		freezing   *quiesce.BusyError
+		taken      *quiesce.ExistsError
+		unexpected *quiesce.AnswerError
 	)
 	refuse := func(status, code int, format string, args ...any) answer {
 		return answer{status: status, err: jsonrpc.Errorf(code, format, args...)}
@@ -74,8 +74,8 @@ func answerTo(err error) answer {
 	case err == nil:
 		return answer{status: http.StatusOK}
 
-	case errors.As(err, &nobody):
-		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: %s", nobody.Reason)
+	case errors.As(err, &rejected):
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: %s", rejected.Reason)
 	case errors.Is(err, authn.ErrNoCredentials), errors.Is(err, authn.ErrWrongCredentials):
 		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: send the name and password of a user of this proxy (HTTP Basic authentication) or, if the proxy accepts them, a user's bearer token or client certificate")
 	case errors.Is(err, authn.ErrCannotTell):
@@ -112,8 +112,8 @@ func answerTo(err error) answer {
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s. Nothing was executed; retry.", freezing.Why))
 	case errors.As(err, &taken):
 		return answer{status: http.StatusOK, spdk: true, err: jsonrpc.Errorf(-int(syscall.EEXIST), "%s", taken)}
-	case errors.As(err, &untold):
-		return refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "%s. Nothing was executed. Run spdk-proxy schema drift to compare the target with the releases that this proxy knows.", untold)
+	case errors.As(err, &unexpected):
+		return refuse(http.StatusBadGateway, jsonrpc.CodeUnreachable, "%s. Nothing was executed. Run spdk-proxy schema drift to compare the target with the releases that this proxy knows.", unexpected)
 	case errors.As(err, &unknown):
 		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", unknown)
 	case errors.Is(err, errDenied):

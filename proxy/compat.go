@@ -8,19 +8,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// oldClients remembers which translations have been told of, so that an
+// oldClients remembers which translations have been logged, so that an
 // administrator learns of each user's old clients once, and not with every call.
 // It outlives reloads.
 type oldClients struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	told map[oldClient]bool
+	mu     sync.Mutex
+	logged map[oldClient]bool
 }
 
 type oldClient struct{ user, method, from, to string }
 
-// oldClientsKept bounds what is remembered; from there on it is told anew.
+// oldClientsKept bounds what is remembered; from there on it is logged anew.
 const oldClientsKept = 4096
 
 // note logs translations that were not noted before.
@@ -35,12 +35,12 @@ func (o *oldClients) note(user, method string, done []rpcschema.Translation) {
 func (o *oldClients) isNew(c oldClient) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.told[c] {
+	if o.logged[c] {
 		return false
 	}
-	if o.told == nil || len(o.told) >= oldClientsKept {
-		o.told = map[oldClient]bool{}
+	if o.logged == nil || len(o.logged) >= oldClientsKept {
+		o.logged = map[oldClient]bool{}
 	}
-	o.told[c] = true
+	o.logged[c] = true
 	return true
 }

@@ -42,7 +42,7 @@ func (s *Server) Handler() http.Handler {
 	r.Path("/").HandlerFunc(s.refuseMethod("POST, HEAD"))
 	r.NotFoundHandler = http.HandlerFunc(s.refusePath)
 	r.MethodNotAllowedHandler = http.HandlerFunc(s.refusePath)
-	return s.contain(r)
+	return s.answerPanics(r)
 }
 
 // serveHealth tells that this process is alive, and no more: that what every
@@ -114,7 +114,7 @@ func (s *Server) httpServer() *http.Server {
 		// nothing and us a call each; and calls are small, so that kept HTTP/1.1
 		// connections are cheaper than streams.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-		ErrorLog:     slog.NewLogLogger(quiet{s.log.Handler()}, slog.LevelDebug),
+		ErrorLog:     slog.NewLogLogger(debugHandler{s.log.Handler()}, slog.LevelDebug),
 	}
 }
 
@@ -124,11 +124,11 @@ func (s *Server) connState(conn net.Conn, state http.ConnState) {
 	s.clients.ConnState(conn, state)
 }
 
-// quiet keeps what net/http has to say about clients, such as failed
+// debugHandler keeps what net/http has to say about clients, such as failed
 // handshakes, at the level of debug and in our words.
-type quiet struct{ slog.Handler }
+type debugHandler struct{ slog.Handler }
 
-func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+func (q debugHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Message = strings.TrimPrefix(r.Message, "http: ")
 	return q.Handler.Handle(ctx, r)
 }

@@ -271,7 +271,7 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	for i := range 3 * oldClientsKept {
 		assert.True(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
 		assert.False(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
-		assert.LessOrEqual(t, len(o.told), oldClientsKept)
+		assert.LessOrEqual(t, len(o.logged), oldClientsKept)
 	}
 }
 

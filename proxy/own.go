@@ -143,25 +143,25 @@ func (s *Server) offers(m *rpcschema.Method) bool {
 	return true
 }
 
-const mostTold = 100 // of what is missing
+const maxMissingListed = 100 // of what is missing
 
 func savedConfig(now persist.Status) spdkrpc.ProxySavedConfig {
-	told := spdkrpc.ProxySavedConfig{
+	status := spdkrpc.ProxySavedConfig{
 		File: now.File, Pending: now.Pending, Unsettled: now.Unsettled, Failed: now.Failed, Missing: []string{}, MissingCount: uint32(len(now.Missing)),
 	}
-	for _, c := range now.Missing[:min(len(now.Missing), mostTold)] {
-		told.Missing = append(told.Missing, c.String())
+	for _, c := range now.Missing[:min(len(now.Missing), maxMissingListed)] {
+		status.Missing = append(status.Missing, c.String())
 	}
 	if !now.SavedAt.IsZero() {
-		told.SavedAt = new(now.SavedAt.Format(time.RFC3339))
+		status.SavedAt = new(now.SavedAt.Format(time.RFC3339))
 	}
 	if !now.Chosen.IsZero() {
-		told.ChosenAt = new(now.Chosen.Format(time.RFC3339))
+		status.ChosenAt = new(now.Chosen.Format(time.RFC3339))
 	}
-	if len(now.Missing) > 0 && !now.Unsettled || told.ChosenAt != nil {
-		told.HeldFile = new(now.Held)
+	if len(now.Missing) > 0 && !now.Unsettled || status.ChosenAt != nil {
+		status.HeldFile = new(now.Held)
 	}
-	return told
+	return status
 }
 
 // marshalResult makes JSON of a result of the proxy's own.

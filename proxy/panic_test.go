@@ -54,7 +54,7 @@ func TestPanicsAreSeen(t *testing.T) {
 // Half an answer is not made to look whole.
 func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
 	b := newBench(t, "v26.05")
-	server := httptest.NewUnstartedServer(b.proxy.contain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(b.proxy.answerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/abort" {
 			panic(http.ErrAbortHandler)
 		}

@@ -39,10 +39,10 @@ func (s *Server) containPanic(what string, f func()) {
 	f()
 }
 
-// contain answers a request with 500 if its handler panics. If a part of the answer
+// answerPanics answers a request with 500 if its handler panics. If a part of the answer
 // was written, it closes the connection instead, so that the client does not take
 // that part for the whole.
-func (s *Server) contain(next http.Handler) http.Handler {
+func (s *Server) answerPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := &answerWriter{ResponseWriter: w}
 		defer func() {

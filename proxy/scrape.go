@@ -21,13 +21,13 @@ func (s *Server) serveScrapes(ctx context.Context) {
 	if address == "" {
 		return
 	}
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		l, err := net.Listen("tcp", address)
 		if err == nil {
 			s.serveScrapesOn(ctx, l)
 			return
 		}
-		if !told {
+		if !logged {
 			s.log.Error("metrics are not served", "listen", address, "error", err,
 				"do", "end what listens there, or give metrics.listen another port")
 		}
@@ -43,8 +43,8 @@ func (s *Server) serveScrapesOn(ctx context.Context, l net.Listener) {
 	paths := http.NewServeMux()
 	paths.Handle("GET /metrics", s.metrics.Handler())
 	server := &http.Server{
-		Handler: s.contain(paths), ReadTimeout: headerWait, WriteTimeout: writeWait, IdleTimeout: time.Duration(s.config.Limits.Idle), MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(quiet{s.log.Handler()}, slog.LevelDebug),
+		Handler: s.answerPanics(paths), ReadTimeout: headerWait, WriteTimeout: writeWait, IdleTimeout: time.Duration(s.config.Limits.Idle), MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(debugHandler{s.log.Handler()}, slog.LevelDebug),
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	s.log.Info("serving metrics", "url", fmt.Sprintf("http://%s/metrics", l.Addr()))

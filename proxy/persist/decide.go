@@ -59,7 +59,7 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, acceptLoss 
 		s.opts.Log.Warn("what the target lacks of its saved configuration is given up", "missing", len(missing), "calls", described(missing, 10))
 		return s.adopt(live, current, asideReplaced)
 	case anotherProcess:
-		return s.keepBack(live, current, missing)
+		return s.saveBeside(live, current, missing)
 	}
 
 	// The same process. What calls took away is gone for good.
@@ -122,39 +122,39 @@ func (s *Saver) adopt(live, current *Configuration, word string) (outcome, error
 	return o, s.settleHeld(live)
 }
 
-// keepBack leaves the current configuration alone, since this process of the
+// saveBeside leaves the current configuration alone, since this process of the
 // target lacks some of it, and writes what it knows beside it.
-func (s *Saver) keepBack(live, current *Configuration, missing []Call) (outcome, error) {
-	told, err := s.writeHeld(live, current)
+func (s *Saver) saveBeside(live, current *Configuration, missing []Call) (outcome, error) {
+	alreadyLogged, err := s.writeHeld(live, current)
 	if err != nil {
 		return outcome{}, err
 	}
-	if !told {
+	if !alreadyLogged {
 		s.opts.Log.Error("the target was started without some of its saved configuration, which stays saved: bring back disks that are missing, restart spdk_tgt with the saved file (-c), or accept the loss (spdkgate_config_save with accept_loss)",
 			"file", s.status.File, "missing", len(missing), "calls", described(missing, 10), "held", s.status.Held)
 	}
 	return outcome{savedAt: current.Saved.Time, missing: missing}, nil
 }
 
-// writeHeld writes what the target knows beside the current configuration. told:
+// writeHeld writes what the target knows beside the current configuration. alreadyLogged:
 // that was done before for this process.
-func (s *Saver) writeHeld(live, current *Configuration) (told bool, err error) {
+func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)
 	if err != nil {
 		return false, err
 	}
-	told = held != nil && held.Saved.Process == live.Saved.Process
-	if !told && (damaged != nil || held != nil && !s.covered(held, current)) {
+	alreadyLogged = held != nil && held.Saved.Process == live.Saved.Process
+	if !alreadyLogged && (damaged != nil || held != nil && !s.covered(held, current)) {
 		// Of one more process, and it knew what the saved one does not.
 		if err := f.setAside(Held, asideHeld); err != nil {
 			return false, err
 		}
 	}
-	if !told || !compare(s.opts.Schema, held, live).same(held, live) {
-		return told, f.hold(live)
+	if !alreadyLogged || !compare(s.opts.Schema, held, live).same(held, live) {
+		return alreadyLogged, f.hold(live)
 	}
-	return told, nil
+	return alreadyLogged, nil
 }
 
 // settleHeld ends keeping back. What was kept back is set aside if it has what

@@ -49,13 +49,13 @@ func (s *Saver) Run(ctx context.Context, last time.Duration) {
 				next.Reset(retry)
 			case now.Unsettled:
 				retry = 0
-				next.Reset(max(s.opts.Settle/20, share*s.spent()))
+				next.Reset(max(s.opts.Settle/20, share*s.lastCost()))
 			case now.Pending:
 				retry = 0
 				next.Reset(s.due())
 			case len(now.Missing) > 0:
 				retry = 0
-				next.Reset(max(lookAgain, share*s.spent()))
+				next.Reset(max(lookAgain, share*s.lastCost()))
 			default:
 				retry = 0
 			}
@@ -76,7 +76,7 @@ func (s *Saver) due() time.Duration {
 	return max(0, time.Until(at))
 }
 
-func (s *Saver) spent() time.Duration {
+func (s *Saver) lastCost() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cost

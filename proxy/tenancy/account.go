@@ -32,17 +32,17 @@ type account struct {
 	counted    amount
 	at         time.Time // of counting
 	exact      bool      // nothing was under way while it was counted
-	less       bool      // something of theirs may have gone since
+	decreased  bool      // something of theirs may have gone since
 	during     amount    // what was made while it is being counted
 	under      map[*claim]amount
 	idle       chan struct{} // closed once none is under way; nil when nobody waits for it
-	lost       []lost
+	unanswered []unansweredCall
 	subsystems map[string]bool // that it has made: one that is named by a volume outlives it
 }
 
-// A lost call had no answer: it may have been executed, or still be, at any
+// An unansweredCall had no answer: it may have been executed, or still be, at any
 // time until it is forgotten.
-type lost struct {
+type unansweredCall struct {
 	amount
 	bdev  string // whose size it sets, or takes over
 	until time.Time
@@ -54,8 +54,8 @@ func newAccount() *account {
 	return a
 }
 
-// doubt lets nothing hold that was counted.
-func (a *account) doubt() {
+// forgetCount has the target counted anew before anything is decided by the count.
+func (a *account) forgetCount() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at = time.Time{}
@@ -66,13 +66,13 @@ type claim struct {
 	account *account
 	asked   amount
 	makes   string // NQN of a subsystem
-	sizes   []sized
+	sizes   []bdevSize
 	gate    bool // it holds the gate
 	settled bool
 }
 
-// A sized is a bdev whose size a call sets, or takes over.
-type sized struct {
+// A bdevSize is a bdev whose size a call sets, or takes over.
+type bdevSize struct {
 	bdev   string
 	size   uint64 // that it has then, or had
 	amount amount // that the call takes because of it
@@ -95,12 +95,12 @@ func (c *claim) settle(err error) {
 	case unknown:
 		until := now().Add(lostKeep)
 		for _, s := range c.sizes {
-			l := lost{s.amount, s.bdev, until}
+			l := unansweredCall{s.amount, s.bdev, until}
 			l.bytes = max(l.bytes, s.size)
-			a.lost = append(a.lost, l)
+			a.unanswered = append(a.unanswered, l)
 		}
-		if rest := c.rest(); rest != (amount{}) {
-			a.lost = append(a.lost, lost{rest, "", until})
+		if rest := c.besidesSizes(); rest != (amount{}) {
+			a.unanswered = append(a.unanswered, unansweredCall{rest, "", until})
 		}
 	}
 	delete(a.under, c)
@@ -110,8 +110,8 @@ func (c *claim) settle(err error) {
 	}
 }
 
-// rest is what the call takes besides what its bdevs' sizes make it take.
-func (c *claim) rest() amount {
+// besidesSizes is what the call takes besides what its bdevs' sizes make it take.
+func (c *claim) besidesSizes() amount {
 	rest := c.asked
 	for _, s := range c.sizes {
 		rest.bytes -= min(rest.bytes, s.amount.bytes)
@@ -168,11 +168,11 @@ func (c *claim) drain(ctx context.Context, bound <-chan time.Time) error {
 	}
 }
 
-// lessen notes that a call may have taken something away.
-func (a *account) lessen() {
+// noteDecrease notes that a call may have taken something away.
+func (a *account) noteDecrease() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.less = true
+	a.decreased = true
 }
 
 // taken is what the tenant may have taken up, with all that is under way or may
@@ -183,8 +183,8 @@ func (a *account) taken(c *claim) (sum amount, fresh, surely bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sum = a.counted
-	kept := a.lost[:0]
-	for _, l := range a.lost {
+	kept := a.unanswered[:0]
+	for _, l := range a.unanswered {
 		if !now().Before(l.until) {
 			continue
 		}
@@ -195,11 +195,11 @@ func (a *account) taken(c *claim) (sum amount, fresh, surely bool) {
 		}
 		kept, sum = append(kept, l), sum.plus(l.amount)
 	}
-	a.lost = kept
+	a.unanswered = kept
 	for _, asked := range a.under {
 		sum = sum.plus(asked)
 	}
-	surely = a.exact && !a.less && len(a.under) == 0 && now().Before(a.at.Add(recountAfter))
+	surely = a.exact && !a.decreased && len(a.under) == 0 && now().Before(a.at.Add(recountAfter))
 	return sum, now().Before(a.at.Add(countKeep)), surely
 }
 
@@ -214,7 +214,7 @@ func (a *account) hold(c *claim) {
 // in it, so it is counted besides. The gate is held; exact: nothing was under way.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
-	a.during, a.less = amount{}, false
+	a.during, a.decreased = amount{}, false
 	exact = len(a.under) == 0
 	a.mu.Unlock()
 	begun := now()
@@ -232,7 +232,7 @@ func (a *account) recount(count func() (amount, error)) (exact bool, err error) 
 func (a *account) largest(bdev string, size uint64) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, l := range a.lost {
+	for _, l := range a.unanswered {
 		if l.bdev == bdev && now().Before(l.until) {
 			size = max(size, l.bytes)
 		}
@@ -251,7 +251,7 @@ func (a *account) made(nqn string) bool {
 func (a *account) keep(there map[string]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.lost)+len(a.under) > 0 {
+	if len(a.unanswered)+len(a.under) > 0 {
 		return
 	}
 	for nqn := range a.subsystems {

@@ -188,10 +188,10 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 		return copied, nil
 	case string:
 		if f.free && !slices.Contains(harmlessTexts, path) || !plain(v) && v != "" {
-			return nil, g.scope.refuse("%s: what %s names can be nobody's: leave it out", g.method.Name, g.short(path))
+			return nil, g.scope.refuse("%s: what %s names can be nobody's: leave it out", g.method.Name, g.shortPath(path))
 		}
 		if g.plan.creates && f.uuid {
-			return nil, g.scope.refuse("%s: a bdev's UUID is one of its names, and SPDK must choose it: leave %s out", g.method.Name, g.short(path))
+			return nil, g.scope.refuse("%s: a bdev's UUID is one of its names, and SPDK must choose it: leave %s out", g.method.Name, g.shortPath(path))
 		}
 	}
 	return v, nil
@@ -217,11 +217,11 @@ func (g *Grant) open(o opening, path string) (instead any, err error) {
 		return nil, nil
 	}
 	if o.Instead != nil {
-		g.raised = append(g.raised, g.short(path))
+		g.raised = append(g.raised, g.shortPath(path))
 		return o.Instead, nil
 	}
 	return nil, g.scope.refuse("%s: with this value of %s, %s. This tenant may not do that: %s; an administrator can permit it by `allow: [%s]` under tenants",
-		g.method.Name, g.short(path), opened[o.To].does, opened[o.To].instead, o.To)
+		g.method.Name, g.shortPath(path), opened[o.To].does, opened[o.To].instead, o.To)
 }
 
 // opened says what the kinds of x-spdk-opens do, and what to do instead.
@@ -234,11 +234,11 @@ var opened = map[string]struct{ does, instead string }{
 
 // unknown refuses what the schema does not describe.
 func (g *Grant) unknown(path string) error {
-	return g.scope.refuse("%s: what %s names cannot be told: leave it out", g.method.Name, g.short(path))
+	return g.scope.refuse("%s: what %s names cannot be told: leave it out", g.method.Name, g.shortPath(path))
 }
 
 // short is a path without its method.
-func (g *Grant) short(path string) string { return strings.TrimPrefix(path, g.method.Name+".") }
+func (g *Grant) shortPath(path string) string { return strings.TrimPrefix(path, g.method.Name+".") }
 
 // name decides on one value that names something.
 func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error) {
@@ -246,7 +246,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 	switch {
 	case kind == "address":
 		if !g.scope.ownsAddress(v) {
-			return nil, g.scope.refuse("%s: %s is none of this tenant's addresses", g.method.Name, g.short(path))
+			return nil, g.scope.refuse("%s: %s is none of this tenant's addresses", g.method.Name, g.shortPath(path))
 		}
 		return v, nil
 	case !isText:
@@ -254,12 +254,12 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		// A slash could make the alias of a volume look like another lvstore's;
 		// what is too long is cut by SPDK.
 		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
-			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without slash", g.method.Name, g.short(path))
+			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without slash", g.method.Name, g.shortPath(path))
 		}
 		return v, nil
 	case isGranted(kind):
 		if !g.scope.ownsNamed(kind, text) {
-			return nil, g.scope.refuse("%s: %s is none of this tenant's hosts", g.method.Name, g.short(path))
+			return nil, g.scope.refuse("%s: %s is none of this tenant's hosts", g.method.Name, g.shortPath(path))
 		}
 		return v, nil
 	case isMade(kind):
@@ -268,7 +268,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 			return nil, err
 		}
 		if !own || looksLikeUUID(text) {
-			return nil, g.scope.refuse("%s: %s is not among the names that this tenant may give", g.method.Name, g.short(path))
+			return nil, g.scope.refuse("%s: %s is not among the names that this tenant may give", g.method.Name, g.shortPath(path))
 		}
 		g.namedObjects++
 		return v, nil
@@ -283,7 +283,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		}
 		return g.hide(kind, text), nil
 	}
-	return nil, g.scope.refuse("%s: %s names what no tenant can own (%s): leave it out", g.method.Name, g.short(path), kind)
+	return nil, g.scope.refuse("%s: %s names what no tenant can own (%s): leave it out", g.method.Name, g.shortPath(path), kind)
 }
 
 // hide finds a name that nothing bears, of the kind's form. Equal names stay
@@ -341,7 +341,7 @@ func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (
 		g.claim.settle(err)
 	}
 	if g.method.Mutates && (err == nil || errors.Is(err, spdkrpc.OutcomeUnknown)) && (g.claim == nil || g.claim.asked == amount{}) {
-		g.scope.account.lessen()
+		g.scope.account.noteDecrease()
 	}
 	if g.plan.lvstores {
 		g.scope.tenancy.stores.forget()

@@ -16,7 +16,7 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 		return result, nil
 	}
 	whole := string(result)
-	if err := g.foresee(ctx, whole); err != nil {
+	if err := g.learnFromResult(ctx, whole); err != nil {
 		return nil, err
 	}
 	for {
@@ -39,8 +39,8 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 	}
 }
 
-// foresee learns from the result itself what would otherwise take questions.
-func (g *Grant) foresee(ctx context.Context, result string) (err error) {
+// learnFromResult learns from the result itself what would otherwise take questions.
+func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) {
 	g.ownership.filtering, g.ownership.began = true, now()
 	switch g.method.Name {
 	case "bdev_get_bdevs":

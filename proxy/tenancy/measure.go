@@ -67,7 +67,7 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		return amount{}, err
 	}
 	size = list[canonical(b.store)].round(size)
-	g.claim.sizes = []sized{{b.name, size, amount{bytes: max(size, b.size()) - b.size()}}}
+	g.claim.sizes = []bdevSize{{b.name, size, amount{bytes: max(size, b.size()) - b.size()}}}
 	return amount{bytes: max(size, b.size()) - b.size()}, nil
 }
 
@@ -94,7 +94,7 @@ func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount
 // larger than it is now by a call that was lost.
 func (c *claim) takesOver(b *bdev) uint64 {
 	size := c.account.largest(b.name, b.size())
-	c.sizes = append(c.sizes, sized{b.name, size, amount{bytes: size, volumes: 1}})
+	c.sizes = append(c.sizes, bdevSize{b.name, size, amount{bytes: size, volumes: 1}})
 	return size
 }
 

@@ -25,7 +25,7 @@ func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.Ra
 	if err != nil {
 		return nil, false, err
 	}
-	if err := g.foresee(ctx, string(result)); err != nil {
+	if err := g.learnFromResult(ctx, string(result)); err != nil {
 		return nil, false, err
 	}
 	g.ownership.filtering = false

@@ -92,7 +92,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		if former != nil && former.scopes[tenant.Name] != nil {
 			s.account = former.scopes[tenant.Name].account
 			if !reflect.DeepEqual(tenant, former.scopes[tenant.Name].Tenant) {
-				s.account.doubt() // other things are theirs now, or others are counted
+				s.account.forgetCount() // other things are theirs now, or others are counted
 			}
 		}
 		t.scopes[tenant.Name] = s
