@@ -2,14 +2,21 @@ package cert
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"io/fs"
 	"log/slog"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -126,4 +133,41 @@ func TestAClientTrustsTheSelfSignedCertificate(t *testing.T) {
 	go func() { done <- server.Handshake() }()
 	require.NoError(t, tls.Client(here, &tls.Config{RootCAs: pool, ServerName: "localhost"}).Handshake())
 	require.NoError(t, <-done)
+}
+
+// What cannot be read or written is told, and nothing is shown.
+func TestAFolderThatCannotBeUsed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := Load(Source{SelfSignedDir: filepath.Join(file, "state"), ReadFile: os.ReadFile}, quiet)
+	require.ErrorContains(t, err, "self-signed certificate")
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "tls.key"), 0o700))
+	_, err = Load(Source{SelfSignedDir: dir, ReadFile: os.ReadFile}, quiet)
+	require.ErrorContains(t, err, "remove both")
+	require.Error(t, generateInto(dir, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), ":1"))
+	require.Error(t, generateInto(dir, filepath.Join(dir, "none", "tls.crt"), filepath.Join(dir, "key"), ":1"))
+}
+
+// A certificate that expires soon is warned of; one that has expired is refused.
+func TestCertificatesThatExpire(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	for days, says := range map[int]string{100: "", 3: "certificate expires soon", -1: "renew it"} {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().AddDate(-1, 0, 0), NotAfter: time.Now().AddDate(0, 0, days)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		require.NoError(t, err)
+		pair := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})...)
+		var log bytes.Buffer
+		_, err = Load(Source{CertFile: "x", KeyFile: "x", ReadFile: func(string) ([]byte, error) { return pair, nil }}, slog.New(slog.NewTextHandler(&log, nil)))
+		if days < 0 {
+			require.ErrorContains(t, err, says)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Contains(t, log.String(), says)
+		assert.Equal(t, says == "", log.Len() == 0)
+	}
 }

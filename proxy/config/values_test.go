@@ -1,0 +1,150 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+)
+
+// The command line of rpc_http_proxy.py means one user, who may call everything.
+func TestScript(t *testing.T) {
+	s := Script{Host: "127.0.0.1", Port: "9009", User: "spdkuser", Password: "spdkpass", Socket: "/var/tmp/spdk.sock"}
+	c, err := s.Config()
+	require.NoError(t, err)
+	assert.Equal(t, "127.0.0.1:9009", c.Listen)
+	assert.True(t, c.TLS.InsecurePlaintext)
+	assert.Equal(t, "/var/tmp/spdk.sock", c.Target.Socket)
+	assert.Equal(t, "text", c.Log.Format)
+	assert.Equal(t, []string{"spdkuser"}, c.UserNames())
+	assert.Equal(t, map[string]policy.User{"spdkuser": {Roles: []string{policy.Admin}}}, c.PolicyUsers())
+	users, err := c.AuthUsers()
+	require.NoError(t, err)
+	require.Len(t, users, 1)
+	assert.NotNil(t, users[0].Hash)
+	require.Len(t, c.Warnings(), 2)
+	assert.Contains(t, c.Warnings()[0], "command line")
+	assert.Contains(t, c.Warnings()[1], "in the clear")
+
+	s.Cert = "both.pem"
+	c, err = s.Config()
+	require.NoError(t, err)
+	assert.Equal(t, "both.pem", c.TLS.CertFile)
+	assert.Equal(t, "both.pem", c.TLS.KeyFile)
+	assert.Len(t, c.Warnings(), 1)
+
+	s.Port = ""
+	_, err = s.Config()
+	require.ErrorContains(t, err, "listen must be")
+	s.Password = ""
+	_, err = s.Config()
+	require.ErrorContains(t, err, "PASSWORD")
+}
+
+// Tokens that expire soon, or have expired, are warned of, and the first of each user's is told.
+func TestExpiringTokens(t *testing.T) {
+	at := func(days int) time.Time { return time.Now().AddDate(0, 0, days).UTC().Truncate(24 * time.Hour) }
+	hash := func(token string, until time.Time) string { return authn.HashToken(token, until).String() }
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	text := fmt.Sprintf("listen: \":1\"\nlearning: true\nusers:\n- {name: a, token_hashes: [%q, %q, %q], roles: [admin]}\n- {name: b, token_hashes: [%q], roles: [admin], tenant: t}\ntenants: {t: {lvstores: [l]}}\n",
+		hash("1", at(400)), hash("2", at(3)), hash("3", at(-3)), hash("4", time.Time{}))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	c, err := Load(path)
+	require.NoError(t, err)
+	warnings := strings.Join(c.Warnings(), "\n")
+	assert.Contains(t, warnings, "of a expires on "+at(3).Format(time.DateOnly))
+	assert.Contains(t, warnings, "of a expired on "+at(-3).Format(time.DateOnly))
+	assert.NotContains(t, warnings, at(400).Format(time.DateOnly))
+	expire := c.TokensExpire()
+	require.Len(t, expire, 1, "a token without an end is none")
+	assert.WithinDuration(t, at(-3), expire["a"], 24*time.Hour)
+	assert.Equal(t, 2, c.LearningUsers())
+	c.Learning = false
+	assert.Zero(t, c.LearningUsers())
+	assert.Equal(t, map[string]string{"b": "t"}, c.TenantsOfUsers())
+}
+
+// Of a file with mistakes, what can be decoded is; of one whose secrets are elsewhere,
+// who may call what.
+func TestPartsOfAFile(t *testing.T) {
+	path := writeFile(t, "listn: x\nusers: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
+	c, err := LoadWhatDecodes(path)
+	require.NoError(t, err)
+	assert.Contains(t, c.Roles, "r")
+	_, err = LoadWithoutSecrets(path)
+	require.ErrorContains(t, err, path+": line 1: listn")
+
+	path = writeFile(t, "users: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
+	c, err = LoadWithoutSecrets(path)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a"}, c.UserNames())
+	assert.Contains(t, c.Roles, "r")
+
+	missing := filepath.Join(t.TempDir(), "none.yaml")
+	_, err = LoadWithoutSecrets(missing)
+	require.ErrorContains(t, err, "there is no configuration at")
+	_, err = LoadWhatDecodes(missing)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	for _, load := range []func(string) (*Config, error){Load, LoadWithoutSecrets, LoadWhatDecodes} {
+		_, err = load(t.TempDir())
+		require.Error(t, err, "a folder is no file")
+	}
+}
+
+// What decides who may do what is refused if everybody may change it.
+func TestReadTrusted(t *testing.T) {
+	path := writeFile(t, "text")
+	text, err := ReadTrusted(path)
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(text))
+	require.NoError(t, os.Chmod(path, 0o602))
+	_, err = ReadTrusted(path)
+	require.ErrorContains(t, err, "chmod o-w "+path)
+}
+
+func TestFilesOfIssuers(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"ca.pem": "authority", "empty.pem": " \n", "token": "bearer", "jwks.json": "{}"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	c := &Config{dir: dir, OIDC: []OIDC{{Name: "i", Issuer: "https://i", CAFile: "ca.pem", BearerFile: "token", JWKSFile: "jwks.json"}}}
+	issuers, err := c.AuthIssuers()
+	require.NoError(t, err)
+	require.Len(t, issuers, 1)
+	assert.Equal(t, "authority", issuers[0].Authority)
+	assert.Equal(t, filepath.Join(dir, "token"), issuers[0].BearerFile)
+	assert.Equal(t, "{}", string(issuers[0].JWKS))
+
+	c.OIDC = []OIDC{{CAFile: "empty.pem", BearerFile: "none"}, {CAFile: "none", JWKSFile: "none"}}
+	_, err = c.AuthIssuers()
+	for _, says := range []string{"oidc[0]: ca_file: it is empty", "oidc[0]: bearer_file", "oidc[1]: ca_file", "oidc[1]: jwks_file"} {
+		require.ErrorContains(t, err, says)
+	}
+}
+
+func TestTheFolderOfTheJournalIsItsOwn(t *testing.T) {
+	c := Default()
+	c.Target.Freeze.Dir, c.Target.Save.Dir = "/var/lib/x/", "/var/lib/x"
+	assert.ErrorContains(t, c.validateFreeze(), "must be two folders")
+}
+
+func TestLoggers(t *testing.T) {
+	var b bytes.Buffer
+	NewLogger(&b, Log{Format: "text", Level: slog.LevelWarn}).Info("hidden")
+	assert.Empty(t, b.String())
+	NewLogger(&b, Log{Format: "text"}).Info("shown", "key", 1)
+	assert.Contains(t, b.String(), "msg=shown key=1")
+	b.Reset()
+	NewLogger(&b, Log{Format: "json"}).Info("shown", "key", 1)
+	assert.Contains(t, b.String(), `"msg":"shown","key":1`)
+}
