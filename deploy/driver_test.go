@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
-	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/driver/export"
 )
 
 // What stands in the ConfigMap is what the driver's own loader takes.
@@ -111,11 +111,11 @@ func TestStaticVolume(t *testing.T) {
 	assert.True(t, slices.ContainsFunc(loadConfig(t).Nodes, func(n driver.TargetConfig) bool {
 		return n.Name == server && n.TargetAddr == pv.Spec.CSI.VolumeAttributes[connect.KeyTargetAddr]
 	}))
-	export, err := connect.ParseExport(pv.Spec.CSI.VolumeAttributes)
+	attached, err := connect.ParseExport(pv.Spec.CSI.VolumeAttributes)
 	require.NoError(t, err)
-	assert.Equal(t, connect.TCP, export.Transport)
-	assert.Equal(t, lvol, export.LegacyUUID)
-	assert.Equal(t, volume.NQN(lvol), export.NQN, "the subsystem that the controller works on")
+	assert.Equal(t, connect.TCP, attached.Transport)
+	assert.Equal(t, lvol, attached.LegacyUUID)
+	assert.Equal(t, export.NQN(lvol), attached.NQN, "the subsystem that the controller works on")
 }
 
 var parameterRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\|")

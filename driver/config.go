@@ -15,8 +15,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
-	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
 // Where the controller's files are, unless the environment says otherwise. The first two are spdk-csi's.
@@ -178,12 +178,12 @@ func (n *TargetConfig) CertPool() (*x509.CertPool, error) {
 }
 
 // Transport is how the target exports.
-func (n *TargetConfig) Transport() volume.Transport {
+func (n *TargetConfig) Transport() export.Transport {
 	switch n.TargetType {
 	case TargetNVMeRDMA:
-		return volume.RDMA
+		return export.RDMA
 	case TargetISCSI:
-		return volume.ISCSI
+		return export.ISCSI
 	}
-	return volume.TCP // what the loop connector attaches stands behind a subsystem too
+	return export.TCP // what the loop connector attaches stands behind a subsystem too
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/driver/export"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -120,7 +120,7 @@ func TestCredentialsFile(t *testing.T) {
 }
 
 func TestTransportOfATarget(t *testing.T) {
-	for targetType, want := range map[string]volume.Transport{TargetNVMeTCP: volume.TCP, TargetNVMeRDMA: volume.RDMA, TargetISCSI: volume.ISCSI, TargetLoop: volume.TCP} {
+	for targetType, want := range map[string]export.Transport{TargetNVMeTCP: export.TCP, TargetNVMeRDMA: export.RDMA, TargetISCSI: export.ISCSI, TargetLoop: export.TCP} {
 		assert.Equal(t, want, (&TargetConfig{TargetType: targetType}).Transport(), targetType)
 	}
 }

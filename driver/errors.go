@@ -9,6 +9,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -43,7 +44,7 @@ var codesOf = []struct {
 	{volume.ErrInUse, codes.FailedPrecondition},
 	{volume.ErrTooDeep, codes.ResourceExhausted},
 	{spdkrpc.InUse, codes.FailedPrecondition},
-	{volume.ErrForeignExport, codes.FailedPrecondition},
+	{export.ErrForeign, codes.FailedPrecondition},
 	{volume.ErrExposes, codes.FailedPrecondition},
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},
 	{request.ErrUnknownTarget, codes.FailedPrecondition},

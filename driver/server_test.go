@@ -23,6 +23,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -189,7 +190,7 @@ func TestCodes(t *testing.T) {
 		codes.AlreadyExists:      {volume.ErrIncompatible, request.ErrConflict, mount.ErrConflict},
 		codes.ResourceExhausted:  {volume.ErrNoSpace, errors.Join(volume.ErrOutOfRange, volume.ErrNoSpace), rpc(spdkrpc.NoSpace, -28)},
 		codes.OutOfRange:         {volume.ErrOutOfRange},
-		codes.FailedPrecondition: {volume.ErrInUse, volume.ErrForeignExport, volume.ErrStoreForbidden, request.ErrUnknownTarget, request.ErrNoCredentials, request.ErrElsewhere, request.ErrNotStaged, mount.ErrHoldsData, mount.ErrEmptyDevice, connect.ErrRefused, connect.ErrNoSubsystem, rpc(spdkrpc.MethodNotFound, -32601)},
+		codes.FailedPrecondition: {volume.ErrInUse, export.ErrForeign, volume.ErrStoreForbidden, request.ErrUnknownTarget, request.ErrNoCredentials, request.ErrElsewhere, request.ErrNotStaged, mount.ErrHoldsData, mount.ErrEmptyDevice, connect.ErrRefused, connect.ErrNoSubsystem, rpc(spdkrpc.MethodNotFound, -32601)},
 		codes.Aborted:            {request.ErrLeftBehind, fmt.Errorf("%w (%w)", request.ErrConflict, request.ErrLeftBehind), request.ErrInFlight, request.ErrBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
 		codes.Unavailable:        {volume.ErrStoreMissing, connect.ErrUnreachable, mount.ErrUnreadable, mount.ErrBroken, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
 		codes.PermissionDenied:   {rpc(spdkrpc.Denied, jsonrpc.CodeForbidden), rpc(spdkrpc.Denied, 0)},

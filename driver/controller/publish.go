@@ -10,6 +10,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -54,7 +55,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, err
 	}
-	pristine, known, err := service.Pristine(ctx, v)
+	pristine, known, err := service.Pristine(ctx, v.Volume)
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +75,9 @@ func (c *Controller) exportedByHand(remembered map[string]string) bool {
 		remembered[request.KeyMayFormat] == "" && remembered[request.KeyStore] == "" // this driver, and spdk-csi, write the lvstore into theirs
 }
 
-func hostOf(nodeID string) volume.Host {
+func hostOf(nodeID string) export.Host {
 	h := connect.HostOf(nodeID)
-	return volume.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}
+	return export.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}
 }
 
 // ControllerUnpublishVolume ends a volume's export to a node, or to all if none is named. The node is cut off. From then
@@ -90,7 +91,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	if errors.Is(err, request.ErrNoSuchID) {
 		return done, nil // so it cannot have been published
 	}
-	var host *volume.Host
+	var host *export.Host
 	if node := req.GetNodeId(); node != "" {
 		if err := request.CheckNodeID(node); err != nil {
 			return done, nil // likewise

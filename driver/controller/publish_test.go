@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
-	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -25,7 +25,7 @@ func TestPublish(t *testing.T) {
 		assert.Equal(t, "true", resp.GetPublishContext()[request.KeyMayFormat])
 		e, err := connect.ParseExport(resp.GetPublishContext())
 		require.NoError(t, err)
-		assert.Equal(t, connect.Export{Transport: connect.TCP, Address: "127.0.0.1", Port: "4420", NQN: volume.NQN(id.UUID), NSUUID: id.UUID, SizeBytes: 4 * mib, Multipath: true}, e)
+		assert.Equal(t, connect.Export{Transport: connect.TCP, Address: "127.0.0.1", Port: "4420", NQN: export.NQN(id.UUID), NSUUID: id.UUID, SizeBytes: 4 * mib, Multipath: true}, e)
 	}
 	_, err := b.publish(t.Context(), v, nodeB)
 	requireCode(t, codes.FailedPrecondition, err, connect.HostOf(nodeA).NQN)
@@ -50,7 +50,7 @@ func TestStaticVolumes(t *testing.T) {
 	id, err := b.targets[1].rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "by-hand", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
 	require.NoError(t, err)
 	v := &csi.Volume{VolumeId: id, VolumeContext: map[string]string{
-		"targetType": "TCP", "targetAddr": "127.0.0.1", "targetPort": "4420", "nqn": volume.NQN(id), "model": id,
+		"targetType": "TCP", "targetAddr": "127.0.0.1", "targetPort": "4420", "nqn": export.NQN(id), "model": id,
 	}}
 	resp, err := b.publish(t.Context(), v, nodeA)
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -17,7 +18,7 @@ import (
 // targets are the configured targets, with the connections to their proxies.
 type targets struct {
 	configs []driver.TargetConfig
-	made    map[string]*volume.Target
+	byName  map[string]*volume.Target
 	pools   map[string]*x509.CertPool
 	metrics *metrics.Metrics // nil: none
 
@@ -45,15 +46,15 @@ type client struct {
 const maxClients = 16
 
 func newTargets(c *driver.Config) (*targets, error) {
-	t := &targets{configs: c.Nodes, made: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
+	t := &targets{configs: c.Nodes, byName: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
 	for _, n := range c.Nodes {
 		pool, err := n.CertPool()
 		if err != nil {
 			return nil, err
 		}
 		t.pools[n.Name] = pool
-		t.made[n.Name] = volume.NewTarget(volume.Config{
-			Name: n.Name, Transport: n.Transport(), ListenAddr: n.ListenAddr, ListenPort: n.ListenPort, Stores: n.Lvstores,
+		t.byName[n.Name] = volume.NewTarget(volume.Config{
+			Config: export.Config{Name: n.Name, Transport: n.Transport(), ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}, Stores: n.Lvstores,
 		})
 	}
 	return t, nil
@@ -115,7 +116,7 @@ func (t *targets) client(c driver.TargetConfig, token driver.Credential) (*clien
 	}
 	t.evict(c.Name)
 	rpc := spdkrpc.NewClient(counted{https, c.Name, t.metrics})
-	made := &client{rpc: rpc, service: t.made[c.Name].Service(rpc), https: https, used: t.clock}
+	made := &client{rpc: rpc, service: t.byName[c.Name].Service(rpc), https: https, used: t.clock}
 	t.clients[key] = made
 	return made, nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -20,7 +21,7 @@ func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
 	switch c.TargetType {
 	case driver.TargetISCSI:
 		m[connect.KeyTargetType] = driver.TargetISCSI
-		m[connect.KeyIQN] = volume.IQN(v.UUID)
+		m[connect.KeyIQN] = export.IQN(v.UUID)
 		return m
 	case driver.TargetLoop:
 		m[connect.KeyTargetType] = driver.TargetLoop
@@ -28,7 +29,7 @@ func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
 	default:
 		m[connect.KeyTargetType] = string(c.Transport())
 	}
-	m[connect.KeyNQN] = volume.NQN(v.UUID)
+	m[connect.KeyNQN] = export.NQN(v.UUID)
 	m[connect.KeyModel] = v.UUID
 	return m
 }
@@ -45,8 +46,8 @@ func volumeContext(c driver.TargetConfig, v volume.Volume, fsType string, from v
 }
 
 // publishContext is what the node is told: where the volume is now, and whether it may be formatted.
-func publishContext(c driver.TargetConfig, v volume.Volume, mayFormat bool) map[string]string {
-	m := exportContext(c, v)
+func publishContext(c driver.TargetConfig, v volume.Exported, mayFormat bool) map[string]string {
+	m := exportContext(c, v.Volume)
 	m[request.KeyMayFormat] = strconv.FormatBool(mayFormat)
 	if v.Multipath {
 		m[connect.KeyMultipath] = "true"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -18,23 +19,23 @@ const lvolUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 // What nodes are told leads them to what the target exports, for each type of target.
 func TestTargetTypes(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
-	nqn := volume.NQN(lvolUUID)
+	nqn := export.NQN(lvolUUID)
 	for _, c := range []struct {
 		node      string
-		transport volume.Transport
+		transport export.Transport
 		want      connect.Export
 	}{
-		{`"targetType": "NVMe-TCP", "targetAddr": "192.0.2.1"`, volume.TCP, connect.Export{Transport: connect.TCP, Address: "192.0.2.1", Port: "4420", NQN: nqn}},
-		{`"targetType": "nvme-rdma", "targetAddr": "192.0.2.1", "targetPort": "9"`, volume.RDMA, connect.Export{Transport: connect.RDMA, Address: "192.0.2.1", Port: "9", NQN: nqn}},
-		{`"targetType": "iscsi", "targetAddr": "192.0.2.1"`, volume.ISCSI, connect.Export{Transport: connect.ISCSI, Address: "192.0.2.1", Port: "3260", IQN: volume.IQN(lvolUUID)}},
-		{`"targetType": "loop", "loopDir": "/data"`, volume.TCP, connect.Export{Transport: connect.Loop, LoopDir: "/data", NQN: nqn}},
+		{`"targetType": "NVMe-TCP", "targetAddr": "192.0.2.1"`, export.TCP, connect.Export{Transport: connect.TCP, Address: "192.0.2.1", Port: "4420", NQN: nqn}},
+		{`"targetType": "nvme-rdma", "targetAddr": "192.0.2.1", "targetPort": "9"`, export.RDMA, connect.Export{Transport: connect.RDMA, Address: "192.0.2.1", Port: "9", NQN: nqn}},
+		{`"targetType": "iscsi", "targetAddr": "192.0.2.1"`, export.ISCSI, connect.Export{Transport: connect.ISCSI, Address: "192.0.2.1", Port: "3260", IQN: export.IQN(lvolUUID)}},
+		{`"targetType": "loop", "loopDir": "/data"`, export.TCP, connect.Export{Transport: connect.Loop, LoopDir: "/data", NQN: nqn}},
 	} {
 		config, err := driver.ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", ` + c.node + `}]}`))
 		require.NoError(t, err, c.node)
 		n := config.Nodes[0]
 		assert.Equal(t, c.transport, n.Transport(), c.node)
 		c.want.NSUUID, c.want.SizeBytes = lvolUUID, 4*mib
-		for _, m := range []map[string]string{volumeContext(n, v, "", volume.Origin{}), publishContext(n, v, true)} {
+		for _, m := range []map[string]string{volumeContext(n, v, "", volume.Origin{}), publishContext(n, volume.Exported{Volume: v}, true)} {
 			got, err := connect.ParseExport(m)
 			require.NoError(t, err, c.node)
 			if c.want.Transport == connect.Loop {

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
-	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
 // A volume is formatted only if both contexts allow it, and the publish context must say so.
@@ -28,7 +28,7 @@ func TestWhatTheContextsAllow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			context := func(mayFormat string) map[string]string {
-				m := map[string]string{"targetType": "tcp", "targetAddr": "h", "targetPort": "1", "nqn": volume.NQN(lvolUUID)}
+				m := map[string]string{"targetType": "tcp", "targetAddr": "h", "targetPort": "1", "nqn": export.NQN(lvolUUID)}
 				if mayFormat != "" {
 					m[request.KeyMayFormat] = mayFormat
 				}
@@ -42,7 +42,7 @@ func TestWhatTheContextsAllow(t *testing.T) {
 	}
 	_, err := readAttachment(nil, nil)
 	require.ErrorIs(t, err, connect.ErrInvalidExport)
-	byHand := map[string]string{"targetType": "TCP", "targetAddr": "192.0.2.7", "targetPort": "4420", "nqn": volume.NQN(lvolUUID), "model": lvolUUID}
+	byHand := map[string]string{"targetType": "TCP", "targetAddr": "192.0.2.7", "targetPort": "4420", "nqn": export.NQN(lvolUUID), "model": lvolUUID}
 	a, err := readAttachment(byHand, nil)
 	require.NoError(t, err)
 	assert.False(t, a.mayFormat, "nobody knows what it holds")

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
-	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
 // A fakeNode is what lies below the node service: it connects and mounts in memory, fails when told to, and writes down
@@ -147,7 +147,7 @@ const (
 
 func (f *fakeNode) stageRequest(c *csi.VolumeCapability) *csi.NodeStageVolumeRequest {
 	published := map[string]string{
-		"targetType": "TCP", "targetAddr": "192.0.2.1", "targetPort": "4420", "nqn": volume.NQN(lvolUUID), "nsUUID": lvolUUID, request.KeyMayFormat: "true",
+		"targetType": "TCP", "targetAddr": "192.0.2.1", "targetPort": "4420", "nqn": export.NQN(lvolUUID), "nsUUID": lvolUUID, request.KeyMayFormat: "true",
 	}
 	return &csi.NodeStageVolumeRequest{
 		VolumeId: volID, StagingTargetPath: f.staging, VolumeCapability: c, PublishContext: published,

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
-	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
 var (
@@ -88,7 +88,7 @@ func TestUnstageFinishes(t *testing.T) {
 	assert.Empty(t, f.connected, "unmounted already, and connected still")
 
 	// Dead before anything was connected: only the record is there.
-	require.NoError(t, stageRecord{VolumeID: volID, Export: connect.Export{Transport: connect.TCP, NQN: volume.NQN(lvolUUID)}}.write(f.staging))
+	require.NoError(t, stageRecord{VolumeID: volID, Export: connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID)}}.write(f.staging))
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 	require.NoError(t, err)
 	assert.False(t, f.hasRecord())
@@ -98,7 +98,7 @@ func TestUnstageFinishes(t *testing.T) {
 func TestLegacyStage(t *testing.T) {
 	n, f := newFakeNode(t)
 	path := filepath.Join(f.staging, legacyRecordName)
-	nqn := volume.NQN(lvolUUID)
+	nqn := export.NQN(lvolUUID)
 	require.NoError(t, os.WriteFile(path, []byte(`{"targetType":"TCP","targetAddr":"192.0.2.1","targetPort":"4420","nqn":"`+nqn+`","model":"`+lvolUUID+`","fsType":"ext4"}`), 0o600))
 	f.connected[nqn] = true
 	f.mounts[filepath.Join(f.staging, volID)] = mount.Point{Device: "/dev/nvme0n1"}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
-	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
 // repeatedByKubelet are the codes after which kubelet takes a volume for perhaps staged, repeats NodeStageVolume, and
@@ -31,7 +31,7 @@ func halfStaged(t *testing.T, f *fakeNode, target string) map[string]func() {
 	file := func(name, text string) func() {
 		return func() { require.NoError(t, os.WriteFile(filepath.Join(f.staging, name), []byte(text), 0o600)) }
 	}
-	export := connect.Export{Transport: connect.TCP, NQN: volume.NQN(lvolUUID), NSUUID: lvolUUID}
+	export := connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID), NSUUID: lvolUUID}
 	other := connect.Export{Transport: connect.TCP, NQN: export.NQN + "-other", NSUUID: lvolUUID}
 	return map[string]func(){
 		"record":            write(stageRecord{Export: export}),

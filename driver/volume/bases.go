@@ -89,7 +89,7 @@ func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	if err != nil || v.Snapshot {
 		return false, err
 	}
-	return s.exporter().exported(ctx, v.UUID)
+	return s.exports.Exists(ctx, v.UUID)
 }
 
 // removeBase deletes a base, unless it was cloned once more meanwhile, or its clone is in use.

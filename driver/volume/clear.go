@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -78,7 +79,7 @@ func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c c
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
 		LvolName: name, LvsName: &st.Name, SizeInMiB: max(1, uint64(parent.SizeBytes/MiB)), ThinProvision: new(true), ClearMethod: &method,
 	})
-	if failed != nil && !readable(failed) {
+	if failed != nil && !readback.Clarifies(failed) {
 		return "", failed
 	}
 	v, err := s.created(ctx, st.Name, name, id)
@@ -91,7 +92,7 @@ func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c c
 		return "", nil
 	}
 	failed = s.setParent(ctx, v, parent, name)
-	if failed == nil || !refused(failed) && readable(failed) {
+	if failed == nil || !readback.Refused(failed) && readback.Clarifies(failed) {
 		return id, failed
 	}
 	// It will not happen, so nothing empty may stay under the clone's name.
@@ -102,7 +103,7 @@ func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c c
 func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) error {
 	p := spdkrpc.BdevLvolSetParentParams{LvolName: v.UUID, ParentName: parent.UUID}
 	failed := s.rpc.BdevLvolSetParent(ctx, p)
-	if failed == nil || !refused(failed) || len(parent.Clones) > 0 {
+	if failed == nil || !readback.Refused(failed) || len(parent.Clones) > 0 {
 		return failed
 	}
 	// Once the target was restarted, SPDK knows a snapshot without clones as a mere read-only volume, which can be

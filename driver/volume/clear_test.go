@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -43,7 +44,7 @@ func (b *bench) aio(t *testing.T, name string, fallocate *bool) (file string) {
 }
 
 func TestClearMethodFollowsTheBdev(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	release, err := b.rpc.Release(t.Context())
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -127,7 +128,7 @@ func TestCloneBeforeSetParent(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("a real target is of its own release")
 	}
-	b := newBenchOf(t, TCP, rpcschema.MustRelease("v24.01"))
+	b := newBenchOf(t, export.TCP, rpcschema.MustRelease("v24.01"))
 	v := b.create(t, "pvc-1", 8)
 	before := b.state(t)
 	snap, err := b.Snapshot(t.Context(), "s", v.UUID)
@@ -176,7 +177,7 @@ func newDisk(t *testing.T) *disk {
 	if os.Getenv("SPDK_SOCK") == "" {
 		t.Skip("the simulated target keeps each volume in a file of its own; set SPDK_SOCK to run on a real one")
 	}
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	d := &disk{bench: b, t: t, name: "disk-clear", cluster: MiB}
 	d.file = b.aio(t, d.name, nil)
 	ctx := context.WithoutCancel(t.Context())

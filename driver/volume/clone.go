@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -85,7 +86,7 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 		}
 	}
 	id, failed := s.makeClone(ctx, parent, name, spec.Class.Clear)
-	if failed != nil && !readable(failed) {
+	if failed != nil && !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 	}
 	v, err := s.created(ctx, source.Store, name, id)
@@ -111,7 +112,7 @@ func (s *Service) base(ctx context.Context, source Volume, name string) (Volume,
 		return base, err
 	}
 	_, failed := s.freeze(ctx, source, baseName(name, source.UUID))
-	if failed != nil && !readable(failed) {
+	if failed != nil && !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: snapshot %s to clone it: %w", s.Name, source, failed)
 	}
 	base, err = s.lookUp(ctx, alias)

@@ -19,7 +19,7 @@ func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 		return err
 	}
 	if clone != nil {
-		if err := s.freezable(ctx, *clone); err != nil {
+		if err := s.exports.CheckHoldsIO(ctx, clone.UUID); err != nil {
 			return err
 		}
 	}

@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // A snapshot below a volume in use is deleted with that frozen, or kept.
 func TestDeletionsAreFrozen(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	f := behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
 	snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
@@ -23,7 +24,7 @@ func TestDeletionsAreFrozen(t *testing.T) {
 	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), snap.UUID), spdkrpc.InUse)
 	f.fails = nil
 	if b.sim != nil {
-		require.NoError(t, b.sim.ConnectHost(NQN(v.UUID), h.NQN)) // without multipath
+		require.NoError(t, b.sim.ConnectHost(export.NQN(v.UUID), h.NQN)) // without multipath
 		require.ErrorIs(t, b.DeleteSnapshot(t.Context(), snap.UUID), ErrInUse)
 		assert.Empty(t, f.deleted)
 		require.NoError(t, b.Unexport(t.Context(), v.UUID, nil))
@@ -36,7 +37,7 @@ func TestDeletionsAreFrozen(t *testing.T) {
 
 // A proxy that cannot freeze: the snapshot stays until the volume is detached.
 func TestDeletionsThroughAnOldProxy(t *testing.T) {
-	for _, tr := range []Transport{TCP, ISCSI} {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		b := newBench(t, tr)
 		v := b.create(t, "pvc-1", 4)
 		snap, err := b.Snapshot(t.Context(), "snap", v.UUID)

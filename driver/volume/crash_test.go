@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -70,9 +71,9 @@ func (f *fault) Call(ctx context.Context, method string, params, result any) err
 // once with the death of the caller, then repeats the operation. It must succeed, and the target must look as if
 // nothing had happened.
 func TestCrashPoints(t *testing.T) {
-	for _, tr := range []Transport{TCP, ISCSI} {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, op := range slices.Concat(operations, reads) {
-			if tr == ISCSI && !op.exports {
+			if tr == export.ISCSI && !op.exports {
 				continue
 			}
 			t.Run(string(tr)+"/"+op.name, func(t *testing.T) {
@@ -90,7 +91,7 @@ func TestCrashPointsOnV2609(t *testing.T) {
 	for _, op := range operations {
 		if op.exports {
 			t.Run(op.name, func(t *testing.T) {
-				crashAll(t, op, func(t *testing.T) *bench { return newBenchOf(t, TCP, rpcschema.MustRelease("v26.09")) })
+				crashAll(t, op, func(t *testing.T) *bench { return newBenchOf(t, export.TCP, rpcschema.MustRelease("v26.09")) })
 			})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -57,7 +58,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		LvolName: lvol, LvsName: &st.Name, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
 		ThinProvision: new(!spec.Class.Thick), ClearMethod: &method,
 	})
-	if failed != nil && !readable(failed) {
+	if failed != nil && !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
 	v, err := s.created(ctx, st.Name, lvol, id)
@@ -69,7 +70,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	case failed == nil:
 		return Volume{}, fmt.Errorf("target %s: %w: volume %q was made in lvstore %s and is gone", s.Name, ErrBusy, spec.Name, st.Name)
 	}
-	if !refused(failed) {
+	if !readback.Refused(failed) {
 		// Not there yet: the call may still be executed, so a volume in another lvstore could become a second copy.
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
@@ -165,7 +166,7 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, e
 		return v, err
 	}
 	failed := s.rpc.BdevLvolResize(ctx, spdkrpc.BdevLvolResizeParams{Name: v.UUID, SizeInMiB: uint64(st.Size(min) / MiB)})
-	if failed != nil && !readable(failed) {
+	if failed != nil && !readback.Clarifies(failed) {
 		return v, fmt.Errorf("target %s: grow %s: %w", s.Name, v, failed)
 	}
 	grown, err := s.Get(ctx, v.UUID)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -17,7 +18,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	if errors.Is(err, ErrNotFound) {
 		// What was below it and beside it may have outlived it.
 		s.sweep(ctx)
-		if err := s.retract(ctx, id); err != nil {
+		if err := s.removeExport(ctx, id); err != nil {
 			return err
 		}
 		return s.deleted(ctx, id)
@@ -25,7 +26,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.retract(ctx, id); err != nil {
+	if err := s.removeExport(ctx, id); err != nil {
 		return err
 	}
 	return s.removeWithBases(ctx, v)
@@ -62,7 +63,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	if failed == nil {
 		return nil
 	}
-	if !readable(failed) {
+	if !readback.Clarifies(failed) {
 		return fmt.Errorf("target %s: delete %s: %w", s.Name, v, failed)
 	}
 	now, err := s.Get(ctx, v.UUID)
@@ -94,7 +95,7 @@ func (s *Service) deleted(ctx context.Context, id string) error {
 	switch {
 	case failed == nil, errors.Is(failed, spdkrpc.NoSuchDevice), errors.Is(failed, spdkrpc.Denied):
 		return nil
-	case refused(failed):
+	case readback.Refused(failed):
 		return fmt.Errorf("target %s: %w: volume %s is still being deleted: its space is cleared first; try again: %w", s.Name, ErrBusy, id, failed)
 	}
 	return fmt.Errorf("target %s: delete volume %s: %w", s.Name, id, failed)

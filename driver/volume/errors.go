@@ -3,7 +3,7 @@ package volume
 import (
 	"errors"
 
-	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/driver/export"
 )
 
 // Kinds of failure. Errors of this package wrap one of them or an error of spdkrpc; the text says what to do.
@@ -16,12 +16,13 @@ var (
 	ErrNoSpace = errors.New("not enough free space")
 	// ErrOutOfRange: no size that the lvstore can make lies within the asked range.
 	ErrOutOfRange = errors.New("size out of range")
-	// ErrInUse: a host is admitted or connected to the volume, or a snapshot has clones.
-	ErrInUse = errors.New("in use")
+	// ErrInUse: a host is admitted or connected to the volume, or a snapshot has clones. It is the kind of package export:
+	// a caller that cannot delete a volume need not know which of both it was.
+	ErrInUse = export.ErrInUse
 	// ErrTooDeep: a volume has as many snapshots above it as is safe.
 	ErrTooDeep = errors.New("too many snapshots")
 	// ErrBusy: the volume changed while it was looked at, or another operation on it is under way. Try again.
-	ErrBusy = errors.New("busy")
+	ErrBusy = export.ErrBusy
 	// ErrWrongKind: a snapshot where a volume was expected, the other way round, or a bdev that is no logical volume.
 	ErrWrongKind = errors.New("not of the expected kind")
 	// ErrStoreMissing: an lvstore that should be there is not, so nobody knows what it holds.
@@ -32,23 +33,4 @@ var (
 	ErrStoreForbidden = errors.New("lvstore not permitted")
 	// ErrExposes: what the volume holds could be read by others once it is deleted.
 	ErrExposes = errors.New("would expose deleted data")
-	// ErrForeignExport: the target exports something under the volume's name that this package did not make.
-	ErrForeignExport = errors.New("exported otherwise")
 )
-
-// readable tells whether reading back can clarify what a failed call did. It cannot when the target does not answer,
-// and need not when the call surely was not executed.
-func readable(err error) bool {
-	switch spdkrpc.KindOf(err) {
-	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState:
-		return false
-	}
-	return true
-}
-
-// refused reports whether SPDK itself refused a call: what it was to do has not happened and will not. Without an answer,
-// or with one that cannot be read, the call may still be executed.
-func refused(err error) bool {
-	var e *spdkrpc.Error
-	return errors.As(err, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown
-}

@@ -2,12 +2,14 @@ package volume
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -16,25 +18,34 @@ import (
 func legacyExport(t *testing.T, b *bench, v Volume) {
 	t.Helper()
 	ctx := t.Context()
-	if b.Transport == ISCSI {
+	if b.Transport == export.ISCSI {
 		require.NoError(t, b.rpc.ISCSICreateTargetNode(ctx, spdkrpc.ISCSICreateTargetNodeParams{
 			Name: v.UUID, AliasName: v.UUID, LUNs: []spdkrpc.ISCSILUNParams{{BdevName: v.UUID, LUNID: new(int32(0))}},
 			PGIGMaps: []spdkrpc.ISCSIPGIGMap{{PGTag: 1, IGTag: 1}}, QueueDepth: 64, DisableCHAP: new(true),
 		}))
 		return
 	}
-	require.NoError(t, nvmf{b.Service}.ensureTransport(ctx))
-	require.NoError(t, b.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: NQN(v.UUID), AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &v.UUID}))
-	_, err := b.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: v.UUID}})
+	b.ensureTransport(t)
+	require.NoError(t, b.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID), AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &v.UUID}))
+	_, err := b.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: export.NQN(v.UUID), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: v.UUID}})
 	require.NoError(t, err)
 	require.NoError(t, b.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{
-		NQN: NQN(v.UUID), ListenAddress: spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: b.ListenAddr, Trsvcid: &b.ListenPort},
+		NQN: export.NQN(v.UUID), ListenAddress: spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: b.ListenAddr, Trsvcid: &b.ListenPort},
 	}))
+}
+
+func (b *bench) ensureTransport(t *testing.T) {
+	t.Helper()
+	trtype := "TCP"
+	if _, err := b.rpc.NVMfGetTransports(t.Context(), spdkrpc.NVMfGetTransportsParams{Trtype: &trtype}); err != nil {
+		require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
+		require.NoError(t, b.rpc.NVMfCreateTransport(t.Context(), spdkrpc.NVMfCreateTransportParams{Trtype: trtype}))
+	}
 }
 
 func (b *bench) subsystem(t *testing.T, v Volume) spdkrpc.NVMfSubsystem {
 	t.Helper()
-	subs, err := b.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{NQN: new(NQN(v.UUID))})
+	subs, err := b.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{NQN: new(export.NQN(v.UUID))})
 	require.NoError(t, err)
 	require.Len(t, subs, 1)
 	return subs[0]
@@ -44,7 +55,7 @@ func TestExportNVMe(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		for name, legacy := range map[string]bool{"anew": false, "taken over from spdk-csi": true} {
 			t.Run(release+", "+name, func(t *testing.T) {
-				testExportNVMe(t, newBenchOf(t, TCP, rpcschema.MustRelease(release)), legacy)
+				testExportNVMe(t, newBenchOf(t, export.TCP, rpcschema.MustRelease(release)), legacy)
 			})
 		}
 	}
@@ -68,7 +79,7 @@ func testExportNVMe(t *testing.T, b *bench, legacy bool) {
 	assert.Equal(t, v.UUID, *sub.ModelNumber)
 	if !legacy {
 		assert.Equal(t, uint32(1), *sub.MaxNamespaces)
-		assert.Equal(t, serial(v.UUID), *sub.SerialNumber)
+		assert.Equal(t, strings.ReplaceAll(v.UUID, "-", "")[:20], *sub.SerialNumber)
 	}
 
 	_, err := b.Export(t.Context(), v.UUID, host("n2"))
@@ -102,7 +113,7 @@ func (o obscure) Call(ctx context.Context, method string, params, result any) er
 // An answer that may mean "not there" is no licence to export again, or to delete, where the release gives another one
 // for what is not there.
 func TestRefusedQuestionIsNoAnswer(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.NoError(t, err)
@@ -118,7 +129,7 @@ func TestRefusedQuestionIsNoAnswer(t *testing.T) {
 
 // From v26.09 the answers differ; creation, which SPDK refuses for what is there, keeps exports apart all the same.
 func TestCreationIsTheSafetyNet(t *testing.T) {
-	b := newBenchOf(t, TCP, rpcschema.MustRelease("v26.09"))
+	b := newBenchOf(t, export.TCP, rpcschema.MustRelease("v26.09"))
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.NoError(t, err)
@@ -147,7 +158,7 @@ func (u unnamed) Call(ctx context.Context, method string, params, result any) er
 func TestExportAsksForNamesOnly(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
-			b := newBenchOf(t, TCP, rpcschema.MustRelease(release))
+			b := newBenchOf(t, export.TCP, rpcschema.MustRelease(release))
 			v := b.create(t, "pvc-1", 4)
 			b.seen.swept.Store(true)
 			s := b.Target.Service(spdkrpc.NewClient(unnamed{b.fault, t}))
@@ -165,7 +176,7 @@ func TestExportAsksForNamesOnly(t *testing.T) {
 }
 
 func TestExportISCSI(t *testing.T) {
-	b := newBench(t, ISCSI)
+	b := newBench(t, export.ISCSI)
 	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	legacyExport(t, b, v)
 	for range 2 {
@@ -198,20 +209,20 @@ func TestExportISCSI(t *testing.T) {
 }
 
 func TestExportFindsForeignNamespace(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
-	require.NoError(t, b.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: NQN(v.UUID)}))
-	_, err := b.rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: NQN(v.UUID), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: other.UUID}})
+	require.NoError(t, b.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
+	_, err := b.rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: export.NQN(v.UUID), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: other.UUID}})
 	require.NoError(t, err)
 	before := b.subsystem(t, v)
 	_, err = b.Export(t.Context(), v.UUID, host("n1"))
-	require.ErrorIs(t, err, ErrForeignExport)
+	require.ErrorIs(t, err, export.ErrForeign)
 	assert.Equal(t, before, b.subsystem(t, v), "nothing was changed")
 }
 
 // What outlives its volume must not stay for ever, nor keep the volume's deletion from succeeding.
 func TestLeftovers(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.NoError(t, err)
@@ -222,13 +233,13 @@ func TestLeftovers(t *testing.T) {
 	assert.Empty(t, b.state(t).Subsystems)
 
 	w := b.create(t, "pvc-2", 4)
-	require.NoError(t, b.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: NQN(w.UUID)}))
+	require.NoError(t, b.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(w.UUID)}))
 	require.NoError(t, b.Delete(t.Context(), w.UUID))
 	assert.Empty(t, b.state(t).Subsystems, "one without listener and namespace, which looks published to nobody")
 }
 
 func TestPublishMissingVolume(t *testing.T) {
-	for _, tr := range []Transport{TCP, ISCSI} {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newBench(t, tr)
 			_, err := b.Export(t.Context(), uuid.NewString(), host("n1"))

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -29,7 +30,7 @@ func (c connected) Call(ctx context.Context, method string, params, result any) 
 
 // An export of spdk-csi's is open to every host: who uses it is only seen by its connections.
 func TestConnectedHostsFence(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	legacyExport(t, b, v)
 	before := b.subsystem(t, v)
@@ -69,10 +70,10 @@ func (r rival) Call(ctx context.Context, method string, params, result any) erro
 }
 
 func TestTwoControllersAdmitOneHostAtMost(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	b.Service = b.Target.Service(spdkrpc.NewClient(rival{b.fault, func(ctx context.Context) {
-		require.NoError(t, b.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: NQN(v.UUID), Host: host("n2").NQN}))
+		require.NoError(t, b.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: export.NQN(v.UUID), Host: host("n2").NQN}))
 	}}))
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.ErrorIs(t, err, ErrInUse)

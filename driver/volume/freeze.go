@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
-	"github.com/google/uuid"
-
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -20,11 +18,11 @@ func (s *Service) freeze(ctx context.Context, v Volume, name string) (id string,
 	if err := s.shallow(ctx, v); err != nil {
 		return "", err
 	}
-	if err := s.freezable(ctx, v); err != nil {
+	if err := s.exports.CheckHoldsIO(ctx, v.UUID); err != nil {
 		return "", err
 	}
 	list, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
-		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(NQN(v.UUID))}},
+		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(export.NQN(v.UUID))}},
 	})
 	switch {
 	case errors.Is(err, spdkrpc.MethodNotFound):
@@ -50,34 +48,6 @@ func (s *Service) straight(ctx context.Context, v Volume, name string) (id strin
 	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
 }
 
-// freezable refuses while a host is connected that would not hold its I/O back, but fail it.
-func (s *Service) freezable(ctx context.Context, v Volume) error {
-	if s.Transport == ISCSI {
-		return nil // which the proxy refuses
-	}
-	hosts, err := s.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(v.UUID)})
-	if err != nil {
-		if _, err := (nvmf{s}).subsystem(ctx, v.UUID); errors.Is(err, errNotExported) {
-			return nil
-		}
-		return fmt.Errorf("list the hosts connected to %s: %w", NQN(v.UUID), err)
-	}
-	for _, h := range hosts {
-		if !doesMultipath(h.Hostnqn) {
-			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while SPDK changes the volume: detach the volume first; "+
-				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume anew", ErrInUse, h.Hostnqn)
-		}
-	}
-	return nil
-}
-
-// doesMultipath knows a host that connected as Host.Multipath, which no others do: its UUID is of version 8.
-func doesMultipath(hostNQN string) bool {
-	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
-	id, err := uuid.Parse(text)
-	return ok && err == nil && id.Version() == 8
-}
-
 // shallow refuses when another snapshot would make the chain below a volume too long.
 func (s *Service) shallow(ctx context.Context, v Volume) error {
 	for depth, at := 1, v; at.Base != ""; depth++ {
@@ -90,11 +60,4 @@ func (s *Service) shallow(ctx context.Context, v Volume) error {
 		}
 	}
 	return nil
-}
-
-func truth(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -66,7 +67,7 @@ func behindFreezer(b *bench) *freezer {
 	return f
 }
 
-func multipathHost(name string) Host {
+func multipathHost(name string) export.Host {
 	h := host(name)
 	id := uuid.NewSHA1(uuid.Nil, []byte(name))
 	id[6] = id[6]&0x0f | 0x80
@@ -75,7 +76,7 @@ func multipathHost(name string) Host {
 }
 
 func TestSnapshotsAreFrozen(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	f := behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
 	exported, err := b.Export(t.Context(), v.UUID, multipathHost("n1"))
@@ -88,7 +89,7 @@ func TestSnapshotsAreFrozen(t *testing.T) {
 	require.Len(t, f.asked, 2, "of the snapshot, and of what the clone is made from")
 	for _, r := range f.asked {
 		assert.Equal(t, v.UUID, r.LvolName)
-		assert.Equal(t, NQN(v.UUID), *r.NQN)
+		assert.Equal(t, export.NQN(v.UUID), *r.NQN)
 	}
 	f.fails = &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.InUse, Code: -32009}
 	_, err = b.Snapshot(t.Context(), "another", v.UUID)
@@ -97,7 +98,7 @@ func TestSnapshotsAreFrozen(t *testing.T) {
 
 // A proxy that cannot freeze: what is exported is not snapshotted.
 func TestSnapshotsThroughAnOldProxy(t *testing.T) {
-	for _, tr := range []Transport{TCP, ISCSI} {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		b := newBench(t, tr)
 		v := b.create(t, "pvc-1", 4)
 		_, err := b.Snapshot(t.Context(), "unused", v.UUID)
@@ -116,7 +117,7 @@ func TestSnapshotsThroughAnOldProxy(t *testing.T) {
 
 // A host that does not do multipath would fail its I/O instead of holding it back.
 func TestHostsWithoutMultipath(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	if b.sim == nil {
 		t.Skip("no host connects to a real target here")
 	}
@@ -125,10 +126,10 @@ func TestHostsWithoutMultipath(t *testing.T) {
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, h)
 	require.NoError(t, err)
-	require.NoError(t, b.sim.ConnectHost(NQN(v.UUID), h.Multipath))
+	require.NoError(t, b.sim.ConnectHost(export.NQN(v.UUID), h.Multipath))
 	_, err = b.Snapshot(t.Context(), "fine", v.UUID)
 	require.NoError(t, err)
-	require.NoError(t, b.sim.ConnectHost(NQN(v.UUID), h.NQN))
+	require.NoError(t, b.sim.ConnectHost(export.NQN(v.UUID), h.NQN))
 	_, err = b.Snapshot(t.Context(), "refused", v.UUID)
 	require.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, "nvme_core.multipath=Y")
@@ -137,7 +138,7 @@ func TestHostsWithoutMultipath(t *testing.T) {
 
 // Both names of a host come and go together; exports of earlier versions keep the one.
 func TestBothNamesOfAHost(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	h := multipathHost("n1")
 	hosts := func(v Volume) (names []string) {
 		for _, x := range b.subsystem(t, v).Hosts {
@@ -155,7 +156,7 @@ func TestBothNamesOfAHost(t *testing.T) {
 	require.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, h.NQN, "by the name that nodes are known by")
 	require.NoError(t, b.Unexport(t.Context(), v.UUID, &h))
-	exported, err := nvmf{b.Service}.exported(t.Context(), v.UUID)
+	exported, err := b.exports.Exists(t.Context(), v.UUID)
 	require.NoError(t, err)
 	assert.False(t, exported)
 
@@ -169,7 +170,7 @@ func TestBothNamesOfAHost(t *testing.T) {
 }
 
 func TestChainsAreBounded(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
 	for i := range maxDepth {

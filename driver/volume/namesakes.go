@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -127,7 +128,7 @@ func (s *Service) tryOnlyOne(ctx context.Context, name string, taken Volume) (sn
 		return snap, false, err
 	}
 	if err := s.remove(ctx, taken); err != nil {
-		return Snapshot{}, refused(err), fmt.Errorf("delete the second snapshot named %q: %w", name, err)
+		return Snapshot{}, readback.Refused(err), fmt.Errorf("delete the second snapshot named %q: %w", name, err)
 	}
 	snap, err = s.GetSnapshot(ctx, first)
 	return snap, false, err

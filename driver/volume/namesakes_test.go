@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -39,7 +40,7 @@ func (b *bench) at(second int64, caller spdkrpc.Caller) *Service {
 
 // A call whose reply was lost is executed while it is repeated.
 func TestSnapshotWhoseReplyWasLost(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	var late any
 	lost := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(_ context.Context, params any) error {
@@ -65,7 +66,7 @@ func TestSnapshotWhoseReplyWasLost(t *testing.T) {
 func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, TCP)
+			b := newBench(t, export.TCP)
 			v := b.create(t, "pvc-1", 4)
 			var first Snapshot
 			rival := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) (err error) {
@@ -88,7 +89,7 @@ func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 }
 
 func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	var first Snapshot
 	rival := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) (err error) {
@@ -107,7 +108,7 @@ func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
 
 // Many controllers at once, each with a clock of its own, agree on one snapshot.
 func TestManyControllersTakeOneSnapshot(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	const controllers = 8
 	ids := make([]string, controllers)

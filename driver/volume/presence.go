@@ -26,8 +26,7 @@ type memory struct {
 	stores map[string]string // names of the lvstores seen, by UUID
 	lists  map[string]list   // of their lvols, by UUID of the lvstore
 
-	swept          atomic.Bool // see sweepOnce
-	refusesUnknown atomic.Bool // see missingOrRefused
+	swept atomic.Bool // see sweepOnce
 }
 
 // A list holds the names of the lvols that an lvstore had.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestUnloadedStoreIsNotEmpty(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, TCP)
+			b := newBench(t, export.TCP)
 			target := b.Config
 			target.Stores = configured
 			s := NewTarget(target).Service(b.rpc)
@@ -61,7 +62,7 @@ func errorOf[T any](_ T, err error) error { return err }
 
 // An lvstore that has the name of one that is away does not replace it.
 func TestStoreOfTheSameNameIsAnother(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	b.detachDisk(t, "lvs0")
 	old := b.disks["lvs0"]
@@ -89,7 +90,7 @@ func (l leaving) Call(ctx context.Context, method string, params, result any) er
 }
 
 func TestStoreLeavesDuringDeletion(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	cfg := b.Config
 	cfg.Stores = []string{"lvs0", "lvs1"}
@@ -102,7 +103,7 @@ func TestStoreLeavesDuringDeletion(t *testing.T) {
 
 // A volume of which SPDK makes no bdev is there all the same.
 func TestDegradedVolumeIsPresent(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	ctx := context.WithoutCancel(t.Context())
 	b.disks["external"] = b.newDisk(t, t.TempDir()+"/external", 4)
 	b.attachDisk(t, "external")

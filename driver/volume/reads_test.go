@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -69,26 +70,13 @@ var reads = []operation{
 	}},
 }
 
-// An address is the same however it is written. What is no address is compared as it stands.
-func TestSameAddress(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		same bool
-	}{
-		{"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1", "192.0.2.2", false}, {"[fd00::1]", "fd00:0::1", true}, {"fd00::1", "fd00::2", false},
-		{"storage", "storage", true}, {"storage", "192.0.2.1", false}, {"192.0.2.1", "storage", false}, {"storage", "Storage", false}, {"", "::", false},
-	} {
-		assert.Equal(t, c.same, sameAddr(c.a, c.b), "%q %q", c.a, c.b)
-	}
-}
-
 // A call that surely was not executed is not read back, and neither is one to a target that does not answer.
 func TestWhatIsReadBack(t *testing.T) {
 	for kind, read := range map[spdkrpc.Kind]bool{
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,
 		spdkrpc.OutcomeUnknown: true, spdkrpc.Failed: true, spdkrpc.Exists: true, spdkrpc.NoSpace: true, spdkrpc.InvalidParams: true,
 	} {
-		b := newBench(t, TCP)
+		b := newBench(t, export.TCP)
 		v := b.create(t, "pvc-1", 4)
 		calls := 0
 		s := b.Target.Service(spdkrpc.NewClient(&before{Caller: b.fault, method: "bdev_lvol_resize", do: func(context.Context, any) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -116,7 +117,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 			"used before the answer": {false, false}, "used before the answer, which is lost": {false, true},
 		} {
 			t.Run(m.name+"/"+name, func(t *testing.T) {
-				b := newBench(t, TCP)
+				b := newBench(t, export.TCP)
 				do := m.make(t, b)
 				others := len(b.state(t).Lvols)
 				var first Volume
@@ -153,7 +154,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 // A volume that is renamed while it is looked for is found, and once.
 func TestRenamedWhileLookedFor(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		b := newBench(t, TCP)
+		b := newBench(t, export.TCP)
 		stores, err := b.Stores(t.Context())
 		require.NoError(t, err)
 		_, err = b.Find(t.Context(), stores[:1], "other")

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -48,7 +49,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 func (s *Service) snapshot(ctx context.Context, name string, v Volume) (Snapshot, error) {
 	lvol := snapshotName(name, v.UUID, s.Now())
 	_, failed := s.freeze(ctx, v, lvol)
-	if failed != nil && !readable(failed) {
+	if failed != nil && !readback.Clarifies(failed) {
 		return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
 	}
 	taken, err := s.lookUp(ctx, v.Store+"/"+lvol)

@@ -10,27 +10,23 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // Config says which target this is, and how it exports.
 type Config struct {
-	Name      string // for messages
-	Transport Transport
-	// ListenAddr and ListenPort are where the target listens for nodes, as the target sees it.
-	ListenAddr, ListenPort string
+	export.Config
 	// Stores are the lvstores that the driver may use; all of the target's when empty.
 	Stores []string
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 }
 
-// A Target is one SPDK target. It is made once, for all credentials: through it calls learn of each other where they make
-// or remove what volumes share (portal groups, initiator groups). It holds no lock during a call.
+// A Target is one SPDK target. It is made once, for all credentials.
 type Target struct {
 	Config
-	groups   *groupUse
-	creating chan struct{} // holds one token while a portal group is created
+	exports *export.Target
 }
 
 // NewTarget returns the target of a configuration.
@@ -38,20 +34,21 @@ func NewTarget(c Config) *Target {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Target{Config: c, groups: newGroupUse(), creating: make(chan struct{}, 1)}
+	return &Target{Config: c, exports: export.NewTarget(c.Config)}
 }
 
 // A Service manages the volumes of one target with the credentials of its client. It remembers the lvstores that these
 // credentials have shown to it, so that it notices when one is missing: keep it as long as the client.
 type Service struct {
 	*Target
-	rpc  *spdkrpc.Client
-	seen *memory
+	rpc     *spdkrpc.Client
+	exports *export.Service
+	seen    *memory
 }
 
 // Service returns a service that works through client.
 func (t *Target) Service(client *spdkrpc.Client) *Service {
-	return &Service{Target: t, rpc: client, seen: newMemory()}
+	return &Service{Target: t, rpc: client, exports: t.exports.Service(client), seen: newMemory()}
 }
 
 // A Volume is a logical volume: a volume in CSI's sense, or a snapshot.
@@ -66,8 +63,6 @@ type Volume struct {
 	Clones    []string // names of the clones within the lvstore; only of snapshots
 	// Allocated counts the clusters that it holds itself; nil where the release does not tell.
 	Allocated *uint64
-	// Multipath says, of a volume that was just exported, whether hosts may connect as Host.Multipath.
-	Multipath bool
 }
 
 func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID + ")" }

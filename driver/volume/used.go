@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -115,7 +116,7 @@ func (s *Service) Remember(ctx context.Context, id string) error {
 	if failed == nil {
 		return nil
 	}
-	if readable(failed) {
+	if readback.Clarifies(failed) {
 		if now, err := s.lookUp(ctx, v.UUID); err == nil && now.used() {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -25,7 +26,7 @@ func (b *bench) usedState(t *testing.T, id string) (v Volume, pristine, known bo
 // Of a volume that has all of its clusters from the beginning its name tells that it was used, and everything else goes on
 // as before.
 func TestUsedVolumeIsRemembered(t *testing.T) {
-	for _, tr := range []Transport{TCP, ISCSI} {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newBench(t, tr)
 			spec := Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}}
@@ -79,7 +80,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 
 // The way out for a volume that was attached and never staged: its first name back, by hand.
 func TestUsedVolumeIsForgottenByHand(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.Remember(t.Context(), v.UUID))
@@ -96,7 +97,7 @@ func TestUsedThinVolume(t *testing.T) {
 			if release != "" {
 				r = rpcschema.MustRelease(release)
 			}
-			b := newBenchOf(t, TCP, r)
+			b := newBenchOf(t, export.TCP, r)
 			v := b.create(t, "pvc-1", 4)
 			require.NoError(t, b.Remember(t.Context(), v.UUID))
 			now, pristine, known := b.usedState(t, v.UUID)
@@ -124,7 +125,7 @@ func TestUsedNames(t *testing.T) {
 		assert.NotEqual(t, lvol, used)
 	}
 	assert.NotEqual(t, usedName(long), usedName(long[:62]+"y"))
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: long, MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.Remember(t.Context(), v.UUID))
@@ -139,7 +140,7 @@ func TestUsedNames(t *testing.T) {
 
 // Two volumes, one under each name, were not made by this driver: none of them is chosen.
 func TestBothNamesTaken(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.Remember(t.Context(), v.UUID))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -22,6 +23,8 @@ import (
 const (
 	storeMiB   = 200
 	clusterMiB = 4
+	// Tags of initiator groups that package export makes: of those for hosts the lowest, and that of the claim.
+	leastTag, claimTag = 1000, 999
 )
 
 // A bench is a target with two lvstores, and a service on it whose calls can be struck. The target is simulated, or, when
@@ -34,13 +37,13 @@ type bench struct {
 	sim   *spdktest.Target  // nil: a real one
 }
 
-func newBench(t *testing.T, tr Transport) *bench {
+func newBench(t *testing.T, tr export.Transport) *bench {
 	t.Helper()
 	return newBenchOf(t, tr, rpcschema.Release{})
 }
 
 // newBenchOf is newBench with a simulated target of one release; a real one is of its own.
-func newBenchOf(t *testing.T, tr Transport, r rpcschema.Release) *bench {
+func newBenchOf(t *testing.T, tr export.Transport, r rpcschema.Release) *bench {
 	t.Helper()
 	var socket string
 	var sim *spdktest.Target
@@ -59,11 +62,11 @@ func newBenchOf(t *testing.T, tr Transport, r rpcschema.Release) *bench {
 		b.makeStore(t, store)
 	}
 	port := "4420"
-	if tr == ISCSI {
+	if tr == export.ISCSI {
 		port = "3260"
 		b.makePortal(t)
 	}
-	b.Service = NewTarget(Config{Name: "t0", Transport: tr, ListenAddr: "127.0.0.1", ListenPort: port}).Service(spdkrpc.NewClient(b.fault))
+	b.Service = NewTarget(Config{Config: export.Config{Name: "t0", Transport: tr, ListenAddr: "127.0.0.1", ListenPort: port}}).Service(spdkrpc.NewClient(b.fault))
 	return b
 }
 
@@ -185,7 +188,7 @@ func (b *bench) state(t *testing.T) state {
 			s.Subsystems = append(s.Subsystems, sub.NQN)
 		}
 	}
-	if b.Transport == ISCSI {
+	if b.Transport == export.ISCSI {
 		nodes, err := b.rpc.ISCSIGetTargetNodes(ctx)
 		require.NoError(t, err)
 		for _, n := range nodes {
@@ -198,13 +201,13 @@ func (b *bench) state(t *testing.T) state {
 	return s
 }
 
-func host(node string) Host {
+func host(node string) export.Host {
 	id := uuid.NewSHA1(uuid.NameSpaceDNS, []byte(node)).String()
-	return Host{NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id, IQN: "iqn.2026-11.io.spdkgate:host:" + id}
+	return export.Host{NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id, IQN: "iqn.2026-11.io.spdkgate:host:" + id}
 }
 
 func TestFiftyAtOnceMakeOne(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	st := b.store(t, "lvs0")
 	ids := make([]string, 50)
 	var wg sync.WaitGroup
@@ -249,9 +252,9 @@ func TestNames(t *testing.T) {
 }
 
 func TestStoresAllowed(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
-	only := NewTarget(Config{Name: "t0", Stores: []string{"lvs1"}}).Service(b.rpc)
+	only := NewTarget(Config{Config: export.Config{Name: "t0"}, Stores: []string{"lvs1"}}).Service(b.rpc)
 	stores, err := only.Stores(t.Context())
 	require.NoError(t, err)
 	require.Len(t, stores, 1)
@@ -260,7 +263,7 @@ func TestStoresAllowed(t *testing.T) {
 	require.ErrorIs(t, err, ErrStoreForbidden)
 	require.ErrorIs(t, only.Delete(t.Context(), v.UUID), ErrStoreForbidden)
 
-	gone := NewTarget(Config{Name: "t0", Stores: []string{"lvs0", "lvs7"}}).Service(b.rpc)
+	gone := NewTarget(Config{Config: export.Config{Name: "t0"}, Stores: []string{"lvs0", "lvs7"}}).Service(b.rpc)
 	_, err = gone.Stores(t.Context())
 	require.ErrorIs(t, err, ErrStoreMissing)
 	require.ErrorIs(t, gone.Delete(t.Context(), uuid.NewString()), ErrStoreMissing, "perhaps it lies in the lvstore that is not loaded yet")
@@ -269,7 +272,7 @@ func TestStoresAllowed(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
-	b := newBench(t, TCP)
+	b := newBench(t, export.TCP)
 	v := b.create(t, "pvc-1", 8)
 	for name, c := range map[string]struct {
 		min, max, size int64

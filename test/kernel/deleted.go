@@ -16,6 +16,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/test/kernel/control"
@@ -31,7 +32,7 @@ type driven struct {
 
 type exported struct {
 	uuid string
-	host volume.Host
+	host export.Host
 }
 
 // newDriven makes an lvstore on a file, where SPDK's own clear method does nothing.
@@ -57,7 +58,7 @@ func newDriven(t *testing.T, path string, clear class.Clear) *driven {
 	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: name, LvsName: name, ClusterSz: new(uint32(control.ClusterBytes))})
 	require.NoError(t, err)
 	d.Service = volume.NewTarget(volume.Config{
-		Name: "t1", Transport: volume.TCP, ListenAddr: "127.0.0.1", ListenPort: freePort(t), Stores: []string{name},
+		Config: export.Config{Name: "t1", Transport: export.TCP, ListenAddr: "127.0.0.1", ListenPort: freePort(t)}, Stores: []string{name},
 	}).Service(rpc)
 	return d
 }
@@ -82,12 +83,12 @@ func (d *driven) make(ctx context.Context, c control.TargetCall) (map[string]str
 	if err != nil {
 		return nil, err
 	}
-	e := exported{v.UUID, volume.Host{NQN: c.HostNQN}}
+	e := exported{v.UUID, export.Host{NQN: c.HostNQN}}
 	d.volumes[c.Volume] = e
 	_, err = d.Export(ctx, v.UUID, e.host)
 	return map[string]string{
 		connect.KeyTargetType: "tcp", connect.KeyTargetAddr: control.Address, connect.KeyTargetPort: d.ListenPort,
-		connect.KeyNQN: volume.NQN(v.UUID), connect.KeyNSUUID: v.UUID, connect.KeyLvolSize: fmt.Sprint(v.SizeBytes),
+		connect.KeyNQN: export.NQN(v.UUID), connect.KeyNSUUID: v.UUID, connect.KeyLvolSize: fmt.Sprint(v.SizeBytes),
 	}, err
 }
 

@@ -118,7 +118,7 @@ var rules = []rule{
 	},
 	{
 		who:    "what CSI's services are made of knows nothing of gRPC",
-		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/connect", "driver/mount", "driver/operation"),
+		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/export", "driver/readback", "driver/connect", "driver/mount", "driver/operation"),
 		not:    anyOf(grpc, csiProtobufs),
 		linked: true,
 		reason: "their errors are kinds of their own, and become gRPC codes in one place of package driver",
@@ -140,14 +140,14 @@ var rules = []rule{
 	{
 		who:    "node knows nothing of targets",
 		binds:  in("driver/node", "driver/request"),
-		not:    anyOf("rpcschema", "driver/volume", "driver/placement", "driver/class"),
+		not:    anyOf("rpcschema", "driver/volume", "driver/export", "driver/readback", "driver/placement", "driver/class"),
 		linked: true,
 		reason: "nodes never speak to a proxy: what a node may connect to, the controller has decided for each volume",
 	},
 	{
 		who:    "connect and mount know neither SPDK's calls nor what the controller is made of",
 		binds:  in("driver/connect", "driver/mount"),
-		not:    anyOf("rpcschema", "driver/volume", "driver/placement"),
+		not:    anyOf("rpcschema", "driver/volume", "driver/export", "driver/placement"),
 		linked: true,
 		reason: "they run on nodes, which never speak to a proxy: the controller tells them all they need",
 	},
@@ -178,6 +178,13 @@ var rules = []rule{
 		not:    func(_, path string) bool { return !standard(path) && !within(path, "driver/placement", "driver/class") },
 		linked: true,
 		reason: "it orders what the targets have answered: without their client it can neither ask nor make, and is tested on values",
+	},
+	{
+		who:    "export does not know how volumes are made",
+		binds:  in("driver/export", "driver/readback"),
+		not:    anyOf("driver/volume", "driver/placement", "driver/class", "driver/connect", "driver/mount"),
+		linked: true,
+		reason: "a volume is its UUID there, whatever it is; volume asks it, as nothing that is exported may be deleted or written to while SPDK changes it",
 	},
 	{
 		who:    "volume does not know placement",

@@ -1,4 +1,4 @@
-package volume
+package export
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -73,14 +74,14 @@ func (i iscsi) ensureInitiatorGroup(ctx context.Context, groups []spdkrpc.ISCSII
 		return tag, nil
 	}
 	tag := freeTag(groups, h)
-	err := step{fmt.Sprintf("create initiator group %d for %s", tag, h.IQN), func() error {
+	err := readback.NewStep(fmt.Sprintf("create initiator group %d for %s", tag, h.IQN), func() error {
 		return i.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{
 			Tag: tag, Initiators: []string{h.IQN}, Netmasks: []string{anyInitiator},
 		})
 	}, func() (bool, error) {
 		now, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		return initiatorGroup(now, h) == tag, err
-	}}.run()
+	}).Run()
 	return tag, err
 }
 
@@ -118,9 +119,9 @@ func initiators(groups []spdkrpc.ISCSIInitiatorGroup, tag int32) []string {
 	return nil
 }
 
-// removeUnused removes those of the initiator groups that this package made and that no target node names. Those that
+// removeUnusedGroups removes those of the initiator groups that this package made and that no target node names. Those that
 // nodes name are left out without another question.
-func (i iscsi) removeUnused(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, nodes []spdkrpc.ISCSITargetNode) error {
+func (i iscsi) removeUnusedGroups(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, nodes []spdkrpc.ISCSITargetNode) error {
 	for _, g := range groups {
 		if g.Tag < leastTag || !holds(g, g.Initiators...) || used(nodes, g) {
 			continue
@@ -151,10 +152,10 @@ func (i iscsi) removeGroup(ctx context.Context, g spdkrpc.ISCSIInitiatorGroup) e
 	if used(nodes, g) {
 		return nil
 	}
-	return step{fmt.Sprintf("delete initiator group %d", g.Tag), func() error {
+	return readback.NewStep(fmt.Sprintf("delete initiator group %d", g.Tag), func() error {
 		return i.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: g.Tag})
 	}, func() (bool, error) {
 		now, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		return err == nil && initiators(now, g.Tag) == nil, err
-	}}.run()
+	}).Run()
 }

@@ -1,4 +1,4 @@
-package volume
+package export
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -25,7 +26,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err
 	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
 		return false, err
 	}
-	if err := runAll(n.missing(ctx, id, sub, h)); err != nil {
+	if err := readback.RunAll(n.missing(ctx, id, sub, h)); err != nil {
 		return false, err
 	}
 	// Whatever was answered: this is what counts.
@@ -33,7 +34,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err
 		return false, err
 	}
 	if left := n.missing(ctx, id, sub, h); len(left) > 0 {
-		return false, fmt.Errorf("%w: the subsystem changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].what)
+		return false, fmt.Errorf("%w: the subsystem changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].What)
 	}
 	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
 		// Another controller admitted another host in the same moment. One of both has to step back; both may.
@@ -49,12 +50,12 @@ func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsyste
 	}
 	for _, ns := range sub.Namespaces {
 		if ns.BdevName != id {
-			return fmt.Errorf("%w: subsystem %s holds bdev %s: remove it, this subsystem is the driver's", ErrForeignExport, sub.NQN, ns.BdevName)
+			return fmt.Errorf("%w: subsystem %s holds bdev %s: remove it, this subsystem is the driver's", ErrForeign, sub.NQN, ns.BdevName)
 		}
 	}
 	others := slices.Clone(sub.Hosts)
 	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // the name that nodes are known by first
-		return cmp.Compare(truth(doesMultipath(a.NQN)), truth(doesMultipath(b.NQN)))
+		return cmp.Compare(truth(isMultipath(a.NQN)), truth(isMultipath(b.NQN)))
 	})
 	for _, other := range others {
 		if !h.is(other.NQN) {
@@ -83,16 +84,16 @@ func (n nvmf) nobodyConnected(ctx context.Context, id string, except func(hostNQ
 
 // missing lists the steps between what there is and a volume exported to h alone. The listener comes last, so that
 // nobody is let in before it is said who may be.
-func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) []step {
-	var steps []step
+func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) []readback.Step {
+	var steps []readback.Step
 	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 		if sub != nil && done(sub) {
 			return
 		}
-		steps = append(steps, step{what, do, func() (bool, error) {
+		steps = append(steps, readback.NewStep(what, do, func() (bool, error) {
 			now, err := n.subsystem(ctx, id)
 			return err == nil && done(now), err
-		}})
+		}))
 	}
 	nqn := NQN(id)
 	add("create subsystem", func() error {
@@ -130,11 +131,6 @@ func admits(sub *spdkrpc.NVMfSubsystem, hostNQN string) bool {
 	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.NQN == hostNQN })
 }
 
-// is says whether a name is one of the host's.
-func (h Host) is(hostNQN string) bool {
-	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
-}
-
 // reportsANA says whether a subsystem with a namespace was made with ANA reporting.
 func reportsANA(sub *spdkrpc.NVMfSubsystem) bool {
 	return len(sub.Namespaces) > 0 && sub.Namespaces[0].Anagrpid != nil
@@ -170,7 +166,7 @@ func (n nvmf) listen(ctx context.Context, nqn string) error {
 		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listener()})
 	}
 	failed := add()
-	if failed == nil || !readable(failed) {
+	if failed == nil || !readback.Clarifies(failed) {
 		return failed
 	}
 	// The transport may be there by now although it was missing a moment ago: another export made it. So the listener is
@@ -199,9 +195,9 @@ func (n nvmf) ensureTransport(ctx context.Context) error {
 	if there {
 		return nil
 	}
-	return step{"create transport " + trtype, func() error {
+	return readback.NewStep("create transport "+trtype, func() error {
 		return n.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: trtype})
-	}, exists}.run()
+	}, exists).Run()
 }
 
 func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
@@ -236,12 +232,12 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 
 // removeHost withdraws the admission of a host, under all of its names that sub has.
 func (n nvmf) removeHost(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
-	var steps []step
+	var steps []readback.Step
 	for _, x := range sub.Hosts {
 		if !h.is(x.NQN) {
 			continue
 		}
-		steps = append(steps, step{"withdraw the admission of " + x.NQN, func() error {
+		steps = append(steps, readback.NewStep("withdraw the admission of "+x.NQN, func() error {
 			return n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: NQN(id), Host: x.NQN})
 		}, func() (bool, error) {
 			now, err := n.subsystem(ctx, id)
@@ -249,12 +245,12 @@ func (n nvmf) removeHost(ctx context.Context, id string, sub *spdkrpc.NVMfSubsys
 				return true, nil
 			}
 			return err == nil && !admits(now, x.NQN), err
-		}})
+		}))
 	}
-	return runAll(steps)
+	return readback.RunAll(steps)
 }
 
-func (n nvmf) retract(ctx context.Context, id string) error {
+func (n nvmf) removeUnused(ctx context.Context, id string) error {
 	sub, err := n.subsystem(ctx, id)
 	if errors.Is(err, errNotExported) {
 		return nil
@@ -271,7 +267,7 @@ func (n nvmf) retract(ctx context.Context, id string) error {
 	return n.delete(ctx, id)
 }
 
-func (n nvmf) exported(ctx context.Context, id string) (bool, error) {
+func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
 	_, err := n.subsystem(ctx, id)
 	if errors.Is(err, errNotExported) {
 		return false, nil
@@ -280,12 +276,12 @@ func (n nvmf) exported(ctx context.Context, id string) (bool, error) {
 }
 
 func (n nvmf) delete(ctx context.Context, id string) error {
-	return step{"delete subsystem " + NQN(id), func() error {
+	return readback.NewStep("delete subsystem "+NQN(id), func() error {
 		return n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: NQN(id)})
 	}, func() (bool, error) {
 		_, err := n.subsystem(ctx, id)
 		return errors.Is(err, errNotExported), nil
-	}}.run()
+	}).Run()
 }
 
 // subsystem reads the volume's subsystem; errNotExported if there is none.
@@ -308,7 +304,7 @@ func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NVMfSubsystem,
 // before that nothing about it. A target that was seen to be of such a release is not asked again: no earlier one
 // refuses this question with -32602.
 func (n nvmf) missingOrRefused(ctx context.Context, id string, refused error) error {
-	if n.seen.refusesUnknown.Load() {
+	if n.refusesUnknown.Load() {
 		return errNotExported
 	}
 	v, err := n.rpc.SpdkGetVersion(ctx)
@@ -318,6 +314,31 @@ func (n nvmf) missingOrRefused(ctx context.Context, id string, refused error) er
 	if v.Fields.Major < 26 || v.Fields.Major == 26 && v.Fields.Minor < 9 {
 		return fmt.Errorf("read subsystem %s: %w", NQN(id), refused)
 	}
-	n.seen.refusesUnknown.Store(true)
+	n.refusesUnknown.Store(true)
 	return errNotExported
+}
+
+// checkHoldsIO refuses while a host is connected without native multipath.
+func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
+	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
+	if err != nil {
+		if _, err := n.subsystem(ctx, id); errors.Is(err, errNotExported) {
+			return nil
+		}
+		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
+	}
+	for _, h := range hosts {
+		if !isMultipath(h.Hostnqn) {
+			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while SPDK changes the volume: detach the volume first; "+
+				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume anew", ErrInUse, h.Hostnqn)
+		}
+	}
+	return nil
+}
+
+func truth(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -1,4 +1,4 @@
-package volume
+package export
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -27,8 +28,8 @@ func (i iscsi) ensurePortalGroup(ctx context.Context) (int32, error) {
 	}
 	// Calls of this process wait for each other, those of others are refused.
 	select {
-	case i.creating <- struct{}{}:
-		defer func() { <-i.creating }()
+	case i.creatingPortal <- struct{}{}:
+		defer func() { <-i.creatingPortal }()
 	case <-ctx.Done():
 		return 0, fmt.Errorf("wait for the portal group to be created: %w", ctx.Err())
 	}
@@ -80,7 +81,7 @@ func (i iscsi) claimPortal(ctx context.Context) error {
 	if failed == nil {
 		return nil
 	}
-	if readable(failed) {
+	if readback.Clarifies(failed) {
 		groups, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		if err == nil && initiators(groups, claimTag) != nil {
 			return fmt.Errorf("%w: the portal group on %s:%s is being created: try again; if this lasts, a controller died meanwhile: make sure that none is running, and delete initiator group %d with iscsi_delete_initiator_group",
@@ -91,12 +92,12 @@ func (i iscsi) claimPortal(ctx context.Context) error {
 }
 
 func (i iscsi) releaseClaim(ctx context.Context) error {
-	return step{fmt.Sprintf("delete initiator group %d", claimTag), func() error {
+	return readback.NewStep(fmt.Sprintf("delete initiator group %d", claimTag), func() error {
 		return i.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: claimTag})
 	}, func() (bool, error) {
 		now, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		return err == nil && initiators(now, claimTag) == nil, err
-	}}.run()
+	}).Run()
 }
 
 // createPortalGroup creates the portal group. It leaves the claim if the call may yet be executed.

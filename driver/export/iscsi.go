@@ -1,4 +1,4 @@
-package volume
+package export
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -50,7 +51,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host) error {
 	own := spdkrpc.ISCSIPGIGMap{PGTag: pg, IGTag: ig}
 	failed := i.create(ctx, id, own)
 	switch {
-	case failed != nil && !readable(failed):
+	case failed != nil && !readback.Clarifies(failed):
 		return fmt.Errorf("create iSCSI target %s: %w", IQN(id), failed)
 	case failed != nil:
 		if err := i.takeOver(ctx, id, own, h, failed); err != nil {
@@ -86,7 +87,7 @@ func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap
 	if err := i.mayAdmit(ctx, id, now.node, now.groups, h); err != nil {
 		return err
 	}
-	if err := runAll(i.missing(ctx, id, now.node, own)); err != nil {
+	if err := readback.RunAll(i.missing(ctx, id, now.node, own)); err != nil {
 		return err
 	}
 	if now, err = i.read(ctx, id); err != nil {
@@ -96,7 +97,7 @@ func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap
 		return fmt.Errorf("%w: iSCSI target %s was deleted meanwhile: try again", ErrBusy, IQN(id))
 	}
 	if left := i.missing(ctx, id, now.node, own); len(left) > 0 {
-		return fmt.Errorf("%w: the target node changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].what)
+		return fmt.Errorf("%w: the target node changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].What)
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func (i iscsi) mayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSITarge
 	}
 	for _, l := range node.LUNs {
 		if l.BdevName != id {
-			return fmt.Errorf("%w: iSCSI target %s holds bdev %s: remove it, this target is the driver's", ErrForeignExport, node.Name, l.BdevName)
+			return fmt.Errorf("%w: iSCSI target %s holds bdev %s: remove it, this target is the driver's", ErrForeign, node.Name, l.BdevName)
 		}
 	}
 	open := false
@@ -143,7 +144,7 @@ func (i iscsi) nobodyConnected(ctx context.Context, id string) error {
 }
 
 // missing lists the steps between what there is and a volume that only the pair own leads to.
-func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own spdkrpc.ISCSIPGIGMap) []step {
+func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own spdkrpc.ISCSIPGIGMap) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
 		return func() (bool, error) {
@@ -151,16 +152,16 @@ func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.ISCSITarget
 			return err == nil && now.node != nil && ok(now.node), err
 		}
 	}
-	var steps []step
+	var steps []readback.Step
 	if len(node.LUNs) == 0 {
-		steps = append(steps, step{"add LUN 0", func() error {
+		steps = append(steps, readback.NewStep("add LUN 0", func() error {
 			return i.rpc.ISCSITargetNodeAddLUN(ctx, spdkrpc.ISCSITargetNodeAddLUNParams{Name: name, BdevName: id, LUNID: new(int32(0))})
-		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return len(now.LUNs) == 1 })})
+		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return len(now.LUNs) == 1 })))
 	}
 	if !leadsTo(node, own) {
-		steps = append(steps, step{"admit the node's initiator group", func() error {
+		steps = append(steps, readback.NewStep("admit the node's initiator group", func() error {
 			return i.rpc.ISCSITargetNodeAddPGIGMaps(ctx, spdkrpc.ISCSITargetNodeAddPGIGMapsParams{Name: name, PGIGMaps: []spdkrpc.ISCSIPGIGMap{own}})
-		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return leadsTo(now, own) })})
+		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return leadsTo(now, own) })))
 	}
 	for _, other := range node.PGIGMaps {
 		if other != own {
@@ -174,13 +175,13 @@ func leadsTo(node *spdkrpc.ISCSITargetNode, m spdkrpc.ISCSIPGIGMap) bool {
 	return slices.Contains(node.PGIGMaps, m)
 }
 
-func (i iscsi) unmap(ctx context.Context, id string, m spdkrpc.ISCSIPGIGMap) step {
-	return step{fmt.Sprintf("withdraw the admission of initiator group %d", m.IGTag), func() error {
+func (i iscsi) unmap(ctx context.Context, id string, m spdkrpc.ISCSIPGIGMap) readback.Step {
+	return readback.NewStep(fmt.Sprintf("withdraw the admission of initiator group %d", m.IGTag), func() error {
 		return i.rpc.ISCSITargetNodeRemovePGIGMaps(ctx, spdkrpc.ISCSITargetNodeRemovePGIGMapsParams{Name: IQN(id), PGIGMaps: []spdkrpc.ISCSIPGIGMap{m}})
 	}, func() (bool, error) {
 		now, err := i.read(ctx, id)
 		return err == nil && (now.node == nil || !leadsTo(now.node, m)), err
-	}}
+	})
 }
 
 func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
@@ -199,7 +200,7 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 		}
 	}
 	// Of a volume whose target node is gone already, only the host tells which group it had.
-	return i.removeUnused(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
+	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
 		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 		return !had && (h == nil || !holds(g, h.IQN))
 	}), others)
@@ -225,7 +226,7 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 	return true, i.delete(ctx, id)
 }
 
-func (i iscsi) retract(ctx context.Context, id string) error {
+func (i iscsi) removeUnused(ctx context.Context, id string) error {
 	now, err := i.read(ctx, id)
 	if err != nil || now.node == nil {
 		return err
@@ -243,18 +244,18 @@ func (i iscsi) retract(ctx context.Context, id string) error {
 	return i.delete(ctx, id)
 }
 
-func (i iscsi) exported(ctx context.Context, id string) (bool, error) {
+func (i iscsi) exists(ctx context.Context, id string) (bool, error) {
 	now, err := i.read(ctx, id)
 	return now.node != nil, err
 }
 
 func (i iscsi) delete(ctx context.Context, id string) error {
-	return step{"delete iSCSI target " + IQN(id), func() error {
+	return readback.NewStep("delete iSCSI target "+IQN(id), func() error {
 		return i.rpc.ISCSIDeleteTargetNode(ctx, spdkrpc.ISCSIDeleteTargetNodeParams{Name: IQN(id)})
 	}, func() (bool, error) {
 		now, err := i.read(ctx, id)
 		return err == nil && now.node == nil, err
-	}}.run()
+	}).Run()
 }
 
 // An iscsiState is what a target exports.

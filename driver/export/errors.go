@@ -1,0 +1,16 @@
+package export
+
+import "errors"
+
+// Kinds of failure. Errors of this package wrap one of them or an error of spdkrpc; the text says what to do.
+var (
+	// ErrInUse: another host is admitted to the volume, or connected to it.
+	ErrInUse = errors.New("in use")
+	// ErrBusy: the export changed while it was read, or another operation on it is under way. Try again.
+	ErrBusy = errors.New("busy")
+	// ErrForeign: the target exports something under the volume's name that this package did not make.
+	ErrForeign = errors.New("exported otherwise")
+)
+
+// errNotExported: there is no export of the volume.
+var errNotExported = errors.New("not exported")

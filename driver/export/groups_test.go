@@ -1,0 +1,55 @@
+package export
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A removal of a node's initiator group and an export to that node do not meet.
+func TestGroupUse(t *testing.T) {
+	u := newGroupUse()
+	leave, err := u.enter(t.Context(), "a")
+	require.NoError(t, err)
+	second, err := u.enter(t.Context(), "a")
+	require.NoError(t, err)
+	_, ok := u.remove("a")
+	assert.False(t, ok, "exports are under way")
+	second()
+	_, ok = u.remove("a")
+	assert.False(t, ok, "an export is under way")
+	leave()
+	assert.Empty(t, u.exports, "nothing is kept of it")
+	done, ok := u.remove("a")
+	require.True(t, ok)
+	_, ok = u.remove("a")
+	assert.False(t, ok)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = u.enter(ctx, "a")
+	require.ErrorIs(t, err, context.Canceled, "who waits may give up")
+	_, err = u.enter(t.Context(), "b")
+	require.NoError(t, err)
+	entered := make(chan error)
+	go func() {
+		_, err := u.enter(t.Context(), "a")
+		entered <- err
+	}()
+	done()
+	require.NoError(t, <-entered)
+}
+
+// An address is the same however it is written. What is no address is compared as it stands.
+func TestSameAddress(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1", "192.0.2.2", false}, {"[fd00::1]", "fd00:0::1", true}, {"fd00::1", "fd00::2", false},
+		{"storage", "storage", true}, {"storage", "192.0.2.1", false}, {"192.0.2.1", "storage", false}, {"storage", "Storage", false}, {"", "::", false},
+	} {
+		assert.Equal(t, c.same, sameAddr(c.a, c.b), "%q %q", c.a, c.b)
+	}
+}
