@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
-// calls is what happens around every call: it gets an id, is logged in one line and counted, survives a panic, and its error
-// becomes a status.
+// calls is the interceptor around every call: it gives the call an id, logs and counts it, turns a panic in it into an
+// error, and its error into a status.
 type calls struct {
 	log       *slog.Logger
 	metrics   *metrics.Metrics
@@ -35,7 +35,7 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	defer slow.Stop()
 	ended := c.metrics.Begin(path.Base(info.FullMethod))
 
-	resp, err = c.survive(log, func() (any, error) { return handler(ctx, req) })
+	resp, err = c.recoverPanic(log, func() (any, error) { return handler(ctx, req) })
 	err = Status(err)
 	ended(status.Code(err).String())
 	level := slog.LevelInfo
@@ -50,8 +50,8 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return resp, err
 }
 
-// survive turns a panic into an error: one call must not take all others down.
-func (c *calls) survive(log *slog.Logger, call func() (any, error)) (resp any, err error) {
+// recoverPanic turns a panic into an error: one call must not end all others.
+func (c *calls) recoverPanic(log *slog.Logger, call func() (any, error)) (resp any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("panic", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -61,7 +61,7 @@ func (c *calls) survive(log *slog.Logger, call func() (any, error)) (resp any, e
 	return call()
 }
 
-// subject names what a call is about.
+// subject returns the ids and names in a request, as attributes for the log.
 func subject(req any) (attrs []any) {
 	add := func(key, value string) {
 		if value != "" {
@@ -83,7 +83,7 @@ func subject(req any) (attrs []any) {
 	return attrs
 }
 
-// isQuery tells calls that come every few seconds and change nothing.
+// isQuery recognises calls that come every few seconds and change nothing.
 func isQuery(method string) bool {
 	name := path.Base(method)
 	return strings.Contains(name, "Get") || strings.HasPrefix(name, "List") || name == "Probe"

@@ -80,7 +80,7 @@ func LoadConfig() (*Config, error) {
 	return c, nil
 }
 
-// ParseConfig reads config.json, strictly but for the case of names: spdk-csi, whose files must work, ignores it.
+// ParseConfig reads config.json strictly, but ignores the case of names, as spdk-csi does, whose files must keep working.
 func ParseConfig(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
@@ -129,7 +129,7 @@ func (n *TargetConfig) check() (problems []error) {
 	}
 	if u, err := url.Parse(n.RPCURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
 		// The value may hold a password: it is not repeated.
-		problems = append(problems, errors.New("rpcURL must be https://host:port/, or http://host:port/, without user and password: those belong into the secret"))
+		problems = append(problems, errors.New("rpcURL must be https://host:port/, or http://host:port/, without user and password: put those into the secret"))
 	}
 	switch n.TargetType {
 	case TargetNVMeTCP, TargetNVMeRDMA, TargetISCSI, TargetLoop:

@@ -52,7 +52,7 @@ func TestBadConfig(t *testing.T) {
 		"no web URL":        {`{"nodes": [{"name": "a", "rpcURL": "ftp://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
 		"URL of no host":    {`{"nodes": [{"name": "a", "rpcURL": "https:///x", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
 		"malformed URL":     {`{"nodes": [{"name": "a", "rpcURL": "https://hunter2@s:%zz/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
-		"password in URL":   {`{"nodes": [{"name": "a", "rpcURL": "https://u:hunter2@s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "belong into the secret"},
+		"password in URL":   {`{"nodes": [{"name": "a", "rpcURL": "https://u:hunter2@s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "put those into the secret"},
 		"same name":         {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}, {"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {

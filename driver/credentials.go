@@ -30,7 +30,7 @@ type Credential struct {
 	KeyFile   string `json:"keyFile,omitzero"`
 }
 
-// check tells what is wrong with a credential; a user needs no password.
+// check returns what is wrong with a credential, empty if nothing is. A user name does not need a password.
 func (c Credential) check() string {
 	kinds := 0
 	for _, given := range []bool{c.Username != "", c.Token != "", c.TokenFile != ""} {
@@ -51,7 +51,7 @@ func (c Credential) check() string {
 	return ""
 }
 
-// locate makes the paths of its files absolute: they start at a folder. Without a folder there must be none.
+// locate makes the paths of its files absolute, starting at dir. Without dir it returns false if there are any.
 func (c *Credential) locate(dir string) bool {
 	for _, path := range []*string{&c.TokenFile, &c.CertFile, &c.KeyFile} {
 		if *path != "" && dir == "" {
@@ -64,9 +64,8 @@ func (c *Credential) locate(dir string) bool {
 	return true
 }
 
-// parseSecret reads secret.json; its files are found from dir. A secret that a call brings has no dir: who may write one
-// must not have the controller read its own files, and so lend its own token to others. What a secret holds never gets
-// into an error.
+// parseSecret reads secret.json; paths in it start at dir. The secret of a call has no dir: otherwise, whoever may write such
+// a secret could make the controller use its own token for them. Errors never contain what a secret holds.
 func parseSecret(text []byte, dir string) (map[string]Credential, error) {
 	var secret struct {
 		RPCTokens []Credential `json:"rpcTokens"`
@@ -91,7 +90,7 @@ func parseSecret(text []byte, dir string) (map[string]Credential, error) {
 	return tokens, nil
 }
 
-// CredentialsFile is the path of the controller's own credentials, for calls that bring none; empty if it has none.
+// CredentialsFile returns the path of the controller's own credentials, for calls that have none; empty if there is no such file.
 func CredentialsFile() (string, error) {
 	path := cmp.Or(os.Getenv(CredentialsEnv), filepath.Join(CredentialsDir, SecretKey))
 	text, err := os.ReadFile(path)
@@ -107,8 +106,8 @@ func CredentialsFile() (string, error) {
 	return path, nil
 }
 
-// Credentials finds the credentials of a call: those it brings, or else the controller's own. class names the
-// StorageClass's parameters, without -name and -namespace, that make it bring some; empty if nothing does.
+// Credentials returns the credentials of a call by target: those of its secret, or else the controller's own, from file.
+// class names the parameters of the class, without -name and -namespace, that give the call a secret; empty if none does.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseSecret([]byte(text), "")

@@ -25,7 +25,7 @@ func Listen(endpoint string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
 	}
-	// Whoever reaches it commands the driver.
+	// A process that can connect to the socket controls the driver.
 	if err := os.Chmod(p, 0o660); err != nil {
 		return nil, errors.Join(fmt.Errorf("endpoint %s: %w", endpoint, err), l.Close())
 	}
@@ -57,7 +57,7 @@ func removeStale(p string) error {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is there and is no socket: remove it, or choose another endpoint", p)
+		return fmt.Errorf("%s exists and is not a socket: remove it, or choose another endpoint", p)
 	}
 	if c, err := net.DialTimeout("unix", p, time.Second); err == nil {
 		_ = c.Close()

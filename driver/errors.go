@@ -106,7 +106,7 @@ func Code(err error) codes.Code {
 	return codes.Internal
 }
 
-// remedies say what to do about errors whose makers cannot know.
+// remedies say what to do about errors of packages that cannot know it.
 var remedies = []struct {
 	kind error
 	text string

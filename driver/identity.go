@@ -16,12 +16,12 @@ type Identity struct {
 	Name, Version string
 }
 
-// GetPluginInfo tells name and version.
+// GetPluginInfo returns the driver's name and version.
 func (i *Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: i.Name, VendorVersion: i.Version}, nil
 }
 
-// GetPluginCapabilities tells what the plugin as a whole can do, whichever of its services runs in this process.
+// GetPluginCapabilities lists what the driver as a whole can do, whichever of its services runs in this process.
 func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
 		{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}},
@@ -29,7 +29,7 @@ func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	}}, nil
 }
 
-// Probe tells whether this process is well. Targets do not count: a liveness probe that failed with one of them would
+// Probe answers that the process works. Targets do not count: a liveness probe that failed with one of them would
 // have Kubernetes restart a healthy driver, and take the other targets' volumes along.
 func (i *Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil

@@ -64,9 +64,9 @@ func (s *Server) stop(server *grpc.Server) {
 	if drain == 0 {
 		drain = 20 * time.Second
 	}
-	// Whatever is cut off is repeated by its caller, and goes on from where it was.
+	// Callers repeat calls that were ended, and the repeated call continues where the first one stopped.
 	cutOff := time.AfterFunc(drain, func() {
-		s.Log.Warn("calls in flight are cut off", "after", drain)
+		s.Log.Warn("drain time is over, ending the calls in flight", "after", drain)
 		server.Stop()
 	})
 	defer cutOff.Stop()

@@ -55,7 +55,7 @@ func TestListen(t *testing.T) {
 	require.NoError(t, again.Close())
 	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 	_, err = Listen("unix://" + path)
-	require.ErrorContains(t, err, "no socket")
+	require.ErrorContains(t, err, "not a socket")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, "precious", string(text))

@@ -142,7 +142,7 @@ func (i *iscsi) find(e Export) (Device, error) {
 	}
 	for _, s := range sessions {
 		if s.name == l.session && s.state != "LOGGED_IN" {
-			return Device{}, fmt.Errorf("%w: session %s is %s: is the target running?", ErrUnreachable, s.name, s.state)
+			return Device{}, fmt.Errorf("%w: session %s is %s: check whether the target is running", ErrUnreachable, s.name, s.state)
 		}
 	}
 	d, err := i.node.device(l.name)
@@ -189,7 +189,7 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, step *operation.Step) 
 		return err
 	}
 	if !gone {
-		return fmt.Errorf("%w %v: is iscsid running on the node?", timeout(ctx), step)
+		return fmt.Errorf("%w %v: check whether iscsid is running on the node", timeout(ctx), step)
 	}
 	return i.forget(ctx, e)
 }
@@ -209,7 +209,7 @@ func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, step *ope
 		return err == nil && d.SizeBytes >= wantBytes, err
 	})
 	if err == nil && !inTime {
-		err = fmt.Errorf("%w %v: %s has %d bytes, wanted are %d: the volume must be resized on the target first",
+		err = fmt.Errorf("%w %v: %s has %d bytes, but %d are requested: resize the volume on the target first",
 			timeout(ctx), step, d.Path, d.SizeBytes, wantBytes)
 	}
 	return d.SizeBytes, err

@@ -126,7 +126,7 @@ func (l *loop) rescan(ctx context.Context, e Export, wantBytes int64, step *oper
 		return err == nil && d.SizeBytes >= wantBytes, err
 	})
 	if err == nil && !inTime {
-		err = fmt.Errorf("%w %v: %s has %d bytes, wanted are %d: the volume must be resized on the target first",
+		err = fmt.Errorf("%w %v: %s has %d bytes, but %d are requested: resize the volume on the target first",
 			timeout(ctx), step, d.Path, d.SizeBytes, wantBytes)
 	}
 	return d.SizeBytes, err

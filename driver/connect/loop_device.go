@@ -56,7 +56,7 @@ func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 		return same
 	})
 	if err == nil && foreign != "" {
-		return nil, fmt.Errorf("%w: %s is attached to %s by somebody else: detach it (losetup -d /dev/%s)", ErrBusy, v.backing.Name(), foreign, foreign)
+		return nil, fmt.Errorf("%w: %s is attached to %s by another program: detach it (losetup -d /dev/%s)", ErrBusy, v.backing.Name(), foreign, foreign)
 	}
 	return found, err
 }

@@ -113,7 +113,7 @@ func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) erro
 			ErrUnsupported, module, errors.Join(loaded, ctx.Err()))
 	}
 	if loaded != nil {
-		n.log.Warn("kernel module could not be loaded, going on since NVMe over Fabrics is there", "module", module, "error", loaded)
+		n.log.Warn("kernel module not loaded, continuing because NVMe over Fabrics is available", "module", module, "error", loaded)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 		return false, nil
 	})
 	if err == nil && !inTime {
-		err = fmt.Errorf("%w %v: is the target running? Controllers: %s", timeout(ctx), step, n.describe(e))
+		err = fmt.Errorf("%w %v: check whether the target is running; controllers: %s", timeout(ctx), step, n.describe(e))
 		if last != nil {
 			err = fmt.Errorf("%w: %w", err, last)
 		}
@@ -255,7 +255,7 @@ func (n *nvme) rescan(ctx context.Context, e Export, wantBytes int64, step *oper
 		return err == nil && d.SizeBytes >= wantBytes, err
 	})
 	if err == nil && !inTime {
-		err = fmt.Errorf("%w %v: %s has %d bytes, wanted are %d: the volume must be resized on the target first (controllers: %s)",
+		err = fmt.Errorf("%w %v: %s has %d bytes, but %d are requested: resize the volume on the target first (controllers: %s)",
 			timeout(ctx), step, d.Path, d.SizeBytes, wantBytes, n.describe(e))
 	}
 	return d.SizeBytes, err

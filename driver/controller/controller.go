@@ -22,7 +22,7 @@ type Controller struct {
 	csi.UnimplementedControllerServer
 	targets *targets
 	locks   *request.Locks
-	// credentialsFile serves calls that bring no secret; empty if there is none.
+	// credentialsFile holds the credentials for calls without a secret; empty if there is none.
 	credentialsFile string
 	log             *slog.Logger
 }
@@ -35,7 +35,7 @@ func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controlle
 	}
 	for _, n := range c.Nodes {
 		if strings.HasPrefix(n.RPCURL, "http:") {
-			log.Warn("passwords travel in the clear: use https:// with ca or caFile", "target", n.Name, "rpcURL", n.RPCURL)
+			log.Warn("credentials are sent unencrypted: use https:// with ca or caFile", "target", n.Name, "rpcURL", n.RPCURL)
 		}
 		if len(n.Lvstores) == 0 {
 			log.Warn("lvstores is not configured: a volume in an lvstore that is not loaded when the controller starts counts as deleted: name the target's lvstores in config.json", "target", n.Name)
@@ -71,8 +71,8 @@ func (c *Controller) service(id request.VolumeID, secrets map[string]string, cla
 	return c.targets.open(id.Target, tokens)
 }
 
-// resolve is service, also for volumes that were provisioned by hand under an id that does not name their target: each
-// target is asked for them.
+// resolve is service also for volumes that were provisioned by hand, whose id does not name their target: it asks each
+// target for them.
 func (c *Controller) resolve(ctx context.Context, id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
 	if id.Target != "" {
 		return c.service(id, secrets, class)
@@ -118,7 +118,7 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	id, err := request.ParseVolumeID(req.GetVolumeId())
 	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
 		// This driver made no such volume, so it is not there. One that was provisioned by hand is for hands to delete.
-		c.log.WarnContext(ctx, "nothing to delete: not a volume of this driver's making", "volume", req.GetVolumeId())
+		c.log.WarnContext(ctx, "nothing to delete: this driver did not make the volume", "volume", req.GetVolumeId())
 		return &csi.DeleteVolumeResponse{}, nil
 	}
 	claim := c.locks.Claim()

@@ -139,7 +139,7 @@ func TestCreateValidates(t *testing.T) {
 		"limit below required": {func(r *csi.CreateVolumeRequest) { r.CapacityRange.LimitBytes = 1 }, codes.OutOfRange, "limit"},
 		"negative":             {func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = -1 }, codes.InvalidArgument, "negative"},
 		"huge":                 {func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 1<<63 - 1 }, codes.OutOfRange, "any volume"},
-		"larger than all":      {func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 1 << 40 }, codes.ResourceExhausted, "in all"},
+		"larger than all":      {func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 1 << 40 }, codes.ResourceExhausted, "in total"},
 		"source malformed":     {source(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: "nope"}}}), codes.NotFound, "nope"},
 		"source gone":          {source(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "t0:" + uuid.NewString()}}}), codes.NotFound, "not found"},
 		"source's target gone": {source(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "t9:" + uuid.NewString()}}}), codes.FailedPrecondition, "config.json"},

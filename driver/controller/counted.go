@@ -24,7 +24,7 @@ func (c counted) Call(ctx context.Context, method string, params, result any) er
 	outcome := strings.ReplaceAll(string(spdkrpc.KindOf(err)), " ", "_")
 	c.metrics.TargetCall(c.target, method, cmp.Or(outcome, "ok"), time.Since(began))
 	lost := errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, spdkrpc.OutcomeUnknown)
-	if !lost || ctx.Err() == nil { // who gave up does not know
+	if !lost || ctx.Err() == nil { // a call that was given up says nothing about the target
 		c.metrics.TargetUp(c.target, !lost)
 	}
 	return err

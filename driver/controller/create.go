@@ -253,7 +253,7 @@ func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID,
 	return from, id, err
 }
 
-// sizes reads a capacity range: the least size, usual if none is asked, and the largest, 0 for any.
+// sizes reads a capacity range: the smallest size, usual if none is requested, and the largest, 0 for no limit.
 func sizes(r *csi.CapacityRange, usual int64) (least, most int64, err error) {
 	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerGetCapabilities tells what this controller offers. Calls that bring no secret are only offered if it has
+// ControllerGetCapabilities lists what this controller can do. Calls that have no secret are only listed if it has
 // credentials of its own.
 func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	types := []csi.ControllerServiceCapability_RPC_Type{
@@ -45,7 +45,7 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// ListVolumes lists the volumes in the driver's lvstores. An lvstore holds nothing that says whose a volume is; those of
+// ListVolumes lists the volumes in the driver's lvstores. An lvstore does not record who made a volume; volumes of
 // other users are better kept in lvstores of their own.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	entries, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).List)
@@ -109,7 +109,7 @@ func (l listed[T]) id(uuid string) string {
 }
 
 // list reads one page over all targets, which are in the order of their names. A token is the id after which to go on:
-// it stays good whatever is made and deleted meanwhile. A target that does not answer is an error, for a list without
+// it stays valid whatever is made and deleted meanwhile. A target that does not answer is an error, because a list without
 // its volumes would say that they are gone.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, class, token string, most int32,
 	of func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
@@ -119,7 +119,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 	var after request.VolumeID
 	if token != "" {
 		if after, err = request.ParseVolumeID(token); err != nil || after.Target == "" {
-			return nil, "", fmt.Errorf("%w: %q: start again without one", request.ErrBadToken, token)
+			return nil, "", fmt.Errorf("%w: %q: repeat the call without it, to list from the beginning", request.ErrBadToken, token)
 		}
 	}
 	services, err := c.services(secrets, class)
@@ -155,10 +155,10 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 	return entries, "", nil
 }
 
-// lastUUID comes after all others: a token with it goes on with the next target.
+// lastUUID sorts after all others: a token with it continues with the next target.
 const lastUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
-// GetCapacity tells how much more can be made.
+// GetCapacity returns how much more can be made.
 func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if len(req.GetVolumeCapabilities()) > 0 {
 		if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); errors.Is(err, request.ErrUnsupported) {

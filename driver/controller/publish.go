@@ -23,7 +23,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	case req.GetNodeId() == "":
 		return nil, fmt.Errorf("%w: node_id is missing", request.ErrInvalid)
 	case req.GetReadonly():
-		return nil, fmt.Errorf("%w: readonly: PUBLISH_READONLY is no capability of this driver", request.ErrUnsupported)
+		return nil, fmt.Errorf("%w: readonly: this driver does not have the capability PUBLISH_READONLY", request.ErrUnsupported)
 	}
 	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	}, nil
 }
 
-// exportedByHand tells whether a PV that was written by hand leads to a target that is not in config.json. Who may
-// connect there was decided by hand as well: nothing is left to do, and nothing that this driver could do.
+// exportedByHand reports whether a PV that was written by hand leads to a target that is not in config.json. The volume was
+// exported there by hand too, so this driver has nothing to do, and could do nothing.
 func (c *Controller) exportedByHand(remembered map[string]string) bool {
 	e, err := connect.ParseExport(remembered)
 	if err != nil || e.Transport == connect.Loop {
@@ -80,8 +80,8 @@ func hostOf(nodeID string) export.Host {
 	return export.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}
 }
 
-// ControllerUnpublishVolume ends a volume's export to a node, or to all if none is named. The node is cut off. From then
-// on the volume is not formatted any more.
+// ControllerUnpublishVolume ends a volume's export to a node, or to all nodes if the request names none, and cuts the node's
+// connection. From then on the volume is never formatted again.
 func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
@@ -94,7 +94,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	var host *export.Host
 	if node := req.GetNodeId(); node != "" {
 		if err := request.CheckNodeID(node); err != nil {
-			return done, nil // likewise
+			return done, nil // the volume cannot have been published there
 		}
 		host = new(hostOf(node))
 	}
@@ -120,7 +120,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	return done, nil
 }
 
-// ValidateVolumeCapabilities tells whether a volume can be used as asked.
+// ValidateVolumeCapabilities confirms that a volume has the requested capabilities, or says why not.
 func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

@@ -73,7 +73,7 @@ func TestServer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.CreateVolume(t.Context(), b.request("pvc-1", 400*mib))
 	assert.Equal(t, codes.AlreadyExists, status.Code(err))
-	assert.ErrorContains(t, err, "asked for are 419430400 or more")
+	assert.ErrorContains(t, err, "but 419430400 or more are requested")
 	require.NoError(t, stop())
 	assert.Contains(t, logs.String(), "method=CreateVolume request_id=")
 	assert.Contains(t, logs.String(), "code=AlreadyExists took=")

@@ -55,7 +55,7 @@ func message(target string, s volume.Snapshot) *csi.Snapshot {
 		ReadyToUse:   true,
 	}
 	if s.CreatedAt.IsZero() {
-		m.CreationTime = &timestamppb.Timestamp{} // spdk-csi's: nobody knows, but it must be there, and the same each time
+		m.CreationTime = &timestamppb.Timestamp{} // spdk-csi recorded no time, and the field must be set, to the same value each time
 	}
 	if s.SourceUUID != "" {
 		m.SourceVolumeId = request.VolumeID{Target: target, UUID: s.SourceUUID}.String()
@@ -70,7 +70,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 	}
 	id, err := request.ParseVolumeID(req.GetSnapshotId())
 	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
-		c.log.WarnContext(ctx, "nothing to delete: not a snapshot of this driver's making", "snapshot", req.GetSnapshotId())
+		c.log.WarnContext(ctx, "nothing to delete: this driver did not make the snapshot", "snapshot", req.GetSnapshotId())
 		return &csi.DeleteSnapshotResponse{}, nil
 	}
 	claim := c.locks.Claim()

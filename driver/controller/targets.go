@@ -41,8 +41,8 @@ type client struct {
 	used    uint64
 }
 
-// maxClients bounds the clients that are kept of each target, one for each of its credentials. Every CreateVolume asks
-// all targets, so a bound for all together would have clients made anew at each call once there are as many targets.
+// maxClients limits how many clients are kept for each target, one for each of its credentials. Every CreateVolume asks
+// all targets: with one limit for all together, as many targets would have each call make its clients again.
 const maxClients = 16
 
 func newTargets(c *driver.Config) (*targets, error) {
@@ -63,7 +63,7 @@ func newTargets(c *driver.Config) (*targets, error) {
 func (t *targets) config(name string) (driver.TargetConfig, error) {
 	i := slices.IndexFunc(t.configs, func(c driver.TargetConfig) bool { return c.Name == name })
 	if i < 0 {
-		return driver.TargetConfig{}, fmt.Errorf("%w: %q: add it to nodes in config.json again, or make sure that what it held is gone", request.ErrUnknownTarget, name)
+		return driver.TargetConfig{}, fmt.Errorf("%w: %q: add it to nodes in config.json again, or make sure that its volumes no longer exist", request.ErrUnknownTarget, name)
 	}
 	return t.configs[i], nil
 }
@@ -76,7 +76,7 @@ func (t *targets) open(name string, tokens map[string]driver.Credential) (*volum
 	}
 	token, ok := tokens[name]
 	if !ok {
-		return nil, fmt.Errorf("%w: %s has no entry in rpcTokens named %q, as the target in config.json is", request.ErrCredentials, driver.SecretKey, name)
+		return nil, fmt.Errorf("%w: %s has no entry in rpcTokens for the target %q of config.json", request.ErrCredentials, driver.SecretKey, name)
 	}
 	known, err := t.client(c, token)
 	if err != nil {

@@ -45,7 +45,7 @@ func volumeContext(c driver.TargetConfig, v volume.Volume, fsType string, from v
 	return m
 }
 
-// publishContext is what the node is told: where the volume is now, and whether it may be formatted.
+// publishContext is what the node learns: where the volume is now, and whether it may be formatted.
 func publishContext(c driver.TargetConfig, v volume.Exported, mayFormat bool) map[string]string {
 	m := exportContext(c, v.Volume)
 	m[request.KeyMayFormat] = strconv.FormatBool(mayFormat)

@@ -9,7 +9,7 @@ var (
 	// ErrBusy: the export changed while it was read, or another operation on it is under way. Try again.
 	ErrBusy = errors.New("busy")
 	// ErrForeign: the target exports something under the volume's name that this package did not make.
-	ErrForeign = errors.New("exported otherwise")
+	ErrForeign = errors.New("exported by something else")
 )
 
 // errNotExported: there is no export of the volume.

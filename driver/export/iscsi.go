@@ -97,7 +97,7 @@ func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap
 		return fmt.Errorf("%w: iSCSI target %s was deleted meanwhile: try again", ErrBusy, IQN(id))
 	}
 	if left := i.missing(ctx, id, now.node, own); len(left) > 0 {
-		return fmt.Errorf("%w: the target node changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].What)
+		return fmt.Errorf("%w: the target node changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (i iscsi) mayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSITarge
 	}
 	for _, l := range node.LUNs {
 		if l.BdevName != id {
-			return fmt.Errorf("%w: iSCSI target %s holds bdev %s: remove it, this target is the driver's", ErrForeign, node.Name, l.BdevName)
+			return fmt.Errorf("%w: iSCSI target %s holds bdev %s: remove that, this target belongs to the driver", ErrForeign, node.Name, l.BdevName)
 		}
 	}
 	open := false

@@ -84,7 +84,7 @@ func (i iscsi) claimPortal(ctx context.Context) error {
 	if readback.Clarifies(failed) {
 		groups, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		if err == nil && initiators(groups, claimTag) != nil {
-			return fmt.Errorf("%w: the portal group on %s:%s is being created: try again; if this lasts, a controller died meanwhile: make sure that none is running, and delete initiator group %d with iscsi_delete_initiator_group",
+			return fmt.Errorf("%w: the portal group on %s:%s is being created: try again; if this error persists, a controller died while it created the group: make sure that none is running, and delete initiator group %d with iscsi_delete_initiator_group",
 				ErrBusy, i.ListenAddr, i.ListenPort, claimTag)
 		}
 	}

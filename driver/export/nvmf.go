@@ -34,7 +34,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err
 		return false, err
 	}
 	if left := n.missing(ctx, id, sub, h); len(left) > 0 {
-		return false, fmt.Errorf("%w: the subsystem changed meanwhile, %q is to be done again: try again", ErrBusy, left[0].What)
+		return false, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
 	}
 	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
 		// Another controller admitted another host in the same moment. One of both has to step back; both may.
@@ -50,7 +50,7 @@ func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsyste
 	}
 	for _, ns := range sub.Namespaces {
 		if ns.BdevName != id {
-			return fmt.Errorf("%w: subsystem %s holds bdev %s: remove it, this subsystem is the driver's", ErrForeign, sub.NQN, ns.BdevName)
+			return fmt.Errorf("%w: subsystem %s holds bdev %s: remove that, this subsystem belongs to the driver", ErrForeign, sub.NQN, ns.BdevName)
 		}
 	}
 	others := slices.Clone(sub.Hosts)
@@ -295,7 +295,7 @@ func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NVMfSubsystem,
 	case err != nil:
 		return nil, fmt.Errorf("read subsystem %s: %w", NQN(id), err)
 	case len(subs) != 1:
-		return nil, fmt.Errorf("read subsystem %s: %d were answered instead of one", NQN(id), len(subs))
+		return nil, fmt.Errorf("read subsystem %s: the target answered with %d subsystems instead of one", NQN(id), len(subs))
 	}
 	return &subs[0], nil
 }
@@ -309,7 +309,7 @@ func (n nvmf) missingOrRefused(ctx context.Context, id string, refused error) er
 	}
 	v, err := n.rpc.SpdkGetVersion(ctx)
 	if err != nil {
-		return fmt.Errorf("ask for the target's release, to know whether subsystem %s exists: %w", NQN(id), err)
+		return fmt.Errorf("read the target's release, to learn whether subsystem %s exists: %w", NQN(id), err)
 	}
 	if v.Fields.Major < 26 || v.Fields.Major == 26 && v.Fields.Minor < 9 {
 		return fmt.Errorf("read subsystem %s: %w", NQN(id), refused)

@@ -67,7 +67,7 @@ func readToken(file string) ([]byte, error) {
 	return text, nil
 }
 
-var errNoToken = errors.New("it holds no token")
+var errNoToken = errors.New("the file holds no token")
 
 // authenticated answers callers that give the token only.
 func authenticated(next http.Handler, file string, log *slog.Logger) http.Handler {

@@ -45,7 +45,7 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 		return fmt.Errorf("the volume's device was removed since it was staged: stage it again: %w", ErrNotMounted)
 	}
 	if staged.ReadOnly && !readOnly {
-		return fmt.Errorf("%w: the volume is staged read-only, asked for is read-write", ErrConflict)
+		return fmt.Errorf("%w: the volume is staged read-only, but read-write is requested", ErrConflict)
 	}
 	done, err := m.isPublished(target, func(p Point) bool { return p.number == staged.number && p.root == staged.root }, readOnly, flags)
 	if done || err != nil {
@@ -178,7 +178,7 @@ func makeFile(path string) error {
 	if errors.Is(err, fs.ErrExist) {
 		info, err := os.Lstat(path)
 		if err == nil && !info.Mode().IsRegular() {
-			err = fmt.Errorf("%w: %s is there, and is no regular file", ErrConflict, path)
+			err = fmt.Errorf("%w: %s exists and is not a regular file", ErrConflict, path)
 		}
 		return err
 	}

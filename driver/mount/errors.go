@@ -21,7 +21,7 @@ var (
 	// ErrBroken: a mounted file system was shut down after errors, or its device is gone. Mounted anew it may work.
 	ErrBroken = errors.New("mounted file system is broken")
 	// ErrConflict: the path is mounted already, from elsewhere or otherwise than asked.
-	ErrConflict = errors.New("mounted otherwise")
+	ErrConflict = errors.New("mounted differently")
 	// ErrNotMounted: nothing is mounted at the path.
 	ErrNotMounted = errors.New("not mounted")
 	// ErrNotEmpty: the path to remove holds files.

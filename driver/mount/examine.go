@@ -80,7 +80,7 @@ func openDevice(device string, mode int) (*os.File, error) {
 func writable(d *os.File) error {
 	protected, err := unix.IoctlGetInt(int(d.Fd()), unix.BLKROGET)
 	if err != nil {
-		return fmt.Errorf("is %s write-protected: %w", d.Name(), err)
+		return fmt.Errorf("read whether %s is write-protected: %w", d.Name(), err)
 	}
 	if protected != 0 {
 		return fmt.Errorf("%w: %s is write-protected: mount the volume read-only, or export it for writing", ErrConflict, d.Name())
@@ -102,7 +102,7 @@ func scan(ctx context.Context, d *os.File) (scanned, error) {
 		return scanned{}, fmt.Errorf("%w: size of %s: %w", ErrUnreadable, d.Name(), err)
 	}
 	if size == 0 {
-		return scanned{}, fmt.Errorf("%w: %s has size 0: has the target taken the volume away?", ErrUnreadable, d.Name())
+		return scanned{}, fmt.Errorf("%w: %s has size 0: check whether the target still has the volume", ErrUnreadable, d.Name())
 	}
 	result := scanned{dataAt: -1}
 	buf, zeros := make([]byte, 1<<20), make([]byte, 1<<20)
@@ -113,7 +113,7 @@ func scan(ctx context.Context, d *os.File) (scanned, error) {
 			}
 			chunk := buf[:min(int64(len(buf)), p.to-off)]
 			if n, err := d.ReadAt(chunk, off); n < len(chunk) {
-				return scanned{}, fmt.Errorf("%w: %s at offset %d: %w: nothing is known of what it holds, so nothing is done to it", ErrUnreadable, d.Name(), off+int64(n), err)
+				return scanned{}, fmt.Errorf("%w: %s at offset %d: %w: its contents are unknown, so it is left unchanged", ErrUnreadable, d.Name(), off+int64(n), err)
 			}
 			if off == 0 {
 				result.start = slices.Clone(chunk[:min(len(chunk), 4096)])

@@ -54,7 +54,7 @@ func checkFlags(flags []string) (kept []string, readOnly bool, err error) {
 		case f == "ro":
 			readOnly = true
 		case !flagPattern.MatchString(f) && !labelPattern.MatchString(f):
-			return nil, false, fmt.Errorf("%w: mount option %q: only letters, digits and _=:./@+- are taken", ErrInvalid, f)
+			return nil, false, fmt.Errorf("%w: mount option %q: only letters, digits and _=:./@+- are allowed", ErrInvalid, f)
 		case slices.Contains(forbiddenFlags, lower) || strings.HasPrefix(lower, "x-"):
 			return nil, false, fmt.Errorf("%w: mount option %q is not allowed for volumes: remove it from the storage class", ErrInvalid, f)
 		case !slices.Contains(kept, f):

@@ -76,7 +76,7 @@ func touchRoot(path string) error {
 func readDirectly(device string) error {
 	const length = 64 << 10 // a multiple of any device's block size
 	failed := func(err error) error {
-		return fmt.Errorf("%w: %s answers with errors: %w: is the target running?", ErrUnreadable, device, err)
+		return fmt.Errorf("%w: %s answers with errors: %w: check whether the target is running", ErrUnreadable, device, err)
 	}
 	buf, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // aligned, as O_DIRECT wants it
 	if err != nil {
@@ -112,7 +112,7 @@ func (m *Mounter) replaceable(p Point) error {
 		}
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("%w: it can be mounted anew when nothing uses it any more: delete the pods at %s", ErrBusy, strings.Join(others, ", "))
+		return fmt.Errorf("%w: it can be mounted again once nothing uses it: delete the pods at %s", ErrBusy, strings.Join(others, ", "))
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	case p.number != number || p.root != "/":
 		return false, fmt.Errorf("%w: %s is mounted there, of type %s: unmount it first", ErrConflict, orUnknown(p.Device), p.FSType)
 	case s.FSType != "" && p.FSType != s.FSType:
-		return false, fmt.Errorf("%w: it is mounted there as %s, asked for is %s", ErrConflict, p.FSType, s.FSType)
+		return false, fmt.Errorf("%w: it is mounted there as %s, but %s is requested", ErrConflict, p.FSType, s.FSType)
 	}
 	return true, p.conflict(s.ReadOnly, s.Flags)
 }
@@ -84,7 +84,7 @@ func (p Point) conflict(readOnly bool, flags []string) error {
 		if p.ReadOnly {
 			have, want = want, have
 		}
-		return fmt.Errorf("%w: %s is mounted %s, asked for is %s: unmount it first", ErrConflict, p.Path, have, want)
+		return fmt.Errorf("%w: %s is mounted %s, but %s is requested: unmount it first", ErrConflict, p.Path, have, want)
 	}
 	for _, f := range perMountFlags(flags) {
 		if !slices.Contains(p.options, f) {
@@ -139,14 +139,14 @@ func decide(found contents, s *Stage) (format bool, err error) {
 	switch {
 	case found.filesystem != "":
 		if s.FSType != "" && s.FSType != found.filesystem {
-			return false, fmt.Errorf("%w: %s, asked for is %s: ask for %s, or use another volume", ErrWrongFilesystem, found.filesystem, s.FSType, found.filesystem)
+			return false, fmt.Errorf("%w: %s, but %s is requested: request %s, or use another volume", ErrWrongFilesystem, found.filesystem, s.FSType, found.filesystem)
 		}
 		s.FSType = found.filesystem
 		return false, nil
 	case found.other != "":
 		return false, fmt.Errorf("%w: %s: it is neither formatted nor mounted; %s", ErrHoldsData, found.other, howto)
 	case !s.MayFormat && !(s.MayFinish && found.interrupted):
-		return false, fmt.Errorf("%w: it should hold a file system, since it is a copy of a volume or was used before, and is not formatted anew: has the target lost its data, or was the source empty? The driver's manual says what to do about a volume that is not formatted", ErrEmptyDevice)
+		return false, fmt.Errorf("%w: it should hold a file system, because it is a copy of a volume or was used before, so it is not formatted: check whether the target has lost its data, or the source was empty. The driver's manual says what to do about a volume that is not formatted", ErrEmptyDevice)
 	case s.ReadOnly:
 		return false, fmt.Errorf("%w: it is to be mounted read-only, and is not formatted for that: mount it read-write once", ErrEmptyDevice)
 	}
@@ -170,7 +170,7 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	// mount(8) mounts a write-protected device read-only and calls it success.
 	p, err := m.at(s.Path)
 	if err == nil && (p.number != number || p.ReadOnly != s.ReadOnly) {
-		err = fmt.Errorf("%w: mounted %s, but %s: is the device write-protected?", ErrConflict, orUnknown(p.Device), strings.Join(p.options, ","))
+		err = fmt.Errorf("%w: mounted %s, but %s: check whether the device is write-protected", ErrConflict, orUnknown(p.Device), strings.Join(p.options, ","))
 	}
 	if err != nil {
 		return errors.Join(err, m.unmountAll(s.Path))

@@ -56,12 +56,12 @@ func (m *Mounter) unmountAll(path string) error {
 		}
 		switch err := m.umount(path); {
 		case errors.Is(err, unix.EBUSY):
-			return fmt.Errorf("%w: end what uses %s (find it with lsof or fuser)", ErrBusy, path)
+			return fmt.Errorf("%w: end the processes that use %s (find them with lsof or fuser)", ErrBusy, path)
 		case err != nil && !errors.Is(err, unix.EINVAL): // not mounted any more
 			return fmt.Errorf("umount %s: %w", path, err)
 		}
 	}
-	return fmt.Errorf("%w: %s is still mounted after %d unmounts: does something mount it again and again?", ErrBusy, path, most)
+	return fmt.Errorf("%w: %s is still mounted after %d unmounts: check whether something mounts it repeatedly", ErrBusy, path, most)
 }
 
 // umount calls the kernel: umount(8) only adds text in place of an error number.
@@ -78,14 +78,14 @@ func removeEmpty(path string) error {
 		return err
 	}
 	if !info.IsDir() && (!info.Mode().IsRegular() || info.Size() > 0) {
-		return fmt.Errorf("%w: %s is a file that holds data, or no file at all: look at it and remove it by hand", ErrNotEmpty, path)
+		return fmt.Errorf("%w: %s holds data, or is not a regular file: inspect it and remove it by hand", ErrNotEmpty, path)
 	}
 	err = os.Remove(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, unix.ENOTEMPTY):
-		return fmt.Errorf("%w: %s holds files, though nothing is mounted there: look at them and remove them by hand", ErrNotEmpty, path)
+		return fmt.Errorf("%w: %s holds files, though nothing is mounted there: inspect them and remove them by hand", ErrNotEmpty, path)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func readAttachment(remembered, published map[string]string) (attachment, error)
 	a := attachment{fsType: remembered[request.KeyFSType], mayFinish: remembered[request.KeyMayFormat] == "true"}
 	var err error
 	if a.export, err = connect.ParseExport(m); err != nil {
-		return a, fmt.Errorf("%w: is the volume published by this driver's controller, and attachRequired true in its CSIDriver?", err)
+		return a, fmt.Errorf("%w: check that this driver's controller has published the volume, and that attachRequired is true in its CSIDriver", err)
 	}
 	// What was made from a copy stays one; of a volume that no controller published, only its PV can tell.
 	a.mayFormat = m[request.KeyMayFormat] == "true" && remembered[request.KeyMayFormat] != "false"

@@ -47,10 +47,10 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 		return nil, err
 	}
 	if !filepath.IsAbs(stateDir) {
-		return nil, fmt.Errorf("%w: the folder of the node's state is %q: an absolute path is needed", request.ErrInvalid, stateDir)
+		return nil, fmt.Errorf("%w: the node's state directory is %q: use an absolute path", request.ErrInvalid, stateDir)
 	}
 	if maxVolumes < 0 {
-		return nil, fmt.Errorf("%w: the largest number of volumes is %d: 0 or more", request.ErrInvalid, maxVolumes)
+		return nil, fmt.Errorf("%w: the maximum number of volumes is %d: use 0 or more", request.ErrInvalid, maxVolumes)
 	}
 	return &Node{
 		id: id, maxVolumes: maxVolumes, connector: connector, mounter: mounter,
@@ -58,13 +58,13 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 	}, nil
 }
 
-// NodeGetInfo tells the node's id, from which its names as NVMe host and as iSCSI initiator follow. Every node reaches
+// NodeGetInfo returns the node's id. Its NVMe host NQN and iSCSI initiator name are derived from it. Every node reaches
 // every target: there is no topology.
 func (n *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return &csi.NodeGetInfoResponse{NodeId: n.id, MaxVolumesPerNode: n.maxVolumes}, nil
 }
 
-// NodeGetCapabilities tells what the node offers.
+// NodeGetCapabilities lists what the node service can do.
 func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	resp := &csi.NodeGetCapabilitiesResponse{}
 	for _, t := range []csi.NodeServiceCapability_RPC_Type{
@@ -81,7 +81,7 @@ func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 	return resp, nil
 }
 
-// NodeGetVolumeStats tells how full a volume is.
+// NodeGetVolumeStats returns the size and the use of a volume.
 func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	at, err := n.published(req.GetVolumeId(), req.GetVolumePath())
 	if err != nil {
@@ -104,7 +104,7 @@ func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 	}}, nil
 }
 
-// NodeGetVolumeHealth tells whether the device below a volume is still there.
+// NodeGetVolumeHealth reports whether the device below a volume is still there.
 func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
@@ -154,8 +154,8 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// rescan makes the kernel look at the device's size. Without a staging path nobody knows which device; those of NVMe
-// targets grow by themselves.
+// rescan makes the kernel read the device's size again. Without a staging path the device is unknown; NVMe devices grow
+// without it.
 func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) error {
 	staging := req.GetStagingTargetPath()
 	if staging == "" {
@@ -169,7 +169,7 @@ func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) err
 	return err
 }
 
-// published tells what is mounted where a volume is said to be.
+// published returns what is mounted at the path of a volume.
 func (n *Node) published(volumeID, path string) (mount.Point, error) {
 	switch {
 	case volumeID == "":
@@ -178,7 +178,7 @@ func (n *Node) published(volumeID, path string) (mount.Point, error) {
 		return mount.Point{}, fmt.Errorf("%w: volume_path is missing", request.ErrInvalid)
 	}
 	if !filepath.IsAbs(path) {
-		return mount.Point{}, fmt.Errorf("%w: %q is no absolute path, and so nothing is published there", request.ErrNoSuchPath, path)
+		return mount.Point{}, fmt.Errorf("%w: nothing is published at %q: it is not an absolute path", request.ErrNoSuchPath, path)
 	}
 	if err := checkPaths(volumeID); err != nil {
 		return mount.Point{}, err

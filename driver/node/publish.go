@@ -13,7 +13,7 @@ import (
 )
 
 // NodePublishVolume makes a staged volume appear at a path. If its device was lost since, because its target was away
-// for too long, or its file system was shut down, it is staged anew: Kubernetes does not do so for a pod that replaces
+// for too long, or its file system was shut down, it is staged again: Kubernetes does not do so for a pod that replaces
 // another on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
@@ -79,7 +79,7 @@ func (n *Node) isMounted(path string) bool {
 func (n *Node) publishDevice(ctx context.Context, r stageRecord, target string, ro bool) error {
 	device, err := n.connector.Find(ctx, r.Export)
 	if errors.Is(err, connect.ErrNotConnected) {
-		n.log.WarnContext(ctx, "staging a volume anew whose device is gone", "volume", r.VolumeID)
+		n.log.WarnContext(ctx, "device is gone, connecting the volume again", "volume", r.VolumeID)
 		device, err = n.connector.Connect(ctx, r.Export)
 	}
 	if err != nil {
@@ -95,7 +95,7 @@ func (n *Node) publishMount(ctx context.Context, staging string, r stageRecord, 
 	source := stagePath(staging, r.VolumeID)
 	err := n.mounter.Check(ctx, source)
 	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
-		n.log.WarnContext(ctx, "staging a volume anew", "volume", r.VolumeID, "why", err)
+		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "why", err)
 		// It was staged before: it has its file system, or has lost it. Neither is to be formatted.
 		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: remembered[request.KeyFSType]}))
 	}

@@ -190,7 +190,7 @@ func TestPublishWaitsForFailingDevice(t *testing.T) {
 	r.command("cp", "--sparse=always", r.file, kept)
 	was := r.mountID(r.staged())
 	require.NoError(t, os.Truncate(r.file, 0))
-	requireCode(t, codes.Unavailable, r.publish(c, "1"), r.device, "is the target running?")
+	requireCode(t, codes.Unavailable, r.publish(c, "1"), r.device, "check whether the target is running")
 	assert.NoDirExists(t, r.pod("1"))
 	r.command("dd", "if="+kept, "of="+r.file, "bs=1M", "conv=notrunc,sparse", "status=none")
 	require.NoError(t, os.Truncate(r.file, realMiB<<20))

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A stageRecord remembers on disk what a staged volume is connected to: NodeUnstageVolume is told no more than a path,
+// A stageRecord keeps on disk what a staged volume is connected to: NodeUnstageVolume gets only a path,
 // and may be called by another process than NodeStageVolume was. It lies in the staging directory, beside the directory
 // that the volume is mounted on, so that no mount hides it. It is written before anything is connected, and removed after
 // everything is disconnected: where there is none, there is nothing to disconnect.
@@ -22,7 +22,7 @@ type stageRecord struct {
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
 	Block    bool           `json:"block,omitzero"`
-	// Targets are the paths at which the volume may be published. Some may be so no longer: who wants to know looks.
+	// Targets are the paths at which the volume was published. Some may have been unpublished since: check the mounts.
 	Targets []string `json:"targets,omitzero"`
 }
 
@@ -80,7 +80,7 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 		return stageRecord{}, false, fmt.Errorf("stage record %s: %w: disconnect the volume by hand and remove the file", filepath.Join(staging, recordName), err)
 	}
 	if r.VolumeID != volumeID {
-		return stageRecord{}, false, fmt.Errorf("%w: %s is volume %q's: unstage that first", request.ErrConflict, filepath.Join(staging, recordName), r.VolumeID)
+		return stageRecord{}, false, fmt.Errorf("%w: %s belongs to volume %q: unstage that first", request.ErrConflict, filepath.Join(staging, recordName), r.VolumeID)
 	}
 	return r, true, nil
 }

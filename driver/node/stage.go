@@ -44,7 +44,7 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 		return err
 	}
 	if staged && record.Export.Target() != a.export.Target() {
-		return fmt.Errorf("%w: %s is there, asked for is %s: unstage it first", request.ErrConflict, record.Export, a.export)
+		return fmt.Errorf("%w: %s is staged there, but %s is requested: unstage it first", request.ErrConflict, record.Export, a.export)
 	}
 	block := req.GetVolumeCapability().GetBlock() != nil
 	if staged && record.Block != block {

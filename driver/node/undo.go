@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// undoTimeout bounds the undoing of what a failed call did, whose own time may be up.
+// undoTimeout limits how long a failed call is undone: the deadline of the call itself may have passed.
 const undoTimeout = 30 * time.Second
 
 // failedStage ends a staging that failed, and returns the error to answer. What no pod can be using is unmounted and
@@ -24,7 +24,7 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	case errors.Is(err, request.ErrConflict):
 		return failed // another volume is staged here
 	case err != nil:
-		return fmt.Errorf("%w (nobody knows what it is connected to; %w)", failed, request.ErrLeftBehind)
+		return fmt.Errorf("%w (it is unknown what the volume is connected to; %w)", failed, request.ErrLeftBehind)
 	case before && n.inUse(staging, id, record):
 		return fmt.Errorf("%w (it was in use before this call, and is left as it was; %w)", failed, request.ErrLeftBehind)
 	case !found:
@@ -33,18 +33,18 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := n.unstage(ctx, staging, record); err != nil {
-		return fmt.Errorf("%w (undo it: %w; %w)", failed, err, request.ErrLeftBehind)
+		return fmt.Errorf("%w (undoing the call failed: %w; %w)", failed, err, request.ErrLeftBehind)
 	}
 	return failed
 }
 
-// inUse tells whether a pod may be using a volume: its file system is mounted, or it is published.
+// inUse reports whether a pod may be using a volume: its file system is mounted, or it is published.
 func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }
 
-// failedPublish is failedStage for NodePublishVolume, which undoes what it did by itself: kubelet forgets a pod's mount
-// just so.
+// failedPublish is failedStage for NodePublishVolume, which undoes by itself what it did: kubelet forgets the mount of a pod
+// in the same way.
 func (n *Node) failedPublish(target string, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)

@@ -15,7 +15,7 @@ import (
 // volume's id. What a publish context allows was decided when the volume was attached, and so holds for as long as it is
 // attached: without a mark a volume that lost its data would be formatted when it is staged again.
 //
-// A mark is not removed when the volume is: nodes are not told of that. The oldest are removed when there are very many.
+// A mark stays when the volume is deleted, because nodes do not learn of that. The oldest are removed when there are very many.
 // They can no longer matter, since a mark counts as long as the volume is attached to this node, and few are at a time.
 type usedVolumes struct{ dir string }
 
@@ -30,7 +30,7 @@ func (u usedVolumes) has(volumeID string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("was volume %s used on this node before: %w", volumeID, err)
+		return false, fmt.Errorf("read whether volume %s was used on this node: %w", volumeID, err)
 	}
 	return true, nil
 }
@@ -49,7 +49,7 @@ func (u usedVolumes) add(volumeID string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("note that volume %s was used on this node: %w", volumeID, err)
+		return fmt.Errorf("record that volume %s was used on this node: %w", volumeID, err)
 	}
 	return nil
 }

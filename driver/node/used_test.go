@@ -52,7 +52,7 @@ func TestUseThatCannotBeNoted(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // no folder
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-	require.ErrorContains(t, err, "was volume "+volID+" used")
+	require.ErrorContains(t, err, "whether volume "+volID+" was used")
 	assert.Empty(t, f.log)
 
 	require.NoError(t, os.Remove(filepath.Join(f.state, "used")))

@@ -40,7 +40,7 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	return nil
 }
 
-// ReadOnly tells whether a volume is to be used without writing to it.
+// ReadOnly reports whether a volume is to be used without writing to it.
 func ReadOnly(c *csi.VolumeCapability) bool {
 	return c.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }

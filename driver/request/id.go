@@ -25,7 +25,7 @@ func (id VolumeID) String() string {
 
 var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// IsTargetName tells whether a target can have this name: it becomes part of volume ids.
+// IsTargetName reports whether a target can have this name: it becomes part of volume ids.
 func IsTargetName(s string) bool { return targetName.MatchString(s) }
 
 // ParseVolumeID reads a volume's or snapshot's id. Only the exact form is taken: one volume must not have two ids, for
@@ -46,7 +46,7 @@ func ParseVolumeID(s string) (VolumeID, error) {
 	return id, nil
 }
 
-// nodeName is what a node id looks like: CSI has the driver choose it, and Kubernetes' node names fit.
+// nodeName matches node ids. CSI lets the driver choose their form; Kubernetes' node names fit.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,190}[A-Za-z0-9])?$`)
 
 // CheckNodeID refuses ids that no node of this driver can have.

@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// Locks keep calls on the same thing apart. Nobody waits: CSI wants such calls answered with ABORTED and repeated.
-// What is claimed:
+// Locks keep calls on the same thing apart. They never wait: CSI expects the second call to be answered with ABORTED, and
+// repeats it. DESIGN.md, "The driver's locks", lists these and all other locks. A call claims:
 //
-//	CreateVolume      its name, and its id before it is answered (so not while it is being deleted)
-//	  from a snapshot   the snapshot's id, shared: many may be restored at a time, but not while it is being deleted
+//	CreateVolume      the name, and the id before it is answered (it may be being deleted)
+//	  from a snapshot   the snapshot's id, shared: many volumes are restored at a time, but not while it is being deleted
 //	  from a volume     that volume's id
-//	CreateSnapshot    its name, and the volume's id
+//	CreateSnapshot    the name, and the volume's id
 //	all others        the id
 type Locks struct {
 	mu   sync.Mutex
-	held map[string]int // holders; -1 is one that shares with nobody
+	held map[string]int // number of holders; -1: one that does not share
 }
 
-// NewLocks returns locks that nobody holds.
+// NewLocks returns locks that are free.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
 // A Claim is a set of locks, taken one after the other and freed together.
@@ -32,10 +32,10 @@ type Claim struct {
 // Claim returns a claim that holds nothing yet.
 func (l *Locks) Claim() *Claim { return &Claim{locks: l} }
 
-// Take claims what for its holder alone; an error of kind ErrInFlight if it is taken.
+// Take claims what for this call alone; an error of kind [ErrInFlight] if another call holds it.
 func (c *Claim) Take(what string) error { return c.add(what, false) }
 
-// Share claims what beside others that share it.
+// Share claims what beside other calls that share it; an error of kind [ErrInFlight] if one holds it alone.
 func (c *Claim) Share(what string) error { return c.add(what, true) }
 
 func (c *Claim) add(what string, shared bool) error {

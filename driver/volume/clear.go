@@ -70,7 +70,7 @@ func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c c
 	}
 	release, err := s.rpc.Release(ctx)
 	if err != nil {
-		return "", fmt.Errorf("target %s: ask the target's release: %w", s.Name, err)
+		return "", fmt.Errorf("target %s: read the target's release: %w", s.Name, err)
 	}
 	if release.Before(setParentSince) {
 		return "", fmt.Errorf("%w: SPDK %s records no clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so that others could read what the clone held once it is deleted: "+

@@ -36,7 +36,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 		return Volume{}, err
 	}
 	if source.Snapshot != from.Snapshot {
-		return Volume{}, fmt.Errorf("target %s: %w: %s was given as a %s", s.Name, ErrWrongKind, source, from)
+		return Volume{}, fmt.Errorf("target %s: %w: %s is not the requested %s", s.Name, ErrWrongKind, source, from)
 	}
 	if spec.MaxBytes > 0 && source.SizeBytes > spec.MaxBytes {
 		return Volume{}, fmt.Errorf("target %s: %w: the source %s has %d bytes, more than the limit %d", s.Name, ErrOutOfRange, source, source.SizeBytes, spec.MaxBytes)
@@ -96,7 +96,7 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return Volume{}, err
 	case failed == nil:
-		return Volume{}, fmt.Errorf("target %s: %w: the clone of %s was made and is gone", s.Name, ErrBusy, parent)
+		return Volume{}, fmt.Errorf("target %s: %w: the clone of %s was made, but no longer exists: try again", s.Name, ErrBusy, parent)
 	case errors.Is(failed, spdkrpc.NoSuchDevice):
 		return Volume{}, fmt.Errorf("target %s: %w: %s was deleted meanwhile: try again", s.Name, ErrBusy, parent)
 	}
@@ -113,11 +113,11 @@ func (s *Service) base(ctx context.Context, source Volume, name string) (Volume,
 	}
 	_, failed := s.freeze(ctx, source, baseName(name, source.UUID))
 	if failed != nil && !readback.Clarifies(failed) {
-		return Volume{}, fmt.Errorf("target %s: snapshot %s to clone it: %w", s.Name, source, failed)
+		return Volume{}, fmt.Errorf("target %s: take a snapshot of %s to clone it: %w", s.Name, source, failed)
 	}
 	base, err = s.lookUp(ctx, alias)
 	if failed != nil && errors.Is(err, ErrNotFound) {
-		return Volume{}, fmt.Errorf("target %s: snapshot %s to clone it: %w", s.Name, source, failed)
+		return Volume{}, fmt.Errorf("target %s: take a snapshot of %s to clone it: %w", s.Name, source, failed)
 	}
 	return base, err
 }
@@ -126,7 +126,7 @@ func (s *Service) base(ctx context.Context, source Volume, name string) (Volume,
 // origin; the first other one is where it came from.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) error {
 	differs := func(is any) error {
-		return fmt.Errorf("target %s: %w: %s was made from %v, asked for is one made from %v", s.Name, ErrIncompatible, v, is, want)
+		return fmt.Errorf("target %s: %w: %s was made from %v, but a volume made from %v is requested", s.Name, ErrIncompatible, v, is, want)
 	}
 	for name := v.Base; name != ""; {
 		n, ours := parseName(name)

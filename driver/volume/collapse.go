@@ -67,7 +67,7 @@ func (s *Service) usedAbove(ctx context.Context, v Volume) (bool, error) {
 		return false, err
 	}
 	if len(list) != 1 {
-		return false, fmt.Errorf("%w: %d bdevs were answered instead of one: try again", ErrBusy, len(list))
+		return false, fmt.Errorf("%w: the target answered with %d bdevs instead of one: try again", ErrBusy, len(list))
 	}
 	nodes, err := s.rpc.ISCSIGetTargetNodes(ctx)
 	if err != nil {

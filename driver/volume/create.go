@@ -32,13 +32,13 @@ func (st Store) Room(spec Spec) error {
 	size := st.Size(spec.MinBytes)
 	switch {
 	case spec.MaxBytes > 0 && size > spec.MaxBytes:
-		return fmt.Errorf("%w: lvstore %s makes volumes in steps of %d bytes: %d bytes for the asked %d, more than the limit %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
+		return fmt.Errorf("%w: lvstore %s allocates in steps of %d bytes: %d bytes for the requested %d, more than the limit %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
 	case size > st.TotalBytes:
-		return fmt.Errorf("%w: lvstore %s has %d bytes in all, the volume needs %d", ErrNoSpace, st.Name, st.TotalBytes, size)
+		return fmt.Errorf("%w: lvstore %s has %d bytes in total, the volume needs %d", ErrNoSpace, st.Name, st.TotalBytes, size)
 	case spec.Class.Thick && size > st.FreeBytes:
 		return fmt.Errorf("%w: lvstore %s has %d bytes free, the volume needs %d", ErrNoSpace, st.Name, st.FreeBytes, size)
 	case st.FreeBytes == 0:
-		return fmt.Errorf("%w: lvstore %s has nothing free", ErrNoSpace, st.Name)
+		return fmt.Errorf("%w: lvstore %s has no free space", ErrNoSpace, st.Name)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	case !errors.Is(err, ErrNotFound):
 		return Volume{}, err
 	case failed == nil:
-		return Volume{}, fmt.Errorf("target %s: %w: volume %q was made in lvstore %s and is gone", s.Name, ErrBusy, spec.Name, st.Name)
+		return Volume{}, fmt.Errorf("target %s: %w: volume %q was made in lvstore %s, but no longer exists: try again", s.Name, ErrBusy, spec.Name, st.Name)
 	}
 	if !readback.Refused(failed) {
 		// Not there yet: the call may still be executed, so a volume in another lvstore could become a second copy.
@@ -94,7 +94,7 @@ func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin)
 		return fmt.Errorf("target %s: %w: %s is a snapshot", s.Name, ErrIncompatible, v)
 	}
 	if v.SizeBytes < spec.MinBytes || spec.MaxBytes > 0 && v.SizeBytes > spec.MaxBytes {
-		return fmt.Errorf("target %s: %w: %s has %d bytes, asked for are %s", s.Name, ErrIncompatible, v, v.SizeBytes, spec.sizes())
+		return fmt.Errorf("target %s: %w: %s has %d bytes, but %s are requested", s.Name, ErrIncompatible, v, v.SizeBytes, spec.sizes())
 	}
 	if err := s.matchesOrigin(ctx, v, want); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin)
 	if thin, err := s.createdThin(ctx, v); err != nil || thin == !spec.Class.Thick {
 		return err
 	}
-	return fmt.Errorf("target %s: %w: %s has thin=%t, asked for is thin=%t", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
+	return fmt.Errorf("target %s: %w: %s has thin=%t, but thin=%t is requested", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
 }
 
 // createdThin reports whether a volume was created thin. A snapshot makes its volume thin and keeps how it was, so the
@@ -153,9 +153,9 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, e
 		}
 		switch size := st.Size(min); {
 		case max > 0 && size > max:
-			return st, fmt.Errorf("target %s: %w: lvstore %s would make %d bytes of the asked %d, more than the limit %d", s.Name, ErrOutOfRange, st.Name, size, min, max)
+			return st, fmt.Errorf("target %s: %w: lvstore %s would allocate %d bytes for the requested %d, more than the limit %d", s.Name, ErrOutOfRange, st.Name, size, min, max)
 		case size > st.TotalBytes:
-			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes in all, %s would need %d", s.Name, ErrOutOfRange, st.Name, st.TotalBytes, v, size)
+			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes in total, %s would need %d", s.Name, ErrOutOfRange, st.Name, st.TotalBytes, v, size)
 		case !v.Thin && size-v.SizeBytes > st.FreeBytes:
 			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes free, %s needs %d more", s.Name, ErrNoSpace, st.Name, st.FreeBytes, v, size-v.SizeBytes)
 		}

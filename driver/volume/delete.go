@@ -54,7 +54,7 @@ func hasClones(target string, v Volume) error {
 		return nil
 	}
 	clones := slices.Sorted(slices.Values(v.Clones))
-	return fmt.Errorf("target %s: %w: snapshot %s has %d clones, and SPDK deletes none with more than one: delete all but one of %s first", target, ErrInUse, v, len(clones), strings.Join(clones, ", "))
+	return fmt.Errorf("target %s: %w: snapshot %s has %d clones, and SPDK deletes only those with one at most: delete all but one of %s first", target, ErrInUse, v, len(clones), strings.Join(clones, ", "))
 }
 
 // remove deletes an lvol, and makes sure that it is gone.

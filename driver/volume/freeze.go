@@ -30,7 +30,7 @@ func (s *Service) freeze(ctx context.Context, v Volume, name string) (id string,
 	case err != nil:
 		return "", err
 	case len(list) != 1:
-		return "", fmt.Errorf("%d snapshots were answered instead of one", len(list))
+		return "", fmt.Errorf("the proxy answered with %d snapshots instead of one", len(list))
 	}
 	return list[0].UUID, nil
 }
@@ -52,7 +52,7 @@ func (s *Service) straight(ctx context.Context, v Volume, name string) (id strin
 func (s *Service) shallow(ctx context.Context, v Volume) error {
 	for depth, at := 1, v; at.Base != ""; depth++ {
 		if depth >= maxDepth {
-			return fmt.Errorf("%w: %d lie below %s, and SPDK cannot load chains that are much longer: delete some, or copy the volume", ErrTooDeep, depth, v)
+			return fmt.Errorf("%w: %d lie below %s, and SPDK cannot load much longer chains: delete some, or copy the volume", ErrTooDeep, depth, v)
 		}
 		var err error
 		if at, err = s.lookUp(ctx, at.Store+"/"+at.Base); err != nil {

@@ -73,15 +73,15 @@ func (m *memory) keepList(st Store, l list) {
 func (s *Service) complete(stores []Store) error {
 	for _, name := range s.Config.Stores {
 		if !slices.ContainsFunc(stores, func(s Store) bool { return s.Name == name }) {
-			return fmt.Errorf("target %s: %w: %q is configured and not there: wait until the target has loaded it, or take it out of lvstores in config.json", s.Name, ErrStoreMissing, name)
+			return fmt.Errorf("target %s: %w: %q is configured but not loaded: wait until the target has loaded it, or remove it from lvstores in config.json", s.Name, ErrStoreMissing, name)
 		}
 	}
 	if missing := s.seen.see(stores); len(missing) > 0 {
-		return fmt.Errorf("target %s: %w: %s was there before and is not now, so what it holds is unknown: bring its base bdev back; if the lvstore was deleted or replaced for good, restart the controller, and name those that remain as lvstores in config.json",
+		return fmt.Errorf("target %s: %w: %s was loaded before and is not now, so its volumes are unknown: bring its base bdev back; if the lvstore was deleted or replaced for good, restart the controller, and name those that remain as lvstores in config.json",
 			s.Name, ErrStoreMissing, strings.Join(missing, ", "))
 	}
 	if len(stores) == 0 {
-		return fmt.Errorf("target %s: %w: it has none: wait until the target has loaded it, or create one with bdev_lvol_create_lvstore", s.Name, ErrStoreMissing)
+		return fmt.Errorf("target %s: %w: the target has none: wait until it has loaded one, or create one with bdev_lvol_create_lvstore", s.Name, ErrStoreMissing)
 	}
 	return nil
 }

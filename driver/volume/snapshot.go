@@ -41,7 +41,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 		}
 	}
 	if snap.SourceUUID != source {
-		return Snapshot{}, fmt.Errorf("target %s: %w: snapshot %q is %s, taken of volume %s, asked for is one of %s", s.Name, ErrIncompatible, name, snap.Volume, snap.SourceUUID, v)
+		return Snapshot{}, fmt.Errorf("target %s: %w: snapshot %q exists as %s, taken of volume %s, but a snapshot of %s is requested", s.Name, ErrIncompatible, name, snap.Volume, snap.SourceUUID, v)
 	}
 	return snap, nil
 }
@@ -59,7 +59,7 @@ func (s *Service) snapshot(ctx context.Context, name string, v Volume) (Snapshot
 	case !errors.Is(err, ErrNotFound):
 		return Snapshot{}, err
 	case failed == nil:
-		return Snapshot{}, fmt.Errorf("target %s: %w: snapshot %q of %s was taken and is gone: try again", s.Name, ErrBusy, name, v)
+		return Snapshot{}, fmt.Errorf("target %s: %w: snapshot %q of %s was taken, but no longer exists: try again", s.Name, ErrBusy, name, v)
 	}
 	snap, err := s.FindSnapshot(ctx, name) // perhaps another call has taken it meanwhile
 	if errors.Is(err, ErrNotFound) {
@@ -80,7 +80,7 @@ func (s *Service) GetSnapshot(ctx context.Context, id string) (Snapshot, error) 
 func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	n, ours := parseName(v.Name)
 	if !v.Snapshot || n.base {
-		return Snapshot{}, fmt.Errorf("target %s: %w: %s is not a snapshot that somebody asked for", s.Name, ErrWrongKind, v)
+		return Snapshot{}, fmt.Errorf("target %s: %w: %s is not a snapshot that was requested: it is a volume, or a snapshot that cloning made", s.Name, ErrWrongKind, v)
 	}
 	if !ours {
 		return Snapshot{Volume: v}, nil
@@ -132,7 +132,7 @@ func (s *Service) lvolsOf(ctx context.Context, st Store) ([]spdkrpc.LvolInfo, er
 	lvols, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsName: &st.Name})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
-		return nil, fmt.Errorf("target %s: %w: %q went away while it was looked at: try again", s.Name, ErrStoreMissing, st.Name)
+		return nil, fmt.Errorf("target %s: %w: %q disappeared during the call: try again", s.Name, ErrStoreMissing, st.Name)
 	case err != nil:
 		return nil, fmt.Errorf("target %s: list lvstore %s: %w", s.Name, st.Name, err)
 	}

@@ -173,7 +173,7 @@ func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	case err != nil:
 		return Volume{}, fmt.Errorf("target %s: look up volume %q: %w", s.Name, bdev, err)
 	case len(infos) != 1:
-		return Volume{}, fmt.Errorf("target %s: look up volume %q: %d bdevs were answered instead of one", s.Name, bdev, len(infos))
+		return Volume{}, fmt.Errorf("target %s: look up volume %q: the target answered with %d bdevs instead of one", s.Name, bdev, len(infos))
 	}
 	return s.volume(infos[0])
 }
@@ -181,7 +181,7 @@ func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 func (s *Service) volume(b spdkrpc.BdevInfo) (Volume, error) {
 	l := b.DriverSpecific.Lvol
 	if l == nil || len(b.Aliases) == 0 {
-		return Volume{}, fmt.Errorf("target %s: %w: bdev %s is no logical volume", s.Name, ErrWrongKind, b.Name)
+		return Volume{}, fmt.Errorf("target %s: %w: bdev %s is not a logical volume", s.Name, ErrWrongKind, b.Name)
 	}
 	store, name, ok := strings.Cut(b.Aliases[0], "/")
 	if !ok {

@@ -93,7 +93,7 @@ func (s *Service) created(ctx context.Context, store, lvol, id string) (Volume, 
 }
 
 func (s *Service) twice(name string, found []Volume) error {
-	return fmt.Errorf("target %s: %w: volume %q is there twice: %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
+	return fmt.Errorf("target %s: %w: volume %q exists twice, as %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
 }
 
 // Remember notes that a volume was attached, if only its name can tell later. It succeeds when there is no such volume.
@@ -107,7 +107,7 @@ func (s *Service) Remember(ctx context.Context, id string) error {
 		_, known, err = s.Pristine(ctx, v)
 	}
 	if err != nil {
-		return fmt.Errorf("note that volume %s was in use: %w", id, err)
+		return fmt.Errorf("record that volume %s was used: %w", id, err)
 	}
 	if known {
 		return nil
@@ -121,5 +121,5 @@ func (s *Service) Remember(ctx context.Context, id string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("target %s: note that %s was in use, by renaming it to %s: %w", s.Name, v, usedName(v.Name), failed)
+	return fmt.Errorf("target %s: record that %s was used, by renaming it to %s: %w", s.Name, v, usedName(v.Name), failed)
 }
