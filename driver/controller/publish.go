@@ -114,7 +114,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 		return nil, err
 	}
 	// The node may have used it, whether it said so or died.
-	if err := service.Remember(ctx, id.UUID); err != nil {
+	if err := service.MarkUsed(ctx, id.UUID); err != nil {
 		return nil, err
 	}
 	return done, nil

@@ -58,7 +58,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host) error {
 			return err
 		}
 	}
-	// Another controller may have removed the group, or given its tag to another node.
+	// Another controller may have removed the group, or given its tag to another node: read it again.
 	if groups, err = i.initiatorGroups(ctx); err != nil {
 		return err
 	}
@@ -84,10 +84,10 @@ func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap
 	if now.node == nil {
 		return fmt.Errorf("create iSCSI target %s: %w", IQN(id), failed)
 	}
-	if err := i.mayAdmit(ctx, id, now.node, now.groups, h); err != nil {
+	if err := i.checkMayAdmit(ctx, id, now.node, now.groups, h); err != nil {
 		return err
 	}
-	if err := readback.RunAll(i.missing(ctx, id, now.node, own)); err != nil {
+	if err := readback.RunAll(i.missingSteps(ctx, id, now.node, own)); err != nil {
 		return err
 	}
 	if now, err = i.read(ctx, id); err != nil {
@@ -96,14 +96,14 @@ func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap
 	if now.node == nil {
 		return fmt.Errorf("%w: iSCSI target %s was deleted meanwhile: try again", ErrBusy, IQN(id))
 	}
-	if left := i.missing(ctx, id, now.node, own); len(left) > 0 {
+	if left := i.missingSteps(ctx, id, now.node, own); len(left) > 0 {
 		return fmt.Errorf("%w: the target node changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
 	}
 	return nil
 }
 
-// mayAdmit refuses if anybody but h could be writing to the volume, or the target node is not the volume's.
-func (i iscsi) mayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h Host) error {
+// checkMayAdmit refuses if a host other than h could be writing to the volume, or the target node is not the volume's.
+func (i iscsi) checkMayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h Host) error {
 	if node == nil {
 		return nil
 	}
@@ -127,10 +127,10 @@ func (i iscsi) mayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSITarge
 	if !open {
 		return nil
 	}
-	return i.nobodyConnected(ctx, id)
+	return i.checkNobodyConnected(ctx, id)
 }
 
-func (i iscsi) nobodyConnected(ctx context.Context, id string) error {
+func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 	connections, err := i.rpc.ISCSIGetConnections(ctx)
 	if err != nil {
 		return fmt.Errorf("list iSCSI connections: %w", err)
@@ -143,8 +143,8 @@ func (i iscsi) nobodyConnected(ctx context.Context, id string) error {
 	return nil
 }
 
-// missing lists the steps between what there is and a volume that only the pair own leads to.
-func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own spdkrpc.ISCSIPGIGMap) []readback.Step {
+// missingSteps lists the steps between what there is and a volume that only the pair own leads to.
+func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own spdkrpc.ISCSIPGIGMap) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
 		return func() (bool, error) {
@@ -158,10 +158,10 @@ func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.ISCSITarget
 			return i.rpc.ISCSITargetNodeAddLUN(ctx, spdkrpc.ISCSITargetNodeAddLUNParams{Name: name, BdevName: id, LUNID: new(int32(0))})
 		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return len(now.LUNs) == 1 })))
 	}
-	if !leadsTo(node, own) {
+	if !mapsTo(node, own) {
 		steps = append(steps, readback.NewStep("admit the node's initiator group", func() error {
 			return i.rpc.ISCSITargetNodeAddPGIGMaps(ctx, spdkrpc.ISCSITargetNodeAddPGIGMapsParams{Name: name, PGIGMaps: []spdkrpc.ISCSIPGIGMap{own}})
-		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return leadsTo(now, own) })))
+		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return mapsTo(now, own) })))
 	}
 	for _, other := range node.PGIGMaps {
 		if other != own {
@@ -171,7 +171,7 @@ func (i iscsi) missing(ctx context.Context, id string, node *spdkrpc.ISCSITarget
 	return steps
 }
 
-func leadsTo(node *spdkrpc.ISCSITargetNode, m spdkrpc.ISCSIPGIGMap) bool {
+func mapsTo(node *spdkrpc.ISCSITargetNode, m spdkrpc.ISCSIPGIGMap) bool {
 	return slices.Contains(node.PGIGMaps, m)
 }
 
@@ -180,7 +180,7 @@ func (i iscsi) unmap(ctx context.Context, id string, m spdkrpc.ISCSIPGIGMap) rea
 		return i.rpc.ISCSITargetNodeRemovePGIGMaps(ctx, spdkrpc.ISCSITargetNodeRemovePGIGMapsParams{Name: IQN(id), PGIGMaps: []spdkrpc.ISCSIPGIGMap{m}})
 	}, func() (bool, error) {
 		now, err := i.read(ctx, id)
-		return err == nil && (now.node == nil || !leadsTo(now.node, m)), err
+		return err == nil && (now.node == nil || !mapsTo(now.node, m)), err
 	})
 }
 
@@ -216,11 +216,11 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 		switch {
 		case slices.Contains(others, anyInitiator):
 			// spdk-csi made it, and a node may be using it still.
-			if err := i.nobodyConnected(ctx, id); err != nil {
+			if err := i.checkNobodyConnected(ctx, id); err != nil {
 				return false, err
 			}
 		case len(others) > 0:
-			return false, nil // of another node: there is one at a time, so this one has no share in it
+			return false, nil // of another node: one node at a time is admitted, so this one is not
 		}
 	}
 	return true, i.delete(ctx, id)
@@ -238,7 +238,7 @@ func (i iscsi) removeUnused(ctx context.Context, id string) error {
 			}
 		}
 	}
-	if err := i.nobodyConnected(ctx, id); err != nil {
+	if err := i.checkNobodyConnected(ctx, id); err != nil {
 		return err
 	}
 	return i.delete(ctx, id)

@@ -142,7 +142,7 @@ func used(nodes []spdkrpc.ISCSITargetNode, g spdkrpc.ISCSIInitiatorGroup) bool {
 func (i iscsi) removeGroup(ctx context.Context, g spdkrpc.ISCSIInitiatorGroup) error {
 	done, ok := i.groups.remove(g.Initiators[0])
 	if !ok {
-		return nil // an export to this node is about to name it
+		return nil // an export to this node is about to use it
 	}
 	defer done()
 	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // again: an export may have ended meanwhile

@@ -26,7 +26,7 @@ func (i iscsi) ensurePortalGroup(ctx context.Context) (int32, error) {
 	if err != nil || tag != 0 {
 		return tag, err
 	}
-	// Calls of this process wait for each other, those of others are refused.
+	// Calls of this process wait for each other, those of other processes are refused.
 	select {
 	case i.creatingPortal <- struct{}{}:
 		defer func() { <-i.creatingPortal }()

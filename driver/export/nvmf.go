@@ -23,28 +23,28 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err
 	if err != nil && !errors.Is(err, errNotExported) {
 		return false, err
 	}
-	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
+	if err := n.checkMayAdmit(ctx, id, sub, h); err != nil {
 		return false, err
 	}
-	if err := readback.RunAll(n.missing(ctx, id, sub, h)); err != nil {
+	if err := readback.RunAll(n.missingSteps(ctx, id, sub, h)); err != nil {
 		return false, err
 	}
-	// Whatever was answered: this is what counts.
+	// What the target has now counts, whatever it answered.
 	if sub, err = n.subsystem(ctx, id); err != nil {
 		return false, err
 	}
-	if left := n.missing(ctx, id, sub, h); len(left) > 0 {
+	if left := n.missingSteps(ctx, id, sub, h); len(left) > 0 {
 		return false, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
 	}
-	if err := n.mayAdmit(ctx, id, sub, h); err != nil {
-		// Another controller admitted another host in the same moment. One of both has to step back; both may.
+	if err := n.checkMayAdmit(ctx, id, sub, h); err != nil {
+		// Another controller admitted another host at the same moment. One call has to give up; both may.
 		return false, errors.Join(err, n.removeHost(ctx, id, sub, h))
 	}
 	return h.Multipath != "" && reportsANA(sub), nil
 }
 
-// mayAdmit refuses if anybody but h could be writing to the volume, or the subsystem is not the volume's.
-func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
+// checkMayAdmit refuses if a host other than h could be writing to the volume, or the subsystem is not the volume's.
+func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	if sub == nil {
 		return nil
 	}
@@ -65,11 +65,11 @@ func (n nvmf) mayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsyste
 	if !sub.AllowAnyHost {
 		return nil
 	}
-	return n.nobodyConnected(ctx, id, h.is)
+	return n.checkNobodyConnected(ctx, id, h.is)
 }
 
-// nobodyConnected refuses while hosts are connected, except those that may be.
-func (n nvmf) nobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
+// checkNobodyConnected refuses while hosts are connected, except those that may be.
+func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
 	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {
 		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
@@ -82,9 +82,9 @@ func (n nvmf) nobodyConnected(ctx context.Context, id string, except func(hostNQ
 	return nil
 }
 
-// missing lists the steps between what there is and a volume exported to h alone. The listener comes last, so that
-// nobody is let in before it is said who may be.
-func (n nvmf) missing(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) []readback.Step {
+// missingSteps lists the steps between what there is and a volume exported to h alone. The listener comes last, so that
+// no host can connect before its admission is decided.
+func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) []readback.Step {
 	var steps []readback.Step
 	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 		if sub != nil && done(sub) {
@@ -157,7 +157,7 @@ func (n nvmf) listener() spdkrpc.NVMfListenAddress {
 	return spdkrpc.NVMfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: n.ListenAddr, Trsvcid: &n.ListenPort}
 }
 
-// serial is a serial number of the volume's own, in the 20 characters that NVMe has for it.
+// serial returns a serial number for the volume, in the 20 characters that NVMe allows.
 func serial(id string) string { return strings.ReplaceAll(id, "-", "")[:20] }
 
 // listen adds the listener. Only the first export of a target finds the transport missing.
@@ -223,7 +223,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	}
 	if h != nil && sub.AllowAnyHost {
 		// spdk-csi made it, and a node may be using it still.
-		if err := n.nobodyConnected(ctx, id, h.is); err != nil {
+		if err := n.checkNobodyConnected(ctx, id, h.is); err != nil {
 			return err
 		}
 	}
@@ -261,7 +261,7 @@ func (n nvmf) removeUnused(ctx context.Context, id string) error {
 	for _, h := range sub.Hosts {
 		return fmt.Errorf("%w: it is published to host %s: unpublish it first", ErrInUse, h.NQN)
 	}
-	if err := n.nobodyConnected(ctx, id, func(string) bool { return false }); err != nil {
+	if err := n.checkNobodyConnected(ctx, id, func(string) bool { return false }); err != nil {
 		return err
 	}
 	return n.delete(ctx, id)

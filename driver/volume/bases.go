@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Cloning a volume takes a snapshot that nobody asked for: a base (see name.go). It is needed while both sides of the
-// clone are there: the volume and its clone, or snapshots of them. A base with one clone is needed no more, and SPDK has
+// Cloning a volume takes an internal snapshot, a base (see name.go). It is needed while both sides of the
+// clone exist: the volume and its clone, or snapshots of them. A base with one clone is no longer needed, and SPDK has
 // the clone take over its contents when it is deleted.
 
 // removeWithBases deletes an lvol, and the bases above it that are not needed without it.
@@ -31,7 +31,7 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	}
 	// A base that lost a clone may have one left. When it goes, the one above it may have lost one as well.
 	for _, base := range shared {
-		if err := s.collapse(ctx, base); err != nil {
+		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err
 		}
 	}
@@ -60,8 +60,8 @@ func isBase(name string) bool {
 	return ours && n.base
 }
 
-// collapse deletes a base that is not needed any more.
-func (s *Service) collapse(ctx context.Context, base Volume) error {
+// removeUnneededBase deletes a base that is not needed any more.
+func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 	now, err := s.lookUp(ctx, base.UUID)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -79,7 +79,7 @@ func (s *Service) collapse(ctx context.Context, base Volume) error {
 	return s.removeBase(ctx, now)
 }
 
-// usedByHost tells whether a host may be writing to a volume. SPDK must not change what lies below it then: it copies
+// usedByHost reports whether a host may be writing to a volume. SPDK must not change what lies below it then: it copies
 // its map of clusters without waiting for writes that are under way. The base goes when the volume does.
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	v, err := s.lookUp(ctx, alias)
@@ -100,7 +100,7 @@ func (s *Service) removeBase(ctx context.Context, base Volume) error {
 	return nil
 }
 
-// sweepOnce sweeps unless the service has done so before: it collects what earlier versions left.
+// sweepOnce sweeps unless the service has done so before: it deletes what earlier versions left.
 func (s *Service) sweepOnce(ctx context.Context) {
 	if !s.seen.swept.Swap(true) {
 		s.sweep(ctx)
@@ -109,9 +109,9 @@ func (s *Service) sweepOnce(ctx context.Context) {
 
 // sweep deletes the bases that are not needed and that no volume or snapshot may ever lead to again: those whose source
 // is gone. A crash, or two deletions at once, can leave such bases; so did earlier versions. Of a base whose source is
-// there, a clone may be about to be made; the deletion of the source comes by it.
+// there, a clone may be about to be made; the deletion of the source deletes that base.
 //
-// It reports no errors: the deletion that brought it here succeeded. The next one tries again.
+// It returns no error: the deletion that called it succeeded. The next deletion tries again.
 func (s *Service) sweep(ctx context.Context) {
 	lvols, err := s.lvols(ctx)
 	there := make(map[string]bool, len(lvols))
@@ -120,7 +120,7 @@ func (s *Service) sweep(ctx context.Context) {
 	}
 	for _, l := range lvols {
 		if n, ours := parseName(l.Name); ours && n.base && !there[n.source] {
-			err = errors.Join(err, s.collapse(ctx, volumeOf(l)))
+			err = errors.Join(err, s.removeUnneededBase(ctx, volumeOf(l)))
 		}
 	}
 	if err != nil {

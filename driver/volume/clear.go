@@ -28,13 +28,13 @@ func (s *Service) clearMethod(ctx context.Context, st Store, c class.Clear) (spd
 	return spdkrpc.LvolClearMethodWriteZeroes, nil
 }
 
-// mallocProduct is the product name of bdevs in memory; nothing else in bdev_get_bdevs tells them.
+// mallocProduct is the product name of bdevs in memory; nothing else in bdev_get_bdevs identifies them.
 const mallocProduct = "Malloc disk"
 
 // unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two do: bdev_malloc fills
 // with zeroes, and bdev_aio with fallocate punches holes. NVMe devices may ignore a deallocation, other bdevs pass it on
-// to one that is not known here, and bdev_aio without fallocate does nothing and reports success. A bdev that the
-// driver's user may not see promises nothing either.
+// to one that is unknown here, and bdev_aio without fallocate does nothing and reports success. A bdev that the
+// driver's user may not see counts as one that does not zero.
 func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
 	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &st.Base})
 	switch {
@@ -82,20 +82,20 @@ func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c c
 	if failed != nil && !readback.Clarifies(failed) {
 		return "", failed
 	}
-	v, err := s.created(ctx, st.Name, name, id)
+	v, err := s.findCreated(ctx, st.Name, name, id)
 	switch {
 	case errors.Is(err, ErrNotFound) && failed != nil:
 		return "", failed
 	case err != nil:
 		return "", err
-	case v.UUID != id && !unfinished(v, parent): // another call made it
+	case v.UUID != id && !isUnfinishedClone(v, parent): // another call made it
 		return "", nil
 	}
 	failed = s.setParent(ctx, v, parent, name)
 	if failed == nil || !readback.Refused(failed) && readback.Clarifies(failed) {
 		return id, failed
 	}
-	// It will not happen, so nothing empty may stay under the clone's name.
+	// The clone will not get its parent: no empty volume may stay under its name.
 	return "", errors.Join(failed, s.remove(ctx, v))
 }
 
@@ -107,7 +107,7 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 		return failed
 	}
 	// Once the target was restarted, SPDK knows a snapshot without clones as a mere read-only volume, which can be
-	// cloned but be nobody's parent. A clone makes it a snapshot again.
+	// cloned but cannot be a parent. A clone makes it a snapshot again.
 	helper := helperName(name)
 	_, cloned := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: helper})
 	made, err := s.lookUp(ctx, parent.Store+"/"+helper)
@@ -117,7 +117,7 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 	return errors.Join(s.rpc.BdevLvolSetParent(ctx, p), s.remove(ctx, made))
 }
 
-// unfinished reports whether v is a clone of source that was created and not yet put on its parent. It holds nothing.
-func unfinished(v, source Volume) bool {
+// isUnfinishedClone reports whether v is a clone of source that was created and not yet put on its parent. It holds nothing.
+func isUnfinishedClone(v, source Volume) bool {
 	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes == source.SizeBytes && v.Store == source.Store
 }

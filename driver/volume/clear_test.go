@@ -152,14 +152,14 @@ func TestCloneBeforeSetParent(t *testing.T) {
 func TestUnfinishedClone(t *testing.T) {
 	source := Volume{Store: "lvs0", SizeBytes: 8 * MiB}
 	made := Volume{Store: "lvs0", SizeBytes: 8 * MiB, Thin: true, Allocated: new(uint64)}
-	assert.True(t, unfinished(made, source))
+	assert.True(t, isUnfinishedClone(made, source))
 	for what, change := range map[string]func(*Volume){
 		"written": func(v *Volume) { v.Allocated = new(uint64(1)) }, "not known": func(v *Volume) { v.Allocated = nil }, "thick": func(v *Volume) { v.Thin = false },
 		"of another size": func(v *Volume) { v.SizeBytes++ }, "a clone": func(v *Volume) { v.Base = "s" }, "elsewhere": func(v *Volume) { v.Store = "lvs1" },
 	} {
 		v := made
 		change(&v)
-		assert.False(t, unfinished(v, source), what)
+		assert.False(t, isUnfinishedClone(v, source), what)
 	}
 }
 

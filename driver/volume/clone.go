@@ -28,7 +28,7 @@ func (o Origin) String() string {
 // Clone makes a volume that starts with the contents of its origin, in the origin's lvstore. It is thin, and as large
 // as the origin or larger.
 //
-// Making and growing are two steps, and a crash may have come between: a clone that is found as small as its parent is
+// Making and growing are two steps, and a crash may have happened between them: a clone as small as its parent is
 // grown, instead of being refused.
 func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, error) {
 	source, err := s.Get(ctx, from.UUID)
@@ -46,7 +46,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 		return Volume{}, err
 	}
 	v, err := s.Find(ctx, stores, spec.Name)
-	if errors.Is(err, ErrNotFound) || err == nil && unfinished(v, source) {
+	if errors.Is(err, ErrNotFound) || err == nil && isUnfinishedClone(v, source) {
 		v, err = s.clone(ctx, source, from, spec)
 	}
 	if err != nil {
@@ -55,14 +55,14 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	if err := s.matchesOrigin(ctx, v, from); err != nil {
 		return Volume{}, err
 	}
-	if v, err = s.finish(ctx, v, spec); err != nil {
+	if v, err = s.growUnfinished(ctx, v, spec); err != nil {
 		return Volume{}, err
 	}
 	return v, s.Matches(ctx, v, spec, from)
 }
 
-// finish grows a clone that is still as small as its parent.
-func (s *Service) finish(ctx context.Context, v Volume, spec Spec) (Volume, error) {
+// growUnfinished grows a clone that is still as small as its parent.
+func (s *Service) growUnfinished(ctx context.Context, v Volume, spec Spec) (Volume, error) {
 	if v.SizeBytes >= spec.MinBytes || v.Base == "" {
 		return v, nil
 	}
@@ -89,7 +89,7 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 	if failed != nil && !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 	}
-	v, err := s.created(ctx, source.Store, name, id)
+	v, err := s.findCreated(ctx, source.Store, name, id)
 	switch {
 	case err == nil && (failed == nil || v.Base != "" || v.used()):
 		return v, nil
@@ -104,14 +104,14 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 }
 
 // base returns the snapshot of a volume from which the clone called name is made: SPDK clones snapshots only. It stays
-// as long as both need it; a clone that is never made leaves it to the deletion of the volume.
+// as long as both need it; if the clone is never made, the deletion of the volume deletes it.
 func (s *Service) base(ctx context.Context, source Volume, name string) (Volume, error) {
 	alias := source.Store + "/" + baseName(name, source.UUID)
 	base, err := s.lookUp(ctx, alias)
 	if !errors.Is(err, ErrNotFound) {
 		return base, err
 	}
-	_, failed := s.freeze(ctx, source, baseName(name, source.UUID))
+	_, failed := s.snapshotFrozen(ctx, source, baseName(name, source.UUID))
 	if failed != nil && !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: take a snapshot of %s to clone it: %w", s.Name, source, failed)
 	}
@@ -147,7 +147,7 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) erro
 			continue
 		}
 		is := Origin{UUID: parent.UUID, Snapshot: true}
-		// Of a snapshot that spdk-csi made nobody knows whether it was taken of this volume, or cloned to it.
+		// Whether a snapshot of spdk-csi's was taken of this volume, or cloned to it, is unknown.
 		if is != want && (ours || want.UUID != "") {
 			return differs(is)
 		}
@@ -159,7 +159,7 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) erro
 	return nil
 }
 
-// Pristine tells whether nobody ever wrote to a volume, as far as the target knows (known). It does not where the volume
+// Pristine reports whether a volume was never written to, and whether the target knows that (known). It does not where the volume
 // has all of its clusters from the beginning, and where the release does not count them, until the volume is known to have
 // been used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {

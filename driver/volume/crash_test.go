@@ -208,7 +208,7 @@ var operations = []operation{
 			if err := b.Unexport(ctx, v.UUID, new(host("n1"))); err != nil {
 				return "", err
 			}
-			if err := b.Remember(ctx, v.UUID); err != nil {
+			if err := b.MarkUsed(ctx, v.UUID); err != nil {
 				return "", err
 			}
 			v, err := b.Get(ctx, v.UUID)

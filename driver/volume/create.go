@@ -13,10 +13,10 @@ import (
 // MiB is the unit in which SPDK takes sizes.
 const MiB = 1 << 20
 
-// A Spec is what a volume is to be.
+// A Spec describes a volume to be made.
 type Spec struct {
-	Name string // asked for under this name, any text
-	// MinBytes is the least size; MaxBytes the largest, 0 for any.
+	Name string // that the caller gave the volume, any text
+	// MinBytes is the smallest size allowed; MaxBytes the largest, 0 for no limit.
 	MinBytes, MaxBytes int64
 	Class              class.Class
 }
@@ -26,7 +26,7 @@ func (st Store) Size(min int64) int64 { return roundUp(roundUp(min, MiB), st.Clu
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// Room tells whether the store can take the volume: an error of kind ErrOutOfRange or ErrNoSpace if not. A thin volume
+// Room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the store cannot take the volume. A thin volume
 // takes its clusters later, so it may be larger than what is free, but never than the whole store.
 func (st Store) Room(spec Spec) error {
 	size := st.Size(spec.MinBytes)
@@ -43,8 +43,8 @@ func (st Store) Room(spec Spec) error {
 	return nil
 }
 
-// Create makes an empty volume in a store in which it was looked for and not found. If somebody else made it meanwhile,
-// and it is as asked, that is the volume.
+// Create makes an empty volume in a store in which it was looked for and not found. If another call made it meanwhile,
+// and it matches spec, Create returns that.
 func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, error) {
 	if err := st.Room(spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
@@ -61,7 +61,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if failed != nil && !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
-	v, err := s.created(ctx, st.Name, lvol, id)
+	v, err := s.findCreated(ctx, st.Name, lvol, id)
 	switch {
 	case err == nil:
 		return v, s.Matches(ctx, v, spec, Origin{})
@@ -77,7 +77,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if errors.Is(failed, spdkrpc.Exists) {
 		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted or was made meanwhile: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
-	// SPDK refused. It tells a full lvstore from other failures by text only.
+	// SPDK refused. Only its error text distinguishes a full lvstore from other failures, so the lvstore is read.
 	now, err := s.store(ctx, st.Name)
 	if err != nil {
 		return Volume{}, err
@@ -88,7 +88,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 }
 
-// Matches tells whether an existing volume is what spec and origin ask for: an error of kind ErrIncompatible if not.
+// Matches returns an error of kind [ErrIncompatible] if an existing volume is not what spec and want describe.
 func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin) error {
 	if v.Snapshot {
 		return fmt.Errorf("target %s: %w: %s is a snapshot", s.Name, ErrIncompatible, v)
@@ -129,7 +129,7 @@ func (spec Spec) sizes() string {
 	return fmt.Sprintf("%d or more", spec.MinBytes)
 }
 
-// Expand grows a volume to at least min bytes and at most max, 0 for any, and returns its size.
+// Expand grows a volume to at least min bytes and at most max, 0 for no limit, and returns its size.
 func (s *Service) Expand(ctx context.Context, id string, min, max int64) (int64, error) {
 	v, err := s.GetVolume(ctx, id)
 	if err != nil {

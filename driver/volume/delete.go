@@ -16,12 +16,12 @@ import (
 func (s *Service) Delete(ctx context.Context, id string) error {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		// What was below it and beside it may have outlived it.
+		// Its bases and its export may still exist.
 		s.sweep(ctx)
 		if err := s.removeExport(ctx, id); err != nil {
 			return err
 		}
-		return s.deleted(ctx, id)
+		return s.confirmDeleted(ctx, id)
 	}
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	}
 	now, err := s.Get(ctx, v.UUID)
 	if errors.Is(err, ErrNotFound) {
-		return s.deleted(ctx, v.UUID) // SPDK may still be at it
+		return s.confirmDeleted(ctx, v.UUID) // SPDK may still be at it
 	}
 	if err != nil {
 		return err
@@ -79,9 +79,10 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	return fmt.Errorf("target %s: delete %s: %w", s.Name, v, failed)
 }
 
-// deleted makes sure that nothing is left of a volume that the target does not list. While SPDK clears the clusters of a
-// volume, which can take minutes, it lists it no more, and refuses to delete it once more. Of what does not exist it says so.
-func (s *Service) deleted(ctx context.Context, id string) error {
+// confirmDeleted makes sure that nothing is left of a volume that the target does not list. While SPDK clears the clusters of
+// a volume, which can take minutes, it no longer lists it, and refuses to delete it again. For a volume that does not
+// exist it says that.
+func (s *Service) confirmDeleted(ctx context.Context, id string) error {
 	if len(s.Config.Stores) > 0 { // SPDK deletes also what has no bdev, wherever it lies
 		all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 		if err != nil {

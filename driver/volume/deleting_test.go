@@ -20,7 +20,7 @@ import (
 )
 
 // A clearing is a target that is still clearing the clusters of the volume that it was told to delete, until it is told to
-// finish. It answers what v24.01 and v26.05 were seen to answer meanwhile: the volume is in no list and has no bdev, its
+// growUnfinished. It answers what v24.01 and v26.05 were seen to answer meanwhile: the volume is in no list and has no bdev, its
 // name is taken, and to delete it once more is an invalid argument.
 type clearing struct {
 	spdkrpc.Caller
@@ -116,7 +116,7 @@ func TestDeletedElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	config := b.Config
 	config.Stores = []string{"lvs1"}
-	require.ErrorIs(t, NewTarget(config).Service(b.rpc).deleted(t.Context(), v.UUID), ErrStoreForbidden)
+	require.ErrorIs(t, NewTarget(config).Service(b.rpc).confirmDeleted(t.Context(), v.UUID), ErrStoreForbidden)
 	_, err = b.GetVolume(t.Context(), v.UUID)
 	require.NoError(t, err)
 }

@@ -14,18 +14,18 @@ var (
 	ErrIncompatible = errors.New("exists and is different")
 	// ErrNoSpace: the lvstore has too few free clusters.
 	ErrNoSpace = errors.New("not enough free space")
-	// ErrOutOfRange: no size that the lvstore can make lies within the asked range.
+	// ErrOutOfRange: no size that the lvstore can make lies within the requested range.
 	ErrOutOfRange = errors.New("size out of range")
 	// ErrInUse: a host is admitted or connected to the volume, or a snapshot has clones. It is the kind of package export:
 	// a caller that cannot delete a volume need not know which of both it was.
 	ErrInUse = export.ErrInUse
 	// ErrTooDeep: a volume has as many snapshots above it as is safe.
 	ErrTooDeep = errors.New("too many snapshots")
-	// ErrBusy: the volume changed while it was looked at, or another operation on it is under way. Try again.
+	// ErrBusy: the volume changed during the call, or another operation on it is in progress. Try again.
 	ErrBusy = export.ErrBusy
-	// ErrWrongKind: a snapshot where a volume was expected, the other way round, or a bdev that is no logical volume.
+	// ErrWrongKind: a snapshot where a volume was expected, the other way round, or a bdev that is not a logical volume.
 	ErrWrongKind = errors.New("not of the expected kind")
-	// ErrStoreMissing: an lvstore that should be there is not, so nobody knows what it holds.
+	// ErrStoreMissing: an lvstore that should be loaded is not, so its volumes are unknown.
 	ErrStoreMissing = errors.New("lvstore missing")
 	// ErrDegraded: the volume exists, and SPDK could make no bdev of it, so that it can be neither used nor changed now.
 	ErrDegraded = errors.New("volume not available")

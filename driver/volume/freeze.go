@@ -9,13 +9,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// maxDepth bounds how many snapshots may lie below a volume: SPDK fails, or crashes, at the load of chains of 300.
+// maxDepth limits how many snapshots may lie below a volume: SPDK fails or crashes when it loads chains of 300.
 const maxDepth = 64
 
-// freeze takes a snapshot of a volume, which hosts may be writing to. SPDK can destroy the lvstore when it takes one
-// meanwhile, so the proxy has the hosts hold their I/O back; what it cannot do that for is refused.
-func (s *Service) freeze(ctx context.Context, v Volume, name string) (id string, err error) {
-	if err := s.shallow(ctx, v); err != nil {
+// snapshotFrozen takes a snapshot of a volume, which hosts may be writing to. SPDK can destroy the lvstore when it takes one
+// meanwhile, so the proxy has the hosts hold their I/O back, and refuses if it cannot.
+func (s *Service) snapshotFrozen(ctx context.Context, v Volume, name string) (id string, err error) {
+	if err := s.checkDepth(ctx, v); err != nil {
 		return "", err
 	}
 	if err := s.exports.CheckHoldsIO(ctx, v.UUID); err != nil {
@@ -26,7 +26,7 @@ func (s *Service) freeze(ctx context.Context, v Volume, name string) (id string,
 	})
 	switch {
 	case errors.Is(err, spdkrpc.MethodNotFound):
-		return s.straight(ctx, v, name)
+		return s.snapshotUnfrozen(ctx, v, name)
 	case err != nil:
 		return "", err
 	case len(list) != 1:
@@ -35,9 +35,9 @@ func (s *Service) freeze(ctx context.Context, v Volume, name string) (id string,
 	return list[0].UUID, nil
 }
 
-// straight takes a snapshot through a proxy that cannot freeze, of a volume that nothing uses.
-func (s *Service) straight(ctx context.Context, v Volume, name string) (id string, err error) {
-	used, err := s.usedAbove(ctx, v)
+// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze, of a volume that nothing uses.
+func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (id string, err error) {
+	used, err := s.hasUsers(ctx, v)
 	if err != nil {
 		return "", err
 	}
@@ -48,8 +48,8 @@ func (s *Service) straight(ctx context.Context, v Volume, name string) (id strin
 	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
 }
 
-// shallow refuses when another snapshot would make the chain below a volume too long.
-func (s *Service) shallow(ctx context.Context, v Volume) error {
+// checkDepth refuses when another snapshot would make the chain below a volume too long.
+func (s *Service) checkDepth(ctx context.Context, v Volume) error {
 	for depth, at := 1, v; at.Base != ""; depth++ {
 		if depth >= maxDepth {
 			return fmt.Errorf("%w: %d lie below %s, and SPDK cannot load much longer chains: delete some, or copy the volume", ErrTooDeep, depth, v)

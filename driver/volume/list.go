@@ -10,18 +10,18 @@ import (
 )
 
 // A Page asks for part of a list: at most Max entries (0: all) whose UUIDs come after After. Lists are in the order of
-// UUIDs, so that entries which come and go between two pages make others neither appear twice nor get lost.
+// UUIDs, so that an entry that appears or disappears between two pages does not repeat or hide others.
 type Page struct {
 	After string
 	Max   int
 }
 
-// List lists the volumes in the driver's lvstores, whoever made them. If there are more, next is the After to go on with.
+// List lists the volumes in the driver's lvstores, whoever made them. If there are more, next is the After of the next page.
 func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next string, err error) {
 	return s.page(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
 
-// ListSnapshots lists the snapshots that somebody asked for, only those of one volume if source is not empty.
+// ListSnapshots lists the requested snapshots (not the internal ones), only those of one volume if source is not empty.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
 	volumes, next, err := s.page(ctx, p, func(name string, snapshot bool) bool {
 		n, ours := parseName(name)
@@ -50,8 +50,8 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 		ids = ids[:p.Max]
 		next = ids[p.Max-1]
 	}
-	// Sizes are not in the list. Asked for one by one, side by side, they keep the target's reactor from standing still,
-	// as it does for tens of milliseconds when it is asked for all of its bdevs at once.
+	// Sizes are not in the list. They are asked for one by one, concurrently: a question for all bdevs at once stalls the
+	// target's reactor for tens of milliseconds.
 	const inFlight = 32
 	volumes = make([]Volume, len(ids))
 	g, ctx := errgroup.WithContext(ctx)

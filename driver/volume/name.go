@@ -13,18 +13,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// SPDK keeps nothing with a logical volume but its name (at most 63 bytes, unique in its lvstore) and its parent.
-// So whatever must survive the driver stands in names:
+// SPDK records of a logical volume only its name (at most 63 bytes, unique in its lvstore) and its parent.
+// So the names hold what must outlive the driver:
 //
-//   - A volume bears the name that it was asked for under, as spdk-csi did it, so that its volumes are found again.
-//     SPDK itself refuses to make a second one of that name: no two calls can double a volume. After use the name may
+//   - A volume has the requested name, as with spdk-csi, so that spdk-csi's volumes are found again.
+//     SPDK itself refuses a second volume of that name: two calls cannot make a volume twice. After use the name may
 //     end in ".used" (see used.go).
-//   - A snapshot's name holds a hash of the asked name, the UUID of its source, and the second it was taken in:
-//     "snap.<hash>.<source>.<time>". They stand in the one atomic step that makes the snapshot, and so are the same
-//     after any crash or retry. The price is that looking for a snapshot by its asked name means listing an lvstore
+//   - A snapshot's name holds a hash of the requested name, the UUID of its source, and the second it was taken in:
+//     "snap.<hash>.<source>.<time>". They are set in the one atomic step that makes the snapshot, and so are the same
+//     after any crash or retry. The price is that finding a snapshot by its requested name means listing an lvstore
 //     (about 5 ms for 1,000 volumes, once for each snapshot taken). The time keeps SPDK from refusing a second
-//     snapshot of the same asked name; instead it refuses a second operation on the source while one is running.
-//   - Cloning a volume takes a snapshot that nobody asked for. It is called "base.<hash of the clone's name>.<source>",
+//     snapshot of the same requested name; instead it refuses a second operation on the source while one is running.
+//   - Cloning a volume takes an internal snapshot, the base. It is called "base.<hash of the clone's name>.<source>",
 //     is not listed, and is deleted as soon as one clone is left (see bases.go).
 const (
 	nameMax    = 63
@@ -39,7 +39,7 @@ var (
 	ownName   = regexp.MustCompile(`^(?:snap\.([a-z2-7]{16})\.([0-9a-f]{32})\.([0-9a-f]{8})|base\.[a-z2-7]{16}\.([0-9a-f]{32}))$`)
 )
 
-// LvolName is the name of the lvol of a volume that was asked for under name.
+// LvolName returns the name of the lvol of a volume that was requested under name.
 func LvolName(name string) string {
 	if len(name) <= nameMax && plainName.MatchString(name) && !reservedName(name) {
 		return name
@@ -49,7 +49,7 @@ func LvolName(name string) string {
 	return "v" + plain[:min(len(plain), nameMax-34)] + "-" + hex.EncodeToString(sum[:16])
 }
 
-// reservedName tells whether the name would mean something else than the volume that was asked for under it.
+// reservedName reports whether the name would mean something else than the volume that was requested under it.
 func reservedName(name string) bool {
 	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix)
 }
@@ -72,13 +72,13 @@ func helperName(name string) string { return "helper." + hash(name) }
 
 // A lvolName is what the name of an lvol says about it.
 type lvolName struct {
-	hash      string // of the asked name; empty for a base
+	hash      string // of the requested name; empty for a base
 	source    string // UUID of the volume that the snapshot was taken of
-	base      bool   // a snapshot nobody asked for
+	base      bool   // an internal snapshot, made by cloning
 	createdAt time.Time
 }
 
-// parseName reads the name of a snapshot; false for every name that this package did not give to one.
+// parseName reads the name of a snapshot; it returns false for a name that this package did not give to one.
 func parseName(s string) (lvolName, bool) {
 	m := ownName.FindStringSubmatch(s)
 	switch {
@@ -95,7 +95,7 @@ func parseName(s string) (lvolName, bool) {
 }
 
 // isSnapshot reports whether an lvol is a snapshot. SPDK says so only of snapshots that have had clones since it started:
-// after a restart, one whose volume is deleted looks like a volume. Names of this package never lie.
+// after a restart, one whose volume is deleted looks like a volume. Names that this package gave are reliable.
 func isSnapshot(name string, reported bool) bool {
 	_, ours := parseName(name)
 	return reported || ours

@@ -40,8 +40,8 @@ const listAge = 30 * time.Second
 
 func newMemory() *memory { return &memory{stores: map[string]string{}, lists: map[string]list{}} }
 
-// see remembers the lvstores that are there, and returns those that were there before and are not now.
-func (m *memory) see(now []Store) (missing []string) {
+// noteStores remembers the lvstores that are there, and returns those that were there before and are not now.
+func (m *memory) noteStores(now []Store) (missing []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, st := range now {
@@ -69,14 +69,14 @@ func (m *memory) keepList(st Store, l list) {
 	m.lists[st.UUID] = l
 }
 
-// complete tells whether stores are all that the driver may use: an error of kind ErrStoreMissing if not.
-func (s *Service) complete(stores []Store) error {
+// checkStores tells whether stores are all that the driver may use: an error of kind ErrStoreMissing if not.
+func (s *Service) checkStores(stores []Store) error {
 	for _, name := range s.Config.Stores {
 		if !slices.ContainsFunc(stores, func(s Store) bool { return s.Name == name }) {
 			return fmt.Errorf("target %s: %w: %q is configured but not loaded: wait until the target has loaded it, or remove it from lvstores in config.json", s.Name, ErrStoreMissing, name)
 		}
 	}
-	if missing := s.seen.see(stores); len(missing) > 0 {
+	if missing := s.seen.noteStores(stores); len(missing) > 0 {
 		return fmt.Errorf("target %s: %w: %s was loaded before and is not now, so its volumes are unknown: bring its base bdev back; if the lvstore was deleted or replaced for good, restart the controller, and name those that remain as lvstores in config.json",
 			s.Name, ErrStoreMissing, strings.Join(missing, ", "))
 	}
@@ -86,16 +86,16 @@ func (s *Service) complete(stores []Store) error {
 	return nil
 }
 
-// examined waits until the target has made bdevs of all volumes in the lvstores that it lists: it lists an lvstore before.
-func (s *Service) examined(ctx context.Context) error {
+// waitForExamine waits until the target has made bdevs of all volumes in the lvstores that it lists: it lists an lvstore before.
+func (s *Service) waitForExamine(ctx context.Context) error {
 	if err := s.rpc.BdevWaitForExamine(ctx); err != nil {
 		return fmt.Errorf("target %s: wait until all lvstores are loaded: %w", s.Name, err)
 	}
 	return nil
 }
 
-// confirm looks again for a volume that has no bdev. Its ErrNotFound means that the volume is absent.
-func (s *Service) confirm(ctx context.Context, id string) (Volume, error) {
+// confirmAbsent looks again for a volume that has no bdev. Its ErrNotFound means that the volume is absent.
+func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) {
 	lvols, err := s.lvols(ctx)
 	if err != nil {
 		return Volume{}, fmt.Errorf("volume %s was not found, but may exist: %w", id, err)
@@ -122,10 +122,10 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 		fmt.Errorf("target %s: volume %s (%s): %w: %s, or delete the volume with bdev_lvol_delete if it is not needed", s.Name, l.Alias, l.UUID, ErrDegraded, why)
 }
 
-// hidden returns the lvol of a name that the lvstore holds and SPDK made no bdev of; nil if it holds no such lvol. SPDK
+// listedWithoutBdev returns the lvol of a name that the lvstore holds and SPDK made no bdev of; nil if it holds no such lvol. SPDK
 // lists an lvstore only as a whole, so the list is kept for a while. It holds what was there before the target's last
 // start, perhaps under another of the volume's names.
-func (s *Service) hidden(ctx context.Context, st Store, name string, names []string) (*spdkrpc.LvolInfo, error) {
+func (s *Service) listedWithoutBdev(ctx context.Context, st Store, name string, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {
 		return nil, nil

@@ -91,7 +91,7 @@ func attached(ctx context.Context, b *bench, make func(context.Context, *Service
 	if err := b.Unexport(ctx, v.UUID, new(host("n1"))); err != nil {
 		return "", err
 	}
-	return v.UUID, b.Remember(ctx, v.UUID)
+	return v.UUID, b.MarkUsed(ctx, v.UUID)
 }
 
 // attachOnce attaches a volume to a node and detaches it, after which its name says so, on every release.

@@ -36,7 +36,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 	}
 	if snap.SourceUUID == "" {
 		// spdk-csi's: it is of this volume if it stands among its parents.
-		if snap.SourceUUID, err = s.adopt(ctx, snap.Volume, v); err != nil {
+		if snap.SourceUUID, err = s.sourceOfLegacySnapshot(ctx, snap.Volume, v); err != nil {
 			return Snapshot{}, err
 		}
 	}
@@ -48,14 +48,14 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 
 func (s *Service) snapshot(ctx context.Context, name string, v Volume) (Snapshot, error) {
 	lvol := snapshotName(name, v.UUID, s.Now())
-	_, failed := s.freeze(ctx, v, lvol)
+	_, failed := s.snapshotFrozen(ctx, v, lvol)
 	if failed != nil && !readback.Clarifies(failed) {
 		return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
 	}
 	taken, err := s.lookUp(ctx, v.Store+"/"+lvol)
 	switch {
 	case err == nil:
-		return s.onlyOne(ctx, name, taken)
+		return s.keepOldest(ctx, name, taken)
 	case !errors.Is(err, ErrNotFound):
 		return Snapshot{}, err
 	case failed == nil:
@@ -88,8 +88,8 @@ func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt}, nil
 }
 
-// adopt tells of which volume a snapshot without a record is, given the volume it ought to be of.
-func (s *Service) adopt(ctx context.Context, snap, v Volume) (source string, err error) {
+// sourceOfLegacySnapshot tells of which volume a snapshot without a record is, given the volume it ought to be of.
+func (s *Service) sourceOfLegacySnapshot(ctx context.Context, snap, v Volume) (source string, err error) {
 	for name := v.Base; name != ""; {
 		if name == snap.Name && v.Store == snap.Store {
 			return v.UUID, nil

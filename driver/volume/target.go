@@ -92,10 +92,10 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 			stores = append(stores, Store{UUID: l.UUID, Name: l.Name, Base: l.BaseBdev, ClusterBytes: c, TotalBytes: int64(l.TotalDataClusters) * c, FreeBytes: int64(l.FreeClusters) * c})
 		}
 	}
-	if err := s.complete(stores); err != nil {
+	if err := s.checkStores(stores); err != nil {
 		return nil, err
 	}
-	return stores, s.examined(ctx)
+	return stores, s.waitForExamine(ctx)
 }
 
 func (s *Service) store(ctx context.Context, name string) (Store, error) {
@@ -119,7 +119,7 @@ func (t *Target) permits(store string) bool {
 func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		v, err = s.confirm(ctx, id)
+		v, err = s.confirmAbsent(ctx, id)
 	}
 	if err != nil {
 		return v, err
@@ -158,7 +158,7 @@ func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume
 	case len(found) == 0:
 		return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, name, ErrNotFound)
 	case len(found) > 1:
-		return Volume{}, s.twice(name, found)
+		return Volume{}, s.duplicateError(name, found)
 	}
 	return found[0], nil
 }

@@ -42,7 +42,7 @@ func (s *Service) findIn(ctx context.Context, st Store, lvol string) (found []Vo
 		if !errors.Is(err, ErrNotFound) {
 			return v, err
 		}
-		listed, failed := s.hidden(ctx, st, name, names)
+		listed, failed := s.listedWithoutBdev(ctx, st, name, names)
 		if listed == nil && failed == nil {
 			return v, err
 		}
@@ -71,10 +71,10 @@ func (s *Service) eachName(names []string, lookUp func(name string) (Volume, err
 	return found, nil
 }
 
-// created returns the volume that has the name of a lvol after a call created it, or tried to; id is the UUID that SPDK
+// findCreated returns the volume that has the name of a lvol after a call created it, or tried to; id is the UUID that SPDK
 // answered, if it did. If there is a used volume of that name, then that was there first: SPDK would have refused the
 // name before it was used. The second one, which was just created and which nobody knows, is deleted.
-func (s *Service) created(ctx context.Context, store, lvol, id string) (Volume, error) {
+func (s *Service) findCreated(ctx context.Context, store, lvol, id string) (Volume, error) {
 	found, err := s.eachName([]string{lvol, usedName(lvol)}, func(name string) (Volume, error) { return s.lookUp(ctx, store+"/"+name) })
 	switch {
 	case err != nil:
@@ -84,7 +84,7 @@ func (s *Service) created(ctx context.Context, store, lvol, id string) (Volume, 
 	case len(found) == 1:
 		return found[0], nil
 	case found[0].UUID != id:
-		return Volume{}, s.twice(lvol, found)
+		return Volume{}, s.duplicateError(lvol, found)
 	}
 	if err := s.remove(ctx, found[0]); err != nil {
 		return Volume{}, fmt.Errorf("delete the second volume named %q: %w", lvol, err)
@@ -92,12 +92,12 @@ func (s *Service) created(ctx context.Context, store, lvol, id string) (Volume, 
 	return found[1], nil
 }
 
-func (s *Service) twice(name string, found []Volume) error {
+func (s *Service) duplicateError(name string, found []Volume) error {
 	return fmt.Errorf("target %s: %w: volume %q exists twice, as %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
 }
 
-// Remember notes that a volume was attached, if only its name can tell later. It succeeds when there is no such volume.
-func (s *Service) Remember(ctx context.Context, id string) error {
+// MarkUsed notes that a volume was attached, if only its name can tell later. It succeeds when there is no such volume.
+func (s *Service) MarkUsed(ctx context.Context, id string) error {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {
 		return nil

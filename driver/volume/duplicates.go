@@ -12,15 +12,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The name of a snapshot holds the second in which it was asked for, so SPDK does not refuse a second one under the same
-// asked name. A call whose reply was lost may still be executed while it is repeated, and two controllers may be active
-// for a moment. So whoever took a snapshot looks again before it answers. What SPDK executed first counts, not what the
+// The name of a snapshot holds the second in which it was requested, so SPDK does not refuse a second one under the same
+// requested name. A call whose reply was lost may still be executed while it is repeated, and two controllers may be active
+// for a moment. So a call that took a snapshot looks again before it answers. What SPDK executed first counts, not what the
 // clocks said: the older of two snapshots of a volume is the one that the other was made on.
 
-// FindSnapshot returns the snapshot that was asked for under name, in whichever lvstore of the target it is. Should there
+// FindSnapshot returns the snapshot that was requested under name, in whichever lvstore of the target it is. Should there
 // be several, it returns the oldest, which is the one that was answered.
 func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
-	found, err := s.namesakes(ctx, name)
+	found, err := s.snapshotsNamed(ctx, name)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -34,8 +34,8 @@ func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, erro
 	return s.GetSnapshot(ctx, first)
 }
 
-// namesakes lists the snapshots that were asked for under name.
-func (s *Service) namesakes(ctx context.Context, name string) ([]spdkrpc.LvolInfo, error) {
+// snapshotsNamed lists the snapshots that were requested under name.
+func (s *Service) snapshotsNamed(ctx context.Context, name string) ([]spdkrpc.LvolInfo, error) {
 	lvols, err := s.lvols(ctx)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (s *Service) namesakes(ctx context.Context, name string) ([]spdkrpc.LvolInf
 }
 
 // oldest returns the UUID of the snapshot among all that stands highest in its chain. Snapshots of different volumes are
-// in different chains; of these the one that was asked for first counts.
+// in different chains; of these the one that was requested first counts.
 func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, error) {
 	first := slices.MinFunc(all, func(a, b spdkrpc.LvolInfo) int {
 		m, _ := parseName(a.Name)
@@ -77,15 +77,15 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 	}
 }
 
-// onlyOne returns the oldest snapshot that was asked for under name, after this call has taken one. If that is another,
-// the one taken is deleted: nobody was told of it. One that another call took later is left to that call.
+// keepOldest returns the oldest snapshot that was requested under name, after this call has taken one. If that is another,
+// the one taken is deleted: no caller knows it. One that another call took later is left to that call.
 //
-// Other calls may be deleting theirs, which changes the chain while it is looked at, and has SPDK refuse a deletion. As no
+// Other calls may be deleting theirs, which changes the chain while it is read, and makes SPDK refuse a deletion. As no
 // other call ever deletes what this one took, it tries for a while.
-func (s *Service) onlyOne(ctx context.Context, name string, taken Volume) (snap Snapshot, err error) {
-	for tries := range onlyOneTries {
+func (s *Service) keepOldest(ctx context.Context, name string, taken Volume) (snap Snapshot, err error) {
+	for tries := range keepOldestTries {
 		var changing bool
-		if snap, changing, err = s.tryOnlyOne(ctx, name, taken); !changing {
+		if snap, changing, err = s.tryKeepOldest(ctx, name, taken); !changing {
 			break
 		}
 		select {
@@ -97,12 +97,12 @@ func (s *Service) onlyOne(ctx context.Context, name string, taken Volume) (snap 
 	return snap, err
 }
 
-const onlyOneTries = 20
+const keepOldestTries = 20
 
-// tryOnlyOne does it once. If changing, other calls got into its way.
-func (s *Service) tryOnlyOne(ctx context.Context, name string, taken Volume) (snap Snapshot, changing bool, err error) {
+// tryKeepOldest is one attempt. changing reports that other calls interfered.
+func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume) (snap Snapshot, changing bool, err error) {
 	own, _ := parseName(taken.Name)
-	found, err := s.namesakes(ctx, name)
+	found, err := s.snapshotsNamed(ctx, name)
 	if err != nil {
 		return Snapshot{}, false, err
 	}
@@ -114,7 +114,7 @@ func (s *Service) tryOnlyOne(ctx context.Context, name string, taken Volume) (sn
 		n, _ := parseName(l.Name)
 		return n.source != own.source
 	}); i >= 0 {
-		// Which was first is not known. One call has to step back; both may.
+		// Which was first is unknown. One call has to give up; both may.
 		return Snapshot{}, false, errors.Join(
 			fmt.Errorf("target %s: %w: snapshot %q was taken of another volume at the same time, as %s: try again", s.Name, ErrBusy, name, found[i].Alias),
 			s.remove(ctx, taken))

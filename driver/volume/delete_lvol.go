@@ -9,7 +9,7 @@ import (
 )
 
 // deleteLvol deletes an lvol. SPDK hands the clusters of a snapshot to its one clone without waiting for writes to it,
-// so the proxy has the hosts of that clone hold their I/O back; what it cannot do that for is refused.
+// so the proxy has the hosts of that clone hold their I/O back, and refuses if it cannot.
 func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	if !v.Snapshot {
 		return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
@@ -28,7 +28,7 @@ func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 		return err
 	}
 	if clone != nil {
-		used, err := s.usedAbove(ctx, *clone)
+		used, err := s.hasUsers(ctx, *clone)
 		if err != nil && !errors.Is(err, spdkrpc.NoSuchDevice) {
 			return err
 		}
@@ -60,8 +60,8 @@ func ignore(err, kind error) error {
 	return err
 }
 
-// usedAbove tells whether anything is built on a volume, or exports it.
-func (s *Service) usedAbove(ctx context.Context, v Volume) (bool, error) {
+// hasUsers reports whether anything is built on a volume, or exports it.
+func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 	list, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &v.UUID})
 	if err != nil {
 		return false, err
