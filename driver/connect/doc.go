@@ -10,5 +10,5 @@
 // call picks up where the kernel is by then.
 //
 // The package knows NVMe over Fabrics, iSCSI and loop devices. It knows nothing of CSI or gRPC, of
-// the target's RPCs, or of file systems: what stands on the device is the business of its user.
+// the target's RPCs, or of file systems on the device.
 package connect

@@ -11,7 +11,7 @@ var (
 	ErrInvalidExport = errors.New("invalid export")
 	// ErrNotConnected: Find and Rescan found no such device on this node.
 	ErrNotConnected = errors.New("not connected")
-	// ErrUnsupported: this node cannot do what was asked (kernel module, tool or permission missing).
+	// ErrUnsupported: this node cannot do what was requested (kernel module, tool or permission missing).
 	ErrUnsupported = errors.New("not supported on this node")
 	// ErrUnreachable: nothing answers at the target's address.
 	ErrUnreachable = errors.New("target unreachable")
@@ -29,7 +29,7 @@ var (
 	ErrTimeout = timeoutError{}
 )
 
-// timeoutError lets callers that only know contexts recognise a time-out of ours.
+// timeoutError also matches context.DeadlineExceeded, for callers that only know contexts.
 type timeoutError struct{}
 
 func (timeoutError) Error() string { return "timed out" }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Keys of the context map. The first seven are spdk-csi's, so that its volumes go on working.
+// Keys of the context map. The first seven are spdk-csi's, so that its volumes keep working.
 const (
 	KeyTargetType = "targetType"
 	KeyTargetAddr = "targetAddr"

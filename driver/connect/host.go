@@ -6,7 +6,7 @@ import "github.com/google/uuid"
 // controller and node, and between releases: changing it locks every node out of its volumes.
 var hostNamespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
-// Host is how one node names itself to targets. NVMe wants host NQN and host identifier to agree,
+// Host is how one node names itself to targets. NVMe requires host NQN and host identifier to agree,
 // and to differ between nodes: two nodes that share either are one host to the target.
 type Host struct {
 	UUID string // host identifier (hostid), lower case
@@ -30,7 +30,7 @@ func HostOf(nodeID string) Host {
 // to subsystems that report ANA: the target can then make it hold its I/O back. Both identities
 // are admitted; the target tells which one is connected. It differs from the other in all names,
 // as the kernel takes a host NQN with one host identifier only. Its UUID is of version 8, by which
-// package volume knows it.
+// package export recognises it.
 func (h Host) Multipath() Host {
 	id := uuid.NewSHA1(hostNamespace, []byte("multipath:"+h.UUID))
 	id[6] = id[6]&0x0f | 0x80

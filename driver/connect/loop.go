@@ -83,7 +83,7 @@ func (l *loop) find(e Export) (Device, error) {
 	return d, err
 }
 
-// disconnect goes by the label that attach left, since the target may have taken the export away.
+// disconnect uses the label that attach left, since the target may have removed the export.
 func (l *loop) disconnect(ctx context.Context, e Export, step *operation.Step) error {
 	if err := l.permitted(); err != nil {
 		return err

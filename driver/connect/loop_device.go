@@ -45,7 +45,7 @@ func (l *loop) loopStatus(match func(*unix.LoopInfo64) bool) ([]string, error) {
 	return found, nil
 }
 
-// attachedTo lists the loop devices on a volume's file, by device and inode: paths can lie.
+// attachedTo lists the loop devices on a volume's file, by device and inode: a path may lead to another file by now.
 func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	var foreign string
 	found, err := l.loopStatus(func(info *unix.LoopInfo64) bool {

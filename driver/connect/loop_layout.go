@@ -65,7 +65,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	return path, ns.uuid, nil
 }
 
-// nameFor is the name by which the export's target knows this host.
+// nameFor returns the name by which the export's target knows this host.
 func (h Host) nameFor(e Export) string {
 	if e.NQN == "" {
 		return h.IQN

@@ -205,8 +205,8 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 	if err != nil {
 		return err
 	}
-	// Ours may be gone from the target. If it cannot be told from the others, any that is in use
-	// might be ours.
+	// The namespace may be gone from the target. If it cannot be distinguished from the others, any that is in use
+	// may be it.
 	ours, chooseErr := choose(e, all)
 	known := chooseErr == nil || errors.Is(chooseErr, ErrNoNamespace)
 	for _, ns := range all {

@@ -9,7 +9,7 @@ import (
 )
 
 // explain turns what the kernel answered to a connect into an error that says what to do. The
-// kernel reports all that a target says as one EIO, so the target is asked again, in user space.
+// kernel reports every refusal of a target as EIO, so the target is asked again, from user space.
 func (n *nvme) explain(ctx context.Context, e Export, address string, err error) error {
 	var errno syscall.Errno
 	switch {

@@ -17,7 +17,7 @@ type NVMeOptions struct {
 	ReconnectDelay time.Duration
 	// KeepAlive is the keep-alive time-out, after which a silent target counts as lost; 5 s.
 	KeepAlive time.Duration
-	// FastIOFail fails I/O after that long without a target, while reconnecting goes on; never.
+	// FastIOFail fails I/O after that long without a target, while reconnecting continues; never.
 	FastIOFail time.Duration
 	// IOQueues bounds the number of I/O queues; one per CPU.
 	IOQueues int
@@ -66,7 +66,7 @@ func (o NVMeOptions) validate() error {
 	return nil
 }
 
-// fabricsOptions is what the kernel wants to read on /dev/nvme-fabrics to make a controller.
+// fabricsOptions returns what is written to /dev/nvme-fabrics to make a controller.
 func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	o = o.withDefaults()
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }

@@ -22,7 +22,7 @@ type controller struct {
 	model     string
 }
 
-// staysUp tells whether the controller works, or the kernel is about to make it work.
+// staysUp reports whether the controller works, or the kernel is about to make it work.
 func (c controller) staysUp() bool {
 	return c.state != "dead" && !strings.HasPrefix(c.state, "deleting")
 }
@@ -77,7 +77,7 @@ func (n *nvme) liveControllers(e Export) ([]controller, error) {
 	return slices.DeleteFunc(all, func(c controller) bool { return c.state != "live" }), err
 }
 
-// describe tells the states of an export's controllers, for errors.
+// describe lists the states of an export's controllers, for errors.
 func (n *nvme) describe(e Export) string {
 	all, err := n.controllers(e.NQN)
 	if err != nil {

@@ -55,7 +55,7 @@ func loopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// readToken reads the token anew for each caller: secrets are rotated.
+// readToken reads the file again for each caller: secrets are rotated.
 func readToken(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -57,7 +57,7 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 	return m.bindMount(ctx, source, target, readOnly, flags, step)
 }
 
-// isPublished tells whether target is mounted from where and how it should; a stale mount is
+// isPublished reports whether target is mounted from where and how it should be; a stale mount is
 // removed, another one is an error.
 func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly bool, flags []string) (bool, error) {
 	p, err := m.at(target)

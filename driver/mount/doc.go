@@ -6,7 +6,7 @@
 // counts as full. Whether something is mounted is read from mountinfo, never from stat, which
 // fails on exactly the mounts that matter. Nothing is removed but an empty directory or file.
 //
-// Calls may be repeated: what is already as asked is left alone, what is there and different is an
+// Calls may be repeated: what is already as requested is left alone, what is there and different is an
 // error. A call whose context ends returns at once and says what was still running; until the
 // kernel or the tool has finished, further calls on the same object are refused with [ErrBusy].
 //

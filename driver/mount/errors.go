@@ -4,7 +4,7 @@ import "errors"
 
 // Kinds of failure. Errors of this package wrap one of them; the text says what to do.
 var (
-	// ErrInvalid: what was asked makes no sense (unknown file system, forbidden mount flag, no block device).
+	// ErrInvalid: the request cannot be done as it is (unknown file system, forbidden mount flag, no block device).
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnsupported: a tool or kernel feature is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
@@ -12,15 +12,15 @@ var (
 	ErrEmptyDevice = errors.New("device is empty")
 	// ErrHoldsData: the device holds something that is not a file system this package mounts.
 	ErrHoldsData = errors.New("device holds other data")
-	// ErrWrongFilesystem: the device holds another file system than the one asked for.
+	// ErrWrongFilesystem: the device holds another file system than the requested one.
 	ErrWrongFilesystem = errors.New("device holds another file system")
-	// ErrUnreadable: the device cannot be read, so nobody knows what it holds.
+	// ErrUnreadable: the device cannot be read, so its contents are unknown.
 	ErrUnreadable = errors.New("device cannot be read")
 	// ErrDamaged: the file system is damaged beyond what may be repaired without asking.
 	ErrDamaged = errors.New("file system is damaged")
-	// ErrBroken: a mounted file system was shut down after errors, or its device is gone. Mounted anew it may work.
+	// ErrBroken: a mounted file system was shut down after errors, or its device is gone. Mounted again it may work.
 	ErrBroken = errors.New("mounted file system is broken")
-	// ErrConflict: the path is mounted already, from elsewhere or otherwise than asked.
+	// ErrConflict: the path is mounted already, from another source or with other options.
 	ErrConflict = errors.New("mounted differently")
 	// ErrNotMounted: nothing is mounted at the path.
 	ErrNotMounted = errors.New("not mounted")

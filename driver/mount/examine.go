@@ -17,7 +17,7 @@ import (
 type contents struct {
 	filesystem string // ext4 or xfs
 	other      string // anything else, described
-	// interrupted: a mkfs of ours did not finish, so that what is there was never mounted.
+	// interrupted: a mkfs of this package did not finish, so that what is there was never mounted.
 	interrupted bool
 }
 
@@ -63,7 +63,7 @@ func classify(found scanned, signature string) contents {
 	return contents{}
 }
 
-// openDevice opens a block device that nobody else holds.
+// openDevice opens a block device exclusively.
 func openDevice(device string, mode int) (*os.File, error) {
 	d, err := os.OpenFile(device, mode|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
@@ -88,7 +88,7 @@ func writable(d *os.File) error {
 	return nil
 }
 
-// scanned is what reading the device told.
+// scanned is what reading the device showed.
 type scanned struct {
 	start  []byte // its first bytes
 	dataAt int64  // first offset with data, -1: none was seen

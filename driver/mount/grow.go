@@ -78,7 +78,7 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	return size, err
 }
 
-// CanGrow tells whether this process may grow mounted file systems of a type: the kernel demands
+// CanGrow returns an error unless this process may grow mounted file systems of a type: the kernel demands
 // CAP_SYS_RESOURCE for ext4, which privileged containers have and some sandboxes have not.
 func CanGrow(fsType string) error {
 	if fsType == xfs {

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Check tells whether the file system mounted at path can be used. It reads from its device and writes to its journal.
+// Check returns an error unless the file system mounted at path can be used. It reads from its device and writes to its journal.
 // An error of kind [ErrBroken] is healed by [Mounter.FormatAndMount]. One of kind [ErrUnreadable] says that the device
 // answers with errors: nothing can be done until it does no longer.
 func (m *Mounter) Check(ctx context.Context, path string) error {

@@ -13,7 +13,7 @@ import (
 // system. So that a person need not decide about it, a mark is written to the device before mkfs
 // and removed afterwards: what has the mark was never mounted, and may be formatted again.
 
-// formattingMark stands where no mkfs writes: not in the first MiB, nor the last 128 KiB, which
+// formattingMark lies where no mkfs writes: not in the first MiB, nor the last 128 KiB, which
 // mkfs wipes, but in what will be the last, free blocks of the file system.
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 

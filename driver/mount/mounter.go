@@ -76,7 +76,7 @@ type Point struct {
 	FSType   string // empty for a raw block volume
 	ReadOnly bool
 	Block    bool // the path is a raw block device
-	// Stale: the device below was removed. All access fails; unmount it and mount anew.
+	// Stale: the device below was removed. All access fails; unmount it and mount it again.
 	Stale bool
 
 	number    string   // device number, major:minor

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// At tells what is mounted at path; an error of kind [ErrNotMounted] if nothing is. It does not
+// At returns what is mounted at path; an error of kind [ErrNotMounted] if nothing is. It does not
 // touch the mounted file system, which may be hanging or broken.
 func (m *Mounter) At(path string) (Point, error) {
 	path, err := canonical(path)

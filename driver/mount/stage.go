@@ -56,7 +56,7 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	return err
 }
 
-// isStaged tells whether the device is mounted as asked. A mount that cannot work is removed.
+// isStaged reports whether the device is mounted as requested. A mount that cannot work is removed.
 func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	p, err := m.at(s.Path)
 	if errors.Is(err, ErrNotMounted) {
@@ -77,7 +77,7 @@ func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	return true, p.conflict(s.ReadOnly, s.Flags)
 }
 
-// conflict compares a mount with what is asked of it, as far as mountinfo shows it.
+// conflict compares a mount with what is requested, as far as mountinfo shows it.
 func (p Point) conflict(readOnly bool, flags []string) error {
 	if p.ReadOnly != readOnly {
 		have, want := "read-write", "read-only"
@@ -178,7 +178,7 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	return nil
 }
 
-// mountOptions are the flags asked for and our own.
+// mountOptions returns the requested flags, and those that this package adds.
 func (s Stage) mountOptions() []string {
 	options := slices.Clone(s.Flags)
 	switch {
@@ -186,7 +186,7 @@ func (s Stage) mountOptions() []string {
 		// xfs refuses to mount two file systems of one UUID, such as a volume and its clone.
 		options = append(options, "nouuid")
 	case s.FSType == ext4 && !slices.ContainsFunc(options, func(f string) bool { return strings.HasPrefix(f, "init_itable") }):
-		// Else the kernel goes and zeroes all inode tables, which fills 1.6 % of a thin volume.
+		// Otherwise the kernel zeroes all inode tables, which fills 1.6 % of a thin volume.
 		options = append(options, "noinit_itable")
 	}
 	if s.ReadOnly {

@@ -40,7 +40,7 @@ func (m *Mounter) unmount(ctx context.Context, path string, remove bool) error {
 	return nil
 }
 
-// unmountAll unmounts what is mounted at path, however often. It goes by mountinfo alone, so that
+// unmountAll unmounts what is mounted at path, however often. It relies on mountinfo alone, so that
 // mounts whose device is broken or gone are no different.
 func (m *Mounter) unmountAll(path string) error {
 	const most = 64
@@ -68,7 +68,7 @@ func (m *Mounter) unmountAll(path string) error {
 func umount(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) }
 
 // removeEmpty removes an empty directory or file. Files there were written while nothing was
-// mounted: they are somebody's data.
+// mounted: they are a user's data.
 func removeEmpty(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

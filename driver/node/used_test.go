@@ -58,7 +58,7 @@ func TestUseThatCannotBeNoted(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(f.state, "used")))
 	require.NoError(t, os.Symlink("/nonexistent/folder", filepath.Join(f.state, "used")))
 	_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-	require.ErrorContains(t, err, "note that volume")
+	require.ErrorContains(t, err, "record that volume")
 	assert.Empty(t, f.mounts)
 	assert.Empty(t, f.connected)
 	assert.False(t, f.hasRecord())

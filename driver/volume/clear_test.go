@@ -33,7 +33,7 @@ func (r *recorder) Call(ctx context.Context, method string, params, result any) 
 	return r.Caller.Call(ctx, method, params, result)
 }
 
-func (b *bench) aio(t *testing.T, name string, fallocate *bool) (file string) {
+func (b *testService) aio(t *testing.T, name string, fallocate *bool) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -44,7 +44,7 @@ func (b *bench) aio(t *testing.T, name string, fallocate *bool) (file string) {
 }
 
 func TestClearMethodFollowsTheBdev(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	release, err := b.rpc.Release(t.Context())
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -128,7 +128,7 @@ func TestCloneBeforeSetParent(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("a real target is of its own release")
 	}
-	b := newBenchOf(t, export.TCP, rpcschema.MustRelease("v24.01"))
+	b := newTestServiceOf(t, export.TCP, rpcschema.MustRelease("v24.01"))
 	v := b.create(t, "pvc-1", 8)
 	before := b.state(t)
 	snap, err := b.Snapshot(t.Context(), "s", v.UUID)
@@ -165,7 +165,7 @@ func TestUnfinishedClone(t *testing.T) {
 
 // A disk is the AIO file below an lvstore of a real target, all of whose clusters for data hold a pattern.
 type disk struct {
-	*bench
+	*testService
 	t             *testing.T
 	name, file    string
 	meta, cluster int64
@@ -177,8 +177,8 @@ func newDisk(t *testing.T) *disk {
 	if os.Getenv("SPDK_SOCK") == "" {
 		t.Skip("the simulated target keeps each volume in a file of its own; set SPDK_SOCK to run on a real one")
 	}
-	b := newBench(t, export.TCP)
-	d := &disk{bench: b, t: t, name: "disk-clear", cluster: MiB}
+	b := newTestService(t, export.TCP)
+	d := &disk{testService: b, t: t, name: "disk-clear", cluster: MiB}
 	d.file = b.aio(t, d.name, nil)
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {

@@ -62,7 +62,7 @@ func TestExportsRunSideBySide(t *testing.T) {
 	const volumes = 32
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
-			b := newBench(t, tr)
+			b := newTestService(t, tr)
 			of := func(c spdkrpc.Caller) *Service { return b.Target.Service(spdkrpc.NewClient(c)) }
 			first := b.create(t, "first", 4)
 			_, err := b.Export(t.Context(), first.UUID, host("n1"))
@@ -106,7 +106,7 @@ func TestExportsRunSideBySide(t *testing.T) {
 func TestFirstExportsAtOnce(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
-			b := newBench(t, tr)
+			b := newTestService(t, tr)
 			if tr == export.ISCSI {
 				b.removePortals(t)
 				t.Cleanup(func() { b.removePortals(t) })
@@ -127,7 +127,7 @@ func TestFirstExportsAtOnce(t *testing.T) {
 	}
 }
 
-func (b *bench) removePortals(t *testing.T) {
+func (b *testService) removePortals(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	groups, err := b.rpc.ISCSIGetPortalGroups(ctx)
@@ -146,7 +146,7 @@ func (b *bench) removePortals(t *testing.T) {
 
 // Creating a portal group twice ends v26.05. Two controllers that both found none still create one.
 func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
-	b := newBench(t, export.ISCSI)
+	b := newTestService(t, export.ISCSI)
 	b.removePortals(t)
 	t.Cleanup(func() { b.removePortals(t) })
 	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
@@ -184,7 +184,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 
 // While a call that creates the portal group may yet be executed, nobody makes another one.
 func TestPortalGroupOfUnknownOutcome(t *testing.T) {
-	b := newBench(t, export.ISCSI)
+	b := newTestService(t, export.ISCSI)
 	b.removePortals(t)
 	t.Cleanup(func() { b.removePortals(t) })
 	v := b.create(t, "pvc-1", 4)
@@ -217,7 +217,7 @@ func TestFirstExportOnATargetIsStruck(t *testing.T) {
 			for name, arm := range map[string]func(f *fault){
 				"unreachable": func(f *fault) { f.arm(at, false, false) }, "reply lost": func(f *fault) { f.arm(at, true, false) }, "refused": func(f *fault) { f.refuse(at) },
 			} {
-				b := newBench(t, export.ISCSI)
+				b := newTestService(t, export.ISCSI)
 				b.removePortals(t)
 				config := b.Config
 				config.ListenAddr = address
@@ -280,7 +280,7 @@ func (m *meddler) Call(ctx context.Context, method string, params, result any) e
 
 // The transport was missing when the listener was added, and is there when it is looked for.
 func TestTransportThatAnotherExportMakes(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	m := &meddler{Caller: b.fault, method: "nvmf_subsystem_add_listener", do: func() {
 		assert.NoError(t, b.rpc.NVMfCreateTransport(t.Context(), spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))

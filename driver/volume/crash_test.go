@@ -77,7 +77,7 @@ func TestCrashPoints(t *testing.T) {
 				continue
 			}
 			t.Run(string(tr)+"/"+op.name, func(t *testing.T) {
-				crashAll(t, op, func(t *testing.T) *bench { return newBench(t, tr) })
+				crashAll(t, op, func(t *testing.T) *testService { return newTestService(t, tr) })
 			})
 		}
 	}
@@ -91,7 +91,9 @@ func TestCrashPointsOnV2609(t *testing.T) {
 	for _, op := range operations {
 		if op.exports {
 			t.Run(op.name, func(t *testing.T) {
-				crashAll(t, op, func(t *testing.T) *bench { return newBenchOf(t, export.TCP, rpcschema.MustRelease("v26.09")) })
+				crashAll(t, op, func(t *testing.T) *testService {
+					return newTestServiceOf(t, export.TCP, rpcschema.MustRelease("v26.09"))
+				})
 			})
 		}
 	}
@@ -101,11 +103,11 @@ type operation struct {
 	name    string
 	exports bool
 	// prepare returns the operation, ready to be done.
-	prepare func(t *testing.T, b *bench) func(ctx context.Context) (string, error)
+	prepare func(t *testing.T, b *testService) func(ctx context.Context) (string, error)
 }
 
 var operations = []operation{
-	{name: "create", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "create", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) {
 			stores, err := b.Stores(ctx)
 			if err != nil {
@@ -119,21 +121,21 @@ var operations = []operation{
 			return v.UUID, err
 		}
 	}},
-	{name: "expand", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "expand", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		return func(ctx context.Context) (string, error) {
 			size, err := b.Expand(ctx, v.UUID, 9*MiB, 0)
 			return fmt.Sprint(size), err
 		}
 	}},
-	{name: "snapshot", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "snapshot", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		return func(ctx context.Context) (string, error) {
 			s, err := b.Snapshot(ctx, "snapshot-1", v.UUID)
 			return s.UUID + s.CreatedAt.String(), err
 		}
 	}},
-	{name: "restore, larger", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "restore, larger", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 		require.NoError(t, err)
@@ -142,48 +144,48 @@ var operations = []operation{
 			return fmt.Sprint(c.UUID, c.SizeBytes), err
 		}
 	}},
-	{name: "clone, larger", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "clone, larger", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		return func(ctx context.Context) (string, error) {
 			c, err := b.Clone(ctx, Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 10 * MiB})
 			return fmt.Sprint(c.UUID, c.SizeBytes), err
 		}
 	}},
-	{name: "delete", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "delete", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		legacyExport(t, b, v)
 		return func(ctx context.Context) (string, error) { return "", b.Delete(ctx, v.UUID) }
 	}},
-	{name: "delete a snapshot", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "delete a snapshot", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 		require.NoError(t, err)
 		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, s.UUID) }
 	}},
-	{name: "delete a clone", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "delete a clone", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		_, c := cloned(t, b)
 		return func(ctx context.Context) (string, error) { return "", b.Delete(ctx, c.UUID) }
 	}},
-	{name: "delete a snapshot on one side of a clone", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "delete a snapshot on one side of a clone", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v, c := cloned(t, b)
 		ids := snapshots(t, b, v, c)
 		require.NoError(t, b.Delete(t.Context(), v.UUID))
 		require.NoError(t, b.Delete(t.Context(), c.UUID))
 		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, ids[0]) }
 	}},
-	{name: "delete a volume with snapshots on both sides of a clone", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "delete a volume with snapshots on both sides of a clone", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v, c := cloned(t, b)
 		snapshots(t, b, v, c)
 		return func(ctx context.Context) (string, error) { return "", b.Delete(ctx, v.UUID) }
 	}},
-	{name: "publish", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "publish", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		return func(ctx context.Context) (string, error) {
 			_, err := b.Export(ctx, v.UUID, host("n1"))
 			return "", err
 		}
 	}},
-	{name: "publish what spdk-csi exported", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "publish what spdk-csi exported", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		legacyExport(t, b, v)
 		return func(ctx context.Context) (string, error) {
@@ -191,15 +193,15 @@ var operations = []operation{
 			return "", err
 		}
 	}},
-	{name: "create, attach, detach", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "create, attach, detach", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		create := makers[0].make(t, b)
 		return func(ctx context.Context) (string, error) { return attached(ctx, b, create) }
 	}},
-	{name: "clone, attach, detach", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "clone, attach, detach", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		clone := makers[1].make(t, b)
 		return func(ctx context.Context) (string, error) { return attached(ctx, b, clone) }
 	}},
-	{name: "unpublish", exports: true, prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "unpublish", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 		require.NoError(t, err)
 		_, err = b.Export(t.Context(), v.UUID, host("n1"))
@@ -217,15 +219,15 @@ var operations = []operation{
 	}},
 }
 
-func crashAll(t *testing.T, op operation, newBench func(*testing.T) *bench) {
-	want, calls := undisturbed(t, op, newBench)
+func crashAll(t *testing.T, op operation, newTestService func(*testing.T) *testService) {
+	want, calls := undisturbed(t, op, newTestService)
 	points := 0
 	for at := 1; at <= calls; at++ {
 		for _, after := range []bool{false, true} {
 			for _, deadly := range []bool{false, true} {
 				points++
 				if !t.Run(fmt.Sprintf("call %d, executed %v, deadly %v", at, after, deadly), func(t *testing.T) {
-					b := newBench(t)
+					b := newTestService(t)
 					crash(t, b, op, want, func() { b.fault.arm(at, after, deadly) })
 				}) {
 					return
@@ -234,7 +236,7 @@ func crashAll(t *testing.T, op operation, newBench func(*testing.T) *bench) {
 		}
 		points++
 		if !t.Run(fmt.Sprintf("call %d, refused", at), func(t *testing.T) {
-			b := newBench(t)
+			b := newTestService(t)
 			crash(t, b, op, want, func() { b.fault.refuse(at) })
 		}) {
 			return
@@ -243,7 +245,7 @@ func crashAll(t *testing.T, op operation, newBench func(*testing.T) *bench) {
 	t.Logf("%d crash points", points)
 }
 
-func crash(t *testing.T, b *bench, op operation, want state, arm func()) {
+func crash(t *testing.T, b *testService, op operation, want state, arm func()) {
 	do := op.prepare(t, b)
 	b.seen.swept.Store(true) // the sweep after the first deletion reports no errors
 	arm()
@@ -272,9 +274,9 @@ func crash(t *testing.T, b *bench, op operation, want state, arm func()) {
 }
 
 // undisturbed tells what the operation makes of a target, and by how many calls.
-func undisturbed(t *testing.T, op operation, newBench func(*testing.T) *bench) (want state, calls int) {
+func undisturbed(t *testing.T, op operation, newTestService func(*testing.T) *testService) (want state, calls int) {
 	require.True(t, t.Run("undisturbed", func(t *testing.T) {
-		b := newBench(t)
+		b := newTestService(t)
 		do := op.prepare(t, b)
 		b.seen.swept.Store(true)
 		b.fault.arm(0, false, false)
@@ -290,7 +292,7 @@ func undisturbed(t *testing.T, op operation, newBench func(*testing.T) *bench) (
 }
 
 // cloned returns a volume and a clone of it. v24.01 clones only with a clear method that is explicitly weak.
-func cloned(t *testing.T, b *bench) (v, c Volume) {
+func cloned(t *testing.T, b *testService) (v, c Volume) {
 	t.Helper()
 	v = b.create(t, "pvc-1", 4)
 	c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: class.Class{Clear: class.ClearUnmap}})
@@ -298,7 +300,7 @@ func cloned(t *testing.T, b *bench) (v, c Volume) {
 	return v, c
 }
 
-func snapshots(t *testing.T, b *bench, of ...Volume) (ids []string) {
+func snapshots(t *testing.T, b *testService, of ...Volume) (ids []string) {
 	t.Helper()
 	for _, v := range of {
 		s, err := b.Snapshot(t.Context(), "snapshot-of-"+v.Name, v.UUID)
@@ -310,7 +312,7 @@ func snapshots(t *testing.T, b *bench, of ...Volume) (ids []string) {
 
 // neededState is state without bases that have one clone. The deletion of a volume that dies between its two steps may
 // leave such a base; it goes with that clone.
-func (b *bench) neededState(t *testing.T) state {
+func (b *testService) neededState(t *testing.T) state {
 	s := b.state(t)
 	s.Lvols = slices.DeleteFunc(s.Lvols, func(alias string) bool {
 		v, err := b.Target.Service(b.rpc).lookUp(context.Background(), alias)
@@ -335,7 +337,7 @@ func anonymous(s state) state {
 }
 
 // cleanUp deletes everything as its user would, and expects an empty target.
-func cleanUp(t *testing.T, b *bench, where string) {
+func cleanUp(t *testing.T, b *testService, where string) {
 	t.Helper()
 	ctx := t.Context()
 	volumes, _, err := b.List(ctx, Page{})

@@ -15,7 +15,7 @@ import (
 )
 
 func TestCreate(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	for name, c := range map[string]struct {
 		spec Spec
@@ -46,7 +46,7 @@ func TestCreate(t *testing.T) {
 }
 
 func TestCreateNoticesFullStore(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestCreateNoticesFullStore(t *testing.T) {
 
 // A create whose reply was lost says nothing about space, even when the lvstore has none: the call may still be executed.
 func TestCreateWithUnknownOutcome(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func (d deleting) Call(ctx context.Context, method string, params, result any) e
 }
 
 func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	s := NewTarget(b.Config).Service(spdkrpc.NewClient(deleting{b.fault}))
 	_, err := s.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB})
 	require.ErrorIs(t, err, ErrBusy)
@@ -93,7 +93,7 @@ func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
 
 // How a volume was created is part of what it is, also after snapshots, which make every volume thin.
 func TestThinIsPartOfTheVolume(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	for _, thick := range []bool{false, true} {
 		t.Run(fmt.Sprint("thick=", thick), func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestThinIsPartOfTheVolume(t *testing.T) {
 }
 
 func TestCreateAgain(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	v := b.create(t, "pvc-1", 8)
 	snap, err := b.Snapshot(t.Context(), "s", v.UUID)

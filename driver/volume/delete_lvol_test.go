@@ -12,7 +12,7 @@ import (
 
 // A snapshot below a volume in use is deleted with that frozen, or kept.
 func TestDeletionsAreFrozen(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
 	snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
@@ -38,7 +38,7 @@ func TestDeletionsAreFrozen(t *testing.T) {
 // A proxy that cannot freeze: the snapshot stays until the volume is detached.
 func TestDeletionsThroughAnOldProxy(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
-		b := newBench(t, tr)
+		b := newTestService(t, tr)
 		v := b.create(t, "pvc-1", 4)
 		snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
 		require.NoError(t, err)

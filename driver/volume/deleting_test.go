@@ -82,7 +82,7 @@ func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("TestDeletionTakesTime is for real targets")
 	}
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}
 	st := b.store(t, "lvs0")
 	v, err := b.Create(t.Context(), st, spec)
@@ -111,7 +111,7 @@ func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 
 // What lies in a store that is not the driver's is not deleted, even if it cannot be seen otherwise.
 func TestDeletedElsewhere(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB})
 	require.NoError(t, err)
 	config := b.Config
@@ -127,7 +127,7 @@ func TestDeletionTakesTime(t *testing.T) {
 		t.Skip("the simulated target deletes at once; set SPDK_SOCK to run on a real one")
 	}
 	const mib = 4096
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	file := filepath.Join(t.TempDir(), "large")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Truncate(file, (mib+256)*MiB))

@@ -32,7 +32,7 @@ func (b *before) Call(ctx context.Context, method string, params, result any) (e
 }
 
 // at returns a service of another controller, whose clock shows a second.
-func (b *bench) at(second int64, caller spdkrpc.Caller) *Service {
+func (b *testService) at(second int64, caller spdkrpc.Caller) *Service {
 	c := b.Config
 	c.Now = func() time.Time { return time.Unix(1_800_000_000+second, 0) }
 	return NewTarget(c).Service(spdkrpc.NewClient(caller))
@@ -40,7 +40,7 @@ func (b *bench) at(second int64, caller spdkrpc.Caller) *Service {
 
 // A call whose reply was lost is executed while it is repeated.
 func TestSnapshotWhoseReplyWasLost(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	var late any
 	lost := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(_ context.Context, params any) error {
@@ -66,7 +66,7 @@ func TestSnapshotWhoseReplyWasLost(t *testing.T) {
 func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, export.TCP)
+			b := newTestService(t, export.TCP)
 			v := b.create(t, "pvc-1", 4)
 			var first Snapshot
 			rival := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) (err error) {
@@ -89,7 +89,7 @@ func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 }
 
 func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	var first Snapshot
 	rival := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) (err error) {
@@ -108,7 +108,7 @@ func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
 
 // Many controllers at once, each with a clock of its own, agree on one snapshot.
 func TestManyControllersTakeOneSnapshot(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	const controllers = 8
 	ids := make([]string, controllers)

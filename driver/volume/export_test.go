@@ -15,7 +15,7 @@ import (
 )
 
 // legacyExport exports a volume as spdk-csi does: to everybody, all with one serial number.
-func legacyExport(t *testing.T, b *bench, v Volume) {
+func legacyExport(t *testing.T, b *testService, v Volume) {
 	t.Helper()
 	ctx := t.Context()
 	if b.Transport == export.ISCSI {
@@ -34,7 +34,7 @@ func legacyExport(t *testing.T, b *bench, v Volume) {
 	}))
 }
 
-func (b *bench) ensureTransport(t *testing.T) {
+func (b *testService) ensureTransport(t *testing.T) {
 	t.Helper()
 	trtype := "TCP"
 	if _, err := b.rpc.NVMfGetTransports(t.Context(), spdkrpc.NVMfGetTransportsParams{Trtype: &trtype}); err != nil {
@@ -43,7 +43,7 @@ func (b *bench) ensureTransport(t *testing.T) {
 	}
 }
 
-func (b *bench) subsystem(t *testing.T, v Volume) spdkrpc.NVMfSubsystem {
+func (b *testService) subsystem(t *testing.T, v Volume) spdkrpc.NVMfSubsystem {
 	t.Helper()
 	subs, err := b.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{NQN: new(export.NQN(v.UUID))})
 	require.NoError(t, err)
@@ -55,13 +55,13 @@ func TestExportNVMe(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		for name, legacy := range map[string]bool{"anew": false, "taken over from spdk-csi": true} {
 			t.Run(release+", "+name, func(t *testing.T) {
-				testExportNVMe(t, newBenchOf(t, export.TCP, rpcschema.MustRelease(release)), legacy)
+				testExportNVMe(t, newTestServiceOf(t, export.TCP, rpcschema.MustRelease(release)), legacy)
 			})
 		}
 	}
 }
 
-func testExportNVMe(t *testing.T, b *bench, legacy bool) {
+func testExportNVMe(t *testing.T, b *testService, legacy bool) {
 	v := b.create(t, "pvc-1", 4)
 	if legacy {
 		legacyExport(t, b, v)
@@ -113,7 +113,7 @@ func (o obscure) Call(ctx context.Context, method string, params, result any) er
 // An answer that may mean "not there" is no licence to export again, or to delete, where the release gives another one
 // for what is not there.
 func TestRefusedQuestionIsNoAnswer(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestRefusedQuestionIsNoAnswer(t *testing.T) {
 
 // From v26.09 the answers differ; creation, which SPDK refuses for what is there, keeps exports apart all the same.
 func TestCreationIsTheSafetyNet(t *testing.T) {
-	b := newBenchOf(t, export.TCP, rpcschema.MustRelease("v26.09"))
+	b := newTestServiceOf(t, export.TCP, rpcschema.MustRelease("v26.09"))
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func (u unnamed) Call(ctx context.Context, method string, params, result any) er
 func TestExportAsksForNamesOnly(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
-			b := newBenchOf(t, export.TCP, rpcschema.MustRelease(release))
+			b := newTestServiceOf(t, export.TCP, rpcschema.MustRelease(release))
 			v := b.create(t, "pvc-1", 4)
 			b.seen.swept.Store(true)
 			s := b.Target.Service(spdkrpc.NewClient(unnamed{b.fault, t}))
@@ -176,7 +176,7 @@ func TestExportAsksForNamesOnly(t *testing.T) {
 }
 
 func TestExportISCSI(t *testing.T) {
-	b := newBench(t, export.ISCSI)
+	b := newTestService(t, export.ISCSI)
 	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	legacyExport(t, b, v)
 	for range 2 {
@@ -209,7 +209,7 @@ func TestExportISCSI(t *testing.T) {
 }
 
 func TestExportFindsForeignNamespace(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	require.NoError(t, b.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
 	_, err := b.rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: export.NQN(v.UUID), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: other.UUID}})
@@ -222,7 +222,7 @@ func TestExportFindsForeignNamespace(t *testing.T) {
 
 // What outlives its volume must not stay for ever, nor keep the volume's deletion from succeeding.
 func TestLeftovers(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestLeftovers(t *testing.T) {
 func TestPublishMissingVolume(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
-			b := newBench(t, tr)
+			b := newTestService(t, tr)
 			_, err := b.Export(t.Context(), uuid.NewString(), host("n1"))
 			require.ErrorIs(t, err, ErrNotFound)
 			require.NoError(t, b.Unexport(t.Context(), uuid.NewString(), new(host("n1"))))

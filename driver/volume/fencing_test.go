@@ -30,7 +30,7 @@ func (c connected) Call(ctx context.Context, method string, params, result any) 
 
 // An export of spdk-csi's is open to every host: who uses it is only seen by its connections.
 func TestConnectedHostsFence(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	legacyExport(t, b, v)
 	before := b.subsystem(t, v)
@@ -70,7 +70,7 @@ func (r rival) Call(ctx context.Context, method string, params, result any) erro
 }
 
 func TestTwoControllersAdmitOneHostAtMost(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	b.Service = b.Target.Service(spdkrpc.NewClient(rival{b.fault, func(ctx context.Context) {
 		require.NoError(t, b.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: export.NQN(v.UUID), Host: host("n2").NQN}))

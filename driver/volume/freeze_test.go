@@ -60,8 +60,8 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 	return err
 }
 
-// behindFreezer is the bench's service through a proxy that can freeze.
-func behindFreezer(b *bench) *freezer {
+// behindFreezer is the service through a proxy that can freeze.
+func behindFreezer(b *testService) *freezer {
 	f := &freezer{Caller: b.fault}
 	b.Service = b.Target.Service(spdkrpc.NewClient(f))
 	return f
@@ -76,7 +76,7 @@ func multipathHost(name string) export.Host {
 }
 
 func TestSnapshotsAreFrozen(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
 	exported, err := b.Export(t.Context(), v.UUID, multipathHost("n1"))
@@ -99,7 +99,7 @@ func TestSnapshotsAreFrozen(t *testing.T) {
 // A proxy that cannot freeze: what is exported is not snapshotted.
 func TestSnapshotsThroughAnOldProxy(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
-		b := newBench(t, tr)
+		b := newTestService(t, tr)
 		v := b.create(t, "pvc-1", 4)
 		_, err := b.Snapshot(t.Context(), "unused", v.UUID)
 		require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestSnapshotsThroughAnOldProxy(t *testing.T) {
 
 // A host that does not do multipath would fail its I/O instead of holding it back.
 func TestHostsWithoutMultipath(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	if b.sim == nil {
 		t.Skip("no host connects to a real target here")
 	}
@@ -138,7 +138,7 @@ func TestHostsWithoutMultipath(t *testing.T) {
 
 // Both names of a host come and go together; exports of earlier versions keep the one.
 func TestBothNamesOfAHost(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	h := multipathHost("n1")
 	hosts := func(v Volume) (names []string) {
 		for _, x := range b.subsystem(t, v).Hosts {
@@ -170,7 +170,7 @@ func TestBothNamesOfAHost(t *testing.T) {
 }
 
 func TestChainsAreBounded(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
 	for i := range maxDepth {

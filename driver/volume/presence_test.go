@@ -16,7 +16,7 @@ import (
 func TestUnloadedStoreIsNotEmpty(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, export.TCP)
+			b := newTestService(t, export.TCP)
 			target := b.Config
 			target.Stores = configured
 			s := NewTarget(target).Service(b.rpc)
@@ -62,7 +62,7 @@ func errorOf[T any](_ T, err error) error { return err }
 
 // An lvstore that has the name of one that is away does not replace it.
 func TestStoreOfTheSameNameIsAnother(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	b.detachDisk(t, "lvs0")
 	old := b.disks["lvs0"]
@@ -90,7 +90,7 @@ func (l leaving) Call(ctx context.Context, method string, params, result any) er
 }
 
 func TestStoreLeavesDuringDeletion(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	cfg := b.Config
 	cfg.Stores = []string{"lvs0", "lvs1"}
@@ -103,7 +103,7 @@ func TestStoreLeavesDuringDeletion(t *testing.T) {
 
 // A volume of which SPDK makes no bdev is there all the same.
 func TestDegradedVolumeIsPresent(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	ctx := context.WithoutCancel(t.Context())
 	b.disks["external"] = b.newDisk(t, t.TempDir()+"/external", 4)
 	b.attachDisk(t, "external")
@@ -135,7 +135,7 @@ func TestDegradedVolumeIsPresent(t *testing.T) {
 	require.NoError(t, b.Delete(ctx, id))
 }
 
-func (b *bench) bdevUUID(t *testing.T, name string) string {
+func (b *testService) bdevUUID(t *testing.T, name string) string {
 	t.Helper()
 	infos, err := b.rpc.BdevGetBdevs(t.Context(), spdkrpc.BdevGetBdevsParams{Name: &name})
 	require.NoError(t, err)

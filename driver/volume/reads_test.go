@@ -22,14 +22,14 @@ func changes(method string) bool {
 
 // reads are operations that change nothing.
 var reads = []operation{
-	{name: "list", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "list", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		cloned(t, b)
 		return func(ctx context.Context) (string, error) {
 			volumes, next, err := b.List(ctx, Page{})
 			return fmt.Sprint(volumes, next), err
 		}
 	}},
-	{name: "list snapshots", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "list snapshots", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v, c := cloned(t, b)
 		snapshots(t, b, v, c)
 		return func(ctx context.Context) (string, error) {
@@ -37,7 +37,7 @@ var reads = []operation{
 			return fmt.Sprint(snapshots, next), err
 		}
 	}},
-	{name: "find a snapshot", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "find a snapshot", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v, c := cloned(t, b)
 		snapshots(t, b, v, c)
 		return func(ctx context.Context) (string, error) {
@@ -45,7 +45,7 @@ var reads = []operation{
 			return fmt.Sprint(s), err
 		}
 	}},
-	{name: "was it written", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "was it written", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		snapshots(t, b, v)
 		return func(ctx context.Context) (string, error) {
@@ -57,7 +57,7 @@ var reads = []operation{
 			return fmt.Sprint(pristine, known), err
 		}
 	}},
-	{name: "find a volume", prepare: func(t *testing.T, b *bench) func(context.Context) (string, error) {
+	{name: "find a volume", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		b.create(t, "pvc-1", 4)
 		return func(ctx context.Context) (string, error) {
 			stores, err := b.Stores(ctx)
@@ -76,7 +76,7 @@ func TestWhatIsReadBack(t *testing.T) {
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,
 		spdkrpc.OutcomeUnknown: true, spdkrpc.Failed: true, spdkrpc.Exists: true, spdkrpc.NoSpace: true, spdkrpc.InvalidParams: true,
 	} {
-		b := newBench(t, export.TCP)
+		b := newTestService(t, export.TCP)
 		v := b.create(t, "pvc-1", 4)
 		calls := 0
 		s := b.Target.Service(spdkrpc.NewClient(&before{Caller: b.fault, method: "bdev_lvol_resize", do: func(context.Context, any) error {

@@ -48,11 +48,11 @@ func (m *meanwhile) Call(ctx context.Context, method string, params, result any)
 // A maker creates the volume pvc-1 through a service, once or not at all, as a controller does.
 type maker struct {
 	name, method string
-	make         func(t *testing.T, b *bench) func(context.Context, *Service) (Volume, error)
+	make         func(t *testing.T, b *testService) func(context.Context, *Service) (Volume, error)
 }
 
 var makers = []maker{
-	{"create", "bdev_lvol_create", func(t *testing.T, b *bench) func(context.Context, *Service) (Volume, error) {
+	{"create", "bdev_lvol_create", func(t *testing.T, b *testService) func(context.Context, *Service) (Volume, error) {
 		return func(ctx context.Context, s *Service) (Volume, error) {
 			stores, err := s.Stores(ctx)
 			if err != nil {
@@ -69,7 +69,7 @@ var makers = []maker{
 			return v, s.Matches(ctx, v, spec, Origin{})
 		}
 	}},
-	{"clone", "bdev_lvol_clone", func(t *testing.T, b *bench) func(context.Context, *Service) (Volume, error) {
+	{"clone", "bdev_lvol_clone", func(t *testing.T, b *testService) func(context.Context, *Service) (Volume, error) {
 		source := b.create(t, "source", 8)
 		snap, err := b.Snapshot(t.Context(), "s", source.UUID)
 		require.NoError(t, err)
@@ -80,7 +80,7 @@ var makers = []maker{
 }
 
 // attached makes a volume, attaches it to a node and detaches it, by which it may be renamed.
-func attached(ctx context.Context, b *bench, make func(context.Context, *Service) (Volume, error)) (string, error) {
+func attached(ctx context.Context, b *testService, make func(context.Context, *Service) (Volume, error)) (string, error) {
 	v, err := make(ctx, b.Service)
 	if err != nil {
 		return "", err
@@ -95,7 +95,7 @@ func attached(ctx context.Context, b *bench, make func(context.Context, *Service
 }
 
 // attachOnce attaches a volume to a node and detaches it, after which its name says so, on every release.
-func (b *bench) attachOnce(t *testing.T, id string) {
+func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())
 	_, err := b.Export(ctx, id, host("n1"))
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 			"used before the answer": {false, false}, "used before the answer, which is lost": {false, true},
 		} {
 			t.Run(m.name+"/"+name, func(t *testing.T) {
-				b := newBench(t, export.TCP)
+				b := newTestService(t, export.TCP)
 				do := m.make(t, b)
 				others := len(b.state(t).Lvols)
 				var first Volume
@@ -154,7 +154,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 // A volume that is renamed while it is looked for is found, and once.
 func TestRenamedWhileLookedFor(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		b := newBench(t, export.TCP)
+		b := newTestService(t, export.TCP)
 		stores, err := b.Stores(t.Context())
 		require.NoError(t, err)
 		_, err = b.Find(t.Context(), stores[:1], "other")

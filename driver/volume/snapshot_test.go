@@ -14,7 +14,7 @@ import (
 )
 
 func TestSnapshot(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	clock := time.Date(2026, 11, 21, 10, 0, 0, 123, time.UTC)
 	b.Now = func() time.Time { clock = clock.Add(time.Hour); return clock }
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
@@ -57,7 +57,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestSnapshotWithClones(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestSnapshotWithClones(t *testing.T) {
 
 // Volumes of spdk-csi know their snapshots by the snapshots' plain names, and nothing else about them.
 func TestLegacySnapshot(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	id, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snapshot-1"})
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestLegacySnapshot(t *testing.T) {
 }
 
 func TestCloneOrigins(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	fromV := Origin{UUID: v.UUID}
 	spec := Spec{Name: "clone", MinBytes: 4 * MiB}
@@ -127,7 +127,7 @@ func TestCloneOrigins(t *testing.T) {
 func TestBasesVanish(t *testing.T) {
 	for name, order := range map[string][]int{"source first": {0, 1, 2, 3}, "source last": {1, 2, 3, 0}, "mixed": {2, 0, 3, 1}, "reverse": {3, 2, 1, 0}} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, export.TCP)
+			b := newTestService(t, export.TCP)
 			v := b.create(t, "pvc-0", 4)
 			chain := []Volume{v}
 			for i, from := range []int{0, 0, 1} {
@@ -151,7 +151,7 @@ func TestBasesVanish(t *testing.T) {
 func TestBasesVanishBelowSnapshots(t *testing.T) {
 	for name, order := range map[string][]int{"source's first": {0, 1}, "clone's first": {1, 0}} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, export.TCP)
+			b := newTestService(t, export.TCP)
 			v, c := cloned(t, b)
 			ids := snapshots(t, b, v, c)
 			require.NoError(t, b.Delete(t.Context(), v.UUID))
@@ -167,7 +167,7 @@ func TestBasesVanishBelowSnapshots(t *testing.T) {
 
 // A clone that is never made leaves its base, which goes with the source and its snapshots.
 func TestBaseOfCloneThatFailed(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-2", v.UUID)})
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestBaseOfCloneThatFailed(t *testing.T) {
 
 // Earlier versions left bases with no clone at all. The first deletion collects them.
 func TestOrphanedBasesAreCollected(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-3", v.UUID)})
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestOrphanedBasesAreCollected(t *testing.T) {
 
 // SPDK must not change what lies below a volume that a host is writing to.
 func TestBaseBelowVolumeInUseStays(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)
 	_, err := b.Export(t.Context(), v.UUID, host("n1"))
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestBaseBelowVolumeInUseStays(t *testing.T) {
 }
 
 func TestListPages(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	for i := range 7 {
 		b.create(t, "pvc-"+string(rune('a'+i)), 4)
 	}
@@ -227,7 +227,7 @@ func TestListPages(t *testing.T) {
 }
 
 func TestPristine(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	of := func(v Volume) (pristine, known bool) {
 		v, err := b.Get(t.Context(), v.UUID)
 		require.NoError(t, err)
@@ -263,7 +263,7 @@ func TestPristine(t *testing.T) {
 
 // A sweep that failed is repeated at the next deletion, one that succeeded is not.
 func TestSweepIsRepeatedAfterAFailure(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	for _, tt := range []struct {
 		struck int // call, 0: none
 		sweeps bool

@@ -14,7 +14,7 @@ import (
 )
 
 // usedState reads a volume anew, and what is known of its use.
-func (b *bench) usedState(t *testing.T, id string) (v Volume, pristine, known bool) {
+func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, known bool) {
 	t.Helper()
 	v, err := b.GetVolume(t.Context(), id)
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func (b *bench) usedState(t *testing.T, id string) (v Volume, pristine, known bo
 func TestUsedVolumeIsRemembered(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
-			b := newBench(t, tr)
+			b := newTestService(t, tr)
 			spec := Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}}
 			v, err := b.Create(t.Context(), b.store(t, "lvs0"), spec)
 			require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 
 // The way out for a volume that was attached and never staged: its first name back, by hand.
 func TestUsedVolumeIsForgottenByHand(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
@@ -97,7 +97,7 @@ func TestUsedThinVolume(t *testing.T) {
 			if release != "" {
 				r = rpcschema.MustRelease(release)
 			}
-			b := newBenchOf(t, export.TCP, r)
+			b := newTestServiceOf(t, export.TCP, r)
 			v := b.create(t, "pvc-1", 4)
 			require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
 			now, pristine, known := b.usedState(t, v.UUID)
@@ -125,7 +125,7 @@ func TestUsedNames(t *testing.T) {
 		assert.NotEqual(t, lvol, used)
 	}
 	assert.NotEqual(t, usedName(long), usedName(long[:62]+"y"))
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: long, MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
@@ -140,7 +140,7 @@ func TestUsedNames(t *testing.T) {
 
 // Two volumes, one under each name, were not made by this driver: none of them is chosen.
 func TestBothNamesTaken(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.MarkUsed(t.Context(), v.UUID))

@@ -27,9 +27,9 @@ const (
 	leastTag, claimTag = 1000, 999
 )
 
-// A bench is a target with two lvstores, and a service on it whose calls can be struck. The target is simulated, or, when
+// A testService is a service on a target with two lvstores, whose calls can be struck. The target is simulated, or, when
 // SPDK_SOCK is set, real: what is tested here is what we believe of SPDK.
-type bench struct {
+type testService struct {
 	*Service
 	rpc   *spdkrpc.Client // past the fault
 	fault *fault
@@ -37,13 +37,13 @@ type bench struct {
 	sim   *spdktest.Target  // nil: a real one
 }
 
-func newBench(t *testing.T, tr export.Transport) *bench {
+func newTestService(t *testing.T, tr export.Transport) *testService {
 	t.Helper()
-	return newBenchOf(t, tr, rpcschema.Release{})
+	return newTestServiceOf(t, tr, rpcschema.Release{})
 }
 
-// newBenchOf is newBench with a simulated target of one release; a real one is of its own.
-func newBenchOf(t *testing.T, tr export.Transport, r rpcschema.Release) *bench {
+// newTestServiceOf is newTestService with a simulated target of one release; a real one is of its own.
+func newTestServiceOf(t *testing.T, tr export.Transport, r rpcschema.Release) *testService {
 	t.Helper()
 	var socket string
 	var sim *spdktest.Target
@@ -57,7 +57,7 @@ func newBenchOf(t *testing.T, tr export.Transport, r rpcschema.Release) *bench {
 	}
 	caller := spdkrpc.NewSocket(socket)
 	t.Cleanup(func() { assert.NoError(t, caller.Close()) })
-	b := &bench{rpc: spdkrpc.NewClient(caller), fault: &fault{Caller: caller}, disks: map[string]string{}, sim: sim}
+	b := &testService{rpc: spdkrpc.NewClient(caller), fault: &fault{Caller: caller}, disks: map[string]string{}, sim: sim}
 	for _, store := range []string{"lvs0", "lvs1"} {
 		b.makeStore(t, store)
 	}
@@ -70,7 +70,7 @@ func newBenchOf(t *testing.T, tr export.Transport, r rpcschema.Release) *bench {
 	return b
 }
 
-func (b *bench) makeStore(t *testing.T, store string) {
+func (b *testService) makeStore(t *testing.T, store string) {
 	t.Helper()
 	b.makeStoreOn(t, store, filepath.Join(t.TempDir(), store))
 	ctx := context.WithoutCancel(t.Context())
@@ -81,7 +81,7 @@ func (b *bench) makeStore(t *testing.T, store string) {
 	})
 }
 
-func (b *bench) makeStoreOn(t *testing.T, store, disk string) {
+func (b *testService) makeStoreOn(t *testing.T, store, disk string) {
 	t.Helper()
 	b.disks[store] = b.newDisk(t, disk, storeMiB)
 	b.attachDisk(t, store)
@@ -89,7 +89,7 @@ func (b *bench) makeStoreOn(t *testing.T, store, disk string) {
 	require.NoError(t, err)
 }
 
-func (b *bench) newDisk(t *testing.T, path string, mib int64) string {
+func (b *testService) newDisk(t *testing.T, path string, mib int64) string {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	require.NoError(t, os.Truncate(path, mib*MiB))
@@ -97,31 +97,31 @@ func (b *bench) newDisk(t *testing.T, path string, mib int64) string {
 }
 
 // attachDisk makes the bdev that an lvstore is on; detachDisk takes it away, with the lvstore.
-func (b *bench) attachDisk(t *testing.T, store string) {
+func (b *testService) attachDisk(t *testing.T, store string) {
 	t.Helper()
 	_, err := b.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: "disk-" + store, Filename: b.disks[store], BlockSize: new(uint32(4096))})
 	require.NoError(t, err)
 	require.NoError(t, b.rpc.BdevWaitForExamine(t.Context()))
 }
 
-func (b *bench) detachDisk(t *testing.T, store string) {
+func (b *testService) detachDisk(t *testing.T, store string) {
 	t.Helper()
 	require.NoError(t, b.rpc.BdevAIODelete(t.Context(), spdkrpc.BdevAIODeleteParams{Name: "disk-" + store}))
 }
 
 // makePortal makes what spdk-csi leaves on a target for ever.
-func (b *bench) makePortal(t *testing.T) {
+func (b *testService) makePortal(t *testing.T) {
 	t.Helper()
 	portals, err := b.rpc.ISCSIGetPortalGroups(t.Context())
 	require.NoError(t, err)
-	if len(portals) == 0 { // a real one stays from bench to bench
+	if len(portals) == 0 { // a real one stays from test to test
 		require.NoError(t, b.rpc.ISCSICreatePortalGroup(t.Context(), spdkrpc.ISCSICreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: "3260"}}}))
 		require.NoError(t, b.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
 	}
 }
 
 // removeExports removes what tests that failed, or were about leftovers, left on a real target.
-func (b *bench) removeExports(t *testing.T, ctx context.Context) {
+func (b *testService) removeExports(t *testing.T, ctx context.Context) {
 	t.Helper()
 	subs, err := b.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(t, err)
@@ -144,14 +144,14 @@ func (b *bench) removeExports(t *testing.T, ctx context.Context) {
 	}
 }
 
-func (b *bench) store(t *testing.T, name string) Store {
+func (b *testService) store(t *testing.T, name string) Store {
 	t.Helper()
 	st, err := b.Service.store(t.Context(), name)
 	require.NoError(t, err)
 	return st
 }
 
-func (b *bench) create(t *testing.T, name string, mib int64) Volume {
+func (b *testService) create(t *testing.T, name string, mib int64) Volume {
 	t.Helper()
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: name, MinBytes: mib * MiB})
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ type state struct {
 	Groups     int
 }
 
-func (b *bench) state(t *testing.T) state {
+func (b *testService) state(t *testing.T) state {
 	t.Helper()
 	s := state{Free: map[string]int64{}}
 	ctx := context.Background()
@@ -207,7 +207,7 @@ func host(node string) export.Host {
 }
 
 func TestFiftyAtOnceMakeOne(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	ids := make([]string, 50)
 	var wg sync.WaitGroup
@@ -252,7 +252,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestStoresAllowed(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	only := NewTarget(Config{Config: export.Config{Name: "t0"}, Stores: []string{"lvs1"}}).Service(b.rpc)
 	stores, err := only.Stores(t.Context())
@@ -272,7 +272,7 @@ func TestStoresAllowed(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
-	b := newBench(t, export.TCP)
+	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 8)
 	for name, c := range map[string]struct {
 		min, max, size int64
