@@ -59,8 +59,8 @@ const (
 	listSecret        = "csi.storage.k8s.io/snapshotter-list-secret"
 )
 
-// service opens the target of an id with the credentials of a call.
-func (c *Controller) service(id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
+// openTarget opens the target of an id with the credentials of a call.
+func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
 	if _, err := c.targets.config(id.Target); err != nil {
 		return nil, err
 	}
@@ -71,13 +71,13 @@ func (c *Controller) service(id request.VolumeID, secrets map[string]string, cla
 	return c.targets.open(id.Target, tokens)
 }
 
-// resolve is service also for volumes that were provisioned by hand, whose id does not name their target: it asks each
+// findTarget is openTarget also for volumes that were provisioned by hand, whose id does not name their target: it asks each
 // target for them.
-func (c *Controller) resolve(ctx context.Context, id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
+func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
 	if id.Target != "" {
-		return c.service(id, secrets, class)
+		return c.openTarget(id, secrets, class)
 	}
-	services, err := c.services(secrets, class)
+	services, err := c.openTargets(secrets, class)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,8 @@ func (c *Controller) resolve(ctx context.Context, id request.VolumeID, secrets m
 	return nil, fmt.Errorf("volume %s: %w on any target in config.json", id, volume.ErrNotFound)
 }
 
-func (c *Controller) services(secrets map[string]string, class string) ([]*volume.Service, error) {
+// openTargets opens all targets with the credentials of a call.
+func (c *Controller) openTargets(secrets map[string]string, class string) ([]*volume.Service, error) {
 	tokens, err := driver.Credentials(secrets, c.credentialsFile, class)
 	if err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	if err := claim.Take(id.UUID); err != nil {
 		return nil, err
 	}
-	service, err := c.service(id, req.GetSecrets(), provisionerSecret)
+	service, err := c.openTarget(id, req.GetSecrets(), provisionerSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	if err := claim.Take(id.UUID); err != nil {
 		return nil, err
 	}
-	service, err := c.resolve(ctx, id, req.GetSecrets(), expandSecret)
+	service, err := c.findTarget(ctx, id, req.GetSecrets(), expandSecret)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		}
 	} else {
 		// A copy lies beside its source.
-		target, err := c.service(source, req.GetSecrets(), provisionerSecret)
+		target, err := c.openTarget(source, req.GetSecrets(), provisionerSecret)
 		if err != nil {
 			return failed(err)
 		}
@@ -132,7 +132,7 @@ func claimSource(claim *request.Claim, origin volume.Origin) error {
 
 // allowedTargets opens all targets with the credentials of a call, and returns those that the class allows.
 func (c *Controller) allowedTargets(secrets map[string]string, wanted class.Class) ([]*volume.Service, error) {
-	targets, err := c.services(secrets, provisionerSecret)
+	targets, err := c.openTargets(secrets, provisionerSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -151,14 +151,14 @@ func allowed(targets []*volume.Service, wanted class.Class) ([]*volume.Service, 
 	return slices.DeleteFunc(targets, func(t *volume.Service) bool { return !slices.Contains(names, t.Name) }), nil
 }
 
-// A surveyed target is what is there before a volume is made: the lvstores, and the volumes of its name.
+// surveyed is what the targets hold before a volume is made: their lvstores, and the volumes of its name.
 type surveyed struct {
 	stores  []placement.Store
 	places  map[placement.Store]place
 	volumes []located
 }
 
-// A place is an lvstore and the target that it is on.
+// A place is an lvstore, and the target that it is on.
 type place struct {
 	target *volume.Service
 	store  volume.Store

@@ -93,7 +93,7 @@ func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 	}
 	resp := &csi.ListSnapshotsResponse{NextToken: next}
 	for _, e := range entries {
-		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: message(e.target, e.entry)})
+		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: snapshotMessage(e.target, e.entry)})
 	}
 	return resp, nil
 }
@@ -122,7 +122,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 			return nil, "", fmt.Errorf("%w: %q: repeat the call without it, to list from the beginning", request.ErrBadToken, token)
 		}
 	}
-	services, err := c.services(secrets, class)
+	services, err := c.openTargets(secrets, class)
 	if err != nil {
 		return nil, "", err
 	}
@@ -171,7 +171,7 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	if err != nil {
 		return nil, err
 	}
-	targets, err := c.services(nil, "")
+	targets, err := c.openTargets(nil, "")
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (c *Controller) ControllerGetVolume(ctx context.Context, req *csi.Controlle
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.resolve(ctx, id, nil, "")
+	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err := claim.Take(id.UUID); err != nil {
 		return nil, err
 	}
-	service, err := c.resolve(ctx, id, req.GetSecrets(), publishSecret)
+	service, err := c.findTarget(ctx, id, req.GetSecrets(), publishSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	if err := claim.Take(id.UUID); err != nil {
 		return nil, err
 	}
-	service, err := c.resolve(ctx, id, req.GetSecrets(), publishSecret)
+	service, err := c.findTarget(ctx, id, req.GetSecrets(), publishSecret)
 	if id.Target == "" && errors.Is(err, volume.ErrNotFound) {
 		return done, nil // exported by hand, or gone
 	}
@@ -133,7 +133,7 @@ func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.Va
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.resolve(ctx, id, req.GetSecrets(), provisionerSecret)
+	service, err := c.findTarget(ctx, id, req.GetSecrets(), provisionerSecret)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	if err := claim.Take(source.UUID); err != nil {
 		return nil, err
 	}
-	service, err := c.resolve(ctx, source, req.GetSecrets(), snapshotterSecret)
+	service, err := c.findTarget(ctx, source, req.GetSecrets(), snapshotterSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -44,10 +44,10 @@ func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	if err != nil {
 		return nil, err
 	}
-	return &csi.CreateSnapshotResponse{Snapshot: message(service.Name, s)}, nil
+	return &csi.CreateSnapshotResponse{Snapshot: snapshotMessage(service.Name, s)}, nil
 }
 
-func message(target string, s volume.Snapshot) *csi.Snapshot {
+func snapshotMessage(target string, s volume.Snapshot) *csi.Snapshot {
 	m := &csi.Snapshot{
 		SnapshotId:   request.VolumeID{Target: target, UUID: s.UUID}.String(),
 		SizeBytes:    s.SizeBytes,
@@ -78,7 +78,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 	if err := claim.Take(id.UUID); err != nil {
 		return nil, err
 	}
-	service, err := c.service(id, req.GetSecrets(), snapshotterSecret)
+	service, err := c.openTarget(id, req.GetSecrets(), snapshotterSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (c *Controller) snapshot(ctx context.Context, text string, secrets map[stri
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.service(id, secrets, listSecret)
+	service, err := c.openTarget(id, secrets, listSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -119,5 +119,5 @@ func (c *Controller) snapshot(ctx context.Context, text string, secrets map[stri
 	if err != nil {
 		return nil, err
 	}
-	return message(service.Name, s), nil
+	return snapshotMessage(service.Name, s), nil
 }
