@@ -172,10 +172,10 @@ func TestFailuresOfTheTargetAreAnswered(t *testing.T) {
 	}
 	for name := range all(things{volume: &csi.Volume{}, snapshot: &csi.Snapshot{}}) {
 		t.Run(name, func(t *testing.T) {
-			b, x := newThings(t)
-			b.withCredentials(t)
-			do := all(x)[name].do
 			for skip := 0; ; skip++ {
+				b, x := newThings(t) // a call that was made before takes fewer steps
+				b.withCredentials(t)
+				do := all(x)[name].do
 				before := len(b.targets[0].failures)
 				b.targets[0].Inject(spdktest.Fault{Skip: skip, Do: spdktest.Fail})
 				err := do(b)
@@ -188,6 +188,8 @@ func TestFailuresOfTheTargetAreAnswered(t *testing.T) {
 					return
 				case failed[0] == "nvmf_subsystem_get_controllers":
 					require.NoError(t, err, "the volume is not exported, as another call tells")
+				case failed[0] == "nvmf_subsystem_add_listener" && err == nil:
+					// The first attempt fails without a transport, and is made again with one.
 				case strings.HasPrefix(name, "Delete") && err == nil:
 					// What is looked for after the deletion are leftovers of others.
 					lvol := map[string]string{"DeleteVolume": "lvs0/pvc-1", "DeleteSnapshot": "lvs0/snap."}[name]
