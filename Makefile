@@ -11,7 +11,7 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: man mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel tools clean install uninstall package
+.PHONY: man html-manual mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel tools clean install uninstall package
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,8 +59,11 @@ fuzz: ## every fuzz target for FUZZTIME
 	  list=$$($(GO) test -list '^Fuzz' $$f) || exit 1; \
 	  for t in $$(echo "$$list" | grep ^Fuzz); do echo "== $$f $$t"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 2s $$f || exit 1; done; done
 
-generate: ## assemble rpcschema/openrpc.json from its areas, and the typed client from that
+generate: ## assemble rpcschema/openrpc.json from its areas, and from that the typed client and the manual of the methods (docs/methods)
 	$(GO) generate ./rpcschema
+
+html-manual: ## the manual of SPDK's methods (docs/methods) in HTML, into bin/methods/
+	$(GO) run ./rpcschema/rpcgen -areas rpcschema/areas -html $(BIN)/methods
 
 tools: # what the tests and the demo need of the system
 	@./test/tools.sh

@@ -7,4 +7,4 @@
 // It may not know how a request travels, who sends it, or what is decided on it.
 package rpcschema
 
-//go:generate go run ./rpcgen -areas areas -openrpc openrpc.json -client spdkrpc
+//go:generate go run ./rpcgen -areas areas -openrpc openrpc.json -client spdkrpc -manual ../docs/methods

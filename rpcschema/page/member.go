@@ -25,17 +25,24 @@ func need(required bool, s *rpcschema.Schema, must, may string) string {
 	}
 }
 
-// entry writes one value: name, type and need in a line, then what else there is
-// to say.
+// An entry is one value: its path, type, whether it must be there, and what else there is to say.
+type entry struct{ name, typ, need, text string }
+
+// entry writes one value.
 func (p *page) entry(name, need string, s *rpcschema.Schema, text string) {
-	line := fmt.Sprintf("  %-30s %-22s %s", name, p.typeOf(s), need)
-	if name == "" {
-		line = "  " + p.typeOf(s)
-	}
-	p.b.WriteString(strings.TrimRight(line, " ") + "\n")
 	resolved := p.doc.Resolve(s)
 	text = cmp.Or(text, s.Description, resolved.Description)
-	p.wrap("      ", strings.Join(append([]string{text}, p.facts(s, resolved)...), " "))
+	p.write(entry{name, p.typeOf(s), need, strings.Join(strings.Fields(strings.Join(append([]string{text}, p.facts(s, resolved)...), " ")), " ")})
+}
+
+// terminal writes an entry for a terminal: name, type and need in a line, then the text.
+func (p *page) terminal(e entry) {
+	line := fmt.Sprintf("  %-30s %-22s %s", e.name, e.typ, e.need)
+	if e.name == "" {
+		line = "  " + e.typ
+	}
+	p.b.WriteString(strings.TrimRight(line, " ") + "\n")
+	p.wrap("      ", e.text)
 }
 
 // facts are the sentences that a value's schema gives.

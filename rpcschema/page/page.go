@@ -35,6 +35,7 @@ func List(w io.Writer, methods []*rpcschema.Method) error {
 // all that any release has, each with the releases that do.
 func Show(w io.Writer, doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Release) error {
 	p := &page{doc: doc, release: r}
+	p.write = p.terminal
 	p.head(m)
 	p.parameters(m)
 	p.result(m)
@@ -50,6 +51,7 @@ type page struct {
 	doc     *rpcschema.Document
 	release rpcschema.Release
 	b       bytes.Buffer
+	write   func(entry) // writes one value
 }
 
 func (p *page) head(m *rpcschema.Method) {
@@ -59,6 +61,15 @@ func (p *page) head(m *rpcschema.Method) {
 		p.wrap("", m.Description)
 	}
 	p.b.WriteByte('\n')
+	for _, f := range p.about(m) {
+		fmt.Fprintf(&p.b, "%-10s %s\n", f.name, f.value)
+	}
+}
+
+type fact struct{ name, value string }
+
+// about is what there is to say of a method as a whole.
+func (p *page) about(m *rpcschema.Method) (facts []fact) {
 	does := "only reads"
 	if m.Mutates {
 		does = "changes the target"
@@ -76,25 +87,31 @@ func (p *page) head(m *rpcschema.Method) {
 	if p.release.Known() {
 		releases += "; shown as " + p.release.String() + " has it"
 	}
-	p.fact("Area", m.Area())
-	p.fact("Effect", does)
-	p.fact("State", strings.Join(m.State, ", "))
-	p.fact("Releases", releases)
-	p.fact("Instead", m.Instead)
-	p.fact("Old names", strings.Join(m.Aliases, ", "))
-}
-
-func (p *page) fact(name, value string) {
-	if value != "" {
-		fmt.Fprintf(&p.b, "%-10s %s\n", name, value)
+	for _, f := range []fact{
+		{"Area", m.Area()}, {"Effect", does}, {"State", strings.Join(m.State, ", ")}, {"Releases", releases},
+		{"Instead", m.Instead}, {"Old names", strings.Join(m.Aliases, ", ")},
+	} {
+		if f.value != "" {
+			facts = append(facts, f)
+		}
 	}
+	return facts
 }
 
 func (p *page) title(text string) { fmt.Fprintf(&p.b, "\n%s\n", text) }
 
 func (p *page) parameters(m *rpcschema.Method) {
 	p.title("PARAMETERS")
-	before := p.b.Len()
+	if !p.parameterEntries(m) {
+		p.b.WriteString("  none\n")
+	}
+	for _, note := range parameterNotes(m) {
+		p.wrap("  ", note)
+	}
+}
+
+// parameterEntries writes the parameters and all that they hold, and reports whether there are any.
+func (p *page) parameterEntries(m *rpcschema.Method) (any bool) {
 	for _, param := range m.Params {
 		if !param.Schema.Has(p.release) {
 			continue
@@ -105,21 +122,26 @@ func (p *page) parameters(m *rpcschema.Method) {
 		}
 		p.entry(param.Name, need(required, param.Schema, "required", ""), param.Schema, param.Summary)
 		p.inside(param.Name, param.Schema, words{"required", ""}, nil)
+		any = true
 	}
-	if p.b.Len() == before {
-		p.b.WriteString("  none\n")
-	}
-	if m.ParamsForm == rpcschema.ParamsObject {
-		p.wrap("  ", "Without any, give an empty object.")
-	} else if m.ParamsForm == rpcschema.ParamsNone {
-		p.wrap("  ", "Without any, leave params out: SPDK refuses an empty object.")
+	return any
+}
+
+// parameterNotes are the rules about several parameters, or none.
+func parameterNotes(m *rpcschema.Method) (notes []string) {
+	switch m.ParamsForm {
+	case rpcschema.ParamsObject:
+		notes = append(notes, "Without any, give an empty object.")
+	case rpcschema.ParamsNone:
+		notes = append(notes, "Without any, leave params out: SPDK refuses an empty object.")
 	}
 	for _, group := range m.OneOf {
-		p.wrap("  ", "Exactly one of "+strings.Join(group, ", ")+" must be given.")
+		notes = append(notes, "Exactly one of "+strings.Join(group, ", ")+" must be given.")
 	}
 	for _, group := range m.AnyOf {
-		p.wrap("  ", "At least one of "+strings.Join(group, ", ")+" must be given.")
+		notes = append(notes, "At least one of "+strings.Join(group, ", ")+" must be given.")
 	}
+	return notes
 }
 
 func (p *page) result(m *rpcschema.Method) {
@@ -142,8 +164,22 @@ func (p *page) errors(m *rpcschema.Method) {
 // its parameters.
 func (p *page) example(m *rpcschema.Method) error {
 	p.title("EXAMPLE")
+	request, err := p.request(m)
+	if err != nil {
+		return err
+	}
+	p.b.WriteString("  ")
+	if err := json.Indent(&p.b, request, "  ", "  "); err != nil {
+		return err
+	}
+	p.b.WriteByte('\n')
+	return nil
+}
+
+// request is a call with the least that the method takes.
+func (p *page) request(m *rpcschema.Method) ([]byte, error) {
 	values := sample.Maker{Document: p.doc, Release: p.release}.Params(m)
-	var b strings.Builder
+	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"jsonrpc":"2.0","id":1,"method":%q`, m.Name)
 	separator := `,"params":{`
 	for _, param := range m.Params {
@@ -153,7 +189,7 @@ func (p *page) example(m *rpcschema.Method) error {
 		}
 		text, err := jsonrpc.Marshal(value)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		fmt.Fprintf(&b, "%s%q:%s", separator, param.Name, text)
 		separator = ","
@@ -165,12 +201,7 @@ func (p *page) example(m *rpcschema.Method) error {
 		b.WriteString(`,"params":{}`)
 	}
 	b.WriteByte('}')
-	p.b.WriteString("  ")
-	if err := json.Indent(&p.b, []byte(b.String()), "  ", "  "); err != nil {
-		return err
-	}
-	p.b.WriteByte('\n')
-	return nil
+	return b.Bytes(), nil
 }
 
 // wrap writes text in lines of the page's width.

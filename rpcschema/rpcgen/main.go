@@ -15,16 +15,22 @@ import (
 
 func main() {
 	areas := flag.String("areas", "areas", "folder of the area files")
-	openrpc := flag.String("openrpc", "openrpc.json", "OpenRPC document to write")
-	client := flag.String("client", "spdkrpc", "folder to write the typed client to")
+	var to outputs
+	flag.StringVar(&to.openrpc, "openrpc", "openrpc.json", "OpenRPC document to write")
+	flag.StringVar(&to.client, "client", "spdkrpc", "folder to write the typed client to")
+	flag.StringVar(&to.manual, "manual", "", "folder to write the manual of the methods to, in Markdown")
+	flag.StringVar(&to.html, "html", "", "folder to write the manual to in HTML, and nothing else")
 	flag.Parse()
-	if err := run(*areas, *openrpc, *client); err != nil {
+	if err := run(*areas, to); err != nil {
 		fmt.Fprintln(os.Stderr, "rpcgen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(areas, openrpc, client string) error {
+// outputs are where everything goes. What has no place is not written.
+type outputs struct{ openrpc, client, manual, html string }
+
+func run(areas string, to outputs) error {
 	text, err := assemble(areas)
 	if err != nil {
 		return err
@@ -36,6 +42,18 @@ func run(areas, openrpc, client string) error {
 	if err := lint(doc); err != nil {
 		return err
 	}
+	manual, err := manual(doc)
+	if err != nil {
+		return err
+	}
+	if to.html != "" {
+		return writeHTML(to.html, manual)
+	}
+	if to.manual != "" {
+		if err := writeManual(to.manual, manual); err != nil {
+			return err
+		}
+	}
 	files, err := generate(doc)
 	if err != nil {
 		return err
@@ -43,10 +61,10 @@ func run(areas, openrpc, client string) error {
 	if err := checkSpelling(files); err != nil {
 		return err
 	}
-	if err := os.WriteFile(openrpc, text, 0o644); err != nil {
+	if err := os.WriteFile(to.openrpc, text, 0o644); err != nil {
 		return err
 	}
-	stale, err := filepath.Glob(filepath.Join(client, "*_gen.go"))
+	stale, err := filepath.Glob(filepath.Join(to.client, "*_gen.go"))
 	if err != nil {
 		return err
 	}
@@ -58,7 +76,7 @@ func run(areas, openrpc, client string) error {
 		}
 	}
 	for name, source := range files {
-		if err := os.WriteFile(filepath.Join(client, name), source, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(to.client, name), source, 0o644); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,7 +43,7 @@ func golden(t *testing.T, name string, got []byte) {
 func TestCommittedFilesAreUpToDate(t *testing.T) {
 	dir := t.TempDir()
 	openrpc := filepath.Join(dir, "openrpc.json")
-	require.NoError(t, run("../areas", openrpc, dir))
+	require.NoError(t, run("../areas", outputs{openrpc: openrpc, client: dir, manual: filepath.Join(dir, "manual")}))
 	same := func(committed, made string) {
 		want, err := os.ReadFile(made)
 		require.NoError(t, err)
@@ -50,13 +52,47 @@ func TestCommittedFilesAreUpToDate(t *testing.T) {
 		assert.True(t, string(want) == string(got), "%s is not what the areas give: run make generate", committed)
 	}
 	same("../openrpc.json", openrpc)
-	made, err := filepath.Glob(filepath.Join(dir, "*_gen.go"))
+	for pattern, folder := range map[string]string{"*_gen.go": "../spdkrpc", "manual/*.md": "../../docs/methods"} {
+		made, err := filepath.Glob(filepath.Join(dir, pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, made)
+		committed, err := filepath.Glob(filepath.Join(folder, filepath.Base(pattern)))
+		require.NoError(t, err)
+		require.Len(t, committed, len(made), "a generated file is left over or missing: run make generate")
+		for _, path := range made {
+			same(filepath.Join(folder, filepath.Base(path)), path)
+		}
+	}
+}
+
+// The manual in HTML has every method, and its links lead somewhere.
+func TestManualInHTML(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, run("../areas", outputs{html: dir}))
+	ids, links := map[string]bool{}, map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(dir, "*.html"))
 	require.NoError(t, err)
-	committed, err := filepath.Glob("../spdkrpc/*_gen.go")
-	require.NoError(t, err)
-	require.Len(t, committed, len(made), "a generated file is left over or missing: run make generate")
-	for _, path := range made {
-		same(filepath.Join("../spdkrpc", filepath.Base(path)), path)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		name := filepath.Base(file)
+		ids[name] = true
+		for _, id := range regexp.MustCompile(`id="([^"]*)"`).FindAllSubmatch(text, -1) {
+			ids[name+"#"+string(id[1])] = true
+		}
+		for _, link := range regexp.MustCompile(`href="([^"]*)"`).FindAllSubmatch(text, -1) {
+			target := string(link[1])
+			if strings.HasPrefix(target, "#") {
+				target = name + target
+			}
+			links[target] = true
+		}
+	}
+	for link := range links {
+		assert.True(t, ids[link], "%s leads nowhere", link)
+	}
+	for _, m := range rpcschema.Default().Methods() {
+		assert.True(t, ids[m.Area()+".html#"+m.Name], "no page has %s", m.Name)
 	}
 }
 
@@ -95,7 +131,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(c.yaml), 0o644))
-			err := run(dir, filepath.Join(dir, "o.json"), dir)
+			err := run(dir, outputs{openrpc: filepath.Join(dir, "o.json"), client: dir})
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), c.says)
 		})
