@@ -61,21 +61,21 @@ func command(logs io.Writer) *cobra.Command {
 		Short: "CSI driver for SPDK",
 		Long: `spdk-csi is the CSI driver for SPDK targets behind spdk-proxy.
 
-The controller (--controller) makes, exports, snapshots and deletes volumes. It runs beside the
-sidecars provisioner, attacher, resizer and snapshotter, whose leader election lets one of
-several replicas work, and reads
+The controller (--controller) creates, exports, snapshots and deletes volumes. It runs with the
+sidecars provisioner, attacher, resizer and snapshotter, whose leader election selects one of
+several replicas, and reads
   config.json   the targets: $SPDKCSI_CONFIG, or /etc/spdkcsi-config/config.json
-  secret.json   their users, from the secret that each CSI call brings (StorageClass parameters
-                csi.storage.k8s.io/provisioner-secret-name and so on). Calls that bring none use
-                $SPDKCSI_SECRET, or /etc/spdkcsi-secret/secret.json. Without such a file
-                ListVolumes, GetCapacity and ControllerGetVolume are not offered.
+  secret.json   the users for them, from the secret of each CSI call (StorageClass parameters
+                csi.storage.k8s.io/provisioner-secret-name and so on). Calls without a secret use
+                $SPDKCSI_SECRET, or /etc/spdkcsi-secret/secret.json. Without this file,
+                ListVolumes, GetCapacity and ControllerGetVolume are not supported.
 
 The node plugin (--node) runs on every node, as root, and attaches volumes over NVMe/TCP,
-NVMe/RDMA or iSCSI, formats and mounts them. It needs no configuration and no secrets: what it
-may connect to is decided by the controller, per volume and node.
+NVMe/RDMA or iSCSI, formats and mounts them. It needs no configuration and no secrets, because the
+controller decides for each volume which node may connect to it.
 
-Both may run in one process, and may be stopped at any time. The controller keeps no state, the
-node no more than which volumes were used on it and must not be formatted any more.`,
+Both may run in one process, and may be stopped at any time. The controller keeps no state. The
+node only records which volumes were used on it and must not be formatted again.`,
 		Example: `  spdk-csi --controller --endpoint unix:///csi/csi.sock
   spdk-csi --node --nodeid "$NODE_NAME" --endpoint unix:///csi/csi.sock`,
 		Version:       versionText(),
@@ -89,18 +89,18 @@ node no more than which volumes were used on it and must not be formatted any mo
 	fs.BoolVar(&f.controller, "controller", false, "serve the controller service")
 	fs.BoolVar(&f.node, "node", false, "serve the node service")
 	fs.StringVar(&f.endpoint, "endpoint", "unix://tmp/spdkcsi.sock", "UNIX socket to serve CSI on")
-	fs.StringVar(&f.nodeID, "nodeid", "", "id of this node, its name in the cluster (needed with --node)")
+	fs.StringVar(&f.nodeID, "nodeid", "", "id of this node, its name in the cluster (required with --node)")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver, as in its CSIDriver object")
 	fs.Int64Var(&f.maxVolumes, "max-volumes-per-node", 0, "how many volumes a node takes, 0 for any number")
-	fs.StringVar(&f.stateDir, "node-state-dir", "", "folder that outlives restarts, in which the node notes the volumes that must not be formatted any more. Empty: that of the endpoint")
+	fs.StringVar(&f.stateDir, "node-state-dir", "", "persistent directory in which the node records the volumes that must not be formatted again. Empty: the directory of the endpoint")
 	fs.BoolVar(&f.allowLoop, "node-allow-loop", false, "attach volumes of simulated targets as loop devices: for tests and the demo, never for real data")
-	fs.DurationVar(&f.nvme.CtrlLossTimeout, "nvme-ctrl-loss-timeout", 10*time.Minute, "how long the kernel tries to reach a lost target before it fails I/O and removes the device; negative: for ever")
-	fs.DurationVar(&f.nvme.ReconnectDelay, "nvme-reconnect-delay", 2*time.Second, "pause between such tries")
-	fs.DurationVar(&f.nvme.KeepAlive, "nvme-keep-alive", 5*time.Second, "after what time a silent target counts as lost")
-	fs.DurationVar(&f.nvme.FastIOFail, "nvme-fast-io-fail", 0, "fail I/O after that long without a target, while reconnecting goes on; 0: do not")
+	fs.DurationVar(&f.nvme.CtrlLossTimeout, "nvme-ctrl-loss-timeout", 10*time.Minute, "how long the kernel retries a lost target before it fails I/O and removes the device; negative: unlimited")
+	fs.DurationVar(&f.nvme.ReconnectDelay, "nvme-reconnect-delay", 2*time.Second, "pause between such retries")
+	fs.DurationVar(&f.nvme.KeepAlive, "nvme-keep-alive", 5*time.Second, "time after which a target that does not answer counts as lost")
+	fs.DurationVar(&f.nvme.FastIOFail, "nvme-fast-io-fail", 0, "fail I/O after this time without a target, while the kernel still reconnects; 0: never")
 	fs.IntVar(&f.nvme.IOQueues, "nvme-io-queues", 0, "number of I/O queues of a connection, 0 for one per CPU")
 	fs.StringVar(&f.metricsAddress, "metrics-address", "", "address and port to serve metrics on, at /metrics: a loopback address such as 127.0.0.1:9810, or any with --metrics-token-file. Empty: none")
-	fs.StringVar(&f.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that callers of --metrics-address must give; read anew for each. The token travels in the clear")
+	fs.StringVar(&f.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that callers of --metrics-address must give; read for each request. The token is sent unencrypted")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; debug logs each request, without its secrets")
 	fs.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	fs.DurationVar(&f.slowAfter, "slow-call-after", 30*time.Second, "log calls that take longer than this")
