@@ -84,10 +84,10 @@ END
 chmod +x scripts/rpc.py
 `
 
-// simulated runs the simulated target beside a call that it answers.
+// simulated runs the simulated target, and calls it until it answers: the socket of an
+// earlier run may still exist, without a process that listens.
 const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
-until [ -S /tmp/spdk.sock ]; do sleep 0.1; done
-spdk-proxy call --socket /tmp/spdk.sock spdk_get_version
+until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
 kill $!`
 
 // prelude is what every page's shell knows.
