@@ -117,7 +117,7 @@ func TestLoopLife(t *testing.T) {
 			assert.EqualValues(t, 16*mib, size)
 			_, err = c.Rescan(soon(t, 100*time.Millisecond), e, 17*mib)
 			require.ErrorIs(t, err, ErrTimeout)
-			require.ErrorContains(t, err, "must be resized on the target first")
+			require.ErrorContains(t, err, "resize the volume on the target first")
 
 			s.unexport(target)
 			require.NoError(t, c.Disconnect(t.Context(), e), "the target took it away first")

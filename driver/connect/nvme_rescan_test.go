@@ -32,7 +32,7 @@ func TestNVMeRescan(t *testing.T) {
 	k.onWrite = nil
 	_, err = c.Rescan(soon(t, 100*time.Millisecond), export1, 3*gib)
 	require.ErrorIs(t, err, ErrTimeout)
-	require.ErrorContains(t, err, "must be resized on the target first")
+	require.ErrorContains(t, err, "resize the volume on the target first")
 }
 
 // A write that hangs in the kernel is left to itself, and what comes of it later is removed.

@@ -98,11 +98,11 @@ func TestISCSISysfsCannotBeRead(t *testing.T) {
 		"no LUN any more": {func(k *iscsiKernel) { k.lun(1, 0, "sda", uuid1[:31], 0) }, []string{"find", "connect", "rescan"}, "the target has taken the LUN away"},
 		"mounts":          {func(k *iscsiKernel) { k.remove("proc/self/mountinfo") }, []string{"disconnect"}, "list mounts"},
 		"rescan":          {func(k *iscsiKernel) { k.onWrite = func(string, string) error { return unix.EIO } }, []string{"rescan"}, "rescan sda: input/output error"},
-		"too small":       {func(*iscsiKernel) {}, []string{"rescan"}, "sda has 1073741824 bytes, wanted are 2147483648"},
+		"too small":       {func(*iscsiKernel) {}, []string{"rescan"}, "sda has 1073741824 bytes, but 2147483648 are requested"},
 		"logout":          {func(k *iscsiKernel) { k.exit["--logout"] = exitDaemonComm }, []string{"disconnect"}, "exit code 18"},
 		"logout that does nothing": {func(k *iscsiKernel) {
 			k.exit["--logout"] = exitNoSession
-		}, []string{"disconnect"}, "is iscsid running on the node?"},
+		}, []string{"disconnect"}, "check whether iscsid is running on the node"},
 		"record": {func(k *iscsiKernel) { k.exit["-o delete"] = exitDaemonComm }, []string{"disconnect"}, "exit code 18"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -83,22 +83,22 @@ func TestStageRefusals(t *testing.T) {
 		kind    error
 		says    string
 	}{
-		{"empty, a clone", nil, Stage{FSType: ext4}, ErrEmptyDevice, "not formatted anew"},
+		{"empty, a clone", nil, Stage{FSType: ext4}, ErrEmptyDevice, "so it is not formatted"},
 		{"empty, read-only", nil, Stage{FSType: xfs, ReadOnly: true, MayFormat: true}, ErrEmptyDevice, "read-only"},
 		{"empty, ro flag", nil, Stage{Flags: []string{"ro"}, MayFormat: true}, ErrEmptyDevice, "read-only"},
 		{"data at the start", func(d *disk) { d.write(0, "x") }, Stage{MayFormat: true}, ErrHoldsData, "offset 0"},
 		{"data in the fourth MiB", func(d *disk) { d.write(4*mib-1, "x") }, Stage{MayFormat: true}, ErrHoldsData, "offset 4194303"},
 		{"data at the end", func(d *disk) { d.write(last, "x") }, Stage{MayFormat: true}, ErrHoldsData, "wipefs"},
 		{"data in the middle", func(d *disk) { d.write(fsMiB*mib/2, "x") }, Stage{MayFormat: true}, ErrHoldsData, "wipefs"},
-		{"another file system", func(d *disk) { command(d.t, "mkfs.ext4", "-q", d.device) }, Stage{FSType: xfs, MayFormat: true}, ErrWrongFilesystem, "ask for ext4"},
-		{"the other file system", func(d *disk) { command(d.t, "mkfs.xfs", "-q", d.device) }, Stage{FSType: ext4, MayFormat: true}, ErrWrongFilesystem, "ask for xfs"},
+		{"another file system", func(d *disk) { command(d.t, "mkfs.ext4", "-q", d.device) }, Stage{FSType: xfs, MayFormat: true}, ErrWrongFilesystem, "request ext4"},
+		{"the other file system", func(d *disk) { command(d.t, "mkfs.xfs", "-q", d.device) }, Stage{FSType: ext4, MayFormat: true}, ErrWrongFilesystem, "request xfs"},
 		{"swap space", func(d *disk) { command(d.t, "mkswap", d.device) }, Stage{MayFormat: true}, ErrHoldsData, "swap"},
 		{"partition table", func(d *disk) {
 			d.write(446, "\x00\x20\x21\x00\x83\x2a\xc9\x28\x00\x08\x00\x00\x00\xf8\x09\x00")
 			d.write(510, "\x55\xaa")
 		}, Stage{MayFormat: true}, ErrHoldsData, "partition table (dos)"},
 		{"btrfs at 64 KiB only", func(d *disk) { d.write(0x10040, "_BHRfS_M") }, Stage{MayFormat: true}, ErrHoldsData, "data"},
-		{"cannot be read", func(d *disk) { require.NoError(d.t, os.Truncate(d.file, 0)) }, Stage{MayFormat: true}, ErrUnreadable, "nothing is done to it"},
+		{"cannot be read", func(d *disk) { require.NoError(d.t, os.Truncate(d.file, 0)) }, Stage{MayFormat: true}, ErrUnreadable, "it is left unchanged"},
 		{"cannot be read at its end", func(d *disk) { require.NoError(d.t, os.Truncate(d.file, last)) }, Stage{MayFormat: true}, ErrUnreadable, "offset"},
 		{"write-protected", func(d *disk) { command(d.t, "blockdev", "--setro", d.device) }, Stage{MayFormat: true}, ErrConflict, "write-protected"},
 		{"damaged ext4", func(d *disk) {
