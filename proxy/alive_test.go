@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -40,4 +41,13 @@ func TestNotAliveBeforeItServes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, newBench(t, "v26.05").proxy.Alive(ctx), context.Canceled)
+}
+
+// A handler that answers with a failure does not serve.
+func TestNotAliveWhenTheAnswerIsAFailure(t *testing.T) {
+	b := newBench(t, "v26.05")
+	serve(t, b)
+	require.NoError(t, b.proxy.Alive(t.Context()))
+	b.proxy.handler = b.proxy.answerPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("bug") }))
+	require.ErrorContains(t, b.proxy.Alive(t.Context()), "the answer is 500")
 }
