@@ -59,6 +59,57 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 	assert.Nil(t, p.Explain("ab", "no_such_method", nil, true))
 }
 
+// Parameters that mean the same twice: no condition can be held against them, so a deny wins and a conditional allow is idle.
+func TestExplainAmbiguousParameters(t *testing.T) {
+	roles := parse(t, `
+small: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 64}}}]}
+all: {allow: [bdev_lvol_create]}
+large: {deny: [{method: bdev_lvol_create, where: {/size_in_mib: {minimum: 1024}}}]}
+`)
+	p, err := New(roles, with(map[string][]string{"some": {"small"}, "any": {"small", "all"}, "none": {"all", "large"}}), rpcschema.Default())
+	require.NoError(t, err)
+	const ambiguous = "cannot be held against parameters that mean the same twice"
+	twice := decodeParams(t, `{"lvol_name":"v","size":1048576,"size_in_mib":1}`)
+	for user, c := range map[string]struct {
+		allowed bool
+		why     map[string]string
+	}{
+		"some": {false, map[string]string{"small": ambiguous}},
+		"any":  {true, map[string]string{"small": ambiguous, "all": "decides"}},
+		"none": {false, map[string]string{"all": "allows it, but a deny wins", "large": "decides"}},
+	} {
+		assert.Equal(t, c.allowed, p.Decide(user, "bdev_lvol_create").Given(twice).Allowed, user)
+		why := map[string]string{}
+		for _, f := range p.Explain(user, "bdev_lvol_create", twice, true) {
+			why[f.Role] = f.Why
+		}
+		assert.Equal(t, c.why, why, user)
+	}
+}
+
+// A rule that takes secrets out gives way to one that shows them, in whatever order they stand.
+func TestExplainRedaction(t *testing.T) {
+	p, err := New(parse(t, `shows: {allow: [framework_get_config]}`),
+		with(map[string][]string{"both": {ReadOnly, "shows"}, "reversed": {"shows", ReadOnly}, "redacted": {ReadOnly}}), rpcschema.Default())
+	require.NoError(t, err)
+	explain := func(user, method string) map[string]string {
+		why := map[string]string{}
+		for _, f := range p.Explain(user, method, map[string]any{}, true) {
+			why[f.Role] = f.Why
+		}
+		return why
+	}
+	const method = "framework_get_config"
+	for user, why := range map[string]map[string]string{
+		"both":     {ReadOnly: "would allow it without secrets, but the other shows them", "shows": "decides"},
+		"reversed": {ReadOnly: "would allow it without secrets, but the other shows them", "shows": "decides"},
+		"redacted": {ReadOnly: "decides"},
+	} {
+		assert.Equal(t, why, explain(user, method), user)
+		assert.Equal(t, user == "redacted", p.Decide(user, method).Redact, user)
+	}
+}
+
 // Beside each method that a user may call stand the rules that its parameters decide on.
 func TestMethodsNameTheirConditions(t *testing.T) {
 	p, err := New(parse(t, `r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}], deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}`),

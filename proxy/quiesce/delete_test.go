@@ -157,18 +157,40 @@ func TestEveryCallOfADeletionMayFail(t *testing.T) {
 	b := fresh()
 	_, err := b.delete("s0", Mode{Freeze: true})
 	require.NoError(t, err)
-	for i, call := range countedCalls(b.target) {
+	calls := countedCalls(b.target)
+	deletion := slices.IndexFunc(calls, func(c spdktest.Call) bool { return c.Method == "bdev_lvol_delete" })
+	for i, call := range calls {
 		for name, fault := range map[string]spdktest.Fault{
 			"fails":                     {Do: spdktest.Fail},
 			"fails after":               {Do: spdktest.Fail, Executed: true},
 			"ends the connection":       {Do: spdktest.Close},
 			"ends the connection after": {Do: spdktest.Close, Executed: true},
+
+			"takes the target along":        {Do: spdktest.Crash},
+			"takes the target along, after": {Do: spdktest.Crash, Executed: true},
 		} {
 			t.Run(fmt.Sprint(i, " ", call.Method, " ", name), func(t *testing.T) {
 				b := fresh()
 				fault.Skip = i
 				b.target.Inject(fault)
 				_, err := b.delete("s0", Mode{Freeze: true})
+				if fault.Do == spdktest.Crash {
+					var busy *BusyError
+					switch gone := errors.As(err, &busy) || errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, ErrAway); {
+					case call.Method == "bdev_lvol_delete":
+						require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "it may be executed: nobody knows")
+						assert.False(t, gone)
+					case i < deletion:
+						assert.True(t, gone, "it says that nothing was executed: %v", err)
+					default:
+						require.NoError(t, err, "the deletion was answered")
+					}
+					before := b.called("nvmf_subsystem_listener_set_ana_state")
+					require.NoError(t, b.target.Restart())
+					b.settled(t) // nothing of the process that is gone is thawed in the new one
+					assert.Equal(t, before, b.called("nvmf_subsystem_listener_set_ana_state"))
+					return
+				}
 				b.target.ClearFaults()
 				b.settled(t)
 				assert.Equal(t, asExported, b.states("v0"))
