@@ -78,7 +78,7 @@ large: {deny: [{method: bdev_lvol_create, where: {/size_in_mib: {minimum: 1024}}
 		"any":  {true, map[string]string{"small": ambiguous, "all": "decides"}},
 		"none": {false, map[string]string{"all": "allows it, but a deny wins", "large": "decides"}},
 	} {
-		assert.Equal(t, c.allowed, p.Decide(user, "bdev_lvol_create").Given(twice).Allowed, user)
+		assert.Equal(t, c.allowed, p.Decide(user, "bdev_lvol_create").WithParams(twice).Allowed, user)
 		why := map[string]string{}
 		for _, f := range p.Explain(user, "bdev_lvol_create", twice, true) {
 			why[f.Role] = f.Why
