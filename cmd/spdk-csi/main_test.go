@@ -29,7 +29,7 @@ func TestRefuses(t *testing.T) {
 		"neither":      {nil, "--controller, --node or both"},
 		"no config":    {[]string{"--controller"}, "$SPDKCSI_CONFIG"},
 		"no node id":   {[]string{"--node"}, "--nodeid"},
-		"bad node id":  {[]string{"--node", "--nodeid", "a b"}, "no node's id"},
+		"bad node id":  {[]string{"--node", "--nodeid", "a b"}, "not a node's id"},
 		"endpoint":     {[]string{"--node", "--nodeid", "a", "--endpoint", "tcp://127.0.0.1:1"}, "UNIX socket"},
 		"level":        {[]string{"--node", "--nodeid", "a", "--log-level", "loud"}, "debug, info, warn or error"},
 		"format":       {[]string{"--node", "--nodeid", "a", "--log-format", "xml"}, "text or json"},
