@@ -51,7 +51,7 @@ func (c Credential) check() string {
 	return ""
 }
 
-// locate makes the paths of its files absolute, starting at dir. Without dir it returns false if there are any.
+// locate makes the paths of the credential's files absolute, relative to dir. Without dir it returns false if there are any files.
 func (c *Credential) locate(dir string) bool {
 	for _, path := range []*string{&c.TokenFile, &c.CertFile, &c.KeyFile} {
 		if *path != "" && dir == "" {

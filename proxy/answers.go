@@ -132,7 +132,7 @@ func answerTo(err error) answer {
 	case errors.Is(err, errMemory):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "memory limit for this user reached. Nothing was executed; read pending responses, or send fewer calls at once."))
 	case errors.Is(err, target.ErrListing):
-		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09): nothing was executed; retry", target.ErrListing))
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09). Nothing was executed; retry.", target.ErrListing))
 	case errors.Is(err, target.ErrDeleting):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09). Nothing was executed; retry when the deletion has ended.", target.ErrDeleting))
 	case errors.As(err, &busy) && busy.User:

@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// NVMeOptions are the kernel's own settings of an NVMe over Fabrics controller. Zero means the
-// default given with each. They take effect when a controller is made, not on existing ones.
+// NVMeOptions are the kernel's settings of an NVMe over Fabrics controller. Zero means the default
+// that is given with each. They apply to new controllers, not to existing ones.
 type NVMeOptions struct {
-	// CtrlLossTimeout is how long the kernel tries to reach a lost target before it fails all I/O
-	// and removes the device; 10 minutes. Negative: for ever.
+	// CtrlLossTimeout is how long the kernel retries a lost target before it fails all I/O and
+	// removes the device; default 10 minutes. Negative: unlimited.
 	CtrlLossTimeout time.Duration
-	// ReconnectDelay is the pause between such tries; 2 s.
+	// ReconnectDelay is the pause between such retries; default 2 s.
 	ReconnectDelay time.Duration
-	// KeepAlive is the keep-alive time-out, after which a silent target counts as lost; 5 s.
+	// KeepAlive is the time after which a target that does not answer counts as lost; default 5 s.
 	KeepAlive time.Duration
-	// FastIOFail fails I/O after that long without a target, while reconnecting continues; never.
+	// FastIOFail is how long I/O waits for a lost target before it fails, while the kernel still
+	// reconnects; default unlimited.
 	FastIOFail time.Duration
-	// IOQueues bounds the number of I/O queues; one per CPU.
+	// IOQueues limits the number of I/O queues; default one for each CPU.
 	IOQueues int
-	// QueueSize is the depth of each I/O queue, 16 to 1024; the kernel's choice (128).
+	// QueueSize is the depth of each I/O queue, 16 to 1024; default the kernel's (128).
 	QueueSize int
 }
 

@@ -8,24 +8,24 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnsupported: a tool or kernel feature is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
-	// ErrEmptyDevice: the device holds nothing and must not be formatted.
+	// ErrEmptyDevice means that the device is empty and must not be formatted.
 	ErrEmptyDevice = errors.New("device is empty")
-	// ErrHoldsData: the device holds something that is not a file system this package mounts.
+	// ErrHoldsData means that the device holds data other than a file system that this package mounts.
 	ErrHoldsData = errors.New("device holds other data")
-	// ErrWrongFilesystem: the device holds another file system than the requested one.
+	// ErrWrongFilesystem means that the device holds another file system than the requested one.
 	ErrWrongFilesystem = errors.New("device holds another file system")
-	// ErrUnreadable: the device cannot be read, so its contents are unknown.
+	// ErrUnreadable means that the device cannot be read, so its contents are unknown.
 	ErrUnreadable = errors.New("device cannot be read")
-	// ErrDamaged: the file system is damaged beyond what may be repaired without asking.
+	// ErrDamaged means that the file system has damage that only a person may repair.
 	ErrDamaged = errors.New("file system is damaged")
-	// ErrBroken: a mounted file system was shut down after errors, or its device is gone. Mounted again it may work.
+	// ErrBroken means that a mounted file system was shut down after errors, or that its device is gone. It may work when it is mounted again.
 	ErrBroken = errors.New("mounted file system is broken")
-	// ErrConflict: the path is mounted already, from another source or with other options.
+	// ErrConflict means that the path is already mounted from another source or with other options.
 	ErrConflict = errors.New("mounted differently")
-	// ErrNotMounted: nothing is mounted at the path.
+	// ErrNotMounted means that nothing is mounted at the path.
 	ErrNotMounted = errors.New("not mounted")
-	// ErrNotEmpty: the path to remove holds files.
+	// ErrNotEmpty means that the path to remove contains files.
 	ErrNotEmpty = errors.New("not empty")
-	// ErrBusy: in use, or an earlier call on the same object has not ended.
+	// ErrBusy means that the object is in use, or that an earlier call on it has not ended.
 	ErrBusy = errors.New("in use")
 )

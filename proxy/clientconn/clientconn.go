@@ -253,10 +253,10 @@ func (c *Conn) startAnswer() {
 }
 
 const (
-	// largestWrite is written in one piece; a client has to take it within Limits.WriteWait.
+	// largestWrite is the size of a single write in bytes. A client must read it within Limits.WriteWait.
 	largestWrite = 64 << 10
-	// slowestClient has a client take, after Limits.WriteWait, so many bytes of an answer in
-	// a second: until then the answer takes memory.
+	// slowestClient is the number of bytes of an answer that a client must read each second
+	// after Limits.WriteWait, because an unread answer takes memory.
 	slowestClient = 128 << 10
 )
 

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// A Store holds the files.
+// A Store holds the files of keys.
 type Store interface {
-	// Place makes the file of a key, durably. One that is there is left alone.
+	// Place writes the file of a key and syncs it to disk. It does not change an existing file.
 	Place(name, secret string) (Outcome, error)
-	// Remove takes it away; none is fine.
+	// Remove deletes the file of a key. It is no error if there is none.
 	Remove(name string) error
-	// List tells which there are.
+	// List lists the files.
 	List() (Listing, error)
 }
 
