@@ -12,9 +12,9 @@ import (
 
 // v26.05 ends when a portal group is created on an address and port that another portal group has: its error path frees
 // what was never set up. Reading before is not enough, because two controllers overlap while leadership moves. So
-// whoever creates the portal group first creates an initiator group with a tag of its own, the claim, which SPDK refuses
+// the call that creates the portal group first creates an initiator group with a tag of its own, the claim, which SPDK refuses
 // to all but one. The claim goes when the portal group is there, or surely was not created. If the outcome is unknown the
-// claim stays, and nobody creates a portal group until it appears or somebody removes the claim.
+// claim stays, and no call creates a portal group until it appears or an administrator removes the claim.
 const (
 	claimTag  = leastTag - 1
 	claimName = "iqn.2026-11.io.spdkgate:portal-group"

@@ -118,7 +118,7 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 			return n.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: h.Multipath})
 		}, func(sub *spdkrpc.NVMfSubsystem) bool { return admits(sub, h.Multipath) })
 	}
-	if sub != nil { // a new one admits nobody
+	if sub != nil { // a new one admits no host
 		add("admit no other host", func() error {
 			return n.rpc.NVMfSubsystemAllowAnyHost(ctx, spdkrpc.NVMfSubsystemAllowAnyHostParams{NQN: nqn, AllowAnyHost: false})
 		}, func(sub *spdkrpc.NVMfSubsystem) bool { return !sub.AllowAnyHost })

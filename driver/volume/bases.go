@@ -84,7 +84,7 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	v, err := s.lookUp(ctx, alias)
 	if errors.Is(err, ErrNotFound) {
-		return true, nil // it is being deleted, or renamed: whoever does that comes by here again
+		return true, nil // it is being deleted or renamed; the deletion collects its bases
 	}
 	if err != nil || v.Snapshot {
 		return false, err

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Snapshot is a snapshot that somebody asked for.
+// A Snapshot is a snapshot that was requested, not one that cloning made.
 type Snapshot struct {
 	Volume
 	// SourceUUID is the volume it was taken of, even if that is gone. Empty when not known: spdk-csi recorded none.

@@ -73,7 +73,7 @@ func (s *Service) eachName(names []string, lookUp func(name string) (Volume, err
 
 // findCreated returns the volume that has the name of a lvol after a call created it, or tried to; id is the UUID that SPDK
 // answered, if it did. If there is a used volume of that name, then that was there first: SPDK would have refused the
-// name before it was used. The second one, which was just created and which nobody knows, is deleted.
+// name before it was used. The second one, which was just created and which no caller knows, is deleted.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string) (Volume, error) {
 	found, err := s.eachName([]string{lvol, usedName(lvol)}, func(name string) (Volume, error) { return s.lookUp(ctx, store+"/"+name) })
 	switch {
