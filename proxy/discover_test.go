@@ -47,11 +47,11 @@ func TestDiscover(t *testing.T) {
 
 func TestDocumentsAreFewInMemory(t *testing.T) {
 	var d documents
-	for i := range 10 * mostDocuments {
+	for i := range 10 * maxDocuments {
 		key := documentKey{user: string(rune('a' + i))}
 		d.keep(key, json.RawMessage("{}"))
 		_, ok := d.kept(key)
 		require.True(t, ok)
-		require.LessOrEqual(t, len(d.made), mostDocuments)
+		require.LessOrEqual(t, len(d.made), maxDocuments)
 	}
 }

@@ -15,8 +15,8 @@ type documents struct {
 	made map[documentKey]json.RawMessage
 }
 
-// mostDocuments bounds what is kept of them, of a MiB each.
-const mostDocuments = 16
+// maxDocuments bounds what is kept of them, of a MiB each.
+const maxDocuments = 16
 
 func (d *documents) kept(key documentKey) (json.RawMessage, bool) {
 	d.mu.Lock()
@@ -28,7 +28,7 @@ func (d *documents) kept(key documentKey) (json.RawMessage, bool) {
 func (d *documents) keep(key documentKey, text json.RawMessage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.made == nil || len(d.made) >= mostDocuments {
+	if d.made == nil || len(d.made) >= maxDocuments {
 		d.made = map[documentKey]json.RawMessage{}
 	}
 	d.made[key] = text

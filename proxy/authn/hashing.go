@@ -8,33 +8,33 @@ import (
 	"sync"
 )
 
-// mostStrangers bounds how many hashes wait for sources that are not known: a
+// maxUnknownWaiting bounds how many hashes wait for sources that are not known: a
 // hash takes some 25 ms, so that the last one waits for about 2 s.
-const mostStrangers = 64
+const maxUnknownWaiting = 64
 
 // hashing bounds how many passwords are hashed at once. Those from known sources,
 // from where a user has logged in before, go first; the others wait in a bounded
 // queue, so that however many there are, users wait for one hash at most.
 type hashing struct {
-	mu        sync.Mutex
-	free      int
-	known     list.List // of chan struct{}, closed when its turn has come
-	strangers list.List
-	sources   map[netip.Prefix]struct{} // known
+	mu      sync.Mutex
+	free    int
+	known   list.List // of chan struct{}, closed when it may hash
+	unknown list.List
+	sources map[netip.Prefix]struct{} // known
 }
 
-// mostSources bounds how many known sources are remembered.
-const mostSources = 4096
+// maxKnownSources bounds how many known sources are remembered.
+const maxKnownSources = 4096
 
 func newHashing() *hashing {
 	return &hashing{free: max(1, runtime.GOMAXPROCS(0)/2), sources: map[netip.Prefix]struct{}{}}
 }
 
-// acquire waits for a turn, which release ends. The error is ErrBusy, at once if too
+// acquire waits until a password may be hashed; release ends that. The error is ErrBusy, at once if too
 // many unknown sources wait, or ctx's.
 func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 	h.mu.Lock()
-	lane := &h.strangers
+	lane := &h.unknown
 	if _, known := h.sources[networkOf(source)]; known {
 		lane = &h.known
 	}
@@ -43,22 +43,22 @@ func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 		h.mu.Unlock()
 		return nil
 	}
-	if lane == &h.strangers && lane.Len() >= mostStrangers {
+	if lane == &h.unknown && lane.Len() >= maxUnknownWaiting {
 		h.mu.Unlock()
 		return ErrBusy
 	}
-	turn := make(chan struct{})
-	place := lane.PushBack(turn)
+	granted := make(chan struct{})
+	place := lane.PushBack(granted)
 	h.mu.Unlock()
 	select {
-	case <-turn:
+	case <-granted:
 		return nil
 	case <-ctx.Done():
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
-	case <-turn: // it has come all the same
+	case <-granted: // it has come all the same
 		return nil
 	default:
 		lane.Remove(place)
@@ -69,7 +69,7 @@ func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 func (h *hashing) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, lane := range []*list.List{&h.known, &h.strangers} {
+	for _, lane := range []*list.List{&h.known, &h.unknown} {
 		if first := lane.Front(); first != nil {
 			close(lane.Remove(first).(chan struct{}))
 			return
@@ -83,7 +83,7 @@ func (h *hashing) succeeded(source netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for other := range h.sources {
-		if len(h.sources) < mostSources {
+		if len(h.sources) < maxKnownSources {
 			break
 		}
 		delete(h.sources, other)

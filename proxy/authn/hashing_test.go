@@ -32,17 +32,17 @@ func TestStrangersDoNotHoldUpKnownSources(t *testing.T) {
 		return func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return h.free == 0 && h.strangers.Len() == strangers && h.known.Len() == known
+			return h.free == 0 && h.unknown.Len() == strangers && h.known.Len() == known
 		}
 	}
 	var strangers sync.WaitGroup
-	for i := range 1 + mostStrangers {
+	for i := range 1 + maxUnknownWaiting {
 		strangers.Go(func() {
 			_, err := a.Authenticate(context.Background(), basic("ann", fmt.Sprint("wrong", i)), stranger(i))
 			assert.Error(t, err)
 		})
 	}
-	require.Eventually(t, waiting(mostStrangers, 0), time.Minute, time.Millisecond)
+	require.Eventually(t, waiting(maxUnknownWaiting, 0), time.Minute, time.Millisecond)
 	for i := range 400 {
 		_, err := a.Authenticate(t.Context(), basic("bob", "b"), stranger(1000+i))
 		require.ErrorIs(t, err, ErrBusy, "at once")
@@ -54,7 +54,7 @@ func TestStrangersDoNotHoldUpKnownSources(t *testing.T) {
 		assert.NoError(t, err)
 		known <- ann.hashed.Load()
 	}()
-	require.Eventually(t, waiting(mostStrangers, 1), time.Minute, time.Millisecond)
+	require.Eventually(t, waiting(maxUnknownWaiting, 1), time.Minute, time.Millisecond)
 	before := ann.hashed.Load()
 	ann.block <- struct{}{} // the one that is being hashed
 	assert.LessOrEqual(t, <-known, before+1, "no stranger's was hashed before, but the next may have begun")
@@ -65,11 +65,11 @@ func TestStrangersDoNotHoldUpKnownSources(t *testing.T) {
 
 func TestKnownSourcesAreBounded(t *testing.T) {
 	h := newHashing()
-	for i := range mostSources + 10 {
+	for i := range maxKnownSources + 10 {
 		h.succeeded(stranger(i))
 	}
-	assert.Len(t, h.sources, mostSources)
-	assert.Contains(t, h.sources, networkOf(stranger(mostSources+9)), "the latest is known")
+	assert.Len(t, h.sources, maxKnownSources)
+	assert.Contains(t, h.sources, networkOf(stranger(maxKnownSources+9)), "the latest is known")
 }
 
 // Who gives up waiting leaves the queue, and keeps no turn.
@@ -79,7 +79,7 @@ func TestWaitingForAHashEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, h.acquire(ctx, here), context.Canceled)
-	assert.Zero(t, h.strangers.Len())
+	assert.Zero(t, h.unknown.Len())
 	h.release()
 	assert.Equal(t, 1, h.free)
 	require.NoError(t, h.acquire(ctx, here))

@@ -253,8 +253,8 @@ func (c *Conn) startAnswer() {
 }
 
 const (
-	// largestWrite is the size of a single write in bytes. A client must read it within Limits.WriteWait.
-	largestWrite = 64 << 10
+	// maxWrite is the size of a single write in bytes. A client must read it within Limits.WriteWait.
+	maxWrite = 64 << 10
 	// slowestClient is the number of bytes of an answer that a client must read each second
 	// after Limits.WriteWait, because an unread answer takes memory.
 	slowestClient = 128 << 10
@@ -278,7 +278,7 @@ func (c *Conn) deadline(piece int) time.Time {
 
 func (c *Conn) Write(b []byte) (written int, err error) {
 	for {
-		piece := b[:min(len(b), largestWrite)]
+		piece := b[:min(len(b), maxWrite)]
 		if err := c.SetWriteDeadline(c.deadline(len(piece))); err != nil {
 			return written, err
 		}

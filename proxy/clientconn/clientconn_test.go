@@ -82,7 +82,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 func TestConnWritesEverything(t *testing.T) {
 	a, b := net.Pipe()
-	text := strings.Repeat("0123456789", largestWrite/4)
+	text := strings.Repeat("0123456789", maxWrite/4)
 	go func() {
 		n, err := (&Conn{Conn: a, writeWait: writeWait}).Write([]byte(text))
 		assert.NoError(t, err)
@@ -102,7 +102,7 @@ func TestSlowReadersAreCutOff(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := net.Pipe()
 			go func() {
-				for piece := make([]byte, largestWrite); ; time.Sleep(pause) {
+				for piece := make([]byte, maxWrite); ; time.Sleep(pause) {
 					if _, err := io.ReadFull(b, piece); err != nil {
 						return
 					}

@@ -25,15 +25,15 @@ type reply struct {
 }
 
 const (
-	talkWithin   = 5 * time.Second
-	longestAsked = 4 << 10
-	longestReply = 16 << 20
+	talkWithin     = 5 * time.Second
+	maxAskedLength = 4 << 10
+	maxReplyLength = 16 << 20
 )
 
 // Keep answers one question that comes on conn.
 func Keep(conn io.ReadWriter, folder *Folder) error {
 	var q question
-	dec := json.NewDecoder(io.LimitReader(conn, longestAsked))
+	dec := json.NewDecoder(io.LimitReader(conn, maxAskedLength))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&q); err != nil {
 		return errors.New("the question is not understood") // it may hold a secret
@@ -102,7 +102,7 @@ func (k Keeper) ask(q question) (r reply, err error) {
 	if err := json.NewEncoder(conn).Encode(q); err != nil {
 		return reply{}, fmt.Errorf("ask the keeper of keys: %w", err)
 	}
-	if err := json.NewDecoder(io.LimitReader(conn, longestReply)).Decode(&r); err != nil {
+	if err := json.NewDecoder(io.LimitReader(conn, maxReplyLength)).Decode(&r); err != nil {
 		return reply{}, fmt.Errorf("ask the keeper of keys: %w", err)
 	}
 	if r.Error != "" {

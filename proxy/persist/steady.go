@@ -17,7 +17,7 @@ import (
 const (
 	readings    = 8
 	readingFree = 4               // so many while changes go on; afterwards they wait
-	longestWait = 2 * time.Second // of a change for readings
+	maxWait     = 2 * time.Second // of a change for readings
 )
 
 var errUnsteady = errors.New("the target's configuration changes while it is read")
@@ -64,7 +64,7 @@ func (s *Saver) awaitReading(ctx context.Context) {
 	if done == nil {
 		return
 	}
-	bound := time.NewTimer(longestWait)
+	bound := time.NewTimer(maxWait)
 	defer bound.Stop()
 	select {
 	case <-*done:

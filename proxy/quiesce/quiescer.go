@@ -48,7 +48,7 @@ type Quiescer struct {
 }
 
 const (
-	mostAtOnce = 8 // operations, each with a connection of its own; SPDK has 64 for everybody
+	maxAtOnce = 8 // operations, each with a connection of its own; SPDK has 64 for everybody
 	// overdue is how long hosts hold their I/O back before somebody should know.
 	overdue = 2 * time.Second
 )
@@ -70,7 +70,7 @@ func New(o Options) *Quiescer {
 	if o.Watch.Recovered == nil {
 		o.Watch.Recovered = func(int) {}
 	}
-	return &Quiescer{opts: o, slots: make(chan struct{}, mostAtOnce), wake: make(chan struct{}, 1), told: map[string]string{}, grace: makingGrace}
+	return &Quiescer{opts: o, slots: make(chan struct{}, maxAtOnce), wake: make(chan struct{}, 1), told: map[string]string{}, grace: makingGrace}
 }
 
 // Share holds operations on objects back while a call changes them, and that call

@@ -12,12 +12,12 @@ import "time"
 // not answered in its round, since it waits for a disk, does not count in the next.
 const (
 	firstBurst = 16 // so many of a user's calls at once may go without a look at how long they take
-	leastBurst = 2  // one that is executed, and one that waits for it
+	minBurst   = 2  // one that is executed, and one that waits for it
 
 	quickRound = 16 * time.Millisecond // the probe takes up to 8 ms by itself
 	slowRound  = 50 * time.Millisecond
-	// shortestRound bounds how often the probe is sent.
-	shortestRound = 4 * time.Millisecond
+	// minRound bounds how often the probe is sent.
+	minRound = 4 * time.Millisecond
 )
 
 // A pace says how many calls of one user may go out in one round.
@@ -47,7 +47,7 @@ func (q *queue) nextRound(took time.Duration) bool {
 	quiet := p.largest < min(firstBurst, p.burst) && q.runnable.n == 0
 	switch {
 	case took > slowRound:
-		p.burst = max(leastBurst, min(p.burst, p.largest)/2)
+		p.burst = max(minBurst, min(p.burst, p.largest)/2)
 	case took < quickRound:
 		p.burst = min(2*p.burst, max(firstBurst, q.limits.Total))
 	}
@@ -77,7 +77,7 @@ func (t *Target) measureRounds() {
 			return
 		}
 		select {
-		case <-time.After(shortestRound - took):
+		case <-time.After(minRound - took):
 		case <-t.stopped:
 			t.queue.stopPacing()
 			return

@@ -50,8 +50,8 @@ func TestBurstsFollowTheRounds(t *testing.T) {
 		burst(t, q, "a")
 	}
 	slots := burst(t, q, "b")
-	assert.Len(t, slots, leastBurst, "never nothing")
-	for range 3 * leastBurst {
+	assert.Len(t, slots, minBurst, "never nothing")
+	for range 3 * minBurst {
 		q.release(slots[0])
 		slots = burst(t, q, "b")
 		assert.Len(t, slots, 1, "what is answered within its round makes room")

@@ -67,6 +67,22 @@ var rules = []rule{
 		reason: "their order is written in one function of package proxy; a stage that calls another hides a decision from its reader",
 	},
 	{
+		who: "only proxy/service and cmd know package proxy",
+		binds: func(p pkg) bool {
+			return within(p.path(), "proxy") && p.path() != "proxy" && !within(p.path(), "proxy/service")
+		},
+		not:    func(_, path string) bool { return path == "proxy" || within(path, "proxy/service") },
+		linked: true,
+		reason: "the direction is cmd, service, proxy, then configuration and stages: a room that knew the server could be neither read nor tested without it",
+	},
+	{
+		who:    "package proxy knows neither its service nor the dry run",
+		binds:  is("proxy"),
+		not:    anyOf("proxy/service", "proxy/dryrun", "proxy/storecheck", "proxy/blobstore", "proxy/grant"),
+		linked: true,
+		reason: "it is one request's way: how a process is started, and what commands do without a server, is decided above it",
+	},
+	{
 		who:    "proxy/config makes no stage and does not know the server",
 		binds:  in("proxy/config"),
 		not:    roomsOfProxyBut("proxy/config", "proxy/authn", "proxy/policy", "proxy/tenancy"),
