@@ -43,7 +43,7 @@ func (t *Target) dial() (*Conn, *DownError) {
 
 // open connects to whoever may be trusted at the socket, and learns the release.
 func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
-	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer))
+	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithTimeout(0)) // its callers bound their calls
 	fail := func(err error) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
 		_ = socket.Close()
 		return nil, nil, rpcschema.Release{}, err

@@ -4,5 +4,17 @@
 //
 // Requests are fitted to the target's release; errors are of a typed [Kind].
 //
+// Both callers bound a call whose context has no deadline by a minute. The client
+// validates parameters before it sends them (unless told otherwise) and may be used by many
+// goroutines.
+//
+// # Stability
+//
+// Within a major version of this module, methods, types and fields stay. What a new
+// release of SPDK adds is added: methods, optional fields, constants. What SPDK
+// removes stays here and is marked with the releases that have it; calling it on
+// another release is an error. A field that SPDK renames keeps its newest name and is sent under
+// the older one to releases that know only that.
+//
 // It may not know what its calls are for: no CSI, no policy, no volumes.
 package spdkrpc

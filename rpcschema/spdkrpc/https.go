@@ -77,7 +77,7 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	}
 	timeout := c.Timeout
 	if timeout == 0 {
-		timeout = time.Minute
+		timeout = defaultTimeout
 	}
 	who, err := newCredentials(c, u)
 	if err != nil {

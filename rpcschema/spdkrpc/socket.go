@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sourcegraph/jsonrpc2"
 
@@ -22,6 +23,7 @@ type Socket struct {
 	check  func(net.Conn) error
 	limits atomic.Pointer[jsonrpc.Limits]
 	nextID atomic.Uint64
+	wait   time.Duration // of a call whose context has no deadline
 
 	mu      sync.Mutex // not held while connecting
 	conn    *jsonrpc2.Conn
@@ -38,9 +40,16 @@ func WithPeerCheck(check func(net.Conn) error) SocketOption {
 	return func(s *Socket) { s.check = check }
 }
 
+// WithTimeout bounds a Call whose context has no deadline. Without it, that is one
+// minute; with 0 nothing bounds it. A call that is given up may still be executed:
+// its error is of the kind [OutcomeUnknown].
+func WithTimeout(d time.Duration) SocketOption {
+	return func(s *Socket) { s.wait = d }
+}
+
 // NewSocket makes a Caller on the UNIX socket at path. It does not connect yet.
 func NewSocket(path string, options ...SocketOption) *Socket {
-	s := &Socket{path: path}
+	s := &Socket{path: path, wait: defaultTimeout}
 	for _, option := range options {
 		option(s)
 	}
@@ -53,8 +62,16 @@ func NewSocket(path string, options ...SocketOption) *Socket {
 // Without it the limits of older releases hold.
 func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
 
-// Call makes one call.
+// defaultTimeout bounds a call whose context has no deadline.
+const defaultTimeout = time.Minute
+
+// Call makes one call. Without a deadline in ctx, the socket's timeout bounds it.
 func (s *Socket) Call(ctx context.Context, method string, params, result any) error {
+	if _, bounded := ctx.Deadline(); !bounded && s.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.wait)
+		defer cancel()
+	}
 	p, err := s.Start(ctx, method, params)
 	if err != nil {
 		return err

@@ -115,6 +115,19 @@ func TestSocketDropsLateReplies(t *testing.T) {
 	assert.Equal(t, "next", got)
 }
 
+// A caller without a deadline is not kept for ever by a target that does not answer.
+func TestSocketBoundsCallsWithoutDeadline(t *testing.T) {
+	ended := make(chan struct{})
+	path := listen(t, func(p *peer) { p.read(); <-ended })
+	s := NewSocket(path, WithTimeout(20*time.Millisecond))
+	t.Cleanup(func() { _ = s.Close() })
+	defer close(ended)
+	err := s.Call(t.Context(), "slow", nil, nil)
+	require.ErrorIs(t, err, OutcomeUnknown)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Equal(t, time.Minute, NewSocket(path).wait)
+}
+
 func TestSocketReconnects(t *testing.T) {
 	path := listen(t,
 		func(p *peer) { p.read() }, // closes with the call in flight

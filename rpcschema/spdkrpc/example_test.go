@@ -1,0 +1,78 @@
+package spdkrpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// simulated starts a simulated target, in the place of yours, with an lvstore on a disk in memory.
+func simulated() (socket string, end func()) {
+	target, err := spdktest.Start(spdktest.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	caller := spdkrpc.NewSocket(target.Socket())
+	client := spdkrpc.NewClient(caller)
+	name, store := "disk0", "lvs0"
+	if _, err := client.BdevMallocCreate(context.Background(), spdkrpc.BdevMallocCreateParams{Name: &name, NumBlocks: 1 << 17, BlockSize: 4096}); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.BdevLvolCreateLvstore(context.Background(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: name, LvsName: store}); err != nil {
+		log.Fatal(err)
+	}
+	return target.Socket(), func() { _, _ = caller.Close(), target.Close() }
+}
+
+// A logical volume is created, listed and deleted.
+func Example() {
+	socket, end := simulated()
+	defer end()
+
+	caller := spdkrpc.NewSocket(socket) // such as /var/tmp/spdk.sock; NewHTTPS calls through spdk-proxy
+	defer func() { _ = caller.Close() }()
+	client := spdkrpc.NewClient(caller)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	store, thin := "lvs0", true
+	uuid, err := client.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvsName: &store, LvolName: "vol1", SizeInMiB: 64, ThinProvision: &thin})
+	if err != nil {
+		log.Fatal(err)
+	}
+	bdevs, err := client.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &uuid})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(bdevs[0].Aliases, bdevs[0].NumBlocks*uint64(bdevs[0].BlockSize)>>20, "MiB")
+	if err := client.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: uuid}); err != nil {
+		log.Fatal(err)
+	}
+	// Output: [lvs0/vol1] 64 MiB
+}
+
+// Errors say what to do next.
+func ExampleKindOf() {
+	socket, end := simulated()
+	defer end()
+	caller := spdkrpc.NewSocket(socket)
+	defer func() { _ = caller.Close() }()
+
+	err := spdkrpc.NewClient(caller).BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: "lvs0/gone"})
+	switch {
+	case err == nil:
+		fmt.Println("deleted")
+	case errors.Is(err, spdkrpc.NoSuchDevice):
+		fmt.Println("it was not there")
+	case errors.Is(err, spdkrpc.OutcomeUnknown):
+		fmt.Println("no answer: look whether it is there before you try again")
+	default:
+		fmt.Println("failed:", err)
+	}
+	// Output: it was not there
+}
