@@ -123,7 +123,7 @@ func (n *node) device(name string) (Device, error) {
 		return Device{}, fmt.Errorf("the kernel has %s, but its node is not usable (is the host's /dev mounted?): %w", name, err)
 	}
 	if got := fmt.Sprintf("%d:%d", unix.Major(rdev), unix.Minor(rdev)); got != number {
-		return Device{}, fmt.Errorf("%w: %s is device %s, the kernel's %s is %s", ErrAmbiguous, path, got, name, number)
+		return Device{}, fmt.Errorf("%w: %s has device number %s, but the kernel gave %s the number %s", ErrAmbiguous, path, got, name, number)
 	}
 	return Device{Path: path, SizeBytes: size}, nil
 }

@@ -40,7 +40,7 @@ func TestNVMeSysfsCannotBeRead(t *testing.T) {
 		"size":            {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "much") }, []string{"find", "connect", "rescan"}, `sysfs says "much"`},
 		"negative size":   {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "-1") }, []string{"find", "connect", "rescan"}, `sysfs says "-1"`},
 		"no device node":  {func(k *nvmeKernel) { delete(k.rdevs, "nvme0n1") }, []string{"find", "connect", "rescan"}, "is the host's /dev mounted"},
-		"other's node":    {func(k *nvmeKernel) { k.rdevs["nvme0n1"]++ }, []string{"find", "connect", "rescan"}, "the kernel's nvme0n1 is 259:1"},
+		"other's node":    {func(k *nvmeKernel) { k.rdevs["nvme0n1"]++ }, []string{"find", "connect", "rescan"}, "the kernel gave nvme0n1 the number 259:1"},
 		"mounts":          {func(k *nvmeKernel) { k.remove("proc/self/mountinfo") }, []string{"disconnect"}, "list mounts"},
 		"mounts' syntax":  {func(k *nvmeKernel) { k.file("proc/self/mountinfo", "x\n") }, []string{"disconnect"}, "list mounts"},
 		"use of a device": {func(k *nvmeKernel) { k.node.claim = func(string) error { return unix.EIO } }, []string{"disconnect"}, "find out whether nvme0n1 is in use"},
