@@ -224,7 +224,7 @@ func TestISCSIRefusals(t *testing.T) {
 	require.NoError(t, err)
 	defer silent.Close()
 	k.export.Port = strconv.Itoa(silent.Addr().(*net.TCPAddr).Port)
-	_, err = c.Connect(soon(t, 300*time.Millisecond), k.export)
+	_, err = c.Connect(soon(t, 2*time.Second), k.export)
 	require.ErrorIs(t, err, ErrUnreachable, "accepts connections, but does not answer")
 }
 
@@ -294,7 +294,7 @@ func TestISCSIWaitsAndUndoes(t *testing.T) {
 		}
 		return "", 0
 	})
-	_, err := c.Connect(soon(t, 300*time.Millisecond), k.export)
+	_, err := c.Connect(soon(t, 2*time.Second), k.export)
 	require.ErrorIs(t, err, ErrTimeout)
 	require.ErrorIs(t, err, ErrNoNamespace)
 	require.NoDirExists(t, filepath.Join(k.root, "sys/class/iscsi_session/session1"))

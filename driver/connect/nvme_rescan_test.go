@@ -30,7 +30,7 @@ func TestNVMeRescan(t *testing.T) {
 	assert.Equal(t, []string{"sys/class/nvme/nvme0/rescan_controller=1"}, k.log())
 
 	k.onWrite = nil
-	_, err = c.Rescan(soon(t, 100*time.Millisecond), export1, 3*gib)
+	_, err = c.Rescan(soon(t, 2*time.Second), export1, 3*gib)
 	require.ErrorIs(t, err, ErrTimeout)
 	require.ErrorContains(t, err, "resize the volume on the target first")
 }
@@ -52,7 +52,7 @@ func TestNVMeHangingConnect(t *testing.T) {
 	require.ErrorIs(t, err, ErrTimeout)
 	require.ErrorContains(t, err, "write to /dev/nvme-fabrics")
 
-	err = c.Disconnect(soon(t, 50*time.Millisecond), export1)
+	err = c.Disconnect(soon(t, 2*time.Second), export1)
 	require.ErrorIs(t, err, ErrBusy, "must not report success while a connection may still appear")
 	other := export1
 	other.NQN = "nqn.2026-11.io.x:other"

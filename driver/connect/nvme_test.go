@@ -130,7 +130,7 @@ func TestNVMeWaits(t *testing.T) {
 	t.Run("for one that does not go", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
-		_, err := c.Connect(soon(t, 100*time.Millisecond), export1)
+		_, err := c.Connect(soon(t, 2*time.Second), export1)
 		require.ErrorIs(t, err, ErrTimeout)
 		require.ErrorContains(t, err, "nvme0 is deleting")
 	})
@@ -138,7 +138,7 @@ func TestNVMeWaits(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
-		_, err := c.Connect(soon(t, 200*time.Millisecond), export1)
+		_, err := c.Connect(soon(t, 2*time.Second), export1)
 		require.ErrorIs(t, err, ErrTimeout, "the device is there, its target is not")
 		require.ErrorContains(t, err, "nvme0 connecting at 127.0.0.1:4420")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -163,14 +163,14 @@ func TestNVMeConnectUndoes(t *testing.T) {
 		k.namespace(0, 0, 1, "uuid."+uuid2, gib)
 		return nil
 	}
-	_, err := c.Connect(soon(t, 300*time.Millisecond), export1)
+	_, err := c.Connect(soon(t, 2*time.Second), export1)
 	require.ErrorIs(t, err, ErrNoNamespace)
 	require.ErrorContains(t, err, "nvme0n1 ("+uuid2+")", "tells what is there")
 	assert.Contains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
 
 	// Another volume has come to use the connection meanwhile.
 	k.held["nvme0n1"] = true
-	_, err = c.Connect(soon(t, 300*time.Millisecond), export1)
+	_, err = c.Connect(soon(t, 2*time.Second), export1)
 	require.ErrorIs(t, err, ErrNoNamespace)
 	assert.NotContains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
 }
