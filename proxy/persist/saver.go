@@ -45,7 +45,7 @@ type Saver struct {
 
 	// The process whose configuration was compared with the saved one.
 	comparedProcess atomic.Pointer[string]
-	retryAfter      atomic.Int64 // Unix ns: until then no call compares it
+	backoff         atomic.Pointer[backoff] // nil: no comparison has failed
 
 	exclusive chan struct{} // holds one while somebody looks at target and folder
 	suspect   suspect
@@ -90,20 +90,36 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 // may find more to be missing.
 func (s *Saver) Before(ctx context.Context) {
 	s.awaitReading(ctx)
-	if s.processCompared() || time.Now().UnixNano() < s.retryAfter.Load() {
+	if s.processCompared() || s.backsOff() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareWithin)
 	defer cancel()
+	process, _ := s.opts.Process() // "": it is away, and the next one is compared at once
 	err := s.exclusively(ctx, func() error {
-		if s.processCompared() || time.Now().UnixNano() < s.retryAfter.Load() {
+		if s.processCompared() || s.backsOff() {
 			return nil
 		}
 		return s.save(ctx, false)
 	})
 	if err != nil {
-		s.retryAfter.Store(time.Now().Add(s.opts.Retry).UnixNano())
+		s.backoff.Store(&backoff{process, time.Now().Add(s.opts.Retry)})
 	}
+}
+
+// A backoff says until when no call compares a process after a comparison failed.
+type backoff struct {
+	process string
+	until   time.Time
+}
+
+func (s *Saver) backsOff() bool {
+	b := s.backoff.Load()
+	if b == nil || time.Now().After(b.until) {
+		return false
+	}
+	process, _ := s.opts.Process()
+	return process == b.process
 }
 
 // exclusively lets one at a time look at target and folder.

@@ -1,7 +1,6 @@
 package persist
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -192,40 +191,6 @@ func TestWhatWasHeldBackIsNotLostWithItsProcess(t *testing.T) {
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 	assert.NotContains(t, w.files(), Held)
 	assert.Equal(t, "p5", w.load(Current).Saved.Process)
-}
-
-// The first call after a restart is compared with before it is made: what it
-// takes away was not lost.
-func TestCallsAreMetBeforeTheyAreMade(t *testing.T) {
-	w := newWorld(t)
-	w.save()
-	w.target.restart("p2", populated()) // with -c
-	w.saver.Before(t.Context())
-	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
-	w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
-	w.save()
-	assert.Equal(t, []string{"nqn.b"}, w.knows(Current))
-	assert.NotContains(t, w.files(), Held)
-	reads := w.target.reads
-	w.saver.Before(t.Context())
-	assert.Equal(t, reads, w.target.reads, "a process is met once")
-}
-
-// A target that does not tell its configuration does not hold up calls for long.
-func TestCallsDoNotWaitForEver(t *testing.T) {
-	w := newWorld(t)
-	w.saver.exclusive <- struct{}{} // a save hangs
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	w.saver.Before(ctx)
-	require.ErrorIs(t, w.saver.Save(ctx, false), context.Canceled)
-	<-w.saver.exclusive
-	w.target.fail[""] = errors.New("startup state")
-	reads := w.target.reads
-	for range 10 {
-		w.saver.Before(t.Context())
-	}
-	assert.LessOrEqual(t, w.target.reads-reads, 1, "and not each of them tries")
 }
 
 // A target that stops may answer while its subsystems are gone already.

@@ -1,0 +1,67 @@
+package persist
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The first call after a restart is compared with before it is made: what it
+// takes away was not lost.
+func TestCallsAreMetBeforeTheyAreMade(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	w.target.restart("p2", populated()) // with -c
+	w.saver.Before(t.Context())
+	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
+	w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
+	w.save()
+	assert.Equal(t, []string{"nqn.b"}, w.knows(Current))
+	assert.NotContains(t, w.files(), Held)
+	reads := w.target.reads
+	w.saver.Before(t.Context())
+	assert.Equal(t, reads, w.target.reads, "a process is met once")
+}
+
+// A target that does not tell its configuration does not hold up calls for long.
+func TestCallsDoNotWaitForEver(t *testing.T) {
+	w := newWorld(t)
+	w.saver.exclusive <- struct{}{} // a save hangs
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.saver.Before(ctx)
+	require.ErrorIs(t, w.saver.Save(ctx, false), context.Canceled)
+	<-w.saver.exclusive
+	w.target.fail[""] = errors.New("startup state")
+	reads := w.target.reads
+	for range 10 {
+		w.saver.Before(t.Context())
+	}
+	assert.LessOrEqual(t, w.target.reads-reads, 1, "and not each of them tries")
+}
+
+// A comparison that failed while the target was away says nothing of the process that comes then.
+func TestTheNextProcessIsComparedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.saver.opts.Retry = time.Hour
+	w.save()
+	for name, away := range map[string]string{"away": "", "dying": "p-dying"} {
+		t.Run(name, func(t *testing.T) {
+			w.target.restart(away, empty())
+			w.target.mu.Lock()
+			w.target.fail[""] = errors.New("gone")
+			w.target.mu.Unlock()
+			w.saver.Before(t.Context())
+			w.target.restart("p-after-"+name, populated())
+			w.target.mu.Lock()
+			delete(w.target.fail, "")
+			w.target.mu.Unlock()
+			w.saver.Before(t.Context())
+			assert.True(t, w.saver.processCompared())
+		})
+	}
+}
