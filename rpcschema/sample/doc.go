@@ -1,6 +1,6 @@
 // Package sample makes values from schemas: the least that a method takes, all
-// that it takes, results with extreme values, and calls of which exactly one
-// thing is wrong. Pages show the first; tests need them all.
+// that it takes, and results with extreme values. Pages show the first; tests
+// need them all.
 //
 // It knows the schema only, and makes the same values every time.
 package sample

@@ -70,48 +70,8 @@ func TestEveryEnumeratedValueHasItsReleases(t *testing.T) {
 	assert.Positive(t, later)
 }
 
-// Each broken call is refused for what is broken, and nothing else.
-func TestBrokenIsBroken(t *testing.T) {
-	kinds := map[string]int{}
-	for _, r := range []rpcschema.Release{rpcschema.Oldest, rpcschema.MustRelease("v26.05")} {
-		for name, k := range makers(r) {
-			for _, m := range k.Document.Methods() {
-				if !m.Has(r) {
-					continue
-				}
-				for _, b := range k.Broken(m) {
-					kinds[b.What]++
-					where := fmt.Sprintf("%s %s: %s of %s at %s", b.What, b.Pointer, name, m.Name, r)
-					var v rpcschema.Violations
-					require.True(t, errors.As(k.Document.ValidateParams(m.Name, b.Params, r), &v), where)
-					at := make([]string, len(v))
-					for i := range v {
-						at[i] = v[i].Pointer
-					}
-					require.Subset(t, []string{b.Pointer}, at, where)
-				}
-			}
-		}
-	}
-	for _, what := range []string{"missing", "mistyped", "null", "fraction", "multiple", "too small", "too large", "too short", "too long", "pattern", "enum", "too few", "too many", "unknown", "release", "group"} {
-		assert.NotZero(t, kinds[what], "no call is broken by %q", what)
-	}
-	t.Log(kinds)
-}
-
 func TestNamesAreUsed(t *testing.T) {
 	k := Maker{Document: rpcschema.Default(), Names: map[string]string{"bdev": "mine"}}
 	m, _ := k.Document.Method("bdev_aio_delete")
 	assert.Equal(t, map[string]any{"name": "mine"}, k.Params(m))
-}
-
-func TestTheBaseIsNotChanged(t *testing.T) {
-	k := Maker{Document: rpcschema.Default(), Release: releases[4], Full: true}
-	for _, m := range k.Document.Methods() {
-		if m.Has(k.Release) {
-			b := &breaker{Maker: k, base: k.Params(m)}
-			b.Broken(m)
-			require.Equal(t, k.Params(m), b.base, m.Name)
-		}
-	}
 }

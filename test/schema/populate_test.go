@@ -22,6 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
+	"github.com/spdkgate/spdkgate/rpcschema/sample/broken"
 )
 
 const (
@@ -109,7 +110,7 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 	}
 	require.NoError(b, b.doc.ValidateParams(m.Name, params, b.release), "%s %v", m.Name, params)
 	before := len(b.tally.refused)
-	b.refuses(m, sample.Maker{Document: b.doc, Release: b.release, Names: nowhere}.BrokenFrom(m, params), true)
+	b.refuses(m, broken.From(sample.Maker{Document: b.doc, Release: b.release, Names: nowhere}, m, params), true)
 	result, err := b.call(m.Name, params)
 	for tries := 0; err != nil && m.Name == "bdev_set_qos_limit" && tries < 50; tries++ { // SPDK refuses while it applies an earlier change
 		time.Sleep(100 * time.Millisecond)

@@ -11,6 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/sample/broken"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -67,7 +68,7 @@ func TestProxyRefuses(t *testing.T) {
 		}
 		f.expect(m.Name, jsonrpc.Response{Result: []byte("true")})
 		before := f.count()
-		for _, b := range k.Broken(m) {
+		for _, b := range broken.Calls(k, m) {
 			if _, _, err := m.Translate(b.Params, v2605); b.What == "release" && err == nil && translated(m, b.Params) {
 				continue // an old name, which the proxy translates
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/drift"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
+	"github.com/spdkgate/spdkgate/rpcschema/sample/broken"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
@@ -218,7 +219,7 @@ func (b *bench) refusals() {
 				continue
 			}
 			before := len(b.tally.refused)
-			b.refuses(m, k.Broken(m), false)
+			b.refuses(m, broken.Calls(k, m), false)
 			if safe(m) {
 				_, err := b.call(m.Name, k.Params(m))
 				b.prove(before, err)
@@ -238,7 +239,7 @@ func (b *bench) refusals() {
 // refuses sends broken calls that were not sent before, each of which SPDK must
 // refuse, but for those that are listed. What SPDK takes all the same is not sent
 // to objects that are there.
-func (b *bench) refuses(m *rpcschema.Method, calls []sample.Broken, there bool) {
+func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 	if untouchable[m.Name] != "" {
 		return
 	}

@@ -225,6 +225,13 @@ var rules = []rule{
 		reason: "a simulation that is linked into a program would one day answer in the place of a target",
 	},
 	{
+		who:    "only tests break calls",
+		binds:  func(p pkg) bool { return !within(p.path(), "rpcschema/sample/broken", "test") },
+		not:    anyOf("rpcschema/sample/broken"),
+		linked: true,
+		reason: "calls that SPDK refuses, or does not survive, do not belong into a program that sends calls",
+	},
+	{
 		who:    "only tests make keys for tests",
 		binds:  func(p pkg) bool { return !within(p.path(), "proxy/authn/authntest", "test") },
 		not:    anyOf("proxy/authn/authntest"),

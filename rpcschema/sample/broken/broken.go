@@ -1,29 +1,34 @@
-package sample
+// Package broken makes calls of which exactly one thing is wrong, for tests of what refuses them.
+//
+// It knows the schema and package sample, and no program links it.
+package broken
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math/big"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// A Broken call has one thing wrong with it.
-type Broken struct {
+// A Call has one thing wrong with it.
+type Call struct {
 	What    string // missing, mistyped, null, fraction, multiple, too small, too large, too short, too long, pattern, enum, value V of a later release, too few, too many, unknown, release, group
 	Pointer string // to the broken member, from the parameters
 	Params  map[string]any
 }
 
-// Broken makes calls of m that the schema does not take: each starts from the
+// Calls makes calls of m that the schema does not take: each starts from the
 // Maker's valid parameters and breaks one thing.
-func (k Maker) Broken(m *rpcschema.Method) []Broken { return k.BrokenFrom(m, k.Params(m)) }
+func Calls(k sample.Maker, m *rpcschema.Method) []Call { return From(k, m, k.Params(m)) }
 
-// BrokenFrom is Broken from parameters of one's own, which must be valid.
-func (k Maker) BrokenFrom(m *rpcschema.Method, base map[string]any) []Broken {
+// From makes the calls from other parameters, which must be valid.
+func From(k sample.Maker, m *rpcschema.Method, base map[string]any) []Call {
 	b := &breaker{Maker: k, base: base}
 	for _, p := range m.Params {
 		pointer := "/" + p.Name
@@ -50,9 +55,9 @@ func (k Maker) BrokenFrom(m *rpcschema.Method, base map[string]any) []Broken {
 }
 
 type breaker struct {
-	Maker
+	sample.Maker
 	base  map[string]any
-	found []Broken
+	found []Call
 }
 
 func (b *breaker) inGroup(m *rpcschema.Method, name string) bool {
@@ -75,7 +80,7 @@ func (b *breaker) groups(m *rpcschema.Method) {
 		for _, name := range group {
 			delete(none, name)
 		}
-		b.found = append(b.found, Broken{"group", "", none})
+		b.found = append(b.found, Call{"group", "", none})
 	}
 	for _, group := range m.OneOf {
 		all := maps.Clone(b.base)
@@ -84,9 +89,19 @@ func (b *breaker) groups(m *rpcschema.Method) {
 			all[name] = b.Value(m.Param(name).Schema)
 		}
 		if len(group) > 1 {
-			b.found = append(b.found, Broken{"group", "", all})
+			b.found = append(b.found, Call{"group", "", all})
 		}
 	}
+}
+
+// known are those of a group that the release has.
+func (b *breaker) known(m *rpcschema.Method, group []string) []string {
+	return slices.DeleteFunc(slices.Clone(group), func(name string) bool { return !m.Param(name).Schema.Has(b.Release) })
+}
+
+// variants are the forms of a union that the release has.
+func (b *breaker) variants(s *rpcschema.Schema) []*rpcschema.Schema {
+	return slices.DeleteFunc(slices.Concat(s.OneOf, s.AnyOf), func(v *rpcschema.Schema) bool { return !v.Has(b.Release) })
 }
 
 // nothing stands for the absence of a member.
@@ -94,7 +109,7 @@ var nothing = new(int)
 
 func (b *breaker) set(what, pointer string, value any) {
 	params := replace(b.base, strings.Split(pointer[1:], "/"), value).(map[string]any)
-	b.found = append(b.found, Broken{what, pointer, params})
+	b.found = append(b.found, Call{what, pointer, params})
 }
 
 // replace copies the way to a member and puts a value there.
@@ -185,17 +200,24 @@ func (b *breaker) number(pointer string, s *rpcschema.Schema) {
 	b.set("fraction", pointer, json.Number("1.5"))
 	one := big.NewInt(1)
 	if s.MultipleOf != "" {
-		odd := bound(b.integer(s), "")
-		b.set("multiple", pointer, json.Number(odd.Add(odd, one).String()))
+		valid, _ := b.Value(s).(json.Number)
+		b.set("multiple", pointer, next(valid, one))
 	}
 	if s.Minimum != "" {
-		low := bound(s.Minimum, "")
-		b.set("too small", pointer, json.Number(low.Sub(low, one).String()))
+		b.set("too small", pointer, next(s.Minimum, big.NewInt(-1)))
 	}
 	if s.Maximum != "" {
-		high := bound(s.Maximum, "")
-		b.set("too large", pointer, json.Number(high.Add(high, one).String()))
+		b.set("too large", pointer, next(s.Maximum, one))
 	}
+}
+
+// next is an integer plus a step.
+func next(n json.Number, step *big.Int) json.Number {
+	i, ok := new(big.Int).SetString(n.String(), 10)
+	if !ok {
+		panic("a bound that is no integer: " + n.String())
+	}
+	return json.Number(i.Add(i, step).String())
 }
 
 func (b *breaker) text(pointer string, s *rpcschema.Schema) {
@@ -205,8 +227,9 @@ func (b *breaker) text(pointer string, s *rpcschema.Schema) {
 	if s.MaxLength != nil {
 		b.set("too long", pointer, strings.Repeat("x", *s.MaxLength+1))
 	}
-	if s.Pattern != "" && !fits("\tno:such\x7ftext", &rpcschema.Schema{Pattern: s.Pattern}) {
-		b.set("pattern", pointer, "\tno:such\x7ftext")
+	const odd = "\tno:such\x7ftext"
+	if s.Pattern != "" && !regexp.MustCompile(s.Pattern).MatchString(odd) {
+		b.set("pattern", pointer, odd)
 	}
 }
 
