@@ -149,7 +149,7 @@ func address(port string) spdkrpc.NVMfListenAddress {
 
 func (b *bench) set(subsystem, port, state string) {
 	require.NoError(b.t, b.rpc.NVMfSubsystemListenerSetANAState(b.t.Context(), spdkrpc.NVMfSubsystemListenerSetANAStateParams{
-		NQN: nqn(subsystem), ListenAddress: address(port), ANAState: state,
+		NQN: nqn(subsystem), ListenAddress: address(port), ANAState: spdkrpc.NVMfSubsystemListenerSetANAStateANAState(state),
 	}))
 }
 
@@ -160,7 +160,7 @@ func (b *bench) states(subsystem string) map[string]string {
 	states := map[string]string{}
 	for _, l := range list {
 		for _, s := range l.ANAStates {
-			states[fmt.Sprint(l.Address.Trsvcid, "/", s.ANAGroup)] = s.ANAState
+			states[fmt.Sprint(l.Address.Trsvcid, "/", s.ANAGroup)] = string(s.ANAState)
 		}
 	}
 	return states

@@ -52,7 +52,7 @@ func (e entry) overlaps(o entry) bool {
 func stateOf(l spdkrpc.NVMfListener, group uint32) string {
 	for _, s := range l.ANAStates {
 		if s.ANAGroup == group {
-			return s.ANAState
+			return string(s.ANAState)
 		}
 	}
 	return ""
@@ -65,8 +65,8 @@ func sameAddress(a, b spdkrpc.NVMfTransportID) bool {
 
 func listenAddress(a spdkrpc.NVMfTransportID) spdkrpc.NVMfListenAddress {
 	l := spdkrpc.NVMfListenAddress{Trtype: a.Trtype, Traddr: a.Traddr}
-	if a.Adrfam != "" && a.Adrfam != "unknown" {
-		l.Adrfam = &a.Adrfam
+	if a.Adrfam != "" && a.Adrfam != spdkrpc.NVMfTransportIDAdrfamUnknown {
+		l.Adrfam = new(string(a.Adrfam))
 	}
 	if a.Trsvcid != "" {
 		l.Trsvcid = &a.Trsvcid

@@ -46,7 +46,7 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 
 func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportID, state string) error {
 	return t.rpc.NVMfSubsystemListenerSetANAState(ctx, spdkrpc.NVMfSubsystemListenerSetANAStateParams{
-		NQN: p.NQN, ListenAddress: listenAddress(at), ANAState: state, Anagrpid: &p.Group,
+		NQN: p.NQN, ListenAddress: listenAddress(at), ANAState: spdkrpc.NVMfSubsystemListenerSetANAStateANAState(state), Anagrpid: &p.Group,
 	})
 }
 

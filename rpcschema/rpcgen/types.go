@@ -23,6 +23,9 @@ func (g *generator) goType(s *rpcschema.Schema, hint string) (string, error) {
 	}
 	switch s.Type.Main() {
 	case "string":
+		if len(s.Enum) > 0 {
+			return hint, g.declareEnum(hint, s)
+		}
 		return "string", nil
 	case "boolean":
 		return "bool", nil
@@ -66,6 +69,9 @@ func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
 	if s.Type.Main() == "object" && len(s.Properties) > 0 && len(s.OneOf) == 0 {
 		return g.declareObject(name, s)
 	}
+	if s.Ref == "" && s.Type.Main() == "string" && len(s.Enum) > 0 {
+		return g.declareEnum(name, s)
+	}
 	typ, err := g.goType(s, name+"Value")
 	if err != nil {
 		return fmt.Errorf("schema %s: %w", name, err)
@@ -78,17 +84,30 @@ func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
 		equals = "= " // a type of its own would lose RawMessage's methods
 	}
 	fmt.Fprintf(&g.area.types, "type %s %s%s\n\n", name, equals, typ)
-	if typ == "string" && len(s.Enum) > 0 {
-		g.constants(name, s.Enum)
+	return nil
+}
+
+// declareEnum declares the type of a value that is one of a list. Two methods may share a description, and with it the type's
+// name.
+func (g *generator) declareEnum(name string, s *rpcschema.Schema) error {
+	if err := g.claim(name, docOf(s)); err != nil {
+		return err
 	}
+	fmt.Fprintf(&g.area.types, "type %s string\n\n", name)
+	g.constants(name, s.Enum)
 	return nil
 }
 
 func (g *generator) constants(typ string, values []any) {
 	b := &g.area.types
 	fmt.Fprintf(b, "// The values of %s.\nconst (\n", typ)
+	declared := map[string]bool{}
 	for _, v := range values {
-		fmt.Fprintf(b, "\t%s%s %s = %q\n", typ, goName(fmt.Sprint(v)), typ, v)
+		name := typ + goName(fmt.Sprint(v))
+		if !declared[name] { // the same word in capital and in small letters is one constant
+			fmt.Fprintf(b, "\t%s %s = %q\n", name, typ, v)
+		}
+		declared[name] = true
 	}
 	b.WriteString(")\n\n")
 }

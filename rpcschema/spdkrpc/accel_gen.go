@@ -421,12 +421,22 @@ type AccelCryptoKeysGetParams struct {
 	KeyName *string `json:"key_name,omitzero"`
 }
 
+// AccelErrorInjectErrorType is a part of SPDK's RPCs.
+type AccelErrorInjectErrorType string
+
+// The values of AccelErrorInjectErrorType.
+const (
+	AccelErrorInjectErrorTypeDisable AccelErrorInjectErrorType = "disable"
+	AccelErrorInjectErrorTypeCorrupt AccelErrorInjectErrorType = "corrupt"
+	AccelErrorInjectErrorTypeFailure AccelErrorInjectErrorType = "failure"
+)
+
 // AccelErrorInjectErrorParams are the parameters of accel_error_inject_error.
 type AccelErrorInjectErrorParams struct {
 	// Operation.
 	Opcode AccelOpcode `json:"opcode"`
 	// What is to happen. One of disable, corrupt, failure.
-	Type string `json:"type"`
+	Type AccelErrorInjectErrorType `json:"type"`
 	// How often it is to happen. Default: 18446744073709551615.
 	Count *uint64 `json:"count,omitzero"`
 	// Operations from one time to the next; 0 for every one. Default: 0.
@@ -435,10 +445,20 @@ type AccelErrorInjectErrorParams struct {
 	Errcode *int32 `json:"errcode,omitzero"`
 }
 
+// AccelMlx5DumpStatsLevel is a part of SPDK's RPCs.
+type AccelMlx5DumpStatsLevel string
+
+// The values of AccelMlx5DumpStatsLevel.
+const (
+	AccelMlx5DumpStatsLevelTotal   AccelMlx5DumpStatsLevel = "total"
+	AccelMlx5DumpStatsLevelChannel AccelMlx5DumpStatsLevel = "channel"
+	AccelMlx5DumpStatsLevelDevice  AccelMlx5DumpStatsLevel = "device"
+)
+
 // AccelMlx5DumpStatsParams are the parameters of accel_mlx5_dump_stats.
 type AccelMlx5DumpStatsParams struct {
 	// How fine the numbers are to be. One of total, channel, device. Default: channel.
-	Level *string `json:"level,omitzero"`
+	Level *AccelMlx5DumpStatsLevel `json:"level,omitzero"`
 }
 
 // AccelSetDriverParams are the parameters of accel_set_driver.

@@ -53,6 +53,15 @@ func (c *Client) BdevCompressGetOrphans(ctx context.Context, params BdevCompress
 	return result, err
 }
 
+// BdevCompressCreateCompAlgo is a part of SPDK's RPCs.
+type BdevCompressCreateCompAlgo string
+
+// The values of BdevCompressCreateCompAlgo.
+const (
+	BdevCompressCreateCompAlgoDeflate BdevCompressCreateCompAlgo = "deflate"
+	BdevCompressCreateCompAlgoLz4     BdevCompressCreateCompAlgo = "lz4"
+)
+
 // BdevCompressCreateParams are the parameters of bdev_compress_create.
 type BdevCompressCreateParams struct {
 	// Bdev below.
@@ -62,7 +71,7 @@ type BdevCompressCreateParams struct {
 	// Block size of the new bdev; 0 for that of the bdev below. Unit: bytes. One of 0, 512, 4096. Default: 0.
 	LbSize *uint32 `json:"lb_size,omitzero"`
 	// Algorithm. One of deflate, lz4. Default: deflate. SPDK v24.09 and later.
-	CompAlgo *string `json:"comp_algo,omitzero"`
+	CompAlgo *BdevCompressCreateCompAlgo `json:"comp_algo,omitzero"`
 	// Level of the compression. Which there are depends on the algorithm. Default: 1. SPDK v24.09 and later.
 	CompLevel *uint32 `json:"comp_level,omitzero"`
 }

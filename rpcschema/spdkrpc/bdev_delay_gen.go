@@ -73,12 +73,23 @@ type BdevDelayDeleteParams struct {
 	Name string `json:"name"`
 }
 
+// BdevDelayUpdateLatencyLatencyType is a part of SPDK's RPCs.
+type BdevDelayUpdateLatencyLatencyType string
+
+// The values of BdevDelayUpdateLatencyLatencyType.
+const (
+	BdevDelayUpdateLatencyLatencyTypeAvgRead  BdevDelayUpdateLatencyLatencyType = "avg_read"
+	BdevDelayUpdateLatencyLatencyTypeP99Read  BdevDelayUpdateLatencyLatencyType = "p99_read"
+	BdevDelayUpdateLatencyLatencyTypeAvgWrite BdevDelayUpdateLatencyLatencyType = "avg_write"
+	BdevDelayUpdateLatencyLatencyTypeP99Write BdevDelayUpdateLatencyLatencyType = "p99_write"
+)
+
 // BdevDelayUpdateLatencyParams are the parameters of bdev_delay_update_latency.
 type BdevDelayUpdateLatencyParams struct {
 	// Name of the delay bdev.
 	DelayBdevName string `json:"delay_bdev_name"`
 	// Which latency to change. One of avg_read, p99_read, avg_write, p99_write.
-	LatencyType string `json:"latency_type"`
+	LatencyType BdevDelayUpdateLatencyLatencyType `json:"latency_type"`
 	// The new latency. Unit: us.
 	LatencyUS uint64 `json:"latency_us"`
 }

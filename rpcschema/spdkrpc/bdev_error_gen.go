@@ -71,14 +71,39 @@ type BdevErrorDeleteParams struct {
 	Name string `json:"name"`
 }
 
+// BdevErrorInjectErrorIOType is a part of SPDK's RPCs.
+type BdevErrorInjectErrorIOType string
+
+// The values of BdevErrorInjectErrorIOType.
+const (
+	BdevErrorInjectErrorIOTypeClear BdevErrorInjectErrorIOType = "clear"
+	BdevErrorInjectErrorIOTypeRead  BdevErrorInjectErrorIOType = "read"
+	BdevErrorInjectErrorIOTypeWrite BdevErrorInjectErrorIOType = "write"
+	BdevErrorInjectErrorIOTypeUnmap BdevErrorInjectErrorIOType = "unmap"
+	BdevErrorInjectErrorIOTypeFlush BdevErrorInjectErrorIOType = "flush"
+	BdevErrorInjectErrorIOTypeAll   BdevErrorInjectErrorIOType = "all"
+)
+
+// BdevErrorInjectErrorErrorType is a part of SPDK's RPCs.
+type BdevErrorInjectErrorErrorType string
+
+// The values of BdevErrorInjectErrorErrorType.
+const (
+	BdevErrorInjectErrorErrorTypeFailure     BdevErrorInjectErrorErrorType = "failure"
+	BdevErrorInjectErrorErrorTypePending     BdevErrorInjectErrorErrorType = "pending"
+	BdevErrorInjectErrorErrorTypeCorruptData BdevErrorInjectErrorErrorType = "corrupt_data"
+	BdevErrorInjectErrorErrorTypeNomem       BdevErrorInjectErrorErrorType = "nomem"
+	BdevErrorInjectErrorErrorTypeNVMeFailure BdevErrorInjectErrorErrorType = "nvme_failure"
+)
+
 // BdevErrorInjectErrorParams are the parameters of bdev_error_inject_error.
 type BdevErrorInjectErrorParams struct {
 	// A bdev made by `bdev_error_create`, by name, alias or UUID.
 	Name string `json:"name"`
 	// Which I/Os are meant; `clear` to stop failing all of them. One of clear, read, write, unmap, flush, all.
-	IOType string `json:"io_type"`
+	IOType BdevErrorInjectErrorIOType `json:"io_type"`
 	// What happens to them: they fail, are never answered, are done with wrong data, fail for lack of memory (from v23.09 on), or fail with an NVMe status (from v26.05 on). One of failure, pending, corrupt_data, nomem, nvme_failure.
-	ErrorType string `json:"error_type"`
+	ErrorType BdevErrorInjectErrorErrorType `json:"error_type"`
 	// How many are meant. Default: 1.
 	Num *uint32 `json:"num,omitzero"`
 	// How many others must be under way for one to be meant. Default: 0. SPDK v23.09 and later.

@@ -98,20 +98,45 @@ func (c *Client) BdevFTLUnmap(ctx context.Context, params BdevFTLUnmapParams) er
 	return c.confirm(ctx, "bdev_ftl_unmap", params)
 }
 
+// BdevFTLBandState is a part of SPDK's RPCs.
+type BdevFTLBandState string
+
+// The values of BdevFTLBandState.
+const (
+	BdevFTLBandStateFree      BdevFTLBandState = "FREE"
+	BdevFTLBandStatePreparing BdevFTLBandState = "PREPARING"
+	BdevFTLBandStateOpening   BdevFTLBandState = "OPENING"
+	BdevFTLBandStateOpen      BdevFTLBandState = "OPEN"
+	BdevFTLBandStateFull      BdevFTLBandState = "FULL"
+	BdevFTLBandStateClosing   BdevFTLBandState = "CLOSING"
+	BdevFTLBandStateClosed    BdevFTLBandState = "CLOSED"
+)
+
 // BdevFTLBand is: a band, the unit of space of the base device.
 type BdevFTLBand struct {
 	ID uint64 `json:"id"`
 	// One of FREE, PREPARING, OPENING, OPEN, FULL, CLOSING, CLOSED.
-	State string `json:"state"`
+	State BdevFTLBandState `json:"state"`
 	// Share of its blocks that count, 0 to 1.
 	Validity float64 `json:"validity"`
 }
+
+// BdevFTLChunkState is a part of SPDK's RPCs.
+type BdevFTLChunkState string
+
+// The values of BdevFTLChunkState.
+const (
+	BdevFTLChunkStateFree     BdevFTLChunkState = "FREE"
+	BdevFTLChunkStateOpen     BdevFTLChunkState = "OPEN"
+	BdevFTLChunkStateClosed   BdevFTLChunkState = "CLOSED"
+	BdevFTLChunkStateInactive BdevFTLChunkState = "INACTIVE"
+)
 
 // BdevFTLChunk is: a chunk, the unit of space of the cache device.
 type BdevFTLChunk struct {
 	ID uint64 `json:"id"`
 	// One of FREE, OPEN, CLOSED, INACTIVE.
-	State string `json:"state"`
+	State BdevFTLChunkState `json:"state"`
 	// Share of its blocks that are written, 0 to 1.
 	Utilization float64 `json:"utilization"`
 }

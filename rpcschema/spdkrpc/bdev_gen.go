@@ -317,6 +317,24 @@ type BdevDriverRAID struct {
 	BaseBdevsList []json.RawMessage `json:"base_bdevs_list"`
 }
 
+// BdevDriverSpecificMpPolicy is: how an NVMe bdev uses several paths.
+type BdevDriverSpecificMpPolicy string
+
+// The values of BdevDriverSpecificMpPolicy.
+const (
+	BdevDriverSpecificMpPolicyActivePassive BdevDriverSpecificMpPolicy = "active_passive"
+	BdevDriverSpecificMpPolicyActiveActive  BdevDriverSpecificMpPolicy = "active_active"
+)
+
+// BdevDriverSpecificSelector is: how an NVMe bdev with active_active chooses a path.
+type BdevDriverSpecificSelector string
+
+// The values of BdevDriverSpecificSelector.
+const (
+	BdevDriverSpecificSelectorRoundRobin BdevDriverSpecificSelector = "round_robin"
+	BdevDriverSpecificSelectorQueueDepth BdevDriverSpecificSelector = "queue_depth"
+)
+
 // BdevDriverSpecific is: what the bdev's module tells about it, mostly in one member named after the module.
 // Empty for malloc, null and some others. Modules not listed here may have members of their own.
 type BdevDriverSpecific struct {
@@ -341,9 +359,9 @@ type BdevDriverSpecific struct {
 	// The namespace behind an NVMe bdev, once for each controller that leads to it.
 	NVMe []BdevDriverNVMe `json:"nvme,omitzero"`
 	// How an NVMe bdev uses several paths. One of active_passive, active_active.
-	MpPolicy *string `json:"mp_policy,omitzero"`
+	MpPolicy *BdevDriverSpecificMpPolicy `json:"mp_policy,omitzero"`
 	// How an NVMe bdev with active_active chooses a path. One of round_robin, queue_depth. SPDK v24.05 and later.
-	Selector *string `json:"selector,omitzero"`
+	Selector *BdevDriverSpecificSelector `json:"selector,omitzero"`
 	// I/Os that an NVMe bdev with round_robin sends on a path before the next one. SPDK v24.05 and later.
 	RrMinIO *uint32 `json:"rr_min_io,omitzero"`
 	// Members beside those above, by name.
@@ -556,6 +574,17 @@ const (
 	BdevIOTypeWriteUncorrectable BdevIOType = "write_uncorrectable"
 )
 
+// BdevInfoClaimType is: how it is claimed, left out if it is not.
+type BdevInfoClaimType string
+
+// The values of BdevInfoClaimType.
+const (
+	BdevInfoClaimTypeExclusiveWrite      BdevInfoClaimType = "exclusive_write"
+	BdevInfoClaimTypeReadManyWriteOne    BdevInfoClaimType = "read_many_write_one"
+	BdevInfoClaimTypeReadManyWriteNone   BdevInfoClaimType = "read_many_write_none"
+	BdevInfoClaimTypeReadManyWriteShared BdevInfoClaimType = "read_many_write_shared"
+)
+
 // BdevInfo is: a bdev.
 type BdevInfo struct {
 	Name string `json:"name"`
@@ -595,7 +624,7 @@ type BdevInfo struct {
 	// Whether a module has claimed it for itself.
 	Claimed bool `json:"claimed"`
 	// How it is claimed, left out if it is not. One of exclusive_write, read_many_write_one, read_many_write_none, read_many_write_shared. SPDK v23.05 and later.
-	ClaimType *string `json:"claim_type,omitzero"`
+	ClaimType *BdevInfoClaimType `json:"claim_type,omitzero"`
 	// Whether it has zones.
 	Zoned bool `json:"zoned"`
 	// Size of a zone; only of zoned bdevs. Unit: blocks.
@@ -651,12 +680,24 @@ type BdevNVMeErrorStat struct {
 	StatusCode map[string]uint32 `json:"status_code"`
 }
 
+// BdevNVMeNamespaceDataANAState is: how good the path is; only with ANA.
+type BdevNVMeNamespaceDataANAState string
+
+// The values of BdevNVMeNamespaceDataANAState.
+const (
+	BdevNVMeNamespaceDataANAStateOptimized      BdevNVMeNamespaceDataANAState = "optimized"
+	BdevNVMeNamespaceDataANAStateNonOptimized   BdevNVMeNamespaceDataANAState = "non_optimized"
+	BdevNVMeNamespaceDataANAStateInaccessible   BdevNVMeNamespaceDataANAState = "inaccessible"
+	BdevNVMeNamespaceDataANAStatePersistentLoss BdevNVMeNamespaceDataANAState = "persistent_loss"
+	BdevNVMeNamespaceDataANAStateChange         BdevNVMeNamespaceDataANAState = "change"
+)
+
 // BdevNVMeNamespaceData is: what an NVMe controller tells about a namespace.
 type BdevNVMeNamespaceData struct {
 	// NSID.
 	ID uint32 `json:"id"`
 	// How good the path is; only with ANA. One of optimized, non_optimized, inaccessible, persistent_loss, change.
-	ANAState *string `json:"ana_state,omitzero"`
+	ANAState *BdevNVMeNamespaceDataANAState `json:"ana_state,omitzero"`
 	// Whether several controllers may show it.
 	CanShare bool `json:"can_share"`
 }
@@ -712,10 +753,19 @@ const (
 	BdevRAIDLevelConcat BdevRAIDLevel = "concat"
 )
 
+// BdevRAIDProcessType is a part of SPDK's RPCs.
+type BdevRAIDProcessType string
+
+// The values of BdevRAIDProcessType.
+const (
+	BdevRAIDProcessTypeNone    BdevRAIDProcessType = "none"
+	BdevRAIDProcessTypeRebuild BdevRAIDProcessType = "rebuild"
+)
+
 // BdevRAIDProcess is: what is being done to the array; left out if nothing is.
 type BdevRAIDProcess struct {
 	// One of none, rebuild.
-	Type string `json:"type"`
+	Type BdevRAIDProcessType `json:"type"`
 	// Bdev that it is done to.
 	Target   string           `json:"target"`
 	Progress BdevRAIDProgress `json:"progress"`

@@ -381,13 +381,23 @@ type LvolShallowCopyOperation struct {
 	OperationID uint32 `json:"operation_id"`
 }
 
+// LvolShallowCopyStatusState is a part of SPDK's RPCs.
+type LvolShallowCopyStatusState string
+
+// The values of LvolShallowCopyStatusState.
+const (
+	LvolShallowCopyStatusStateInProgress LvolShallowCopyStatusState = "in progress"
+	LvolShallowCopyStatusStateComplete   LvolShallowCopyStatusState = "complete"
+	LvolShallowCopyStatusStateError      LvolShallowCopyStatusState = "error"
+)
+
 // LvolShallowCopyStatus is: how far a shallow copy is.
 type LvolShallowCopyStatus struct {
 	CopiedClusters uint64 `json:"copied_clusters"`
 	// Clusters that the source holds itself, all of which are copied.
 	TotalClusters uint64 `json:"total_clusters"`
 	// One of in progress, complete, error.
-	State string `json:"state"`
+	State LvolShallowCopyStatusState `json:"state"`
 	// Text of the errno, only in state `error`.
 	Error *string `json:"error,omitzero"`
 }

@@ -449,10 +449,23 @@ type BdevNVMeController struct {
 	Ctrlrs []BdevNVMeControllerInfo `json:"ctrlrs"`
 }
 
+// BdevNVMeControllerInfoState is a part of SPDK's RPCs.
+type BdevNVMeControllerInfoState string
+
+// The values of BdevNVMeControllerInfoState.
+const (
+	BdevNVMeControllerInfoStateDeleting           BdevNVMeControllerInfoState = "deleting"
+	BdevNVMeControllerInfoStateFailed             BdevNVMeControllerInfoState = "failed"
+	BdevNVMeControllerInfoStateResetting          BdevNVMeControllerInfoState = "resetting"
+	BdevNVMeControllerInfoStateReconnectIsDelayed BdevNVMeControllerInfoState = "reconnect_is_delayed"
+	BdevNVMeControllerInfoStateDisabled           BdevNVMeControllerInfoState = "disabled"
+	BdevNVMeControllerInfoStateEnabled            BdevNVMeControllerInfoState = "enabled"
+)
+
 // BdevNVMeControllerInfo is: a controller.
 type BdevNVMeControllerInfo struct {
 	// One of deleting, failed, resetting, reconnect_is_delayed, disabled, enabled.
-	State string `json:"state"`
+	State BdevNVMeControllerInfoState `json:"state"`
 	// Character device that shows it to the host, if there is one.
 	CUSEDevice *string             `json:"cuse_device,omitzero"`
 	Trid       BdevNVMeTransportID `json:"trid"`
@@ -722,6 +735,16 @@ type BdevNVMeApplyFirmwareParams struct {
 	BdevName string `json:"bdev_name"`
 }
 
+// BdevNVMeAttachControllerMultipath is a part of SPDK's RPCs.
+type BdevNVMeAttachControllerMultipath string
+
+// The values of BdevNVMeAttachControllerMultipath.
+const (
+	BdevNVMeAttachControllerMultipathDisable   BdevNVMeAttachControllerMultipath = "disable"
+	BdevNVMeAttachControllerMultipathFailover  BdevNVMeAttachControllerMultipath = "failover"
+	BdevNVMeAttachControllerMultipathMultipath BdevNVMeAttachControllerMultipath = "multipath"
+)
+
 // BdevNVMeAttachControllerParams are the parameters of bdev_nvme_attach_controller.
 type BdevNVMeAttachControllerParams struct {
 	// Name of the controller, 1 to 511 bytes; its bdevs are named after it.
@@ -755,7 +778,7 @@ type BdevNVMeAttachControllerParams struct {
 	// How long connecting a queue may take. Unit: us.
 	FabricsConnectTimeoutUS *uint64 `json:"fabrics_connect_timeout_us,omitzero"`
 	// What a further path is for; with `disable` it is refused. If not given, `multipath` from v25.01 on, `failover` before. One of disable, failover, multipath.
-	Multipath *string `json:"multipath,omitzero"`
+	Multipath *BdevNVMeAttachControllerMultipath `json:"multipath,omitzero"`
 	// I/O queues to ask for. Default: 1024.
 	NumIOQueues *uint32 `json:"num_io_queues,omitzero"`
 	// How long a lost controller is tried again before it is given up; -1 for ever, 0 not at all. If not given, as `bdev_nvme_set_options` says. Unit: s.
@@ -870,6 +893,15 @@ type BdevNVMeResetControllerParams struct {
 	Cntlid *uint16 `json:"cntlid,omitzero"`
 }
 
+// BdevNVMeSendCmdDataDirection is a part of SPDK's RPCs.
+type BdevNVMeSendCmdDataDirection string
+
+// The values of BdevNVMeSendCmdDataDirection.
+const (
+	BdevNVMeSendCmdDataDirectionH2c BdevNVMeSendCmdDataDirection = "h2c"
+	BdevNVMeSendCmdDataDirectionC2h BdevNVMeSendCmdDataDirection = "c2h"
+)
+
 // BdevNVMeSendCmdParams are the parameters of bdev_nvme_send_cmd.
 type BdevNVMeSendCmdParams struct {
 	// Name of the controller.
@@ -877,7 +909,7 @@ type BdevNVMeSendCmdParams struct {
 	// Kind of command.
 	CmdType BdevNVMeCommandType `json:"cmd_type"`
 	// Whether data go to the controller (`h2c`) or come from it (`c2h`). One of h2c, c2h.
-	DataDirection string `json:"data_direction"`
+	DataDirection BdevNVMeSendCmdDataDirection `json:"data_direction"`
 	// The command's 64 bytes, in URL-safe base64.
 	Cmdbuf string `json:"cmdbuf"`
 	// How long it may take; ignored by SPDK. Unit: ms. Default: 0.
@@ -922,10 +954,43 @@ type BdevNVMeSetMultipathPolicyParams struct {
 	RrMinIO *uint32 `json:"rr_min_io,omitzero"`
 }
 
+// BdevNVMeSetOptionsActionOnTimeout is a part of SPDK's RPCs.
+type BdevNVMeSetOptionsActionOnTimeout string
+
+// The values of BdevNVMeSetOptionsActionOnTimeout.
+const (
+	BdevNVMeSetOptionsActionOnTimeoutNone  BdevNVMeSetOptionsActionOnTimeout = "none"
+	BdevNVMeSetOptionsActionOnTimeoutReset BdevNVMeSetOptionsActionOnTimeout = "reset"
+	BdevNVMeSetOptionsActionOnTimeoutAbort BdevNVMeSetOptionsActionOnTimeout = "abort"
+)
+
+// BdevNVMeSetOptionsDHCHAPDigest is a part of SPDK's RPCs.
+type BdevNVMeSetOptionsDHCHAPDigest string
+
+// The values of BdevNVMeSetOptionsDHCHAPDigest.
+const (
+	BdevNVMeSetOptionsDHCHAPDigestSha256 BdevNVMeSetOptionsDHCHAPDigest = "sha256"
+	BdevNVMeSetOptionsDHCHAPDigestSha384 BdevNVMeSetOptionsDHCHAPDigest = "sha384"
+	BdevNVMeSetOptionsDHCHAPDigestSha512 BdevNVMeSetOptionsDHCHAPDigest = "sha512"
+)
+
+// BdevNVMeSetOptionsDHCHAPDhgroup is a part of SPDK's RPCs.
+type BdevNVMeSetOptionsDHCHAPDhgroup string
+
+// The values of BdevNVMeSetOptionsDHCHAPDhgroup.
+const (
+	BdevNVMeSetOptionsDHCHAPDhgroupNull      BdevNVMeSetOptionsDHCHAPDhgroup = "null"
+	BdevNVMeSetOptionsDHCHAPDhgroupFfdhe2048 BdevNVMeSetOptionsDHCHAPDhgroup = "ffdhe2048"
+	BdevNVMeSetOptionsDHCHAPDhgroupFfdhe3072 BdevNVMeSetOptionsDHCHAPDhgroup = "ffdhe3072"
+	BdevNVMeSetOptionsDHCHAPDhgroupFfdhe4096 BdevNVMeSetOptionsDHCHAPDhgroup = "ffdhe4096"
+	BdevNVMeSetOptionsDHCHAPDhgroupFfdhe6144 BdevNVMeSetOptionsDHCHAPDhgroup = "ffdhe6144"
+	BdevNVMeSetOptionsDHCHAPDhgroupFfdhe8192 BdevNVMeSetOptionsDHCHAPDhgroup = "ffdhe8192"
+)
+
 // BdevNVMeSetOptionsParams are the parameters of bdev_nvme_set_options.
 type BdevNVMeSetOptionsParams struct {
 	// What is done about a command that takes too long; `none` at first. One of none, reset, abort.
-	ActionOnTimeout *string `json:"action_on_timeout,omitzero"`
+	ActionOnTimeout *BdevNVMeSetOptionsActionOnTimeout `json:"action_on_timeout,omitzero"`
 	// How long a connection stays without a sign of life; 10000 at first. Unit: ms.
 	KeepAliveTimeoutMS *uint32 `json:"keep_alive_timeout_ms,omitzero"`
 	// How long a command may take; 0, as at first, for ever. Unit: us.
@@ -979,9 +1044,9 @@ type BdevNVMeSetOptionsParams struct {
 	// For RDMA, how long to wait for an event of the connection manager; 0, as at first, for the default. Unit: ms. SPDK v24.05 and later.
 	RDMACMEventTimeoutMS *uint16 `json:"rdma_cm_event_timeout_ms,omitzero"`
 	// Digests allowed for authentication; all at first. SPDK v24.05 and later.
-	DHCHAPDigests []string `json:"dhchap_digests,omitzero"`
+	DHCHAPDigests []BdevNVMeSetOptionsDHCHAPDigest `json:"dhchap_digests,omitzero"`
 	// Diffie-Hellman groups allowed for authentication; all at first. SPDK v24.05 and later.
-	DHCHAPDhgroups []string `json:"dhchap_dhgroups,omitzero"`
+	DHCHAPDhgroups []BdevNVMeSetOptionsDHCHAPDhgroup `json:"dhchap_dhgroups,omitzero"`
 	// For RDMA, whether scattered data are sent as one piece by way of a memory key; false at first. SPDK v25.01 and later.
 	RDMAUMRPerIO *bool `json:"rdma_umr_per_io,omitzero"`
 	// For TCP, how long connecting may take; 0, as at first, for the default. Unit: ms. SPDK v25.05 and later.

@@ -106,7 +106,7 @@ func (c *Client) BdevOCFResetStats(ctx context.Context, params BdevOCFResetStats
 //   - -32603: The mode is unknown or the cache is not up
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevOCFSetCacheMode(ctx context.Context, params BdevOCFSetCacheModeParams) (result string, err error) {
+func (c *Client) BdevOCFSetCacheMode(ctx context.Context, params BdevOCFSetCacheModeParams) (result BdevOCFSetCacheModeResult, err error) {
 	err = c.call(ctx, "bdev_ocf_set_cache_mode", params, &result)
 	return result, err
 }
@@ -185,13 +185,22 @@ type BdevOCFRequestStats struct {
 	Total           BdevOCFStat `json:"total"`
 }
 
+// BdevOCFStatUnits is a part of SPDK's RPCs.
+type BdevOCFStatUnits string
+
+// The values of BdevOCFStatUnits.
+const (
+	BdevOCFStatUnitsX4kibBlocks BdevOCFStatUnits = "4KiB blocks"
+	BdevOCFStatUnitsRequests    BdevOCFStatUnits = "Requests"
+)
+
 // BdevOCFStat is: a number, and its share of the whole.
 type BdevOCFStat struct {
 	Count uint64 `json:"count"`
 	// Percentage with two places behind the point, the first of them left out when it is 0.
 	Percentage string `json:"percentage"`
 	// One of 4KiB blocks, Requests.
-	Units string `json:"units"`
+	Units BdevOCFStatUnits `json:"units"`
 }
 
 // BdevOCFStats is: how a cache is used.
@@ -210,12 +219,25 @@ type BdevOCFUsageStats struct {
 	Dirty     BdevOCFStat `json:"dirty"`
 }
 
+// BdevOCFCreateMode is a part of SPDK's RPCs.
+type BdevOCFCreateMode string
+
+// The values of BdevOCFCreateMode.
+const (
+	BdevOCFCreateModeWt BdevOCFCreateMode = "wt"
+	BdevOCFCreateModeWb BdevOCFCreateMode = "wb"
+	BdevOCFCreateModeWa BdevOCFCreateMode = "wa"
+	BdevOCFCreateModePt BdevOCFCreateMode = "pt"
+	BdevOCFCreateModeWi BdevOCFCreateMode = "wi"
+	BdevOCFCreateModeWo BdevOCFCreateMode = "wo"
+)
+
 // BdevOCFCreateParams are the parameters of bdev_ocf_create.
 type BdevOCFCreateParams struct {
 	// Name of the new bdev.
 	Name string `json:"name"`
 	// Cache mode: write-through, write-back, write-around, pass-through, write-invalidate or write-only. One of wt, wb, wa, pt, wi, wo.
-	Mode string `json:"mode"`
+	Mode BdevOCFCreateMode `json:"mode"`
 	// Fast bdev.
 	CacheBdevName string `json:"cache_bdev_name"`
 	// Slow bdev.
@@ -260,20 +282,56 @@ type BdevOCFResetStatsParams struct {
 	Name string `json:"name"`
 }
 
+// BdevOCFSetCacheModeMode is a part of SPDK's RPCs.
+type BdevOCFSetCacheModeMode string
+
+// The values of BdevOCFSetCacheModeMode.
+const (
+	BdevOCFSetCacheModeModeWt BdevOCFSetCacheModeMode = "wt"
+	BdevOCFSetCacheModeModeWb BdevOCFSetCacheModeMode = "wb"
+	BdevOCFSetCacheModeModeWa BdevOCFSetCacheModeMode = "wa"
+	BdevOCFSetCacheModeModePt BdevOCFSetCacheModeMode = "pt"
+	BdevOCFSetCacheModeModeWi BdevOCFSetCacheModeMode = "wi"
+	BdevOCFSetCacheModeModeWo BdevOCFSetCacheModeMode = "wo"
+)
+
 // BdevOCFSetCacheModeParams are the parameters of bdev_ocf_set_cache_mode.
 type BdevOCFSetCacheModeParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 	// Cache mode: write-through, write-back, write-around, pass-through, write-invalidate or write-only. One of wt, wb, wa, pt, wi, wo.
-	Mode string `json:"mode"`
+	Mode BdevOCFSetCacheModeMode `json:"mode"`
 }
+
+// BdevOCFSetCacheModeResult is a part of SPDK's RPCs.
+type BdevOCFSetCacheModeResult string
+
+// The values of BdevOCFSetCacheModeResult.
+const (
+	BdevOCFSetCacheModeResultWt BdevOCFSetCacheModeResult = "wt"
+	BdevOCFSetCacheModeResultWb BdevOCFSetCacheModeResult = "wb"
+	BdevOCFSetCacheModeResultWa BdevOCFSetCacheModeResult = "wa"
+	BdevOCFSetCacheModeResultPt BdevOCFSetCacheModeResult = "pt"
+	BdevOCFSetCacheModeResultWi BdevOCFSetCacheModeResult = "wi"
+	BdevOCFSetCacheModeResultWo BdevOCFSetCacheModeResult = "wo"
+)
+
+// BdevOCFSetSeqcutoffPolicy is a part of SPDK's RPCs.
+type BdevOCFSetSeqcutoffPolicy string
+
+// The values of BdevOCFSetSeqcutoffPolicy.
+const (
+	BdevOCFSetSeqcutoffPolicyAlways BdevOCFSetSeqcutoffPolicy = "always"
+	BdevOCFSetSeqcutoffPolicyFull   BdevOCFSetSeqcutoffPolicy = "full"
+	BdevOCFSetSeqcutoffPolicyNever  BdevOCFSetSeqcutoffPolicy = "never"
+)
 
 // BdevOCFSetSeqcutoffParams are the parameters of bdev_ocf_set_seqcutoff.
 type BdevOCFSetSeqcutoffParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
 	// Always, only when the cache is full, or never. One of always, full, never.
-	Policy string `json:"policy"`
+	Policy BdevOCFSetSeqcutoffPolicy `json:"policy"`
 	// Length from which a sequential stream goes around the cache. 0 or left out, it stays as it is. Unit: KiB. Default: 0.
 	Threshold *uint32 `json:"threshold,omitzero"`
 	// Number of requests after which a stream counts as one. 0 or left out, it stays as it is. Default: 0.

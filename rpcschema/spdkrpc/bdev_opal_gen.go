@@ -167,6 +167,16 @@ type BdevOpalNewUserParams struct {
 	UserPassword string `json:"user_password"`
 }
 
+// BdevOpalSetLockStateLockState is a part of SPDK's RPCs.
+type BdevOpalSetLockStateLockState string
+
+// The values of BdevOpalSetLockStateLockState.
+const (
+	BdevOpalSetLockStateLockStateReadwrite BdevOpalSetLockStateLockState = "READWRITE"
+	BdevOpalSetLockStateLockStateReadOnly  BdevOpalSetLockStateLockState = "READONLY"
+	BdevOpalSetLockStateLockStateRwlock    BdevOpalSetLockStateLockState = "RWLOCK"
+)
+
 // BdevOpalSetLockStateParams are the parameters of bdev_opal_set_lock_state.
 type BdevOpalSetLockStateParams struct {
 	// Name of the range's bdev.
@@ -176,5 +186,5 @@ type BdevOpalSetLockStateParams struct {
 	// Password of the user. Secret.
 	Password string `json:"password"`
 	// Unlocked, locked against writes, or locked; upper or lower case. One of READWRITE, READONLY, RWLOCK, readwrite, readonly, rwlock.
-	LockState string `json:"lock_state"`
+	LockState BdevOpalSetLockStateLockState `json:"lock_state"`
 }

@@ -125,12 +125,26 @@ type BdevRAIDAddBaseBdevParams struct {
 	BaseBdev string `json:"base_bdev"`
 }
 
+// BdevRAIDCreateRAIDLevel is a part of SPDK's RPCs.
+type BdevRAIDCreateRAIDLevel string
+
+// The values of BdevRAIDCreateRAIDLevel.
+const (
+	BdevRAIDCreateRAIDLevelRAID0  BdevRAIDCreateRAIDLevel = "raid0"
+	BdevRAIDCreateRAIDLevelX0     BdevRAIDCreateRAIDLevel = "0"
+	BdevRAIDCreateRAIDLevelRAID1  BdevRAIDCreateRAIDLevel = "raid1"
+	BdevRAIDCreateRAIDLevelX1     BdevRAIDCreateRAIDLevel = "1"
+	BdevRAIDCreateRAIDLevelRAID5f BdevRAIDCreateRAIDLevel = "raid5f"
+	BdevRAIDCreateRAIDLevelX5f    BdevRAIDCreateRAIDLevel = "5f"
+	BdevRAIDCreateRAIDLevelConcat BdevRAIDCreateRAIDLevel = "concat"
+)
+
 // BdevRAIDCreateParams are the parameters of bdev_raid_create.
 type BdevRAIDCreateParams struct {
 	// Name of the new array, 1 to 63 bytes.
 	Name string `json:"name"`
 	// Kind of the array. One of raid0, 0, raid1, 1, raid5f, 5f, concat.
-	RAIDLevel string `json:"raid_level"`
+	RAIDLevel BdevRAIDCreateRAIDLevel `json:"raid_level"`
 	// Names of the bdevs, at least one, two for raid1, three for raid5f.
 	BaseBdevs []string `json:"base_bdevs"`
 	// Length of a strip, a power of 2; needed except for raid1, which takes none. Unit: KiB.
@@ -149,10 +163,21 @@ type BdevRAIDDeleteParams struct {
 	ClearSb *bool `json:"clear_sb,omitzero"`
 }
 
+// BdevRAIDGetBdevsCategory is a part of SPDK's RPCs.
+type BdevRAIDGetBdevsCategory string
+
+// The values of BdevRAIDGetBdevsCategory.
+const (
+	BdevRAIDGetBdevsCategoryOnline      BdevRAIDGetBdevsCategory = "online"
+	BdevRAIDGetBdevsCategoryConfiguring BdevRAIDGetBdevsCategory = "configuring"
+	BdevRAIDGetBdevsCategoryOffline     BdevRAIDGetBdevsCategory = "offline"
+	BdevRAIDGetBdevsCategoryAll         BdevRAIDGetBdevsCategory = "all"
+)
+
 // BdevRAIDGetBdevsParams are the parameters of bdev_raid_get_bdevs.
 type BdevRAIDGetBdevsParams struct {
 	// State of the arrays that are wanted, or `all`. One of online, configuring, offline, all.
-	Category string `json:"category"`
+	Category BdevRAIDGetBdevsCategory `json:"category"`
 }
 
 // BdevRAIDRemoveBaseBdevParams are the parameters of bdev_raid_remove_base_bdev.

@@ -60,6 +60,16 @@ func (c *Client) BdevVirtioSCSIGetDevices(ctx context.Context) (result []BdevVir
 	return result, err
 }
 
+// BdevVirtioInfoType is a part of SPDK's RPCs.
+type BdevVirtioInfoType string
+
+// The values of BdevVirtioInfoType.
+const (
+	BdevVirtioInfoTypePCIModern BdevVirtioInfoType = "pci-modern"
+	BdevVirtioInfoTypePCILegacy BdevVirtioInfoType = "pci-legacy"
+	BdevVirtioInfoTypeUser      BdevVirtioInfoType = "user"
+)
+
 // BdevVirtioInfo is: a virtio device. Those over vfio-user have neither type nor address.
 type BdevVirtioInfo struct {
 	// Number of queues.
@@ -67,8 +77,8 @@ type BdevVirtioInfo struct {
 	// Length of the first queue.
 	VQSize uint32 `json:"vq_size"`
 	// One of pci-modern, pci-legacy, user.
-	Type       *string `json:"type,omitzero"`
-	PCIAddress *string `json:"pci_address,omitzero"`
+	Type       *BdevVirtioInfoType `json:"type,omitzero"`
+	PCIAddress *string             `json:"pci_address,omitzero"`
 	// Path of the vhost-user socket.
 	Socket *string `json:"socket,omitzero"`
 }
@@ -80,16 +90,35 @@ type BdevVirtioSCSIDevice struct {
 	Virtio BdevVirtioInfo `json:"virtio"`
 }
 
+// BdevVirtioAttachControllerTrtype is a part of SPDK's RPCs.
+type BdevVirtioAttachControllerTrtype string
+
+// The values of BdevVirtioAttachControllerTrtype.
+const (
+	BdevVirtioAttachControllerTrtypePCI      BdevVirtioAttachControllerTrtype = "pci"
+	BdevVirtioAttachControllerTrtypeUser     BdevVirtioAttachControllerTrtype = "user"
+	BdevVirtioAttachControllerTrtypeVFIOUser BdevVirtioAttachControllerTrtype = "vfio-user"
+)
+
+// BdevVirtioAttachControllerDevType is a part of SPDK's RPCs.
+type BdevVirtioAttachControllerDevType string
+
+// The values of BdevVirtioAttachControllerDevType.
+const (
+	BdevVirtioAttachControllerDevTypeBlk  BdevVirtioAttachControllerDevType = "blk"
+	BdevVirtioAttachControllerDevTypeSCSI BdevVirtioAttachControllerDevType = "scsi"
+)
+
 // BdevVirtioAttachControllerParams are the parameters of bdev_virtio_attach_controller.
 type BdevVirtioAttachControllerParams struct {
 	// Name of the new bdev for virtio-blk; for virtio-scsi the new bdevs' names start with it, as in `NAMEt0`.
 	Name string `json:"name"`
 	// How the device is reached. One of pci, user, vfio-user.
-	Trtype string `json:"trtype"`
+	Trtype BdevVirtioAttachControllerTrtype `json:"trtype"`
 	// PCI address for `pci`, else the path of a socket on the target's host.
 	Traddr string `json:"traddr"`
 	// What the device is. One of blk, scsi.
-	DevType string `json:"dev_type"`
+	DevType BdevVirtioAttachControllerDevType `json:"dev_type"`
 	// Number of request queues, 0 for the default of 1. For `user` only.
 	VQCount *uint32 `json:"vq_count,omitzero"`
 	// Length of a queue, 0 for the default of 512. For `user` only.

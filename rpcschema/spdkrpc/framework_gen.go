@@ -442,12 +442,24 @@ type ThreadIOChannelsList struct {
 	Threads  []ThreadIOChannels `json:"threads"`
 }
 
+// ThreadPollerState is a part of SPDK's RPCs.
+type ThreadPollerState string
+
+// The values of ThreadPollerState.
+const (
+	ThreadPollerStateWaiting      ThreadPollerState = "waiting"
+	ThreadPollerStateRunning      ThreadPollerState = "running"
+	ThreadPollerStateUnregistered ThreadPollerState = "unregistered"
+	ThreadPollerStatePausing      ThreadPollerState = "pausing"
+	ThreadPollerStatePaused       ThreadPollerState = "paused"
+)
+
 // ThreadPoller is: a poller.
 type ThreadPoller struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
 	// One of waiting, running, unregistered, pausing, paused.
-	State string `json:"state"`
+	State ThreadPollerState `json:"state"`
 	// Times that it was run.
 	RunCount uint64 `json:"run_count"`
 	// Times that it found something to do.
@@ -544,10 +556,23 @@ type SchedulerSetOptionsParams struct {
 	SchedulingCore *uint32 `json:"scheduling_core,omitzero"`
 }
 
+// SpdkKillInstanceSigName is a part of SPDK's RPCs.
+type SpdkKillInstanceSigName string
+
+// The values of SpdkKillInstanceSigName.
+const (
+	SpdkKillInstanceSigNameSigint  SpdkKillInstanceSigName = "SIGINT"
+	SpdkKillInstanceSigNameSigterm SpdkKillInstanceSigName = "SIGTERM"
+	SpdkKillInstanceSigNameSigquit SpdkKillInstanceSigName = "SIGQUIT"
+	SpdkKillInstanceSigNameSighup  SpdkKillInstanceSigName = "SIGHUP"
+	SpdkKillInstanceSigNameSigkill SpdkKillInstanceSigName = "SIGKILL"
+	SpdkKillInstanceSigNameSigusr1 SpdkKillInstanceSigName = "SIGUSR1"
+)
+
 // SpdkKillInstanceParams are the parameters of spdk_kill_instance.
 type SpdkKillInstanceParams struct {
 	// Signal to send; `SIGTERM` and `SIGINT` end the target in order. One of SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGKILL, SIGUSR1.
-	SigName string `json:"sig_name"`
+	SigName SpdkKillInstanceSigName `json:"sig_name"`
 }
 
 // ThreadSetCpumaskParams are the parameters of thread_set_cpumask.

@@ -402,6 +402,29 @@ type ISCSIAuthSecret struct {
 	Msecret *string `json:"msecret,omitzero"`
 }
 
+// ISCSIConnectionState is a part of SPDK's RPCs.
+type ISCSIConnectionState string
+
+// The values of ISCSIConnectionState.
+const (
+	ISCSIConnectionStateInvalid ISCSIConnectionState = "invalid"
+	ISCSIConnectionStateRunning ISCSIConnectionState = "running"
+	ISCSIConnectionStateExiting ISCSIConnectionState = "exiting"
+	ISCSIConnectionStateExited  ISCSIConnectionState = "exited"
+	ISCSIConnectionStateUnknown ISCSIConnectionState = "unknown"
+)
+
+// ISCSIConnectionLoginPhase is a part of SPDK's RPCs.
+type ISCSIConnectionLoginPhase string
+
+// The values of ISCSIConnectionLoginPhase.
+const (
+	ISCSIConnectionLoginPhaseNotStarted                  ISCSIConnectionLoginPhase = "not_started"
+	ISCSIConnectionLoginPhaseSecurityNegotiationPhase    ISCSIConnectionLoginPhase = "security_negotiation_phase"
+	ISCSIConnectionLoginPhaseOperationalNegotiationPhase ISCSIConnectionLoginPhase = "operational_negotiation_phase"
+	ISCSIConnectionLoginPhaseFullFeaturePhase            ISCSIConnectionLoginPhase = "full_feature_phase"
+)
+
 // ISCSIConnection is: a connection of an initiator.
 type ISCSIConnection struct {
 	// SPDK's number of the connection.
@@ -411,9 +434,9 @@ type ISCSIConnection struct {
 	// Session handle, 65535 before the login.
 	TSIH int32 `json:"tsih"`
 	// One of invalid, running, exiting, exited, unknown.
-	State string `json:"state"`
+	State ISCSIConnectionState `json:"state"`
 	// One of not_started, security_negotiation_phase, operational_negotiation_phase, full_feature_phase.
-	LoginPhase string `json:"login_phase"`
+	LoginPhase ISCSIConnectionLoginPhase `json:"login_phase"`
 	// The initiator's IP address.
 	InitiatorAddr string `json:"initiator_addr"`
 	// The target's IP address.

@@ -459,20 +459,41 @@ type NVMfAdminCmdPassthru struct {
 	VendorSpecific *bool `json:"vendor_specific,omitzero"`
 }
 
+// NVMfControllerCntrltype is: kind of controller.
+type NVMfControllerCntrltype string
+
+// The values of NVMfControllerCntrltype.
+const (
+	NVMfControllerCntrltypeIO             NVMfControllerCntrltype = "io"
+	NVMfControllerCntrltypeDiscovery      NVMfControllerCntrltype = "discovery"
+	NVMfControllerCntrltypeAdministrative NVMfControllerCntrltype = "administrative"
+	NVMfControllerCntrltypeUnknown        NVMfControllerCntrltype = "unknown"
+)
+
 // NVMfController is: a controller, made for a host's association.
 type NVMfController struct {
 	// Controller ID.
 	Cntlid uint32 `json:"cntlid"`
 	// Kind of controller. One of io, discovery, administrative, unknown. SPDK v25.09 and later.
-	Cntrltype *string `json:"cntrltype,omitzero"`
-	Hostnqn   string  `json:"hostnqn"`
-	Hostid    string  `json:"hostid"`
+	Cntrltype *NVMfControllerCntrltype `json:"cntrltype,omitzero"`
+	Hostnqn   string                   `json:"hostnqn"`
+	Hostid    string                   `json:"hostid"`
 	// Queue pairs that are connected.
 	NumIOQpairs uint32 `json:"num_io_qpairs"`
 }
 
+// NVMfDiscoveryFiltersValue is a part of SPDK's RPCs.
+type NVMfDiscoveryFiltersValue string
+
+// The values of NVMfDiscoveryFiltersValue.
+const (
+	NVMfDiscoveryFiltersValueTransport NVMfDiscoveryFiltersValue = "transport"
+	NVMfDiscoveryFiltersValueAddress   NVMfDiscoveryFiltersValue = "address"
+	NVMfDiscoveryFiltersValueSvcid     NVMfDiscoveryFiltersValue = "svcid"
+)
+
 // NVMfDiscoveryFilters is: what must agree with the host's connection; empty for nothing.
-type NVMfDiscoveryFilters []string
+type NVMfDiscoveryFilters []NVMfDiscoveryFiltersValue
 
 // NVMfListenAddress is: an address of NVMe-oF, as it is given to SPDK.
 type NVMfListenAddress struct {
@@ -495,11 +516,23 @@ type NVMfListener struct {
 	ANAStates []NVMfListenerANAState `json:"ana_states,omitzero"`
 }
 
+// NVMfListenerANAStateANAState is a part of SPDK's RPCs.
+type NVMfListenerANAStateANAState string
+
+// The values of NVMfListenerANAStateANAState.
+const (
+	NVMfListenerANAStateANAStateOptimized      NVMfListenerANAStateANAState = "optimized"
+	NVMfListenerANAStateANAStateNonOptimized   NVMfListenerANAStateANAState = "non_optimized"
+	NVMfListenerANAStateANAStateInaccessible   NVMfListenerANAStateANAState = "inaccessible"
+	NVMfListenerANAStateANAStatePersistentLoss NVMfListenerANAStateANAState = "persistent_loss"
+	NVMfListenerANAStateANAStateChange         NVMfListenerANAStateANAState = "change"
+)
+
 // NVMfListenerANAState is: state of an ANA group on a listener.
 type NVMfListenerANAState struct {
 	ANAGroup uint32 `json:"ana_group"`
 	// One of optimized, non_optimized, inaccessible, persistent_loss, change.
-	ANAState string `json:"ana_state"`
+	ANAState NVMfListenerANAStateANAState `json:"ana_state"`
 }
 
 // NVMfNamespace is: a namespace of a subsystem.
@@ -561,6 +594,20 @@ type NVMfPollGroupStats struct {
 	Transports      []NVMfTransportStats `json:"transports"`
 }
 
+// NVMfQpairState is: `active` is what old releases call `enabled`.
+type NVMfQpairState string
+
+// The values of NVMfQpairState.
+const (
+	NVMfQpairStateUninitialized  NVMfQpairState = "uninitialized"
+	NVMfQpairStateConnecting     NVMfQpairState = "connecting"
+	NVMfQpairStateAuthenticating NVMfQpairState = "authenticating"
+	NVMfQpairStateEnabled        NVMfQpairState = "enabled"
+	NVMfQpairStateActive         NVMfQpairState = "active"
+	NVMfQpairStateDeactivating   NVMfQpairState = "deactivating"
+	NVMfQpairStateError          NVMfQpairState = "error"
+)
+
 // NVMfQpair is: a queue pair, which is one connection of a host.
 type NVMfQpair struct {
 	// Controller ID.
@@ -568,7 +615,7 @@ type NVMfQpair struct {
 	// Queue ID, 0 for the admin queue.
 	QID uint32 `json:"qid"`
 	// `active` is what old releases call `enabled`. One of uninitialized, connecting, authenticating, enabled, active, deactivating, error.
-	State string `json:"state"`
+	State NVMfQpairState `json:"state"`
 	// SPDK thread that serves it. SPDK v24.09 and later.
 	Thread *string `json:"thread,omitzero"`
 	// SPDK v24.09 and later.
@@ -582,14 +629,54 @@ type NVMfQpair struct {
 	Auth *NVMfQpairAuth `json:"auth,omitzero"`
 }
 
+// NVMfQpairAuthState is a part of SPDK's RPCs.
+type NVMfQpairAuthState string
+
+// The values of NVMfQpairAuthState.
+const (
+	NVMfQpairAuthStateNegotiate NVMfQpairAuthState = "negotiate"
+	NVMfQpairAuthStateChallenge NVMfQpairAuthState = "challenge"
+	NVMfQpairAuthStateReply     NVMfQpairAuthState = "reply"
+	NVMfQpairAuthStateSuccess1  NVMfQpairAuthState = "success1"
+	NVMfQpairAuthStateSuccess2  NVMfQpairAuthState = "success2"
+	NVMfQpairAuthStateFailure1  NVMfQpairAuthState = "failure1"
+	NVMfQpairAuthStateCompleted NVMfQpairAuthState = "completed"
+	NVMfQpairAuthStateError     NVMfQpairAuthState = "error"
+)
+
+// NVMfQpairAuthDigest is a part of SPDK's RPCs.
+type NVMfQpairAuthDigest string
+
+// The values of NVMfQpairAuthDigest.
+const (
+	NVMfQpairAuthDigestSha256  NVMfQpairAuthDigest = "sha256"
+	NVMfQpairAuthDigestSha384  NVMfQpairAuthDigest = "sha384"
+	NVMfQpairAuthDigestSha512  NVMfQpairAuthDigest = "sha512"
+	NVMfQpairAuthDigestUnknown NVMfQpairAuthDigest = "unknown"
+)
+
+// NVMfQpairAuthDhgroup is a part of SPDK's RPCs.
+type NVMfQpairAuthDhgroup string
+
+// The values of NVMfQpairAuthDhgroup.
+const (
+	NVMfQpairAuthDhgroupNull      NVMfQpairAuthDhgroup = "null"
+	NVMfQpairAuthDhgroupFfdhe2048 NVMfQpairAuthDhgroup = "ffdhe2048"
+	NVMfQpairAuthDhgroupFfdhe3072 NVMfQpairAuthDhgroup = "ffdhe3072"
+	NVMfQpairAuthDhgroupFfdhe4096 NVMfQpairAuthDhgroup = "ffdhe4096"
+	NVMfQpairAuthDhgroupFfdhe6144 NVMfQpairAuthDhgroup = "ffdhe6144"
+	NVMfQpairAuthDhgroupFfdhe8192 NVMfQpairAuthDhgroup = "ffdhe8192"
+	NVMfQpairAuthDhgroupUnknown   NVMfQpairAuthDhgroup = "unknown"
+)
+
 // NVMfQpairAuth is: how far a connection's authentication is. Only where it was asked for.
 type NVMfQpairAuth struct {
 	// One of negotiate, challenge, reply, success1, success2, failure1, completed, error.
-	State string `json:"state"`
+	State NVMfQpairAuthState `json:"state"`
 	// One of sha256, sha384, sha512, unknown.
-	Digest string `json:"digest"`
+	Digest NVMfQpairAuthDigest `json:"digest"`
 	// One of null, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144, ffdhe8192, unknown.
-	Dhgroup string `json:"dhgroup"`
+	Dhgroup NVMfQpairAuthDhgroup `json:"dhgroup"`
 }
 
 // NVMfRDMADeviceStats is: counters of one RDMA device in one poll group.
@@ -640,11 +727,20 @@ type NVMfStats struct {
 	PollGroups []NVMfPollGroupStats `json:"poll_groups"`
 }
 
+// NVMfSubsystemSubtype is a part of SPDK's RPCs.
+type NVMfSubsystemSubtype string
+
+// The values of NVMfSubsystemSubtype.
+const (
+	NVMfSubsystemSubtypeNVMe      NVMfSubsystemSubtype = "NVMe"
+	NVMfSubsystemSubtypeDiscovery NVMfSubsystemSubtype = "Discovery"
+)
+
 // NVMfSubsystem is: a subsystem. The discovery subsystem has neither serial number nor namespaces.
 type NVMfSubsystem struct {
 	NQN string `json:"nqn"`
 	// One of NVMe, Discovery.
-	Subtype string `json:"subtype"`
+	Subtype NVMfSubsystemSubtype `json:"subtype"`
 	// Where the subsystem can be reached.
 	ListenAddresses []NVMfTransportID `json:"listen_addresses"`
 	// Whether every host is admitted.
@@ -735,12 +831,24 @@ type NVMfTransport struct {
 	MinKato *uint32 `json:"min_kato,omitzero"`
 }
 
+// NVMfTransportIDAdrfam is: address family.
+type NVMfTransportIDAdrfam string
+
+// The values of NVMfTransportIDAdrfam.
+const (
+	NVMfTransportIDAdrfamIpv4    NVMfTransportIDAdrfam = "IPv4"
+	NVMfTransportIDAdrfamIpv6    NVMfTransportIDAdrfam = "IPv6"
+	NVMfTransportIDAdrfamIb      NVMfTransportIDAdrfam = "IB"
+	NVMfTransportIDAdrfamFc      NVMfTransportIDAdrfam = "FC"
+	NVMfTransportIDAdrfamUnknown NVMfTransportIDAdrfam = "unknown"
+)
+
 // NVMfTransportID is: an address of NVMe-oF, as SPDK reports it.
 type NVMfTransportID struct {
 	// Transport in capitals, such as TCP.
 	Trtype string `json:"trtype"`
 	// Address family. One of IPv4, IPv6, IB, FC, unknown.
-	Adrfam string `json:"adrfam"`
+	Adrfam NVMfTransportIDAdrfam `json:"adrfam"`
 	// IP address, FC address, or for VFIOUSER a directory on the target's host.
 	Traddr string `json:"traddr"`
 	// Port, as a string; empty where the transport has none.
@@ -829,6 +937,15 @@ type NVMfCreateSubsystemParams struct {
 	EnableNssr *bool `json:"enable_nssr,omitzero"`
 }
 
+// NVMfCreateTargetDupHostPolicy is a part of SPDK's RPCs.
+type NVMfCreateTargetDupHostPolicy string
+
+// The values of NVMfCreateTargetDupHostPolicy.
+const (
+	NVMfCreateTargetDupHostPolicyAllow               NVMfCreateTargetDupHostPolicy = "allow"
+	NVMfCreateTargetDupHostPolicyRestrictPerListener NVMfCreateTargetDupHostPolicy = "restrict_per_listener"
+)
+
 // NVMfCreateTargetParams are the parameters of nvmf_create_target.
 type NVMfCreateTargetParams struct {
 	// Name of the target. SPDK cuts it after 255 bytes.
@@ -838,8 +955,28 @@ type NVMfCreateTargetParams struct {
 	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Default: match_any. SPDK v26.01 and later.
 	DiscoveryFilter json.RawMessage `json:"discovery_filter,omitzero"`
 	// Whether a host NQN may connect twice to a subsystem through the same listener. One of allow, restrict_per_listener. Default: allow. SPDK v26.05 and later.
-	DupHostPolicy *string `json:"dup_host_policy,omitzero"`
+	DupHostPolicy *NVMfCreateTargetDupHostPolicy `json:"dup_host_policy,omitzero"`
 }
+
+// NVMfCreateTransportMaskedOnc is a part of SPDK's RPCs.
+type NVMfCreateTransportMaskedOnc string
+
+// The values of NVMfCreateTransportMaskedOnc.
+const (
+	NVMfCreateTransportMaskedOncNvmcmps  NVMfCreateTransportMaskedOnc = "nvmcmps"
+	NVMfCreateTransportMaskedOncNvmdsmsv NVMfCreateTransportMaskedOnc = "nvmdsmsv"
+	NVMfCreateTransportMaskedOncNvmwzsv  NVMfCreateTransportMaskedOnc = "nvmwzsv"
+	NVMfCreateTransportMaskedOncReservs  NVMfCreateTransportMaskedOnc = "reservs"
+	NVMfCreateTransportMaskedOncNvmcpys  NVMfCreateTransportMaskedOnc = "nvmcpys"
+)
+
+// NVMfCreateTransportMaskedFuse is a part of SPDK's RPCs.
+type NVMfCreateTransportMaskedFuse string
+
+// The values of NVMfCreateTransportMaskedFuse.
+const (
+	NVMfCreateTransportMaskedFuseFcws NVMfCreateTransportMaskedFuse = "fcws"
+)
 
 // NVMfCreateTransportParams are the parameters of nvmf_create_transport.
 type NVMfCreateTransportParams struct {
@@ -886,9 +1023,9 @@ type NVMfCreateTransportParams struct {
 	// Shortest keep-alive timeout granted to a host, rounded up to a multiple of `kas`. Unit: ms. Default: 10000. SPDK v25.05 and later.
 	MinKato *uint32 `json:"min_kato,omitzero"`
 	// Optional commands that controllers shall not offer. SPDK v26.01 and later.
-	MaskedOncs []string `json:"masked_oncs,omitzero"`
+	MaskedOncs []NVMfCreateTransportMaskedOnc `json:"masked_oncs,omitzero"`
 	// Fused operations that controllers shall not offer. SPDK v26.01 and later.
-	MaskedFuses []string `json:"masked_fuses,omitzero"`
+	MaskedFuses []NVMfCreateTransportMaskedFuse `json:"masked_fuses,omitzero"`
 	// Leave out the completion of a successful read where the data's last PDU can stand for it. TCP only. Default: true.
 	C2hSuccess *bool `json:"c2h_success,omitzero"`
 	// Priority of the connections' sockets. TCP only. Default: 0.
@@ -1011,6 +1148,38 @@ type NVMfPublishMDNSPrrParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
+// NVMfSetConfigDHCHAPDigest is a part of SPDK's RPCs.
+type NVMfSetConfigDHCHAPDigest string
+
+// The values of NVMfSetConfigDHCHAPDigest.
+const (
+	NVMfSetConfigDHCHAPDigestSha256 NVMfSetConfigDHCHAPDigest = "sha256"
+	NVMfSetConfigDHCHAPDigestSha384 NVMfSetConfigDHCHAPDigest = "sha384"
+	NVMfSetConfigDHCHAPDigestSha512 NVMfSetConfigDHCHAPDigest = "sha512"
+)
+
+// NVMfSetConfigDHCHAPDhgroup is a part of SPDK's RPCs.
+type NVMfSetConfigDHCHAPDhgroup string
+
+// The values of NVMfSetConfigDHCHAPDhgroup.
+const (
+	NVMfSetConfigDHCHAPDhgroupNull      NVMfSetConfigDHCHAPDhgroup = "null"
+	NVMfSetConfigDHCHAPDhgroupFfdhe2048 NVMfSetConfigDHCHAPDhgroup = "ffdhe2048"
+	NVMfSetConfigDHCHAPDhgroupFfdhe3072 NVMfSetConfigDHCHAPDhgroup = "ffdhe3072"
+	NVMfSetConfigDHCHAPDhgroupFfdhe4096 NVMfSetConfigDHCHAPDhgroup = "ffdhe4096"
+	NVMfSetConfigDHCHAPDhgroupFfdhe6144 NVMfSetConfigDHCHAPDhgroup = "ffdhe6144"
+	NVMfSetConfigDHCHAPDhgroupFfdhe8192 NVMfSetConfigDHCHAPDhgroup = "ffdhe8192"
+)
+
+// NVMfSetConfigDupHostPolicy is a part of SPDK's RPCs.
+type NVMfSetConfigDupHostPolicy string
+
+// The values of NVMfSetConfigDupHostPolicy.
+const (
+	NVMfSetConfigDupHostPolicyAllow               NVMfSetConfigDupHostPolicy = "allow"
+	NVMfSetConfigDupHostPolicyRestrictPerListener NVMfSetConfigDupHostPolicy = "restrict_per_listener"
+)
+
 // NVMfSetConfigParams are the parameters of nvmf_set_config.
 type NVMfSetConfigParams struct {
 	// Admin commands that are passed to the NVMe device underneath.
@@ -1022,11 +1191,11 @@ type NVMfSetConfigParams struct {
 	// What must agree with the host's connection for a discovery log to list a listener. SPDK v26.09 and later.
 	DiscoveryFilters NVMfDiscoveryFilters `json:"discovery_filters,omitzero"`
 	// Digests allowed for DH-HMAC-CHAP. Left out, all. SPDK v24.05 and later.
-	DHCHAPDigests []string `json:"dhchap_digests,omitzero"`
+	DHCHAPDigests []NVMfSetConfigDHCHAPDigest `json:"dhchap_digests,omitzero"`
 	// Diffie-Hellman groups allowed for DH-HMAC-CHAP. `null` is the one without key exchange. Left out, all. SPDK v24.05 and later.
-	DHCHAPDhgroups []string `json:"dhchap_dhgroups,omitzero"`
+	DHCHAPDhgroups []NVMfSetConfigDHCHAPDhgroup `json:"dhchap_dhgroups,omitzero"`
 	// Whether a host NQN may connect twice to a subsystem through the same listener. One of allow, restrict_per_listener. Default: allow. SPDK v26.05 and later.
-	DupHostPolicy *string `json:"dup_host_policy,omitzero"`
+	DupHostPolicy *NVMfSetConfigDupHostPolicy `json:"dup_host_policy,omitzero"`
 }
 
 // NVMfSetCrdtParams are the parameters of nvmf_set_crdt.
@@ -1067,6 +1236,16 @@ type NVMfSubsystemAddHostParams struct {
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
+// NVMfSubsystemAddListenerANAState is a part of SPDK's RPCs.
+type NVMfSubsystemAddListenerANAState string
+
+// The values of NVMfSubsystemAddListenerANAState.
+const (
+	NVMfSubsystemAddListenerANAStateOptimized    NVMfSubsystemAddListenerANAState = "optimized"
+	NVMfSubsystemAddListenerANAStateNonOptimized NVMfSubsystemAddListenerANAState = "non_optimized"
+	NVMfSubsystemAddListenerANAStateInaccessible NVMfSubsystemAddListenerANAState = "inaccessible"
+)
+
 // NVMfSubsystemAddListenerParams are the parameters of nvmf_subsystem_add_listener.
 type NVMfSubsystemAddListenerParams struct {
 	// NQN of the subsystem, or of the discovery subsystem.
@@ -1078,7 +1257,7 @@ type NVMfSubsystemAddListenerParams struct {
 	// Admit only connections secured by TLS. Not together with `allow_any_host`. Default: false. SPDK v23.05 and later.
 	SecureChannel *bool `json:"secure_channel,omitzero"`
 	// ANA state of all groups on the new listener. One of optimized, non_optimized, inaccessible. Default: optimized. SPDK v24.01 and later.
-	ANAState *string `json:"ana_state,omitzero"`
+	ANAState *NVMfSubsystemAddListenerANAState `json:"ana_state,omitzero"`
 	// Socket implementation of the listener, such as `posix`, `ssl` or `uring`. Left out, the default one. TCP only. SPDK v24.09 and later.
 	SockImpl *string `json:"sock_impl,omitzero"`
 	// NUMA node that all namespaces must be on, -1 for any. VFIOUSER only. Default: -1. SPDK v26.05 and later.
@@ -1129,6 +1308,16 @@ type NVMfSubsystemGetQpairsParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
+// NVMfSubsystemListenerSetANAStateANAState is a part of SPDK's RPCs.
+type NVMfSubsystemListenerSetANAStateANAState string
+
+// The values of NVMfSubsystemListenerSetANAStateANAState.
+const (
+	NVMfSubsystemListenerSetANAStateANAStateOptimized    NVMfSubsystemListenerSetANAStateANAState = "optimized"
+	NVMfSubsystemListenerSetANAStateANAStateNonOptimized NVMfSubsystemListenerSetANAStateANAState = "non_optimized"
+	NVMfSubsystemListenerSetANAStateANAStateInaccessible NVMfSubsystemListenerSetANAStateANAState = "inaccessible"
+)
+
 // NVMfSubsystemListenerSetANAStateParams are the parameters of nvmf_subsystem_listener_set_ana_state.
 type NVMfSubsystemListenerSetANAStateParams struct {
 	// NQN of the subsystem.
@@ -1136,7 +1325,7 @@ type NVMfSubsystemListenerSetANAStateParams struct {
 	// The listener's address.
 	ListenAddress NVMfListenAddress `json:"listen_address"`
 	// The state to set. One of optimized, non_optimized, inaccessible.
-	ANAState string `json:"ana_state"`
+	ANAState NVMfSubsystemListenerSetANAStateANAState `json:"ana_state"`
 	// ANA group, at most the subsystem's `max_namespaces`. 0 or left out means all groups. Default: 0.
 	Anagrpid *uint32 `json:"anagrpid,omitzero"`
 	// Name of the NVMe-oF target. May be left out while there is only one.

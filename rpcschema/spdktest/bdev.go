@@ -157,7 +157,7 @@ func (e *engine) info(b *bdev) spdkrpc.BdevInfo {
 		info.Aliases = []string{}
 	}
 	if info.Claimed {
-		info.ClaimType = new(b.claim.kind)
+		info.ClaimType = new(spdkrpc.BdevInfoClaimType(b.claim.kind))
 	}
 	b.driver.describe(e, b, &info)
 	return info

@@ -21,7 +21,7 @@ func (t *Target) ConnectHost(nqn, host string) error {
 			return nil, fmt.Errorf("there is no subsystem %s", nqn)
 		}
 		s.controllers = append(s.controllers, spdkrpc.NVMfController{
-			Cntlid: uint32(len(s.controllers) + 1), Cntrltype: new("io"), Hostnqn: host, Hostid: "00000000-0000-4000-8000-000000000000", NumIOQpairs: 1,
+			Cntlid: uint32(len(s.controllers) + 1), Cntrltype: new(spdkrpc.NVMfControllerCntrltypeIO), Hostnqn: host, Hostid: "00000000-0000-4000-8000-000000000000", NumIOQpairs: 1,
 		})
 		return nil, nil
 	})

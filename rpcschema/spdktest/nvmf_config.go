@@ -55,7 +55,7 @@ func (e *engine) transportParams(t spdkrpc.NVMfTransport) any {
 }
 
 func listenAddress(id spdkrpc.NVMfTransportID) spdkrpc.NVMfListenAddress {
-	return spdkrpc.NVMfListenAddress{Trtype: id.Trtype, Adrfam: new(id.Adrfam), Traddr: id.Traddr, Trsvcid: new(id.Trsvcid)}
+	return spdkrpc.NVMfListenAddress{Trtype: id.Trtype, Adrfam: new(string(id.Adrfam)), Traddr: id.Traddr, Trsvcid: new(id.Trsvcid)}
 }
 
 func (s *subsystem) configSelf() []configCall {

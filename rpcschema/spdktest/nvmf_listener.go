@@ -48,7 +48,7 @@ func transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransportID, error) {
 		if i < 0 {
 			return id, errInvalidParams
 		}
-		id.Adrfam = addressFamilies[i]
+		id.Adrfam = spdkrpc.NVMfTransportIDAdrfam(addressFamilies[i])
 	}
 	if len(id.Trtype) > 32 || len(id.Traddr) > 256 || len(id.Trsvcid) > 32 {
 		return id, errInvalidParams
@@ -84,7 +84,7 @@ func (s *subsystem) listener(id spdkrpc.NVMfTransportID) int {
 }
 
 func (e *engine) nvmfAddListener(p spdkrpc.NVMfSubsystemAddListenerParams) error {
-	state := or(p.ANAState, optimized)
+	state := string(or(p.ANAState, spdkrpc.NVMfSubsystemAddListenerANAStateOptimized))
 	if !slices.Contains(anaStates, state) {
 		return errInvalidParams
 	}
@@ -128,7 +128,7 @@ func (e *engine) nvmfRemoveListener(p spdkrpc.NVMfSubsystemRemoveListenerParams)
 }
 
 func (e *engine) nvmfSetANAState(p spdkrpc.NVMfSubsystemListenerSetANAStateParams) error {
-	if !slices.Contains(anaStates, p.ANAState) {
+	if !slices.Contains(anaStates, string(p.ANAState)) {
 		return errInvalidParams
 	}
 	s, err := e.subsystem(p.TgtName, p.NQN)
@@ -146,7 +146,7 @@ func (e *engine) nvmfSetANAState(p spdkrpc.NVMfSubsystemListenerSetANAStateParam
 	states := s.listeners[i].ana
 	for g := range states {
 		if group == 0 || g == int(group)-1 {
-			states[g] = p.ANAState
+			states[g] = string(p.ANAState)
 		}
 	}
 	return nil
@@ -162,7 +162,7 @@ func (e *engine) nvmfGetListeners(p spdkrpc.NVMfSubsystemGetListenersParams) ([]
 		out := spdkrpc.NVMfListener{Address: l.id}
 		for g, state := range l.ana {
 			if s.ana {
-				out.ANAStates = append(out.ANAStates, spdkrpc.NVMfListenerANAState{ANAGroup: uint32(g + 1), ANAState: state})
+				out.ANAStates = append(out.ANAStates, spdkrpc.NVMfListenerANAState{ANAGroup: uint32(g + 1), ANAState: spdkrpc.NVMfListenerANAStateANAState(state)})
 			}
 		}
 		list = append(list, out)

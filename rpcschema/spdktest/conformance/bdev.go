@@ -140,7 +140,7 @@ func testStacked(s *suite) {
 	below := s.bdev(base)
 	assert.True(s, below.Claimed)
 	if !s.before("v24.05") {
-		assert.Equal(s, "exclusive_write", *below.ClaimType)
+		assert.EqualValues(s, "exclusive_write", *below.ClaimType)
 	}
 	s.fails(exists, "bdev_passthru_create", P{"name": top, "base_bdev_name": base})
 	s.fails(notPermitted, "bdev_passthru_create", P{"name": s.name("pt2"), "base_bdev_name": base})

@@ -196,7 +196,7 @@ func testExternal(s *suite) {
 	b := s.bdev(outside)
 	assert.True(s, b.Claimed)
 	if !s.before("v24.05") {
-		assert.Equal(s, "read_many_write_none", *b.ClaimType)
+		assert.EqualValues(s, "read_many_write_none", *b.ClaimType)
 	}
 	s.ok("bdev_lvol_clone_bdev", clone(uuid, "x2"))
 	var list []spdkrpc.LvolInfo

@@ -52,7 +52,7 @@ func testLvstore(s *suite) {
 	b := s.bdev(base)
 	assert.True(s, b.Claimed)
 	if !s.before("v24.05") {
-		assert.Equal(s, "read_many_write_one", *b.ClaimType)
+		assert.EqualValues(s, "read_many_write_one", *b.ClaimType)
 	}
 	s.fails(notPermitted, "bdev_lvol_create_lvstore", create(nil))
 	s.fails(notPermitted, "bdev_lvol_create_lvstore", create(P{"lvs_name": s.name("other")}))

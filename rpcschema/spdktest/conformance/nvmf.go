@@ -97,7 +97,7 @@ func testTransports(s *suite) {
 func testSubsystems(s *suite) {
 	nqn := s.subsystem("plain")
 	d := s.describe(nqn)
-	assert.Equal(s, "NVMe", d.Subtype)
+	assert.EqualValues(s, "NVMe", d.Subtype)
 	assert.Equal(s, strings.Repeat("0", 20), *d.SerialNumber)
 	assert.Equal(s, "SPDK bdev Controller", *d.ModelNumber)
 	assert.EqualValues(s, 32, *d.MaxNamespaces)
@@ -125,7 +125,7 @@ func testSubsystems(s *suite) {
 	assert.Contains(s, all, d)
 	for _, other := range all {
 		if other.NQN == discoveryNQN {
-			assert.Equal(s, "Discovery", other.Subtype)
+			assert.EqualValues(s, "Discovery", other.Subtype)
 			assert.True(s, other.AllowAnyHost)
 		}
 	}
@@ -192,7 +192,7 @@ func testNamespaces(s *suite) {
 	b := s.bdev(m0)
 	assert.True(s, b.Claimed)
 	if !s.before("v24.05") {
-		assert.Equal(s, "exclusive_write", *b.ClaimType)
+		assert.EqualValues(s, "exclusive_write", *b.ClaimType)
 	}
 	require.Len(s, s.describe(nqn).Namespaces, 1)
 	ns := s.describe(nqn).Namespaces[0]

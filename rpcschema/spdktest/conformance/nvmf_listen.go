@@ -16,7 +16,7 @@ func testListeners(s *suite) {
 		s.Helper()
 		for _, a := range s.describe(nqn).ListenAddresses {
 			assert.Equal(s, "TCP", a.Trtype)
-			assert.Equal(s, "IPv4", a.Adrfam)
+			assert.EqualValues(s, "IPv4", a.Adrfam)
 			assert.Equal(s, "127.0.0.1", a.Traddr)
 			ports = append(ports, a.Trsvcid)
 		}
@@ -87,7 +87,7 @@ func testANA(s *suite) {
 		require.Len(s, listeners, 1)
 		for i, state := range listeners[0].ANAStates {
 			assert.EqualValues(s, i+1, state.ANAGroup)
-			list = append(list, state.ANAState)
+			list = append(list, string(state.ANAState))
 		}
 		return list
 	}
