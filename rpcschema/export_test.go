@@ -50,3 +50,22 @@ func TestAMemberNamedLikeAKeyword(t *testing.T) {
 	require.ErrorContains(t, d.ValidateResult("m", map[string]any{"properties": map[string]any{"b": "x"}}, v2605), "/properties/b: no such member")
 	require.ErrorContains(t, d.ValidateResult("m", map[string]any{}, v2605), "/properties: is required")
 }
+
+// Objects that a call holds are closed, named or not; objects that are only answered are left as they are.
+func TestExportClosesWhatIsSent(t *testing.T) {
+	d, err := Load([]byte(`{"methods":[{"name":"m",
+		"params":[{"name":"inline","schema":{"type":"object","properties":{"a":{"type":"string"}}}},{"name":"named","schema":{"$ref":"#/components/schemas/Sent"}}],
+		"result":{"name":"r","schema":{"$ref":"#/components/schemas/Answered"}}}],
+		"components":{"schemas":{"Sent":{"type":"object","properties":{"a":{"type":"string"}}},"Answered":{"type":"object","properties":{"a":{"type":"string"}}}}}}`))
+	require.NoError(t, err)
+	text, err := d.Export(v2605, nil)
+	require.NoError(t, err)
+	d, err = Load(text)
+	require.NoError(t, err)
+	raw, err := d.rawDocument()
+	require.NoError(t, err)
+	inline := raw["methods"].([]any)[0].(map[string]any)["params"].([]any)[0].(map[string]any)["schema"]
+	assert.Equal(t, false, inline.(map[string]any)["additionalProperties"])
+	assert.Equal(t, false, rawSchemas(raw)["Sent"].(map[string]any)["additionalProperties"])
+	assert.NotContains(t, rawSchemas(raw)["Answered"], "additionalProperties")
+}

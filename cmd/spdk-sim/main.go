@@ -47,7 +47,7 @@ needs no root, no hugepages and no devices. It moves no data: hosts cannot conne
 to what it exports.
 
 It ends with Ctrl-C or SIGTERM. After a crash (a fault, or the call spdk_kill_instance)
-it starts again, empty but for what stands in --data-dir and --config.
+it starts again with the contents of --data-dir and --config, and without all else.
 
 A fault goes wrong with calls on purpose: METHOD:WHAT, where METHOD may be a glob and
 WHAT is one of
