@@ -1,15 +1,13 @@
 package driver
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -65,39 +63,6 @@ func TestListen(t *testing.T) {
 	require.ErrorContains(t, err, "not a directory")
 }
 
-// A lockedBuffer is a log that a server and a test share.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func serve(t *testing.T, s *Server) (conn *grpc.ClientConn, logs *lockedBuffer, stop func() error) {
-	t.Helper()
-	logs = &lockedBuffer{}
-	s.Log = slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	l, err := Listen(filepath.Join(t.TempDir(), "csi.sock"))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, l) }()
-	conn, err = grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
-	return conn, logs, func() error { cancel(); return <-ended }
-}
-
 // A stubController answers DeleteVolume as it is told.
 type stubController struct {
 	csi.UnimplementedControllerServer
@@ -110,8 +75,9 @@ func (s stubController) DeleteVolume(context.Context, *csi.DeleteVolumeRequest) 
 
 func TestServer(t *testing.T) {
 	var failure error
-	conn, logs, stop := serve(t, &Server{
-		Identity: &Identity{Name: DefaultName, Version: "v1"}, Controller: stubController{deleteVolume: func() error { return failure }},
+	logs := &drivertest.Log{}
+	conn, stop := drivertest.Serve(t, &Server{
+		Identity: &Identity{Name: DefaultName, Version: "v1"}, Controller: stubController{deleteVolume: func() error { return failure }}, Log: logs.Logger(),
 	})
 	info, err := csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
 	require.NoError(t, err)
@@ -137,7 +103,8 @@ func TestServer(t *testing.T) {
 
 func TestPanicsAreSurvived(t *testing.T) {
 	var none *Identity
-	conn, logs, stop := serve(t, &Server{Identity: &Identity{}, Controller: stubController{deleteVolume: func() error { return errors.New(none.Name) }}})
+	logs := &drivertest.Log{}
+	conn, stop := drivertest.Serve(t, &Server{Identity: &Identity{}, Controller: stubController{deleteVolume: func() error { return errors.New(none.Name) }}, Log: logs.Logger()})
 	for range 2 {
 		_, err := csi.NewControllerClient(conn).DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"})
 		require.Equal(t, codes.Internal, status.Code(err))
@@ -160,9 +127,8 @@ func TestQueries(t *testing.T) {
 func TestSlowCallsAndDrain(t *testing.T) {
 	hang := make(chan struct{})
 	entered := make(chan struct{}, 1)
-	slow := &calls{log: slog.New(slog.DiscardHandler), slowAfter: time.Hour}
-	logs := &lockedBuffer{}
-	slow.log, slow.slowAfter = slog.New(slog.NewTextHandler(logs, nil)), time.Millisecond
+	logs := &drivertest.Log{}
+	slow := &calls{log: logs.Logger(), slowAfter: time.Millisecond}
 	done := make(chan error, 1)
 	go func() {
 		_, err := slow.intercept(t.Context(), &csi.CreateVolumeRequest{Name: "x"}, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/CreateVolume"}, func(context.Context, any) (any, error) {
@@ -173,7 +139,7 @@ func TestSlowCallsAndDrain(t *testing.T) {
 		done <- err
 	}()
 	<-entered
-	require.Eventually(t, func() bool { return bytes.Contains([]byte(logs.String()), []byte("call is slow")) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(logs.String(), "call is slow") }, 10*time.Second, time.Millisecond)
 	close(hang)
 	require.NoError(t, <-done)
 	assert.Contains(t, logs.String(), "name=x")

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -23,7 +24,7 @@ func TestFiftyIdenticalCreatesMakeOne(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			resp, err := again(func() (*csi.CreateVolumeResponse, error) {
+			resp, err := drivertest.Retry(driver.Code, func() (*csi.CreateVolumeResponse, error) {
 				return b.CreateVolume(t.Context(), b.request("pvc-1", 8*mib))
 			})
 			assert.NoError(t, err)
@@ -76,7 +77,7 @@ func TestLostReplyOfCreateIsFound(t *testing.T) {
 		for _, s := range b.targets {
 			s.loseReplyOf("bdev_lvol_create")
 		}
-		_, err := again(func() (*csi.CreateVolumeResponse, error) { return b.CreateVolume(t.Context(), b.request(name, 4*mib)) })
+		_, err := drivertest.Retry(driver.Code, func() (*csi.CreateVolumeResponse, error) { return b.CreateVolume(t.Context(), b.request(name, 4*mib)) })
 		require.NoError(t, err)
 	}
 	assert.Len(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...), 8)
@@ -91,12 +92,12 @@ func TestUnreachableTarget(t *testing.T) {
 	}
 	target.Crash()
 	_, err := b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
-	requireCode(t, codes.Unavailable, err, "rpcURL")
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "rpcURL")
 	assert.Empty(t, other.lvols(t), "it is not made a second time elsewhere")
-	requireCode(t, codes.Unavailable, b.delete(t.Context(), v.GetVolumeId()))
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(b.delete(t.Context(), v.GetVolumeId())))
 	_, err = b.publish(t.Context(), v, nodeA)
-	requireCode(t, codes.Unavailable, err)
-	requireCode(t, codes.Unavailable, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(b.unpublish(t.Context(), v.GetVolumeId(), nodeA)))
 
 	req := b.request("pvc-2", 4*mib)
 	req.Parameters = map[string]string{"target": other.name}
@@ -119,7 +120,7 @@ func TestCreateValidates(t *testing.T) {
 		"no name":       {func(r *csi.CreateVolumeRequest) { r.Name = "" }, codes.InvalidArgument, "name"},
 		"no capability": {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = nil }, codes.InvalidArgument, "volume_capabilities"},
 		"many nodes": {func(r *csi.CreateVolumeRequest) {
-			r.VolumeCapabilities[0] = capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, false)
+			r.VolumeCapabilities[0] = drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, false)
 		}, codes.InvalidArgument, "ReadWriteOnce"},
 		"file system":      {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0] = ofType("ntfs") }, codes.InvalidArgument, "ext4 or xfs"},
 		"no secret":        {func(r *csi.CreateVolumeRequest) { r.Secrets = nil }, codes.FailedPrecondition, "csi.storage.k8s.io/provisioner-secret-name"},
@@ -149,7 +150,7 @@ func TestCreateValidates(t *testing.T) {
 			req := b.request("pvc-1", 4*mib)
 			c.change(req)
 			_, err := b.CreateVolume(t.Context(), req)
-			requireCode(t, c.code, err, c.text)
+			drivertest.RequireCode(t, c.code, driver.Status(err), c.text)
 			assert.NotContains(t, err.Error(), "hunter2")
 		})
 	}
@@ -158,7 +159,7 @@ func TestCreateValidates(t *testing.T) {
 }
 
 func ofType(fs string) *csi.VolumeCapability {
-	c := capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, false)
+	c := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, false)
 	c.GetMount().FsType = fs
 	return c
 }
@@ -196,14 +197,14 @@ func TestBadIDs(t *testing.T) {
 		_, err := b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: id, Secrets: b.secrets})
 		require.NoError(t, err, id)
 		_, err = b.publish(t.Context(), &csi.Volume{VolumeId: id}, nodeA)
-		requireCode(t, codes.NotFound, err, "TARGET:UUID")
+		drivertest.RequireCode(t, codes.NotFound, driver.Status(err), "TARGET:UUID")
 		_, err = b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 1}, Secrets: b.secrets})
-		requireCode(t, codes.NotFound, err)
+		drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 	}
 	unconfigured := "t9:" + uuid.NewString()
-	requireCode(t, codes.FailedPrecondition, b.delete(t.Context(), unconfigured), "config.json")
-	requireCode(t, codes.FailedPrecondition, b.unpublish(t.Context(), unconfigured, nodeA), "config.json")
-	requireCode(t, codes.InvalidArgument, b.delete(t.Context(), ""))
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(b.delete(t.Context(), unconfigured)), "config.json")
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(b.unpublish(t.Context(), unconfigured, nodeA)), "config.json")
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(b.delete(t.Context(), "")))
 	for range 2 {
 		require.NoError(t, b.delete(t.Context(), "t0:"+uuid.NewString()))
 	}
@@ -221,17 +222,17 @@ func TestExpandVolume(t *testing.T) {
 	}
 	req.CapacityRange = &csi.CapacityRange{RequiredBytes: 9 * mib, LimitBytes: 10 * mib}
 	_, err := b.ControllerExpandVolume(t.Context(), req)
-	requireCode(t, codes.OutOfRange, err)
+	drivertest.RequireCode(t, codes.OutOfRange, driver.Status(err))
 	req.CapacityRange = &csi.CapacityRange{LimitBytes: 100 * mib}
 	resp, err := b.ControllerExpandVolume(t.Context(), req)
 	require.NoError(t, err)
 	assert.Equal(t, int64(8*mib), resp.GetCapacityBytes(), "no more than was asked")
 	req.CapacityRange = nil
 	_, err = b.ControllerExpandVolume(t.Context(), req)
-	requireCode(t, codes.InvalidArgument, err)
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
 	req = &csi.ControllerExpandVolumeRequest{VolumeId: v.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: 5 * mib}}
 	_, err = b.ControllerExpandVolume(t.Context(), req)
-	requireCode(t, codes.FailedPrecondition, err, "csi.storage.k8s.io/controller-expand-secret-name")
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), "csi.storage.k8s.io/controller-expand-secret-name")
 }
 
 func TestNextStoreWhenFull(t *testing.T) {
@@ -246,7 +247,7 @@ func TestNextStoreWhenFull(t *testing.T) {
 	req := b.request("pvc-9", 80*mib)
 	req.Parameters = thick
 	_, err := b.CreateVolume(t.Context(), req)
-	requireCode(t, codes.ResourceExhausted, err, "lvs0", "lvs1")
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "lvs0", "lvs1")
 }
 
 func TestValidate(t *testing.T) {
@@ -256,7 +257,7 @@ func TestValidate(t *testing.T) {
 	resp, err := b.ValidateVolumeCapabilities(t.Context(), req)
 	require.NoError(t, err)
 	assert.NotNil(t, resp.GetConfirmed())
-	req.VolumeCapabilities = append(req.VolumeCapabilities, capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, true))
+	req.VolumeCapabilities = append(req.VolumeCapabilities, drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, true))
 	resp, err = b.ValidateVolumeCapabilities(t.Context(), req)
 	require.NoError(t, err)
 	assert.Nil(t, resp.GetConfirmed())
@@ -269,12 +270,12 @@ func TestCallsOnOneThingDoNotMix(t *testing.T) {
 	id, _ := request.ParseVolumeID(v.GetVolumeId())
 	claim := b.locks.Claim()
 	require.NoError(t, claim.Take(id.UUID))
-	requireCode(t, codes.Aborted, b.delete(t.Context(), v.GetVolumeId()))
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(b.delete(t.Context(), v.GetVolumeId())))
 	_, err := b.publish(t.Context(), v, nodeA)
-	requireCode(t, codes.Aborted, err)
-	requireCode(t, codes.Aborted, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(b.unpublish(t.Context(), v.GetVolumeId(), nodeA)))
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
-	requireCode(t, codes.Aborted, err) // not while it is being deleted
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err)) // not while it is being deleted
 	claim.Release()
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
 }
@@ -289,7 +290,7 @@ func TestConnectionsArePerCredential(t *testing.T) {
 		wrong := maps.Clone(b.secrets)
 		wrong[driver.SecretKey] = strings.Replace(wrong[driver.SecretKey], password, fmt.Sprint(i), 1)
 		_, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "x", VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: wrong})
-		requireCode(t, codes.Unauthenticated, err)
+		drivertest.RequireCode(t, codes.Unauthenticated, driver.Status(err))
 	}
 	assert.LessOrEqual(t, len(b.Controller.targets.clients), maxClients)
 	for k := range b.Controller.targets.clients {

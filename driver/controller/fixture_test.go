@@ -15,10 +15,9 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -189,18 +188,7 @@ func newTestController(t *testing.T, targets ...*simTarget) *testController {
 	return b
 }
 
-var writer = capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, false)
-
-func capability(mode csi.VolumeCapability_AccessMode_Mode, block bool) *csi.VolumeCapability {
-	c := &csi.VolumeCapability{
-		AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
-		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
-	}
-	if block {
-		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
-	}
-	return c
-}
+var writer = drivertest.Writer()
 
 func (b *testController) request(name string, size int64) *csi.CreateVolumeRequest {
 	return &csi.CreateVolumeRequest{
@@ -229,22 +217,4 @@ func (b *testController) unpublish(ctx context.Context, id, node string) error {
 func (b *testController) delete(ctx context.Context, id string) error {
 	_, err := b.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id, Secrets: b.secrets})
 	return err
-}
-
-func requireCode(t *testing.T, want codes.Code, err error, text ...string) {
-	t.Helper()
-	require.Equal(t, want, driver.Code(err), "%v", err)
-	for _, x := range text {
-		require.Contains(t, status.Convert(driver.Status(err)).Message(), x)
-	}
-}
-
-// again repeats a call that was told to be repeated.
-func again[T any](call func() (T, error)) (T, error) {
-	for {
-		v, err := call()
-		if c := driver.Code(err); c != codes.Aborted && c != codes.Unavailable {
-			return v, err
-		}
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
 // withCredentials gives the controller credentials of its own.
@@ -25,7 +26,7 @@ func TestOwnCredentials(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
-	requireCode(t, codes.FailedPrecondition, err, driver.CredentialsEnv)
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), driver.CredentialsEnv)
 	offered := func() int {
 		resp, err := b.ControllerGetCapabilities(t.Context(), nil)
 		require.NoError(t, err)
@@ -42,7 +43,7 @@ func TestOwnCredentials(t *testing.T) {
 	assert.Equal(t, v.GetCapacityBytes(), got.GetVolume().GetCapacityBytes())
 	for id, want := range map[string]codes.Code{"": codes.InvalidArgument, "t0:not-a-uuid": codes.NotFound, "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d": codes.NotFound} {
 		_, err := b.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: id})
-		requireCode(t, want, err)
+		drivertest.RequireCode(t, want, driver.Status(err))
 	}
 	b.secrets = nil
 	_, err = b.publish(t.Context(), v, nodeA)
@@ -70,7 +71,7 @@ func TestCapacity(t *testing.T) {
 	assert.Equal(t, left.GetAvailableCapacity(), left.GetMaximumVolumeSize().GetValue())
 	thin := get(map[string]string{"target": "t1"})
 	assert.Equal(t, one.GetMaximumVolumeSize().GetValue(), thin.GetMaximumVolumeSize().GetValue(), "a thin volume may be as large as the store")
-	resp, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{VolumeCapabilities: []*csi.VolumeCapability{capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, true)}})
+	resp, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{VolumeCapabilities: []*csi.VolumeCapability{drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, true)}})
 	require.NoError(t, err)
 	assert.Zero(t, resp.GetAvailableCapacity())
 }
@@ -105,9 +106,9 @@ func TestLists(t *testing.T) {
 		assert.Equal(t, want, got, most)
 	}
 	_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: "7"})
-	requireCode(t, codes.Aborted, err)
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
 	_, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: -1})
-	requireCode(t, codes.InvalidArgument, err)
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
 
 	s := b.snapshot(t, "s-1", volumes[0])
 	b.snapshot(t, "s-2", volumes[1])
@@ -129,9 +130,9 @@ func TestLists(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, s.GetCreationTime().AsTime(), got.GetSnapshot().GetCreationTime().AsTime())
 	_, err = b.GetSnapshot(t.Context(), &csi.GetSnapshotRequest{SnapshotId: volumes[0].GetVolumeId(), Secrets: b.secrets})
-	requireCode(t, codes.NotFound, err)
+	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 
 	b.targets[0].Crash()
 	_, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
-	requireCode(t, codes.Unavailable, err)
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 }

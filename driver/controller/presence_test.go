@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -45,11 +46,11 @@ func TestStoreThatIsAwayIsUnavailable(t *testing.T) {
 
 	detach()
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
-	requireCode(t, codes.Unavailable, err, "lvs1", "bring its base bdev back")
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1", "bring its base bdev back")
 	assert.Empty(t, target.lvols(t), "no second copy")
-	requireCode(t, codes.Unavailable, b.delete(t.Context(), v.GetVolumeId()), "lvs1")
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(b.delete(t.Context(), v.GetVolumeId())), "lvs1")
 	_, err = b.publish(t.Context(), v, nodeA)
-	requireCode(t, codes.Unavailable, err, "lvs1")
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1")
 
 	attach()
 	again := b.create(t, "pvc-1", 4*mib)

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -28,12 +30,12 @@ func TestPublish(t *testing.T) {
 		assert.Equal(t, connect.Export{Transport: connect.TCP, Address: "127.0.0.1", Port: "4420", NQN: export.NQN(id.UUID), NSUUID: id.UUID, SizeBytes: 4 * mib, Multipath: true}, e)
 	}
 	_, err := b.publish(t.Context(), v, nodeB)
-	requireCode(t, codes.FailedPrecondition, err, connect.HostOf(nodeA).NQN)
-	requireCode(t, codes.FailedPrecondition, b.delete(t.Context(), v.GetVolumeId()), "unpublish")
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), connect.HostOf(nodeA).NQN)
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(b.delete(t.Context(), v.GetVolumeId())), "unpublish")
 	_, err = b.publish(t.Context(), v, "no node/at all")
-	requireCode(t, codes.NotFound, err)
+	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 	_, err = b.publish(t.Context(), &csi.Volume{VolumeId: "t0:" + uuid.NewString()}, nodeA)
-	requireCode(t, codes.NotFound, err)
+	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 	for range 2 {
 		require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
 	}
@@ -63,7 +65,7 @@ func TestStaticVolumes(t *testing.T) {
 
 	gone := uuid.NewString()
 	_, err = b.publish(t.Context(), &csi.Volume{VolumeId: gone}, nodeA)
-	requireCode(t, codes.NotFound, err)
+	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 	require.NoError(t, b.unpublish(t.Context(), gone, nodeA))
 
 	v.VolumeContext["targetAddr"] = "192.0.2.7"

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
@@ -124,11 +125,11 @@ func TestCallsThatCannotBeMade(t *testing.T) {
 	calls, own := x.calls(t), x.ownCalls(t)
 	b.secrets = nil
 	for name, c := range calls {
-		requireCode(t, codes.FailedPrecondition, c.do(b), "no credentials")
+		drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(c.do(b)), "no credentials")
 		assert.NotEmpty(t, name)
 	}
 	for _, c := range own {
-		requireCode(t, codes.FailedPrecondition, c.do(b), driver.CredentialsEnv)
+		drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(c.do(b)), driver.CredentialsEnv)
 	}
 	wrong := map[string]string{driver.SecretKey: strings.ReplaceAll(right[driver.SecretKey], password, "wrong")}
 	b.secrets = wrong
@@ -141,7 +142,7 @@ func TestCallsThatCannotBeMade(t *testing.T) {
 	}
 	b.credentialsFile = filepath.Join(t.TempDir(), "missing")
 	for _, c := range own {
-		requireCode(t, codes.FailedPrecondition, c.do(b), "read the controller's credentials")
+		drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(c.do(b)), "read the controller's credentials")
 	}
 	b.secrets = right
 	b.withCredentials(t)

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -38,18 +40,18 @@ func TestSnapshots(t *testing.T) {
 	assert.Equal(t, s.GetCreationTime().AsTime(), second.GetCreationTime().AsTime())
 	x := in("t0", "pvc-1b")
 	_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snapshot-1", SourceVolumeId: x.GetVolumeId(), Secrets: b.secrets})
-	requireCode(t, codes.AlreadyExists, err, "t0")
+	drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "t0")
 	asked := b.targets[0].calls
 	b.snapshot(t, "snapshot-2", w)
 	assert.Equal(t, asked, b.targets[0].calls, "other targets are not asked: they could not be kept from taking one of that name later")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: v.GetVolumeId()})
-	requireCode(t, codes.FailedPrecondition, err, "csi.storage.k8s.io/snapshotter-secret-name")
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), "csi.storage.k8s.io/snapshotter-secret-name")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: "t0:" + uuid.NewString(), Secrets: b.secrets})
-	requireCode(t, codes.NotFound, err)
+	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets, Parameters: map[string]string{"fsType": "ext4"}})
 	require.NoError(t, err, "spdk-csi's own example")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "y", SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets, Parameters: map[string]string{"fast": "yes"}})
-	requireCode(t, codes.InvalidArgument, err, "fast")
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "fast")
 
 	restored := func(name string, size int64) (*csi.CreateVolumeResponse, error) {
 		req := b.request(name, size)
@@ -65,17 +67,17 @@ func TestSnapshots(t *testing.T) {
 	assert.Equal(t, "false", published.GetPublishContext()[request.KeyMayFormat])
 	require.NoError(t, b.unpublish(t.Context(), c.GetVolume().GetVolumeId(), nodeA))
 	_, err = restored("pvc-1", 4*mib)
-	requireCode(t, codes.AlreadyExists, err)
+	drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err))
 
 	_, err = b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: s.GetSnapshotId(), Secrets: b.secrets})
-	requireCode(t, codes.FailedPrecondition, err, "clones")
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), "clones")
 	require.NoError(t, b.delete(t.Context(), c.GetVolume().GetVolumeId()))
 	for range 2 {
 		_, err = b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: s.GetSnapshotId(), Secrets: b.secrets})
 		require.NoError(t, err)
 	}
 	_, err = restored("pvc-4", 4*mib)
-	requireCode(t, codes.NotFound, err)
+	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 }
 
 func TestCloneRefusesThickAndOtherPlaces(t *testing.T) {
@@ -89,7 +91,7 @@ func TestCloneRefusesThickAndOtherPlaces(t *testing.T) {
 		req.Parameters = map[string]string{key: value}
 		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: v.GetVolume().GetVolumeId()}}}
 		_, err := b.CreateVolume(t.Context(), req)
-		requireCode(t, codes.InvalidArgument, err, key)
+		drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), key)
 	}
 	assert.Len(t, b.targets[0].lvols(t), 1)
 }

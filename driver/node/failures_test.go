@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
@@ -89,7 +90,7 @@ func TestFailuresOfTheNodeAreAnswered(t *testing.T) {
 			n, f, target = staged(t)
 			claim := n.locks.Claim()
 			require.NoError(t, claim.Take(volID))
-			requireCode(t, codes.Aborted, c.do(n, f, target), "another call")
+			drivertest.RequireCode(t, codes.Aborted, driver.Status(c.do(n, f, target)), "another call")
 			claim.Release()
 			require.NoError(t, c.do(n, f, target))
 			for _, step := range c.steps {

@@ -12,13 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A fakeNode is what lies below the node service: it connects and mounts in memory, fails when told to, and writes down
-// what it was asked for.
+const nodeA = "node-a"
+
+var writer = drivertest.Writer()
+
+// A fakeNode replaces the rooms below the node service: it connects and mounts in memory, fails the steps that a test
+// chose, and records what the service asked for.
 type fakeNode struct {
 	t         *testing.T
 	staging   string
@@ -35,7 +40,7 @@ func newFakeNode(t *testing.T) (*Node, *fakeNode) {
 	return f.node(), f
 }
 
-// node is a new process on the same machine.
+// node returns the service of a new process on the same machine.
 func (f *fakeNode) node() *Node {
 	n, err := New(nodeA, 7, f.state, f, f, slog.New(slog.DiscardHandler))
 	require.NoError(f.t, err)

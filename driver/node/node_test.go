@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -19,7 +21,7 @@ import (
 
 var (
 	errBroken = errors.New("broken")
-	block     = capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
+	block     = drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 )
 
 func TestStageAndBack(t *testing.T) {
@@ -44,7 +46,7 @@ func TestStageAndBack(t *testing.T) {
 }
 
 func TestWhatIsFormatted(t *testing.T) {
-	reader := capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
+	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for name, c := range map[string]struct {
 		change func(*csi.NodeStageVolumeRequest)
 		want   bool
@@ -80,7 +82,7 @@ func TestUnstageFinishes(t *testing.T) {
 	require.NoError(t, err)
 	f.fail["disconnect"] = connect.ErrBusy
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
-	requireCode(t, codes.Aborted, err)
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
 	assert.Empty(t, f.mounts, "it came that far")
 	delete(f.fail, "disconnect")
 	_, err = f.node().NodeUnstageVolume(t.Context(), f.unstageRequest())
@@ -118,7 +120,7 @@ func TestPublishPaths(t *testing.T) {
 	n, f := newFakeNode(t)
 	target, other := filepath.Join(t.TempDir(), "target"), filepath.Join(t.TempDir(), "other")
 	_, err := n.NodePublishVolume(t.Context(), f.publishRequest(writer, target))
-	requireCode(t, codes.FailedPrecondition, err, "not staged")
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), "not staged")
 	_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.NoError(t, err)
 	for range 2 {
@@ -128,13 +130,13 @@ func TestPublishPaths(t *testing.T) {
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(writer, other))
 	require.NoError(t, err, "a second pod on the node")
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(block, other))
-	requireCode(t, codes.Aborted, err, "other volume mode", "still")
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "other volume mode", "still")
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(block, other+"2"))
-	requireCode(t, codes.AlreadyExists, err)
+	drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err))
 
-	sole := capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, false)
+	sole := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, false)
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(sole, filepath.Join(t.TempDir(), "third")))
-	requireCode(t, codes.FailedPrecondition, err, "published elsewhere on this node: at /")
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), "published elsewhere on this node: at /")
 	_, err = n.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volID, TargetPath: other})
 	require.NoError(t, err)
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(sole, target))
@@ -184,7 +186,7 @@ func TestRawBlock(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(4096), stats.GetUsage()[0].GetTotal())
 	_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-	requireCode(t, codes.Aborted, err, "other volume mode", "in use before")
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "other volume mode", "in use before")
 	size, err := n.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: volID, VolumePath: target, StagingTargetPath: f.staging, CapacityRange: &csi.CapacityRange{RequiredBytes: 8192}})
 	require.NoError(t, err)
 	assert.Equal(t, int64(4096), size.GetCapacityBytes())
@@ -212,7 +214,7 @@ func TestNodeRefuses(t *testing.T) {
 			req := f.stageRequest(writer)
 			c.change(req)
 			_, err := n.NodeStageVolume(t.Context(), req)
-			requireCode(t, c.code, err, c.text)
+			drivertest.RequireCode(t, c.code, driver.Status(err), c.text)
 		})
 	}
 	assert.Empty(t, f.log)
@@ -221,14 +223,14 @@ func TestNodeRefuses(t *testing.T) {
 	other := f.stageRequest(writer)
 	other.VolumeId = "t0:ffffffff-3a79-4362-965e-fdb0cd3f4b8d"
 	_, err = n.NodeStageVolume(t.Context(), other)
-	requireCode(t, codes.AlreadyExists, err, volID)
+	drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), volID)
 	require.NoError(t, os.WriteFile(filepath.Join(f.staging, recordName), []byte("{"), 0o600))
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 	require.ErrorContains(t, err, "by hand")
 	claim := n.locks.Claim()
 	require.NoError(t, claim.Take(volID))
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
-	requireCode(t, codes.Aborted, err)
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
 }
 
 func TestNodeInfoStatsHealth(t *testing.T) {
@@ -246,7 +248,7 @@ func TestNodeInfoStatsHealth(t *testing.T) {
 
 	path := "/pods/x"
 	_, err = n.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volID, VolumePath: path})
-	requireCode(t, codes.NotFound, err)
+	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 	f.mounts[path] = mount.Point{Path: path}
 	stats, err := n.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volID, VolumePath: path})
 	require.NoError(t, err)
@@ -256,7 +258,7 @@ func TestNodeInfoStatsHealth(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		f.mounts[path] = mount.Point{Path: path, Block: block}
 		_, err = n.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volID, VolumePath: path})
-		requireCode(t, codes.Unavailable, err)
+		drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 	}
 	delete(f.fail, "stats")
 	f.mounts[path] = mount.Point{Path: path}

@@ -17,7 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
+	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
@@ -155,7 +157,7 @@ func TestPublishHealsDeadFilesystem(t *testing.T) {
 			// As long as another pod has it, it cannot be mended, and must not be handed out.
 			was := r.mountID(r.staged())
 			err := r.publish(c, "2")
-			requireCode(t, codes.Aborted, err, r.pod("1"))
+			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), r.pod("1"))
 			assert.NoDirExists(t, r.pod("2"))
 			assert.Equal(t, was, r.mountID(r.staged()), "untouched")
 
@@ -190,7 +192,7 @@ func TestPublishWaitsForFailingDevice(t *testing.T) {
 	r.command("cp", "--sparse=always", r.file, kept)
 	was := r.mountID(r.staged())
 	require.NoError(t, os.Truncate(r.file, 0))
-	requireCode(t, codes.Unavailable, r.publish(c, "1"), r.device, "check whether the target is running")
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(r.publish(c, "1")), r.device, "check whether the target is running")
 	assert.NoDirExists(t, r.pod("1"))
 	r.command("dd", "if="+kept, "of="+r.file, "bs=1M", "conv=notrunc,sparse", "status=none")
 	require.NoError(t, os.Truncate(r.file, realMiB<<20))
@@ -208,7 +210,7 @@ func TestConcurrentPublishHealsOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, pod := range []string{"1", "2", "1", "2"} {
 		wg.Go(func() {
-			_, err := again(func() (struct{}, error) { return struct{}{}, r.publish(c, pod) })
+			_, err := drivertest.Retry(driver.Code, func() (struct{}, error) { return struct{}{}, r.publish(c, pod) })
 			assert.NoError(t, err)
 		})
 	}

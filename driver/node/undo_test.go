@@ -13,6 +13,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
@@ -145,11 +146,11 @@ func TestBadRepeatIsRepeated(t *testing.T) {
 			req := f.stageRequest(writer)
 			change(req)
 			_, err := n.NodeStageVolume(t.Context(), req)
-			requireCode(t, codes.InvalidArgument, err)
+			drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
 			_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 			require.NoError(t, err)
 			_, err = n.NodeStageVolume(t.Context(), req)
-			requireCode(t, codes.Aborted, err)
+			drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
 			assert.NotEmpty(t, f.mounts)
 			assert.NotEmpty(t, f.connected)
 			assert.True(t, f.hasRecord())
@@ -165,9 +166,9 @@ func TestFailedPublishIsRepeatedWhileMounted(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "target")
 	f.fail["bind"] = mount.ErrConflict
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(writer, target))
-	requireCode(t, codes.AlreadyExists, err)
+	drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err))
 	f.mounts[target] = mount.Point{Path: target}
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(writer, target))
-	requireCode(t, codes.Aborted, err, target)
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), target)
 	assert.Contains(t, f.mounts, target)
 }

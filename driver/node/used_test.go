@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
 // The publish context of an attachment stays the same for as long as the volume is attached. It allows formatting once.
 func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
-	reader := capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
+	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for _, c := range []struct {
 		name  string
 		first *csi.VolumeCapability

@@ -6,70 +6,20 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
-	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A fault strikes one call of a Caller, and, if the caller dies of it, all calls after.
-type fault struct {
-	spdkrpc.Caller
-	mu     sync.Mutex
-	calls  int
-	at     int // 1: the next call; 0: none
-	after  bool
-	deadly bool
-	answer *spdkrpc.Error // what the call is answered if it was not executed; nil: the target is unreachable
-	struck string
-}
-
-func (f *fault) arm(at int, after, deadly bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls, f.at, f.after, f.deadly, f.answer, f.struck = 0, at, after, deadly, nil, ""
-}
-
-// refuse has SPDK refuse one call, for no reason of the call's.
-func (f *fault) refuse(at int) {
-	f.arm(at, false, false)
-	f.answer = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "struck"}
-}
-
-func (f *fault) Call(ctx context.Context, method string, params, result any) error {
-	f.mu.Lock()
-	f.calls++
-	hit := f.at > 0 && (f.calls == f.at || f.deadly && f.calls > f.at)
-	first := hit && f.calls == f.at
-	if first {
-		f.struck = method
-	}
-	after := f.after && first
-	f.mu.Unlock()
-	if !hit {
-		return f.Caller.Call(ctx, method, params, result)
-	}
-	if after {
-		_ = f.Caller.Call(ctx, method, params, nil)
-		return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
-	}
-	if f.answer != nil {
-		answer := *f.answer
-		answer.Method = method
-		return &answer
-	}
-	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Unreachable, Message: "struck"}
-}
-
-// TestCrashPoints strikes every operation at each of its calls, before and after the target executed it, once alone and
-// once with the death of the caller, then repeats the operation. It must succeed, and the target must look as if
-// nothing had happened.
+// TestCrashPoints fails every operation at each of its calls, before and after the target executed it, with and without
+// the death of the caller, then repeats the operation. The repetition must succeed, and the target must end in the state
+// that an undisturbed operation leaves.
 func TestCrashPoints(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, op := range slices.Concat(operations, reads) {
@@ -153,7 +103,7 @@ var operations = []operation{
 	}},
 	{name: "delete", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
-		legacyExport(t, b, v)
+		drivertest.LegacyExport(t, b.rpc, b.Config.Config, v.UUID)
 		return func(ctx context.Context) (string, error) { return "", b.Delete(ctx, v.UUID) }
 	}},
 	{name: "delete a snapshot", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
@@ -181,15 +131,15 @@ var operations = []operation{
 	{name: "publish", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		return func(ctx context.Context) (string, error) {
-			_, err := b.Export(ctx, v.UUID, host("n1"))
+			_, err := b.Export(ctx, v.UUID, drivertest.Host("n1"))
 			return "", err
 		}
 	}},
 	{name: "publish what spdk-csi exported", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
-		legacyExport(t, b, v)
+		drivertest.LegacyExport(t, b.rpc, b.Config.Config, v.UUID)
 		return func(ctx context.Context) (string, error) {
-			_, err := b.Export(ctx, v.UUID, host("n1"))
+			_, err := b.Export(ctx, v.UUID, drivertest.Host("n1"))
 			return "", err
 		}
 	}},
@@ -204,10 +154,10 @@ var operations = []operation{
 	{name: "unpublish", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 		require.NoError(t, err)
-		_, err = b.Export(t.Context(), v.UUID, host("n1"))
+		_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 		require.NoError(t, err)
 		return func(ctx context.Context) (string, error) {
-			if err := b.Unexport(ctx, v.UUID, new(host("n1"))); err != nil {
+			if err := b.Unexport(ctx, v.UUID, new(drivertest.Host("n1"))); err != nil {
 				return "", err
 			}
 			if err := b.MarkUsed(ctx, v.UUID); err != nil {
@@ -219,51 +169,53 @@ var operations = []operation{
 	}},
 }
 
+// A failure is what is injected into one call of an operation.
+type failure struct {
+	refused, executed, deadly bool
+}
+
 func crashAll(t *testing.T, op operation, newTestService func(*testing.T) *testService) {
 	want, calls := undisturbed(t, op, newTestService)
 	points := 0
 	for at := 1; at <= calls; at++ {
-		for _, after := range []bool{false, true} {
-			for _, deadly := range []bool{false, true} {
-				points++
-				if !t.Run(fmt.Sprintf("call %d, executed %v, deadly %v", at, after, deadly), func(t *testing.T) {
-					b := newTestService(t)
-					crash(t, b, op, want, func() { b.fault.arm(at, after, deadly) })
-				}) {
-					return
-				}
+		for name, f := range map[string]failure{
+			"not executed": {}, "not executed, caller dies": {deadly: true},
+			"reply lost": {executed: true}, "reply lost, caller dies": {executed: true, deadly: true},
+			"refused": {refused: true},
+		} {
+			points++
+			if !t.Run(fmt.Sprintf("call %d %s", at, name), func(t *testing.T) { crash(t, newTestService(t), op, want, at, f) }) {
+				return
 			}
-		}
-		points++
-		if !t.Run(fmt.Sprintf("call %d, refused", at), func(t *testing.T) {
-			b := newTestService(t)
-			crash(t, b, op, want, func() { b.fault.refuse(at) })
-		}) {
-			return
 		}
 	}
 	t.Logf("%d crash points", points)
 }
 
-func crash(t *testing.T, b *testService, op operation, want state, arm func()) {
+func crash(t *testing.T, b *testService, op operation, want state, at int, f failure) {
 	do := op.prepare(t, b)
 	b.seen.swept.Store(true) // the sweep after the first deletion reports no errors
-	arm()
-	first, err := do(t.Context())
-	where := "struck at " + b.fault.struck
-	if b.fault.struck == "" {
-		return // a real target keeps its transports from one test to the next, so that a call less is needed
+	if f.refused {
+		b.fault.RefuseCall(at)
+	} else {
+		b.fault.FailCall(at, f.executed, f.deadly)
 	}
-	if b.fault.deadly {
+	first, err := do(t.Context())
+	failed := b.fault.FailedMethod()
+	where := "failed at " + failed
+	if failed == "" {
+		return // a real target keeps its transports from one test to the next, so one call less is needed
+	}
+	if f.deadly {
 		require.Error(t, err, where)
 	}
 	if err == nil {
-		assert.Equal(t, want, anonymous(b.neededState(t)), "%s, and succeeded", where)
+		assert.Equal(t, want, anonymous(b.neededState(t)), "%s, but the operation succeeded", where)
 	}
-	if b.fault.after && !b.fault.deadly && changes(b.fault.struck) {
-		require.NoError(t, err, "%s: it was executed, as reading back tells", where)
+	if f.executed && !f.deadly && changes(failed) {
+		require.NoError(t, err, "%s: reading back shows that the call was executed", where)
 	}
-	b.fault.arm(0, false, false)
+	b.fault.Reset()
 	id, again := do(t.Context())
 	require.NoError(t, again, where)
 	if err == nil {
@@ -279,10 +231,10 @@ func undisturbed(t *testing.T, op operation, newTestService func(*testing.T) *te
 		b := newTestService(t)
 		do := op.prepare(t, b)
 		b.seen.swept.Store(true)
-		b.fault.arm(0, false, false)
+		b.fault.Reset()
 		_, err := do(t.Context())
 		require.NoError(t, err)
-		calls = b.fault.calls
+		calls = b.fault.Calls()
 		want = anonymous(b.neededState(t))
 		assert.Len(t, b.state(t).Lvols, len(want.Lvols), "nothing is left that is not needed")
 		cleanUp(t, b, "undisturbed")
@@ -343,7 +295,7 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	volumes, _, err := b.List(ctx, Page{})
 	require.NoError(t, err, where)
 	for _, v := range volumes {
-		require.NoError(t, b.Unexport(ctx, v.UUID, new(host("n1"))), where)
+		require.NoError(t, b.Unexport(ctx, v.UUID, new(drivertest.Host("n1"))), where)
 		require.NoError(t, b.Delete(ctx, v.UUID), where)
 	}
 	snapshots, _, err := b.ListSnapshots(ctx, "", Page{})

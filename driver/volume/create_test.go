@@ -61,15 +61,15 @@ func TestCreateWithUnknownOutcome(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	b.fault.arm(2, true, false) // the bdev below the lvstore is looked at first
+	b.fault.FailCall(2, true, false) // the bdev below the lvstore is looked at first
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
-	require.Equal(t, "bdev_lvol_create", b.fault.struck)
+	require.Equal(t, "bdev_lvol_create", b.fault.FailedMethod())
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	require.NotErrorIs(t, err, ErrNoSpace)
 
-	b.fault.arm(3, true, false) // likewise, and the client asks the release
+	b.fault.FailCall(3, true, false) // likewise, and the client asks the release
 	v, err := b.Create(t.Context(), before, Spec{Name: "third", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
-	require.Equal(t, "bdev_lvol_create", b.fault.struck)
+	require.Equal(t, "bdev_lvol_create", b.fault.FailedMethod())
 	require.NoError(t, err, "it was executed, as reading back tells")
 	assert.False(t, v.Thin)
 }

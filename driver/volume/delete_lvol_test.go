@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -17,7 +18,7 @@ func TestDeletionsAreFrozen(t *testing.T) {
 	v := b.create(t, "pvc-1", 4)
 	snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
 	require.NoError(t, err)
-	h := multipathHost("n1")
+	h := drivertest.MultipathHost("n1")
 	_, err = b.Export(t.Context(), v.UUID, h)
 	require.NoError(t, err)
 	f.fails = &spdkrpc.Error{Method: "spdkgate_lvol_delete", Kind: spdkrpc.InUse, Code: -32009}
@@ -42,7 +43,7 @@ func TestDeletionsThroughAnOldProxy(t *testing.T) {
 		v := b.create(t, "pvc-1", 4)
 		snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
 		require.NoError(t, err)
-		h := multipathHost("n1")
+		h := drivertest.MultipathHost("n1")
 		_, err = b.Export(t.Context(), v.UUID, h)
 		require.NoError(t, err)
 		before := b.state(t)

@@ -15,12 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A clearing is a target that is still clearing the clusters of the volume that it was told to delete, until it is told to
-// growUnfinished. It answers what v24.01 and v26.05 were seen to answer meanwhile: the volume is in no list and has no bdev, its
+// A clearing is a target that is still clearing the clusters of the volume that it was told to delete, until finish is
+// closed. It answers what v24.01 and v26.05 were seen to answer meanwhile: the volume is in no list and has no bdev, its
 // name is taken, and to delete it once more is an invalid argument.
 type clearing struct {
 	spdkrpc.Caller
@@ -90,7 +91,7 @@ func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 	c := &clearing{Caller: b.fault, id: v.UUID, name: v.Name, started: make(chan struct{}), finish: make(chan struct{})}
 	config := b.Config
 	config.Stores = []string{"lvs0", "lvs1"}
-	lost := NewTarget(b.Config).Service(spdkrpc.NewClient(&meanwhile{Caller: c, method: "bdev_lvol_delete", lost: true, do: func() {}}))
+	lost := NewTarget(b.Config).Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: c, Method: "bdev_lvol_delete", LoseReply: true}))
 	all := []*Service{NewTarget(b.Config).Service(spdkrpc.NewClient(c)), NewTarget(config).Service(spdkrpc.NewClient(c))}
 	first := make(chan error, 1)
 	go func() { first <- all[0].Delete(context.WithoutCancel(t.Context()), v.UUID) }()

@@ -9,27 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
-
-// before does something before the first call of a method is executed.
-type before struct {
-	spdkrpc.Caller
-	method string
-	do     func(ctx context.Context, params any) error
-	once   sync.Once
-}
-
-func (b *before) Call(ctx context.Context, method string, params, result any) (err error) {
-	if method == b.method {
-		b.once.Do(func() { err = b.do(ctx, params) })
-	}
-	if err != nil {
-		return err
-	}
-	return b.Caller.Call(ctx, method, params, result)
-}
 
 // at returns a service of another controller, whose clock shows a second.
 func (b *testService) at(second int64, caller spdkrpc.Caller) *Service {
@@ -43,13 +26,13 @@ func TestSnapshotWhoseReplyWasLost(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	var late any
-	lost := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(_ context.Context, params any) error {
+	lost := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_snapshot", Before: func(_ context.Context, params any) error {
 		late = params
 		return &spdkrpc.Error{Method: "bdev_lvol_snapshot", Kind: spdkrpc.OutcomeUnknown}
 	}}
 	_, err := b.at(0, lost).Snapshot(t.Context(), "s", v.UUID)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
-	again := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) error {
+	again := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_snapshot", Before: func(ctx context.Context, _ any) error {
 		return b.fault.Call(ctx, "bdev_lvol_snapshot", late, new(string))
 	}}
 	got, err := b.at(1, again).Snapshot(t.Context(), "s", v.UUID)
@@ -69,7 +52,7 @@ func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 			b := newTestService(t, export.TCP)
 			v := b.create(t, "pvc-1", 4)
 			var first Snapshot
-			rival := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) (err error) {
+			rival := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_snapshot", Before: func(ctx context.Context, _ any) (err error) {
 				first, err = b.at(second, b.fault).Snapshot(ctx, "s", v.UUID)
 				return err
 			}}
@@ -92,7 +75,7 @@ func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	var first Snapshot
-	rival := &before{Caller: b.fault, method: "bdev_lvol_snapshot", do: func(ctx context.Context, _ any) (err error) {
+	rival := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_snapshot", Before: func(ctx context.Context, _ any) (err error) {
 		first, err = b.at(1, b.fault).Snapshot(ctx, "s", w.UUID)
 		return err
 	}}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -67,19 +67,11 @@ func behindFreezer(b *testService) *freezer {
 	return f
 }
 
-func multipathHost(name string) export.Host {
-	h := host(name)
-	id := uuid.NewSHA1(uuid.Nil, []byte(name))
-	id[6] = id[6]&0x0f | 0x80
-	h.Multipath = "nqn.2014-08.org.nvmexpress:uuid:" + id.String()
-	return h
-}
-
 func TestSnapshotsAreFrozen(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
-	exported, err := b.Export(t.Context(), v.UUID, multipathHost("n1"))
+	exported, err := b.Export(t.Context(), v.UUID, drivertest.MultipathHost("n1"))
 	require.NoError(t, err)
 	assert.True(t, exported.Multipath)
 	_, err = b.Snapshot(t.Context(), "snap", v.UUID)
@@ -103,7 +95,7 @@ func TestSnapshotsThroughAnOldProxy(t *testing.T) {
 		v := b.create(t, "pvc-1", 4)
 		_, err := b.Snapshot(t.Context(), "unused", v.UUID)
 		require.NoError(t, err)
-		_, err = b.Export(t.Context(), v.UUID, multipathHost("n1"))
+		_, err = b.Export(t.Context(), v.UUID, drivertest.MultipathHost("n1"))
 		require.NoError(t, err)
 		before := b.state(t)
 		_, err = b.Snapshot(t.Context(), "in use", v.UUID)
@@ -122,7 +114,7 @@ func TestHostsWithoutMultipath(t *testing.T) {
 		t.Skip("no host connects to a real target here")
 	}
 	f := behindFreezer(b)
-	h := multipathHost("n1")
+	h := drivertest.MultipathHost("n1")
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, h)
 	require.NoError(t, err)
@@ -134,39 +126,6 @@ func TestHostsWithoutMultipath(t *testing.T) {
 	require.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, "nvme_core.multipath=Y")
 	assert.Len(t, f.asked, 1)
-}
-
-// Both names of a host come and go together; exports of earlier versions keep the one.
-func TestBothNamesOfAHost(t *testing.T) {
-	b := newTestService(t, export.TCP)
-	h := multipathHost("n1")
-	hosts := func(v Volume) (names []string) {
-		for _, x := range b.subsystem(t, v).Hosts {
-			names = append(names, x.NQN)
-		}
-		return names
-	}
-	v, old := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
-	for range 2 {
-		_, err := b.Export(t.Context(), v.UUID, h)
-		require.NoError(t, err)
-		assert.ElementsMatch(t, []string{h.NQN, h.Multipath}, hosts(v))
-	}
-	_, err := b.Export(t.Context(), v.UUID, multipathHost("n2"))
-	require.ErrorIs(t, err, ErrInUse)
-	assert.ErrorContains(t, err, h.NQN, "by the name that nodes are known by")
-	require.NoError(t, b.Unexport(t.Context(), v.UUID, &h))
-	exported, err := b.exports.Exists(t.Context(), v.UUID)
-	require.NoError(t, err)
-	assert.False(t, exported)
-
-	_, err = b.Export(t.Context(), old.UUID, host("n1")) // as an earlier version did
-	require.NoError(t, err)
-	now, err := b.Export(t.Context(), old.UUID, h)
-	require.NoError(t, err)
-	assert.False(t, now.Multipath, "it reports no ANA")
-	assert.Equal(t, []string{h.NQN}, hosts(old))
-	require.NoError(t, b.Unexport(t.Context(), old.UUID, &h))
 }
 
 func TestChainsAreBounded(t *testing.T) {

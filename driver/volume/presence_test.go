@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -35,7 +36,7 @@ func TestUnloadedStoreIsNotEmpty(t *testing.T) {
 					"delete":            s.Delete(t.Context(), v.UUID),
 					"delete another":    s.Delete(t.Context(), uuid.NewString()),
 					"delete a snapshot": s.DeleteSnapshot(t.Context(), snap.UUID),
-					"publish":           errorOf(s.Export(t.Context(), v.UUID, host("n1"))),
+					"publish":           errorOf(s.Export(t.Context(), v.UUID, drivertest.Host("n1"))),
 					"grow":              errorOf(s.Expand(t.Context(), v.UUID, 8*MiB, 0)),
 					"snapshot":          errorOf(s.Snapshot(t.Context(), "t", v.UUID)),
 					"find":              errorOf(s.Stores(t.Context())),
@@ -76,25 +77,16 @@ func TestStoreOfTheSameNameIsAnother(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// leaving takes an lvstore away in the moment in which a volume is deleted.
-type leaving struct {
-	spdkrpc.Caller
-	leave func()
-}
-
-func (l leaving) Call(ctx context.Context, method string, params, result any) error {
-	if method == "bdev_lvol_delete" {
-		l.leave()
-	}
-	return l.Caller.Call(ctx, method, params, result)
-}
-
+// The lvstore is unloaded at the moment a volume in it is deleted.
 func TestStoreLeavesDuringDeletion(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	cfg := b.Config
 	cfg.Stores = []string{"lvs0", "lvs1"}
-	s := NewTarget(cfg).Service(spdkrpc.NewClient(leaving{b.fault, func() { b.detachDisk(t, "lvs0") }}))
+	s := NewTarget(cfg).Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_delete", Before: func(context.Context, any) error {
+		b.detachDisk(t, "lvs0")
+		return nil
+	}}))
 	require.ErrorIs(t, s.Delete(t.Context(), v.UUID), ErrStoreMissing, "SPDK says that there is no such bdev")
 	b.attachDisk(t, "lvs0")
 	_, err := b.Get(t.Context(), v.UUID)
@@ -119,7 +111,7 @@ func TestDegradedVolumeIsPresent(t *testing.T) {
 		_, err = b.Find(ctx, stores, "pvc-1")
 		require.ErrorIs(t, err, ErrDegraded, "it is not made again")
 		require.ErrorIs(t, b.Delete(ctx, id), ErrDegraded)
-		_, err = b.Export(ctx, id, host("n1"))
+		_, err = b.Export(ctx, id, drivertest.Host("n1"))
 		require.ErrorIs(t, err, ErrDegraded)
 	}
 	list, _, err := b.List(ctx, Page{})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -79,12 +80,12 @@ func TestWhatIsReadBack(t *testing.T) {
 		b := newTestService(t, export.TCP)
 		v := b.create(t, "pvc-1", 4)
 		calls := 0
-		s := b.Target.Service(spdkrpc.NewClient(&before{Caller: b.fault, method: "bdev_lvol_resize", do: func(context.Context, any) error {
-			calls = b.fault.calls
+		s := b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_resize", Before: func(context.Context, any) error {
+			calls = b.fault.Calls()
 			return &spdkrpc.Error{Method: "bdev_lvol_resize", Kind: kind, Code: -1}
 		}}))
 		_, err := s.Expand(t.Context(), v.UUID, 8*MiB, 0)
 		require.ErrorIs(t, err, kind)
-		assert.Equal(t, read, b.fault.calls > calls, kind)
+		assert.Equal(t, read, b.fault.Calls() > calls, kind)
 	}
 }

@@ -3,46 +3,24 @@ package volume
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A meanwhile does something right before or right after one call of a method is executed, and may lose its reply.
-type meanwhile struct {
-	spdkrpc.Caller
-	method string
-	before bool
-	lost   bool
-	do     func()
-	once   sync.Once
-}
-
-func (m *meanwhile) Call(ctx context.Context, method string, params, result any) (err error) {
-	hit := false
-	if method == m.method {
-		m.once.Do(func() { hit = true })
+// runAround runs a function right before or right after the call c.
+func runAround(c *drivertest.FirstCall, before bool, do func()) {
+	if before {
+		c.Before = func(context.Context, any) error { do(); return nil }
+		return
 	}
-	if hit && m.before {
-		m.do()
-	}
-	if hit && m.lost {
-		result = nil
-	}
-	err = m.Caller.Call(ctx, method, params, result)
-	if hit && !m.before {
-		m.do()
-	}
-	if hit && m.lost {
-		return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
-	}
-	return err
+	c.After = func(context.Context) { do() }
 }
 
 // A maker creates the volume pvc-1 through a service, once or not at all, as a controller does.
@@ -85,10 +63,10 @@ func attached(ctx context.Context, b *testService, make func(context.Context, *S
 	if err != nil {
 		return "", err
 	}
-	if _, err := b.Export(ctx, v.UUID, host("n1")); err != nil {
+	if _, err := b.Export(ctx, v.UUID, drivertest.Host("n1")); err != nil {
 		return "", err
 	}
-	if err := b.Unexport(ctx, v.UUID, new(host("n1"))); err != nil {
+	if err := b.Unexport(ctx, v.UUID, new(drivertest.Host("n1"))); err != nil {
 		return "", err
 	}
 	return v.UUID, b.MarkUsed(ctx, v.UUID)
@@ -97,9 +75,9 @@ func attached(ctx context.Context, b *testService, make func(context.Context, *S
 // attachOnce attaches a volume to a node and detaches it, after which its name says so, on every release.
 func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())
-	_, err := b.Export(ctx, id, host("n1"))
+	_, err := b.Export(ctx, id, drivertest.Host("n1"))
 	require.NoError(t, err)
-	require.NoError(t, b.Unexport(ctx, id, new(host("n1"))))
+	require.NoError(t, b.Unexport(ctx, id, new(drivertest.Host("n1"))))
 	v, err := b.GetVolume(ctx, id)
 	require.NoError(t, err)
 	if v.used() {
@@ -121,12 +99,13 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 				do := m.make(t, b)
 				others := len(b.state(t).Lvols)
 				var first Volume
-				use := &meanwhile{Caller: b.fault, method: m.method, before: c.before, lost: c.lost, do: func() {
+				use := &drivertest.FirstCall{Caller: b.fault, Method: m.method, LoseReply: c.lost}
+				runAround(use, c.before, func() {
 					var err error
 					first, err = do(context.WithoutCancel(t.Context()), b.Service)
 					require.NoError(t, err)
 					b.attachOnce(t, first.UUID)
-				}}
+				})
 				slow := NewTarget(b.Config).Service(spdkrpc.NewClient(use))
 				v, err := do(t.Context(), slow)
 				if c.before && c.lost {
@@ -161,7 +140,8 @@ func TestRenamedWhileLookedFor(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotFound) // the lists of the lvstores are of before the volume now
 		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
 		require.NoError(t, err)
-		rename := &meanwhile{Caller: b.fault, method: "bdev_get_bdevs", before: before, do: func() { b.attachOnce(t, v.UUID) }}
+		rename := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_get_bdevs"}
+		runAround(rename, before, func() { b.attachOnce(t, v.UUID) })
 		finder := &Service{Target: b.Target, rpc: spdkrpc.NewClient(rename), seen: b.seen}
 		found, err := finder.Find(t.Context(), stores[:1], "pvc-1")
 		require.NoError(t, err, before)

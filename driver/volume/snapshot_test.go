@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -192,7 +193,7 @@ func TestOrphanedBasesAreCollected(t *testing.T) {
 func TestBaseBelowVolumeInUseStays(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)
-	_, err := b.Export(t.Context(), v.UUID, host("n1"))
+	_, err := b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 	require.NoError(t, err)
 	require.NoError(t, b.Delete(t.Context(), c.UUID))
 	assert.Len(t, b.state(t).Lvols, 2)
@@ -268,9 +269,9 @@ func TestSweepIsRepeatedAfterAFailure(t *testing.T) {
 		struck int // call, 0: none
 		sweeps bool
 	}{{1, true}, {2, true}, {0, true}, {0, false}} {
-		b.fault.arm(tt.struck, false, true)
+		b.fault.FailCall(tt.struck, false, true)
 		b.sweepOnce(t.Context())
-		assert.Equal(t, tt.sweeps, b.fault.calls > 0, "%+v", tt)
+		assert.Equal(t, tt.sweeps, b.fault.Calls() > 0, "%+v", tt)
 	}
-	b.fault.arm(0, false, false)
+	b.fault.Reset()
 }

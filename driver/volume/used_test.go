@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -34,7 +35,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 			require.NoError(t, err)
 			_, _, known := b.usedState(t, v.UUID)
 			require.False(t, known, "it may be formatted")
-			_, err = b.Export(t.Context(), v.UUID, host("n1"))
+			_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 			require.NoError(t, err)
 			for range 2 { // while it is exported
 				require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
@@ -42,7 +43,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 			now, pristine, known := b.usedState(t, v.UUID)
 			assert.True(t, known && !pristine, "from now on it is not formatted")
 			assert.Equal(t, "pvc-1.used", now.Name)
-			_, err = b.Export(t.Context(), v.UUID, host("n1"))
+			_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 			require.NoError(t, err, "still exported")
 
 			stores, err := b.Stores(t.Context())
@@ -55,7 +56,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 			require.NoError(t, err)
 			assert.EqualValues(t, 8*MiB, size)
 
-			require.NoError(t, b.Unexport(t.Context(), v.UUID, new(host("n1"))))
+			require.NoError(t, b.Unexport(t.Context(), v.UUID, new(drivertest.Host("n1"))))
 			b.detachDisk(t, "lvs0")
 			b.attachDisk(t, "lvs0")
 			_, pristine, known = b.usedState(t, v.UUID)

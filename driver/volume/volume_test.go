@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -23,16 +24,16 @@ import (
 const (
 	storeMiB   = 200
 	clusterMiB = 4
-	// Tags of initiator groups that package export makes: of those for hosts the lowest, and that of the claim.
-	leastTag, claimTag = 1000, 999
+	// leastTag is the lowest tag of the initiator groups that package export makes for hosts.
+	leastTag = 1000
 )
 
-// A testService is a service on a target with two lvstores, whose calls can be struck. The target is simulated, or, when
-// SPDK_SOCK is set, real: what is tested here is what we believe of SPDK.
+// A testService is a service on a target with two lvstores, with injected faults. The target is simulated, or real if
+// SPDK_SOCK is set: these tests also check what the driver assumes about SPDK.
 type testService struct {
 	*Service
-	rpc   *spdkrpc.Client // past the fault
-	fault *fault
+	rpc   *spdkrpc.Client // without injected faults
+	fault *drivertest.FaultyCaller
 	disks map[string]string // files that the lvstores are on
 	sim   *spdktest.Target  // nil: a real one
 }
@@ -57,7 +58,7 @@ func newTestServiceOf(t *testing.T, tr export.Transport, r rpcschema.Release) *t
 	}
 	caller := spdkrpc.NewSocket(socket)
 	t.Cleanup(func() { assert.NoError(t, caller.Close()) })
-	b := &testService{rpc: spdkrpc.NewClient(caller), fault: &fault{Caller: caller}, disks: map[string]string{}, sim: sim}
+	b := &testService{rpc: spdkrpc.NewClient(caller), fault: &drivertest.FaultyCaller{Caller: caller}, disks: map[string]string{}, sim: sim}
 	for _, store := range []string{"lvs0", "lvs1"} {
 		b.makeStore(t, store)
 	}
@@ -199,11 +200,6 @@ func (b *testService) state(t *testing.T) state {
 		s.Groups = len(groups)
 	}
 	return s
-}
-
-func host(node string) export.Host {
-	id := uuid.NewSHA1(uuid.NameSpaceDNS, []byte(node)).String()
-	return export.Host{NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id, IQN: "iqn.2026-11.io.spdkgate:host:" + id}
 }
 
 func TestFiftyAtOnceMakeOne(t *testing.T) {

@@ -42,6 +42,11 @@ func roomsOfProxyBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "proxy") && !within(path, allowed...) }
 }
 
+// roomsOfDriverBut refuses the driver and its rooms, but for the named ones.
+func roomsOfDriverBut(allowed ...string) func(from, path string) bool {
+	return func(_, path string) bool { return within(path, "driver") && !within(path, allowed...) }
+}
+
 // otherHalf refuses the one of connect and mount to the other.
 func otherHalf(from, path string) bool {
 	return within(path, "driver/connect", "driver/mount") && within(from, "driver/connect") != within(path, "driver/connect")
@@ -149,6 +154,11 @@ func TestRulesHold(t *testing.T) {
 		{"only tests, the demo", "test/demo", "rpcschema/spdktest", false},
 		{"only tests, the demo", "cmd/spdk-csi", "rpcschema/spdktest", true},
 		{"only tests make keys", "proxy", "proxy/authn/authntest", true},
+		{"only tests use the driver", "driver/controller", "driver/drivertest", true},
+		{"only tests use the driver", "test/sanity", "driver/drivertest", false},
+		{"the driver's fixtures", "driver/drivertest", "driver/export", false},
+		{"the driver's fixtures", "driver/drivertest", "driver/volume", true},
+		{"the driver's fixtures", "driver/drivertest", "driver", true},
 		{"no package imports test/", "driver", "test/demo", true},
 		{"cmd/...", "cmd/spdk-proxy", "proxy/policy", false},
 		{"cmd/...", "cmd/spdk-proxy", "github.com/spf13/cobra", false},

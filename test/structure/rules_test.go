@@ -210,9 +210,9 @@ var rules = []rule{
 		reason: "it is a volume's life on one target; which target, others have decided",
 	},
 	{
-		who: "only the services and their server import the CSI protobufs",
+		who: "only the services, their server and their fixtures import the CSI protobufs",
 		binds: func(p pkg) bool {
-			return p.path() != "driver" && !within(p.path(), "driver/controller", "driver/node", "driver/request", "test", "deploy")
+			return p.path() != "driver" && !within(p.path(), "driver/controller", "driver/node", "driver/request", "driver/drivertest", "test", "deploy")
 		},
 		not:    anyOf(csiProtobufs),
 		reason: "requests are parsed once, at the boundary; further in there are only parsed values",
@@ -237,6 +237,20 @@ var rules = []rule{
 		not:    anyOf("proxy/authn/authntest"),
 		linked: true,
 		reason: "who knows how to sign whatever is asked for does not belong into a program that believes signatures",
+	},
+	{
+		who:    "only tests use the driver's fixtures",
+		binds:  func(p pkg) bool { return !within(p.path(), "driver/drivertest", "test") },
+		not:    anyOf("driver/drivertest"),
+		linked: true,
+		reason: "callers that fail or interrupt calls do not belong into a program that manages volumes",
+	},
+	{
+		who:    "the driver's fixtures know no room that is tested with them but export",
+		binds:  is("driver/drivertest"),
+		not:    roomsOfDriverBut("driver/drivertest", "driver/export", "driver/readback"),
+		linked: true,
+		reason: "internal tests of a room import the fixtures, so the fixtures cannot import the room",
 	},
 	{
 		who:    "no package imports test/",

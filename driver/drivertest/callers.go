@@ -1,0 +1,155 @@
+package drivertest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A FaultyCaller passes calls on to Caller, except for one that it fails. Safe for concurrent use.
+type FaultyCaller struct {
+	spdkrpc.Caller
+	mu       sync.Mutex
+	calls    int
+	at       int // the call to fail, 1 for the next one; 0 for none
+	executed bool
+	deadly   bool
+	answer   *spdkrpc.Error
+	failed   string
+}
+
+// FailCall fails the n-th call from now on; 1 is the next one, 0 is none. The target executes it first if executed is true:
+// then only the reply is lost. If deadly is true, all later calls fail too, as if the caller had died.
+func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
+	f.set(n, executed, deadly, nil)
+}
+
+// RefuseCall has the n-th call from now on answered as SPDK answers when it fails for a reason of its own.
+func (f *FaultyCaller) RefuseCall(n int) {
+	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"})
+}
+
+// Reset ends the failures and counts calls from 0.
+func (f *FaultyCaller) Reset() { f.set(0, false, false, nil) }
+
+func (f *FaultyCaller) set(n int, executed, deadly bool, answer *spdkrpc.Error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls, f.at, f.executed, f.deadly, f.answer, f.failed = 0, n, executed, deadly, answer, ""
+}
+
+// Calls returns the number of calls since the last setting.
+func (f *FaultyCaller) Calls() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls
+}
+
+// FailedMethod returns the method of the call that failed, or an empty string if none has failed yet.
+func (f *FaultyCaller) FailedMethod() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
+// Call implements [spdkrpc.Caller].
+func (f *FaultyCaller) Call(ctx context.Context, method string, params, result any) error {
+	f.mu.Lock()
+	f.calls++
+	fails := f.at > 0 && (f.calls == f.at || f.deadly && f.calls > f.at)
+	first := fails && f.calls == f.at
+	if first {
+		f.failed = method
+	}
+	executed, answer := f.executed && first, f.answer
+	f.mu.Unlock()
+	switch {
+	case !fails:
+		return f.Caller.Call(ctx, method, params, result)
+	case executed:
+		_ = f.Caller.Call(ctx, method, params, nil)
+		return lostReply(method)
+	case answer != nil:
+		err := *answer
+		err.Method = method
+		return &err
+	}
+	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Unreachable, Message: "injected failure"}
+}
+
+func lostReply(method string) error {
+	return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
+}
+
+// A FirstCall runs functions around the first call of Method, for example what another controller does at that moment.
+// All other calls are passed on to Caller.
+type FirstCall struct {
+	spdkrpc.Caller
+	Method string
+	// Before runs before the target gets the call. If it returns an error, that is the answer, and the target never gets
+	// the call.
+	Before func(ctx context.Context, params any) error
+	// After runs after the target has executed the call.
+	After func(ctx context.Context)
+	// LoseReply loses the target's answer.
+	LoseReply bool
+
+	once sync.Once
+}
+
+// Call implements [spdkrpc.Caller].
+func (c *FirstCall) Call(ctx context.Context, method string, params, result any) error {
+	first := false
+	if method == c.Method {
+		c.once.Do(func() { first = true })
+	}
+	if !first {
+		return c.Caller.Call(ctx, method, params, result)
+	}
+	if c.Before != nil {
+		if err := c.Before(ctx, params); err != nil {
+			return err
+		}
+	}
+	if c.LoseReply {
+		result = nil
+	}
+	err := c.Caller.Call(ctx, method, params, result)
+	if c.After != nil {
+		c.After(ctx)
+	}
+	if c.LoseReply {
+		return lostReply(method)
+	}
+	return err
+}
+
+// Connected makes hosts look connected to every subsystem. No host connects to a simulated target by itself.
+type Connected struct {
+	spdkrpc.Caller
+	Hosts []string // host NQNs
+}
+
+// Call implements [spdkrpc.Caller].
+func (c Connected) Call(ctx context.Context, method string, params, result any) error {
+	err := c.Caller.Call(ctx, method, params, result)
+	if list, ok := result.(*[]spdkrpc.NVMfController); ok && err == nil {
+		for _, h := range c.Hosts {
+			*list = append(*list, spdkrpc.NVMfController{Hostnqn: h})
+		}
+	}
+	return err
+}
+
+// AmbiguousQueries answers every query for one subsystem as if its parameters were wrong. SPDK gives this answer for a
+// subsystem that does not exist, and may give it for other reasons.
+type AmbiguousQueries struct{ spdkrpc.Caller }
+
+// Call implements [spdkrpc.Caller].
+func (q AmbiguousQueries) Call(ctx context.Context, method string, params, result any) error {
+	if method == "nvmf_get_subsystems" && params != nil {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.InvalidParams, Code: -32602, Message: "Invalid parameters"}
+	}
+	return q.Caller.Call(ctx, method, params, result)
+}

@@ -1,0 +1,150 @@
+package export_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// claimTag is the tag of the initiator group that claims the creation of the portal group.
+const claimTag = 999
+
+// A target without transport and portal group gets one of each from many exports at once.
+func TestFirstExportsAtOnce(t *testing.T) {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
+		t.Run(string(tr), func(t *testing.T) {
+			f := newFixture(t, tr, "")
+			var wg sync.WaitGroup
+			for range 16 {
+				id := f.bdev(t)
+				wg.Go(func() { assert.NoError(t, admit(t.Context(), f.Service, id, drivertest.Host("n1"))) })
+			}
+			wg.Wait()
+			if tr == export.ISCSI {
+				assert.Len(t, f.portalGroups(t), 1)
+			}
+		})
+	}
+}
+
+// v26.05 crashes when a portal group is created twice. Two controllers that both found none still create only one.
+func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
+	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_create_portal_group"} {
+		t.Run(during, func(t *testing.T) {
+			f := newFixture(t, export.ISCSI, "")
+			v, w := f.bdev(t), f.bdev(t)
+			created := 0
+			count := func(context.Context, any) error { created++; return nil }
+			second := f.otherController(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_portal_group", Before: count})
+			// The second controller exports when the first has found no portal group.
+			interrupted := &drivertest.FirstCall{Caller: f.fault, Method: during, Before: func(ctx context.Context, _ any) error {
+				err := admit(ctx, second, w, drivertest.Host("n2"))
+				if during == "iscsi_create_portal_group" {
+					assert.ErrorIs(t, err, export.ErrBusy, "the first controller has the claim")
+					return nil
+				}
+				return err
+			}}
+			first := f.otherController(&drivertest.FirstCall{Caller: interrupted, Method: "iscsi_create_portal_group", Before: count})
+			require.NoError(t, admit(t.Context(), first, v, drivertest.Host("n1")))
+			require.NoError(t, admit(t.Context(), second, w, drivertest.Host("n2")))
+			assert.Equal(t, 1, created)
+			assert.Len(t, f.portalGroups(t), 1)
+		})
+	}
+}
+
+// While a call that creates the portal group may yet be executed, no other call creates one.
+func TestPortalGroupOfUnknownOutcome(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	id, n1 := f.bdev(t), drivertest.Host("n1")
+	var late any
+	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_portal_group", Before: func(_ context.Context, params any) error {
+		late = params
+		return &spdkrpc.Error{Method: "iscsi_create_portal_group", Kind: spdkrpc.OutcomeUnknown}
+	}})
+	require.ErrorIs(t, admit(t.Context(), s, id, n1), spdkrpc.OutcomeUnknown)
+	for range 2 {
+		err := admit(t.Context(), s, id, n1)
+		require.ErrorIs(t, err, export.ErrBusy)
+		require.ErrorContains(t, err, "delete initiator group 999")
+	}
+	require.NoError(t, f.fault.Call(t.Context(), "iscsi_create_portal_group", late, nil))
+	require.NoError(t, admit(t.Context(), s, id, n1))
+	require.NoError(t, s.Withdraw(t.Context(), id, nil))
+	assert.Empty(t, f.initiatorGroups(t), "the claim was removed with the node's group")
+}
+
+// Whichever call of the first export on a target fails, the next export ends with one portal group, and without a claim.
+func TestFirstExportFails(t *testing.T) {
+	failures := map[string]func(f *drivertest.FaultyCaller, n int){
+		"unreachable": func(f *drivertest.FaultyCaller, n int) { f.FailCall(n, false, false) },
+		"reply lost":  func(f *drivertest.FaultyCaller, n int) { f.FailCall(n, true, false) },
+		"refused":     func(f *drivertest.FaultyCaller, n int) { f.RefuseCall(n) },
+	}
+	for _, address := range []string{"127.0.0.1", "::1"} {
+		for n := 1; ; n++ {
+			failed := false
+			for name, inject := range failures {
+				t.Run(fmt.Sprintf("%s/call %d %s", address, n, name), func(t *testing.T) {
+					failed = firstExportFails(t, address, name, func(f *drivertest.FaultyCaller) { inject(f, n) }) || failed
+				})
+			}
+			if !failed {
+				require.Greater(t, n, 5)
+				break
+			}
+		}
+	}
+}
+
+// firstExportFails exports with an injected failure, then without. It reports whether the failure was reached.
+func firstExportFails(t *testing.T, address, name string, inject func(*drivertest.FaultyCaller)) bool {
+	f := newFixture(t, export.ISCSI, "")
+	config := f.Config
+	config.ListenAddr = address
+	s := export.NewTarget(config).Service(spdkrpc.NewClient(f.fault))
+	id, n1 := f.bdev(t), drivertest.Host("n1")
+	inject(f.fault)
+	err := admit(t.Context(), s, id, n1)
+	method := f.fault.FailedMethod()
+	if errors.Is(err, export.ErrBusy) { // whose claim it is cannot be told when its creation was not answered
+		require.Equal(t, "reply lost: iscsi_create_initiator_group", name+": "+method)
+		return true
+	}
+	if m, ok := rpcschema.Default().Method(method); method == "" || name == "reply lost" && ok && m.Mutates {
+		require.NoError(t, err, method)
+	} else {
+		require.Error(t, err, method)
+	}
+	f.fault.Reset()
+	require.NoError(t, admit(t.Context(), s, id, n1), method)
+	groups := f.portalGroups(t)
+	require.Len(t, groups, 1, method)
+	assert.EqualValues(t, 1, groups[0].Tag, method)
+	require.Len(t, groups[0].Portals, 1)
+	assert.Equal(t, address, strings.Trim(groups[0].Portals[0].Host, "[]"), method)
+	assert.False(t, slices.ContainsFunc(f.initiatorGroups(t), func(g spdkrpc.ISCSIInitiatorGroup) bool { return g.Tag == claimTag }), method)
+	return method != ""
+}
+
+// The transport is missing when the listener is added, and exists when the driver looks for it.
+func TestTransportThatAnotherExportCreates(t *testing.T) {
+	f := newFixture(t, export.TCP, "")
+	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", After: func(ctx context.Context) {
+		assert.NoError(t, f.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))
+	}})
+	require.NoError(t, admit(t.Context(), s, f.bdev(t), drivertest.Host("n1")))
+}
