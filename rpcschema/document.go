@@ -1,6 +1,7 @@
 package rpcschema
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"path"
@@ -60,6 +61,10 @@ type Method struct {
 	// ErrorKinds is what codes mean from this method, where that is not what they
 	// mean in general. OpenRPC has no room for it in the errors themselves.
 	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
+	// DecodeError is the code that SPDK answers when it cannot decode the parameters.
+	DecodeError int `json:"x-spdk-decode-error"`
+	// Relaxed tells which releases ignore unknown parameters; nil: none. See IgnoresUnknown.
+	Relaxed *Relaxed `json:"x-spdk-relaxed"`
 	// Instead says what to do in place of a method that is gone.
 	Instead string `json:"x-spdk-instead"`
 
@@ -132,6 +137,7 @@ func Load(text []byte) (*Document, error) {
 		for i := range m.Errors {
 			m.Errors[i].Kind = m.ErrorKinds[m.Errors[i].Code]
 		}
+		m.DecodeError = cmp.Or(m.DecodeError, invalidParams)
 		m.doc, m.changes = d, d.changes(m)
 		m.varies = len(m.changes) > 0 || slices.ContainsFunc(m.Params, func(p *Param) bool { return d.variesIn(p.Schema, nil) })
 		for _, alias := range m.Aliases {

@@ -59,6 +59,9 @@ type Schema struct {
 	AnyCaseUntil Release `json:"x-spdk-any-case-until"`
 	// RequiredUntil is the last release that insisted on a parameter which is optional now.
 	RequiredUntil Release `json:"x-spdk-required-until"`
+	// RequiredSince is the first release whose decoder insists on a required parameter or member. Earlier releases
+	// decode a call without it, and then refuse it or crash.
+	RequiredSince Release `json:"x-spdk-required-since"`
 }
 
 // HasValue reports whether release r knows an enumerated value.

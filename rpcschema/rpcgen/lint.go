@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 // resources and units are the words that the annotations may use
@@ -72,6 +73,9 @@ func lint(doc *rpcschema.Document) error {
 			if rep := p.Replaces; rep != nil && s.Properties.Get(rep.Name) == nil {
 				complain(where, "x-spdk-replaces names no member: %q", rep.Name)
 			}
+			if p.RequiredSince.Known() && !slices.Contains(s.Required, p.Name) {
+				complain(where+"."+p.Name, "x-spdk-required-since belongs to a required parameter or member")
+			}
 			walk(where+"."+p.Name, p.Schema, false)
 		}
 		walk(where+"[]", s.Items, false)
@@ -114,6 +118,12 @@ func lint(doc *rpcschema.Document) error {
 				complain(m.Name, "x-spdk-kind is missing: -1 is the wrong state and EPERM: say which")
 			}
 		}
+		if m.DecodeError != jsonrpc.CodeInvalidParams && !slices.ContainsFunc(m.Errors, func(e rpcschema.Error) bool { return e.Code == m.DecodeError }) {
+			complain(m.Name, "errors do not list %d, the x-spdk-decode-error", m.DecodeError)
+		}
+		if m.Relaxed != nil && (!m.Has(m.Relaxed.Since) || m.Relaxed.Until.Known() && m.Relaxed.Until.Before(m.Relaxed.Since)) {
+			complain(m.Name, "x-spdk-relaxed must name releases that have the method, the first and perhaps the last")
+		}
 		if m.Stalls && m.Mutates {
 			complain(m.Name, "x-spdk-stalls is said of methods that only read")
 		}
@@ -140,6 +150,9 @@ func lint(doc *rpcschema.Document) error {
 			if p.Schema == nil {
 				complain(where, "schema is missing")
 				continue
+			}
+			if p.Schema.RequiredSince.Known() && !p.Required {
+				complain(where, "x-spdk-required-since belongs to a required parameter or member")
 			}
 			if p.Summary == "" {
 				complain(where, "summary is missing")

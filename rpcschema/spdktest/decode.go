@@ -2,9 +2,9 @@ package spdktest
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/big"
-	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -20,10 +20,10 @@ import (
 type decoder struct {
 	fields      map[string]field
 	required    []string
-	relaxed     bool // unknown members are let pass
+	relaxed     bool // unknown members are ignored
 	optional    bool // params may be left out altogether
 	none        bool // params must be left out
-	decodeError int  // code of what could not be decoded
+	decodeError int  // code that answers parameters that could not be decoded
 
 	ignoresParams bool
 }
@@ -37,16 +37,15 @@ type field struct {
 }
 
 func newDecoder(doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Release) decoder {
-	d := decoder{fields: map[string]field{}, none: len(m.Params) == 0, optional: true, decodeError: decodeCode(m.Name)}
+	d := decoder{fields: map[string]field{}, none: len(m.Params) == 0, optional: true, decodeError: m.DecodeError}
 	d.ignoresParams = d.none && m.WithoutParams() == rpcschema.ParamsEither
-	d.relaxed = slices.Contains(relaxedMethods, m.Name)
+	d.relaxed = m.IgnoresUnknown(r)
 	for _, p := range m.Params {
 		if !p.Schema.Has(r) {
 			continue
 		}
 		d.fields[p.Name] = newField(doc, p.Schema, r)
-		required := p.Required && !replaced(m, p, r) && !r.Before(requiredSince[m.Name+" "+p.Name])
-		if required || !p.Required && m.RequiredAt(p.Name, r) {
+		if m.DecoderRequires(p.Name, r) {
 			d.required = append(d.required, p.Name)
 		}
 	}
@@ -54,18 +53,8 @@ func newDecoder(doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Releas
 	return d
 }
 
-// replaced reports whether release r still knows what p took over from; then
-// neither is required of itself.
-func replaced(m *rpcschema.Method, p *rpcschema.Param, r rpcschema.Release) bool {
-	if p.Schema.Replaces == nil {
-		return false
-	}
-	old := m.Param(p.Schema.Replaces.Name)
-	return old != nil && old.Schema.Has(r)
-}
-
 func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release) field {
-	names, ref := s.Resource, s.RefName()
+	names := s.Resource
 	s = doc.Resolve(s)
 	f := field{kind: s.Type.Main(), format: s.Format}
 	if f.format == "uuid" && (names != "" || s.Resource != "") {
@@ -87,7 +76,7 @@ func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release)
 				continue
 			}
 			o.fields[p.Name] = newField(doc, p.Schema, r)
-			if slices.Contains(s.Required, p.Name) && !r.Before(requiredSince[ref+" "+p.Name]) {
+			if s.DecoderRequires(p.Name, r) {
 				o.required = append(o.required, p.Name)
 			}
 		}
@@ -213,4 +202,15 @@ func fill(params map[string]any, into any) error {
 func validUUID(s string) bool {
 	_, err := uuid.Parse(s)
 	return err == nil && len(s) == 36
+}
+
+// valuesOf are the values that the schema lists for a parameter.
+func valuesOf(method, param string) []string {
+	doc := rpcschema.Default()
+	m, _ := doc.Method(method)
+	var values []string
+	for _, v := range doc.Resolve(m.Param(param).Schema).Enum {
+		values = append(values, fmt.Sprint(v))
+	}
+	return values
 }

@@ -58,6 +58,18 @@ var decodeTexts = map[int]string{
 	jsonrpc.CodeInternalError: "spdk_json_decode_object failed",
 }
 
+// slow reports whether a call may wait or copy data: calls that come after it
+// on the same connection are not held up.
+func slow(method string, params map[string]any) bool {
+	switch method {
+	case "bdev_lvol_clone", "bdev_lvol_snapshot", "framework_wait_init":
+		return true
+	case "bdev_get_bdevs":
+		return params["timeout"] != nil
+	}
+	return false
+}
+
 // execute has the engine do a call, and answers it.
 func (s *server) execute(r *request, m *method, params map[string]any) {
 	result, err := s.perform(r, m, params)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -42,11 +43,11 @@ func init() {
 	}
 }
 
-// clearMethods are what SPDK takes for a clear method, in any case.
-var clearMethods = []string{"none", "unmap", "write_zeroes"}
+var clearMethods = sync.OnceValue(func() []string { return valuesOf("bdev_lvol_create_lvstore", "clear_method") })
 
+// validClearMethod reports whether SPDK takes m, in any case, or its default for nil.
 func validClearMethod[M ~string](m *M) bool {
-	return m == nil || slices.ContainsFunc(clearMethods, func(known string) bool { return strings.EqualFold(known, string(*m)) })
+	return m == nil || slices.ContainsFunc(clearMethods(), func(known string) bool { return strings.EqualFold(known, string(*m)) })
 }
 
 func (e *engine) createLvstore(p spdkrpc.BdevLvolCreateLvstoreParams) (string, error) {

@@ -191,7 +191,7 @@ func (r referral) same(o spdkrpc.NVMfReferral) bool {
 }
 
 func (e *engine) referral(a spdkrpc.NVMfListenAddress, nqn *string) (referral, error) {
-	id, err := transportID(a)
+	id, err := e.transportID(a)
 	if err != nil {
 		return referral{}, err
 	}

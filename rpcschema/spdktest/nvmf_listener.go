@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -24,7 +25,7 @@ const (
 	optimized    = "optimized"
 )
 
-var anaStates = []string{optimized, "non_optimized", "inaccessible"}
+var anaStates = sync.OnceValue(func() []string { return valuesOf("nvmf_subsystem_add_listener", "ana_state") })
 
 func init() {
 	confirm("nvmf_subsystem_add_listener", (*engine).nvmfAddListener)
@@ -33,27 +34,38 @@ func init() {
 	handle("nvmf_subsystem_get_listeners", (*engine).nvmfGetListeners)
 }
 
-var addressFamilies = []string{"IPv4", "IPv6", "IB", "FC"}
+// addressFamilies are those that SPDK takes, as it spells them.
+var addressFamilies = []spdkrpc.NVMfTransportIDAdrfam{
+	spdkrpc.NVMfTransportIDAdrfamIpv4, spdkrpc.NVMfTransportIDAdrfamIpv6, spdkrpc.NVMfTransportIDAdrfamIb, spdkrpc.NVMfTransportIDAdrfamFc,
+}
 
 // transportID reads an address as SPDK tells it.
-func transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransportID, error) {
+func (e *engine) transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransportID, error) {
 	if a.Trtype == "" {
 		if a.Trtype = value(a.Transport); a.Trtype == "" {
-			return spdkrpc.NVMfTransportID{}, errCrash // releases that don't insist on it don't look for it either
+			return spdkrpc.NVMfTransportID{}, e.withoutTrtype()
 		}
 	}
 	id := spdkrpc.NVMfTransportID{Trtype: strings.ToUpper(a.Trtype), Adrfam: "IPv4", Traddr: a.Traddr, Trsvcid: value(a.Trsvcid)}
 	if a.Adrfam != nil {
-		i := slices.IndexFunc(addressFamilies, func(f string) bool { return strings.EqualFold(f, *a.Adrfam) })
+		i := slices.IndexFunc(addressFamilies, func(f spdkrpc.NVMfTransportIDAdrfam) bool { return strings.EqualFold(string(f), *a.Adrfam) })
 		if i < 0 {
 			return id, errInvalidParams
 		}
-		id.Adrfam = spdkrpc.NVMfTransportIDAdrfam(addressFamilies[i])
+		id.Adrfam = addressFamilies[i]
 	}
 	if len(id.Trtype) > 32 || len(id.Traddr) > 256 || len(id.Trsvcid) > 32 {
 		return id, errInvalidParams
 	}
 	return id, nil
+}
+
+// withoutTrtype is what becomes of an address that was decoded without its transport.
+func (e *engine) withoutTrtype() error {
+	if e.before("v24.05") {
+		return errCrash
+	}
+	return errInvalidParams
 }
 
 // canListen holds for an IP address of this host and a port.
@@ -85,14 +97,14 @@ func (s *subsystem) listener(id spdkrpc.NVMfTransportID) int {
 
 func (e *engine) nvmfAddListener(p spdkrpc.NVMfSubsystemAddListenerParams) error {
 	state := string(or(p.ANAState, spdkrpc.NVMfSubsystemAddListenerANAStateOptimized))
-	if !slices.Contains(anaStates, state) {
+	if !slices.Contains(anaStates(), state) {
 		return errInvalidParams
 	}
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
 	}
-	id, err := transportID(p.ListenAddress)
+	id, err := e.transportID(p.ListenAddress)
 	if err != nil {
 		return err
 	}
@@ -115,7 +127,7 @@ func (e *engine) nvmfRemoveListener(p spdkrpc.NVMfSubsystemRemoveListenerParams)
 	if err != nil {
 		return err
 	}
-	id, err := transportID(p.ListenAddress)
+	id, err := e.transportID(p.ListenAddress)
 	if err != nil {
 		return err
 	}
@@ -128,14 +140,14 @@ func (e *engine) nvmfRemoveListener(p spdkrpc.NVMfSubsystemRemoveListenerParams)
 }
 
 func (e *engine) nvmfSetANAState(p spdkrpc.NVMfSubsystemListenerSetANAStateParams) error {
-	if !slices.Contains(anaStates, string(p.ANAState)) {
+	if !slices.Contains(anaStates(), string(p.ANAState)) {
 		return errInvalidParams
 	}
 	s, err := e.subsystem(p.TgtName, p.NQN)
 	if err != nil {
 		return err
 	}
-	id, err := transportID(p.ListenAddress)
+	id, err := e.transportID(p.ListenAddress)
 	if err != nil {
 		return err
 	}

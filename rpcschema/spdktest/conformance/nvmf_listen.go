@@ -44,7 +44,7 @@ func testListeners(s *suite) {
 		with("trsvcid", "99999"), with("trsvcid", "abc"), with("trsvcid", "0"), with("trsvcid", 4420), with("trsvcid", nil),
 		with("adrfam", "nope"), with("trtype", "NOPE"), with("traddr", nil), with("no_such_member", 1),
 	}
-	if !s.before("v24.09") { // older releases crash
+	if !s.before("v24.05") { // older releases crash
 		refused = append(refused, with("trtype", nil))
 	}
 	for _, bad := range refused {

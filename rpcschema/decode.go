@@ -1,0 +1,30 @@
+package rpcschema
+
+import "slices"
+
+// invalidParams is JSON-RPC's code for parameters that are wrong.
+const invalidParams = -32602
+
+// Relaxed tells which releases ignore parameters that a method does not have.
+type Relaxed struct {
+	Since Release `json:"since"`
+	Until Release `json:"until"` // zero: the newest still does
+}
+
+// IgnoresUnknown reports whether release r ignores parameters that m does not have.
+// ValidateParams refuses them at every release.
+func (m *Method) IgnoresUnknown(r Release) bool {
+	return m.Relaxed != nil && Window{Since: m.Relaxed.Since, Until: m.Relaxed.Until}.Has(r)
+}
+
+// DecoderRequires reports whether release r cannot decode a call without a parameter. It differs from RequiredAt where
+// a release decodes such a call, and then refuses it with another error.
+func (m *Method) DecoderRequires(name string, r Release) bool {
+	return m.RequiredAt(name, r) && !r.Before(m.Param(name).Schema.RequiredSince)
+}
+
+// DecoderRequires reports whether release r cannot decode an object without a member.
+func (s *Schema) DecoderRequires(name string, r Release) bool {
+	member := s.Properties.Get(name)
+	return slices.Contains(s.Required, name) && member.Has(r) && !r.Before(member.RequiredSince)
+}
