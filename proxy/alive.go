@@ -7,11 +7,11 @@ import (
 	"net/http"
 )
 
-// Alive tells whether this process still serves: whether its handler answers /healthz,
-// behind the locks that connections and calls take. It says nothing about the target,
-// and needs no network, so that neither a target that is away nor a flood of clients
-// makes the service look dead. It waits for [Server.Serve] to begin; after that has ended
-// it is an error.
+// Alive reports whether this process still serves: it sends /healthz to the handler, which
+// takes the same locks as connections and calls. It uses neither the target nor the
+// network, so that neither an unreachable target nor a flood of clients makes the service
+// look dead. It waits until [Server.Serve] has begun, and returns an error after that
+// has ended, or if ctx ends first.
 func (s *Server) Alive(ctx context.Context) error {
 	select {
 	case <-s.began:
@@ -35,10 +35,10 @@ func (s *Server) Alive(ctx context.Context) error {
 	}()
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("no answer comes: %w", ctx.Err())
+		return fmt.Errorf("the handler does not answer: %w", ctx.Err())
 	case status := <-answered:
 		if status != http.StatusOK {
-			return fmt.Errorf("the answer is %d", status)
+			return fmt.Errorf("the handler answers /healthz with status %d", status)
 		}
 		return nil
 	}

@@ -21,7 +21,7 @@ import (
 // Errors that arise in the server itself.
 var (
 	errDenied = errors.New("denied by policy")
-	// The method is allowed, with other parameters.
+	// errDeniedParams means that the method is allowed with other parameters.
 	errDeniedParams = errors.New("denied by policy with these parameters")
 	errCrossOrigin  = errors.New("a web page of another site made a browser send this request")
 	errDraining     = errors.New("the proxy is stopping")
@@ -35,7 +35,7 @@ var (
 // statusClientGone is the status in the log if the client has disconnected.
 const statusClientGone = 499
 
-// An answer is what a client gets.
+// An answer is the status and the error that a client gets.
 type answer struct {
 	status     int
 	err        *jsonrpc.Error // nil: the result
@@ -59,7 +59,7 @@ func answerTo(err error) answer {
 		called     *spdkrpc.Error
 		foreign    *tenancy.Refusal
 		exceeded   *tenancy.QuotaError
-		without    *notOfferedError
+		notOffered *notOfferedError
 		key        *keys.Refusal
 		inUse      *quiesce.InUseError
 		freezing   *quiesce.BusyError
@@ -102,8 +102,8 @@ func answerTo(err error) answer {
 		return answer{status: http.StatusRequestEntityTooLarge, err: malformed}
 	case errors.As(err, &malformed):
 		return answer{status: http.StatusBadRequest, err: malformed}
-	case errors.As(err, &without):
-		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", without)
+	case errors.As(err, &notOffered):
+		return refuse(http.StatusBadRequest, jsonrpc.CodeMethodNotFound, "%s", notOffered)
 	case errors.As(err, &key):
 		return answer{status: http.StatusOK, spdk: true, err: jsonrpc.Errorf(-int(key.Errno), "%s", key)}
 	case errors.As(err, &inUse):
@@ -151,9 +151,9 @@ func answerTo(err error) answer {
 	return refuse(http.StatusInternalServerError, jsonrpc.CodeInternalError, "the proxy failed during this call: see its log, under the id in X-Request-Id")
 }
 
-// A notOfferedError means that the configuration does without what was asked for.
+// A notOfferedError means that the configuration lacks the key that enables a method.
 type notOfferedError struct{ method, key string }
 
 func (e *notOfferedError) Error() string {
-	return fmt.Sprintf("%s is not offered here, as the proxy's configuration has no %s: ask whoever runs this proxy", e.method, e.key)
+	return fmt.Sprintf("%s is not enabled, as the proxy's configuration has no %s: ask the administrator of this proxy", e.method, e.key)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
 )
 
-// audit counts a call that ended, and writes its entry in the audit log. Passwords,
-// hashes and Authorization never get here.
+// audit counts a call that has ended, and writes its entry in the audit log. A call has no
+// password, hash or Authorization header.
 func (s *Server) audit(c *call) {
 	took := time.Since(c.started)
 	s.observe(c, took)
@@ -21,7 +21,7 @@ func (s *Server) audit(c *call) {
 	}
 }
 
-// entry is what the audit log says of a call.
+// entry makes the audit log's entry of a call.
 func (c *call) entry(took time.Duration) *auditlog.Entry {
 	x, asked, decided, answered := c.in, c.asked, c.decided, c.answered
 	e := &auditlog.Entry{

@@ -13,26 +13,26 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// announced is how long a request's body may be, before it is read.
-func announced(r *http.Request, limit int) int {
+// declaredLength is the length that the client declared for the body, and limit if it
+// declared none.
+func declaredLength(r *http.Request, limit int) int {
 	if r.ContentLength < 0 {
 		return limit
 	}
 	return int(min(r.ContentLength, int64(limit)))
 }
 
-// readBody reads a request's body of at most limit bytes, of known length or
-// chunked, within the time bound.
-func readBody(w http.ResponseWriter, r *http.Request, limit int, bound time.Duration) ([]byte, error) {
+// readBody reads a request's body of at most limit bytes, chunked or not, within timeout.
+func readBody(w http.ResponseWriter, r *http.Request, limit int, timeout time.Duration) ([]byte, error) {
 	if r.ContentLength > int64(limit) {
 		return nil, &http.MaxBytesError{Limit: int64(limit)}
 	}
 	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Now().Add(bound))
+	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	body, err := readAll(http.MaxBytesReader(netHTTP(w), r.Body, int64(limit)), r.ContentLength)
 	if err == nil {
-		// Otherwise it would end the wait for SPDK's answer, too, for the server
-		// reads on to see whether the client leaves.
+		// The server goes on reading, to notice when the client disconnects: with the
+		// deadline it would take the client for gone while SPDK works.
 		_ = conn.SetReadDeadline(time.Time{})
 	}
 	var tooLong *http.MaxBytesError
@@ -44,8 +44,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, bound time.Dura
 		return nil, errSlowBody
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &network):
 		return nil, fmt.Errorf("%w: %w", errGone, err)
-	default: // such as chunks that are none
-		return nil, jsonrpc.Errorf(jsonrpc.CodeParseError, "the request's body cannot be read: send it with Content-Length, or rightly chunked")
+	default: // for example, a malformed chunk
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParseError, "the request's body cannot be read: send it with Content-Length, or in valid chunks")
 	}
 }
 
@@ -53,7 +53,7 @@ func readAll(r io.Reader, length int64) ([]byte, error) {
 	if length < 0 {
 		return io.ReadAll(r)
 	}
-	// What was announced takes memory only when it comes.
+	// A client that declares a long body and sends nothing takes no memory.
 	body := make([]byte, 0, min(length, 4<<10))
 	for int64(len(body)) < length {
 		if len(body) == cap(body) {

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A call is one JSON-RPC request on its way: what was asked, what was decided, and what
-// was answered. Each stage's result is noted by one method, for the answer and the log.
+// A call is one JSON-RPC request: what was asked, what was decided, and what was answered.
+// One method for each stage notes its result, for the answer and the log.
 type call struct {
 	in      *exchange
 	started time.Time
@@ -26,8 +26,8 @@ type call struct {
 
 // asked is what the client asked for.
 type asked struct {
-	request      *jsonrpc.Request // nil: it is none
-	malformed    error            // what is wrong with it
+	request      *jsonrpc.Request // nil: it could not be decoded
+	malformed    error            // why not
 	id           json.RawMessage  // as the client wrote it
 	notification bool
 	method       string         // the client's name for it, until the method is found
@@ -41,7 +41,7 @@ type decided struct {
 	translations []rpcschema.Translation
 	tenant       string   // that the user belongs to
 	hidden       int      // names in the call that are not the tenant's
-	raised       []string // parameters that got a safer value than the client's
+	raised       []string // parameters that were changed to a safer value than the client's
 }
 
 // answered is how the call ended.
@@ -57,7 +57,7 @@ func newCall(x *exchange, e jsonrpc.Element) *call {
 	if x.sender.unauthenticated {
 		c.decided.decision = auditlog.Unauthenticated
 	}
-	if e.Request != nil { // even beside an error
+	if e.Request != nil { // it may be known although e.Err is set
 		c.asked.id, c.asked.method = e.Request.ID, e.Request.Method
 		c.asked.notification = e.Err == nil && e.Request.Notification()
 	}
@@ -75,7 +75,7 @@ func (c *call) noteDecision(d policy.Decision) {
 		c.decided.decision = auditlog.Learned
 	case d.Allowed:
 		c.decided.decision = auditlog.Allowed
-	case d.Rule != policy.Open: // which is not decided yet
+	case d.Rule != policy.Open: // Open: not decided yet
 		c.decided.decision = auditlog.Denied
 	}
 }
@@ -103,6 +103,6 @@ func (c *call) noteAnswer(result json.RawMessage, err error) {
 	c.answered = answered{result, err, answerTo(err)}
 	c.in.resultBytes += len(result)
 	if c.asked.notification && c.answered.answer.status == http.StatusOK {
-		c.answered.answer.status = http.StatusNoContent // SPDK's answer, good or bad, is not wanted
+		c.answered.answer.status = http.StatusNoContent // a notification gets neither SPDK's result nor its error
 	}
 }

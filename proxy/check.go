@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// CheckFile reads a configuration file and tells everything that is wrong with it,
-// without making a certificate or connecting.
+// CheckFile reads a configuration file. Its error lists everything that is wrong with it.
+// It makes no certificate and does not connect.
 func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -25,8 +25,8 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 	return c, nil
 }
 
-// check tells everything that is wrong with a configuration beyond what Load
-// sees.
+// check lists everything that is wrong with a configuration and that config.Load does not
+// detect.
 func check(c *config.Config, schema *rpcschema.Document) error {
 	_, err := newSettings(c, schema, nil)
 	if c.TLS.CertFile != "" {
@@ -36,12 +36,12 @@ func check(c *config.Config, schema *rpcschema.Document) error {
 	return err
 }
 
-// checkRoles tells what is wrong with roles, tenants and timeouts in a file whose
-// other keys are wrong, so that nobody has to mend these first.
+// checkRoles lists what is wrong with roles, tenants and timeouts in a file whose other
+// keys are wrong, so that an administrator can correct all of them at once.
 func checkRoles(path string, schema *rpcschema.Document) error {
 	c, err := config.LoadWhatDecodes(path)
 	if err != nil {
-		return nil // which was said already
+		return nil // config.Load has returned the same error
 	}
 	_, roles := newPolicy(c, schema)
 	_, tenants := newTenancy(c, schema, nil)

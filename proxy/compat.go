@@ -8,9 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// oldClients remembers which translations have been logged, so that an
-// administrator learns of each user's old clients once, and not with every call.
-// It outlives reloads.
+// oldClients remembers which translations have been logged, so that each of them is
+// logged once for each user, and not with every call. It survives reloads.
 type oldClients struct {
 	log *slog.Logger
 
@@ -20,14 +19,15 @@ type oldClients struct {
 
 type oldClient struct{ user, method, from, to string }
 
-// oldClientsKept bounds what is remembered; from there on it is logged anew.
-const oldClientsKept = 4096
+// maxOldClients is how many translations are remembered. After that many, all are
+// forgotten, and logged once more.
+const maxOldClients = 4096
 
-// note logs translations that were not noted before.
+// note logs the translations that were not logged before.
 func (o *oldClients) note(user, method string, done []rpcschema.Translation) {
 	for _, t := range done {
 		if o.isNew(oldClient{user, method, t.From, t.To}) {
-			o.log.Info("translated for an old client, seen first", "user", auditlog.ClipName(user), "method", method, "from", t.From, "to", t.To)
+			o.log.Info("call of an old client translated", "user", auditlog.ClipName(user), "method", method, "from", t.From, "to", t.To)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func (o *oldClients) isNew(c oldClient) bool {
 	if o.logged[c] {
 		return false
 	}
-	if o.logged == nil || len(o.logged) >= oldClientsKept {
+	if o.logged == nil || len(o.logged) >= maxOldClients {
 		o.logged = map[oldClient]bool{}
 	}
 	o.logged[c] = true

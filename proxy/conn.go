@@ -8,11 +8,12 @@ import (
 
 type connKey struct{}
 
-// withConn lets connOf know a request's connection.
+// withConn puts a connection into the context of its requests, for connOf.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
+// connOf is the connection of a request; nil if it has none.
 func connOf(r *http.Request) net.Conn {
 	c, _ := r.Context().Value(connKey{}).(net.Conn)
 	return c

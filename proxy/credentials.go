@@ -7,12 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// crossOrigin knows what web pages of other sites have a browser send. Browsers add
-// a password or certificate that they know by themselves, and since no Content-Type
-// is asked for, they would not ask before. Other clients send none of its headers.
+// crossOrigin detects requests that a web page of another site made a browser send. The
+// browser adds a password or certificate that it has stored, and since the proxy requires
+// no Content-Type, it does not ask for permission first. Other clients send none of the
+// headers that are checked.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// credentialsFrom collects all that a request says about who sends it.
+// credentialsFrom collects everything in a request that identifies its sender.
 func credentialsFrom(r *http.Request, source netip.AddrPort) authn.Evidence {
 	e := authn.Evidence{Authorization: r.Header["Authorization"], Source: source.Addr()}
 	if r.TLS != nil {
@@ -21,10 +22,11 @@ func credentialsFrom(r *http.Request, source netip.AddrPort) authn.Evidence {
 	return e
 }
 
-// noteSender notes who sent a request, and the ways to authenticate that a refusal names.
+// noteSender notes who sent a request, and the authentication schemes that a refusal lists.
 func (x *exchange) noteSender(by *authn.Authenticator, who authn.Identity, err error) {
 	x.sender = sender{user: who.User, unauthenticated: err != nil, auth: string(who.Method), credential: who.Credential}
-	// Clients of rpc_http_proxy.py look for Basic, and some only at the first.
+	// Basic comes first: clients of rpc_http_proxy.py look for it, and some look only at
+	// the first header.
 	x.sender.challenges = []string{`Basic realm="spdk-proxy", charset="UTF-8"`}
 	if by.TakesBearer() {
 		x.sender.challenges = append(x.sender.challenges, `Bearer realm="spdk-proxy"`)

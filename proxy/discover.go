@@ -9,14 +9,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// discoverMethod is OpenRPC's own method: what is there to call? The proxy
-// answers it by itself.
+// discoverMethod is OpenRPC's method that describes all methods. The proxy answers it, not
+// the target.
 const discoverMethod = "rpc.discover"
 
-// discover describes what user may call, as the target's release has it.
+// discover returns the OpenRPC document of the methods that user may call, as the target's
+// release has them.
 func (s *Server) discover(now *settings, user string, release rpcschema.Release) (json.RawMessage, error) {
 	key := documentKey{user, release}
-	if text, ok := now.documents.kept(key); ok {
+	if text, ok := now.documents.get(key); ok {
 		return text, nil
 	}
 	text, err := s.schema.Export(release, func(m *rpcschema.Method) bool {
@@ -25,7 +26,7 @@ func (s *Server) discover(now *settings, user string, release rpcschema.Release)
 	if err != nil {
 		return nil, err
 	}
-	now.documents.keep(key, text)
+	now.documents.put(key, text)
 	return text, nil
 }
 
@@ -38,8 +39,8 @@ func (s *Server) serveOpenRPC(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// describe answers rpc.discover, which everybody may call who is known.
-func (s *Server) describe(ctx context.Context, now *settings, c *call) (json.RawMessage, error) {
+// answerDiscover answers rpc.discover, which every authenticated user may call.
+func (s *Server) answerDiscover(ctx context.Context, now *settings, c *call) (json.RawMessage, error) {
 	c.asked.method, c.decided.decision = discoverMethod, auditlog.Allowed
 	give, err := s.target.AcquireSlot(ctx, c.in.sender.user)
 	if err != nil {

@@ -49,9 +49,9 @@ func TestDocumentsAreFewInMemory(t *testing.T) {
 	var d documents
 	for i := range 10 * maxDocuments {
 		key := documentKey{user: string(rune('a' + i))}
-		d.keep(key, json.RawMessage("{}"))
-		_, ok := d.kept(key)
+		d.put(key, json.RawMessage("{}"))
+		_, ok := d.get(key)
 		require.True(t, ok)
-		require.LessOrEqual(t, len(d.made), maxDocuments)
+		require.LessOrEqual(t, len(d.text), maxDocuments)
 	}
 }

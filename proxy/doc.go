@@ -1,19 +1,20 @@
-// Package proxy is spdk-proxy: it lets people and programs call SPDK's RPCs over
-// HTTPS who must not have the target's socket itself. [Server] takes a request
-// through stages that each answer one question: who (package authn), what
-// (jsonrpc), known (rpcschema), allowed (policy), well formed (rpcschema), theirs
-// (tenancy), and what SPDK says (target); then it logs (auditlog), counts (metrics)
-// and answers. rpc.go has them in their order. What changes the target is saved for
-// its next start (persist), and secrets are placed beside it (keys).
+// Package proxy is spdk-proxy: people and programs that must not have access to the target's
+// socket call SPDK's RPCs through it, over HTTPS. [Server] takes a request through stages,
+// each of which makes one decision: who sends it (package authn), is it JSON-RPC (jsonrpc),
+// is the method known (rpcschema), is it allowed (policy), are the parameters valid
+// (rpcschema), are all objects the tenant's own (tenancy). Then it calls SPDK (target), logs
+// (auditlog), counts (metrics) and answers. rpc.go shows the order. The configuration of the
+// target is saved for its next start after each change (persist), and keys are stored for it
+// (keys).
 //
-// What a client sent is never forwarded: it is decoded strictly, decided on, and
-// written anew. Every failure becomes an answer in one place, answers.go.
+// The proxy never forwards a client's text: it decodes the text strictly, decides, and
+// writes a new request. One place converts every failure to an answer: answers.go.
 //
-// The files stand in layers and refer only downwards: serve.go makes a server and
-// serves; rpc.go and others take a request to its answer; stages.go makes the stages of
-// the configuration (package config), and server.go holds them; the other files are
-// values. test/structure lists the files of each layer.
+// The files are in layers and refer only downwards: serve.go makes a server and serves;
+// rpc.go and others take a request to its answer; stages.go makes the stages from the
+// configuration (package config), and server.go holds them; the other files are values.
+// test/structure lists the files of each layer.
 //
-// It may not know the CSI driver. The stages don't know each other, nor HTTP's
+// The package may not know the CSI driver. The stages know neither each other nor HTTP's
 // answers.
 package proxy

@@ -7,31 +7,30 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// documents are the OpenRPC documents that were asked for: making one takes
-// milliseconds, and they are the same until the configuration or the target's
-// release changes.
+// documents caches OpenRPC documents: making one takes milliseconds, and it stays the same
+// until the configuration or the target's release changes.
 type documents struct {
 	mu   sync.Mutex
-	made map[documentKey]json.RawMessage
+	text map[documentKey]json.RawMessage
 }
 
-// maxDocuments bounds what is kept of them, of a MiB each.
+// maxDocuments bounds the cache: a document takes about 1 MiB.
 const maxDocuments = 16
 
-func (d *documents) kept(key documentKey) (json.RawMessage, bool) {
+func (d *documents) get(key documentKey) (json.RawMessage, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	text, ok := d.made[key]
+	text, ok := d.text[key]
 	return text, ok
 }
 
-func (d *documents) keep(key documentKey, text json.RawMessage) {
+func (d *documents) put(key documentKey, text json.RawMessage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.made == nil || len(d.made) >= maxDocuments {
-		d.made = map[documentKey]json.RawMessage{}
+	if d.text == nil || len(d.text) >= maxDocuments {
+		d.text = map[documentKey]json.RawMessage{}
 	}
-	d.made[key] = text
+	d.text[key] = text
 }
 
 type documentKey struct {

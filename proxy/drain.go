@@ -7,28 +7,30 @@ import (
 	"time"
 )
 
-// inFlight counts the calls under way, so that a stopping server can wait for them.
+// inFlight counts the requests that are being answered, so that a stopping server can wait
+// for them.
 //
-// When the server stops, calls that come soon after on connections that it has
-// accepted are still let in: whoever sent one has not been told to go elsewhere,
-// and is with the answer. The first calls of new connections are waited for. So a
-// restart behind systemd's socket refuses nobody who does not call on and on.
+// After the server has begun to stop, it accepts requests on its open connections for
+// arrivalWait, because their clients do not know yet that it stops; the answer tells them.
+// It also waits for the first request of each connection that it has accepted. So a restart
+// behind systemd's socket loses no call, except of clients that never pause.
 type inFlight struct {
 	mu       sync.Mutex
-	open     int // connections
-	under    int
-	arriving map[net.Conn]struct{}
+	open     int                   // connections
+	running  int                   // requests
+	arriving map[net.Conn]struct{} // accepted connections whose first request has not arrived
 	draining bool
-	until    time.Time     // then no call is let in any more
-	drained  chan struct{} // closed when draining, and none was under way or arriving
+	until    time.Time     // while draining: requests that arrive later are refused
+	drained  chan struct{} // closed when draining, and no request is running or arriving
 	ended    bool          // drained is closed
 }
 
-// arrivalWait is how long a stopping server takes calls on the connections that
-// it has accepted, and waits for their first.
+// arrivalWait is how long a stopping server accepts requests on its open connections, and
+// waits for the first request of each.
 const arrivalWait = 2 * time.Second
 
-// enter lets a call in, unless the server has been stopping for a while.
+// enter counts a request until leave. The error is errDraining if the server began to stop
+// more than arrivalWait ago.
 func (c *inFlight) enter(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,18 +38,18 @@ func (c *inFlight) enter(conn net.Conn) error {
 		return errDraining
 	}
 	delete(c.arriving, conn)
-	c.under++
+	c.running++
 	return nil
 }
 
 func (c *inFlight) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.under--
+	c.running--
 	c.closeIfDrained()
 }
 
-// connState is told what becomes of a server's connections.
+// connState counts connections. It is called whenever the state of one changes.
 func (c *inFlight) connState(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,15 +69,15 @@ func (c *inFlight) connState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// counts tells how many connections are open, and calls under way.
-func (c *inFlight) counts() (open, under int) {
+// counts returns the numbers of open connections and of running requests.
+func (c *inFlight) counts() (open, running int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open, c.under
+	return c.open, c.running
 }
 
-// drain lets no further call in, but those that are on their way. The channel is
-// closed when the last one ended. No connection may be accepted any more.
+// drain begins to stop: enter refuses requests after arrivalWait. The returned channel is
+// closed when the last request has ended. The caller must have closed the listener.
 func (c *inFlight) drain() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +97,7 @@ func (c *inFlight) forgetArrivals() {
 }
 
 func (c *inFlight) closeIfDrained() {
-	if c.draining && c.under == 0 && len(c.arriving) == 0 && !c.ended {
+	if c.draining && c.running == 0 && len(c.arriving) == 0 && !c.ended {
 		c.ended = true
 		close(c.drained)
 	}

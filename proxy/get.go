@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// serveGet answers a GET as the call that it stands for, within the same limits. It
-// writes a result by write, and an error as that of a call.
+// serveGet answers a GET like a call of method, within the same limits. It writes a result
+// by write, and an error like that of a call.
 func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string, write func(result json.RawMessage)) {
 	x := newExchange(r)
 	w.Header().Set("X-Request-Id", x.id)
@@ -23,7 +23,7 @@ func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string,
 	c.noteAnswer(s.perform(r.Context(), now, c))
 	x.reserved = s.memory.Shrink(x.sender.user, x.reserved, len(c.answered.result))
 	s.audit(c)
-	s.boundLeftover(w, x, now.read)
+	s.limitUnreadBody(w, x, now.read)
 	if s.inFlight.isDraining() {
 		w.Header().Set("Connection", "close") // the next call is for the next process
 	}
@@ -34,12 +34,11 @@ func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string,
 	write(c.answered.result)
 }
 
-// maxOwnAnswer is how long an answer of the proxy's own may become. It counts as the
-// user's memory before the answer is made.
+// maxOwnAnswer is the largest answer, in bytes, that the proxy makes itself. It counts
+// towards the user's memory before the answer is made.
 const maxOwnAnswer = 1 << 20
 
-// receiveGet is receive for a request whose method is known and whose body is not
-// wanted. A user who may have no more memory gets no answer.
+// receiveGet is receive for a GET, whose method is known and whose body is ignored.
 func (s *Server) receiveGet(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (err error) {
 	defer s.recoverFrom(x, &err)
 	if err := s.enter(now, x, w, r); err != nil {

@@ -17,16 +17,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Bounds on what a client may do to a connection.
+// Limits of one connection.
 const (
 	maxHeaderBytes = 16 << 10
 	headerWait     = 10 * time.Second // for a request's header, and for the TLS handshake
-	readyWait      = 2 * time.Second
+	readyWait      = 2 * time.Second  // for the target's answer to a probe
 )
 
-// Handler serves the proxy's paths. Calls are taken at any path, as
-// rpc_http_proxy.py takes them, whose clients may have one in their URL; HEAD
-// is answered likewise.
+// Handler serves the proxy's paths. It accepts POST and HEAD at any path, like
+// rpc_http_proxy.py, because the URLs of that program's clients may have one.
 func (s *Server) Handler() http.Handler {
 	r := mux.NewRouter().SkipClean(true)
 	r.HandleFunc("/healthz", s.serveHealth).Methods(http.MethodGet, http.MethodHead)
@@ -45,30 +44,30 @@ func (s *Server) Handler() http.Handler {
 	return s.answerPanics(r)
 }
 
-// serveHealth tells that this process is alive, and no more: that what every
-// call takes can be taken. The target may be away.
+// serveHealth answers that this process is alive: it takes the locks that every call takes.
+// It says nothing about the target.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
-	s.endUnreadBody(w, r)
+	s.skipAnyBody(w, r)
 	s.inFlight.isDraining()
 	s.clients.Open()
 	s.target.Connections()
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// serveReady tells whether calls can be expected to work: the target answers, and
-// does not wait for framework_start_init. Calls are taken whatever it says, also
-// that one. Anybody may ask, so it gives no reason; the log has it.
+// serveReady answers whether calls can be expected to work: the target answers, and does not
+// wait for framework_start_init. Calls are accepted in any case. Because the request needs no
+// authentication, the answer has no reason; the log has it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
-// serveStrictlyReady tells, besides, whether the target has everything that is saved
-// of its configuration: all disks, volumes' exports, hosts. It is not ready while
-// that is not known, and never without target.save.
+// serveStrictlyReady answers whether, in addition, the target has everything that is in its
+// saved configuration: disks, exports of volumes, hosts. It is not ready while that is
+// unknown, and never without target.save.
 func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
 	s.answerReady(w, r, s.restart.saver != nil && s.restart.saver.Complete())
 }
 
 func (s *Server) answerReady(w http.ResponseWriter, r *http.Request, complete bool) {
-	s.endUnreadBody(w, r)
+	s.skipAnyBody(w, r)
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 	defer cancel()
 	if s.inFlight.isDraining() {
@@ -85,23 +84,23 @@ func (s *Server) answerReady(w http.ResponseWriter, r *http.Request, complete bo
 }
 
 func (s *Server) refusePath(w http.ResponseWriter, r *http.Request) {
-	s.endUnreadBody(w, r)
+	s.skipAnyBody(w, r)
 	writeError(w, http.StatusNotFound, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
-		"there is nothing here: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json or /metrics"))
+		"no such path: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json or /metrics"))
 }
 
 func (s *Server) refuseMethod(allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.endUnreadBody(w, r)
+		s.skipAnyBody(w, r)
 		w.Header().Set("Allow", allow)
 		writeError(w, http.StatusMethodNotAllowed, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
-			"%s takes only %s: calls are JSON-RPC requests that are POSTed to /", r.URL.Path, allow))
+			"%s accepts only %s: send calls as JSON-RPC requests, by POST to /", r.URL.Path, allow))
 	}
 }
 
-// httpServer is the HTTP server around the handler. It has no ReadTimeout or
-// WriteTimeout, which would end slow calls as well: bodies have a deadline of
-// their own (readBody), and so has every write (package clientconn).
+// httpServer makes the HTTP server around the handler. It has no ReadTimeout or
+// WriteTimeout, because these would also end slow calls: readBody sets a deadline for each
+// body, and package clientconn for each write.
 func (s *Server) httpServer() *http.Server {
 	return &http.Server{
 		Handler:           s.handler,
@@ -110,22 +109,21 @@ func (s *Server) httpServer() *http.Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       withConn,
 		ConnState:         s.connState,
-		// No HTTP/2: one client's streams, opened and reset in a row, would cost it
-		// nothing and us a call each; and calls are small, so that kept HTTP/1.1
-		// connections are cheaper than streams.
+		// No HTTP/2: a client could open and reset streams at no cost, each of which costs
+		// the proxy a call; and HTTP/1.1 connections are cheaper for small calls.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     slog.NewLogLogger(debugHandler{s.log.Handler()}, slog.LevelDebug),
 	}
 }
 
-// connState is told what becomes of the server's connections.
+// connState passes on the changes of a connection's state.
 func (s *Server) connState(conn net.Conn, state http.ConnState) {
 	s.inFlight.connState(conn, state)
 	s.clients.ConnState(conn, state)
 }
 
-// debugHandler keeps what net/http has to say about clients, such as failed
-// handshakes, at the level of debug and in our words.
+// debugHandler logs net/http's messages about clients, such as failed handshakes, at the
+// level debug and without the prefix of that package.
 type debugHandler struct{ slog.Handler }
 
 func (q debugHandler) Handle(ctx context.Context, r slog.Record) error {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A memoryBudget bounds the memory that users' calls take, in requests that were read
-// and in answers that were not. No user may take more than the bound, or more than is
-// free: a user who sends much and reads slowly must not take what others need.
+// A memoryBudget bounds the memory of requests that the proxy has read and of answers that
+// clients have not read yet. No user may have more than memoryPerUser, or more than is free,
+// so a user who sends much and reads slowly does not take the memory that others need.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes
@@ -16,28 +16,27 @@ type memoryBudget struct {
 
 const (
 	memoryPerUser = 64 << 20
-	memoryInAll   = 256 << 20
+	memoryInTotal = 256 << 20
 	memoryMargin  = 2 << 20 // see Exhausted
-	// decodedSize is how many bytes the values of a request take for one of its text.
+	// decodedSize is how many bytes of memory a request takes for each byte of its text.
 	decodedSize = 4
 )
 
-var errMemory = errors.New("too much is under way for this user")
+var errMemory = errors.New("memory limit for this user reached")
 
-// Reserve counts n bytes of a user before they are there. If the user has too many
-// already, the error is errMemory, and none are counted. Whoever has none is never
-// refused.
+// Reserve counts n bytes of a user before they are allocated. If the user would have too
+// many, the error is errMemory and nothing is counted. A user who has none is never refused.
 func (b *memoryBudget) Reserve(user string, n int) (reserved int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if before := b.ofUser[user]; before > 0 && before+n > min(memoryPerUser, memoryInAll-b.total) {
+	if before := b.ofUser[user]; before > 0 && before+n > min(memoryPerUser, memoryInTotal-b.total) {
 		return 0, errMemory
 	}
 	b.add(user, n)
 	return n, nil
 }
 
-// Add counts n bytes that are there already.
+// Add counts n bytes that are allocated already.
 func (b *memoryBudget) Add(user string, n int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,26 +44,26 @@ func (b *memoryBudget) Add(user string, n int) int {
 	return n
 }
 
-// Shrink releases what of n bytes was not needed, and returns what was.
+// Shrink releases the part of n bytes that was not needed, and returns needed.
 func (b *memoryBudget) Shrink(user string, n, needed int) int {
 	b.Release(user, n-needed)
 	return needed
 }
 
-// Release counts n bytes of a user no longer.
+// Release undoes Reserve or Add of n bytes.
 func (b *memoryBudget) Release(user string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.add(user, -n)
 }
 
-// Exhausted tells whether a user has so much, or all together, that there should be no
-// more answers. It is a little more than Reserve allows, so that whoever has nothing
-// but one batch is bounded by what batches are.
+// Exhausted reports whether this user, or all users together, have so much memory that no
+// further call should be started for the user. It allows memoryMargin more than Reserve, so
+// that a user with a single batch reaches the limit of batches first.
 func (b *memoryBudget) Exhausted(user string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.ofUser[user] > memoryPerUser+memoryMargin || b.ofUser[user] > memoryMargin && b.total > memoryInAll+memoryMargin
+	return b.ofUser[user] > memoryPerUser+memoryMargin || b.ofUser[user] > memoryMargin && b.total > memoryInTotal+memoryMargin
 }
 
 func (b *memoryBudget) add(user string, n int) {

@@ -13,11 +13,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// metricsMethod is what GET /metrics stands for: who may call it, may scrape.
+// metricsMethod is the method behind GET /metrics: users who may call it may scrape.
 const metricsMethod = "spdkgate_get_metrics"
 
-// serveMetrics answers GET /metrics with the method's result as plain text.
-// Refusals are JSON-RPC's.
+// serveMetrics answers GET /metrics with the method's result as plain text. A refusal is a
+// JSON-RPC error.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	s.serveGet(w, r, metricsMethod, func(result json.RawMessage) {
 		var text string
@@ -29,14 +29,14 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// answerMetrics answers metricsMethod, which policy has let pass so far. Each series
-// names a user or sums all of them up, so that no tenant may see any.
+// answerMetrics answers metricsMethod, which policy has allowed unless its parameters decide.
+// Tenants are refused, because each series names a user or is a sum over all users.
 func (s *Server) answerMetrics(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
 	if _, err := s.decideParams(c, decision, method, c.asked.request.Params, rpcschema.Release{}); err != nil {
 		return nil, err
 	}
 	if scope := now.tenancy.Of(c.in.sender.user); scope != nil {
-		err := &tenancy.Refusal{Tenant: scope.Name, Reason: "metrics tell of all users, and are not for tenants"}
+		err := &tenancy.Refusal{Tenant: scope.Name, Reason: "the metrics are about all users, so tenants may not read them"}
 		c.noteAdmission(scope, nil, err)
 		return nil, err
 	}

@@ -24,11 +24,11 @@ func (s *Server) newMetrics(version string) *metrics.Metrics {
 	return metrics.New(metrics.Options{Version: version, Methods: methods, State: s.state, Log: s.log})
 }
 
-// Reloaded notes in the metrics what came of a reload: that of the file as well,
-// which this server does not read itself.
+// Reloaded counts a reload in the metrics: as failed if err is not nil, also if the file
+// could not be read, so that Reload was not called.
 func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
 
-// observe counts a call that ended.
+// observe counts a call that has ended.
 func (s *Server) observe(c *call, took time.Duration) {
 	user, method := c.in.sender.user, c.asked.method
 	outcome := outcomeOf(c.answered.answer)
@@ -46,7 +46,8 @@ func (s *Server) observe(c *call, took time.Duration) {
 	}
 }
 
-// outcomes are the answers' statuses, in the metrics' terms. 200 is SPDK's.
+// outcomes maps the status of an answer to the label of the metrics. Status 200 is SPDK's
+// answer, see outcomeOf.
 var outcomes = map[int]metrics.Outcome{
 	http.StatusBadRequest:            metrics.Invalid,
 	http.StatusUnauthorized:          metrics.Unauthenticated,
@@ -113,7 +114,7 @@ func denialOf(c *call) metrics.Denial {
 // probeWait bounds how long a scrape waits for the target.
 const probeWait = 2 * time.Second
 
-// state is what a scrape finds.
+// state reads the values that metrics report as they are at the time of a scrape.
 func (s *Server) state() metrics.State {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
 	defer cancel()
@@ -149,7 +150,7 @@ func releaseOf(s target.State) string {
 	return s.Release.String()
 }
 
-// expiries are when the certificates expire that clients depend on.
+// expiries returns when the certificates expire that clients depend on.
 func (s *Server) expiries() map[string]time.Time {
 	all := map[string]time.Time{}
 	if shown := s.cert.Current(); shown != nil && shown.Leaf != nil {

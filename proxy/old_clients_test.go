@@ -97,7 +97,7 @@ func TestOldClientsLiveOn(t *testing.T) {
 			r, err := spdkrpc.NewClient(caller).Release(t.Context())
 			require.NoError(t, err)
 			told := map[string]int{}
-			for _, line := range b.log.lines(t, "translated for an old client, seen first") {
+			for _, line := range b.log.lines(t, "call of an old client translated") {
 				told[fmt.Sprint(line["user"], " ", line["method"], " ", line["from"], " ", line["to"])]++
 			}
 			want := map[string]int{}
@@ -227,7 +227,7 @@ func TestTranslationsAreTold(t *testing.T) {
 	b.as(t, "other", "bdev_get_iostat", `{"name":"lvs0/v0"}`, http.StatusOK)
 
 	var told []string
-	for _, line := range b.log.lines(t, "translated for an old client, seen first") {
+	for _, line := range b.log.lines(t, "call of an old client translated") {
 		assert.Equal(t, "INFO", line["level"])
 		told = append(told, fmt.Sprint(line["user"], ": ", line["method"], ": ", line["from"], " to ", line["to"]))
 	}
@@ -259,7 +259,7 @@ func TestTranslationCanBeSwitchedOff(t *testing.T) {
 		assert.Nil(t, b.lastCall()["translated"])
 	}
 	assert.Empty(t, b.reached())
-	assert.Empty(t, b.log.lines(t, "translated for an old client, seen first"))
+	assert.Empty(t, b.log.lines(t, "call of an old client translated"))
 	require.NoError(t, b.proxy.Reload(b.config))
 	b.as(t, "admin", "get_lvol_stores", "", http.StatusOK)
 }
@@ -268,10 +268,10 @@ func TestTranslationCanBeSwitchedOff(t *testing.T) {
 func TestWhatIsToldIsBounded(t *testing.T) {
 	book := new(logBook)
 	o := oldClients{log: config.NewLogger(book, config.Log{Format: "json"})}
-	for i := range 3 * oldClientsKept {
+	for i := range 3 * maxOldClients {
 		assert.True(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
 		assert.False(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
-		assert.LessOrEqual(t, len(o.logged), oldClientsKept)
+		assert.LessOrEqual(t, len(o.logged), maxOldClients)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestOldClientsPage(t *testing.T) {
 	calls := b.target.Calls()
 	assert.Equal(t, json.Number("1024"), calls[len(calls)-1].Params["size_in_mib"])
 	var line, want map[string]any
-	lines := b.log.lines(t, "translated for an old client, seen first")
+	lines := b.log.lines(t, "call of an old client translated")
 	require.Len(t, lines, 1)
 	line = lines[0]
 	require.NoError(t, json.Unmarshal([]byte(answers[0]), &want))

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A command is a call that all stages have let pass, on its way to the target.
+// A command is a call that all stages have allowed.
 type command struct {
 	settings *settings
 	conn     *target.Conn
@@ -29,8 +29,8 @@ func (c command) withMethod(method *rpcschema.Method) command {
 	return c
 }
 
-// execute makes a call that all stages have let pass: SPDK's methods are SPDK's,
-// the proxy's own are answered here. What changes the target has it saved.
+// execute makes a call that all stages have allowed: at SPDK, or here if the method is the
+// proxy's own. Snapshots and changes below volumes go through the quiescer.
 func (s *Server) execute(ctx context.Context, c command) (json.RawMessage, error) {
 	switch name := c.method.Name; {
 	case name == safeDeleteMethod:
@@ -40,19 +40,19 @@ func (s *Server) execute(ctx context.Context, c command) (json.RawMessage, error
 		return s.takeSnapshot(ctx, c)
 	case name == deleteMethod:
 		return s.deleteLvol(ctx, c)
-	case changesBelow[name] != "":
-		return s.changeBelow(ctx, c)
+	case unusedVolumeParam[name] != "":
+		return s.changeUnused(ctx, c)
 	}
-	give, err := s.shareWithFreezing(ctx, c.method, c.params)
+	release, err := s.waitForThaw(ctx, c.method, c.params)
 	if err != nil {
 		return nil, err
 	}
-	defer give()
+	defer release()
 	return s.forward(ctx, c)
 }
 
-// forward makes a call, and has what it changes saved. What it changes must be kept
-// from being frozen.
+// forward makes a call, and has the configuration saved if the call changed it. The caller
+// holds what waitForThaw returns, or has frozen the objects itself.
 func (s *Server) forward(ctx context.Context, c command) (json.RawMessage, error) {
 	call := func() (json.RawMessage, error) {
 		return c.conn.Call(ctx, c.user, c.method.Name, c.params, c.settings.timeoutOf(c.method.Name))
@@ -77,21 +77,20 @@ func (s *Server) forward(ctx context.Context, c command) (json.RawMessage, error
 	return result, err
 }
 
-// serveOwn answers one of the proxy's own methods. Those of keys are made one after the
-// other.
+// serveOwn answers one of the proxy's own methods. Calls about keys run one after the other.
 func (s *Server) serveOwn(ctx context.Context, own ownMethod, c command) (json.RawMessage, error) {
 	if own.key == "target.keys" {
-		give, err := s.restart.keys.Acquire(ctx, c.user)
+		release, err := s.restart.keys.Acquire(ctx, c.user)
 		if err != nil {
 			return nil, err
 		}
-		defer give()
+		defer release()
 	}
 	return own.serve(s, ctx, rawCaller(c.conn, c.user, c.settings), c.params)
 }
 
-// noteLateChange has saved what a call changed that SPDK executed after its deadline.
-// It was noted as a change at its deadline, too, but SPDK may have told its
+// noteLateChange has the configuration saved after a call that SPDK answered after its
+// deadline. The call counted as a change at its deadline too, but SPDK may have reported its
 // configuration before it executed the call.
 func (s *Server) noteLateChange(name string, params map[string]any, err error) {
 	method, known := s.schema.Method(name)
@@ -101,10 +100,10 @@ func (s *Server) noteLateChange(name string, params map[string]any, err error) {
 	s.containPanic("late reply", func() { s.restart.saver.Changed(name, params) })
 }
 
-// An ownMethod is one that the proxy answers by itself.
+// An ownMethod is a method that the proxy answers itself.
 type ownMethod struct {
-	key     string // of the configuration, without which it is not offered; "": always
-	changes bool   // the target's configuration
+	key     string // of the configuration, which enables it; "": it is always enabled
+	changes bool   // it changes the target's configuration
 	serve   func(s *Server, ctx context.Context, ask keys.Ask, params map[string]any) (json.RawMessage, error)
 }
 
@@ -132,7 +131,7 @@ var ownMethods = map[string]ownMethod{
 	}},
 }
 
-// offers says whether a method is there at all, as the configuration has it.
+// offers reports whether the configuration enables a method.
 func (s *Server) offers(m *rpcschema.Method) bool {
 	switch ownMethods[m.Name].key {
 	case "target.keys":
@@ -143,7 +142,8 @@ func (s *Server) offers(m *rpcschema.Method) bool {
 	return true
 }
 
-const maxMissingListed = 100 // of what is missing
+// maxMissingListed bounds how many missing calls a status lists.
+const maxMissingListed = 100
 
 func savedConfig(now persist.Status) spdkrpc.ProxySavedConfig {
 	status := spdkrpc.ProxySavedConfig{
@@ -164,7 +164,7 @@ func savedConfig(now persist.Status) spdkrpc.ProxySavedConfig {
 	return status
 }
 
-// marshalResult makes JSON of a result of the proxy's own.
+// marshalResult returns the JSON of a result that the proxy makes itself, or err.
 func marshalResult(v any, err error) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err

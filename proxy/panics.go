@@ -6,17 +6,17 @@ import (
 	"runtime/debug"
 )
 
-// Panics are faults of the proxy. Each is logged as an error with its stack and
-// counted, and ends nothing but the call or the request that it befell. net/http
-// contains panics, too, but logs them where nobody looks.
+// A panic is a fault of the proxy. It is counted, logged as an error with its stack, and ends
+// only its own call or request. net/http recovers from panics too, but its messages are at
+// the level debug here.
 
-// panicked logs and counts a panic. id is the request's; "" if there is none.
+// panicked logs and counts a panic. id is the request's, or says what ran without a request.
 func (s *Server) panicked(id string, what any) {
 	s.metrics.Panicked()
 	s.log.Error("panic", slog.String("request_id", id), slog.Any("panic", what), slog.String("stack", string(debug.Stack())))
 }
 
-// recoverFrom makes a panic at one call that call's error.
+// recoverFrom turns a panic during one call into that call's error. Defer it.
 func (s *Server) recoverFrom(x *exchange, err *error) {
 	p := recover()
 	if p == nil {
@@ -29,7 +29,7 @@ func (s *Server) recoverFrom(x *exchange, err *error) {
 	*err = errPanic
 }
 
-// contained runs f, which serves no client.
+// containPanic runs f, which serves no client, and logs a panic in it.
 func (s *Server) containPanic(what string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -40,8 +40,8 @@ func (s *Server) containPanic(what string, f func()) {
 }
 
 // answerPanics answers a request with 500 if its handler panics. If a part of the answer
-// was written, it closes the connection instead, so that the client does not take
-// that part for the whole.
+// has been written, it closes the connection instead, so that the client does not take
+// the part for the whole.
 func (s *Server) answerPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := &answerWriter{ResponseWriter: w}

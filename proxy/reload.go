@@ -8,12 +8,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Reload replaces users, roles, timeouts, limits of requests and the
-// certificate. Calls under way go on as they began. With an error, nothing has
-// changed.
+// Reload replaces users, roles, tenants, timeouts, limits of requests and the certificate.
+// Running calls keep the settings that they began with. If it returns an error, nothing has
+// changed. It may not be called concurrently.
 func (s *Server) Reload(c *config.Config) error {
 	old := s.config
-	var fixed []error
+	var wrong []error
 	for key, changed := range map[string]bool{
 		"listen":                 c.Listen != old.Listen,
 		"tls.insecure_plaintext": c.TLS.InsecurePlaintext != old.TLS.InsecurePlaintext,
@@ -31,10 +31,10 @@ func (s *Server) Reload(c *config.Config) error {
 		"limits.drain":           c.Limits.Drain != old.Limits.Drain,
 	} {
 		if changed {
-			fixed = append(fixed, fmt.Errorf("%s has changed, which takes a restart", key))
+			wrong = append(wrong, fmt.Errorf("%s has changed: restart the proxy to apply it", key))
 		}
 	}
-	if err := errors.Join(fixed...); err != nil {
+	if err := errors.Join(wrong...); err != nil {
 		return fmt.Errorf("reload: %w", err)
 	}
 	settings, err := newSettings(c, s.schema, s.settings.Load())

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// reply answers with the call's answer, or with those of a batch, in its order
-// and without those to notifications: then with 200, as each bears its own error.
+// reply writes the answer of the call, or the answers of a batch in its order, without those
+// to notifications. A batch has status 200, because each answer in it has its own error.
 func (x *exchange) reply(w http.ResponseWriter) {
 	status, parts, retryAfter := http.StatusOK, [][]byte(nil), time.Duration(0)
 	for _, c := range x.calls {
@@ -40,7 +40,7 @@ func (x *exchange) reply(w http.ResponseWriter) {
 	send(w, status, parts)
 }
 
-// separator stands before the answer of a batch that follows n parts of others.
+// separator is the text before an answer of a batch that n parts of other answers precede.
 func separator(n int) byte {
 	if n == 0 {
 		return '['
@@ -48,8 +48,7 @@ func separator(n int) byte {
 	return ','
 }
 
-// parts are the text of one answer. SPDK's result is passed on as it is: it may
-// have 32 MiB, which nobody needs to look at here.
+// parts is the text of one answer. SPDK's result, of up to 32 MiB, is not decoded or copied.
 func (c *call) parts() [][]byte {
 	if c.answered.answer.err != nil {
 		return [][]byte{errorText(c.asked.id, c.answered.answer.err)}
@@ -83,7 +82,7 @@ func errorText(id json.RawMessage, e *jsonrpc.Error) []byte {
 	return text
 }
 
-// send writes JSON, with a line's end, or nothing at all with 204.
+// send writes JSON and a newline, or no body if status is 204.
 func send(w http.ResponseWriter, status int, parts [][]byte) {
 	if status == http.StatusNoContent {
 		w.WriteHeader(status)
@@ -99,12 +98,12 @@ func send(w http.ResponseWriter, status int, parts [][]byte) {
 	w.WriteHeader(status)
 	for _, part := range append(parts, []byte("\n")) {
 		if _, err := w.Write(part); err != nil {
-			return // the client left; the log has the outcome
+			return // the client disconnected; the log has the outcome
 		}
 	}
 }
 
-// An answerWriter notes whether the answer was begun.
+// An answerWriter notes whether a part of the answer has been written.
 type answerWriter struct {
 	http.ResponseWriter
 	begun bool
@@ -120,11 +119,11 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController find the original writer.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// netHTTP is the ResponseWriter of net/http's own, which http.MaxBytesReader tells
-// that it must not read on.
+// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader tells not to read
+// the rest of a body.
 func netHTTP(w http.ResponseWriter) http.ResponseWriter {
 	if answer, ok := w.(*answerWriter); ok {
 		return answer.ResponseWriter

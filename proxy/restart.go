@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist"
 )
 
-// What brings a restarted target back: its saved configuration, and its keys.
-// Each is nil where the configuration does without.
+// restart holds what a restarted target needs: its saved configuration and its keys. Members
+// that the configuration does not enable are nil.
 type restart struct {
 	saver  *persist.Saver
 	folder *persist.Folder

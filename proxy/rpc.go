@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// serveRPC takes a request, of one call or of a batch, to its answer. Each call
-// is in the log before anybody sees an answer.
+// serveRPC answers a request, of one call or of a batch. Each call is in the log before the
+// client gets an answer.
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	x := newExchange(r)
 	w.Header().Set("X-Request-Id", x.id)
@@ -24,7 +24,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	if x.entered {
 		defer s.inFlight.leave()
 	}
-	s.boundLeftover(w, x, now.read)
+	s.limitUnreadBody(w, x, now.read)
 	for i, c := range x.calls {
 		if i > 0 {
 			c.started = time.Now()
@@ -39,14 +39,14 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	x.reply(w)
 }
 
-// receive is the first part of the way, which calls in a batch share: who sends
-// this, and what is it, decoded strictly? An unauthenticated sender learns nothing.
+// receive is the first part, which the calls of a batch share: it authenticates the sender
+// and decodes the body strictly. An unauthenticated sender learns nothing.
 func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (elements []jsonrpc.Element, batch bool, err error) {
 	defer s.recoverFrom(x, &err)
 	if err := s.enter(now, x, w, r); err != nil {
 		return nil, false, err
 	}
-	if x.reserved, err = s.memory.Reserve(x.sender.user, decodedSize*announced(r, now.maxBody)); err != nil {
+	if x.reserved, err = s.memory.Reserve(x.sender.user, decodedSize*declaredLength(r, now.maxBody)); err != nil {
 		return nil, false, err
 	}
 	body, err := readBody(w, r, now.maxBody, now.read)
@@ -58,13 +58,14 @@ func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *h
 	return jsonrpc.DecodeMessage(body, jsonrpc.LimitsV2605)
 }
 
-// enter is the part of the way that all requests of users share, whatever their
-// path: who sends this, and may anything be begun?
+// enter is the part that the requests to all paths share, except health and readiness: it
+// authenticates the sender, and refuses requests that other sites caused or that came too
+// late.
 func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) error {
 	who, err := now.authn.Authenticate(r.Context(), credentialsFrom(r, x.source))
 	x.noteSender(now.authn, who, err)
 	if err != nil {
-		s.endUnread(w)
+		s.skipBody(w)
 		return err
 	}
 	if !s.clients.Authenticated(connOf(r)) {
@@ -80,10 +81,10 @@ func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *htt
 	return nil
 }
 
-// perform is the rest of the way of one call, in its order: known, allowed,
-// well formed, theirs, and then what SPDK says. An unauthorized caller learns only
-// that the call was refused. The calls of a batch come here one after the other, each
-// as if alone.
+// perform takes one call through the remaining stages, in this order: is the method known,
+// is it allowed, are the parameters valid, are the objects the tenant's own; then it calls
+// SPDK. An unauthorized caller learns only that the call was refused. The calls of a batch
+// are performed one after the other, each like a single call.
 func (s *Server) perform(ctx context.Context, now *settings, c *call) (result json.RawMessage, err error) {
 	defer s.recoverFrom(c.in, &err)
 	if c.asked.malformed != nil {
@@ -94,7 +95,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	}
 	user, request := c.in.sender.user, c.asked.request
 	if request.Method == discoverMethod {
-		return s.describe(ctx, now, c)
+		return s.answerDiscover(ctx, now, c)
 	}
 	method, err := s.schema.Find(request.Method, rpcschema.Release{})
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	if decision.Refused() {
 		return nil, errDenied
 	}
-	switch method.Name { // what is answered whether there is a target or not
+	switch method.Name { // these are answered even if the target is unreachable
 	case metricsMethod:
 		return s.answerMetrics(ctx, now, c, method, decision)
 	case statusMethod:
@@ -136,7 +137,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	}
 	defer grant.Close()
 	result, err = s.execute(ctx, command{now, conn, user, method, grant.Params})
-	if scope != nil || decision.Redact { // the result, and a copy of it without what the user may not see
+	if scope != nil || decision.Redact { // the result, and a copy without what the user may not see
 		n := s.memory.Add(user, 2*len(result))
 		defer s.memory.Release(user, n)
 	}
@@ -147,8 +148,8 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	return result, err
 }
 
-// decideParams takes a call that policy has allowed by its method through two stages:
-// well formed, and allowed with these parameters.
+// decideParams takes a call whose method policy has not refused through two stages: it
+// validates the parameters, and asks policy whether the call is allowed with them.
 func (s *Server) decideParams(c *call, d policy.Decision, method *rpcschema.Method, params map[string]any, release rpcschema.Release) (policy.Decision, error) {
 	if err := s.schema.ValidateParams(method.Name, params, release); err != nil {
 		return d, err
@@ -161,9 +162,9 @@ func (s *Server) decideParams(c *call, d policy.Decision, method *rpcschema.Meth
 	return d, nil
 }
 
-// checkBatchMayContinue tells whether a further call of a batch may be made: each was
-// promised no more than a request of its own, so that a proxy that stops, or a client
-// that left, ends the batch before it.
+// checkBatchMayContinue returns an error if the next call of a batch must not be made: the
+// proxy is stopping, the client has disconnected, or a limit is reached. The client would get
+// the same answer if it sent each call in a separate request.
 func (s *Server) checkBatchMayContinue(ctx context.Context, c *call) error {
 	x := c.in
 	switch {
@@ -181,7 +182,7 @@ func (s *Server) checkBatchMayContinue(ctx context.Context, c *call) error {
 	return nil
 }
 
-// releaseMemory gives back what an exchange reserved, and lets calls go on that waited
+// releaseMemory releases the memory that an exchange reserved, and starts calls that waited
 // for it.
 func (s *Server) releaseMemory(x *exchange) {
 	s.memory.Release(x.sender.user, x.reserved)
@@ -190,8 +191,8 @@ func (s *Server) releaseMemory(x *exchange) {
 	}
 }
 
-// rawCaller makes calls of the proxy's own for a user's call, on the connection that
-// it goes out on.
+// rawCaller makes the proxy's own calls that a user's call needs, on the same connection and
+// in the user's name.
 func rawCaller(conn *target.Conn, user string, now *settings) func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	return func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 		return conn.Call(ctx, user, method, params, now.timeoutOf(method))

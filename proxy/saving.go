@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	lastSave   = 5 * time.Second // for what is unsaved when the proxy stops
-	sweepEvery = time.Hour
+	finalSaveTimeout = 5 * time.Second // when the proxy stops
+	sweepInterval    = time.Hour
 )
 
-// targetNow is the target as the saver sees it: one process. The connection comes
-// first: if the process behind it is replaced before it is named, the connection
-// is dead, and nothing is told under the wrong name.
+// targetNow returns the running process of the target, for the saver. It connects first: if
+// the process is replaced before ProcessAt names it, the connection is dead, and so no
+// configuration is attributed to the wrong process.
 func (s *Server) targetNow(ctx context.Context) (persist.Target, error) {
 	conn, err := s.target.Connect(ctx, "")
 	if err != nil {
@@ -28,27 +28,28 @@ func (s *Server) targetNow(ctx context.Context) (persist.Target, error) {
 	return persist.Target{Process: process, Release: conn.Release(), Ask: rawCaller(conn, "", s.settings.Load())}, nil
 }
 
-// startSaving saves after changes, and sweeps keys, until stopSaving.
+// startSaving saves the configuration after changes, and sweeps keys, until stopSaving.
 func (s *Server) startSaving() {
 	if s.restart.saver == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { s.restart.saver.Run(ctx, lastSave) })
+	running.Go(func() { s.restart.saver.Run(ctx, finalSaveTimeout) })
 	if s.restart.keys != nil {
 		running.Go(func() { s.sweepKeys(ctx) })
 	}
 	s.restart.stop = func() { cancel(); running.Wait() }
 }
 
-// stopSaving saves what is unsaved. The target must still be connected.
+// stopSaving saves unsaved changes and ends startSaving's work. The target must still be
+// connected.
 func (s *Server) stopSaving() { s.restart.stopOnce.Do(s.restart.stop) }
 
-// sweepKeys removes files of keys that nothing needs, while it is sure what is
-// needed: when the target has all that is saved, and nothing else was chosen.
+// sweepKeys removes unused key files every sweepInterval. It does so only while it is certain
+// which are used: when the target has everything that is saved, and no other file was chosen.
 func (s *Server) sweepKeys(ctx context.Context) {
-	every := time.NewTicker(sweepEvery)
+	every := time.NewTicker(sweepInterval)
 	defer every.Stop()
 	for {
 		select {
@@ -61,14 +62,14 @@ func (s *Server) sweepKeys(ctx context.Context) {
 		}
 		t, err := s.targetNow(ctx)
 		if err != nil {
-			continue // the next time, then
+			continue // try again after the interval
 		}
 		removed, err := s.restart.keys.Sweep(ctx, t.Ask, s.restart.folder.Mentions)
 		if err != nil {
-			s.log.Warn("files of keys are not swept", "error", err)
+			s.log.Warn("cannot remove unused key files; retrying in an hour", "error", err)
 		}
 		if len(removed) > 0 {
-			s.log.Info("files of keys that nothing needed are removed", "keys", removed)
+			s.log.Info("unused key files removed", "keys", removed)
 		}
 	}
 }

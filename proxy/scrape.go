@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// scrapeRetry is how soon the address for scrapes is tried again.
+// scrapeRetry is the time between two attempts to listen at the address for scrapes.
 const scrapeRetry = 2 * time.Second
 
-// serveScrapes serves /metrics on an address of its own, if the configuration
-// has one, until ctx ends. Only this host reaches it; but everybody there could
-// take the address first, which must not keep calls from being served: it is
-// logged, and tried until it is free.
+// serveScrapes serves /metrics on metrics.listen, if the configuration has that, until ctx
+// ends. The address is a loopback address, and every local user could take it first. That
+// must not prevent calls: it is logged, and the address is tried until it is free.
 func (s *Server) serveScrapes(ctx context.Context) {
 	address := s.config.Metrics.Listen
 	if address == "" {
@@ -28,8 +27,8 @@ func (s *Server) serveScrapes(ctx context.Context) {
 			return
 		}
 		if !logged {
-			s.log.Error("metrics are not served", "listen", address, "error", err,
-				"do", "end what listens there, or give metrics.listen another port")
+			s.log.Error("cannot serve metrics", "listen", address, "error", err,
+				"do", "stop the process that listens there, or change the port in metrics.listen")
 		}
 		select {
 		case <-ctx.Done():

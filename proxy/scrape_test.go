@@ -154,7 +154,7 @@ func TestMetricsOnLoopback(t *testing.T) {
 
 	taken := *b.config
 	taken.Metrics.Listen = ""
-	assert.ErrorContains(t, b.proxy.Reload(&taken), "metrics has changed, which takes a restart")
+	assert.ErrorContains(t, b.proxy.Reload(&taken), "metrics has changed: restart the proxy to apply it")
 	stop()
 	require.NoError(t, <-ended)
 	_, err = client.Get(url)
@@ -168,14 +168,14 @@ func TestMetricsAddressIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = squatter.Addr().String() })
 	s := serve(t, b)
-	require.Eventually(t, func() bool { return len(b.log.lines(t, "metrics are not served")) == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.log.lines(t, "cannot serve metrics")) == 1 }, long, time.Millisecond)
 	c := s.dial()
 	c.call(version)
 	assert.Equal(t, 200, c.answer().StatusCode)
 
 	require.NoError(t, squatter.Close())
 	require.Eventually(t, func() bool { return len(b.log.lines(t, "serving metrics")) == 1 }, long, time.Millisecond)
-	assert.Len(t, b.log.lines(t, "metrics are not served"), 1, "said once")
+	assert.Len(t, b.log.lines(t, "cannot serve metrics"), 1, "logged once")
 }
 
 var code = regexp.MustCompile("`([a-z_…]+)`")

@@ -25,8 +25,8 @@ type Options struct {
 	Version string              // of the program, for the metrics
 }
 
-// NewServer makes a Server of a configuration. It does not listen or connect
-// yet; a configuration that it accepts is sound.
+// NewServer makes a Server from a configuration. It does not listen or connect. If it returns
+// no error, the configuration is valid.
 func NewServer(c *config.Config, opts Options) (*Server, error) {
 	if opts.Schema == nil {
 		opts.Schema = rpcschema.Default()
@@ -36,7 +36,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	}
 	s := &Server{
 		schema: opts.Schema, log: opts.Log, config: c, auditLog: auditlog.New(opts.Log, opts.Schema), oldClients: oldClients{log: opts.Log},
-		clients: clientconn.New(clientLimits(c), opts.Log), strangerWait: strangerWait,
+		clients: clientconn.New(clientLimits(c), opts.Log), unreadBodyWait: unreadBodyWait,
 		began: make(chan struct{}), ended: make(chan struct{}),
 	}
 	s.handler = s.Handler()
@@ -52,8 +52,8 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	hasRoom := func(user string) bool { return !s.memory.Exhausted(user) }
-	if s.target, err = newTarget(c, s.log, hasRoom, s.noteLateChange); err != nil {
+	hasMemory := func(user string) bool { return !s.memory.Exhausted(user) }
+	if s.target, err = newTarget(c, s.log, hasMemory, s.noteLateChange); err != nil {
 		return nil, err
 	}
 	if s.restart, err = newRestart(c, s.schema, s.log, s.targetNow); err != nil {
@@ -66,7 +66,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Listen opens the address of the configuration.
+// Listen listens at the address of the configuration.
 func (s *Server) Listen() (net.Listener, error) {
 	l, err := net.Listen("tcp", s.config.Listen)
 	if err != nil {
@@ -75,9 +75,9 @@ func (s *Server) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers on l until ctx ends. Then it stops accepting, lets the calls
-// under way finish within the drain bound while new ones on kept connections
-// are told to go elsewhere, and ends the connections to the target.
+// Serve answers requests on l until ctx ends. Then it closes l, waits up to limits.drain for
+// running calls, answers new ones on open connections for a short time and then refuses them,
+// and closes the connections to the target. It may be called once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	scheme := "http"
 	server := s.httpServer()
@@ -111,14 +111,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return errors.Join(fmt.Errorf("serve: %w", err), s.target.Close())
 	case <-ctx.Done():
 	}
-	// Who comes from now on waits in systemd's socket, if it is that, for the next
-	// process.
+	// If systemd holds the socket, new connections wait there for the next process.
 	_ = l.Close()
-	<-ended // so that what was accepted is known
+	<-ended // so that no further connection is accepted
 	return s.stop(server)
 }
 
-// stop ends what is under way. The listeners are closed.
+// stop waits for running calls and closes all connections. The listener is closed.
 func (s *Server) stop(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
 	defer cancel()
@@ -127,14 +126,14 @@ func (s *Server) stop(server *http.Server) error {
 	select {
 	case <-drained:
 	case <-ctx.Done():
-		s.log.Warn("stopped with calls under way", "calls", s.target.InFlight())
+		s.log.Warn("stopping although calls are running", "calls", s.target.InFlight())
 	}
 	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close()
 	}
 	if errors.Is(err, net.ErrClosed) {
-		err = nil // the listener, above
+		err = nil // Serve has closed the listener
 	}
 	s.stopSaving()
 	return errors.Join(err, s.target.Close())

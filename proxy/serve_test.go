@@ -133,7 +133,7 @@ func TestDrainIsBounded(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
 	s.stop()
 	require.NoError(t, <-s.done)
-	assert.Len(t, b.log.lines(t, "stopped with calls under way"), 1)
+	assert.Len(t, b.log.lines(t, "stopping although calls are running"), 1)
 }
 
 func TestSlowBodiesAreCutOff(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 type Server struct {
 	schema *rpcschema.Document
 	log    *slog.Logger
-	config *config.Config // as started; what a reload may not change
+	config *config.Config // of the start; only keys that a reload cannot change are read from it
 	target *target.Target
 	cert   cert.Shown
 
@@ -34,7 +34,7 @@ type Server struct {
 	metrics  *metrics.Metrics
 	auditLog *auditlog.Log
 
-	strangerWait time.Duration // see endUnread
+	unreadBodyWait time.Duration // see skipBody
 
 	oldClients oldClients
 	restart    *restart

@@ -307,8 +307,8 @@ func TestPathsAndMethods(t *testing.T) {
 		{"POST", "/spdk/rpc", 200, `"result":`, ""}, // as rpc_http_proxy.py
 		{"POST", "//", 200, `"result":`, ""},
 		{"POST", "/?x=1", 200, `"result":`, ""},
-		{"GET", "/", 405, "POSTed to /", "POST, HEAD"},
-		{"PUT", "/", 405, "POSTed to /", "POST, HEAD"},
+		{"GET", "/", 405, "by POST to /", "POST, HEAD"},
+		{"PUT", "/", 405, "by POST to /", "POST, HEAD"},
 		{"GET", "/else", 404, "POST JSON-RPC requests to /", ""},
 		{"DELETE", "/else", 404, "POST JSON-RPC requests to /", ""},
 		{"HEAD", "/", 200, "", ""}, // as rpc_http_proxy.py

@@ -10,19 +10,19 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
-// settings are what a reload replaces as a whole: each call sees one state of
-// the configuration from its beginning to its end.
+// settings is the part of the configuration that a reload replaces. A call uses one settings
+// value from its beginning to its end.
 type settings struct {
 	authn   *authn.Authenticator
 	policy  *policy.Policy
 	tenancy *tenancy.Tenancy
 
-	translate bool // calls of old clients, see rpcschema.Method.Fit
+	translate bool // translate calls of old clients, see rpcschema.Method.Fit
 
 	timeout  time.Duration
 	timeouts map[string]time.Duration
 	maxBody  int
-	read     time.Duration
+	read     time.Duration // timeout of a request's body
 
 	snapshotsInUse string // see takeSnapshot
 
@@ -30,15 +30,15 @@ type settings struct {
 
 	// See clientAuth.
 	clientCAs       *x509.CertPool
-	clientCAsExpire time.Time // the first of them
+	needCertificate bool
 
 	// For the metrics.
-	tokensExpire    map[string]time.Time // by user, the first of them
-	learning        int                  // users
-	needCertificate bool
+	clientCAsExpire time.Time            // when the first authority expires
+	tokensExpire    map[string]time.Time // by user: when the first token expires
+	learning        int                  // number of users whose role is being learned
 }
 
-// timeoutOf is how long the answer to a method is waited for.
+// timeoutOf is how long the proxy waits for SPDK's answer to a method.
 func (s *settings) timeoutOf(method string) time.Duration {
 	if d, ok := s.timeouts[method]; ok {
 		return d
@@ -46,12 +46,12 @@ func (s *settings) timeoutOf(method string) time.Duration {
 	return s.timeout
 }
 
-// clientAuth is whose client certificates are taken, and whether one is needed.
-// They are verified with each request (package authn): connections outlive a
-// reload, and a client can be told what is wrong. In the handshake it could not,
-// and would not know whether its call was made: by TLS 1.3 a server looks at the
-// certificate when the client has sent its request already. Where one is required,
-// strangers get no further than the handshake all the same.
+// clientAuth returns the authorities of client certificates, and whether a certificate is
+// required. Package authn verifies the certificates with each request, because connections
+// outlive a reload, and because the client then learns what is wrong. A failed handshake
+// would not tell it whether its call was executed: in TLS 1.3, the server sees the certificate
+// after the client has sent its request. If a certificate is required, the handshake
+// verifies it too, so that clients without one get no further.
 func (s *settings) clientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	switch {
 	case s.clientCAs == nil:

@@ -48,18 +48,19 @@ func (s *Server) takeSnapshots(ctx context.Context, params map[string]any) (json
 	return json.Marshal(list)
 }
 
-// mode is how snapshots and deletions of SPDK's own methods treat volumes in use.
+// mode says how SPDK's own methods for snapshots and deletions treat volumes in use.
 func (c command) mode() quiesce.Mode {
 	return quiesce.Mode{Idle: true, Freeze: c.settings.snapshotsInUse == config.SnapshotsFreeze}
 }
 
-// takeSnapshot answers bdev_lvol_snapshot, so that no client destroys an lvstore.
+// takeSnapshot answers bdev_lvol_snapshot: SPDK's own snapshot of a volume in use can destroy
+// the lvstore.
 func (s *Server) takeSnapshot(ctx context.Context, c command) (json.RawMessage, error) {
 	volume, _ := c.params["lvol_name"].(string)
 	name, _ := c.params["snapshot_name"].(string)
 	taken, err := s.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, c.mode())
 	var exists *quiesce.ExistsError
-	if errors.As(err, &exists) { // in SPDK's own words, as this is SPDK's method
+	if errors.As(err, &exists) { // SPDK's own error, as the method is SPDK's
 		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
 	}
 	if err != nil {
@@ -79,7 +80,8 @@ func (s *Server) deleteSafely(ctx context.Context, c command) (json.RawMessage, 
 	return marshalResult(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
 }
 
-// deleteLvol answers bdev_lvol_delete, so that no client harms the clone of a snapshot.
+// deleteLvol answers bdev_lvol_delete: deleting a snapshot can damage its clone while that
+// is in use.
 func (s *Server) deleteLvol(ctx context.Context, c command) (json.RawMessage, error) {
 	name, _ := c.params["name"].(string)
 	result := json.RawMessage("true")
@@ -93,16 +95,16 @@ func (s *Server) deleteLvol(ctx context.Context, c command) (json.RawMessage, er
 	return result, nil
 }
 
-// changesBelow names, by method, the volume that must not be in use: SPDK changes
-// what lies below it, and does not wait for I/O.
-var changesBelow = map[string]string{
+// unusedVolumeParam maps a method to the parameter that names a volume which must not be in
+// use: SPDK changes the blobs below that volume without waiting for I/O.
+var unusedVolumeParam = map[string]string{
 	"bdev_lvol_inflate": "name", "bdev_lvol_decouple_parent": "name",
 	"bdev_lvol_set_parent": "lvol_name", "bdev_lvol_set_parent_bdev": "lvol_name",
 }
 
-// changeBelow answers the methods of changesBelow.
-func (s *Server) changeBelow(ctx context.Context, c command) (result json.RawMessage, err error) {
-	name, _ := c.params[changesBelow[c.method.Name]].(string)
+// changeUnused answers the methods of unusedVolumeParam.
+func (s *Server) changeUnused(ctx context.Context, c command) (result json.RawMessage, err error) {
+	name, _ := c.params[unusedVolumeParam[c.method.Name]].(string)
 	err = s.quiescer.Unused(ctx, name, func() (err error) {
 		result, err = s.forward(ctx, c)
 		return err
@@ -110,13 +112,13 @@ func (s *Server) changeBelow(ctx context.Context, c command) (result json.RawMes
 	return result, err
 }
 
-// shareWithFreezing makes a call wait while what it changes is frozen, and freezing wait
-// while it is under way.
-func (s *Server) shareWithFreezing(ctx context.Context, method *rpcschema.Method, params map[string]any) (give func(), err error) {
+// waitForThaw waits until nothing that a call changes is frozen. Until release is called,
+// none of it is frozen.
+func (s *Server) waitForThaw(ctx context.Context, method *rpcschema.Method, params map[string]any) (release func(), err error) {
 	if !method.Mutates || method.ServedBy == rpcschema.ServedByProxy {
 		return func() {}, nil
 	}
-	named, _ := s.schema.Names(method.Name, params, maxGated)
+	named, _ := s.schema.Names(method.Name, params, maxNamedObjects)
 	names := make([]string, 0, len(named))
 	for _, n := range named {
 		if n.Kind == "nqn" || n.Kind == "bdev" {
@@ -126,6 +128,6 @@ func (s *Server) shareWithFreezing(ctx context.Context, method *rpcschema.Method
 	return s.quiescer.Share(ctx, names)
 }
 
-// maxGated bounds how many objects of one call are looked at. No method of SPDK
-// that changes an export names more than two.
-const maxGated = 64
+// maxNamedObjects bounds how many objects of one call are considered. No method of SPDK that
+// changes an export names more than two.
+const maxNamedObjects = 64

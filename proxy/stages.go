@@ -23,10 +23,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file makes the stages, and what holds them, of the configuration.
+// This file makes the stages and settings from the configuration.
 
-// newSettings makes what a reload replaces. Stages take over from former, which may
-// be nil, what they remember.
+// newSettings makes the part of the configuration that a reload replaces. Stages keep what
+// they remember in former, which may be nil.
 func newSettings(c *config.Config, schema *rpcschema.Document, former *settings) (*settings, error) {
 	if former == nil {
 		former = &settings{}
@@ -36,11 +36,11 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 	if err != nil {
 		wrong = append(wrong, fmt.Errorf("tls.client_ca_file: %w", err))
 	}
-	who, err := newAuthenticator(c, authorities, former.authn)
+	authenticator, err := newAuthenticator(c, authorities, former.authn)
 	wrong = append(wrong, err)
-	may, err := newPolicy(c, schema)
+	roles, err := newPolicy(c, schema)
 	wrong = append(wrong, err)
-	whose, err := newTenancy(c, schema, former.tenancy)
+	tenants, err := newTenancy(c, schema, former.tenancy)
 	wrong = append(wrong, err)
 	timeouts, err := c.Target.Timeouts.ByMethod(schema)
 	wrong = append(wrong, err)
@@ -48,7 +48,7 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 		return nil, err
 	}
 	return &settings{
-		authn: who, policy: may, tenancy: whose, translate: c.Compatibility.Translate,
+		authn: authenticator, policy: roles, tenancy: tenants, translate: c.Compatibility.Translate,
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{},
@@ -57,23 +57,23 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 	}, nil
 }
 
-// certSource is the certificate that the configuration names.
+// certSource says where the certificate of the configuration comes from.
 func certSource(c *config.Config) cert.Source {
 	return cert.Source{
 		CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, SelfSignedDir: c.TLS.SelfSignedDir, Listen: c.Listen, ReadFile: config.ReadTrusted,
 	}
 }
 
-// writeWait bounds how long a client takes to read what was written to it.
+// writeWait bounds how long one write to a client may take.
 const writeWait = 30 * time.Second
 
-// clientLimits are the bounds on clients' connections.
+// clientLimits are the limits of clients' connections.
 func clientLimits(c *config.Config) clientconn.Limits {
 	return clientconn.Limits{Connections: c.Limits.Connections, PerSource: c.Limits.ConnectionsPerSource, WriteWait: writeWait}
 }
 
-// newAuthenticator makes the stage that knows who sends a request. What the one
-// before it has fetched of issuers is kept.
+// newAuthenticator makes the stage that authenticates the sender of a request. It keeps the
+// keys that former has fetched from issuers.
 func newAuthenticator(c *config.Config, authorities *x509.CertPool, former *authn.Authenticator) (*authn.Authenticator, error) {
 	users, err := c.AuthUsers()
 	wrong := []error{err}
@@ -88,13 +88,13 @@ func newAuthenticator(c *config.Config, authorities *x509.CertPool, former *auth
 	})
 }
 
-// newPolicy makes the stage that knows who may call what.
+// newPolicy makes the stage that authorizes calls.
 func newPolicy(c *config.Config, schema *rpcschema.Document) (*policy.Policy, error) {
 	return policy.New(c.Roles, c.PolicyUsers(), schema)
 }
 
-// newTenancy makes the stage that knows whose what is. What a former one has
-// counted goes on to count.
+// newTenancy makes the stage that knows which objects belong to which tenant. It keeps what
+// former has counted for quotas.
 func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
 	tenants, err := c.TenancyTenants()
 	wrong := []error{err}
@@ -102,21 +102,21 @@ func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Te
 	return made, errors.Join(append(wrong, err)...)
 }
 
-// newTarget makes the stage that speaks to spdk_tgt. room tells whether a user may
-// have more answers, late is told of calls that end after their deadline.
-func newTarget(c *config.Config, log *slog.Logger, room func(user string) bool, late func(method string, params map[string]any, err error)) (*target.Target, error) {
+// newTarget makes the stage that calls spdk_tgt. hasMemory reports whether a user may have
+// another long answer, late is called with calls that end after their deadline.
+func newTarget(c *config.Config, log *slog.Logger, hasMemory func(user string) bool, late func(method string, params map[string]any, err error)) (*target.Target, error) {
 	uids, err := c.PeerUIDs()
 	if err != nil {
 		return nil, err
 	}
 	return target.New(target.Config{
-		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: log, HasMemory: room, Late: late,
+		Socket: c.Target.Socket, Connections: c.Target.Connections, PeerUIDs: uids, Log: log, HasMemory: hasMemory, Late: late,
 		MaxInFlight: c.Target.MaxInFlight, UserInFlight: c.Limits.UserInFlight, UsersInFlight: c.Limits.UsersInFlight,
 	}), nil
 }
 
-// newRestart opens what brings a restarted target back, as far as the configuration
-// names it. connect connects to the target of the moment.
+// newRestart opens what a restarted target needs, as far as the configuration enables it.
+// connect connects to the running process of the target.
 func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, connect func(context.Context) (persist.Target, error)) (*restart, error) {
 	r := &restart{stop: func() {}}
 	var err error
@@ -143,7 +143,7 @@ func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, 
 	return r, nil
 }
 
-// newQuiescer makes what freezes volumes for their snapshots, with its journal.
+// newQuiescer makes the Quiescer, which freezes volumes for snapshots, and opens its journal.
 func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, watch quiesce.Watch) (*quiesce.Quiescer, error) {
 	uids, err := c.PeerUIDs()
 	if err != nil {
@@ -160,9 +160,8 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, watch qui
 	return quiesce.New(o), nil
 }
 
-// connectDirectly connects to one process of the target. The process is named
-// when the connection is there: if it is replaced in between, the connection is
-// dead.
+// connectDirectly connects to one process of the target. It identifies the process after it
+// has connected: if the process is replaced in between, the connection is dead.
 func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
 	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
 	var down *target.DownError

@@ -9,11 +9,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// statusMethod tells how it stands with the saved configuration. It asks the target
-// nothing, as it is needed most while there is none.
+// statusMethod returns the state of the saved configuration. It does not call the target,
+// because it is needed most while the target is unreachable.
 const statusMethod = "spdkgate_config_get_status"
 
-// answerStatus answers statusMethod, which policy has let pass so far.
+// answerStatus answers statusMethod, which policy has allowed unless its parameters decide.
 func (s *Server) answerStatus(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
 	user, params := c.in.sender.user, c.asked.request.Params
 	decision, err := s.decideParams(c, decision, method, params, rpcschema.Release{})

@@ -33,7 +33,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 		c.Limits.Connections, c.Limits.ConnectionsPerSource = 8, 4
 		c.Limits.Read = config.Duration(long)
 	})
-	b.proxy.strangerWait = long // as if no time passed
+	b.proxy.unreadBodyWait = long // as if no time passed
 	s := serve(t, b)
 	open := func(n int) {
 		require.Eventually(t, func() bool { return b.proxy.clients.Open() == n }, long, time.Millisecond)
@@ -68,7 +68,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 // long users may take, and whatever the path.
 func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
-	assert.LessOrEqual(t, b.proxy.strangerWait, time.Second)
+	assert.LessOrEqual(t, b.proxy.unreadBodyWait, time.Second)
 	s := serve(t, b)
 	var clients []*rawClient
 	for _, request := range []string{

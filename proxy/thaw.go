@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 )
 
-// Thaw thaws, once, what no living process has in hand of the operations in a
-// journal, and tells how many are left.
+// Thaw thaws the volumes of all operations in a journal that no running process works on. It
+// tries once, and returns how many operations are left. dir is the journal's directory.
 func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
 	folder, err := quiesce.FindFolder(dir)
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	"crypto/tls"
 )
 
-// serverTLS shows the certificate of now to clients that speak TLS 1.2 or newer,
-// and asks for theirs if the settings of now say so.
+// serverTLS makes the TLS configuration of the server: TLS 1.2 or newer, with the current
+// certificate, and a request for client certificates if the current settings say so.
 func (s *Server) serverTLS() *tls.Config {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,

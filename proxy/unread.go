@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// What net/http reads, for the sake of the next request, of a body that no handler
-// wanted.
+// net/http reads the rest of a body that the handler has not read, to reach the next request.
+// The functions here bound how long that may take.
 
-// boundLeftover bounds, after the answer to a user, how long the server reads on for
-// the rest of the body.
-func (s *Server) boundLeftover(w http.ResponseWriter, x *exchange, bound time.Duration) {
+// limitUnreadBody bounds how long the server reads the rest of a body after it has answered
+// an authenticated user.
+func (s *Server) limitUnreadBody(w http.ResponseWriter, x *exchange, timeout time.Duration) {
 	if x.sender.unauthenticated || x.bodyRead {
 		return
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bound))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
 }
 
-// strangerWait bounds how long the rest of an unauthenticated request is read, so
-// that a client that sends one finds its answer before the connection is closed.
-const strangerWait = time.Second
+// unreadBodyWait bounds how long the server reads the rest of an unauthenticated request, so
+// that the client can read the answer before the connection is closed.
+const unreadBodyWait = time.Second
 
-// endUnread has an unauthenticated request answered without waiting for its body:
-// net/http would, were the connection kept.
-func (s *Server) endUnread(w http.ResponseWriter) {
+// skipBody makes net/http answer an unauthenticated request without waiting for its body, as
+// it would if the connection stayed open.
+func (s *Server) skipBody(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.strangerWait))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.unreadBodyWait))
 }
 
-// endUnreadBody is endUnread for paths that everybody may ask, which take no body.
-func (s *Server) endUnreadBody(w http.ResponseWriter, r *http.Request) {
+// skipAnyBody calls skipBody if a request to a path without a body has one.
+func (s *Server) skipAnyBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
-		s.endUnread(w)
+		s.skipBody(w)
 	}
 }

@@ -105,7 +105,7 @@ func TestReloadAndItsOutcome(t *testing.T) {
 	change(t, path, "127.0.0.1:0", "127.0.0.1:9999")
 	o = reload()
 	assert.Equal(t, exitFailed, o.code)
-	assert.Contains(t, o.stderr, "listen has changed, which takes a restart")
+	assert.Contains(t, o.stderr, "listen has changed: restart the proxy to apply it")
 
 	d.stop()
 	o = reload()
