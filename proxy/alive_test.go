@@ -49,5 +49,5 @@ func TestNotAliveWhenTheAnswerIsAFailure(t *testing.T) {
 	serve(t, b)
 	require.NoError(t, b.proxy.Alive(t.Context()))
 	b.proxy.handler = b.proxy.answerPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("bug") }))
-	require.ErrorContains(t, b.proxy.Alive(t.Context()), "the answer is 500")
+	require.ErrorContains(t, b.proxy.Alive(t.Context()), "status 500")
 }

@@ -128,7 +128,7 @@ func (s *Server) state() metrics.State {
 		Connections: connections, Closed: s.clients.Closed(), InFlight: inFlight, Certificates: s.expiries(),
 		Tokens: s.settings.Load().tokensExpire, Learning: s.settings.Load().learning,
 		Target: metrics.TargetState{
-			Up: err == nil && seen.Phase != target.Unreachable, Stranger: seen.Stranger, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
+			Up: err == nil && seen.Phase != target.Unreachable, UntrustedPeer: seen.UntrustedPeer, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
 			Connections: s.target.Connections(), Loads: loads,
 		},
 		Saved: s.saved(),

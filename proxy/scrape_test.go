@@ -121,7 +121,7 @@ func TestMetricsAreRefused(t *testing.T) {
 		}
 	}
 	refused := b.as(t, teamA, metricsMethod, "", http.StatusForbidden)
-	assert.Contains(t, refused.body, "not for tenants")
+	assert.Contains(t, refused.body, "tenants may not read them")
 	assert.NotContains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, metricsMethod)
 }
 

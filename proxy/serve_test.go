@@ -182,7 +182,7 @@ func TestChunksThatAreNone(t *testing.T) {
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n")
 	g := c.answer()
 	assert.Equal(t, 400, g.StatusCode)
-	assert.Contains(t, g.body, "chunked")
+	assert.Contains(t, g.body, "valid chunks")
 }
 
 func TestLongHeadersAreRefused(t *testing.T) {

@@ -83,6 +83,6 @@ users:
 	assert.Contains(t, o.stderr, "authentication failed: ")
 	o = call("--cert", cert, "--key", key, "spdk_get_version")
 	assert.Equal(t, exitDenied, o.code)
-	assert.Contains(t, o.stderr, "not, or no longer, one that this proxy trusts")
+	assert.Contains(t, o.stderr, "does not trust, or no longer trusts")
 	assert.NotContains(t, d.logged(), strings.TrimSpace(token.stdout))
 }

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Evidence is all that a request says about who sends it.
+// Evidence is everything in a request that identifies its sender.
 type Evidence struct {
-	// Authorization are the values of all its Authorization headers.
+	// Authorization holds the values of all Authorization headers.
 	Authorization []string
-	// Certificates are what the client showed when it connected, its own first, of
-	// which it has proved to hold the key. They need not have been verified: they
-	// are here, for each request anew.
+	// Certificates is the chain that the client sent when it connected, its own first;
+	// the client has proved that it has that one's key. The chain need not have been
+	// verified: Authenticate verifies it with each request.
 	Certificates []*x509.Certificate
 	Source       netip.Addr
 }
 
-// A Method is how a user was recognised.
+// A Method is a way to authenticate.
 type Method string
 
-// The methods.
+// The methods, as they are in the audit log.
 const (
 	ByPassword    Method = "basic"
 	ByToken       Method = "token"
@@ -32,51 +32,52 @@ const (
 	ByJWT         Method = "jwt"
 )
 
-// An Identity is who sends a request. Beside an error it is what is known of
-// who tried, for the log and never for the client.
+// An Identity is the sender of a request. Together with an error, it is what is known about
+// the failed attempt, for the log and never for the client.
 type Identity struct {
 	User   string
 	Method Method
-	// Credential tells which of a user's credentials it was, and no secret: a
-	// token's id, a certificate's serial number, a JWT's subject.
+	// Credential identifies one of the user's credentials, without any secret: the id of
+	// a token, the serial number of a certificate, the subject of a JWT.
 	Credential string
 }
 
-// A User is one that may come, in one way at least.
+// A User is a user of the proxy, with at least one kind of credential.
 type User struct {
 	Name        string
 	Hash        Hash             // of the password; nil: none
-	Tokens      []TokenHash      // several, so that a new one can be handed out before the old one goes
+	Tokens      []TokenHash      // several, so that a new token can be issued before the old one is removed
 	Certificate *CertificateName // nil: none
 	JWT         *JWTRule         // nil: none
 }
 
 // Options of an Authenticator; the zero value holds the defaults.
 type Options struct {
-	FailuresPerMinute int              // allowed to one source and user in the long run; 0: 20
+	FailuresPerMinute int              // failed logins allowed for each source and user, on average; 0: 20
 	Now               func() time.Time // the clock; nil: time.Now
 
-	ClientCAs          *x509.CertPool // who vouches for client certificates; nil: nobody
-	RequireCertificate bool           // whatever else a request brings, it needs a valid certificate
+	ClientCAs          *x509.CertPool // authorities of client certificates; nil: none are accepted
+	RequireCertificate bool           // each request needs a valid certificate, in addition to any other credential
 
 	Issuers []Issuer
-	// Former is the one that this one replaces. Keys that it has fetched of an issuer
-	// that stayed as it was are kept, so that a reload needs no network; so are its
-	// limits on failures, and the logins of users whose password has not changed.
+	// Former is the Authenticator that the new one replaces, or nil. The new one keeps the
+	// keys of issuers whose configuration has not changed, so that a reload needs no
+	// network; the counted failures; and the logins of users whose password is unchanged.
 	Former *Authenticator
 }
 
-// Why a request has no user. Both credentials errors mean: not authenticated.
-// ErrBusy and ErrCannotTell mean: it could not be told, and may be another time.
+// Errors of Authenticate. ErrNoCredentials and ErrWrongCredentials mean that the request is
+// not authenticated; ErrBusy and ErrCannotTell mean that this could not be checked, and that
+// a retry may help.
 var (
-	ErrNoCredentials    = errors.New("no credentials were given")
+	ErrNoCredentials    = errors.New("no credentials")
 	ErrWrongCredentials = errors.New("unknown user or wrong credentials")
 	ErrBusy             = errors.New("too many logins are being checked")
-	ErrCannotTell       = errors.New("the issuer of the token cannot be asked for its keys")
+	ErrCannotTell       = errors.New("the token's issuer does not provide its signing keys")
 )
 
-// A RejectedError is ErrWrongCredentials with a reason that its client may be
-// told, since it tells nothing that could be guessed.
+// A RejectedError is an ErrWrongCredentials with a reason that the client may see, because it
+// does not help to guess credentials.
 type RejectedError struct{ Reason string }
 
 func (e *RejectedError) Error() string { return e.Reason }
@@ -87,27 +88,28 @@ func rejected(format string, args ...any) error {
 	return &RejectedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// A TooManyFailuresError is given instead of what was wrong, to passwords
-// without looking at them.
+// A TooManyFailuresError is returned instead of the reason after too many failures. Passwords
+// are then not even checked.
 type TooManyFailuresError struct{ RetryAfter time.Duration }
 
 func (e *TooManyFailuresError) Error() string {
 	return fmt.Sprintf("too many failed logins: wait %s", e.RetryAfter)
 }
 
-// An Authenticator knows the users of one configuration. It may be used
-// concurrently. What it remembers ends with it, but see Options.Former.
+// An Authenticator authenticates the users of one configuration. It may be used
+// concurrently. See Options.Former for what its successor takes over.
 type Authenticator struct {
 	passwords    *passwords
 	tokens       *tokens
 	certificates *certificates
 	issuers      *issuers
-	// Of what can be checked quickly, only failures count; and not those of
-	// passwords, so that a client with an old token is in nobody's way.
+	// The failures of credentials that are checked quickly. Passwords have a limiter of
+	// their own, so that a client with an old token does not lock out others.
 	limiter *limiter
 }
 
-// New makes an Authenticator of users with distinct names and credentials.
+// New makes an Authenticator. The error lists everything that is wrong: users need distinct
+// names and distinct credentials.
 func New(users []User, opts Options) (*Authenticator, error) {
 	if opts.FailuresPerMinute == 0 {
 		opts.FailuresPerMinute = 20
@@ -122,16 +124,16 @@ func New(users []User, opts Options) (*Authenticator, error) {
 		case u.Name == "" || strings.Contains(u.Name, ":"):
 			wrong = append(wrong, fmt.Errorf("user name %q: must not be empty or contain a colon, which ends the name in Basic credentials", u.Name))
 		case names[u.Name]:
-			wrong = append(wrong, fmt.Errorf("user %s stands twice", u.Name))
+			wrong = append(wrong, fmt.Errorf("user %s is listed twice", u.Name))
 		}
 		names[u.Name] = true
 	}
 	if len(users) == 0 {
 		wrong = append(wrong, errors.New("there are no users"))
 	}
-	sums := newSummer()
+	sums := newMacer()
 	if opts.Former != nil {
-		sums = opts.Former.passwords.sums // with its key, or nothing would be recognised
+		sums = opts.Former.passwords.sums // remembered logins are MACs under its key
 	}
 	a := &Authenticator{passwords: newPasswords(users, sums, opts), limiter: newLimiter(opts.FailuresPerMinute, opts.Now)}
 	var err error
@@ -152,15 +154,14 @@ func New(users []User, opts Options) (*Authenticator, error) {
 	return a, nil
 }
 
-// TakesBearer tells whether anybody could come with a bearer token.
+// TakesBearer reports whether any user can authenticate with a bearer token.
 func (a *Authenticator) TakesBearer() bool {
 	return len(a.tokens.bySum) > 0 || len(a.issuers.byURL) > 0
 }
 
-// Authenticate tells whose request it is. An Authorization header that is there
-// decides alone: if it is wrong, or cannot be understood, no certificate makes
-// up for it, and with it nobody is taken for somebody else by the certificate
-// of the machine that they came through.
+// Authenticate returns the sender of a request. If there is an Authorization header, it
+// decides alone: a client certificate does not make up for a wrong or malformed header, and a
+// user behind an HTTP proxy that has a certificate is not taken for that proxy's user.
 func (a *Authenticator) Authenticate(ctx context.Context, e Evidence) (Identity, error) {
 	if a.certificates.required {
 		if who, err := a.certificates.check(e.Certificates); err != nil {
@@ -194,13 +195,13 @@ func (a *Authenticator) byHeader(ctx context.Context, e Evidence) (Identity, err
 	return who, a.failed(e, who, err)
 }
 
-// failed counts a failure, and tells whoever fails too often to wait. To what
-// could not be told, and to success, it does nothing.
+// failed counts a failure, and returns a TooManyFailuresError after too many. Other errors
+// and nil are returned unchanged.
 func (a *Authenticator) failed(e Evidence, who Identity, err error) error {
 	if !errors.Is(err, ErrWrongCredentials) {
 		return err
 	}
-	// By what they came with, so that those who share an address don't share it.
+	// One limit for each credential, so that clients behind one address do not share it.
 	if wait := a.limiter.take(e.Source, string(who.Method)+":"+who.User+":"+who.Credential); wait > 0 {
 		return &TooManyFailuresError{RetryAfter: wait}
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A NameKind says which of a certificate's names is meant.
+// A NameKind is a kind of name in a certificate.
 type NameKind string
 
 // The kinds of names.
@@ -35,31 +35,31 @@ func (n CertificateName) check() error {
 	case n.Value == "":
 		return fmt.Errorf("certificate: %s is empty", n.Kind)
 	case strings.Contains(n.Value, "*"):
-		return fmt.Errorf("certificate: %s is matched exactly, a * stands for nothing: give each name a user", n.Kind)
+		return fmt.Errorf("certificate: %s is compared exactly, without wildcards (*): add a user for each name", n.Kind)
 	case n.Kind == SANURI:
 		if u, err := url.Parse(n.Value); err != nil || u.Scheme == "" || u.String() != n.Value {
-			return fmt.Errorf("certificate: %s must be a whole URI, such as spiffe://cluster.example/ns/spdkcsi/sa/controller", n.Kind)
+			return fmt.Errorf("certificate: %s must be a complete URI, such as spiffe://cluster.example/ns/spdkcsi/sa/controller", n.Kind)
 		}
 	}
 	return nil
 }
 
-// certificates recognise users by a name in the client certificate.
+// certificates authenticates users by a name in the client certificate.
 //
-// The TLS handshake has shown that the client holds its key. Each request's is
-// verified by the authorities of now, as a connection may live for days; that costs
-// something only the first time. There are no revocation lists: a certificate is
-// locked out by taking its name from users.
+// The TLS handshake has proved that the client has the key. The certificate is verified with
+// each request against the current authorities, because a connection may last for days; the
+// result is remembered. There are no revocation lists: to lock a certificate out, remove its
+// name from users.
 type certificates struct {
 	authorities *x509.CertPool
 	required    bool
 	users       map[CertificateName]string
-	sums        *summer
-	memory      *memory // verified; of nobody too
+	sums        *macer
+	memory      *memory // verified certificates, also those of no user
 	now         func() time.Time
 }
 
-func newCertificates(users []User, sums *summer, opts Options) (*certificates, error) {
+func newCertificates(users []User, sums *macer, opts Options) (*certificates, error) {
 	c := &certificates{
 		authorities: opts.ClientCAs, required: opts.RequireCertificate, users: map[CertificateName]string{},
 		sums: sums, memory: newMemory(opts.Now), now: opts.Now,
@@ -73,28 +73,29 @@ func newCertificates(users []User, sums *summer, opts Options) (*certificates, e
 		if err := name.check(); err != nil {
 			wrong = append(wrong, fmt.Errorf("user %s: %w", u.Name, err))
 		}
-		if other, twice := c.users[name]; twice {
-			wrong = append(wrong, fmt.Errorf("the users %s and %s have the same certificate: %s", other, u.Name, name))
+		if other, taken := c.users[name]; taken {
+			wrong = append(wrong, fmt.Errorf("users %s and %s have the same certificate name: %s", other, u.Name, name))
 		}
 		c.users[name] = u.Name
 	}
 	return c, errors.Join(wrong...)
 }
 
-// identify tells whose certificate it is.
+// identify returns the user of a certificate.
 func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	who, err := c.check(chain)
 	if err == nil && who.User == "" {
-		err = rejected("the client certificate is valid, but none of its names is a user's: ask whoever runs this proxy to give a user one of %s", describe(namesOf(chain[0])))
+		err = rejected("the client certificate is valid, but no user has one of its names: ask the administrator of this proxy to add a user with one of %s", describe(namesOf(chain[0])))
 	}
 	return who, err
 }
 
-// check verifies a certificate, and tells whose it is, if it is anybody's.
+// check verifies a certificate, and returns its user, or an Identity without a user if no
+// user has one of its names.
 func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	who := Identity{Method: ByCertificate}
 	if len(chain) == 0 {
-		return who, rejected("this proxy wants a client certificate: show one of an authority that it trusts")
+		return who, rejected("this proxy requires a client certificate: send one of an authority that it trusts")
 	}
 	raw := make([][]byte, len(chain))
 	for i, cert := range chain {
@@ -116,7 +117,7 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 		case !ok || user == who.User:
 		case who.User != "":
 			who.User = ""
-			return who, rejected("the client certificate is that of several users: ask whoever runs this proxy for one with the names of one user only")
+			return who, rejected("the client certificate has names of several users: ask the administrator of this proxy for one with the names of one user only")
 		default:
 			who.User = user
 		}
@@ -125,33 +126,33 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
-// maxChain bounds what verifying may cost.
+// maxChain bounds the length of a chain, and with it the cost of verifying.
 const maxChain = 8
 
-// verify tells until when a certificate is good. The standard library looks at
-// dates, constraints and that its use is client authentication.
+// verify returns until when a certificate is valid. The standard library checks dates,
+// constraints and the extended key usage, except that forClients is stricter.
 func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err error) {
 	if len(chain) > maxChain {
-		return until, rejected("the client certificate comes with %d others: show only those of the authorities between it and one that this proxy trusts", len(chain)-1)
+		return until, rejected("the client certificate is sent with %d others: send only those between it and an authority that this proxy trusts", len(chain)-1)
 	}
 	if c.authorities == nil {
-		return until, rejected("this proxy takes no client certificates: give a name and password or a token, on a new connection")
+		return until, rejected("this proxy does not accept client certificates: send a name and password or a token, on a new connection")
 	}
-	between := x509.NewCertPool()
+	intermediates := x509.NewCertPool()
 	for _, cert := range chain[1:] {
-		between.AddCert(cert)
+		intermediates.AddCert(cert)
 	}
 	verified, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: c.authorities, Intermediates: between, CurrentTime: c.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: c.authorities, Intermediates: intermediates, CurrentTime: c.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err == nil && !forClients(chain[0]) {
-		return until, rejected("the client certificate does not say that it is for client authentication (extended key usage): have it made with clientAuth")
+		return until, rejected("the client certificate lacks the extended key usage clientAuth: request a certificate with it")
 	}
 	if err != nil {
-		return until, rejected("the client certificate is not, or no longer, one that this proxy trusts (%s): show a valid one, on a new connection", err)
+		return until, rejected("this proxy does not trust, or no longer trusts, the client certificate (%s): send a valid one, on a new connection", err)
 	}
-	for _, way := range verified {
-		end := slices.MinFunc(way, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
+	for _, path := range verified {
+		end := slices.MinFunc(path, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 		if end.After(until) {
 			until = end
 		}
@@ -159,15 +160,15 @@ func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err e
 	return until, nil
 }
 
-// forClients tells whether a certificate names client authentication among its
-// uses. To the standard library one that names no use at all is good for every use,
-// so that any certificate of the authority, such as a server's, would be a login.
+// forClients reports whether a certificate lists client authentication as a usage. The
+// standard library accepts a certificate without any usage, so any old certificate of the
+// authority, such as a server's, would be a login.
 func forClients(cert *x509.Certificate) bool {
 	return slices.ContainsFunc(cert.ExtKeyUsage, func(u x509.ExtKeyUsage) bool { return u == x509.ExtKeyUsageClientAuth || u == x509.ExtKeyUsageAny })
 }
 
-// namesOf are the names that a certificate may be known by. Of several common
-// names it is not clear which one counts, so none does.
+// namesOf lists the names in a certificate. Several common names are ignored, because it is
+// unclear which of them counts.
 func namesOf(cert *x509.Certificate) (names []CertificateName) {
 	add := func(kind NameKind, value string) { names = append(names, CertificateName{kind, value}) }
 	for _, n := range cert.DNSNames {
@@ -193,8 +194,10 @@ func namesOf(cert *x509.Certificate) (names []CertificateName) {
 
 var commonName = asn1.ObjectIdentifier{2, 5, 4, 3}
 
-const maxDescribed = 10 // names of a certificate
+// maxDescribed bounds how many names of a certificate an error lists.
+const maxDescribed = 10
 
+// describe lists names for an error.
 func describe(names []CertificateName) string {
 	if len(names) == 0 {
 		return "(it has none)"

@@ -47,7 +47,7 @@ func TestNoAuthorities(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.Authenticate(t.Context(), certified(authntest.NewAuthority(t, "public").Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} })))
 	require.ErrorIs(t, err, ErrWrongCredentials)
-	require.ErrorContains(t, err, "takes no client certificates")
+	require.ErrorContains(t, err, "does not accept client certificates")
 }
 
 func TestClientCertificates(t *testing.T) {
@@ -80,13 +80,13 @@ func TestClientCertificates(t *testing.T) {
 		"two common names": {change: func(c *x509.Certificate) {
 			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: commonName, Value: "eve"}, {Type: commonName, Value: "ann"}}
 		}, says: "(it has none)"},
-		"of nobody":                      {change: func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} }, says: `ask whoever runs this proxy to give a user one of san_dns "other.example"`},
+		"of nobody":                      {change: func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} }, says: `ask the administrator of this proxy to add a user with one of san_dns "other.example"`},
 		"without names":                  {change: func(*x509.Certificate) {}, says: "(it has none)"},
-		"same name of another authority": {signer: stranger, change: dns, says: "not, or no longer, one that this proxy trusts"},
+		"same name of another authority": {signer: stranger, change: dns, says: "does not trust, or no longer trusts"},
 		"expired":                        {change: func(c *x509.Certificate) { dns(c); c.NotAfter = time.Now().Add(-time.Minute) }, says: "expired"},
 		"not yet good":                   {change: func(c *x509.Certificate) { dns(c); c.NotBefore = time.Now().Add(time.Minute) }, says: "not yet valid"},
 		"for servers":                    {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, says: "incompatible key usage"},
-		"for no use that it names":       {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = nil }, says: "does not say that it is for client authentication"},
+		"for no use that it names":       {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = nil }, says: "lacks the extended key usage clientAuth"},
 		"for any use":                    {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} }, user: "dns"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,10 +195,10 @@ func TestVerifiedCertificatesAreForgotten(t *testing.T) {
 func TestCertificateNamesAreOneUsers(t *testing.T) {
 	name := func(kind NameKind, value string) *CertificateName { return &CertificateName{kind, value} }
 	for says, users := range map[string][]User{
-		"the users a and b have the same certificate: cn x": {{Name: "a", Certificate: name(CN, "x")}, {Name: "b", Certificate: name(CN, "x")}},
+		"users a and b have the same certificate name: cn x": {{Name: "a", Certificate: name(CN, "x")}, {Name: "b", Certificate: name(CN, "x")}},
 		"user a: certificate: san_dns is empty":             {{Name: "a", Certificate: name(SANDNS, "")}},
-		"a * stands for nothing":                            {{Name: "a", Certificate: name(SANDNS, "*.example")}},
-		"must be a whole URI":                               {{Name: "a", Certificate: name(SANURI, "cluster.example/ns")}},
+		"without wildcards (*)":                            {{Name: "a", Certificate: name(SANDNS, "*.example")}},
+		"must be a complete URI":                               {{Name: "a", Certificate: name(SANURI, "cluster.example/ns")}},
 	} {
 		_, err := New(users, Options{})
 		require.ErrorContains(t, err, says)

@@ -20,19 +20,19 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// maxKeysText bounds what an issuer may answer.
-const maxKeysText = 1 << 20
+// maxIssuerAnswer bounds the length of an issuer's answer.
+const maxIssuerAnswer = 1 << 20
 
-// A keySource is where an issuer's keys come from. It is comparable, so that a
-// reload knows whether it stayed the same.
+// A keySource says where an issuer's keys come from. It is comparable, so that a reload
+// detects whether it has changed.
 type keySource struct {
-	issuer     string // where discovery begins
-	jwksURL    string // instead of discovery
-	authority  string // PEM; empty: the system's
-	bearerFile string // a token to show to jwksURL
+	issuer     string // URL where discovery begins
+	jwksURL    string // used instead of discovery
+	authority  string // certificates in PEM; "": the system's
+	bearerFile string // file with a token to send to jwksURL
 }
 
-// fetch asks the issuer for its keys.
+// fetch fetches the issuer's keys.
 func (s keySource) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	client, err := s.client()
 	if err != nil {
@@ -49,7 +49,7 @@ func (s keySource) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 		return nil, fmt.Errorf("fetch keys: %w", err)
 	}
 	if s.bearerFile != "" {
-		token, err := os.ReadFile(s.bearerFile) // again each time: such tokens are renewed
+		token, err := os.ReadFile(s.bearerFile) // each time, because such tokens are renewed
 		if err != nil {
 			return nil, fmt.Errorf("bearer_file: %w", err)
 		}
@@ -74,7 +74,7 @@ func (s keySource) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return keys, nil
 }
 
-// discover asks an issuer where its keys are.
+// discover returns the URL of an issuer's keys.
 func discover(ctx context.Context, client *http.Client, issuer string) (string, error) {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, client), issuer)
 	if err != nil {
@@ -92,7 +92,7 @@ func discover(ctx context.Context, client *http.Client, issuer string) (string, 
 	return document.JWKSURI, nil
 }
 
-// client is for one fetch: they are rare, and nothing is left behind.
+// client makes the HTTP client for one fetch. Fetches are rare, so no connection is kept.
 func (s keySource) client() (*http.Client, error) {
 	var pool *x509.CertPool
 	if s.authority != "" {
@@ -102,39 +102,39 @@ func (s keySource) client() (*http.Client, error) {
 		}
 	}
 	return &http.Client{
-		Transport: bounded{&http.Transport{
+		Transport: boundedTransport{&http.Transport{
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
 			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		}},
-		// A token must not be carried elsewhere, and keys come from where it was said.
+		// A redirect could send the bearer token elsewhere, or fetch keys from elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-var errNoAuthority = errors.New("ca_file holds no certificate in PEM form")
+var errNoAuthority = errors.New("ca_file has no certificate in PEM form")
 
-// bounded bounds the length of answers.
-type bounded struct{ http.RoundTripper }
+// A boundedTransport bounds the length of answers.
+type boundedTransport struct{ http.RoundTripper }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = http.MaxBytesReader(nil, resp.Body, maxKeysText)
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxIssuerAnswer)
 	return resp, nil
 }
 
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return errors.New("must be https://HOST/PATH: whoever could change what comes from there could be anybody")
+		return errors.New("must be https://HOST/PATH: a person who can change keys on the way to this proxy can log in as any user")
 	}
 	return nil
 }
 
-// parseKeys reads a JSON Web Key Set. Keys that could not verify a token are
-// passed over, as RFC 7517 asks.
+// parseKeys reads a JSON Web Key Set. It ignores keys that cannot verify a token, as RFC 7517
+// requires.
 func parseKeys(text []byte) (keys []jose.JSONWebKey, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -154,7 +154,7 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, err error) {
 			}
 		case *ecdsa.PublicKey, ed25519.PublicKey:
 		default:
-			continue // among them symmetric ones, which prove nothing to anybody else
+			continue // for example symmetric keys, which prove nothing about the signer
 		}
 		keys = append(keys, key)
 	}

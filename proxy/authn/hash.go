@@ -13,17 +13,18 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// A Hash is a password hash that a password can be held against.
+// A Hash is the hash of a password.
 type Hash interface {
+	// matches reports whether the hash is that of password.
 	matches(password string) bool
-	// cost grows with the time that matches takes, comparably across algorithms.
+	// cost is proportional to the time that matches takes, whatever the algorithm.
 	cost() uint64
-	// decoy is a hash of the same cost that no password matches.
+	// decoy returns a hash of the same cost that no password matches.
 	decoy() Hash
 }
 
-// ParseHash reads a bcrypt hash ($2a$, $2b$, $2y$) or an argon2id hash in PHC
-// form ($argon2id$v=19$m=…,t=…,p=…$salt$hash). Its errors never repeat the text.
+// ParseHash reads a bcrypt hash ($2a$, $2b$, $2y$) or an argon2id hash in PHC form
+// ($argon2id$v=19$m=…,t=…,p=…$salt$hash). Its errors do not contain the text.
 func ParseHash(text string) (Hash, error) {
 	if m := bcryptText.FindStringSubmatch(text); m != nil {
 		cost, _ := strconv.Atoi(m[1])
@@ -39,9 +40,10 @@ func ParseHash(text string) (Hash, error) {
 }
 
 const (
-	// maxBcryptCost takes seconds; beyond it, a login would outlast its client.
+	// maxBcryptCost takes seconds; with a higher cost, clients would give up before an
+	// answer.
 	maxBcryptCost = 16
-	// maxBcryptPassword is where bcrypt stops reading: what follows would not count.
+	// maxBcryptPassword is how many bytes of a password bcrypt uses.
 	maxBcryptPassword = 72
 	bcryptCost        = 11
 )
@@ -60,7 +62,8 @@ func (h bcryptHash) matches(password string) bool {
 	return bcrypt.CompareHashAndPassword([]byte(h.text), []byte(password)) == nil
 }
 
-// One round of bcrypt's 2^cost takes about as long as argon2id's pass over 100 KiB (BenchmarkHash).
+// cost is in KiB of argon2id: one of bcrypt's 2^cost rounds takes about as long as a pass of
+// argon2id over 100 KiB (BenchmarkHash).
 func (h bcryptHash) cost() uint64 { return 100 << h.rounds }
 
 func (h bcryptHash) decoy() Hash {
@@ -71,8 +74,9 @@ func (h bcryptHash) decoy() Hash {
 	return bcryptHash{text: string(text), rounds: h.rounds}
 }
 
-// What HashPassword chooses: OWASP's second recommendation for argon2id. More
-// memory would show in the resident size of a proxy that has just started.
+// Parameters of argon2id: those of HashPassword, which are OWASP's second recommendation
+// (more memory would increase the resident size of an idle proxy), and the largest ones that
+// are accepted.
 const (
 	argon2MemoryKiB  = 19 << 10
 	argon2Passes     = 2
@@ -131,7 +135,7 @@ func (h argon2Hash) String() string {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memoryKiB, h.passes, h.threads, b64(h.salt), b64(h.sum))
 }
 
-// HashPassword hashes a password by argon2id, in PHC form.
+// HashPassword hashes a password with argon2id, in PHC form.
 func HashPassword(password string) (string, error) {
 	if password == "" {
 		return "", errors.New("the password is empty")
@@ -141,7 +145,7 @@ func HashPassword(password string) (string, error) {
 	return h.String(), nil
 }
 
-// HashPasswordBcrypt hashes a password by bcrypt, for tools that know no other.
+// HashPasswordBcrypt hashes a password with bcrypt, for tools that do not support argon2id.
 func HashPasswordBcrypt(password string) (string, error) {
 	if password == "" {
 		return "", errors.New("the password is empty")

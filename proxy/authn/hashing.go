@@ -8,19 +8,19 @@ import (
 	"sync"
 )
 
-// maxUnknownWaiting bounds how many hashes wait for sources that are not known: a
-// hash takes some 25 ms, so that the last one waits for about 2 s.
+// maxUnknownWaiting bounds how many logins from unknown sources wait. A hash takes about
+// 25 ms, so the last one waits for about 2 s.
 const maxUnknownWaiting = 64
 
-// hashing bounds how many passwords are hashed at once. Those from known sources,
-// from where a user has logged in before, go first; the others wait in a bounded
-// queue, so that however many there are, users wait for one hash at most.
+// hashing bounds how many passwords are hashed at once. Logins from known sources, that is,
+// from addresses where a user has logged in before, come first, so that they wait for one
+// hash at most. The others wait in a bounded queue.
 type hashing struct {
 	mu      sync.Mutex
 	free    int
-	known   list.List // of chan struct{}, closed when it may hash
+	known   list.List // of chan struct{}, closed when the login may hash
 	unknown list.List
-	sources map[netip.Prefix]struct{} // known
+	sources map[netip.Prefix]struct{} // the known ones
 }
 
 // maxKnownSources bounds how many known sources are remembered.
@@ -30,8 +30,8 @@ func newHashing() *hashing {
 	return &hashing{free: max(1, runtime.GOMAXPROCS(0)/2), sources: map[netip.Prefix]struct{}{}}
 }
 
-// acquire waits until a password may be hashed; release ends that. The error is ErrBusy, at once if too
-// many unknown sources wait, or ctx's.
+// acquire waits until a password may be hashed; the caller then calls release. The error is
+// ErrBusy, at once if too many logins from unknown sources wait, or that of ctx.
 func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 	h.mu.Lock()
 	lane := &h.unknown
@@ -58,7 +58,7 @@ func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
-	case <-granted: // it has come all the same
+	case <-granted: // at the same moment
 		return nil
 	default:
 		lane.Remove(place)
@@ -78,8 +78,8 @@ func (h *hashing) release() {
 	h.free++
 }
 
-// succeeded makes a source known.
-func (h *hashing) succeeded(source netip.Addr) {
+// addSource makes a source known.
+func (h *hashing) addSource(source netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for other := range h.sources {
@@ -91,14 +91,14 @@ func (h *hashing) succeeded(source netip.Addr) {
 	h.sources[networkOf(source)] = struct{}{}
 }
 
-// networkOf is an address, or its network where an address costs nothing: whoever
-// has one address of an IPv6 /64 has them all.
+// networkOf is the network that counts as one source: an IPv4 address, or the /64 of an IPv6
+// address, because a client can choose any address in its /64.
 func networkOf(source netip.Addr) netip.Prefix {
 	source = source.Unmap().WithZone("")
 	bits := source.BitLen()
 	if source.Is6() {
 		bits = 64
 	}
-	prefix, _ := source.Prefix(bits) // cannot fail: the address has more
+	prefix, _ := source.Prefix(bits) // cannot fail: bits is at most the address's length
 	return prefix
 }

@@ -66,7 +66,7 @@ func TestStrangersDoNotHoldUpKnownSources(t *testing.T) {
 func TestKnownSourcesAreBounded(t *testing.T) {
 	h := newHashing()
 	for i := range maxKnownSources + 10 {
-		h.succeeded(stranger(i))
+		h.addSource(stranger(i))
 	}
 	assert.Len(t, h.sources, maxKnownSources)
 	assert.Contains(t, h.sources, networkOf(stranger(maxKnownSources+9)), "the latest is known")

@@ -14,15 +14,15 @@ const (
 	schemeBearer scheme = "bearer"
 )
 
-// An authorization is what an Authorization header holds.
+// An authorization is the decoded value of an Authorization header.
 type authorization struct {
 	scheme         scheme
 	name, password string // of Basic
 	token          string // of Bearer
 }
 
-// parseAuthorization reads the one Authorization header of a request. Of two,
-// somebody on the way may have looked at the other one.
+// parseAuthorization reads the Authorization header of a request. Two headers are refused,
+// because a gateway in front of the proxy may have checked the other one.
 func parseAuthorization(values []string) (authorization, error) {
 	if len(values) != 1 {
 		return authorization{}, fmt.Errorf("%w: there must be one Authorization header, not %d", ErrNoCredentials, len(values))
@@ -34,20 +34,20 @@ func parseAuthorization(values []string) (authorization, error) {
 		plain, err := base64.StdEncoding.Strict().DecodeString(rest)
 		name, password, ok := strings.Cut(string(plain), ":")
 		if err != nil || !ok || strings.ContainsAny(rest, "\r\n") {
-			return authorization{}, fmt.Errorf("%w: the header of Basic is not base64 of NAME:PASSWORD", ErrNoCredentials)
+			return authorization{}, fmt.Errorf("%w: the Basic header is not NAME:PASSWORD in base64", ErrNoCredentials)
 		}
 		return authorization{scheme: schemeBasic, name: name, password: password}, nil
 	case schemeBearer:
 		if token := strings.TrimRight(rest, "="); !isToken(token) {
-			return authorization{}, fmt.Errorf("%w: the header of Bearer holds no token", ErrNoCredentials)
+			return authorization{}, fmt.Errorf("%w: the Bearer header has no token", ErrNoCredentials)
 		}
 		return authorization{scheme: schemeBearer, token: rest}, nil
 	}
 	return authorization{}, fmt.Errorf("%w: the Authorization header is neither Basic nor Bearer", ErrNoCredentials)
 }
 
-// isToken tells whether a text is made of RFC 6750's characters; equals signs may
-// follow it.
+// isToken reports whether a text consists of RFC 6750's characters, without the equals signs
+// at the end.
 func isToken(text string) bool {
 	for i := range len(text) {
 		if !tokenCharacters[text[i]] {
@@ -57,9 +57,9 @@ func isToken(text string) bool {
 	return text != ""
 }
 
-var tokenCharacters = func() (is [256]bool) {
+var tokenCharacters = func() (allowed [256]bool) {
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/") {
-		is[c] = true
+		allowed[c] = true
 	}
-	return is
+	return allowed
 }()

@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// An Issuer signs JWTs: an OpenID provider, or the API server of a Kubernetes
-// cluster. Its keys come from JWKS, or are fetched from JWKSURL, or from where
-// discovery at URL says.
+// An Issuer signs JWTs: an OpenID provider, or the API server of a Kubernetes cluster. Its
+// keys are JWKS, or are fetched from JWKSURL, or from the address that discovery at URL
+// returns.
 type Issuer struct {
-	Name     string // by which rules refer to it; "": the URL
-	URL      string // what its tokens have as iss
-	Audience string // which its tokens must be made for
+	Name     string // that rules refer to; "": the URL
+	URL      string // the claim iss of its tokens
+	Audience string // that its tokens must have
 
 	JWKS       []byte // a JSON Web Key Set
 	JWKSURL    string
-	Authority  string // PEM of those that vouch for where keys are fetched; "": the system's
-	BearerFile string // holds a token to show to JWKSURL
+	Authority  string // PEM of the authorities that sign the TLS certificate of JWKSURL or URL; "": the system's
+	BearerFile string // file with a token to send to JWKSURL
 }
 
-// A JWTRule says which tokens are a user's: those of an issuer with a subject,
-// or with all of some claims, or both.
+// A JWTRule says which tokens authenticate a user: those of an issuer with this subject, with
+// these claims, or both.
 type JWTRule struct {
-	Issuer  string // by name
+	Issuer  string // its name
 	Subject string
-	// Claims that the token must have, with these values: by name, or by JSON
-	// pointer (/kubernetes.io/namespace). They are texts, or true or false.
+	// Claims maps the name of a claim, or a JSON pointer to it (/kubernetes.io/namespace),
+	// to the value that it must have. A boolean claim is "true" or "false".
 	Claims map[string]string
 }
 
-// equalities are all that a rule asks for.
-func (r *JWTRule) equalities() map[string]string {
+// requiredClaims returns all claims that a rule requires, including the subject.
+func (r *JWTRule) requiredClaims() map[string]string {
 	all := maps.Clone(r.Claims)
 	if all == nil {
 		all = map[string]string{}
@@ -45,7 +45,7 @@ func (r *JWTRule) equalities() map[string]string {
 	return all
 }
 
-// An issuer is one of a configuration, with its keys and whose its tokens are.
+// An issuer is an Issuer with its keys and the rules of users that refer to it.
 type issuer struct {
 	name, url, audience string
 	source              keySource
@@ -55,11 +55,11 @@ type issuer struct {
 }
 
 type userRule struct {
-	user       string
-	equalities map[string]string
+	user   string
+	claims map[string]string // required
 }
 
-func newIssuers(users []User, sums *summer, opts Options) (*issuers, error) {
+func newIssuers(users []User, sums *macer, opts Options) (*issuers, error) {
 	s := &issuers{byURL: map[string][]*issuer{}, byName: map[string]*issuer{}, sums: sums, memory: newMemory(opts.Now), now: opts.Now}
 	var wrong []error
 	for _, c := range opts.Issuers {
@@ -72,7 +72,7 @@ func newIssuers(users []User, sums *summer, opts Options) (*issuers, error) {
 			continue
 		}
 		if s.byName[i.name] != nil {
-			wrong = append(wrong, fmt.Errorf("issuer %s stands twice: give each a name of its own", i.name))
+			wrong = append(wrong, fmt.Errorf("issuer %s is listed twice: give each entry its own name", i.name))
 		}
 		s.byName[i.name] = i
 		s.byURL[i.url] = append(s.byURL[i.url], i)
@@ -95,14 +95,14 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 	}
 	var wrong []error
 	if c.URL == "" {
-		wrong = append(wrong, errors.New("issuer is missing: it is what its tokens have as iss"))
+		wrong = append(wrong, errors.New("issuer is missing: set it to the claim iss of its tokens"))
 	}
 	if c.Audience == "" {
-		wrong = append(wrong, errors.New("audience is missing: without one, tokens that were made for others would open this proxy"))
+		wrong = append(wrong, errors.New("audience is missing: without it, tokens for other services would be accepted here"))
 	}
 	if c.JWKS != nil {
 		if c.JWKSURL != "" || c.Authority != "" || c.BearerFile != "" {
-			wrong = append(wrong, errors.New("jwks_file needs no jwks_url, ca_file or bearer_file"))
+			wrong = append(wrong, errors.New("jwks_file cannot be combined with jwks_url, ca_file or bearer_file"))
 		}
 		keys, err := parseKeys(c.JWKS)
 		if err != nil {
@@ -117,10 +117,10 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 		}
 	} else {
 		if c.BearerFile != "" {
-			wrong = append(wrong, errors.New("bearer_file needs jwks_url, so that it is clear where the token is sent"))
+			wrong = append(wrong, errors.New("bearer_file requires jwks_url, which says where the token is sent"))
 		}
 		if err := checkURL(c.URL); err != nil && c.URL != "" {
-			wrong = append(wrong, errors.New("give jwks_url or jwks_file: an issuer that is not https:// cannot be asked where its keys are"))
+			wrong = append(wrong, errors.New("set jwks_url or jwks_file: without them the issuer must be an https:// URL, where its keys are discovered"))
 		}
 	}
 	if _, err := i.source.client(); err != nil {
@@ -135,19 +135,19 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 	return i, errors.Join(wrong...)
 }
 
-// bind gives a user the tokens that a rule describes. Two users whose rules one
-// token could fulfil are an error: it must not depend on order who somebody is.
+// bind adds a user's rule. It is an error if one token could match the rules of two users,
+// because the result would depend on their order.
 func (s *issuers) bind(user string, r *JWTRule) error {
 	i := s.byName[r.Issuer]
 	if i == nil {
-		return fmt.Errorf("the issuer %q is none of oidc", r.Issuer)
+		return fmt.Errorf("oidc has no issuer %q", r.Issuer)
 	}
-	all := r.equalities()
+	all := r.requiredClaims()
 	if len(all) == 0 {
-		return errors.New("give a subject or claims: anybody could have a token of the issuer")
+		return errors.New("set subject or claims: otherwise every token of the issuer would be this user's")
 	}
-	if _, twice := r.Claims["sub"]; twice {
-		return errors.New("give the subject as subject, not among claims")
+	if _, ok := r.Claims["sub"]; ok {
+		return errors.New("set the subject as subject, not in claims")
 	}
 	for path, value := range all {
 		if path == "" || value == "" {
@@ -155,15 +155,16 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 		}
 	}
 	for _, other := range i.rules {
-		if !disjoint(all, other.equalities) {
-			return fmt.Errorf("a token could be that of %s as well: make the two differ in one of subject and claims that both name", other.user)
+		if !disjoint(all, other.claims) {
+			return fmt.Errorf("a token could match user %s too: give both users the subject, or the same claim, with different values", other.user)
 		}
 	}
 	i.rules = append(i.rules, userRule{user, all})
 	return nil
 }
 
-// disjoint tells whether no token can fulfil both: a claim has one value.
+// disjoint reports whether no token can have the claims of both: they require different
+// values of one claim.
 func disjoint(a, b map[string]string) bool {
 	for path, value := range a {
 		if other, both := b[path]; both && other != value {
@@ -173,22 +174,22 @@ func disjoint(a, b map[string]string) bool {
 	return false
 }
 
-// userOf tells whose token makes some claims.
+// userOf returns the user whose rule a token's claims match.
 func (i *issuer) userOf(claims map[string]any) (string, error) {
 	for _, r := range i.rules {
-		fulfilled := true
-		for path, want := range r.equalities {
-			fulfilled = fulfilled && claimAt(claims, path) == want
+		matches := true
+		for path, want := range r.claims {
+			matches = matches && claimAt(claims, path) == want
 		}
-		if fulfilled {
+		if matches {
 			return r.user, nil
 		}
 	}
 	subject, _ := claims["sub"].(string)
-	return "", rejected("the token is valid, but no user's: ask whoever runs this proxy to give a user the subject %q of the issuer %s", subject, i.name)
+	return "", rejected("the token is valid, but no user has its subject and claims: ask the administrator of this proxy to add a user with the subject %q of the issuer %s", subject, i.name)
 }
 
-// claimAt is the text, or true or false, of a claim; "" if it is anything else.
+// claimAt is the value of a claim that is a string or a boolean; "" if it is anything else.
 func claimAt(claims map[string]any, path string) string {
 	steps := []string{path}
 	if strings.HasPrefix(path, "/") {

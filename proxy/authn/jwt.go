@@ -13,31 +13,31 @@ import (
 	strict "github.com/go-json-experiment/json"
 )
 
-// algorithms are those that prove who signed: neither "none" nor those with a
-// key that both sides know.
+// algorithms lists the accepted signature algorithms: those with a public key, neither "none"
+// nor HMACs.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
 const (
-	// clockSkew is how far the issuer's clock may be from ours.
+	// clockSkew is the tolerated difference between the clocks of issuer and proxy.
 	clockSkew = time.Minute
-	// jwtRemembered bounds how long a token is believed without looking at it: a
-	// key that the issuer takes back must count some time.
+	// jwtRemembered bounds how long a verified token is remembered, so that a key that the
+	// issuer has withdrawn stops working.
 	jwtRemembered = 5 * time.Minute
 )
 
-// issuers recognise users by JWTs.
+// issuers authenticates users by JWTs.
 type issuers struct {
-	byURL  map[string][]*issuer // two clusters may call themselves the same
+	byURL  map[string][]*issuer // two clusters may have the same URL
 	byName map[string]*issuer
-	sums   *summer
+	sums   *macer
 	memory *memory
 	now    func() time.Time
 }
 
-// identify tells whose token it is. It returns ErrCannotTell when an issuer that
-// it may be from cannot be asked.
+// identify returns the user of a token. The error is ErrCannotTell if the keys of an issuer
+// that may have signed it are unavailable.
 func (s *issuers) identify(ctx context.Context, token string) (Identity, error) {
 	who := Identity{Method: ByJWT}
 	if len(s.byURL) == 0 {
@@ -51,17 +51,17 @@ func (s *issuers) identify(ctx context.Context, token string) (Identity, error) 
 	if err != nil {
 		return who, ErrWrongCredentials
 	}
-	// What it says itself only chooses whom to ask, and names it in the log.
-	var says struct {
+	// Unverified claims are used only to choose the issuer, and in the log.
+	var unverified struct {
 		Issuer  string `json:"iss"`
 		Subject string `json:"sub"`
 	}
-	if err := strict.Unmarshal(jws.UnsafePayloadWithoutVerification(), &says); err != nil {
+	if err := strict.Unmarshal(jws.UnsafePayloadWithoutVerification(), &unverified); err != nil {
 		return who, ErrWrongCredentials
 	}
-	who.Credential = says.Subject
+	who.Credential = unverified.Subject
 	err = ErrWrongCredentials
-	for _, i := range s.byURL[says.Issuer] {
+	for _, i := range s.byURL[unverified.Issuer] {
 		claims, until, wrong := i.verify(ctx, token, jws)
 		if wrong == nil {
 			who.User, wrong = i.userOf(claims)
@@ -75,7 +75,8 @@ func (s *issuers) identify(ctx context.Context, token string) (Identity, error) 
 	return who, err
 }
 
-// moreConclusive is which of two issuers' answers counts: not to know is more than no.
+// moreConclusive returns the error to report if two issuers with the same URL reject a token:
+// ErrCannotTell first, then one with a reason.
 func moreConclusive(a, b error) error {
 	var reason *RejectedError
 	if errors.Is(b, ErrCannotTell) || errors.As(b, &reason) && !errors.Is(a, ErrCannotTell) {
@@ -84,8 +85,8 @@ func moreConclusive(a, b error) error {
 	return a
 }
 
-// verify holds a token against one issuer, and returns what it claims and until
-// when that may be remembered.
+// verify verifies a token with the keys of one issuer. It returns the claims, and until when
+// they may be remembered.
 func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSignature) (claims map[string]any, until time.Time, err error) {
 	keys, err := i.keys.find(ctx, jws.Signatures[0].Header.KeyID)
 	if err != nil {
@@ -94,7 +95,7 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 	signature := &signature{jws: jws, keys: keys}
 	verifier := oidc.NewVerifier(i.url, signature, &oidc.Config{
 		ClientID: i.audience, SupportedSigningAlgs: algorithmNames(),
-		Now: func() time.Time { return i.now().Add(-clockSkew) }, // it must not have expired by then
+		Now: func() time.Time { return i.now().Add(-clockSkew) }, // the tolerance for exp
 	})
 	verified, err := verifier.Verify(ctx, token)
 	var expired *oidc.TokenExpiredError
@@ -102,9 +103,9 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 	case !signature.good:
 		return nil, until, ErrWrongCredentials
 	case errors.As(err, &expired):
-		return nil, until, rejected("the token expired on %s: come with a new one", expired.Expiry.UTC().Format(time.RFC3339))
+		return nil, until, rejected("the token expired on %s: send a new one", expired.Expiry.UTC().Format(time.RFC3339))
 	case err != nil:
-		return nil, until, rejected("the token is not for this proxy: it must be made for the audience %q", i.audience)
+		return nil, until, rejected("the token is not for this proxy: request one with the audience %q", i.audience)
 	}
 	claims, err = i.claims(verified)
 	if err != nil {
@@ -114,10 +115,10 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 	return claims, earlier(verified.Expiry.Add(clockSkew), now.Add(jwtRemembered)), nil
 }
 
-// claims reads what a verified token claims. Libraries differ in what they make
-// of a claim that stands twice or in other letters, so that the issuer may have
-// meant another one: here names are exact and stand once, and what the library
-// has checked is checked so again (but iss, by which the issuer was chosen).
+// claims reads the claims of a verified token. Libraries differ in how they read a claim that
+// occurs twice or in other letter case, so the issuer may have meant another value. Here names
+// are exact and occur once, and what the library has checked is checked again in this way
+// (except iss, by which the issuer was chosen).
 func (i *issuer) claims(token *oidc.IDToken) (map[string]any, error) {
 	var payload json.RawMessage
 	claims := map[string]any{}
@@ -138,20 +139,21 @@ func (i *issuer) claims(token *oidc.IDToken) (map[string]any, error) {
 		case !number:
 			return nil, ErrWrongCredentials
 		case at > latest:
-			return nil, rejected("the token is good only later (%s): the clocks of this proxy and of its issuer must agree to a minute", name)
+			return nil, rejected("the token is not valid yet (%s): set the clocks of this proxy and of the issuer, which may differ by a minute", name)
 		}
 	}
 	return claims, nil
 }
 
-// A signature is the keys that may have signed a token.
+// A signature verifies a token with the keys that may have signed it, as an oidc.KeySet.
 type signature struct {
 	jws  *jose.JSONWebSignature
 	keys []jose.JSONWebKey
 	good bool
 }
 
-// VerifySignature is called by the verifier with the text that jws is of.
+// VerifySignature returns the payload of jws; the verifier passes the text that jws was
+// parsed from.
 func (s *signature) VerifySignature(context.Context, string) ([]byte, error) {
 	algorithm := s.jws.Signatures[0].Header.Algorithm
 	for _, key := range s.keys {

@@ -107,21 +107,21 @@ func TestJWTs(t *testing.T) {
 		"without a key id":        {token: authntest.SignAs(t, claims(ours()), jose.RS256, privateOf(i), ""), user: "csi"},
 
 		"one claim missing":              {token: i.Token(audience, "anybody", inNamespace("storage")), says: `the subject "anybody" of the issuer cluster`},
-		"one claim false":                {token: i.Token(audience, "anybody", with(inNamespace("storage"), "mfa", false)), says: "no user's"},
-		"a list where text is asked":     {token: i.Token(audience, "anybody", with(map[string]any{"kubernetes.io": []string{"storage"}}, "mfa", true)), says: "no user's"},
-		"another subject":                {token: i.Token(audience, driver+"x", ours()), says: "no user's"},
-		"another case of subject":        {token: signed(with(with(ours(), "sub", nil), "SUB", driver)), says: "no user's"},
-		"another namespace":              {token: signed(inNamespace("other")), says: "no user's"},
-		"another audience":               {token: i.Token("vault", driver, ours()), says: `made for the audience "spdk-proxy"`},
-		"no audience":                    {token: signed(with(ours(), "aud", nil)), says: "made for the audience"},
-		"an audience's beginning":        {token: i.Token(audience+"-2", driver, ours()), says: "made for the audience"},
+		"one claim false":                {token: i.Token(audience, "anybody", with(inNamespace("storage"), "mfa", false)), says: "no user has its subject"},
+		"a list where text is asked":     {token: i.Token(audience, "anybody", with(map[string]any{"kubernetes.io": []string{"storage"}}, "mfa", true)), says: "no user has its subject"},
+		"another subject":                {token: i.Token(audience, driver+"x", ours()), says: "no user has its subject"},
+		"another case of subject":        {token: signed(with(with(ours(), "sub", nil), "SUB", driver)), says: "no user has its subject"},
+		"another namespace":              {token: signed(inNamespace("other")), says: "no user has its subject"},
+		"another audience":               {token: i.Token("vault", driver, ours()), says: `with the audience "spdk-proxy"`},
+		"no audience":                    {token: signed(with(ours(), "aud", nil)), says: "with the audience"},
+		"an audience's beginning":        {token: i.Token(audience+"-2", driver, ours()), says: "with the audience"},
 		"another case of audience":       {token: signed(with(with(ours(), "aud", nil), "AUD", audience))},
 		"another case of issuer":         {token: signed(with(with(ours(), "iss", nil), "ISS", i.URL))},
 		"expired":                        {token: signed(with(ours(), "exp", ago)), says: "the token expired on "},
 		"never expires":                  {token: signed(with(ours(), "exp", nil)), says: "expired"},
-		"good later":                     {token: signed(with(ours(), "nbf", soon)), says: "only later (nbf)"},
-		"made later":                     {token: signed(with(ours(), "iat", soon)), says: "only later (iat)"},
-		"nbf is no number":               {token: signed(with(ours(), "nbf", "x")), says: "made for"},
+		"good later":                     {token: signed(with(ours(), "nbf", soon)), says: "not valid yet (nbf)"},
+		"made later":                     {token: signed(with(ours(), "iat", soon)), says: "not valid yet (iat)"},
+		"nbf is no number":               {token: signed(with(ours(), "nbf", "x")), says: "with the audience"},
 		"another issuer":                 {token: signed(with(ours(), "iss", "https://elsewhere.example"))},
 		"issuer with a slash":            {token: signed(with(ours(), "iss", i.URL+"/"))},
 		"alg none":                       {token: authntest.Unsigned(t, i.Claims(audience, driver, ours()))},
@@ -223,7 +223,7 @@ func TestJWTsAreRememberedForATime(t *testing.T) {
 
 	// A key that the issuer took back is not good for long.
 	i.Rotate()
-	now = now.Add(overdue)
+	now = now.Add(overdueAge)
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.ErrorIs(t, err, ErrWrongCredentials)
 }
@@ -242,16 +242,16 @@ func TestJWTRules(t *testing.T) {
 		says string
 	}{
 		"different subjects":      {rule("a"), rule("b"), ""},
-		"same subject":            {rule("a"), rule("a"), "could be that of a"},
-		"one more claim":          {rule("a"), rule("a", "x", "1"), "could be that of a"},
-		"different claims":        {rule("", "x", "1"), rule("", "y", "1"), "could be that of a"},
+		"same subject":            {rule("a"), rule("a"), "could match user a too"},
+		"one more claim":          {rule("a"), rule("a", "x", "1"), "could match user a too"},
+		"different claims":        {rule("", "x", "1"), rule("", "y", "1"), "could match user a too"},
 		"different values":        {rule("", "x", "1"), rule("", "x", "2"), ""},
-		"subject and claim":       {rule("a"), rule("", "x", "1"), "could be that of a"},
+		"subject and claim":       {rule("a"), rule("", "x", "1"), "could match user a too"},
 		"same subject, different": {rule("a", "x", "1"), rule("a", "x", "2"), ""},
-		"nothing":                 {rule("a"), rule(""), "give a subject or claims"},
+		"nothing":                 {rule("a"), rule(""), "set subject or claims"},
 		"empty value":             {rule("a"), rule("", "x", ""), "may be empty"},
-		"subject among claims":    {rule("a"), rule("", "sub", "b"), "give the subject as subject"},
-		"unknown issuer":          {rule("a"), &JWTRule{Issuer: "j", Subject: "b"}, `the issuer "j" is none of oidc`},
+		"subject among claims":    {rule("a"), rule("", "sub", "b"), "set the subject as subject"},
+		"unknown issuer":          {rule("a"), &JWTRule{Issuer: "j", Subject: "b"}, `oidc has no issuer "j"`},
 	} {
 		_, err := New([]User{{Name: "a", JWT: c.a}, {Name: "b", JWT: c.b}}, Options{Issuers: []Issuer{{Name: "i", URL: "https://i.example", Audience: "x"}}})
 		if c.says == "" {

@@ -10,55 +10,51 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// How an issuer's keys are kept. A key that is not known is looked for at most
-// once in fetchEvery, whoever asks and however often; so is an issuer that does
-// not answer. Keys are fetched again while old ones are used, and before old ones
-// are used that are overdue, so that those that an issuer no longer shows are
-// forgotten. Without an issuer they are believed for a day.
+// Ages of an issuer's keys, and limits of fetching them.
 const (
-	fetchEvery  = 10 * time.Second
-	fetchWithin = 5 * time.Second
-	refreshed   = 5 * time.Minute
-	overdue     = 15 * time.Minute
-	believed    = 24 * time.Hour
+	fetchInterval = 10 * time.Second // at least, between two fetches, whatever key is requested
+	fetchTimeout  = 5 * time.Second
+	refreshAge    = 5 * time.Minute  // from then on the keys are fetched again, while the old ones are used
+	overdueAge    = 15 * time.Minute // from then on a token waits for the fetch, if one is running
+	maxKeyAge     = 24 * time.Hour   // from then on the keys are not used, even if the issuer does not answer
 )
 
-// A keyring holds the keys of one issuer. It fetches them when somebody comes
-// with a token of that issuer, and not before.
+// A keyring holds the keys of one issuer. It fetches them when the first token of that issuer
+// arrives.
 type keyring struct {
 	fetch func(context.Context) ([]jose.JSONWebKey, error)
 	now   func() time.Time
 
 	mu      sync.Mutex
 	keys    []jose.JSONWebKey
-	fetched time.Time     // when the keys were
-	tried   time.Time     // when it was last tried
-	failure error         // of the last try
-	flight  chan struct{} // closed when the try under way ends; nil: none is
+	fetched time.Time     // when keys were fetched
+	tried   time.Time     // when the last fetch ended, or began if it is running
+	failure error         // of the last fetch
+	flight  chan struct{} // closed when the running fetch ends; nil: none is running
 }
 
-// find returns the keys that may have signed under a key id; none if there is no
-// such key. It fails with ErrCannotTell when that is not known. Whoever waits for
-// the issuer waits alone: keys that are there, and not overdue, are returned at once.
+// find returns the keys with a key id, or all keys if id is ""; none if the issuer has no such
+// key. The error is ErrCannotTell if that is unknown. Keys younger than overdueAge are returned
+// at once; only a caller that needs a new key waits for the issuer.
 func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()
 		now := k.now()
 		age := now.Sub(k.fetched)
-		if age >= believed {
+		if age >= maxKeyAge {
 			k.keys = nil
 		}
 		found := withID(k.keys, id)
-		if len(found) == 0 && age >= fetchEvery || age >= refreshed {
+		if len(found) == 0 && age >= fetchInterval || age >= refreshAge {
 			k.start(now)
 		}
 		flight, failure := k.flight, k.failure
 		k.mu.Unlock()
 		switch {
-		case len(found) > 0 && (age < overdue || flight == nil):
+		case len(found) > 0 && (age < overdueAge || flight == nil):
 			return found, nil
-		case len(found) == 0 && age < fetchEvery:
-			return nil, nil // these are the issuer's keys of now
+		case len(found) == 0 && age < fetchInterval:
+			return nil, nil // the keys are current: the issuer has no such key
 		case flight == nil:
 			return nil, fmt.Errorf("%w: %w", ErrCannotTell, failure)
 		}
@@ -70,23 +66,23 @@ func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error
 	}
 }
 
-// start begins to fetch, unless that is under way or was tried a moment ago.
-// k.mu is held.
+// start begins to fetch, unless a fetch is running or ended less than fetchInterval ago. The
+// caller holds k.mu.
 func (k *keyring) start(now time.Time) {
-	if k.flight != nil || !k.tried.IsZero() && now.Sub(k.tried) < fetchEvery {
+	if k.flight != nil || !k.tried.IsZero() && now.Sub(k.tried) < fetchInterval {
 		return
 	}
 	done := make(chan struct{})
 	k.flight, k.tried = done, now
 	go func() {
-		// Not the context of a request: others wait for the same.
-		ctx, cancel := context.WithTimeout(context.Background(), fetchWithin)
+		// Not the context of a request, because several requests wait for this.
+		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 		defer cancel()
 		keys, err := k.fetch(ctx)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.flight, k.failure = nil, err
-		k.tried = k.now() // it may have taken long
+		k.tried = k.now()
 		if err == nil {
 			k.keys, k.fetched = keys, k.tried
 		}
@@ -94,7 +90,7 @@ func (k *keyring) start(now time.Time) {
 	}()
 }
 
-// withID chooses by key id. A token without one may be signed by any key.
+// withID returns the keys with a key id. A token without one may be signed by any key.
 func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	for _, key := range keys {
 		if id == "" || key.KeyID == id {
@@ -104,7 +100,7 @@ func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	return found
 }
 
-// fixedKeys are a keyring of keys that are never fetched.
+// fixedKeys makes a keyring of keys that need not be fetched.
 func fixedKeys(keys []jose.JSONWebKey, now func() time.Time) *keyring {
 	return &keyring{
 		fetch: func(context.Context) ([]jose.JSONWebKey, error) { return keys, nil },
@@ -112,4 +108,4 @@ func fixedKeys(keys []jose.JSONWebKey, now func() time.Time) *keyring {
 	}
 }
 
-var errNoKeys = errors.New("there is no key in it that could verify a token (RSA from 2048 bits, ECDSA or Ed25519)")
+var errNoKeys = errors.New("no key can verify a token (RSA of at least 2048 bits, ECDSA or Ed25519)")

@@ -55,7 +55,7 @@ func TestIssuerAway(t *testing.T) {
 	i.SetAway(false)
 	_, err = a.Authenticate(t.Context(), fresh(token))
 	require.ErrorIs(t, err, ErrCannotTell, "it was asked a moment ago")
-	now = now.Add(fetchEvery)
+	now = now.Add(fetchInterval)
 	_, err = a.Authenticate(t.Context(), fresh(token))
 	require.NoError(t, err)
 
@@ -151,7 +151,7 @@ func TestUnknownKeysAreLookedForRarely(t *testing.T) {
 	}
 	flood()
 	assert.Equal(t, 1, i.Fetches(), "these are the keys of a moment ago")
-	pass(fetchEvery)
+	pass(fetchInterval)
 	flood()
 	assert.Equal(t, 2, i.Fetches())
 
@@ -159,7 +159,7 @@ func TestUnknownKeysAreLookedForRarely(t *testing.T) {
 	next := i.Token(audience, driver, inNamespace("spdkcsi"))
 	_, err = a.Authenticate(t.Context(), fresh(next))
 	require.ErrorIs(t, err, ErrWrongCredentials, "issuers show a key before they use it")
-	pass(fetchEvery)
+	pass(fetchInterval)
 	_, err = a.Authenticate(t.Context(), fresh(next))
 	require.NoError(t, err, "a new key is found")
 	assert.Equal(t, 3, i.Fetches())
@@ -181,7 +181,7 @@ func TestWhereKeysComeFrom(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 	require.ErrorContains(t, err, "401 Unauthorized")
 	require.NoError(t, os.WriteFile(bearerFile, []byte("new\n"), 0o600))
-	now = now.Add(fetchEvery)
+	now = now.Add(fetchInterval)
 	_, err = fetched.Authenticate(t.Context(), fresh(token))
 	require.NoError(t, err, "the file is read again")
 
@@ -251,7 +251,7 @@ func TestTwoIssuersOfOneName(t *testing.T) {
 	}
 	two.Rotate()
 	two.SetAway(true)
-	now = now.Add(fetchEvery)
+	now = now.Add(fetchInterval)
 	_, err = a.Authenticate(t.Context(), fresh(two.Token(audience, "s", iss)))
 	require.ErrorIs(t, err, ErrCannotTell)
 }
@@ -261,20 +261,20 @@ func TestIssuersThatAreNone(t *testing.T) {
 	for says, i := range map[string]Issuer{
 		"issuer is missing":                 {Name: "a", Audience: "x", JWKS: jwks},
 		"audience is missing":               {URL: "https://i.example"},
-		"give jwks_url or jwks_file":        {URL: "http://i.example", Audience: "x"},
+		"set jwks_url or jwks_file":        {URL: "http://i.example", Audience: "x"},
 		"jwks_url must be https://":         {URL: "https://i.example", Audience: "x", JWKSURL: "http://i.example/keys"},
-		"bearer_file needs jwks_url":        {URL: "https://i.example", Audience: "x", BearerFile: "/x"},
-		"jwks_file needs no jwks_url":       {URL: "https://i.example", Audience: "x", JWKS: jwks, JWKSURL: "https://i.example"},
+		"bearer_file requires jwks_url":        {URL: "https://i.example", Audience: "x", BearerFile: "/x"},
+		"jwks_file cannot be combined with jwks_url":       {URL: "https://i.example", Audience: "x", JWKS: jwks, JWKSURL: "https://i.example"},
 		"jwks_file: not a JSON Web Key Set": {URL: "https://i.example", Audience: "x", JWKS: []byte("x")},
-		"jwks_file: there is no key":        {URL: "https://i.example", Audience: "x", JWKS: []byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)},
-		"ca_file holds no certificate":      {URL: "https://i.example", Audience: "x", Authority: "x"},
+		"jwks_file: no key can verify":        {URL: "https://i.example", Audience: "x", JWKS: []byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)},
+		"ca_file has no certificate":      {URL: "https://i.example", Audience: "x", Authority: "x"},
 	} {
 		_, err := New([]User{{Name: "a", Hash: newCountingHash("a", 1)}}, Options{Issuers: []Issuer{i}})
 		require.ErrorContains(t, err, says)
 	}
 	twice := Issuer{URL: "https://i.example", Audience: "x"}
 	_, err := New([]User{{Name: "a", Hash: newCountingHash("a", 1)}}, Options{Issuers: []Issuer{twice, twice}})
-	require.ErrorContains(t, err, "stands twice")
+	require.ErrorContains(t, err, "is listed twice")
 }
 
 func BenchmarkAuthenticateJWT(b *testing.B) {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A limiter bounds how often somebody may be wrong: one token bucket for each
-// source and user, and a larger one for each source, so that trying many names
-// is no way around the first. Buckets don't tell users that exist from others.
+// A limiter bounds the rate of failed logins: one token bucket for each source and user name,
+// and a larger one for each source, which bounds attempts with many names. It treats user
+// names that exist and others alike.
 type limiter struct {
 	perSecond float64
 	burst     float64
@@ -33,18 +33,18 @@ type bucket struct {
 
 const (
 	maxBuckets    = 8192
-	namesAtOnce   = 4 // a source's bucket is this much larger than that of one user
-	burstOfGuests = 10
+	sourceFactor  = 4 // a source's bucket is this many times as large as that of one user
+	failuresBurst = 10
 )
 
 func newLimiter(perMinute int, now func() time.Time) *limiter {
 	return &limiter{
-		perSecond: float64(perMinute) / 60, burst: burstOfGuests, now: now,
+		perSecond: float64(perMinute) / 60, burst: failuresBurst, now: now,
 		seed: maphash.MakeSeed(), buckets: map[bucketKey]bucket{},
 	}
 }
 
-// take reserves one attempt. When there is none left it tells how long to wait.
+// take reserves one attempt. If none is left, it returns how long to wait.
 func (l *limiter) take(source netip.Addr, name string) (wait time.Duration) {
 	user, all := l.keys(source, name)
 	l.mu.Lock()
@@ -61,7 +61,7 @@ func (l *limiter) take(source netip.Addr, name string) (wait time.Duration) {
 	return 0
 }
 
-// forget has a user's attempts start anew, from wherever.
+// forget resets a user's attempts, from all sources.
 func (l *limiter) forget(name string) {
 	user, _ := l.keys(netip.Addr{}, name)
 	l.mu.Lock()
@@ -69,7 +69,7 @@ func (l *limiter) forget(name string) {
 	maps.DeleteFunc(l.buckets, func(key bucketKey, _ bucket) bool { return key.name == user.name })
 }
 
-// refund gives an attempt back that turned out to be right.
+// refund returns an attempt that did not fail.
 func (l *limiter) refund(source netip.Addr, name string) {
 	user, all := l.keys(source, name)
 	l.mu.Lock()
@@ -90,7 +90,7 @@ func (l *limiter) keys(source netip.Addr, name string) (user, all bucketKey) {
 // size is how many tokens a bucket holds when it is full.
 func (l *limiter) size(key bucketKey) float64 {
 	if key.name == 0 {
-		return namesAtOnce * l.burst
+		return sourceFactor * l.burst
 	}
 	return l.burst
 }
@@ -103,8 +103,8 @@ func (l *limiter) refilled(key bucketKey, size float64, now time.Time) bucket {
 	return bucket{tokens: min(size, b.tokens+now.Sub(b.at).Seconds()*l.perSecond), at: now}
 }
 
-// makeRoom forgets whoever has not been wrong for long, and then just anybody,
-// a quarter at a time: memory and time are bounded, whoever attacks.
+// makeRoom removes full buckets, and then arbitrary ones until a quarter is free, so that an
+// attack takes bounded memory and time.
 func (l *limiter) makeRoom(now time.Time) {
 	if len(l.buckets) < maxBuckets {
 		return

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// A mac is an HMAC of credentials under a key of this process alone: what is in
+// A mac is an HMAC of credentials under a random key of this process, so that a copy of its
 // memory is of no use elsewhere.
 type mac [sha256.Size]byte
 
-// A summer computes macs.
-type summer struct{ pool sync.Pool } // of *macState, keyed
+// A macer computes macs.
+type macer struct{ pool sync.Pool } // of *macState, keyed
 
-func newSummer() *summer {
+func newMacer() *macer {
 	key := random(sha256.Size)
-	return &summer{sync.Pool{New: func() any { return &macState{hash: hmac.New(sha256.New, key)} }}}
+	return &macer{sync.Pool{New: func() any { return &macState{hash: hmac.New(sha256.New, key)} }}}
 }
 
-// sumOf is the mac of some texts; their lengths keep different splits of the same
-// text apart.
-func sumOf[T string | []byte](s *summer, method Method, texts ...T) mac {
+// sumOf is the mac of some texts. It includes their lengths, so that "ab", "c" and "a", "bc"
+// differ.
+func sumOf[T string | []byte](s *macer, method Method, texts ...T) mac {
 	m := s.pool.Get().(*macState)
 	defer s.pool.Put(m)
 	m.hash.Reset()
@@ -33,12 +33,12 @@ func sumOf[T string | []byte](s *summer, method Method, texts ...T) mac {
 		m.text = append(m.text, t...)
 	}
 	m.hash.Write(m.text)
-	clear(m.text) // a password lies about no longer than it must
+	clear(m.text) // a password stays in memory no longer than needed
 	m.sum = m.hash.Sum(m.sum[:0])
 	return mac(m.sum)
 }
 
-// macState is what computing an HMAC takes, kept for the next.
+// macState is the reusable state of computing an HMAC.
 type macState struct {
 	hash      hash.Hash
 	text, sum []byte
@@ -47,7 +47,7 @@ type macState struct {
 // maxRemembered bounds a memory.
 const maxRemembered = 4096
 
-// A memory holds who was recognised by what, for a time. Failures are never
+// A memory remembers verified credentials and their users for a time. Failures are never
 // remembered.
 type memory struct {
 	now func() time.Time
@@ -79,7 +79,7 @@ func (m *memory) keep(sum mac, who Identity, until time.Time) {
 	m.known[sum] = remembered{who, until}
 }
 
-// makeRoom forgets what is over, and then just anything: it costs a check.
+// makeRoom removes expired entries, and then arbitrary ones: they are verified again.
 func (m *memory) makeRoom() {
 	now := m.now()
 	for sum, r := range m.known {

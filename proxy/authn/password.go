@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// passwords recognise users by name and password.
+// passwords authenticates users by name and password.
 //
-// Hashing is slow on purpose, so a success is remembered, at most one for each
-// user; failures are never remembered.
+// Hashing is slow on purpose, so the last success of each user is remembered; failures are
+// never remembered.
 type passwords struct {
 	names   map[string]bool // of all users
 	hashes  map[string]Hash
-	decoy   Hash // nil: nobody has a password
+	decoy   Hash // nil: no user has a password
 	limiter *limiter
-	sums    *summer
+	sums    *macer
 	hashing *hashing
 	flights singleflight.Group
 
@@ -29,10 +29,10 @@ type passwords struct {
 	known map[string]mac // by user
 }
 
-// hashWait is how long credentials wait for their turn to be hashed.
+// hashWait is how long a login waits until its password may be hashed.
 const hashWait = 10 * time.Second
 
-func newPasswords(users []User, sums *summer, opts Options) *passwords {
+func newPasswords(users []User, sums *macer, opts Options) *passwords {
 	p := &passwords{
 		names: map[string]bool{}, hashes: map[string]Hash{}, known: map[string]mac{},
 		limiter: newLimiter(opts.FailuresPerMinute, opts.Now), sums: sums, hashing: newHashing(),
@@ -54,8 +54,8 @@ func newPasswords(users []User, sums *summer, opts Options) *passwords {
 	return p
 }
 
-// carryOver takes over what the former passwords know: who has been slowed down, the
-// sources that are known, and the logins of users whose password has not changed.
+// carryOver takes over what former remembers: failures, known sources, and the logins of users
+// whose password has not changed.
 func (p *passwords) carryOver(former *passwords) {
 	p.hashing = former.hashing
 	if p.limiter.perSecond == former.limiter.perSecond {
@@ -87,14 +87,14 @@ func (p *passwords) identify(ctx context.Context, name, password string, source 
 	return who, p.check(ctx, name, password, sum, source)
 }
 
-// check hashes, once for however many requests bring the same credentials from
-// the same source at once. Who does not exist, or has no password, costs a hash too.
+// check hashes the password, once for all concurrent requests with the same credentials and
+// source. A user who does not exist or has no password costs a hash too.
 func (p *passwords) check(ctx context.Context, name, password string, sum mac, source netip.Addr) error {
 	done := p.flights.DoChan(source.String()+string(sum[:]), func() (any, error) {
 		if wait := p.limiter.take(source, name); wait > 0 {
 			return nil, &TooManyFailuresError{RetryAfter: wait}
 		}
-		// Not the context of one request: others wait for the same.
+		// Not the context of one request, because several requests wait for this.
 		ctx, cancel := context.WithTimeout(context.Background(), hashWait)
 		defer cancel()
 		if err := p.hashing.acquire(ctx, source); err != nil {
@@ -110,7 +110,7 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 			return nil, ErrWrongCredentials
 		}
 		p.limiter.refund(source, name)
-		p.hashing.succeeded(source)
+		p.hashing.addSource(source)
 		p.mu.Lock()
 		p.known[name] = sum
 		p.mu.Unlock()

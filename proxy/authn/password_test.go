@@ -61,7 +61,7 @@ func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (s
 func TestSourcesDoNotShareAttempts(t *testing.T) {
 	h := newCountingHash("right", 1)
 	a, elsewhere := newBasic(t, Options{}, User{Name: "admin", Hash: h}), netip.MustParseAddr("198.51.100.1")
-	for range burstOfGuests {
+	for range failuresBurst {
 		_, err := a.Authenticate(t.Context(), basic("admin", "wrong"), elsewhere)
 		require.ErrorIs(t, err, ErrWrongCredentials)
 	}
@@ -159,7 +159,7 @@ func TestReloadCarriesOver(t *testing.T) {
 	}
 	elsewhere := netip.MustParseAddr("198.51.100.1")
 	for _, name := range []string{"ann", "bob"} {
-		for range burstOfGuests {
+		for range failuresBurst {
 			_, err := first.Authenticate(t.Context(), basic(name, "wrong"), elsewhere)
 			require.ErrorIs(t, err, ErrWrongCredentials)
 		}
@@ -221,7 +221,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 		_, err := b.Authenticate(t.Context(), basic(name, password), from)
 		return err
 	}
-	for i := range burstOfGuests {
+	for i := range failuresBurst {
 		require.ErrorIs(t, try("ann", fmt.Sprint(i), here), ErrWrongCredentials)
 	}
 	hashed := h.hashed.Load()
@@ -265,7 +265,7 @@ func TestGuessingNamesIsSlowedDownAlike(t *testing.T) {
 		}
 		from = from.Next() // all of one /64
 	}
-	assert.Equal(t, namesAtOnce*burstOfGuests, n)
+	assert.Equal(t, sourceFactor*failuresBurst, n)
 }
 
 func TestLimiterIsBounded(t *testing.T) {
@@ -299,7 +299,7 @@ func TestMakingRoomForgetsNoSource(t *testing.T) {
 	left := 0
 	for ; l.take(here, fmt.Sprint("m", left)) == 0; left++ {
 	}
-	assert.Equal(t, namesAtOnce*burstOfGuests-used+1, left)
+	assert.Equal(t, sourceFactor*failuresBurst-used+1, left)
 }
 
 func TestBusyIsNotWrong(t *testing.T) {
@@ -320,7 +320,7 @@ func TestNewRefuses(t *testing.T) {
 		"no users":     nil,
 		"colon":        {{Name: "a:b", Hash: h}},
 		"empty":        {{Hash: h}},
-		"stands twice": {{Name: "a", Hash: h}, {Name: "a", Hash: h}},
+		"is listed twice": {{Name: "a", Hash: h}, {Name: "a", Hash: h}},
 	} {
 		_, err := New(users, Options{})
 		require.ErrorContains(t, err, says)

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// TokenPrefix begins every bearer token that this proxy makes, so that people
-// and secret scanners know one when they see it: spdkgate_[0-9A-Za-z]{46}.
+// TokenPrefix begins every bearer token that this proxy makes, so that people and secret
+// scanners recognise it: spdkgate_[0-9A-Za-z]{46}.
 const TokenPrefix = "spdkgate_"
 
 const (
-	tokenRandom   = 40 // characters, of 5.95 bits each: no guessing, so no slow hash
+	tokenRandom   = 40 // characters, of 5.95 bits each: too many to guess, so a fast hash suffices
 	tokenChecksum = 6
 	base62        = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// NewToken makes a bearer token. Its last characters are a checksum, so that
-// whoever mistyped or cut one is told, and scanners raise no false alarm.
+// NewToken makes a bearer token. Its last characters are a checksum, which detects truncated
+// and mistyped tokens and lets scanners avoid false alarms.
 func NewToken() string {
 	text := []byte(TokenPrefix)
 	for len(text) < len(TokenPrefix)+tokenRandom {
@@ -44,8 +44,8 @@ func checksum(text string) string {
 	return string(digits[:])
 }
 
-// wholeToken tells whether a token is one that was made by NewToken, and whole.
-func wholeToken(token string) bool {
+// isComplete reports whether a token has the length, prefix and checksum of NewToken's.
+func isComplete(token string) bool {
 	if !strings.HasPrefix(token, TokenPrefix) || len(token) != len(TokenPrefix)+tokenRandom+tokenChecksum {
 		return false
 	}
@@ -53,11 +53,10 @@ func wholeToken(token string) bool {
 	return checksum(body) == token[len(body):]
 }
 
-// A TokenHash is what is stored of a token: its SHA-256, and until when it is
-// good. It is no secret.
+// A TokenHash is the stored form of a token: its SHA-256 and its expiry. It is not secret.
 type TokenHash struct {
 	sum      [sha256.Size]byte
-	NotAfter time.Time // zero: for ever
+	NotAfter time.Time // zero: it does not expire
 }
 
 // HashToken makes the hash of a token.
@@ -70,10 +69,10 @@ const (
 	hashNotAfter  = "not_after="
 )
 
-// ID names a token where it must not be shown itself: the beginning of its hash.
+// ID is the beginning of the hash, which identifies a token in logs.
 func (h TokenHash) ID() string { return hex.EncodeToString(h.sum[:4]) }
 
-// String is the line that ParseTokenHash reads.
+// String returns the line that ParseTokenHash reads.
 func (h TokenHash) String() string {
 	line := hashAlgorithm + hex.EncodeToString(h.sum[:])
 	if !h.NotAfter.IsZero() {
@@ -82,15 +81,14 @@ func (h TokenHash) String() string {
 	return line
 }
 
-// ParseTokenHash reads "sha256:HEX", with "not_after=2027-01-31T00:00:00Z"
-// behind it if the token expires, and a comment after a #. Its errors never
-// repeat the text.
+// ParseTokenHash reads "sha256:HEX", followed by "not_after=2027-01-31T00:00:00Z" if the token
+// expires, and by a comment after a #. Its errors do not contain the text.
 func ParseTokenHash(line string) (h TokenHash, err error) {
 	line, _, _ = strings.Cut(line, "#")
 	words := strings.Fields(line)
 	switch {
 	case strings.Contains(line, TokenPrefix):
-		return h, errors.New("that is a token itself, which must not be kept here: take it out of use and put the hash of a new one, which `spdk-proxy new-token` makes")
+		return h, errors.New("this is a token, not its hash: stop using it, make a new one with `spdk-proxy new-token`, and put its hash here")
 	case len(words) == 0 || len(words) > 2 || !strings.HasPrefix(words[0], hashAlgorithm):
 		return h, errTokenHash
 	}
@@ -110,9 +108,9 @@ func ParseTokenHash(line string) (h TokenHash, err error) {
 	return h, nil
 }
 
-var errTokenHash = errors.New("not the hash of a token, which looks like sha256:64 hexadecimal digits, with not_after=2027-01-31T00:00:00Z behind it if it expires: `spdk-proxy new-token` makes one")
+var errTokenHash = errors.New("not the hash of a token, which is sha256: and 64 hexadecimal digits, then not_after=2027-01-31T00:00:00Z if it expires: `spdk-proxy new-token` makes one")
 
-// ParseTokenHashes reads a file of such lines, of which some or all may be empty.
+// ParseTokenHashes reads a file of such lines. Empty lines and comments are allowed.
 func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -130,46 +128,45 @@ func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 	return hashes, err
 }
 
-// tokens recognise users by the hashes of their tokens.
+// tokens authenticates users by the hashes of their tokens.
 //
-// Looking a hash up in a map is not done in constant time, and need not be: what
-// its duration tells is something about the SHA-256 of a guess and of tokens,
-// and who knew all of a token's hash could not find the token.
+// The look-up in a map does not take constant time, and need not: its duration could reveal
+// only parts of a token's SHA-256, and even all of it would not reveal the token.
 type tokens struct {
-	bySum map[[sha256.Size]byte]heldToken
+	bySum map[[sha256.Size]byte]storedToken
 	now   func() time.Time
 }
 
-type heldToken struct {
+type storedToken struct {
 	user string
 	hash TokenHash
 }
 
 func newTokens(users []User, now func() time.Time) (*tokens, error) {
-	t := &tokens{bySum: map[[sha256.Size]byte]heldToken{}, now: now}
+	t := &tokens{bySum: map[[sha256.Size]byte]storedToken{}, now: now}
 	var wrong []error
 	for _, u := range users {
 		for _, h := range u.Tokens {
-			if other, twice := t.bySum[h.sum]; twice {
-				wrong = append(wrong, fmt.Errorf("the token %s of %s is one of %s already: each needs its own", h.ID(), u.Name, other.user))
+			if other, taken := t.bySum[h.sum]; taken {
+				wrong = append(wrong, fmt.Errorf("token %s is listed for user %s and for user %s: each user needs a token of its own", h.ID(), other.user, u.Name))
 			}
-			t.bySum[h.sum] = heldToken{u.Name, h}
+			t.bySum[h.sum] = storedToken{u.Name, h}
 		}
 	}
 	return t, errors.Join(wrong...)
 }
 
 func (t *tokens) identify(token string) (Identity, error) {
-	if !wholeToken(token) {
-		return Identity{Method: ByToken}, rejected("the token is not whole: take all of it, as it was given out")
+	if !isComplete(token) {
+		return Identity{Method: ByToken}, rejected("the token is incomplete or mistyped: send it exactly as it was issued")
 	}
-	held, ok := t.bySum[sha256.Sum256([]byte(token))]
+	stored, ok := t.bySum[sha256.Sum256([]byte(token))]
 	if !ok {
 		return Identity{Method: ByToken}, ErrWrongCredentials
 	}
-	who := Identity{User: held.user, Method: ByToken, Credential: held.hash.ID()}
-	if until := held.hash.NotAfter; !until.IsZero() && !t.now().Before(until) {
-		return who, rejected("the token expired on %s: ask whoever runs this proxy for a new one", until.Format(time.RFC3339))
+	who := Identity{User: stored.user, Method: ByToken, Credential: stored.hash.ID()}
+	if until := stored.hash.NotAfter; !until.IsZero() && !t.now().Before(until) {
+		return who, rejected("the token expired on %s: ask the administrator of this proxy for a new one", until.Format(time.RFC3339))
 	}
 	return who, nil
 }

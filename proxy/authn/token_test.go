@@ -20,7 +20,7 @@ func TestTokens(t *testing.T) {
 	for range 200 {
 		token := NewToken()
 		assert.Regexp(t, regexp.MustCompile(`^spdkgate_[0-9A-Za-z]{46}$`), token, "what scanners are told to look for")
-		assert.True(t, wholeToken(token))
+		assert.True(t, isComplete(token))
 		assert.False(t, seen[token])
 		seen[token] = true
 		for _, r := range token[len(TokenPrefix):] {
@@ -34,7 +34,7 @@ func TestTokens(t *testing.T) {
 		"cut": token[:len(token)-1], "longer": token + "a", "prefix only": TokenPrefix, "other prefix": "spdkgates" + token[len(TokenPrefix):],
 		"two letters swapped": TokenPrefix + swapped(token[len(TokenPrefix):]),
 	} {
-		assert.False(t, wholeToken(broken), name)
+		assert.False(t, isComplete(broken), name)
 	}
 }
 
@@ -75,8 +75,8 @@ func TestTokenHashes(t *testing.T) {
 		h + " not_after=2027-01-31":     "new-token",
 		h + " forever":                  "new-token",
 		h + " not_after= x":             "new-token",
-		token:                           "a token itself",
-		"sha256:" + token:               "a token itself",
+		token:                           "this is a token, not its hash",
+		"sha256:" + token:               "this is a token, not its hash",
 		h + " not_after=" + h + " more": "new-token",
 	} {
 		_, err := ParseTokenHash(text)
@@ -90,7 +90,7 @@ func TestTokenHashes(t *testing.T) {
 	assert.Len(t, list, 2)
 	_, err = ParseTokenHashes(h + "\n\nhunter2\n" + token)
 	require.ErrorContains(t, err, "line 3: ")
-	require.ErrorContains(t, err, "line 4: that is a token itself")
+	require.ErrorContains(t, err, "line 4: this is a token, not its hash")
 	list, err = ParseTokenHashes("# none\n")
 	require.NoError(t, err, "all of them were taken away")
 	assert.Empty(t, list)
@@ -120,7 +120,7 @@ func TestUsersOfTokens(t *testing.T) {
 	}
 	_, err = a.Authenticate(t.Context(), bearer(old[:20]))
 	require.ErrorAs(t, err, &rejected)
-	assert.Contains(t, rejected.Reason, "not whole")
+	assert.Contains(t, rejected.Reason, "incomplete or mistyped")
 
 	now = now.Add(time.Hour)
 	who, err := a.Authenticate(t.Context(), bearer(old))
@@ -141,7 +141,7 @@ func TestUsersOfTokens(t *testing.T) {
 func TestATokenIsOneUsers(t *testing.T) {
 	h := HashToken("x", time.Time{})
 	_, err := New([]User{{Name: "a", Tokens: []TokenHash{h}}, {Name: "b", Tokens: []TokenHash{HashToken("x", time.Now())}}}, Options{})
-	require.ErrorContains(t, err, "the token "+h.ID()+" of b is one of a already")
+	require.ErrorContains(t, err, "token "+h.ID()+" is listed for user a and for user b")
 }
 
 // Wrong tokens are counted, and are in nobody's way: neither right tokens nor
@@ -153,7 +153,7 @@ func TestWrongTokensAreSlowedDown(t *testing.T) {
 		Options{FailuresPerMinute: 60, Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	var slow *TooManyFailuresError
-	for range burstOfGuests {
+	for range failuresBurst {
 		_, err := a.Authenticate(t.Context(), bearer(NewToken()))
 		require.ErrorIs(t, err, ErrWrongCredentials)
 	}

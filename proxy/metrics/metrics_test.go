@@ -29,7 +29,7 @@ func filled() *Metrics {
 		return State{
 			Connections: 3, Closed: 9, InFlight: 2, Certificates: map[string]time.Time{"server": time.Unix(1800000000, 0)},
 			Tokens: map[string]time.Time{"ann": time.Unix(1900000000, 0)}, Learning: 2,
-			Target: TargetState{Up: true, Stranger: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, Loads: map[string]Load{"ann": {5, 6}, "stranger": {1, 7}}},
+			Target: TargetState{Up: true, UntrustedPeer: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, Loads: map[string]Load{"ann": {5, 6}, "stranger": {1, 7}}},
 			Saved:  &SavedState{Pending: true, Missing: 3, Chosen: true},
 		}
 	}})

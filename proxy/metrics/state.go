@@ -30,7 +30,7 @@ type SavedState struct {
 // TargetState is what is known of the target.
 type TargetState struct {
 	Up          bool
-	Stranger    bool            // somebody listens at the socket who must not
+	UntrustedPeer    bool            // somebody listens at the socket who must not
 	Release     string          // "" when not known
 	Phase       string          // startup, runtime; "" when not known
 	Connections int             // to it
@@ -96,7 +96,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(tokenExpiry, seconds(at), user)
 	}
 	gauge(learning, float64(s.Learning))
-	gauge(targetStranger, boolValue(s.Target.Stranger))
+	gauge(targetStranger, boolValue(s.Target.UntrustedPeer))
 	gauge(targetUp, boolValue(s.Target.Up))
 	gauge(targetInfo, 1, s.Target.Release, s.Target.Phase)
 	gauge(targetConnections, float64(s.Target.Connections))

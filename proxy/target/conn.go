@@ -14,17 +14,17 @@ import (
 
 var errClosed = errors.New("the proxy has closed its connections")
 
-// A Conn is one connection, to a target whose release is known. What was fitted
-// to that release goes out on this connection or not at all: a target that was
-// replaced by another release meanwhile is another connection.
+// A Conn is one connection, to a target whose release is known. A call that was translated for
+// that release is sent on this connection or not at all: if the target is replaced, the
+// connection ends, and the new target gets another Conn.
 type Conn struct {
 	target  *Target
 	socket  *spdkrpc.Socket
 	gone    <-chan struct{}
 	release rpcschema.Release
 
-	// Calls that are waited for, or wait for a slot to be sent here; in all, and
-	// by user. Under Target.mu.
+	// Calls that were sent on this connection or wait for a slot to be sent on it, in total
+	// and by user. Guarded by Target.mu.
 	load   int
 	loadOf map[string]int
 }
@@ -41,9 +41,9 @@ func (t *Target) dial() (*Conn, *DownError) {
 	return &Conn{target: t, socket: socket, gone: gone, release: release, loadOf: map[string]int{}}, nil
 }
 
-// open connects to whoever may be trusted at the socket, and learns the release.
+// open connects to the socket, checks the user that listens there, and reads the release.
 func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
-	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithTimeout(0)) // its callers bound their calls
+	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithTimeout(0)) // the callers have timeouts
 	fail := func(err error) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
 		_ = socket.Close()
 		return nil, nil, rpcschema.Release{}, err
@@ -56,10 +56,10 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	}
 	release, err := rpcschema.ParseRelease(v.Version)
 	if err != nil {
-		return fail(fmt.Errorf("what it answers to %s is not understood: %w", versionMethod, err))
+		return fail(fmt.Errorf("cannot read its answer to %s: %w", versionMethod, err))
 	}
-	gone, living := socket.Connected()
-	if !living {
+	gone, connected := socket.Connected()
+	if !connected {
 		return fail(errors.New("it closed the connection"))
 	}
 	socket.SetLimits(jsonrpc.LimitsV2605)
@@ -69,8 +69,8 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	return socket, gone, release, nil
 }
 
-// closeWhenGone closes a socket whose connection ended: on its own it would connect
-// again, to a target of perhaps another release.
+// closeWhenGone closes a socket when its connection has ended. Otherwise the socket would
+// connect again, perhaps to a target of another release.
 func (t *Target) closeWhenGone(socket *spdkrpc.Socket, gone <-chan struct{}) {
 	<-gone
 	_ = socket.Close()
@@ -81,18 +81,18 @@ func (t *Target) closeWhenGone(socket *spdkrpc.Socket, gone <-chan struct{}) {
 	}
 }
 
-// Release is that of the target behind this connection.
+// Release returns the release of the target behind this connection.
 func (c *Conn) Release() rpcschema.Release { return c.release }
 
 func (c *Conn) broken() bool { return broken(c.gone) }
 
-// Call sends one call of a user, when the user has a slot, and waits for its answer
-// until the deadline, whether or not ctx ends: what was sent runs, and its outcome
-// belongs into the log. ctx ends only the wait for a slot. No params at all are
-// sent when params is nil. Calls of the proxy's own, for nobody, are the user "".
+// Call waits until the user has a slot, sends one call of the user, and waits up to deadline
+// for its answer. ctx ends only the wait for a slot: SPDK executes a call that was sent even if
+// the client is gone, and its outcome belongs in the log. If params is nil, the call is sent
+// without parameters. The proxy's own calls have the user "".
 //
-// A call that SPDK has not answered by its deadline keeps its slot until it
-// does, or for a long while.
+// A call that SPDK has not answered by its deadline keeps its slot until SPDK answers it, up
+// to Config.LateAfter.
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
@@ -106,12 +106,12 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 		leave()
 		return nil, err
 	}
-	give := func() {
+	release := func() {
 		c.target.queue.release(slot)
 		leave()
 	}
 	if c.broken() {
-		give()
+		release()
 		return nil, &DownError{Socket: c.target.config.Socket, Err: errors.New("the target closed the connection")}
 	}
 	var argument any // a nil map would be sent as null
@@ -120,7 +120,7 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	}
 	pending, err := c.socket.Start(ctx, method, argument)
 	if err != nil {
-		give()
+		release()
 		return nil, err
 	}
 	started := time.Now()
@@ -129,11 +129,11 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	var result json.RawMessage
 	err = pending.Wait(bounded, &result)
 	if errors.Is(err, context.DeadlineExceeded) {
-		go c.awaitLate(pending, give, who, method, params, started)
+		go c.awaitLate(pending, release, who, method, params, started)
 		return nil, err
 	}
-	answer.seen(len(result))
-	give()
+	answer.note(len(result))
+	release()
 	return result, err
 }
 
@@ -146,10 +146,11 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate keeps a call's slot, which give releases, until SPDK answers it after all, or for a long
-// while, and tells Config.Late how it ended.
-func (c *Conn) awaitLate(pending spdkrpc.Pending, give func(), who, method string, params map[string]any, started time.Time) {
-	defer give()
+// awaitLate keeps the slot of a call that SPDK has not answered by its deadline, until SPDK
+// answers it, up to Config.LateAfter. Then it releases the slot and passes the outcome to
+// Config.Late.
+func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method string, params map[string]any, started time.Time) {
+	defer release()
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)
 	defer cancel()
 	err := pending.Wait(ctx, nil)

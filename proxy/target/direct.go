@@ -7,9 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Direct is a connection for calls of the proxy's own that must not wait behind
-// users' calls. It never reconnects: all its calls reach one process of the
-// target, or fail.
+// A Direct is a connection for the proxy's own calls that must not wait for a slot. It never
+// reconnects: all its calls reach the same process of the target, or fail.
 type Direct struct {
 	socket  *spdkrpc.Socket
 	gone    <-chan struct{}
@@ -26,21 +25,21 @@ func (t *Target) Dial(ctx context.Context) (*Direct, error) {
 	}
 	go func() {
 		<-gone
-		_ = socket.Close() // it would connect again, perhaps to another process
+		_ = socket.Close() // otherwise it would connect again, perhaps to another process
 	}()
 	return &Direct{socket: socket, gone: gone, release: release}, nil
 }
 
-// Release is that of the target behind this connection.
+// Release returns the release of the target behind this connection.
 func (d *Direct) Release() rpcschema.Release { return d.release }
 
-// Gone is closed when the connection has ended.
+// Gone returns a channel that is closed when the connection has ended.
 func (d *Direct) Gone() <-chan struct{} { return d.gone }
 
-// Call makes one call, as a spdkrpc.Caller.
+// Call makes one call; it implements spdkrpc.Caller.
 func (d *Direct) Call(ctx context.Context, method string, params, result any) error {
 	return d.socket.Call(ctx, method, params, result)
 }
 
-// Close ends the connection. Calls under way end with an unknown outcome.
+// Close closes the connection. Running calls end with spdkrpc.OutcomeUnknown.
 func (d *Direct) Close() error { return d.socket.Close() }

@@ -1,8 +1,7 @@
-// Package target answers the last question of the proxy: what does SPDK say? It
-// keeps a few connections to the target's socket, each carrying many calls,
-// learns the release behind them, and bounds how many calls are under way and
-// how long each is waited for.
+// Package target is the stage of the proxy that calls SPDK. It keeps a few connections to the
+// target's socket, each for many calls, reads the release behind them, shares slots for calls
+// among users, and bounds how long it waits for an answer.
 //
-// It may not know who calls, what is allowed, or what a method means; no other
-// stage of the proxy is imported here.
+// The package may not know what is allowed, or what a method means. It imports no other stage
+// of the proxy.
 package target

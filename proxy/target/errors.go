@@ -5,30 +5,30 @@ import (
 	"fmt"
 )
 
-// A BusyError means that the call waited for a slot in vain, or could not even
-// wait. It was not sent.
+// A BusyError means that a call got no slot in time, or that too many calls are waiting. It
+// was not sent.
 type BusyError struct {
-	User     bool // others could still call: it is the user's own share that is taken
-	InFlight int  // calls under way, of the user or in all
+	User     bool // the user's own share is taken; other users could still call
+	InFlight int  // running calls: the user's if User is set, else all
 	Why      string
 }
 
 func (e *BusyError) Error() string {
-	whose := "calls"
+	calls := "calls"
 	if e.User {
-		whose = "calls of this user"
+		calls = "calls of this user"
 	}
-	return fmt.Sprintf("%d %s are under way at the target, and %s", e.InFlight, whose, e.Why)
+	return fmt.Sprintf("%d %s are running at the target, and %s", e.InFlight, calls, e.Why)
 }
 
-// ErrAbandoned means that whoever called left before the call was sent.
-var ErrAbandoned = errors.New("the caller left before the call was sent")
+// ErrAbandoned means that the caller's context ended before the call was sent.
+var ErrAbandoned = errors.New("the caller stopped waiting before the call was sent")
 
-// A DownError means that there is no target to send to. Nothing was executed.
+// A DownError means that the target is unreachable. Nothing was executed.
 type DownError struct {
 	Socket string
-	// Err is what happened. It is not unwrapped: what became of the question for
-	// the release says nothing about the call that needed it.
+	// Err is the cause. Unwrap does not return it: its kind is that of spdk_get_version,
+	// which reads the release, and not of the call.
 	Err error
 }
 

@@ -10,45 +10,45 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Why a call was not sent.
+// Errors of calls that were not sent.
 var (
 	ErrDeleting = errors.New("volumes are being deleted, and this release of SPDK crashes when volumes are listed meanwhile")
 	ErrListing  = errors.New("volumes are being listed, and this release of SPDK crashes when a volume is deleted meanwhile")
 )
 
-// Before v24.09, SPDK ends when bdev_lvol_get_lvols finds a volume whose clusters are
-// being cleared (https://github.com/spdk/spdk/issues/3505).
+// Before v24.09, SPDK crashes when bdev_lvol_get_lvols finds a volume whose clusters are being
+// cleared (https://github.com/spdk/spdk/issues/3505).
 var (
 	listsSafely = rpcschema.MustRelease("v24.09")
 	listing     = []string{"bdev_lvol_get_lvols"}
 	deleting    = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
 )
 
-// listingGate keeps two kinds of calls from being under way together: calls of one kind may
-// run side by side. A call that waits to delete lets no further listing begin, since
-// listings are short; one that waits to list gives up after a while, as deletions may
-// take minutes.
+// listingGate prevents listings and deletions of volumes from running at the same time. Calls
+// of one kind run concurrently. While a deletion waits, no further listing begins, because
+// listings are short. A listing that waits gives up after a while, because deletions may take
+// minutes.
 type listingGate struct {
 	mu      sync.Mutex
-	lists   int
-	deletes int // under way, or waiting for lists
-	changed chan struct{}
+	lists   int           // running
+	deletes int           // running, or waiting for listings
+	changed chan struct{} // closed when a call ends; nil: no call waits
 }
 
-// enter waits until a call may be sent to a target of a release, and returns what to
-// call when SPDK has ended it. The error is ErrDeleting, ErrListing or ErrAbandoned.
+// enter waits until a call may be sent to a target of release r. The caller calls leave when
+// SPDK has answered. The error is ErrDeleting or ErrListing after wait, or ErrAbandoned.
 func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
 	lists, deletes := slices.Contains(listing, method), slices.Contains(deleting, method)
 	if !lists && !deletes || !r.Before(listsSafely) {
 		return func() {}, nil
 	}
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	mine, others, late := &a.lists, &a.deletes, ErrDeleting
+	own, others, timeoutErr := &a.lists, &a.deletes, ErrDeleting
 	if deletes {
-		mine, others, late = &a.deletes, &a.lists, ErrListing
+		own, others, timeoutErr = &a.deletes, &a.lists, ErrListing
 		a.deletes++
 	}
 	for *others > 0 {
@@ -59,8 +59,8 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 		a.mu.Unlock()
 		select {
 		case <-changed:
-		case <-patience.C:
-			err = late
+		case <-timeout.C:
+			err = timeoutErr
 		case <-ctx.Done():
 			err = ErrAbandoned
 		}
@@ -78,11 +78,11 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.end(mine)
+		a.end(own)
 	}, nil
 }
 
-// end counts a call down and wakes those that wait. The lock is held.
+// end decrements a counter and wakes the calls that wait. The caller holds a.mu.
 func (a *listingGate) end(n *int) {
 	*n--
 	if a.changed != nil {
@@ -91,8 +91,9 @@ func (a *listingGate) end(n *int) {
 	}
 }
 
-// Deleting waits until a target of a release may delete volumes, and keeps away what may not be under way meanwhile until
-// leave is called. It is for deletions on a Direct, which do not wait by themselves. The error is ErrListing or ErrAbandoned.
+// Deleting waits until volumes may be deleted on a target of release r. Until leave is called,
+// no call begins that must not run at the same time. It is for deletions on a Direct, which do
+// not wait by themselves. The error is ErrListing or ErrAbandoned.
 func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
 	return t.listing.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

@@ -2,44 +2,44 @@ package target
 
 import "time"
 
-// SPDK executes all calls that it finds at its sockets before it does anything
-// else: answers other calls, or serves I/O on that core. Most calls take
-// microseconds, some, such as a list of all bdevs, tens of milliseconds; and 256
-// of these, sent together, would have everybody wait for seconds. So calls of one
-// user go out in bursts: a round ends when the probe, sent after them, was
-// answered, and how long that took tells what the others had to wait. When it
-// takes long, the bursts become smaller; when it does not, longer. What SPDK has
-// not answered in its round, since it waits for a disk, does not count in the next.
+// SPDK executes all calls that it finds at its sockets before it does anything else, such as
+// answering other calls or serving I/O on that core. Most calls take microseconds; some, such
+// as a list of all bdevs, take tens of milliseconds, and 256 of these at once would delay
+// everything by seconds. So the calls of one user are sent in bursts. A round ends when SPDK
+// answers a probe that was sent after the burst; its duration shows how long other calls had
+// to wait. After a slow round the bursts become smaller, after a quick one larger. Calls that
+// SPDK has not answered in their round, for example because they wait for a disk, do not count
+// in the next one.
 const (
-	firstBurst = 16 // so many of a user's calls at once may go without a look at how long they take
-	minBurst   = 2  // one that is executed, and one that waits for it
+	firstBurst = 16 // a user may have this many calls in flight before rounds are measured
+	minBurst   = 2  // one call that is executed and one that waits
 
-	quickRound = 16 * time.Millisecond // the probe takes up to 8 ms by itself
+	quickRound = 16 * time.Millisecond // the probe alone takes up to 8 ms
 	slowRound  = 50 * time.Millisecond
 	// minRound bounds how often the probe is sent.
 	minRound = 4 * time.Millisecond
 )
 
-// A pace says how many calls of one user may go out in one round.
+// A pace says how many calls of one user may be sent in one round. It is guarded by queue.mu.
 type pace struct {
-	burst   int
-	round   uint64
-	largest int    // burst of this round
-	taken   bool   // by start, which goes on until nextRound says no
-	start   func() // nil: rounds are somebody else's matter
+	burst     int
+	round     uint64
+	largest   int    // number of calls that one user sent in this round, the largest of all users
+	measuring bool   // start was called, and nextRound has not returned false since
+	start     func() // starts measuring; nil: a test calls nextRound itself
 }
 
-// sent is told that a user has so many calls under way that were sent in this round.
-func (p *pace) sent(inRound int) {
+// noteSent notes how many of a user's running calls were sent in this round.
+func (p *pace) noteSent(inRound int) {
 	p.largest = max(p.largest, inRound)
-	if inRound >= min(firstBurst, p.burst) && !p.taken && p.start != nil {
-		p.taken = true
+	if inRound >= min(firstBurst, p.burst) && !p.measuring && p.start != nil {
+		p.measuring = true
 		p.start()
 	}
 }
 
-// nextRound begins a round, after one that took so long. It tells whether the
-// pace needs to be taken any longer.
+// nextRound begins a round; the last one took this long. It reports whether measuring must
+// go on.
 func (q *queue) nextRound(took time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,15 +53,15 @@ func (q *queue) nextRound(took time.Duration) bool {
 	}
 	p.round++
 	p.largest = 0
-	p.taken = !quiet
+	p.measuring = !quiet
 	if quiet {
 		p.burst = firstBurst
 	}
 	q.advance()
-	return p.taken
+	return p.measuring
 }
 
-// stopPacing lets everything out that waits for a round: there will be none.
+// stopPacing lets all calls be sent that wait for a round, because no further round begins.
 func (q *queue) stopPacing() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,10 +69,10 @@ func (q *queue) stopPacing() {
 	q.advance()
 }
 
-// measureRounds measures rounds, as long as users have many calls under way.
+// measureRounds measures rounds as long as users have many calls in flight.
 func (t *Target) measureRounds() {
 	for {
-		took := t.timedProbe() // a target that is away is as slow
+		took := t.timedProbe() // an unreachable target counts as slow
 		if !t.queue.nextRound(took) {
 			return
 		}

@@ -87,7 +87,7 @@ func TestWhoWaitsForARoundGoesOutWithIt(t *testing.T) {
 func TestLongAnswersAreBounded(t *testing.T) {
 	q := newQueue(Limits{Total: 1024, PerUser: 256})
 	long := new(size)
-	long.seen(bytesPerUser / 4)
+	long.note(bytesPerUser / 4)
 	for range 4 {
 		_, err := q.acquire(t.Context(), "a", long, 0)
 		require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestLongAnswersAreBounded(t *testing.T) {
 	_, err := q.acquire(t.Context(), "a", long, 0)
 	require.ErrorAs(t, err, new(*BusyError))
 	mustTake(t, q, "a")
-	long.seen(10 * bytesPerUser)
+	long.note(10 * bytesPerUser)
 	u, err := q.acquire(t.Context(), "b", long, 0)
 	require.NoError(t, err, "one is")
 	_, err = q.acquire(t.Context(), "b", long, 0)
@@ -106,11 +106,11 @@ func TestLongAnswersAreBounded(t *testing.T) {
 	q.sound(t)
 
 	s := new(size)
-	s.seen(longReply - 1)
+	s.note(longReply - 1)
 	assert.Zero(t, s.expected(), "short ones do not count")
-	s.seen(longReply)
+	s.note(longReply)
 	assert.Equal(t, longReply, s.expected())
-	s.seen(0)
+	s.note(0)
 	assert.Less(t, s.expected(), longReply)
 	assert.Positive(t, s.expected())
 }
@@ -235,7 +235,7 @@ func TestPaceIsNotTakenFromEarlierLooks(t *testing.T) {
 	end, began := make(chan struct{}), time.Now()
 	target.flights.DoChan("probe", func() (any, error) {
 		<-end
-		return probed{began: began}, nil
+		return probeResult{began: began}, nil
 	})
 	measured := make(chan struct{})
 	go func() { target.timedProbe(); close(measured) }()
@@ -246,5 +246,5 @@ func TestPaceIsNotTakenFromEarlierLooks(t *testing.T) {
 	}
 	close(end)
 	<-measured
-	assert.EqualValues(t, 1, f.probed.Load(), "and then look itself")
+	assert.EqualValues(t, 1, f.probeResult.Load(), "and then look itself")
 }

@@ -12,44 +12,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPeer makes the check that whoever listens at the socket may be the target:
-// root, this process's own user, or one of uids. SPDK's default socket lies in a
-// folder where everybody may put one while spdk_tgt is away, and would be sent
-// what was meant for SPDK, secrets included.
-func checkPeer(uids []uint32) func(net.Conn) error { return trust(trusted(uids)...) }
+// checkPeer returns the check that the process which listens at the socket belongs to root, to
+// this process's user, or to one of uids. Every user may create a socket in the directory of
+// SPDK's default socket while spdk_tgt is not running, and would receive calls that are meant
+// for SPDK, secrets included.
+func checkPeer(uids []uint32) func(net.Conn) error { return requirePeer(trustedUIDs(uids)...) }
 
-func trusted(uids []uint32) []uint32 { return append([]uint32{0, uint32(os.Geteuid())}, uids...) }
+func trustedUIDs(uids []uint32) []uint32 {
+	return append([]uint32{0, uint32(os.Geteuid())}, uids...)
+}
 
-func trust(uids ...uint32) func(net.Conn) error {
+func requirePeer(uids ...uint32) func(net.Conn) error {
 	return func(c net.Conn) error {
 		uid, err := peerUID(c)
 		if err != nil {
-			return fmt.Errorf("whoever listens there cannot be told: %w", err)
+			return fmt.Errorf("cannot determine which user listens there: %w", err)
 		}
 		switch {
 		case uid == unmapped:
-			return fmt.Errorf("%w: who listens there cannot be told, as this process's user namespace does not show that user (or it is nobody). If spdk_tgt runs as neither root nor "+
-				"the proxy's user, run the proxy without one: PrivateUsers=no in a drop-in for its unit", errStranger)
+			return fmt.Errorf("%w: cannot determine which user listens there, because the proxy's user namespace hides that user (or it is the user nobody). If spdk_tgt runs neither as root nor "+
+				"as the proxy's user, run the proxy without a user namespace: PrivateUsers=no in a drop-in for its unit", errUntrustedPeer)
 		case slices.Contains(uids, uid):
 			return nil
 		}
-		return fmt.Errorf("%w: %s listens there. If spdk_tgt runs as that user, name it in target.peer_users; "+
-			"otherwise somebody took the target's place: find out who, and move the socket to a folder where only spdk_tgt's user may write", errStranger, nameOf(uid))
+		return fmt.Errorf("%w: %s. If spdk_tgt runs as that user, add it to target.peer_users; "+
+			"otherwise another process has taken the target's place: find out which, and move the socket to a directory where only spdk_tgt's user may write", errUntrustedPeer, nameOf(uid))
 	}
 }
 
-// unmapped is how the kernel shows all users who are not in this process's user
-// namespace, as systemd's PrivateUsers= makes one. So it is nobody in particular,
-// and is never trusted, whoever names it.
+// unmapped is the uid under which the kernel shows all users that are not in this process's
+// user namespace, such as that of systemd's PrivateUsers=. It identifies no user, so it is
+// never trusted, even if the configuration lists it.
 const unmapped = 65534
 
-var errStranger = errors.New("nothing was sent to a stranger")
+var errUntrustedPeer = errors.New("nothing was sent, as an untrusted user listens at the socket")
 
-// peerUID is the user that a UNIX socket's other end listened as.
+// peerUID is the user of the process that listened at the other end of a UNIX socket.
 func peerUID(c net.Conn) (uint32, error) {
 	unixConn, ok := c.(*net.UnixConn)
 	if !ok {
-		return 0, errors.New("it is no UNIX socket")
+		return 0, errors.New("it is not a UNIX socket")
 	}
 	raw, err := unixConn.SyscallConn()
 	if err != nil {

@@ -39,23 +39,23 @@ func TestStrangersAreSentNothing(t *testing.T) {
 	}()
 	stranger := newTarget(t, Config{Socket: path})
 	own := uint32(os.Geteuid())
-	stranger.checkPeer = trust(own + 1) // as if we were somebody else
+	stranger.checkPeer = requirePeer(own + 1) // as if we were somebody else
 	_, err = stranger.Connect(t.Context(), "u")
 	var down *DownError
 	require.ErrorAs(t, err, &down)
-	assert.ErrorIs(t, down.Err, errStranger)
+	assert.ErrorIs(t, down.Err, errUntrustedPeer)
 	assert.ErrorContains(t, err, nameOf(own))
 	assert.ErrorContains(t, err, "target.peer_users")
 	assert.Zero(t, <-received)
 	state := look(t, stranger)
-	assert.True(t, state.Stranger)
+	assert.True(t, state.UntrustedPeer)
 	assert.Equal(t, Unreachable, state.Phase)
-	assert.ErrorIs(t, state.Err, errStranger)
+	assert.ErrorIs(t, state.Err, errUntrustedPeer)
 	assert.Zero(t, <-received)
 
-	require.NoError(t, dialUnix(t, path, trust(own+1, own)))
+	require.NoError(t, dialUnix(t, path, requirePeer(own+1, own)))
 	require.NoError(t, dialUnix(t, path, checkPeer(nil)))
-	require.Error(t, trust(own)(&net.TCPConn{}), "who is there must be known")
+	require.Error(t, requirePeer(own)(&net.TCPConn{}), "who is there must be known")
 }
 
 func dialUnix(t *testing.T, path string, check func(net.Conn) error) error {
@@ -66,7 +66,7 @@ func dialUnix(t *testing.T, path string, check func(net.Conn) error) error {
 }
 
 func TestWhoIsTrusted(t *testing.T) {
-	assert.Equal(t, []uint32{0, uint32(os.Geteuid()), 1001}, trusted([]uint32{1001}))
+	assert.Equal(t, []uint32{0, uint32(os.Geteuid()), 1001}, trustedUIDs([]uint32{1001}))
 	assert.Equal(t, "user root (0)", nameOf(0))
 	assert.Equal(t, "user 4294967294", nameOf(1<<32-2))
 }
@@ -93,7 +93,7 @@ func TestAnotherUser(t *testing.T) {
 	const daemon = 2
 	path := listener(t, daemon)
 	refused := dialUnix(t, path, checkPeer(nil))
-	require.ErrorIs(t, refused, errStranger)
+	require.ErrorIs(t, refused, errUntrustedPeer)
 	manual, err := os.ReadFile("../../docs/target.md")
 	require.NoError(t, err)
 	assert.Contains(t, string(manual), strings.Replace(refused.Error(), nameOf(daemon), "user mallory (1001)", 1))
@@ -103,7 +103,7 @@ func TestAnotherUser(t *testing.T) {
 
 	// In a user namespace that is anybody who is not in it.
 	refused = dialUnix(t, listener(t, unmapped), checkPeer([]uint32{unmapped}))
-	require.ErrorIs(t, refused, errStranger)
+	require.ErrorIs(t, refused, errUntrustedPeer)
 	require.ErrorContains(t, refused, "PrivateUsers=no")
 }
 

@@ -16,84 +16,81 @@ import (
 
 const (
 	versionMethod = "spdk_get_version"
-	// phaseMethod tells startup from runtime: since v23.01 it is known in both, and
-	// allowed at runtime only, so that SPDK answers -1 before it is looked at. It has
-	// a short answer, changes nothing, and asks nobody but the thread that reads the
-	// socket.
+	// phaseMethod distinguishes startup from runtime. Every release since v23.01 has it and
+	// allows it at runtime only; at startup, SPDK answers -1. Its answer is short, it changes
+	// nothing, and SPDK answers it on the thread that reads the socket.
 	phaseMethod = "notify_get_types"
 )
 
-// How long Watch waits from one look to the next, give or take a fifth.
+// Times between two probes of Watch, plus or minus a fifth.
 const (
-	probeAgain       = 5 * time.Second
-	probeAgainIfAway = time.Second
-	// probeAgainAfterClose bounds how often a target is looked at that ends each
-	// connection.
-	probeAgainAfterClose = 100 * time.Millisecond
+	probeInterval     = 5 * time.Second
+	probeIntervalDown = time.Second
+	// probeAfterClose bounds how often a target is probeResult that closes each connection.
+	probeAfterClose = 100 * time.Millisecond
 )
 
-// A probe looks at the target over a connection of its own, so that a full pool
-// does not look like a dead target. One look is taken at a time.
+// A probe queries the target over a connection of its own, so that a full pool does not look
+// like a dead target. One query runs at a time.
 type probe struct {
 	socket  *spdkrpc.Socket // nil: none
 	gone    <-chan struct{}
 	release rpcschema.Release
-	// pending is a question that was not answered in time. SPDK answers it in the
-	// end, if it lives; others are not heaped upon it.
+	// pending is a query that was not answered in time. SPDK answers it later if it still
+	// works; until then, no other query is sent.
 	pending *spdkrpc.Pending
 }
 
-// Probe looks at the target and tells its state. The error is ctx's.
+// Probe queries the target and returns its state. The error is that of ctx.
 func (t *Target) Probe(ctx context.Context) (State, error) {
 	done := t.startProbe()
 	select {
 	case r := <-done:
-		return r.Val.(probed).State, nil
+		return r.Val.(probeResult).State, nil
 	case <-ctx.Done():
 		return t.State(), ctx.Err()
 	}
 }
 
-// A probed is what a probe has found, and when it began.
-type probed struct {
+// A probeResult is the state that a probe found, and the time when it began.
+type probeResult struct {
 	State
 	began time.Time
 }
 
-// startProbe begins a look, or joins the one that is under way.
+// startProbe begins a probe, or joins the one that is running.
 func (t *Target) startProbe() <-chan singleflight.Result {
 	return t.flights.DoChan("probe", func() (any, error) {
 		began := time.Now()
-		return probed{t.runProbe(), began}, nil
+		return probeResult{t.runProbe(), began}, nil
 	})
 }
 
-// timedProbe measures how long a look takes that begins now: what joined one that
-// began earlier, as anybody may cause by /readyz, would seem quicker than it is.
+// timedProbe measures how long a probe takes that begins now. It does not count one that it
+// joined, such as that of a request to /readyz, because its duration would seem too short.
 func (t *Target) timedProbe() time.Duration {
 	for since := time.Now(); ; {
-		if seen := (<-t.startProbe()).Val.(probed); !seen.began.Before(since) {
-			return time.Since(seen.began)
+		if result := (<-t.startProbe()).Val.(probeResult); !result.began.Before(since) {
+			return time.Since(result.began)
 		}
 	}
 }
 
-// Watch looks at the target again and again until it is closed: every few
-// seconds, and at once when its connection ends. So a restarted target is
-// noticed although nobody calls.
+// Watch probes the target until t is closed: every few seconds, and at once when the probe's
+// connection ends. So a restart of the target is noticed even without calls.
 func (t *Target) Watch() {
 	for {
 		state, _ := t.Probe(context.Background())
-		wait, gone := probeAgainIfAway, (<-chan struct{})(nil)
+		wait, gone := probeIntervalDown, (<-chan struct{})(nil)
 		if state.Phase != Unreachable {
-			wait, gone = probeAgain, t.probeGone()
+			wait, gone = probeInterval, t.probeGone()
 		}
 		jitter := time.Duration(rand.Int64N(int64(wait/5)*2)) - wait/5
 		select {
 		case <-time.After(wait + jitter):
 		case <-gone:
 			select {
-			case <-time.After(probeAgainAfterClose):
+			case <-time.After(probeAfterClose):
 			case <-t.stopped:
 				return
 			}
@@ -109,7 +106,7 @@ func (t *Target) probeGone() <-chan struct{} {
 	return t.probe.gone
 }
 
-// runProbe asks the target over the probe's connection, or over a new one.
+// runProbe queries the target over the probe's connection, or over a new one.
 func (t *Target) runProbe() State {
 	ctx, cancel := context.WithTimeout(context.Background(), t.connectWait)
 	defer cancel()
@@ -126,19 +123,19 @@ func (t *Target) runProbe() State {
 		var err error
 		if p.socket, p.gone, p.release, err = t.open(ctx); err != nil {
 			t.keepProbe(probe{})
-			return t.seen(Unreachable, rpcschema.Release{}, false, err)
+			return t.noteState(Unreachable, rpcschema.Release{}, false, err)
 		}
 		connected = true
 	}
-	phase, err := p.ask(ctx)
+	phase, err := p.phase(ctx)
 	if !t.keepProbe(p) {
 		return t.State()
 	}
-	return t.seen(phase, p.release, connected, err)
+	return t.noteState(phase, p.release, connected, err)
 }
 
-// keepProbe keeps the probe's connection for the next look, unless the target
-// was closed meanwhile.
+// keepProbe keeps the probe's connection for the next probe. It returns false if t has been
+// closed in the meantime.
 func (t *Target) keepProbe(p probe) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,8 +147,8 @@ func (t *Target) keepProbe(p probe) bool {
 	return true
 }
 
-// ask learns the phase.
-func (p *probe) ask(ctx context.Context) (Phase, error) {
+// phase asks the target for its phase.
+func (p *probe) phase(ctx context.Context) (Phase, error) {
 	if p.pending == nil {
 		pending, err := p.socket.Start(ctx, phaseMethod, nil)
 		if err != nil {
@@ -171,7 +168,7 @@ func (p *probe) ask(ctx context.Context) (Phase, error) {
 	case errors.As(err, &answer) && answer.Code == jsonrpc.CodeWrongState:
 		return Startup, nil
 	case errors.As(err, &answer) && answer.Code != 0:
-		return Runtime, nil // it answers; perhaps its list of allowed methods (-R) lacks this one
+		return Runtime, nil // it answers; perhaps this method is not in its list of allowed methods (-R)
 	}
 	return Unreachable, err
 }

@@ -38,7 +38,7 @@ func TestState(t *testing.T) {
 	target := newTarget(t, Config{Socket: f.path, Log: slog.New(slog.NewTextHandler(log, nil))})
 	state := target.State()
 	assert.Equal(t, Unreachable, state.Phase)
-	assert.ErrorIs(t, state.Err, errNotAsked)
+	assert.ErrorIs(t, state.Err, errNotProbed)
 	assert.False(t, state.Since.IsZero())
 
 	f.phase.Store(new(`"error":{"code":-1,"message":"Method may only be called after framework is initialized"}`))
@@ -89,7 +89,7 @@ func TestQuestionsAreNotHeapedUp(t *testing.T) {
 		assert.Equal(t, Unreachable, state.Phase)
 		assert.ErrorContains(t, state.Err, "does not answer")
 	}
-	assert.EqualValues(t, 1, f.probed.Load())
+	assert.EqualValues(t, 1, f.probeResult.Load())
 	assert.EqualValues(t, 1, f.accepted.Load())
 }
 

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Limits bound how many calls are under way at once.
+// Limits bound how many calls run at once.
 type Limits struct {
-	Total   int            // of everybody together
+	Total   int            // of all users together
 	PerUser int            // of one user
-	Of      map[string]int // of users to whom PerUser does not apply
+	Of      map[string]int // by name: of users with a limit of their own instead of PerUser
 }
 
 func (l Limits) of(who string) int {
@@ -26,64 +26,64 @@ func (l Limits) of(who string) int {
 // waitersPerSlot bounds the memory that waiting calls take.
 const waitersPerSlot = 4
 
-// A queue gives out slots, each for one call under way. Nobody may have more of them than their
-// limit, nor than are free: n users who take what they can get leave one part in
-// n+1 to whoever comes next, even if SPDK never answers any of their calls.
+// A queue grants slots, each for one running call. A user may have at most as many slots as
+// the user's limit, and at most as many as are free. So if n users take all they can get, one
+// slot in n+1 stays free for the next user, even if SPDK never answers their calls.
 //
-// A call that may have none now waits in the wait list of its user. The lists are served
-// round-robin, one call each, so that the length of one delays no other. After each
-// change slots are given out as long as anybody may have one: so a call whose user may
-// have a slot, and has no wait list, passes nobody.
+// A call that cannot get a slot waits in its user's wait list. The lists are served
+// round-robin, one call each, so that a long list does not delay other users. After each
+// change, slots are granted until no waiting call may have one. So a new call of a user without
+// waiting calls overtakes no call that could run.
 type queue struct {
 	mu        sync.Mutex
 	limits    Limits
 	users     map[string]*user
-	sweepAt   int // users known, when those at rest are forgotten
-	slots     int
-	bytes     int // expected to be answered to them
-	waiting   int
-	runnable  fifo[*user] // who have calls waiting and are below their limit
+	sweepAt   int         // when this many users are known, idle ones are forgotten
+	slots     int         // granted
+	bytes     int         // expected length of their answers
+	waiting   int         // calls
+	runnable  fifo[*user] // users that have waiting calls and are below their limit
 	pace      pace
 	hasMemory func(user string) bool // see Config.HasMemory
 }
 
-// A user has calls under way, or waiting, or lately had.
+// A user has running or waiting calls, or had some recently.
 type user struct {
 	name       string
 	limit      int
 	slots      int
 	bytes      int
 	waiting    waitList
-	isRunnable bool // is in queue.runnable; its wait list may have become empty there
+	isRunnable bool // is in queue.runnable; the wait list may have become empty since
 
 	paceRound     uint64
-	sentThisRound int // calls under way that were sent in that round
+	sentThisRound int // running calls that were sent in that round
 }
 
-// A slot is the right to have one call under way.
+// A slot is the right to run one call.
 type slot struct {
 	*user
 	bytes     int
 	paceRound uint64
 }
 
-// Long answers take memory, of SPDK and of the proxy. So calls that expect them
-// are under way only up to these sums, but one of each user always is.
+// Limits of the expected length of the answers of running calls, in bytes, because long answers
+// take memory of SPDK and of the proxy. Each user may always run one call.
 const (
 	bytesPerUser = 32 << 20
 	bytesInTotal = 256 << 20
 )
 
-// restingUsers are remembered, for the next call's sake.
-const restingUsers = 1024
+// maxIdleUsers is how many users are remembered although they have no calls.
+const maxIdleUsers = 1024
 
 func newQueue(l Limits) *queue {
-	return &queue{limits: l, users: map[string]*user{}, sweepAt: restingUsers, pace: pace{burst: firstBurst}}
+	return &queue{limits: l, users: map[string]*user{}, sweepAt: maxIdleUsers, pace: pace{burst: firstBurst}}
 }
 
-// acquire waits for a slot for a call with such an answer; release gives it back. The
-// error is a *BusyError, or wraps ErrAbandoned when ctx ended first.
-func (q *queue) acquire(ctx context.Context, who string, answer *size, bound time.Duration) (slot, error) {
+// acquire waits up to timeout for a slot for a call whose answer has the expected size; release
+// returns the slot. The error is a *BusyError, or wraps ErrAbandoned if ctx ended first.
+func (q *queue) acquire(ctx context.Context, who string, answer *size, timeout time.Duration) (slot, error) {
 	q.mu.Lock()
 	u := q.user(who)
 	if u.waiting.n == 0 && q.mayRun(u, answer.expected()) {
@@ -97,12 +97,12 @@ func (q *queue) acquire(ctx context.Context, who string, answer *size, bound tim
 		return slot{}, err
 	}
 
-	timer := time.NewTimer(bound)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case err = <-w.done:
 	case <-timer.C:
-		err = q.leave(w, func() error { return q.busy(u, fmt.Sprintf("none of them ended within %s", bound)) })
+		err = q.leave(w, func() error { return q.busy(u, fmt.Sprintf("none of them ended within %s", timeout)) })
 	case <-ctx.Done():
 		err = q.leave(w, func() error { return fmt.Errorf("%w: %w", ErrAbandoned, ctx.Err()) })
 	}
@@ -112,7 +112,7 @@ func (q *queue) acquire(ctx context.Context, who string, answer *size, bound tim
 	return w.slot, nil
 }
 
-// release gives a slot back.
+// release returns a slot.
 func (q *queue) release(t slot) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,8 +127,7 @@ func (q *queue) release(t slot) {
 	q.advance()
 }
 
-// setLimits changes the bounds of users; calls under way and waiting stay. The
-// total stays as it was made.
+// setLimits changes the limits of users, but not the total. Running and waiting calls stay.
 func (q *queue) setLimits(l Limits) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,25 +140,25 @@ func (q *queue) setLimits(l Limits) {
 	q.advance()
 }
 
-// user finds a user, or makes one.
+// user finds or adds a user.
 func (q *queue) user(who string) *user {
 	if u := q.users[who]; u != nil {
 		return u
 	}
 	if len(q.users) >= q.sweepAt {
 		maps.DeleteFunc(q.users, func(_ string, u *user) bool { return u.slots == 0 && u.waiting.n == 0 && !u.isRunnable })
-		q.sweepAt = max(restingUsers, 2*len(q.users)) // so that sweeping costs each newcomer little
+		q.sweepAt = max(maxIdleUsers, 2*len(q.users)) // so that the cost of sweeping for each new user is small
 	}
 	u := &user{name: who, limit: q.limits.of(who)}
 	q.users[who] = u
 	return u
 }
 
-// enter appends a call to its user's wait list. When all lists together are as long as
-// they may be, the longest one loses its last call: who floods makes room for others.
+// enter appends a call to its user's wait list. If too many calls wait in total, the last call
+// of the longest list is refused instead, so that a flood does not displace other users.
 func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	if u.waiting.n >= waitersPerSlot*u.limit {
-		return nil, q.busy(u, "as many of this user's wait as may")
+		return nil, q.busy(u, "the maximum number of this user's calls is waiting")
 	}
 	if q.waiting >= waitersPerSlot*q.limits.Total {
 		longest := u
@@ -169,11 +168,11 @@ func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 			}
 		}
 		if longest.waiting.n <= u.waiting.n+1 {
-			return nil, q.busy(u, "as many wait as may")
+			return nil, q.busy(u, "the maximum number of calls is waiting")
 		}
 		last := longest.waiting.last
 		q.remove(last)
-		last.done <- q.busy(longest, "as many wait as may, and most are this user's")
+		last.done <- q.busy(longest, "the maximum number of calls is waiting, most of them this user's")
 	}
 	w := &waiter{user: u, answer: answer, done: make(chan error, 1)}
 	u.waiting.push(w)
@@ -182,8 +181,8 @@ func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	return w, nil
 }
 
-// leave removes a call that waits no longer from its wait list, and returns the reason
-// why. If it got its slot just now, it keeps it and there is no error.
+// leave removes a call from its wait list and returns the error of why. If the call got its
+// slot at the same moment, it keeps the slot and the error is nil.
 func (q *queue) leave(w *waiter, why func() error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -201,7 +200,7 @@ func (q *queue) remove(w *waiter) {
 	q.waiting--
 }
 
-// mayRun tells whether a user may have one more slot now.
+// mayRun reports whether a user may have one more slot now, for an answer of so many bytes.
 func (q *queue) mayRun(u *user, bytes int) bool {
 	return u.slots < min(u.limit, q.limits.Total-q.slots) &&
 		(u.paceRound != q.pace.round || u.sentThisRound < q.pace.burst) &&
@@ -218,11 +217,11 @@ func (q *queue) grant(u *user, bytes int) slot {
 		u.paceRound, u.sentThisRound = q.pace.round, 0
 	}
 	u.sentThisRound++
-	q.pace.sent(u.sentThisRound)
+	q.pace.noteSent(u.sentThisRound)
 	return slot{u, bytes, u.paceRound}
 }
 
-// noteRunnable notes a user whose waiting calls could run, were enough slots free.
+// noteRunnable adds a user to runnable if the user has waiting calls and is below the limit.
 func (q *queue) noteRunnable(u *user) {
 	if !u.isRunnable && u.waiting.n > 0 && u.slots < u.limit {
 		u.isRunnable = true
@@ -230,8 +229,8 @@ func (q *queue) noteRunnable(u *user) {
 	}
 }
 
-// advance gives slots to waiting calls, one of each wait list after the other, until
-// nobody may have one.
+// advance grants slots to waiting calls, one for each wait list in turn, until no call may have
+// one.
 func (q *queue) advance() {
 	for passed := 0; passed < q.runnable.n && q.slots < q.limits.Total; {
 		u := q.runnable.pop()
@@ -249,14 +248,14 @@ func (q *queue) advance() {
 	}
 }
 
-// advanceAll is advance for whoever does not hold the lock.
+// advanceAll is advance for callers that do not hold q.mu.
 func (q *queue) advanceAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.advance()
 }
 
-// busy says why a call of a user got no slot.
+// busy makes the error of a call that got no slot.
 func (q *queue) busy(u *user, why string) *BusyError {
 	if q.slots < q.limits.Total {
 		return &BusyError{User: true, InFlight: u.slots, Why: why}
@@ -264,9 +263,9 @@ func (q *queue) busy(u *user, why string) *BusyError {
 	return &BusyError{InFlight: q.slots, Why: why}
 }
 
-// Load is how much is under way just now.
+// Load is the number of calls at one moment.
 type Load struct {
-	InFlight int // sent and not answered, those that nobody waits for included
+	InFlight int // sent and not answered, including those whose deadline has passed
 	Waiting  int // for a slot
 }
 
@@ -276,7 +275,7 @@ func (q *queue) load() Load {
 	return Load{q.slots, q.waiting}
 }
 
-// loads are those of each user that has any.
+// loads returns the load of each user that has calls.
 func (q *queue) loads() map[string]Load {
 	q.mu.Lock()
 	defer q.mu.Unlock()

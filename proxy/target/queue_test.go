@@ -171,7 +171,7 @@ func TestLongAnswersWaitForRoom(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 4})
 		q.hasMemory = func(user string) bool { return user != "full" || !full.Load() }
 		long, got := new(size), make(chan slot, 1)
-		long.seen(longReply)
+		long.note(longReply)
 		go func() {
 			u, err := q.acquire(t.Context(), "full", long, time.Minute)
 			assert.NoError(t, err)
@@ -240,9 +240,9 @@ func TestLimitsChange(t *testing.T) {
 func TestUsersAtRestAreForgotten(t *testing.T) {
 	q := newQueue(Limits{Total: 100, PerUser: 1})
 	held := mustTake(t, q, "held")
-	for i := range 10 * restingUsers {
+	for i := range 10 * maxIdleUsers {
 		q.release(mustTake(t, q, fmt.Sprint(i)))
 	}
-	assert.LessOrEqual(t, len(q.users), 2*restingUsers)
+	assert.LessOrEqual(t, len(q.users), 2*maxIdleUsers)
 	assert.Same(t, held.user, q.users["held"])
 }

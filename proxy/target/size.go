@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// longReply is where the memory that an answer takes is worth counting.
+// longReply is the length from which answers count towards memory limits, in bytes.
 const longReply = 64 << 10
 
-// sizes remember how long answers were, to tell how long the next will be: of a
-// method with parameters, which often name one thing, and without.
+// sizes predict the length of answers from earlier ones, for each method with and without
+// parameters, because parameters often select one object.
 type sizes struct {
 	of sync.Map // sizeKey → *size
 }
@@ -28,19 +28,20 @@ func (s *sizes) find(method string, params map[string]any) *size {
 	return known.(*size)
 }
 
-// A size is how many bytes a call's answer may have. It changes while the call
+// A size is the expected length of a call's answer, in bytes. It may change while the call
 // waits for a slot.
 type size struct{ bytes atomic.Int64 }
 
 func (s *size) expected() int { return int(s.bytes.Load()) }
 
-// seen notes an answer. Shorter ones are believed slowly.
-func (s *size) seen(n int) {
+// note updates the expected length after an answer of n bytes: at once if it was longer than
+// expected, by an eighth if it was shorter.
+func (s *size) note(n int) {
 	known := s.expected()
 	if n < longReply {
 		n = 0
 	}
 	if n = max(n, known*7/8); n != known {
-		s.bytes.Store(int64(n)) // one of several at once counts, whichever
+		s.bytes.Store(int64(n)) // of several concurrent answers, any one may count
 	}
 }

@@ -8,40 +8,40 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Phase is what a target is doing.
+// A Phase is a state of the target process.
 type Phase string
 
 // The phases.
 const (
-	Unreachable Phase = "unreachable" // nobody answers at the socket
+	Unreachable Phase = "unreachable" // no target answers at the socket
 	Startup     Phase = "startup"     // it was started with --wait-for-rpc, and waits for framework_start_init
 	Runtime     Phase = "runtime"     // it serves
 )
 
-// A State is what is known of the target since it was last looked at.
+// A State is the result of the last probe of the target.
 type State struct {
 	Phase   Phase
-	Release rpcschema.Release // of the target that answered last; zero before
-	Since   time.Time         // of the phase
-	// Reconnects counts how often the target was found again after its connection
-	// had ended: it was restarted.
-	Reconnects int
-	Err        error // why it is unreachable
-	Stranger   bool  // somebody listens at the socket who must not
+	Release rpcschema.Release // of the target that answered last; zero if none has
+	Since   time.Time         // when the phase began
+	// Reconnects counts how often the target answered again after its connection had ended,
+	// which means that it was restarted.
+	Reconnects    int
+	Err           error // why it is unreachable
+	UntrustedPeer bool  // a user that is not permitted listens at the socket
 }
 
-var errNotAsked = errors.New("it was not asked yet")
+var errNotProbed = errors.New("it has not been probed yet")
 
-// State is the target's as it was last seen; with Watch, a few seconds ago at most.
+// State returns the result of the last probe; while Watch runs, it is a few seconds old at
+// most.
 func (t *Target) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state
 }
 
-// seen notes what a look at the target has found. Changes are logged, here and
-// nowhere else.
-func (t *Target) seen(phase Phase, release rpcschema.Release, connected bool, err error) State {
+// noteState notes the result of a probe and logs changes. No other code logs them.
+func (t *Target) noteState(phase Phase, release rpcschema.Release, connected bool, err error) State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -57,13 +57,13 @@ func (t *Target) seen(phase Phase, release rpcschema.Release, connected bool, er
 		}
 		t.found = true
 	}
-	t.state.Phase, t.state.Err, t.state.Stranger = phase, err, errors.Is(err, errStranger)
+	t.state.Phase, t.state.Err, t.state.UntrustedPeer = phase, err, errors.Is(err, errUntrustedPeer)
 	if phase != Unreachable {
 		t.state.Release = release
 	}
 	attrs := []any{slog.String("socket", t.config.Socket), slog.String("release", t.state.Release.String()), slog.Int("reconnects", t.state.Reconnects)}
 	switch {
-	case phase == Unreachable && before.Phase == Unreachable && before.Err != nil && err != nil && before.Err.Error() == err.Error(): // still, and why
+	case phase == Unreachable && before.Phase == Unreachable && before.Err != nil && err != nil && before.Err.Error() == err.Error(): // as before, for the same reason
 	case phase == Unreachable:
 		t.config.Log.Warn("target unreachable", append(attrs, slog.Any("error", err))...)
 	case phase == before.Phase && !connected:

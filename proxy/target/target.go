@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Config says how to reach a target. Socket must be given; what else is zero
-// takes its default.
+// Config says how to reach a target. Socket is required; other zero values mean the default.
 type Config struct {
 	Socket      string // path of the UNIX socket
 	Connections int    // for calls, besides the one for probes; 0: 4
-	MaxInFlight int    // calls under way at once, over all connections; 0: 1024
-	// UserInFlight is how many of them one user may have, or another number of some
-	// users. Nobody has more than are left; 0: 256.
+	MaxInFlight int    // running calls, over all connections; 0: 1024
+	// UserInFlight is how many running calls one user may have, unless UsersInFlight has
+	// another number for that user. A user never gets more slots than are free. 0: 256.
 	UserInFlight  int
 	UsersInFlight map[string]int
-	// PeerUIDs may listen at the socket, besides root and this process's own user.
+	// PeerUIDs are the users that may listen at the socket, besides root and this process's
+	// own user.
 	PeerUIDs []uint32
-	// HasMemory tells whether a user may have another long answer; nil: always. It is
-	// asked with locks held, and must not call the Target.
+	// HasMemory reports whether a user may have another long answer; nil: always. It is
+	// called with locks held, and must not call the Target.
 	HasMemory func(user string) bool
 	QueueWait time.Duration // how long a call waits for a slot; 0: 10 s
-	// LateAfter bounds how much longer than its deadline a call that SPDK does
-	// not answer counts as under way; 0: 15 min.
+	// LateAfter bounds how long after its deadline a call that SPDK does not answer keeps
+	// its slot; 0: 15 min.
 	LateAfter time.Duration
 	// Late receives the outcome of a call that SPDK had not answered by its deadline:
 	// its reply, or OutcomeUnknown if none came. nil: no report.
@@ -37,16 +37,17 @@ type Config struct {
 }
 
 const (
-	// growAt calls on the least loaded connection make another worth having: SPDK reads a connection once in each poll, as much as is there.
+	// growAt is the number of calls on the least loaded connection from which another
+	// connection is opened: SPDK reads each connection once in each poll.
 	growAt = 16
-	// Between two attempts to connect to a target that is not there.
+	// Times between two attempts to connect to an unreachable target.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Second
 )
 
-// A Target is a pool of connections to one SPDK target. It may be used
-// concurrently. It connects when first asked to, and again when its connections
-// broke or the socket was made anew.
+// A Target is a pool of connections to one SPDK target. It may be used concurrently. It
+// connects when it is first used, and again after its connections have ended or the socket was
+// replaced.
 type Target struct {
 	config    Config
 	queue     *queue
@@ -54,20 +55,20 @@ type Target struct {
 	checkPeer func(net.Conn) error
 	flights   singleflight.Group
 	stopped   chan struct{} // closed by Close
-	// connectWait bounds connecting and learning the release, each time.
+	// connectWait bounds connecting, including reading the release.
 	connectWait time.Duration
 
 	listing listingGate
 	mu      sync.Mutex
 	probe   probe
 	state   State
-	found   bool // at least once
+	found   bool // a probe has succeeded at least once
 	conns   []*Conn
-	growing bool
+	growing bool // another connection is being opened
 	closed  bool
 	down    *DownError    // why the last attempt to connect failed
-	until   time.Time     // no other attempt before
-	backoff time.Duration // after the next failure
+	until   time.Time     // no other attempt is made before
+	backoff time.Duration // waiting time after the next failure
 }
 
 // New makes a Target. It does not connect yet.
@@ -94,23 +95,24 @@ func New(c Config) *Target {
 		config: c, connectWait: 5 * time.Second, backoff: minBackoff, stopped: make(chan struct{}),
 		queue:     newQueue(Limits{c.MaxInFlight, c.UserInFlight, c.UsersInFlight}),
 		checkPeer: checkPeer(c.PeerUIDs),
-		state:     State{Phase: Unreachable, Since: time.Now(), Err: errNotAsked},
+		state:     State{Phase: Unreachable, Since: time.Now(), Err: errNotProbed},
 	}
 	t.queue.hasMemory = c.HasMemory
 	t.queue.pace.start = func() { go t.measureRounds() }
 	return t
 }
 
-// LimitUsers changes how many calls users may have under way.
+// LimitUsers changes how many running calls a user may have: each, or of[name] for some.
 func (t *Target) LimitUsers(each int, of map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: of})
 }
 
-// MemoryReleased says that HasMemory may have another answer now.
+// MemoryReleased must be called when HasMemory may return true for a user for whom it returned
+// false.
 func (t *Target) MemoryReleased() { t.queue.advanceAll() }
 
-// Connect gives a living connection for a user's next call. The error is a
-// *DownError, or that of ctx.
+// Connect returns an open connection for a user's next call. The error is a *DownError, or
+// that of ctx.
 func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 	if c := t.pick(who); c != nil {
 		return c, nil
@@ -132,9 +134,9 @@ func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 	}
 }
 
-// pick finds the living connection where the user has calls already, since SPDK's
-// answers follow each other there and long ones should delay their own user; or
-// else the least loaded. It has another one made when all are busy.
+// pick returns the open connection on which the user has calls already, because SPDK sends the
+// answers on a connection one after the other and long ones should delay only their own user;
+// or else the least loaded. It opens another one in the background if all are busy.
 func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,9 +161,9 @@ func (t *Target) pick(who string) *Conn {
 	return least
 }
 
-// AcquireSlot waits for a user's slot to have the proxy do work that needs no SPDK, as Call
-// waits to send a call, and with the same errors. give ends it.
-func (t *Target) AcquireSlot(ctx context.Context, who string) (give func(), err error) {
+// AcquireSlot waits for a slot of a user, like Call and with the same errors, for work of the
+// proxy that does not call SPDK. release returns the slot.
+func (t *Target) AcquireSlot(ctx context.Context, who string) (release func(), err error) {
 	slot, err := t.queue.acquire(ctx, who, new(size), t.config.QueueWait)
 	if err != nil {
 		return nil, err
@@ -169,7 +171,7 @@ func (t *Target) AcquireSlot(ctx context.Context, who string) (give func(), err 
 	return func() { t.queue.release(slot) }, nil
 }
 
-// Connections counts the living ones for calls.
+// Connections returns the number of open connections for calls.
 func (t *Target) Connections() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +179,7 @@ func (t *Target) Connections() int {
 	return len(t.conns)
 }
 
-// add makes one more connection, unless the last attempt failed just now.
+// add opens one more connection, unless the last attempt failed a moment ago.
 func (t *Target) add() (*Conn, error) {
 	t.mu.Lock()
 	if t.down != nil && time.Now().Before(t.until) {
@@ -195,7 +197,7 @@ func (t *Target) add() (*Conn, error) {
 		_ = c.socket.Close()
 	}
 	if err != nil {
-		if t.down == nil { // once, not for every call; Watch tells everybody
+		if t.down == nil { // once, not for every call; Watch logs it at a higher level
 			t.config.Log.Debug("no connection to the target", "socket", t.config.Socket, "error", err.Err)
 		}
 		t.down, t.until = err, time.Now().Add(t.backoff)
@@ -207,17 +209,16 @@ func (t *Target) add() (*Conn, error) {
 	return c, nil
 }
 
-// InFlight counts the calls under way, those that nobody waits for included.
+// InFlight returns the number of running calls, including those whose deadline has passed.
 func (t *Target) InFlight() int { return t.queue.load().InFlight }
 
-// Load is how much is under way and waiting.
+// Load returns the numbers of running and waiting calls.
 func (t *Target) Load() Load { return t.queue.load() }
 
-// Loads are the users' shares of Load.
+// Loads returns the users' shares of Load.
 func (t *Target) Loads() map[string]Load { return t.queue.loads() }
 
-// Close ends all connections, and Watch; what is under way ends with an unknown
-// outcome.
+// Close closes all connections and ends Watch. Running calls end with spdkrpc.OutcomeUnknown.
 func (t *Target) Close() error {
 	t.mu.Lock()
 	conns, probe := t.conns, t.probe

@@ -25,13 +25,13 @@ const long = time.Minute // for what must not run out
 // A fake is an SPDK target reduced to its socket: it answers the probe, and
 // everything else as told.
 type fake struct {
-	t        *testing.T
-	path     string
-	release  string
-	answer   func(call) string // the rest of the reply, such as `"result":true`; "": none
-	accepted atomic.Int32
-	probed   atomic.Int32
-	phase    atomic.Pointer[string] // the rest of the reply that tells it; nil: runtime
+	t           *testing.T
+	path        string
+	release     string
+	answer      func(call) string // the rest of the reply, such as `"result":true`; "": none
+	accepted    atomic.Int32
+	probeResult atomic.Int32
+	phase       atomic.Pointer[string] // the rest of the reply that tells it; nil: runtime
 
 	listener net.Listener
 	mu       sync.Mutex
@@ -83,7 +83,7 @@ func (f *fake) serve(c net.Conn) {
 			switch in.Method {
 			case versionMethod:
 			case phaseMethod:
-				f.probed.Add(1)
+				f.probeResult.Add(1)
 				out = `"result":["bdev_register","bdev_unregister"]`
 				if told := f.phase.Load(); told != nil {
 					out = *told

@@ -4,12 +4,12 @@ package target
 type waiter struct {
 	user       *user
 	answer     *size
-	done       chan error // nil: it has its slot; buffered, so that the sender never waits
+	done       chan error // receives nil when it has its slot; buffered, so that the sender never waits
 	slot       slot
 	next, prev *waiter
 }
 
-// A waitList holds the waiting calls of one user, and lets any of them leave.
+// A waitList is a doubly linked list of the waiting calls of one user.
 type waitList struct {
 	first, last *waiter
 	n           int
@@ -41,7 +41,7 @@ func (l *waitList) remove(w *waiter) {
 	l.n--
 }
 
-// A fifo is a ring that grows.
+// A fifo is a first-in-first-out queue in a ring buffer that grows.
 type fifo[T any] struct {
 	ring  []T
 	first int
