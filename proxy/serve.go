@@ -59,8 +59,8 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	if s.restart, err = newRestart(c, s.schema, s.log, s.targetNow); err != nil {
 		return nil, err
 	}
-	watch := quiesce.Watch{Froze: s.metrics.Froze, Refused: s.metrics.SnapshotRefused, Recovered: s.metrics.Thawed}
-	if s.quiescer, err = newQuiescer(c, s.target, s.log, watch); err != nil {
+	observer := quiesce.Observer{Froze: s.metrics.Froze, Refused: s.metrics.SnapshotRefused, Recovered: s.metrics.Thawed}
+	if s.quiescer, err = newQuiescer(c, s.target, s.log, observer); err != nil {
 		return nil, err
 	}
 	return s, nil

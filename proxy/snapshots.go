@@ -105,7 +105,7 @@ var unusedVolumeParam = map[string]string{
 // changeUnused answers the methods of unusedVolumeParam.
 func (s *Server) changeUnused(ctx context.Context, c command) (result json.RawMessage, err error) {
 	name, _ := c.params[unusedVolumeParam[c.method.Name]].(string)
-	err = s.quiescer.Unused(ctx, name, func() (err error) {
+	err = s.quiescer.WhileUnused(ctx, name, func() (err error) {
 		result, err = s.forward(ctx, c)
 		return err
 	})

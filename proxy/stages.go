@@ -144,13 +144,13 @@ func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, 
 }
 
 // newQuiescer makes the Quiescer, which freezes volumes for snapshots, and opens its journal.
-func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, watch quiesce.Watch) (*quiesce.Quiescer, error) {
+func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer quiesce.Observer) (*quiesce.Quiescer, error) {
 	uids, err := c.PeerUIDs()
 	if err != nil {
 		return nil, err
 	}
 	o := quiesce.Options{
-		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Deleting: t.Deleting, Log: log, Watch: watch,
+		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Deleting: t.Deleting, Log: log, Observer: observer,
 	}
 	if c.Target.Freeze.Dir != "" {
 		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {

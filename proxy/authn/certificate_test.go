@@ -196,9 +196,9 @@ func TestCertificateNamesAreOneUsers(t *testing.T) {
 	name := func(kind NameKind, value string) *CertificateName { return &CertificateName{kind, value} }
 	for says, users := range map[string][]User{
 		"users a and b have the same certificate name: cn x": {{Name: "a", Certificate: name(CN, "x")}, {Name: "b", Certificate: name(CN, "x")}},
-		"user a: certificate: san_dns is empty":             {{Name: "a", Certificate: name(SANDNS, "")}},
-		"without wildcards (*)":                            {{Name: "a", Certificate: name(SANDNS, "*.example")}},
-		"must be a complete URI":                               {{Name: "a", Certificate: name(SANURI, "cluster.example/ns")}},
+		"user a: certificate: san_dns is empty":              {{Name: "a", Certificate: name(SANDNS, "")}},
+		"without wildcards (*)":                              {{Name: "a", Certificate: name(SANDNS, "*.example")}},
+		"must be a complete URI":                             {{Name: "a", Certificate: name(SANURI, "cluster.example/ns")}},
 	} {
 		_, err := New(users, Options{})
 		require.ErrorContains(t, err, says)

@@ -317,9 +317,9 @@ func TestBusyIsNotWrong(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	h := newCountingHash("x", 1)
 	for says, users := range map[string][]User{
-		"no users":     nil,
-		"colon":        {{Name: "a:b", Hash: h}},
-		"empty":        {{Hash: h}},
+		"no users":        nil,
+		"colon":           {{Name: "a:b", Hash: h}},
+		"empty":           {{Hash: h}},
 		"is listed twice": {{Name: "a", Hash: h}, {Name: "a", Hash: h}},
 	} {
 		_, err := New(users, Options{})

@@ -29,13 +29,13 @@ type SavedState struct {
 
 // TargetState is what is known of the target.
 type TargetState struct {
-	Up          bool
-	UntrustedPeer    bool            // somebody listens at the socket who must not
-	Release     string          // "" when not known
-	Phase       string          // startup, runtime; "" when not known
-	Connections int             // to it
-	Reconnects  int             // since the start
-	Loads       map[string]Load // by user
+	Up            bool
+	UntrustedPeer bool            // somebody listens at the socket who must not
+	Release       string          // "" when not known
+	Phase         string          // startup, runtime; "" when not known
+	Connections   int             // to it
+	Reconnects    int             // since the start
+	Loads         map[string]Load // by user
 }
 
 // A Load is what one user has at the target.

@@ -78,7 +78,7 @@ func (b *bench) quiescer(socket string) *Quiescer {
 	count := func(n *int, by int) { b.mu.Lock(); defer b.mu.Unlock(); *n += by }
 	return New(Options{
 		Folder: b.folder, At: Place{Socket: socket}, Connect: connect, Process: process, Log: slog.New(slog.NewTextHandler(b.log, nil)),
-		Watch: Watch{
+		Observer: Observer{
 			Froze: func(time.Duration, bool) { count(&b.froze, 1) }, Refused: func() { count(&b.refused, 1) }, Recovered: func(n int) { count(&b.recovered, n) },
 		},
 	})

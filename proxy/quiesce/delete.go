@@ -7,16 +7,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Delete deletes a logical volume or a snapshot. A snapshot with a single clone
-// hands its clusters to that clone, and SPDK does not wait for I/O to it. So a clone
-// that hosts use is frozen meanwhile, or the deletion is refused if that cannot be;
-// mode is as for Take. Where nothing has to be frozen, plain deletes it, while no
-// other call changes the clone.
+// Delete deletes a logical volume or a snapshot. When SPDK deletes a snapshot with a single
+// clone, the clone takes over its clusters, and SPDK does not wait for I/O to the clone. So
+// Delete freezes a clone that hosts use, or refuses if it cannot; mode is as for Take. If
+// nothing must be frozen, Delete calls plain, which deletes the volume, while it keeps other
+// calls from changing the clone.
 //
-// Errors are as those of Take, and those of plain.
+// The errors are those of Take and of plain.
 func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain func() error) (frozen bool, err error) {
 	frozen, err = q.delete(ctx, name, mode, plain)
-	return frozen, q.refused(err, "SPDK can lose its data when it deletes the snapshot below a volume that is being written")
+	return frozen, q.countRefusal(err, "SPDK can lose its data when it deletes the snapshot below a volume that is being written")
 }
 
 func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain func() error) (frozen bool, err error) {
@@ -25,19 +25,19 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain fun
 		return false, err
 	}
 	defer leave()
-	var held holds
-	defer held.giveAll()
+	var held locks
+	defer held.releaseAll()
 	var below *lvol
 	found, err := q.prepare(ctx, t, task{
 		instead: "spdkgate_lvol_delete instead of bdev_lvol_delete",
-		look: func(ctx context.Context, rpc *spdkrpc.Client) (clones []*volume, err error) {
-			below, clones, err = lookBelow(ctx, rpc, name)
+		find: func(ctx context.Context, rpc *spdkrpc.Client) (clones []*volume, err error) {
+			below, clones, err = findWithClones(ctx, rpc, name)
 			return clones, err
 		},
-		moot: func() bool { return below.clones != 1 }, // SPDK refuses
+		noEffect: func() bool { return below.clones != 1 }, // with several clones, SPDK refuses
 	}, mode, &held)
 	if err != nil {
-		return false, before(err)
+		return false, notExecuted(err)
 	}
 	if len(found.paths) > 0 {
 		leave, err := q.deleting(ctx, t)
@@ -45,10 +45,10 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain fun
 			return false, err
 		}
 		defer leave()
-		return true, q.frozen(ctx, t, found.paths, entry{Deleting: []string{below.alias}}, func() error {
+		return true, q.whileFrozen(ctx, t, found.paths, entry{Deleting: []string{below.alias}}, func() error {
 			done := make(chan struct{})
 			defer close(done)
-			go q.logFailure(below.alias, 1, done)
+			go q.logSlow(below.alias, 1, done)
 			return t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: below.uuid})
 		})
 	}
@@ -60,44 +60,44 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain fun
 	return false, err
 }
 
-// Unused does something to a volume that SPDK does not do safely while the volume
-// is in use. It refuses if anything uses the volume, or could at once, and keeps
-// calls from changing that meanwhile. The error is that of do, or as those of Take.
-func (q *Quiescer) Unused(ctx context.Context, name string, do func() error) error {
-	var held holds
-	defer held.giveAll()
-	if err := q.unused(ctx, name, &held); err != nil {
-		return q.refused(before(err), "SPDK can crash, or lose its data, when it changes what lies below a volume that is being written")
+// WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in
+// use. It refuses if the volume is exported or otherwise used, and keeps other calls from
+// changing that while do runs. The error is that of do, or as those of Take.
+func (q *Quiescer) WhileUnused(ctx context.Context, name string, do func() error) error {
+	var held locks
+	defer held.releaseAll()
+	if err := q.lockUnused(ctx, name, &held); err != nil {
+		return q.countRefusal(notExecuted(err), "SPDK can crash, or lose its data, when it changes what lies below a volume that is being written")
 	}
 	return do()
 }
 
-func (q *Quiescer) unused(ctx context.Context, name string, held *holds) error {
+func (q *Quiescer) lockUnused(ctx context.Context, name string, held *locks) error {
 	t, leave, err := q.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	_, err = q.prepare(ctx, t, task{look: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
-		v, err := lookOne(ctx, rpc, Snapshot{Volume: name})
+	_, err = q.prepare(ctx, t, task{find: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
+		v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 		if errors.Is(err, spdkrpc.NoSuchDevice) {
-			return nil, nil // SPDK says so
+			return nil, nil // do gets SPDK's own error
 		}
 		return []*volume{v}, err
 	}}, Mode{}, held)
 	return err
 }
 
-// An lvol is one that is to be deleted.
+// An lvol is a logical volume that is to be deleted.
 type lvol struct {
 	uuid, alias string
 	clones      int
 }
 
-// lookBelow finds an lvol and those of its clones that can be written to. What has
-// no bdev has none: nothing uses it.
-func lookBelow(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvol, []*volume, error) {
-	v, err := lookOne(ctx, rpc, Snapshot{Volume: name})
+// findWithClones finds a logical volume and those of its clones that can be written to. A
+// clone without a bdev is left out, because nothing can use it.
+func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvol, []*volume, error) {
+	v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
 		return &lvol{}, nil, nil
 	}
@@ -107,7 +107,7 @@ func lookBelow(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvol, []
 	below := &lvol{uuid: v.uuid, alias: v.store + "/" + v.lvol, clones: len(v.clones)}
 	var clones []*volume
 	for _, clone := range v.clones {
-		c, err := lookOne(ctx, rpc, Snapshot{Volume: v.store + "/" + clone})
+		c, err := findVolume(ctx, rpc, Snapshot{Volume: v.store + "/" + clone})
 		switch {
 		case errors.Is(err, spdkrpc.NoSuchDevice):
 		case err != nil:

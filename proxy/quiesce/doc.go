@@ -1,17 +1,15 @@
 // Package quiesce takes snapshots of logical volumes that hosts are writing to, and
 // deletes snapshots below them.
 //
-// SPDK's bdev_lvol_snapshot does not wait for I/O that is under way, and such I/O
-// can then overwrite the lvstore's metadata. So the volumes are frozen first: all
-// paths to them become ANA inaccessible, so that hosts hold their I/O back; I/O
-// under way is waited for; SPDK does what was asked; the paths become what they
-// were.
+// SPDK's bdev_lvol_snapshot does not wait for I/O in flight, and such I/O can then overwrite
+// the lvstore's metadata. So the package first freezes the volumes: it sets all paths to them
+// to ANA inaccessible, so that hosts hold back I/O, and waits for I/O in flight. Then it makes
+// the snapshot or deletion, and restores the states of the paths.
 //
-// Nothing on a host bounds how long a path stays inaccessible. So what is frozen
-// stands in a journal before it is frozen, and whoever finds an entry that no
-// living process works on thaws it: a running proxy, the next one, or the command
-// `spdk-proxy thaw`.
+// A host waits for an inaccessible path without a limit. So the paths are recorded in a
+// journal before they are frozen, and an entry that no running process works on is thawed by
+// a running proxy, by the next one, or by the command `spdk-proxy thaw`.
 //
-// It may not know who calls, what is allowed, or how a call travels; no other
-// stage of the proxy is imported here. It reaches the target through a Connect.
+// The package may not know who calls, what is allowed, or how a call is transported. It
+// imports no other stage of the proxy, and reaches the target through a Connect.
 package quiesce

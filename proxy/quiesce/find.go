@@ -11,37 +11,36 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume is a logical volume that a snapshot is wanted of, or that is to be
-// changed otherwise.
+// A volume is a logical volume that an operation is about. Snapshot says what was asked for.
 type volume struct {
 	Snapshot
-	uuid    string // name of its bdev
-	names   []string
-	store   string
-	claimed bool // by who writes to it, or may
-	lvol    string
-	clones  []string // names within the store
+	uuid    string   // name of its bdev
+	names   []string // the UUID and the aliases
+	store   string   // lvstore
+	claimed bool     // something writes to it, or may
+	lvol    string   // name within the lvstore
+	clones  []string // names within the lvstore
 
-	snapshot bool // nobody writes to it
+	snapshot bool // it is a snapshot, so nothing writes to it
 }
 
-// alias is the name of the snapshot's bdev.
+// alias is the alias of the bdev of the snapshot that was asked for.
 func (v *volume) alias() string { return v.store + "/" + v.Name }
 
-// look finds the volumes.
-func look(ctx context.Context, rpc *spdkrpc.Client, wanted []Snapshot) ([]*volume, error) {
+// findVolumes finds the volumes that snapshots are to be taken of.
+func findVolumes(ctx context.Context, rpc *spdkrpc.Client, wanted []Snapshot) ([]*volume, error) {
 	volumes := make([]*volume, len(wanted))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, s := range wanted {
 		g.Go(func() (err error) {
-			volumes[i], err = lookOne(ctx, rpc, s)
+			volumes[i], err = findVolume(ctx, rpc, s)
 			return err
 		})
 	}
 	return volumes, g.Wait()
 }
 
-func lookOne(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, error) {
+func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, error) {
 	list, err := rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &s.Volume})
 	if err != nil {
 		return nil, err
@@ -51,7 +50,7 @@ func lookOne(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, err
 	}
 	b := list[0]
 	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...)}
-	// Who only reads, and wants nobody to write, does no harm.
+	// A claim that only reads, and lets nothing write, is harmless.
 	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
 	for _, alias := range b.Aliases {
 		if store, name, ok := strings.Cut(alias, "/"); ok {
@@ -63,8 +62,8 @@ func lookOne(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, err
 	return v, nil
 }
 
-// free refuses names of snapshots that are taken, before anything is frozen.
-func free(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) error {
+// checkNamesFree returns an ExistsError if the name of a snapshot is taken.
+func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, v := range volumes {
 		g.Go(func() error {
@@ -81,21 +80,21 @@ func free(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) error {
 	return g.Wait()
 }
 
-// unclaimed refuses volumes that others than NVMe-oF and bdevs use: these open a
-// bdev without claiming it. With idle, iSCSI targets that no initiator is connected
-// to do not count.
-func unclaimed(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle bool) error {
+// checkOtherUses returns an InUseError for volumes that are used by iSCSI, NBD, ublk or vhost,
+// which open a bdev without claiming it. With idle, iSCSI targets without a connected initiator
+// do not count.
+func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	users := make([]map[string]string, 4)
-	portals := iscsi
+	iscsiUses := iscsi
 	if idle {
-		portals = iscsiConnected
+		iscsiUses = iscsiConnected
 	}
-	for i, list := range []func(context.Context, *spdkrpc.Client) (map[string]string, error){portals, nbd, ublk, vhost} {
+	for i, list := range []func(context.Context, *spdkrpc.Client) (map[string]string, error){iscsiUses, nbd, ublk, vhost} {
 		g.Go(func() (err error) {
 			users[i], err = list(ctx, rpc)
 			if errors.Is(err, spdkrpc.MethodNotFound) {
-				return nil // this build of SPDK has none
+				return nil // this build of SPDK lacks it
 			}
 			return err
 		})
@@ -115,20 +114,21 @@ func unclaimed(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle
 	return nil
 }
 
-// These tell why each bdev that they list cannot be frozen.
+// iscsi, iscsiConnected, nbd, ublk and vhost map the name of each bdev that they use to the
+// reason why it cannot be frozen.
 
 func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
 	nodes, err := rpc.ISCSIGetTargetNodes(ctx)
 	for _, n := range nodes {
 		for _, l := range n.LUNs {
-			used[l.BdevName] = "it is exported over iSCSI, which has no means to hold I/O back. Detach it (delete the iSCSI target), then try again"
+			used[l.BdevName] = "it is exported over iSCSI, whose hosts cannot hold back I/O. Detach it (delete the iSCSI target), then retry"
 		}
 	}
 	return used, err
 }
 
-// iscsiConnected is iscsi of the targets that initiators are connected to.
+// iscsiConnected is iscsi for targets with connected initiators only.
 func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
 	nodes, err := rpc.ISCSIGetTargetNodes(ctx)
@@ -137,13 +137,13 @@ func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string
 	}
 	connections, err := rpc.ISCSIGetConnections(ctx)
 	for _, n := range nodes {
-		// SPDK tells the name from behind the first colon, and none before the login.
+		// SPDK reports the part after the first colon, and no name before the login.
 		_, name, _ := strings.Cut(n.Name, ":")
 		if !slices.ContainsFunc(connections, func(c spdkrpc.ISCSIConnection) bool { return c.TargetNodeName == name || c.TargetNodeName == "" }) {
 			continue
 		}
 		for _, l := range n.LUNs {
-			used[l.BdevName] = "an initiator is connected to it over iSCSI, which has no means to hold I/O back. Detach it, then try again"
+			used[l.BdevName] = "an initiator is connected to it over iSCSI, and cannot hold back I/O. Detach it, then retry"
 		}
 	}
 	return used, err
@@ -153,7 +153,7 @@ func nbd(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
 	disks, err := rpc.NBDGetDisks(ctx, spdkrpc.NBDGetDisksParams{})
 	for _, d := range disks {
-		used[d.BdevName] = "it is attached to an NBD device. Detach it (nbd_stop_disk), then try again"
+		used[d.BdevName] = "it is attached to an NBD device. Detach it (nbd_stop_disk), then retry"
 	}
 	return used, err
 }
@@ -162,13 +162,13 @@ func ublk(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
 	disks, err := rpc.UblkGetDisks(ctx, spdkrpc.UblkGetDisksParams{})
 	for _, d := range disks {
-		used[d.BdevName] = "it is attached to a ublk device. Detach it (ublk_stop_disk), then try again"
+		used[d.BdevName] = "it is attached to a ublk device. Detach it (ublk_stop_disk), then retry"
 	}
 	return used, err
 }
 
 func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
-	const why = "it is attached to a virtual machine by vhost. Detach it, then try again"
+	const why = "it is attached to a virtual machine by vhost. Detach it, then retry"
 	used := map[string]string{}
 	list, err := rpc.VhostGetControllers(ctx, spdkrpc.VhostGetControllersParams{})
 	for _, c := range list {
@@ -184,9 +184,9 @@ func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 	return used, err
 }
 
-// subsystems finds the NQNs of the subsystems that export volumes which are
-// claimed: where the caller says, or else among all.
-func subsystems(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nqns []string, err error) {
+// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It looks in the
+// subsystem that the caller named, and then in all.
+func exportingNQNs(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nqns []string, err error) {
 	var all []spdkrpc.NVMfSubsystem
 	for _, v := range volumes {
 		if !v.claimed {
@@ -211,7 +211,7 @@ func subsystems(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nq
 			}
 		}
 		if !found {
-			return nil, &InUseError{Volume: v.Volume, Why: "another bdev of the target is built on it, or claims it. Remove that, then try again"}
+			return nil, &InUseError{Volume: v.Volume, Why: "another bdev of the target is built on it, or claims it. Delete that bdev, then retry"}
 		}
 	}
 	slices.Sort(nqns)
@@ -227,14 +227,14 @@ func namespaceOf(s spdkrpc.NVMfSubsystem, uuid string) *spdkrpc.NVMfNamespace {
 	return nil
 }
 
-// connected says whether a host is connected to a subsystem.
+// connected reports whether a host is connected to a subsystem.
 func connected(ctx context.Context, rpc *spdkrpc.Client, nqn string) (bool, error) {
 	list, err := rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: nqn})
 	return len(list) > 0, err
 }
 
-// active leaves out the subsystems that no host is connected to.
-func active(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]string, error) {
+// withHosts returns those of the subsystems that a host is connected to.
+func withHosts(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]string, error) {
 	hosts := make([]bool, len(nqns))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, nqn := range nqns {
@@ -255,7 +255,8 @@ func active(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]string, 
 	return list, nil
 }
 
-// pathsTo reads what there is to freeze in the subsystems, or refuses.
+// pathsTo returns the paths to freeze in the subsystems, or an InUseError if that is
+// impossible.
 func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []*volume) ([]paths, error) {
 	each := make([][]paths, len(nqns))
 	g, ctx := errgroup.WithContext(ctx)
@@ -271,8 +272,8 @@ func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []
 	return slices.Concat(each...), nil
 }
 
-// covers refuses paths that do not lead to all volumes that are claimed.
-func covers(all []paths, volumes []*volume) error {
+// checkAllCovered returns a BusyError if a claimed volume has none of the paths.
+func checkAllCovered(all []paths, volumes []*volume) error {
 	for _, v := range volumes {
 		if v.claimed && !slices.ContainsFunc(all, func(p paths) bool { return slices.Contains(p.bdevs, v.uuid) }) {
 			return &BusyError{Why: "the export of volume " + v.Volume + " is changing"}
@@ -296,8 +297,8 @@ func pathsIn(ctx context.Context, rpc *spdkrpc.Client, nqn string, volumes []*vo
 			continue
 		}
 		if ns.Anagrpid == nil {
-			return nil, &InUseError{Volume: v.Volume, Why: "its subsystem was made without ANA reporting, so hosts cannot be made to hold their I/O back. " +
-				"Detach the volume, then try again; or publish it again: a subsystem that is made with ana_reporting, for hosts with native NVMe multipath, can be frozen"}
+			return nil, &InUseError{Volume: v.Volume, Why: "its subsystem was created without ANA reporting, so hosts cannot be told to hold back I/O. " +
+				"Detach the volume, then retry; or publish it again in a subsystem with ana_reporting, for hosts with native NVMe multipath"}
 		}
 		i := slices.IndexFunc(list, func(p paths) bool { return p.Group == *ns.Anagrpid })
 		if i < 0 {
@@ -305,7 +306,7 @@ func pathsIn(ctx context.Context, rpc *spdkrpc.Client, nqn string, volumes []*vo
 			for _, l := range listeners {
 				state := stateOf(l, p.Group)
 				if !slices.Contains([]string{optimized, nonOptimized, inaccessible}, state) || !slices.Contains(fabrics, l.Address.Trtype) {
-					return nil, &InUseError{Volume: v.Volume, Why: "one of the listeners of its subsystem, or the state that it is in, cannot be frozen. Detach the volume, then try again"}
+					return nil, &InUseError{Volume: v.Volume, Why: "a listener of its subsystem has a transport or an ANA state that cannot be frozen. Detach the volume, then retry"}
 				}
 				p.Listeners = append(p.Listeners, path{l.Address, state})
 			}
@@ -317,5 +318,5 @@ func pathsIn(ctx context.Context, rpc *spdkrpc.Client, nqn string, volumes []*vo
 	return list, nil
 }
 
-// fabrics are the transports whose hosts are known to follow ANA.
+// fabrics lists the transports whose hosts are known to follow ANA states.
 var fabrics = []string{"TCP", "RDMA", "FC"}

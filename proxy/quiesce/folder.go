@@ -13,43 +13,43 @@ import (
 	"time"
 )
 
-// A Folder is the journal: a file for each operation that has frozen something, or
-// may have. The process that works on it holds a lock on the file, which the
-// kernel releases when that process dies.
+// A Folder is the journal: a directory with a file for each operation that has frozen, or may
+// have frozen, a volume. The process that works on the operation locks the file, and the kernel
+// releases the lock when that process dies.
 type Folder struct{ path string }
 
-// Names in the folder.
+// Names in the directory.
 const (
 	suffix     = ".json"
-	tempTag    = ".new-"    // being written; a crash leaves it behind, and nothing was frozen yet
-	thawedTag  = "thawed-"  // by another process than the one that froze it; a proxy counts and removes it
-	damagedTag = "damaged-" // cannot be read
+	tempTag    = ".new-"    // prefix of a file that is being written; after a crash, nothing was frozen yet
+	thawedTag  = "thawed-"  // prefix of an entry that another process has thawed; a proxy counts and removes it
+	damagedTag = "damaged-" // prefix of an entry that cannot be read
 	nameFormat = "20060102T150405.000000000Z"
 	lockPoll   = 5 * time.Millisecond
 )
 
-// OpenFolder makes the folder if need be. It must be closed to others: what lies
-// there decides what is sent to the target.
+// OpenFolder opens the journal, and creates the directory if it is missing. Other users may not
+// have access to it, because the entries decide what is sent to the target.
 func OpenFolder(path string) (*Folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("the folder for the journal of frozen volumes: %w: make the one that it lies in", err)
+		return nil, fmt.Errorf("create the directory of the freeze journal: %w: create its parent directory", err)
 	}
 	return FindFolder(path)
 }
 
-// FindFolder is OpenFolder of a folder that must be there; if it is not, the error
-// is fs.ErrNotExist.
+// FindFolder is OpenFolder for an existing directory. If it is missing, the error is
+// fs.ErrNotExist.
 func FindFolder(path string) (*Folder, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, fmt.Errorf("the folder for the journal of frozen volumes: %w", err)
+		return nil, fmt.Errorf("open the freeze journal: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir() || !ok:
-		return nil, fmt.Errorf("%s is no folder: name one for the journal of frozen volumes", path)
+		return nil, fmt.Errorf("%s is not a directory: set target.freeze.dir to the directory of the freeze journal", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s is open to others, and what lies there is sent to the target: chmod 700 %s", path, path)
+		return nil, fmt.Errorf("%s is accessible to other users, who could change what is sent to the target: chmod 700 %s", path, path)
 	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
 	}
@@ -66,8 +66,8 @@ type record struct {
 	entry  entry
 }
 
-// create writes an entry, durable when it returns, and locks it. It is a
-// *BusyError if another operation has frozen one of the same paths.
+// create writes an entry durably and locks it. The error is a *BusyError if another operation
+// has frozen one of the same subsystems.
 func (f *Folder) create(e entry) (*record, error) {
 	unlock, err := f.lock()
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *Folder) create(e entry) (*record, error) {
 	}
 	for _, other := range others {
 		if other.overlaps(e) {
-			return nil, &BusyError{Why: "this volume, or another one of its subsystem, is frozen already"}
+			return nil, &BusyError{Why: "another operation has frozen this volume or another volume of its subsystem"}
 		}
 	}
 	text, err := json.Marshal(e)
@@ -128,7 +128,7 @@ func (r *record) write(text []byte) (err error) {
 	return r.folder.sync()
 }
 
-// remove ends an entry: nothing of it is frozen any more.
+// remove deletes an entry whose paths are no longer frozen.
 func (r *record) remove() error {
 	defer r.release()
 	if err := os.Remove(r.folder.at(r.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +137,7 @@ func (r *record) remove() error {
 	return r.folder.sync()
 }
 
-// rename ends an entry, and leaves its file behind under a word.
+// rename ends an entry, and keeps its file under a name with the prefix tag.
 func (r *record) rename(tag string) error {
 	defer r.release()
 	if err := os.Rename(r.folder.at(r.name), r.folder.at(tag+r.name)); err != nil {
@@ -146,11 +146,11 @@ func (r *record) rename(tag string) error {
 	return r.folder.sync()
 }
 
-// release leaves an entry to whoever comes next.
+// release unlocks an entry, so that another process can work on it.
 func (r *record) release() { _ = r.file.Close() }
 
-// entries reads all entries, whoever works on them. What cannot be read is left
-// to recovery.
+// entries reads all entries, including those of other processes. It fails if one cannot be
+// read; recovery sets that one aside.
 func (f *Folder) entries() (list []entry, err error) {
 	names, err := f.names()
 	if err != nil {
@@ -166,7 +166,7 @@ func (f *Folder) entries() (list []entry, err error) {
 			err = json.Unmarshal(text, &e)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the journal of frozen volumes: %s: %w", name, err)
+			return nil, fmt.Errorf("read the freeze journal: %s: %w", name, err)
 		}
 		list = append(list, e)
 	}
@@ -177,7 +177,7 @@ func (f *Folder) entries() (list []entry, err error) {
 func (f *Folder) names() (names []string, err error) {
 	list, err := os.ReadDir(f.path)
 	if err != nil {
-		return nil, fmt.Errorf("list the journal of frozen volumes: %w", err)
+		return nil, fmt.Errorf("list the freeze journal: %w", err)
 	}
 	for _, d := range list {
 		if _, err := time.Parse(nameFormat+suffix, d.Name()); err == nil && d.Type().IsRegular() {
@@ -188,9 +188,9 @@ func (f *Folder) names() (names []string, err error) {
 	return names, nil
 }
 
-// orphan locks an entry that no living process works on; nil if one does, or if
-// it is gone. A damaged one is set aside.
-func (f *Folder) orphan(name string) (*record, error) {
+// lockOrphan locks an entry that no running process works on; nil if one does, or if the entry
+// is gone. It sets a damaged entry aside.
+func (f *Folder) lockOrphan(name string) (*record, error) {
 	file, err := os.OpenFile(f.at(name), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -206,12 +206,12 @@ func (f *Folder) orphan(name string) (*record, error) {
 		}
 		return nil, fmt.Errorf("lock an entry of the journal: %w", err)
 	}
-	if !f.still(name, file) { // removed between opening and locking
+	if !f.isFile(name, file) { // removed between opening and locking
 		r.release()
 		return nil, nil
 	}
 	if err := json.NewDecoder(file).Decode(&r.entry); err != nil {
-		return nil, errors.Join(fmt.Errorf("an entry of the journal of frozen volumes cannot be read and is set aside as %s: look for paths that stayed inaccessible with nvmf_subsystem_get_listeners: %w",
+		return nil, errors.Join(fmt.Errorf("an entry of the freeze journal cannot be read and was renamed to %s: look for inaccessible paths with nvmf_subsystem_get_listeners: %w",
 			damagedTag+name, err), r.rename(damagedTag))
 	}
 	return r, nil
@@ -222,18 +222,19 @@ func (f *Folder) exists(name string) bool {
 	return err == nil
 }
 
-func (f *Folder) still(name string, file *os.File) bool {
-	held, err := file.Stat()
+// isFile reports whether a name in the directory is that of an open file.
+func (f *Folder) isFile(name string, file *os.File) bool {
+	opened, err := file.Stat()
 	if err != nil {
 		return false
 	}
-	there, err := os.Lstat(f.at(name))
-	return err == nil && os.SameFile(held, there)
+	named, err := os.Lstat(f.at(name))
+	return err == nil && os.SameFile(opened, named)
 }
 
-// collect removes what earlier processes have left behind, and counts the entries
-// that were thawed by another process than the one that froze them.
-func (f *Folder) collect() (thawed int, err error) {
+// cleanUp removes the files that earlier processes have left behind, and counts the entries
+// that other processes have thawed.
+func (f *Folder) cleanUp() (thawed int, err error) {
 	unlock, err := f.lock()
 	if err != nil {
 		return 0, err
@@ -241,7 +242,7 @@ func (f *Folder) collect() (thawed int, err error) {
 	defer unlock()
 	list, err := os.ReadDir(f.path)
 	if err != nil {
-		return 0, fmt.Errorf("list the journal of frozen volumes: %w", err)
+		return 0, fmt.Errorf("list the freeze journal: %w", err)
 	}
 	for _, d := range list {
 		before, after := strings.HasPrefix(d.Name(), tempTag), strings.HasPrefix(d.Name(), thawedTag)
@@ -258,11 +259,12 @@ func (f *Folder) collect() (thawed int, err error) {
 	return thawed, nil
 }
 
-// lock keeps others from making entries until unlocked, which takes them a write.
+// lock keeps other processes from creating entries until unlock is called. It waits up to a
+// second: they hold the lock for one write.
 func (f *Folder) lock() (unlock func(), err error) {
 	d, err := os.Open(f.path)
 	if err != nil {
-		return nil, fmt.Errorf("open the journal of frozen volumes: %w", err)
+		return nil, fmt.Errorf("open the freeze journal: %w", err)
 	}
 	for began := time.Now(); ; time.Sleep(lockPoll) {
 		err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -271,13 +273,13 @@ func (f *Folder) lock() (unlock func(), err error) {
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Since(began) > time.Second {
 			_ = d.Close()
-			return nil, &BusyError{Why: "the journal of frozen volumes is locked by another process", Err: err}
+			return nil, &BusyError{Why: "another process has locked the freeze journal", Err: err}
 		}
 	}
 }
 
-// giveToOwner gives a file that root has made to whom the folder belongs, or a
-// proxy of another user could not read it.
+// giveToOwner changes the owner of a file that root has created to the directory's owner, so
+// that a proxy of that user can read it.
 func (f *Folder) giveToOwner(file *os.File) error {
 	var folder syscall.Stat_t
 	if err := syscall.Stat(f.path, &folder); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// freeze makes all paths inaccessible, and returns when no I/O is under way on
-// what lies behind them. Calls on one subsystem follow each other, as older
-// releases refuse one while another is under way.
+// freeze makes all paths inaccessible, and returns when no I/O to their namespaces is in
+// flight. Calls for one subsystem are made one after the other, because older releases refuse
+// concurrent ones.
 func freeze(ctx context.Context, t *Target, all []paths) error {
 	if err := bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, l := range p.changed() {
@@ -27,17 +27,17 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 		return fmt.Errorf("make the paths inaccessible: %w", err)
 	}
 	check := func() error {
-		return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return isFrozen(ctx, t, p) })
+		return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return checkFrozen(ctx, t, p) })
 	}
-	if t.Release.Before(drainsSince) { // it takes one call on a subsystem at a time
+	if t.Release.Before(setsGroupSince) { // it refuses concurrent calls for a subsystem
 		if err := drain(ctx, t, all); err != nil {
 			return err
 		}
 		return check()
 	}
-	// The states are read beside the draining, so that the hosts wait no longer for
-	// it: what was inaccessible before I/O was waited for stays so, as calls that
-	// would change it wait at the gate.
+	// The states are read back while draining, so that hosts do not wait for that in
+	// addition: a path that is inaccessible now stays so, because calls that would change it
+	// wait at the gate.
 	var g errgroup.Group
 	g.Go(func() error { return drain(ctx, t, all) })
 	g.Go(check)
@@ -50,43 +50,44 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 	})
 }
 
-var drainsSince = rpcschema.MustRelease("v24.09")
+// setsGroupSince is the first release with nvmf_subsystem_set_ns_ana_group.
+var setsGroupSince = rpcschema.MustRelease("v24.09")
 
-// drain waits until no I/O is under way. SPDK pauses a namespace for that, which
-// it does when its ANA group is set, if only to the one that it has.
+// drain waits until no I/O to the namespaces is in flight. SPDK does so when it pauses a
+// namespace, and it pauses one when its ANA group is set, even to the group that it has.
 //
-// Releases without that method pause one when a namespace is added under its
-// NSID; the refusal, as the NSID is taken, comes when it is paused. The bdev that
-// it names must not exist.
+// Releases without that method pause a namespace when another one is added with the same NSID,
+// and refuse that after the pause, because the NSID is taken. The bdev of that call must not
+// exist.
 func drain(ctx context.Context, t *Target, all []paths) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, nsid := range p.Namespaces {
 			var err error
-			if t.Release.Before(drainsSince) {
+			if t.Release.Before(setsGroupSince) {
 				_, err = t.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{
-					NQN: p.NQN, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: nothing, NSID: &nsid},
+					NQN: p.NQN, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: noBdev, NSID: &nsid},
 				})
 				if errors.Is(err, spdkrpc.InvalidParams) {
 					err = nil
 				} else if err == nil {
-					err = errors.New("the namespace was gone")
+					err = errors.New("the namespace has been removed")
 				}
 			} else {
 				err = t.rpc.NVMfSubsystemSetNSANAGroup(ctx, spdkrpc.NVMfSubsystemSetNSANAGroupParams{NQN: p.NQN, NSID: nsid, Anagrpid: p.Group})
 			}
 			if err != nil {
-				return fmt.Errorf("wait for the I/O under way: %w", err)
+				return fmt.Errorf("wait for I/O in flight: %w", err)
 			}
 		}
 		return nil
 	})
 }
 
-// nothing is the name of no bdev.
-const nothing = "spdkgate-drains-this-namespace-and-there-is-no-bdev-of-this-name"
+// noBdev is a name that no bdev has.
+const noBdev = "spdkgate-drains-this-namespace-and-there-is-no-bdev-of-this-name"
 
-// isFrozen holds what the target says against what should be.
-func isFrozen(ctx context.Context, t *Target, p paths) error {
+// checkFrozen reads back whether the target has frozen the paths, and to the same namespaces.
+func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		listeners, err := t.rpc.NVMfSubsystemGetListeners(ctx, spdkrpc.NVMfSubsystemGetListenersParams{NQN: p.NQN})
@@ -95,7 +96,7 @@ func isFrozen(ctx context.Context, t *Target, p paths) error {
 		}
 		for _, l := range listeners {
 			if state := stateOf(l, p.Group); state != inaccessible {
-				return fmt.Errorf("a path is %q instead of inaccessible: somebody else changes the subsystem", state)
+				return fmt.Errorf("a path is %q instead of inaccessible: another client is changing the subsystem", state)
 			}
 		}
 		return nil
@@ -107,10 +108,10 @@ func isFrozen(ctx context.Context, t *Target, p paths) error {
 		}
 		for _, bdev := range p.bdevs {
 			if len(subs) != 1 {
-				return errors.New("the subsystem is gone")
+				return errors.New("the subsystem has been deleted")
 			}
 			if ns := namespaceOf(subs[0], bdev); ns == nil || ns.Anagrpid == nil || *ns.Anagrpid != p.Group || !slices.Contains(p.Namespaces, uint32(ns.NSID)) {
-				return errors.New("a namespace has changed: somebody else changes the subsystem")
+				return errors.New("a namespace has changed: another client is changing the subsystem")
 			}
 		}
 		return nil
@@ -118,13 +119,14 @@ func isFrozen(ctx context.Context, t *Target, p paths) error {
 	return g.Wait()
 }
 
-// bySubsystem does something with all paths, one subsystem beside the other.
+// bySubsystem calls do with all paths: concurrently for different subsystems, one after the
+// other within a subsystem.
 func bySubsystem(ctx context.Context, all []paths, do func(context.Context, paths) error) error {
 	byNQN := map[string][]paths{}
 	for _, p := range all {
 		byNQN[p.NQN] = append(byNQN[p.NQN], p)
 	}
-	var g errgroup.Group // each to its end, whatever becomes of the others
+	var g errgroup.Group // without a context: one failure does not end the others
 	for _, list := range byNQN {
 		g.Go(func() error {
 			var err error

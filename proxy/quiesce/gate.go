@@ -5,32 +5,33 @@ import (
 	"sync"
 )
 
-// A gate keeps calls that change an object apart from operations that need it
-// unchanged. Names are taken all at once: shared by calls, alone by operations.
+// A gate is a set of read-write locks, one for each object name: calls that change an object
+// share its lock, operations that need it unchanged lock it exclusively. The names of one call
+// or operation are locked all at once.
 type gate struct {
 	mu      sync.Mutex
-	taken   map[string]int // how many share it; alone: -1
-	changed chan struct{}  // closed when something is given back
+	locked  map[string]int // number of calls that share the lock, or exclusive
+	changed chan struct{}  // closed when a lock is released; nil: nothing waits
 }
 
-const alone = -1
+const exclusive = -1
 
-// share takes names for a call. The error is ctx's.
-func (g *gate) share(ctx context.Context, names []string) (give func(), err error) {
-	return g.take(ctx, names, func(n int) bool { return n >= 0 }, 1)
+// share locks names for a call. The error is that of ctx.
+func (g *gate) share(ctx context.Context, names []string) (release func(), err error) {
+	return g.lock(ctx, names, func(n int) bool { return n >= 0 }, 1)
 }
 
-// own takes names for an operation. The error is ctx's.
-func (g *gate) own(ctx context.Context, names []string) (give func(), err error) {
-	return g.take(ctx, names, func(n int) bool { return n == 0 }, alone)
+// lockExclusively locks names for an operation. The error is that of ctx.
+func (g *gate) lockExclusively(ctx context.Context, names []string) (release func(), err error) {
+	return g.lock(ctx, names, func(n int) bool { return n == 0 }, exclusive)
 }
 
-func (g *gate) take(ctx context.Context, names []string, free func(int) bool, by int) (func(), error) {
+func (g *gate) lock(ctx context.Context, names []string, free func(int) bool, by int) (func(), error) {
 	names = distinct(names)
 	for {
-		changed, ok := g.tryTake(names, free, by)
+		changed, ok := g.tryLock(names, free, by)
 		if ok {
-			return func() { g.give(names, by) }, nil
+			return func() { g.release(names, by) }, nil
 		}
 		select {
 		case <-changed:
@@ -40,32 +41,32 @@ func (g *gate) take(ctx context.Context, names []string, free func(int) bool, by
 	}
 }
 
-func (g *gate) tryTake(names []string, free func(int) bool, by int) (changed <-chan struct{}, ok bool) {
+func (g *gate) tryLock(names []string, free func(int) bool, by int) (changed <-chan struct{}, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, name := range names {
-		if !free(g.taken[name]) {
+		if !free(g.locked[name]) {
 			if g.changed == nil {
 				g.changed = make(chan struct{})
 			}
 			return g.changed, false
 		}
 	}
-	if g.taken == nil {
-		g.taken = map[string]int{}
+	if g.locked == nil {
+		g.locked = map[string]int{}
 	}
 	for _, name := range names {
-		g.taken[name] += by
+		g.locked[name] += by
 	}
 	return nil, true
 }
 
-func (g *gate) give(names []string, by int) {
+func (g *gate) release(names []string, by int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, name := range names {
-		if g.taken[name] -= by; g.taken[name] == 0 {
-			delete(g.taken, name)
+		if g.locked[name] -= by; g.locked[name] == 0 {
+			delete(g.locked, name)
 		}
 	}
 	if g.changed != nil {

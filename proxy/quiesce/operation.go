@@ -15,31 +15,34 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Mode says what becomes of volumes that are exported.
-type Mode struct{ Freeze, Idle bool }
+// A Mode says how exported volumes are treated.
+type Mode struct {
+	Freeze bool // freeze volumes that are in use; otherwise refuse
+	Idle   bool // an export without a connected host does not count as use
+}
 
-// A finding is what there is to do.
+// A finding is what prepare has found.
 type finding struct {
 	volumes []*volume
 	paths   []paths  // to freeze
-	idle    []string // subsystems that export the volumes, and that no host is connected to
+	idle    []string // NQNs of subsystems that export the volumes and have no connected host
 }
 
-// A task is what is to be done to volumes.
+// A task describes an operation on volumes.
 type task struct {
-	look    func(context.Context, *spdkrpc.Client) ([]*volume, error)
-	moot    func() bool // SPDK does nothing to the volumes that were looked up last; nil: it does
-	names   bool        // of snapshots, which must be free
-	instead string      // what freezes: the call to make instead, if there is one
+	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
+	noEffect func() bool // SPDK does nothing to the volumes that find returned last; nil: it does
+	names    bool        // the volumes have names of snapshots, which must be free
+	instead  string      // the call to make instead to have volumes frozen; "": none
 }
 
-// enter connects to the target, when not too many operations have. leave may be
-// called again.
+// enter waits until fewer than maxAtOnce operations run, and connects to the target. leave may
+// be called more than once.
 func (q *Quiescer) enter(ctx context.Context) (t *Target, leave func(), err error) {
 	select {
 	case q.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, nil, before(ctx.Err())
+		return nil, nil, notExecuted(ctx.Err())
 	}
 	t, err = q.opts.Connect.to(ctx, q.opts.At)
 	if err != nil {
@@ -52,65 +55,66 @@ func (q *Quiescer) enter(ctx context.Context) (t *Target, leave func(), err erro
 	}), nil
 }
 
-// refused counts a refusal, and tells what SPDK could have done.
-func (q *Quiescer) refused(err error, harm string) error {
+// countRefusal counts an InUseError, and adds to it what SPDK could have done.
+func (q *Quiescer) countRefusal(err error, harm string) error {
 	var refused *InUseError
 	if errors.As(err, &refused) {
 		refused.Harm = harm
-		q.opts.Watch.Refused()
+		q.opts.Observer.Refused()
 	}
 	return err
 }
 
-// prepare finds out what there is to freeze, and keeps it from being changed.
-func (q *Quiescer) prepare(ctx context.Context, t *Target, job task, mode Mode, held *holds) (f finding, err error) {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+// prepare finds what must be frozen, and locks it so that no call through this proxy changes
+// it until the caller releases held.
+func (q *Quiescer) prepare(ctx context.Context, t *Target, job task, mode Mode, held *locks) (f finding, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if f.volumes, err = job.look(ctx, t.rpc); err != nil {
+	if f.volumes, err = job.find(ctx, t.rpc); err != nil {
 		return f, err
 	}
 	names, err := distinctVolumes(f.volumes)
 	if err != nil {
 		return f, err
 	}
-	give, err := q.own(ctx, names)
+	release, err := q.lockExclusively(ctx, names)
 	if err != nil {
 		return f, err
 	}
-	held.add(give)
-	owned := names
-	// Again, now that no call through this proxy changes it.
-	if f.volumes, err = job.look(ctx, t.rpc); err != nil {
+	held.add(release)
+	locked := names
+	// Again, now that no call through this proxy can change them.
+	if f.volumes, err = job.find(ctx, t.rpc); err != nil {
 		return f, err
 	}
 	if names, err = distinctVolumes(f.volumes); err != nil {
 		return f, err
 	}
-	if slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(owned, n) }) {
-		return f, &BusyError{Why: "the volume, or its clones, are changing"}
+	if slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(locked, n) }) {
+		return f, &BusyError{Why: "the volume or its clones are being changed"}
 	}
-	if len(f.volumes) == 0 || job.moot != nil && job.moot() {
+	if len(f.volumes) == 0 || job.noEffect != nil && job.noEffect() {
 		return f, nil
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	if job.names && !mode.Idle {
-		g.Go(func() error { return free(gctx, t.rpc, f.volumes) })
+		g.Go(func() error { return checkNamesFree(gctx, t.rpc, f.volumes) })
 	}
-	g.Go(func() error { return unclaimed(gctx, t.rpc, f.volumes, mode.Idle) })
+	g.Go(func() error { return checkOtherUses(gctx, t.rpc, f.volumes, mode.Idle) })
 	var nqns []string
 	g.Go(func() (err error) {
-		nqns, err = subsystems(gctx, t.rpc, f.volumes)
+		nqns, err = exportingNQNs(gctx, t.rpc, f.volumes)
 		return err
 	})
 	if err := g.Wait(); err != nil || len(nqns) == 0 {
 		return f, err
 	}
-	if give, err = q.own(ctx, nqns); err != nil {
+	if release, err = q.lockExclusively(ctx, nqns); err != nil {
 		return f, err
 	}
-	held.add(give)
+	held.add(release)
 	if mode.Idle {
-		hosts, err := active(ctx, t.rpc, nqns)
+		hosts, err := withHosts(ctx, t.rpc, nqns)
 		if err != nil || len(hosts) == 0 {
 			f.idle = nqns
 			return f, err
@@ -121,33 +125,33 @@ func (q *Quiescer) prepare(ctx context.Context, t *Target, job task, mode Mode, 
 		return f, &InUseError{Volume: f.volumes[i].Volume, Why: why}
 	}
 	if f.paths, err = pathsTo(ctx, t.rpc, nqns, f.volumes); err == nil {
-		err = covers(f.paths, f.volumes)
+		err = checkAllCovered(f.paths, f.volumes)
 	}
 	if err == nil && job.names && mode.Idle {
-		err = free(ctx, t.rpc, f.volumes) // without a freeze, SPDK answers this itself
+		err = checkNamesFree(ctx, t.rpc, f.volumes) // without a freeze, SPDK itself refuses a taken name
 	}
 	return f, err
 }
 
-// unfreezable says why nothing is to be frozen; "" if it is.
+// unfreezable returns why volumes in use may not be frozen, and what to do; "" if they may.
 func (q *Quiescer) unfreezable(mode Mode, instead string) string {
 	switch {
 	case instead == "":
-		return "it is exported. Detach it, then try again"
+		return "it is exported. Detach it, then retry"
 	case !mode.Freeze:
-		return "hosts are connected to it. Detach the volume; or call " + instead + ", which has hosts hold their I/O back meanwhile"
+		return "hosts are connected to it. Detach the volume; or call " + instead + ", which freezes the volume for that time"
 	case q.opts.Folder == nil:
-		return "it is exported, and this proxy keeps no journal of frozen volumes (target.freeze.dir), so it freezes none. Detach the volume, then try again; or ask whoever runs this proxy"
+		return "it is exported, and this proxy cannot freeze it without a freeze journal (target.freeze.dir). Detach the volume, then retry; or ask the administrator of this proxy to set target.freeze.dir"
 	}
 	return ""
 }
 
-// distinctVolumes refuses a list that has a volume twice, and gives all names of all.
+// distinctVolumes returns the names of all volumes, or an error if a volume is listed twice.
 func distinctVolumes(volumes []*volume) (names []string, err error) {
 	seen := map[string]bool{}
 	for _, v := range volumes {
 		if seen[v.uuid] {
-			return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: -int(syscall.EINVAL), Message: "volume " + v.Volume + " stands twice in the list"}
+			return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: -int(syscall.EINVAL), Message: "volume " + v.Volume + " is listed twice"}
 		}
 		seen[v.uuid] = true
 		names = append(names, v.names...)
@@ -155,21 +159,22 @@ func distinctVolumes(volumes []*volume) (names []string, err error) {
 	return names, nil
 }
 
-// reportConnected logs hosts that have connected during an operation on a volume that
-// was not frozen.
+// reportConnected logs the subsystems that a host connected to during an operation on a volume
+// that was not frozen.
 func (q *Quiescer) reportConnected(t *Target, nqns []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), readWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	for _, nqn := range nqns {
 		if yes, err := connected(ctx, t.rpc, nqn); yes && err == nil {
-			q.opts.Log.Error("a host connected while SPDK changed a volume that was not frozen: run spdk-proxy check-lvstore before the target is restarted", "subsystem", nqn)
+			q.opts.Log.Error("a host connected while SPDK changed a volume that was not frozen", "subsystem", nqn,
+				"do", "run spdk-proxy check-lvstore before the target is restarted")
 		}
 	}
 }
 
-// frozen does something to volumes that are frozen meanwhile, as the entry says.
-// Whatever happens, what was frozen is thawed, here or by recovery.
-func (q *Quiescer) frozen(ctx context.Context, t *Target, all []paths, e entry, do func() error) (err error) {
+// whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws. In every
+// case the paths are thawed, here or by recovery.
+func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e entry, do func() error) (err error) {
 	e.Made, e.Process, e.At, e.Paths = time.Now(), t.Process, q.opts.At, all
 	r, err := q.opts.Folder.create(e)
 	if err != nil {
@@ -179,10 +184,10 @@ func (q *Quiescer) frozen(ctx context.Context, t *Target, all []paths, e entry, 
 	defer func() {
 		thawErr := q.thaw(t, r, stage)
 		took := time.Since(began)
-		q.opts.Watch.Froze(took, took > overdue)
+		q.opts.Observer.Froze(took, took > overdue)
 		q.report(all, took, err, thawErr)
 	}()
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeWithin)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
 	defer cancel()
 	if err := freeze(bounded, t, all); err != nil {
 		return &BusyError{Why: "the volume could not be frozen in time", Err: err}
@@ -195,21 +200,21 @@ func (q *Quiescer) frozen(ctx context.Context, t *Target, all []paths, e entry, 
 	return err
 }
 
-// A stage of an operation, when it ends.
+// A stage is how far an operation came before it ended.
 type stage int
 
 const (
-	freezing stage = iota // calls that freeze paths may be executed yet
-	making                // what was frozen for may be under way
-	made                  // all calls were answered
+	freezing stage = iota // SPDK may still execute calls that freeze paths
+	making                // SPDK may still execute the snapshot or deletion
+	made                  // SPDK has answered all calls
 )
 
-// thaw thaws what an operation has frozen, or leaves it to recovery: so it is
-// where what it was for may still be under way.
+// thaw thaws the paths of an operation, or leaves them to recovery, as it does while SPDK may
+// still execute the snapshot or deletion.
 func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 	err := errNotThawed
 	if at != making {
-		ctx, cancel := context.WithTimeout(context.Background(), thawWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), thawTimeout)
 		defer cancel()
 		err = thaw(ctx, t, r.entry.Paths, at == made)
 	}
@@ -217,14 +222,14 @@ func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 		return r.remove()
 	}
 	if at != making {
-		q.unmade.Store(r.name, true)
+		q.settled.Store(r.name, true)
 	}
 	r.release()
 	q.recoverSoon()
 	return err
 }
 
-// report logs how a freeze went.
+// report logs the result of a freeze.
 func (q *Quiescer) report(all []paths, took time.Duration, err, thawErr error) {
 	var nqns []string
 	for _, p := range all {
@@ -233,34 +238,34 @@ func (q *Quiescer) report(all []paths, took time.Duration, err, thawErr error) {
 	attrs := []any{slog.Any("subsystems", distinct(nqns)), slog.Int64("frozen_ms", took.Milliseconds())}
 	switch {
 	case thawErr != nil:
-		q.opts.Log.Error("paths are still inaccessible, and hosts hold their I/O back: recovery goes on", append(attrs, slog.Any("error", errors.Join(err, thawErr)))...)
+		q.opts.Log.Error("volumes are still frozen, and hosts hold back I/O; retrying", append(attrs, slog.Any("error", errors.Join(err, thawErr)))...)
 	case err != nil:
-		q.opts.Log.Warn("volumes were frozen in vain", append(attrs, slog.Any("error", err))...)
+		q.opts.Log.Warn("operation on frozen volumes failed", append(attrs, slog.Any("error", err))...)
 	case took > overdue:
-		q.opts.Log.Warn("volumes were frozen for long", attrs...)
+		q.opts.Log.Warn("volumes were frozen for a long time", attrs...)
 	default:
 		q.opts.Log.Info("volumes were frozen", attrs...)
 	}
 }
 
-// logFailure logs what takes long while volumes are frozen.
-func (q *Quiescer) logFailure(object string, of int, done <-chan struct{}) {
+// logSlow logs an operation that takes long while volumes are frozen, until done is closed.
+func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	began := time.Now()
-	for wait := longSnapshot; ; wait = 10 * longSnapshot {
+	for wait := slowOperation; ; wait = 10 * slowOperation {
 		select {
 		case <-done:
 			return
 		case <-time.After(wait):
-			q.opts.Log.Error("the target does not end an operation on frozen volumes: hosts hold their I/O back until it does", "object", object, "of", of, "waited", time.Since(began).Round(time.Second).String())
+			q.opts.Log.Error("the target has not answered an operation on frozen volumes yet, and hosts hold back I/O", "object", object, "of", of, "waited", time.Since(began).Round(time.Second).String())
 		}
 	}
 }
 
-// before makes the failure of a question that comes before anything was done one
-// of an operation that was not executed.
-func before(err error) error {
+// notExecuted converts the error of a query, before anything was changed, to the error of an
+// operation that was not executed.
+func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
-		return &BusyError{Why: "the target did not tell in time who uses the volume", Err: fmt.Errorf("%w", err)}
+		return &BusyError{Why: "the target did not answer in time what uses the volume", Err: fmt.Errorf("%w", err)}
 	}
 	if e := unreadable(err); e != nil {
 		return &AnswerError{Method: e.Method, Err: err}
@@ -268,8 +273,8 @@ func before(err error) error {
 	return err
 }
 
-// unreadable finds the error of a call that was answered without an error, but with
-// a result that is not what the schema says; nil if err is another one.
+// unreadable returns the error in err that means that SPDK answered a call with success, but
+// with a result that does not match the schema; nil if err is another error.
 func unreadable(err error) *spdkrpc.Error {
 	var e *spdkrpc.Error
 	if errors.As(err, &e) && e.Kind == spdkrpc.Failed && e.Code == 0 {

@@ -234,7 +234,7 @@ func TestFreezingHasADeadline(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
-	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_set_ns_ana_group", Delay: freezeWithin + 200*time.Millisecond})
+	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_set_ns_ana_group", Delay: freezeTimeout + 200*time.Millisecond})
 	_, err := b.take(want("v0", "s0"))
 	var busy *BusyError
 	require.ErrorAs(t, err, &busy)
@@ -324,7 +324,7 @@ func TestTheJournalCannotBeUsed(t *testing.T) {
 			_, err = f.create(entry{Made: time.Now()})
 			require.Error(t, err)
 			if name == "the folder is away" {
-				_, err = f.collect()
+				_, err = f.cleanUp()
 				require.Error(t, err)
 				require.Error(t, f.sync())
 			}

@@ -11,49 +11,50 @@ import (
 
 // Options of a Quiescer.
 type Options struct {
-	Folder  *Folder // of the journal; nil: what is in use cannot be frozen
+	Folder  *Folder // the journal; nil: volumes in use are not frozen, but refused
 	At      Place
 	Connect Connect
-	// Process names the process behind a socket, without asking it. Another process
-	// has another name.
+	// Process names the process behind a socket without calling it. Different processes have
+	// different names.
 	Process func(socket string) (string, error)
-	// Deleting waits until a target of a release may delete volumes, and keeps away until leave what it does not bear
-	// meanwhile. nil: it bears everything.
+	// Deleting waits until volumes may be deleted on a target of a release. Until leave is
+	// called, calls that must not run at the same time wait. nil: there are no such calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
 	Log      *slog.Logger
-	Watch    Watch
-	// Leave leaves the entries of what was thawed to be counted by a Quiescer that
-	// runs.
+	Observer Observer
+	// Leave keeps the files of thawed entries, so that a running Quiescer counts them.
 	Leave bool
 }
 
-// Watch is told what happens, for the metrics. What is nil is not told.
-type Watch struct {
-	Froze     func(took time.Duration, overdue bool) // from the first path that was to become inaccessible until all were back, or were left to recovery
-	Refused   func()                                 // an operation on a volume in use
-	Recovered func(operations int)                   // thawed by whoever did not freeze them
+// An Observer is called for the metrics. Nil functions are not called.
+type Observer struct {
+	// Froze is called after each freeze with its duration, from the call for the first path
+	// until all states are restored or left to recovery.
+	Froze     func(took time.Duration, overdue bool)
+	Refused   func()               // an operation on a volume in use was refused
+	Recovered func(operations int) // operations were thawed by another process or after a failure
 }
 
-// A Quiescer changes volumes that may be in use, and thaws what was left frozen. It may be used
-// concurrently.
+// A Quiescer changes volumes that may be in use, and thaws volumes that were left frozen. It
+// may be used concurrently.
 type Quiescer struct {
 	opts  Options
 	gate  gate
 	slots chan struct{}
-	wake  chan struct{} // something is left to recovery
+	wake  chan struct{} // receives when an operation is left to recovery
 	grace time.Duration // see makingGrace
 
-	unmade sync.Map          // entries of operations that surely are not under way
-	told   map[string]string // by entry: the error that was logged last; of whoever recovers
+	settled    sync.Map          // names of entries whose snapshot or deletion SPDK has answered
+	lastLogged map[string]string // by entry: the last error that Recover has logged
 }
 
 const (
-	maxAtOnce = 8 // operations, each with a connection of its own; SPDK has 64 for everybody
-	// overdue is how long hosts hold their I/O back before somebody should know.
+	maxAtOnce = 8 // operations, each with a connection of its own; SPDK allows 64 in total
+	// overdue is the duration from which a freeze is logged as a warning.
 	overdue = 2 * time.Second
 )
 
-// New makes a Quiescer. Nothing is recovered before Run.
+// New makes a Quiescer. It recovers nothing before Run or Recover.
 func New(o Options) *Quiescer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -61,50 +62,51 @@ func New(o Options) *Quiescer {
 	if o.Deleting == nil {
 		o.Deleting = func(context.Context, rpcschema.Release) (func(), error) { return func() {}, nil }
 	}
-	if o.Watch.Froze == nil {
-		o.Watch.Froze = func(time.Duration, bool) {}
+	if o.Observer.Froze == nil {
+		o.Observer.Froze = func(time.Duration, bool) {}
 	}
-	if o.Watch.Refused == nil {
-		o.Watch.Refused = func() {}
+	if o.Observer.Refused == nil {
+		o.Observer.Refused = func() {}
 	}
-	if o.Watch.Recovered == nil {
-		o.Watch.Recovered = func(int) {}
+	if o.Observer.Recovered == nil {
+		o.Observer.Recovered = func(int) {}
 	}
-	return &Quiescer{opts: o, slots: make(chan struct{}, maxAtOnce), wake: make(chan struct{}, 1), told: map[string]string{}, grace: makingGrace}
+	return &Quiescer{opts: o, slots: make(chan struct{}, maxAtOnce), wake: make(chan struct{}, 1), lastLogged: map[string]string{}, grace: makingGrace}
 }
 
-// Share holds operations on objects back while a call changes them, and that call
-// until operations under way have ended. Names are NQNs, and names and aliases of
-// bdevs. The error is a *BusyError, or that of ctx.
-func (q *Quiescer) Share(ctx context.Context, names []string) (give func(), err error) {
+// Share waits until no operation is running on the named objects, and keeps operations from
+// beginning until release is called. Names are NQNs, and names and aliases of bdevs. The error
+// is a *BusyError, or that of ctx.
+func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), err error) {
 	if len(names) == 0 {
 		return func() {}, nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, shareWithin)
+	bounded, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
-	give, err = q.gate.share(bounded, names)
+	release, err = q.gate.share(bounded, names)
 	if err != nil && ctx.Err() == nil {
-		return nil, &BusyError{Why: "this volume is frozen, or kept as it is, by another call"}
+		return nil, &BusyError{Why: "another call has frozen or locked this volume"}
 	}
-	return give, err
+	return release, err
 }
 
-const shareWithin = 5 * time.Second
+const shareTimeout = 5 * time.Second
 
-// own takes objects for an operation.
-func (q *Quiescer) own(ctx context.Context, names []string) (give func(), err error) {
-	bounded, cancel := context.WithTimeout(ctx, lockWithin)
+// lockExclusively locks the named objects for an operation. The error is a *BusyError, or that
+// of ctx.
+func (q *Quiescer) lockExclusively(ctx context.Context, names []string) (release func(), err error) {
+	bounded, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
-	give, err = q.gate.own(bounded, names)
+	release, err = q.gate.lockExclusively(bounded, names)
 	if err != nil && ctx.Err() == nil {
-		return nil, &BusyError{Why: "another call that changes the volume, or its export, is under way"}
+		return nil, &BusyError{Why: "another call is changing the volume or its export"}
 	}
-	return give, err
+	return release, err
 }
 
-// deleting prepares for the deletion of volumes. What waits for it to end waits outside: nothing is frozen yet.
+// deleting calls Options.Deleting with a time limit. It is called before anything is frozen.
 func (q *Quiescer) deleting(ctx context.Context, t *Target) (leave func(), err error) {
-	bounded, cancel := context.WithTimeout(ctx, lockWithin)
+	bounded, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	leave, err = q.opts.Deleting(bounded, t.Release)
 	if err != nil && ctx.Err() == nil {
@@ -113,23 +115,23 @@ func (q *Quiescer) deleting(ctx context.Context, t *Target) (leave func(), err e
 	return leave, err
 }
 
-// holds are gates that an operation holds until its end.
-type holds struct {
-	mu   sync.Mutex
-	list []func()
+// locks collects the locks that an operation holds until its end.
+type locks struct {
+	mu       sync.Mutex
+	releases []func()
 }
 
-func (h *holds) add(give func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.list = append(h.list, give)
+func (l *locks) add(release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.releases = append(l.releases, release)
 }
 
-func (h *holds) giveAll() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, give := range h.list {
-		give()
+func (l *locks) releaseAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, release := range l.releases {
+		release()
 	}
-	h.list = nil
+	l.releases = nil
 }

@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	lookEvery  = time.Second
-	retryFirst = 50 * time.Millisecond
-	retryMost  = time.Second
-	// makingGrace is how long a snapshot that may be under way is waited for. SPDK
-	// answers to nobody any more; when it is there it is done. One that was never
-	// asked for, or failed, takes this long.
+	recoverInterval = time.Second
+	minRetry        = 50 * time.Millisecond
+	maxRetry        = time.Second
+	// makingGrace bounds how long recovery waits for a snapshot that SPDK may still be
+	// taking. SPDK's answer is lost, but the snapshot is complete when its bdev exists. If
+	// the call was never sent or has failed, recovery waits this long.
 	makingGrace = time.Second
 	makingPoll  = 20 * time.Millisecond
 )
 
-// Run thaws what is left frozen, whoever froze it, until ctx ends. An operation
-// that a living process works on is left to it.
+// Run thaws volumes that were left frozen, by any process, until ctx ends. It skips operations
+// that a running process works on.
 func (q *Quiescer) Run(ctx context.Context) {
 	if q.opts.Folder == nil {
 		return
 	}
-	retry := retryFirst
+	retry := minRetry
 	for {
 		left := q.Recover(ctx)
-		wait := lookEvery
+		wait := recoverInterval
 		if left > 0 {
-			wait, retry = retry, min(2*retry, retryMost)
+			wait, retry = retry, min(2*retry, maxRetry)
 		} else {
-			retry = retryFirst
+			retry = minRetry
 		}
 		select {
 		case <-ctx.Done():
@@ -53,19 +53,18 @@ func (q *Quiescer) recoverSoon() {
 	}
 }
 
-// Recover thaws what no living process works on, once, and tells how many
-// operations are left: what could not be thawed, or is not readable. What was
-// frozen in a target that is away does not count; it is kept until it is known
-// whether that process is gone for good. One at a time may recover.
+// Recover thaws, once, the operations that no running process works on. It returns how many are
+// left: those that could not be thawed, or whose entry is unreadable. Operations of a target
+// that does not run are kept but do not count. It may not be called concurrently.
 func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	f := q.opts.Folder
 	names, err := f.names()
 	if err != nil {
-		q.logFailureOnce("", "the journal of frozen volumes cannot be read", err)
+		q.logFailureOnce("", "cannot read the freeze journal", err)
 		return 1
 	}
 	for _, name := range names {
-		r, err := f.orphan(name)
+		r, err := f.lockOrphan(name)
 		if r == nil && err == nil {
 			continue
 		}
@@ -73,7 +72,7 @@ func (q *Quiescer) Recover(ctx context.Context) (left int) {
 			err = q.recoverOne(ctx, r)
 		}
 		if err == nil {
-			delete(q.told, name)
+			delete(q.lastLogged, name)
 			continue
 		}
 		if r != nil {
@@ -82,35 +81,35 @@ func (q *Quiescer) Recover(ctx context.Context) (left int) {
 		if !errors.Is(err, ErrAway) {
 			left++
 		}
-		q.logFailureOnce(name, "volumes are frozen, and hosts hold their I/O back: trying again", err)
+		q.logFailureOnce(name, "volumes are still frozen, and hosts hold back I/O; retrying", err)
 	}
 	if q.opts.Leave {
 		return left
 	}
-	thawed, err := f.collect()
+	thawed, err := f.cleanUp()
 	if err != nil {
-		q.logFailureOnce("", "the journal of frozen volumes cannot be cleaned up", err)
+		q.logFailureOnce("", "cannot clean up the freeze journal", err)
 	}
 	if thawed > 0 {
-		q.opts.Watch.Recovered(thawed)
+		q.opts.Observer.Recovered(thawed)
 	}
 	return left
 }
 
-// logFailureOnce logs an error when it is another one than before.
+// logFailureOnce logs an error if it differs from the last one of the entry.
 func (q *Quiescer) logFailureOnce(name, message string, err error) {
-	if q.told[name] != err.Error() {
-		q.told[name] = err.Error()
+	if q.lastLogged[name] != err.Error() {
+		q.lastLogged[name] = err.Error()
 		q.opts.Log.Error(message, "entry", name, "error", err)
 	}
 }
 
-// recoverOne thaws what an entry says, and ends it.
+// recoverOne thaws the paths of an entry, and ends the entry.
 func (q *Quiescer) recoverOne(ctx context.Context, r *record) error {
 	e := r.entry
 	attrs := []any{slog.Any("subsystems", e.nqns()), slog.String("since", e.Made.Format(time.RFC3339Nano))}
-	over := func() error {
-		q.opts.Log.Info("the target was restarted, so nothing is frozen any more", attrs...)
+	removeStale := func() error {
+		q.opts.Log.Info("volumes are no longer frozen, as the target was restarted", attrs...)
 		return r.remove()
 	}
 	process, err := q.opts.Process(e.At.Socket)
@@ -120,7 +119,7 @@ func (q *Quiescer) recoverOne(ctx context.Context, r *record) error {
 	case err != nil:
 		return err
 	case process != e.Process:
-		return over()
+		return removeStale()
 	}
 	t, err := q.opts.Connect.to(ctx, e.At)
 	if err != nil {
@@ -128,24 +127,24 @@ func (q *Quiescer) recoverOne(ctx context.Context, r *record) error {
 	}
 	defer func() { _ = t.Close() }()
 	if t.Process != e.Process {
-		return over()
+		return removeStale()
 	}
-	if _, unmade := q.unmade.Load(r.name); !unmade {
-		awaitMaking(ctx, t, e.Making, q.grace)
-		awaitDeleting(ctx, e.Deleting, q.grace)
+	if _, settled := q.settled.Load(r.name); !settled {
+		awaitSnapshots(ctx, t, e.Making, q.grace)
+		awaitDeletions(ctx, e.Deleting, q.grace)
 	}
-	bounded, cancel := context.WithTimeout(ctx, thawWithin)
+	bounded, cancel := context.WithTimeout(ctx, thawTimeout)
 	defer cancel()
 	if err := thaw(bounded, t, e.Paths, false); err != nil {
 		return err
 	}
-	q.unmade.Delete(r.name)
-	q.opts.Log.Warn("volumes that were left frozen are thawed", append(attrs, slog.Int64("frozen_ms", time.Since(e.Made).Milliseconds()))...)
+	q.settled.Delete(r.name)
+	q.opts.Log.Warn("volumes that were left frozen have been thawed", append(attrs, slog.Int64("frozen_ms", time.Since(e.Made).Milliseconds()))...)
 	return r.rename(thawedTag)
 }
 
-// awaitMaking returns when all snapshots are there, or after a grace period.
-func awaitMaking(ctx context.Context, t *Target, aliases []string, grace time.Duration) {
+// awaitSnapshots waits until all snapshots exist, or until the grace period ends.
+func awaitSnapshots(ctx context.Context, t *Target, aliases []string, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	for _, alias := range aliases {
@@ -163,9 +162,10 @@ func awaitMaking(ctx context.Context, t *Target, aliases []string, grace time.Du
 	}
 }
 
-// awaitDeleting waits for a deletion that may be under way. SPDK tells nobody when
-// the clone has taken the clusters over: the snapshot's bdev goes before that.
-func awaitDeleting(ctx context.Context, aliases []string, grace time.Duration) {
+// awaitDeletions waits for the grace period if there are deletions that SPDK may still execute.
+// It cannot detect their end: the snapshot's bdev disappears before the clone has taken over
+// the clusters.
+func awaitDeletions(ctx context.Context, aliases []string, grace time.Duration) {
 	if len(aliases) == 0 {
 		return
 	}

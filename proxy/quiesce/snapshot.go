@@ -15,34 +15,33 @@ const (
 	codeNoDevice   = -int(syscall.ENODEV)
 )
 
-// A Snapshot is one that is wanted.
+// A Snapshot is a snapshot to take.
 type Snapshot struct {
 	Volume string // the logical volume: name, alias or UUID of its bdev
 	Name   string // of the snapshot, in the volume's lvstore
-	NQN    string // of the subsystem that exports the volume; "" or a wrong one: it is looked for
+	NQN    string // of the subsystem that exports the volume; if it is "" or wrong, all subsystems are searched
 }
 
 // A Taken is a snapshot that was taken.
 type Taken struct {
 	UUID   string
-	Frozen bool // the volume was frozen meanwhile; otherwise nothing used it
+	Frozen bool // the volume was frozen for it; otherwise nothing used the volume
 }
 
-// Take takes snapshots of volumes, of all at one moment or of none. Volumes that
-// hosts use are frozen meanwhile, or refused if they cannot be.
+// Take takes snapshots of volumes, all at the same moment or none. It freezes volumes that
+// hosts use, or refuses if it cannot.
 //
-// With mode.Freeze, what can be frozen is; without, it is refused. With mode.Idle,
-// an export that no host is connected to does not count as use, although one could
-// connect in the next moment: for clients that know nothing of freezing.
+// With mode.Freeze, volumes in use are frozen; without it, they are refused. With mode.Idle, an
+// export without a connected host does not count as use, although a host could connect at any
+// moment: this is for clients that do not know about freezing.
 //
-// Once something is frozen, ctx does not end the operation. Of the errors,
-// *InUseError, *ExistsError, *BusyError, *AnswerError and one of the kind
-// spdkrpc.Unreachable mean that nothing was taken; an *spdkrpc.Error of another kind
-// is the target's. Where nothing has to be frozen, mode.Idle leaves it to SPDK to
-// refuse a name that is taken.
+// After the freeze has begun, ctx does not end the operation. The errors *InUseError,
+// *ExistsError, *BusyError, *AnswerError and those of the kind spdkrpc.Unreachable mean that no
+// snapshot was taken; an *spdkrpc.Error of another kind is the target's. If nothing must be
+// frozen, mode.Idle leaves it to SPDK to refuse a taken name.
 func (q *Quiescer) Take(ctx context.Context, wanted []Snapshot, mode Mode) ([]Taken, error) {
 	taken, err := q.take(ctx, wanted, mode)
-	return taken, q.refused(err, "SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written")
+	return taken, q.countRefusal(err, "SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written")
 }
 
 func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (taken []Taken, err error) {
@@ -51,16 +50,18 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		return nil, err
 	}
 	defer leave()
-	var held holds
-	defer held.giveAll()
+	var held locks
+	defer held.releaseAll()
 	found, err := q.prepare(ctx, t, task{
 		instead: "spdkgate_lvol_snapshot instead of bdev_lvol_snapshot", names: true,
-		look: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) { return look(ctx, rpc, wanted) },
+		find: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
+			return findVolumes(ctx, rpc, wanted)
+		},
 	}, mode, &held)
 	if err != nil {
-		return nil, before(err)
+		return nil, notExecuted(err)
 	}
-	if len(found.volumes) > 1 { // if one fails, others are deleted
+	if len(found.volumes) > 1 { // if one snapshot fails, the others are deleted
 		leave, err := q.deleting(ctx, t)
 		if err != nil {
 			return nil, err
@@ -68,7 +69,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		defer leave()
 	}
 	if len(found.paths) == 0 {
-		taken, err = q.act(t, found.volumes)
+		taken, err = q.takeAll(t, found.volumes)
 		q.reportConnected(t, found.idle)
 		return taken, err
 	}
@@ -76,8 +77,8 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	for _, v := range found.volumes {
 		e.Making = append(e.Making, v.alias())
 	}
-	err = q.frozen(ctx, t, found.paths, e, func() (err error) {
-		taken, err = q.act(t, found.volumes)
+	err = q.whileFrozen(ctx, t, found.paths, e, func() (err error) {
+		taken, err = q.takeAll(t, found.volumes)
 		return err
 	})
 	for i := range taken {
@@ -86,19 +87,19 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	return taken, err
 }
 
-// act takes the snapshots, and undoes those that were taken if one fails. It waits
-// as long as the connection lasts: a volume that is thawed while its snapshot is
-// being taken, or deleted, is what must not be.
-func (q *Quiescer) act(t *Target, volumes []*volume) ([]Taken, error) {
+// takeAll takes the snapshots. If one fails, it deletes those that were taken. It waits without
+// a limit, as long as the connection lasts, because a volume must not be thawed while SPDK is
+// taking or deleting its snapshot.
+func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	taken, errs := make([]Taken, len(volumes)), make([]error, len(volumes))
 	done := make(chan struct{})
-	go q.logFailure(volumes[0].alias(), len(volumes), done)
+	go q.logSlow(volumes[0].alias(), len(volumes), done)
 	defer close(done)
 	var g errgroup.Group
 	for i, v := range volumes {
 		g.Go(func() error {
 			taken[i].UUID, errs[i] = t.rpc.BdevLvolSnapshot(context.Background(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.uuid, SnapshotName: v.Name})
-			if e := unreadable(errs[i]); e != nil { // SPDK has taken it, perhaps
+			if e := unreadable(errs[i]); e != nil { // SPDK may have taken it
 				errs[i] = &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.OutcomeUnknown, Err: e}
 			}
 			return errs[i]
@@ -114,11 +115,11 @@ func (q *Quiescer) act(t *Target, volumes []*volume) ([]Taken, error) {
 		}
 		undo := t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: taken[i].UUID})
 		if undo != nil {
-			q.opts.Log.Error("a snapshot is left over, as others that belong to it failed", "snapshot", volumes[i].alias(), "error", undo)
+			q.opts.Log.Error("cannot delete a snapshot after another one of the same call failed", "snapshot", volumes[i].alias(), "error", undo)
 			return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.OutcomeUnknown, Err: undo}
 		}
 	}
-	for _, e := range errs { // what may have been executed counts most
+	for _, e := range errs { // an unknown outcome is reported first
 		if errors.Is(e, spdkrpc.OutcomeUnknown) {
 			return nil, e
 		}

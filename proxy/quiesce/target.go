@@ -20,24 +20,24 @@ type Target struct {
 	rpc *spdkrpc.Client
 }
 
-// known is a Caller that knows the target.
-type known struct {
+// retryingCaller is a Caller that knows the release of the target.
+type retryingCaller struct {
 	spdkrpc.Caller
 	release rpcschema.Release
 }
 
-// Call answers from what is known already, so that hosts do not wait for it: the
-// client asks for the release, and again after each call that fails. Older releases
-// fail at a call on a subsystem while they end another; it is made again.
-func (k known) Call(ctx context.Context, method string, params, result any) error {
+// Call answers spdk_get_version itself, because spdkrpc.Client asks for the release at first and
+// after each failed call, and hosts would wait for that. It repeats calls for a subsystem that
+// fail, because older releases refuse them while they complete another one.
+func (k retryingCaller) Call(ctx context.Context, method string, params, result any) error {
 	if method != "spdk_get_version" {
 		var err error
-		for range tries {
+		for range maxTries {
 			err = k.Caller.Call(ctx, method, params, result)
 			if spdkrpc.KindOf(err) != spdkrpc.Failed || !strings.HasPrefix(method, "nvmf_subsystem_") || ctx.Err() != nil {
 				break
 			}
-			time.Sleep(tryAgain)
+			time.Sleep(retryDelay)
 		}
 		return err
 	}
@@ -48,38 +48,38 @@ func (k known) Call(ctx context.Context, method string, params, result any) erro
 	return json.Unmarshal(text, result)
 }
 
-// A Place is where a target listens, and who may be trusted there.
+// A Place is the socket of a target, and the users that may listen there.
 type Place struct {
 	Socket   string   `json:"socket"`
 	PeerUIDs []uint32 `json:"peer_uids,omitempty"`
 }
 
-// A Connect connects to the target at a place.
+// A Connect connects to the target at a Place.
 type Connect func(ctx context.Context, at Place) (*Target, error)
 
 func (c Connect) to(ctx context.Context, at Place) (*Target, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	t, err := c(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	t.rpc = spdkrpc.NewClient(known{t.Caller, t.Release})
+	t.rpc = spdkrpc.NewClient(retryingCaller{t.Caller, t.Release})
 	return t, nil
 }
 
-// tries and tryAgain bound how often, and how soon, a call is made again.
+// Limits of repeating a call.
 const (
-	tries    = 4
-	tryAgain = 5 * time.Millisecond
+	maxTries   = 4
+	retryDelay = 5 * time.Millisecond
 )
 
 // Timeouts.
 const (
-	connectWithin = 5 * time.Second
-	readWithin    = 5 * time.Second // before anything is frozen
-	lockWithin    = time.Second     // until calls that change the same objects have ended
-	freezeWithin  = time.Second     // from the first path that becomes inaccessible until no I/O is under way
-	thawWithin    = 5 * time.Second // one attempt
-	longSnapshot  = time.Second     // from then on a snapshot that is not answered is logged
+	connectTimeout = 5 * time.Second
+	readTimeout    = 5 * time.Second // before anything is frozen
+	lockTimeout    = time.Second     // until calls that change the same objects have ended
+	freezeTimeout  = time.Second     // from the first call until no I/O is in flight
+	thawTimeout    = 5 * time.Second // one attempt
+	slowOperation  = time.Second     // a snapshot or deletion without an answer is logged after this time
 )

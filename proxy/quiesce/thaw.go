@@ -9,18 +9,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// thaw puts the states back that paths had, and returns when they are seen to be.
-// What somebody else has taken away stays so.
+// thaw restores the states that the paths had, and reads them back. Paths that another client
+// has removed are ignored.
 //
-// Where each call that froze a path was answered (certain), what somebody else
-// has changed since stays so, too. Otherwise such a call may be executed yet, so
-// that what is read means nothing: each path is set, which SPDK does after what it
-// was asked before, or refuses as long as that is under way.
+// If certain is true, SPDK has answered each call that froze a path. Then paths whose state
+// another client has changed since are left alone. Otherwise SPDK may still execute such a
+// call, so the state that it reports may change: thaw sets each path, which SPDK does after the
+// earlier calls, or refuses while they are running.
 func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		set, err := p.changed(), error(nil)
 		if certain {
-			if set, err = frozen(ctx, t, p); err != nil {
+			if set, err = stillFrozen(ctx, t, p); err != nil {
 				return err
 			}
 		}
@@ -33,18 +33,18 @@ func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 		if len(set) == 0 {
 			return err
 		}
-		there, left, readErr := read(ctx, t, p)
+		existing, left, readErr := readStates(ctx, t, p)
 		switch {
 		case readErr != nil:
 			return errors.Join(err, readErr)
-		case len(left) > 0, !certain && slices.ContainsFunc(refused, func(l path) bool { return slices.Contains(there, l) }):
+		case len(left) > 0, !certain && slices.ContainsFunc(refused, func(l path) bool { return slices.Contains(existing, l) }):
 			return errors.Join(errNotThawed, err)
 		}
-		return nil // whatever was answered
+		return nil // even if a call failed: the states are right
 	})
 }
 
-// changed lists the paths that freezing changes.
+// changed lists the paths whose state a freeze changes.
 func (p paths) changed() (list []path) {
 	for _, l := range p.Listeners {
 		if l.State != inaccessible {
@@ -54,32 +54,32 @@ func (p paths) changed() (list []path) {
 	return list
 }
 
-// frozen lists the paths that are inaccessible and were not.
-func frozen(ctx context.Context, t *Target, p paths) (left []path, err error) {
-	_, left, err = read(ctx, t, p)
+// stillFrozen lists the paths that are inaccessible and were not before the freeze.
+func stillFrozen(ctx context.Context, t *Target, p paths) (left []path, err error) {
+	_, left, err = readStates(ctx, t, p)
 	return left, err
 }
 
-// read tells which of the paths that freezing changes are there, and which of
-// these are inaccessible.
-func read(ctx context.Context, t *Target, p paths) (there, left []path, err error) {
+// readStates lists which of the paths that a freeze changes still exist, and which of these are
+// inaccessible.
+func readStates(ctx context.Context, t *Target, p paths) (existing, left []path, err error) {
 	listeners, err := t.rpc.NVMfSubsystemGetListeners(ctx, spdkrpc.NVMfSubsystemGetListenersParams{NQN: p.NQN})
 	if err != nil {
 		_, gone := t.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &p.NQN})
 		if errors.Is(gone, spdkrpc.NoSuchDevice) || errors.Is(gone, spdkrpc.InvalidParams) {
-			return nil, nil, nil // with all of its paths
+			return nil, nil, nil // the subsystem was deleted with all its paths
 		}
-		return nil, nil, fmt.Errorf("read the paths' states: %w", err)
+		return nil, nil, fmt.Errorf("read the states of the paths: %w", err)
 	}
 	for _, was := range p.changed() {
 		i := slices.IndexFunc(listeners, func(l spdkrpc.NVMfListener) bool { return sameAddress(was.Address, l.Address) })
 		if i < 0 || len(listeners[i].ANAStates) == 0 {
 			continue // another subsystem of the same name, without ANA, has nothing to thaw
 		}
-		there = append(there, was)
+		existing = append(existing, was)
 		if stateOf(listeners[i], p.Group) == inaccessible {
 			left = append(left, was)
 		}
 	}
-	return there, left, nil
+	return existing, left, nil
 }
