@@ -287,7 +287,7 @@ func TestTheJournalMustBeClosedToOthers(t *testing.T) {
 	require.NoError(t, os.Remove(dir))
 	require.NoError(t, os.Symlink(t.TempDir(), dir))
 	_, err = OpenFolder(dir)
-	assert.ErrorContains(t, err, "no folder")
+	assert.ErrorContains(t, err, "is not a directory")
 }
 
 // Whoever finds the journal locked waits a moment.
@@ -303,7 +303,7 @@ func TestTheJournalIsLockedMeanwhile(t *testing.T) {
 	_, err = f.lock()
 	var busy *BusyError
 	require.ErrorAs(t, err, &busy, "but not for ever")
-	assert.ErrorContains(t, err, "locked by another process")
+	assert.ErrorContains(t, err, "another process has locked")
 }
 
 // Without a journal nothing may be frozen: nobody would thaw it after a crash.
