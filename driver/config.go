@@ -30,6 +30,8 @@ const (
 // A Config is the controller's config.json: the storage nodes, each one SPDK target behind a proxy.
 type Config struct {
 	Nodes []TargetConfig `json:"nodes"`
+	// Placement says how targets and lvstores are chosen, and how full they may become.
+	Placement PlacementConfig `json:"placement,omitzero"`
 }
 
 // A TargetConfig says how to reach one target, and how nodes reach what it exports.
@@ -52,6 +54,11 @@ type TargetConfig struct {
 	// Lvstores are those that the driver may use; all of the target's when empty. Then an lvstore that is not loaded when
 	// the controller starts cannot be missed, and its volumes count as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
+	// Topology holds the labels that a node must have to reach the target, such as topology.kubernetes.io/zone; every node
+	// reaches it when empty.
+	Topology map[string]string `json:"topology,omitzero"`
+	// Labels are what StorageClasses select targets by, with targetLabels.
+	Labels map[string]string `json:"labels,omitzero"`
 	// LoopDir is the data folder of a simulated target.
 	LoopDir string `json:"loopDir,omitzero"`
 }
@@ -85,7 +92,7 @@ func ParseConfig(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, ca, caFile, lvstores", err, configShape)
+		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, ca, caFile, lvstores, topology, labels, and with placement beside nodes", err, configShape)
 	}
 	if len(c.Nodes) == 0 {
 		return nil, fmt.Errorf("nodes is empty: name at least one target, like %s", configShape)
@@ -103,6 +110,9 @@ func ParseConfig(text []byte) (*Config, error) {
 		}
 		names[n.Name] = true
 	}
+	c.Placement.setDefaults()
+	problems = append(problems, c.Placement.check()...)
+	problems = append(problems, checkTopology(c.Nodes)...)
 	return &c, errors.Join(problems...)
 }
 

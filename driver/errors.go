@@ -11,6 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
@@ -40,6 +41,7 @@ var codesOf = []struct {
 	{request.ErrConflict, codes.AlreadyExists},
 	{mount.ErrConflict, codes.AlreadyExists},
 	{volume.ErrNoSpace, codes.ResourceExhausted},
+	{placement.ErrNoTopology, codes.ResourceExhausted},
 	{volume.ErrOutOfRange, codes.OutOfRange},
 	{volume.ErrInUse, codes.FailedPrecondition},
 	{volume.ErrTooDeep, codes.ResourceExhausted},

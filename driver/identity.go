@@ -14,6 +14,8 @@ const DefaultName = "csi.spdk.io"
 type Identity struct {
 	csi.UnimplementedIdentityServer
 	Name, Version string
+	// Topology says that not every node reaches every volume.
+	Topology bool
 }
 
 // GetPluginInfo returns the driver's name and version.
@@ -23,10 +25,17 @@ func (i *Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 
 // GetPluginCapabilities lists what the driver as a whole can do, whichever of its services runs in this process.
 func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
-		{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}},
+	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
+	if i.Topology {
+		services = append(services, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	}
+	resp := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
 		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}},
-	}}, nil
+	}}
+	for _, s := range services {
+		resp.Capabilities = append(resp.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: s}}})
+	}
+	return resp, nil
 }
 
 // Probe answers that the process works. Targets do not count: a liveness probe that failed with one of them would

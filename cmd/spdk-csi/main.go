@@ -25,6 +25,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/node"
+	"github.com/spdkgate/spdkgate/driver/request"
 )
 
 // version is set by the linker; otherwise it is what the Go toolchain knows.
@@ -43,6 +44,7 @@ type flags struct {
 	controller, node     bool
 	endpoint             string
 	nodeID, driverName   string
+	topology             string
 	maxVolumes           int64
 	allowLoop            bool
 	stateDir             string
@@ -91,6 +93,7 @@ node only records which volumes were used on it and must not be formatted again.
 	fs.StringVar(&f.endpoint, "endpoint", "unix://tmp/spdkcsi.sock", "UNIX socket to serve CSI on")
 	fs.StringVar(&f.nodeID, "nodeid", "", "id of this node, its name in the cluster (required with --node)")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver, as in its CSIDriver object")
+	fs.StringVar(&f.topology, "topology", "", "labels of this node that topology in config.json uses, such as topology.kubernetes.io/zone=a; several with commas between them. A label without a value is skipped")
 	fs.Int64Var(&f.maxVolumes, "max-volumes-per-node", 0, "how many volumes a node takes, 0 for any number")
 	fs.StringVar(&f.stateDir, "node-state-dir", "", "persistent directory in which the node records the volumes that must not be formatted again. Empty: the directory of the endpoint")
 	fs.BoolVar(&f.allowLoop, "node-allow-loop", false, "attach volumes of simulated targets as loop devices: for tests and the demo, never for real data")
@@ -149,12 +152,14 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		}
 		c.Observe(server.Metrics)
 		defer c.Close()
-		server.Controller = c
+		server.Controller, server.Identity.Topology = c, c.HasTopology()
 	}
 	if f.node {
-		if server.Node, err = newNode(f, log); err != nil {
+		n, err := newNode(f, log)
+		if err != nil {
 			return err
 		}
+		server.Node, server.Identity.Topology = n, server.Identity.Topology || f.topology != ""
 	}
 	l, err := driver.Listen(f.endpoint)
 	if err != nil {
@@ -216,5 +221,13 @@ func newNode(f flags, log *slog.Logger) (*node.Node, error) {
 		}
 		stateDir = filepath.Dir(socket)
 	}
-	return node.New(f.nodeID, f.maxVolumes, stateDir, connector, mount.New(mount.Options{Log: log}), log)
+	n, err := node.New(f.nodeID, f.maxVolumes, stateDir, connector, mount.New(mount.Options{Log: log}), log)
+	if err != nil {
+		return nil, err
+	}
+	topology, err := request.ParseTopology(f.topology)
+	if err != nil {
+		return nil, fmt.Errorf("--topology: %w", err)
+	}
+	return n, n.SetTopology(topology)
 }

@@ -16,12 +16,38 @@ var ErrParameter = errors.New("invalid class parameter")
 type Class struct {
 	// FSType is ext4 or xfs, or empty.
 	FSType string
-	// Target and Store limit where volumes are made; anywhere when empty.
-	Target, Store string
+	// Targets, TargetLabels and Stores limit where volumes are made; anywhere when empty. A target has all of the labels.
+	Targets, Stores []string
+	TargetLabels    map[string]string
+	// Strategy chooses among the lvstores that are left; Spread when empty.
+	Strategy Strategy
 	// Thick volumes get all of their clusters when they are made.
 	Thick bool
 	// Clear says what becomes of the contents of clusters that a volume gives back; ClearZeroes when empty.
 	Clear Clear
+}
+
+// A Strategy says which of several lvstores takes a volume.
+type Strategy string
+
+// The values of Strategy. The zero Strategy is Spread.
+const (
+	// Spread takes lvstores at random, in proportion to their free space.
+	Spread Strategy = "spread"
+	// MostFree takes the lvstore with the most room for volumes.
+	MostFree Strategy = "most-free"
+	// BinPack takes the lvstore with the least room, so that others stay empty for large volumes.
+	BinPack Strategy = "binpack"
+)
+
+// Allows reports whether the class allows volumes on a target with this name and these labels.
+func (c Class) Allows(target string, labels map[string]string) bool {
+	for key, value := range c.TargetLabels {
+		if v, ok := labels[key]; !ok || v != value {
+			return false
+		}
+	}
+	return len(c.Targets) == 0 || slices.Contains(c.Targets, target)
 }
 
 // A Clear says what becomes of the contents of clusters that a volume gives back. SPDK clears clusters when they are
@@ -49,16 +75,42 @@ type parameter struct {
 }
 
 var parameters = map[string]parameter{
-	"fsType":  {"ext4 or xfs", setFSType},
-	"fstype":  {"ext4 or xfs", setFSType}, // spdk-csi's spelling
-	"target":  {"the name of a target in config.json", func(c *Class, v string) bool { c.Target = v; return v != "" }},
-	"lvstore": {"the name of an lvstore", func(c *Class, v string) bool { c.Store = v; return v != "" }},
+	"fsType":       {"ext4 or xfs", setFSType},
+	"fstype":       {"ext4 or xfs", setFSType}, // spdk-csi's spelling
+	"target":       {"the name of a target in config.json, or several with commas between them", func(c *Class, v string) bool { return setList(&c.Targets, v) }},
+	"lvstore":      {"the name of an lvstore, or several with commas between them", func(c *Class, v string) bool { return setList(&c.Stores, v) }},
+	"targetLabels": {"labels of targets in config.json, like disk=nvme,rack=7", setTargetLabels},
+	"placement": {"spread (the default), most-free or binpack", func(c *Class, v string) bool {
+		c.Strategy = Strategy(v)
+		return slices.Contains([]Strategy{Spread, MostFree, BinPack}, c.Strategy)
+	}},
 	"thin": {"true (the default) or false", func(c *Class, v string) bool {
 		thin, err := strconv.ParseBool(v)
 		c.Thick = !thin
 		return err == nil
 	}},
 	"clearMethod": {"zeroes (the default), write_zeroes, or one that lets others read what deleted volumes held: unmap-may-expose-deleted-data, none-exposes-deleted-data", setClear},
+}
+
+// setList reads names with commas between them.
+func setList(list *[]string, v string) bool {
+	for name := range strings.SplitSeq(v, ",") {
+		*list = append(*list, strings.TrimSpace(name))
+	}
+	return !slices.Contains(*list, "")
+}
+
+// setTargetLabels reads pairs key=value with commas between them.
+func setTargetLabels(c *Class, v string) bool {
+	c.TargetLabels = map[string]string{}
+	for pair := range strings.SplitSeq(v, ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		if _, twice := c.TargetLabels[key]; !ok || key == "" || twice {
+			return false
+		}
+		c.TargetLabels[key] = value
+	}
+	return true
 }
 
 func setFSType(c *Class, v string) bool {

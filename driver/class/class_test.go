@@ -12,10 +12,20 @@ func TestParse(t *testing.T) {
 		"fsType": "xfs", "target": "t0", "lvstore": "lvs0", "thin": "false", "clearMethod": "write_zeroes", "csi.storage.k8s.io/pvc/name": "x",
 	}, nil)
 	require.NoError(t, err)
-	assert.Equal(t, Class{FSType: "xfs", Target: "t0", Store: "lvs0", Thick: true, Clear: ClearWriteZeroes}, c)
+	assert.Equal(t, Class{FSType: "xfs", Targets: []string{"t0"}, Stores: []string{"lvs0"}, Thick: true, Clear: ClearWriteZeroes}, c)
 	c, err = Parse(map[string]string{"fstype": "ext4"}, map[string]string{})
 	require.NoError(t, err)
 	assert.Equal(t, Class{FSType: "ext4"}, c)
+	c, err = Parse(map[string]string{"target": "t0, t1", "lvstore": "a,b", "targetLabels": "disk=nvme, rack=", "placement": "most-free"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Class{Targets: []string{"t0", "t1"}, Stores: []string{"a", "b"}, TargetLabels: map[string]string{"disk": "nvme", "rack": ""}, Strategy: MostFree}, c)
+	for key, value := range map[string]string{"target": "t0,", "lvstore": ",a", "targetLabels": "disk", "placement": "best"} {
+		_, err := Parse(map[string]string{key: value}, nil)
+		require.ErrorIs(t, err, ErrParameter, key)
+		assert.ErrorContains(t, err, key)
+	}
+	_, err = Parse(map[string]string{"targetLabels": "disk=a,disk=b"}, nil)
+	require.ErrorIs(t, err, ErrParameter)
 	for key, value := range map[string]string{"fsType": "btrfs", "target": "", "lvstore": "", "thin": "yes", "clearMethod": "WRITE_ZEROES", "Lvstore": "x", "csi.example/x": "y"} {
 		_, err := Parse(map[string]string{key: value}, nil)
 		require.ErrorIs(t, err, ErrParameter, key)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -47,6 +48,9 @@ func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controlle
 // Observe has the calls to targets counted. It is called before the first one.
 func (c *Controller) Observe(m *metrics.Metrics) { c.targets.metrics = m }
 
+// HasTopology reports whether not every node reaches every target.
+func (c *Controller) HasTopology() bool { return len(c.targets.configs[0].Topology) > 0 }
+
 // Close drops the connections to the proxies.
 func (c *Controller) Close() { c.targets.close() }
 
@@ -77,7 +81,7 @@ func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secret
 	if id.Target != "" {
 		return c.openTarget(id, secrets, class)
 	}
-	services, err := c.openTargets(secrets, class)
+	services, err := c.openTargets(c.targets.placement, secrets, class)
 	if err != nil {
 		return nil, err
 	}
@@ -102,13 +106,13 @@ func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secret
 	return nil, fmt.Errorf("volume %s: %w on any target in config.json", id, volume.ErrNotFound)
 }
 
-// openTargets opens all targets with the credentials of a call.
-func (c *Controller) openTargets(secrets map[string]string, class string) ([]*volume.Service, error) {
+// openTargets opens targets with the credentials of a call.
+func (c *Controller) openTargets(of []placement.Target, secrets map[string]string, class string) ([]*volume.Service, error) {
 	tokens, err := driver.Credentials(secrets, c.credentialsFile, class)
 	if err != nil {
 		return nil, err
 	}
-	return c.targets.openAll(tokens)
+	return c.targets.openEach(of, tokens)
 }
 
 // DeleteVolume deletes a volume that is not published.

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -39,6 +36,10 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err != nil {
 		return nil, err
 	}
+	where, err := accessibility(req.GetAccessibilityRequirements())
+	if err != nil {
+		return nil, err
+	}
 	spec := volume.Spec{Name: req.GetName(), MinBytes: least, MaxBytes: most, Class: wanted}
 	failed := func(err error) (*csi.CreateVolumeResponse, error) {
 		return nil, fmt.Errorf("create volume %q: %w", spec.Name, err)
@@ -56,21 +57,21 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 
 	var made located
 	if origin.UUID == "" {
-		// An empty volume may be on each target that the class allows: all of them are asked before one makes it.
-		targets, err := c.allowedTargets(req.GetSecrets(), wanted)
+		// Each target that may hold a volume of this name is asked before one makes it.
+		asked, candidates, err := c.targetsFor(spec.Name, wanted, where)
 		if err != nil {
 			return failed(err)
 		}
-		found, err := survey(ctx, targets, spec.Name)
+		services, err := c.openTargets(asked, req.GetSecrets(), provisionerSecret)
 		if err != nil {
 			return failed(err)
 		}
-		stores, err := placement.Stores(found.stores, wanted)
+		found, err := c.survey(ctx, services, spec)
 		if err != nil {
 			return failed(err)
 		}
 		if made, err = found.only(spec.Name); errors.Is(err, volume.ErrNotFound) {
-			made, err = found.createInFirst(ctx, placement.Order(stores, spec.Name), spec)
+			made, err = found.createInFirst(ctx, candidates, spec, where)
 		} else if err == nil {
 			err = made.target.Matches(ctx, made.Volume, spec, origin)
 		}
@@ -83,7 +84,14 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		if err != nil {
 			return failed(err)
 		}
-		err = placement.CheckCopy(wanted, target.Name, func() (string, error) {
+		lies, err := c.targets.placed(target.Name)
+		if err != nil {
+			return failed(err)
+		}
+		if _, err := where.Filter([]placement.Target{lies}); err != nil {
+			return failed(fmt.Errorf("%w: the source lies on target %s, where its clones stay", err, target.Name))
+		}
+		err = placement.CheckCopy(wanted, lies, func() (string, error) {
 			v, err := target.Get(ctx, origin.UUID)
 			return v.Store, err
 		})
@@ -106,17 +114,12 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return nil, err
 	}
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
-		VolumeId:      request.VolumeID{Target: made.target.Name, UUID: made.UUID}.String(),
-		CapacityBytes: made.SizeBytes,
-		VolumeContext: volumeContext(config, made.Volume, wanted.FSType, origin),
-		ContentSource: req.GetVolumeContentSource(),
+		AccessibleTopology: accessibleTopology(config),
+		VolumeId:           request.VolumeID{Target: made.target.Name, UUID: made.UUID}.String(),
+		CapacityBytes:      made.SizeBytes,
+		VolumeContext:      volumeContext(config, made.Volume, wanted.FSType, origin),
+		ContentSource:      req.GetVolumeContentSource(),
 	}}, nil
-}
-
-// A located volume knows its target.
-type located struct {
-	target *volume.Service
-	volume.Volume
 }
 
 // claimSource claims the source of a copy: a snapshot beside others, for many may be restored at a time, a volume alone.
@@ -130,101 +133,19 @@ func claimSource(claim *request.Claim, origin volume.Origin) error {
 	return claim.Take(origin.UUID)
 }
 
-// allowedTargets opens all targets with the credentials of a call, and returns those that the class allows.
-func (c *Controller) allowedTargets(secrets map[string]string, wanted class.Class) ([]*volume.Service, error) {
-	targets, err := c.openTargets(secrets, provisionerSecret)
+// targetsFor returns the targets that are asked for the volume of a name, and those of them that may take it.
+func (c *Controller) targetsFor(name string, wanted class.Class, where placement.Accessibility) (asked, candidates []placement.Target, err error) {
+	allowed, err := placement.Targets(c.targets.placement, wanted)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return allowed(targets, wanted)
-}
-
-func allowed(targets []*volume.Service, wanted class.Class) ([]*volume.Service, error) {
-	names := make([]string, len(targets))
-	for i, t := range targets {
-		names[i] = t.Name
+	asked, candidates = c.targets.choice.Of(allowed, name)
+	if candidates, err = where.Filter(candidates); err != nil {
+		return nil, nil, err
 	}
-	names, err := placement.Targets(names, wanted)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(targets, func(t *volume.Service) bool { return !slices.Contains(names, t.Name) }), nil
-}
-
-// surveyed is what the targets hold before a volume is made: their lvstores, and the volumes of its name.
-type surveyed struct {
-	stores  []placement.Store
-	places  map[placement.Store]place
-	volumes []located
-}
-
-// A place is an lvstore, and the target that it is on.
-type place struct {
-	target *volume.Service
-	store  volume.Store
-}
-
-// survey asks all targets side by side for their lvstores, and for the volume if name is not empty. A target that does not
-// answer is an error: the volume may be there.
-func survey(ctx context.Context, targets []*volume.Service, name string) (surveyed, error) {
-	stores, volumes := make([][]volume.Store, len(targets)), make([]*volume.Volume, len(targets))
-	g, ctx := errgroup.WithContext(ctx)
-	for i, t := range targets {
-		g.Go(func() (err error) {
-			if stores[i], err = t.Stores(ctx); err != nil || name == "" {
-				return err
-			}
-			v, err := t.Find(ctx, stores[i], name)
-			if errors.Is(err, volume.ErrNotFound) {
-				return nil
-			}
-			volumes[i] = &v
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return surveyed{}, err
-	}
-	found := surveyed{places: map[placement.Store]place{}}
-	for i, t := range targets {
-		for _, st := range stores[i] {
-			s := placement.Store{Target: t.Name, Name: st.Name, FreeBytes: st.FreeBytes, TotalBytes: st.TotalBytes, SmallestBytes: st.Size(1)}
-			found.stores, found.places[s] = append(found.stores, s), place{t, st}
-		}
-		if volumes[i] != nil {
-			found.volumes = append(found.volumes, located{t, *volumes[i]})
-		}
-	}
-	return found, nil
-}
-
-// only returns the one volume that was found; an error of kind [volume.ErrNotFound] if there is none.
-func (f surveyed) only(name string) (located, error) {
-	switch len(f.volumes) {
-	case 0:
-		return located{}, volume.ErrNotFound
-	case 1:
-		return f.volumes[0], nil
-	}
-	return located{}, fmt.Errorf("%w: volume %q is on the targets %s and %s: rename or delete one of them", volume.ErrIncompatible, name, f.volumes[0].target.Name, f.volumes[1].target.Name)
-}
-
-// createInFirst makes the volume in the first of the stores that has room for it. Any other failure ends it, for the volume
-// may have been made there.
-func (f surveyed) createInFirst(ctx context.Context, stores []placement.Store, spec volume.Spec) (located, error) {
-	var full []error
-	for _, s := range stores {
-		p := f.places[s]
-		v, err := p.target.Create(ctx, p.store, spec)
-		if err == nil {
-			return located{p.target, v}, nil
-		}
-		if !errors.Is(err, volume.ErrNoSpace) && !errors.Is(err, volume.ErrOutOfRange) {
-			return located{}, err
-		}
-		full = append(full, err)
-	}
-	return located{}, fmt.Errorf("no lvstore can take volume %q: %w", spec.Name, errors.Join(full...))
+	// Repetitions of a call name the same topologies until it is refused, and then nothing was made in these.
+	asked, err = where.Filter(asked)
+	return asked, candidates, err
 }
 
 // contentSource reads what a volume is to be a copy of: its origin, and the id of that; nothing for an empty volume.

@@ -168,13 +168,23 @@ type testController struct {
 	logs    *bytes.Buffer
 }
 
+// newTestController returns a controller that may fill all targets.
 func newTestController(t *testing.T, targets ...*simTarget) *testController {
 	t.Helper()
+	return newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}}, targets...)
+}
+
+// newTestControllerOf returns a controller with a configuration, in which each target may have its entry already.
+func newTestControllerOf(t *testing.T, c driver.Config, targets ...*simTarget) *testController {
+	t.Helper()
 	b := &testController{targets: targets, logs: &bytes.Buffer{}}
-	var c driver.Config
 	var names []string
-	for _, s := range targets {
-		c.Nodes = append(c.Nodes, driver.TargetConfig{Name: s.name, RPCURL: s.gateway.URL, TargetType: driver.TargetNVMeTCP, TargetAddr: "127.0.0.1"})
+	for i, s := range targets {
+		if i == len(c.Nodes) {
+			c.Nodes = append(c.Nodes, driver.TargetConfig{})
+		}
+		n := &c.Nodes[i]
+		n.Name, n.RPCURL, n.TargetType, n.TargetAddr = s.name, s.gateway.URL, driver.TargetNVMeTCP, "127.0.0.1"
 		names = append(names, s.name)
 	}
 	text, err := json.Marshal(c)

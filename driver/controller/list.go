@@ -122,7 +122,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 			return nil, "", fmt.Errorf("%w: %q: repeat the call without it, to list from the beginning", request.ErrBadToken, token)
 		}
 	}
-	services, err := c.openTargets(secrets, class)
+	services, err := c.openTargets(c.targets.placement, secrets, class)
 	if err != nil {
 		return nil, "", err
 	}
@@ -158,7 +158,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 // lastUUID sorts after all others: a token with it continues with the next target.
 const lastUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
-// GetCapacity returns how much more can be made.
+// GetCapacity returns how much more can be made, in a topology if one is named. Targets that do not answer count with nothing.
 func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if len(req.GetVolumeCapabilities()) > 0 {
 		if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); errors.Is(err, request.ErrUnsupported) {
@@ -171,23 +171,38 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	if err != nil {
 		return nil, err
 	}
-	targets, err := c.openTargets(nil, "")
+	targets, err := placement.Targets(c.targets.placement, wanted)
 	if err != nil {
 		return nil, err
 	}
-	if targets, err = allowed(targets, wanted); err != nil {
-		return nil, err
+	if topology := req.GetAccessibleTopology(); topology != nil {
+		where, err := accessibility(&csi.TopologyRequirement{Requisite: []*csi.Topology{topology}})
+		if err != nil {
+			return nil, err
+		}
+		if targets, err = where.Filter(targets); errors.Is(err, placement.ErrNoTopology) {
+			return &csi.GetCapacityResponse{}, nil // nothing can be made there
+		} else if err != nil {
+			return nil, err
+		}
 	}
-	found, err := survey(ctx, targets, "")
+	services, err := c.openTargets(targets, nil, "")
 	if err != nil {
 		return nil, err
+	}
+	found, failures := c.surveyStores(ctx, services, wanted)
+	if len(failures) == len(services) {
+		return nil, errors.Join(failures...)
+	}
+	for _, err := range failures {
+		c.log.WarnContext(ctx, "a target did not answer: its capacity is not counted", "err", err)
 	}
 	stores, err := placement.Stores(found.stores, wanted)
 	if err != nil {
 		return nil, err
 	}
-	capacity := placement.CapacityOf(stores, wanted)
-	resp := &csi.GetCapacityResponse{AvailableCapacity: capacity.FreeBytes, MaximumVolumeSize: wrapperspb.Int64(capacity.MaxBytes)}
+	capacity := placement.CapacityOf(stores)
+	resp := &csi.GetCapacityResponse{AvailableCapacity: capacity.Bytes, MaximumVolumeSize: wrapperspb.Int64(capacity.MaxBytes)}
 	if capacity.MinBytes > 0 {
 		resp.MinimumVolumeSize = wrapperspb.Int64(capacity.MinBytes)
 	}

@@ -81,12 +81,12 @@ func TestHundredTargetsKeepTheirClients(t *testing.T) {
 	own, err := driver.Credentials(secretsFor(names...), "", "")
 	require.NoError(t, err)
 	for _, tokens := range []map[string]driver.Credential{own, other} {
-		first, err := targets.openAll(tokens)
+		first, err := targets.openEach(targets.placement, tokens)
 		require.NoError(t, err)
 		for range 3 {
-			_, err := targets.openAll(own)
+			_, err := targets.openEach(targets.placement, own)
 			require.NoError(t, err)
-			again, err := targets.openAll(tokens)
+			again, err := targets.openEach(targets.placement, tokens)
 			require.NoError(t, err)
 			for i := range first {
 				require.Same(t, first[i], again[i], names[i])

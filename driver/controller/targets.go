@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -17,10 +19,13 @@ import (
 
 // targets are the configured targets, with the connections to their proxies.
 type targets struct {
-	configs []driver.TargetConfig
-	byName  map[string]*volume.Target
-	pools   map[string]*x509.CertPool
-	metrics *metrics.Metrics // nil: none
+	configs   []driver.TargetConfig
+	placement []placement.Target // the same, for package placement
+	choice    placement.Choice
+	timeout   time.Duration // within which a target must say what it holds
+	byName    map[string]*volume.Target
+	pools     map[string]*x509.CertPool
+	metrics   *metrics.Metrics // nil: none
 
 	mu      sync.Mutex
 	clients map[clientKey]*client
@@ -41,12 +46,15 @@ type client struct {
 	used    uint64
 }
 
-// maxClients limits how many clients are kept for each target, one for each of its credentials. Every CreateVolume asks
-// all targets: with one limit for all together, as many targets would have each call make its clients again.
+// errNoAnswer is the kind of the error for a target that does not say in time what it holds.
+var errNoAnswer = fmt.Errorf("%w: it did not say what it holds", spdkrpc.Unreachable)
+
+// maxClients limits how many clients are kept for each target, one for each of its credentials. Calls
+// ask several targets: with one limit for all together, as many targets would have each call make its clients again.
 const maxClients = 16
 
 func newTargets(c *driver.Config) (*targets, error) {
-	t := &targets{configs: c.Nodes, byName: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
+	t := &targets{configs: c.Nodes, placement: c.PlacementTargets(), choice: c.Placement.Choice(), timeout: c.Placement.Timeout(), byName: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
 	for _, n := range c.Nodes {
 		pool, err := n.CertPool()
 		if err != nil {
@@ -54,7 +62,7 @@ func newTargets(c *driver.Config) (*targets, error) {
 		}
 		t.pools[n.Name] = pool
 		t.byName[n.Name] = volume.NewTarget(volume.Config{
-			Config: export.Config{Name: n.Name, Transport: n.Transport(), ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}, Stores: n.Lvstores,
+			Config: export.Config{Name: n.Name, Transport: n.Transport(), ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}, Stores: n.Lvstores, Space: c.Placement.Space(),
 		})
 	}
 	return t, nil
@@ -85,16 +93,22 @@ func (t *targets) open(name string, tokens map[string]driver.Credential) (*volum
 	return known.service, nil
 }
 
-// openAll returns the services of all targets.
-func (t *targets) openAll(tokens map[string]driver.Credential) ([]*volume.Service, error) {
-	services := make([]*volume.Service, len(t.configs))
-	for i, c := range t.configs {
+// openEach returns the services of several targets.
+func (t *targets) openEach(of []placement.Target, tokens map[string]driver.Credential) ([]*volume.Service, error) {
+	services := make([]*volume.Service, len(of))
+	for i, p := range of {
 		var err error
-		if services[i], err = t.open(c.Name, tokens); err != nil {
+		if services[i], err = t.open(p.Name, tokens); err != nil {
 			return nil, err
 		}
 	}
 	return services, nil
+}
+
+// placed returns a target as package placement knows it.
+func (t *targets) placed(name string) (placement.Target, error) {
+	c, err := t.config(name)
+	return placement.Target{Name: c.Name, Topology: c.Topology, Labels: c.Labels}, err
 }
 
 func (t *targets) client(c driver.TargetConfig, token driver.Credential) (*client, error) {

@@ -66,6 +66,6 @@ func TestUnusableCredentials(t *testing.T) {
 	certificate := map[string]driver.Credential{"a": {CertFile: "x", KeyFile: "y"}}
 	_, err = targets.open("a", certificate)
 	require.ErrorContains(t, err, "target a: credentials: a client certificate")
-	_, err = targets.openAll(certificate)
+	_, err = targets.openEach(targets.placement, certificate)
 	require.ErrorContains(t, err, "target a: credentials: a client certificate")
 }

@@ -19,6 +19,7 @@ type Node struct {
 	csi.UnimplementedNodeServer
 	id         string
 	maxVolumes int64
+	topology   map[string]string // labels of the node; nil: none
 	connector  connect.Connector
 	mounter    Mounter
 	used       usedVolumes
@@ -58,10 +59,20 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 	}, nil
 }
 
-// NodeGetInfo returns the node's id. Its NVMe host NQN and iSCSI initiator name are derived from it. Every node reaches
-// every target: there is no topology.
+// SetTopology sets the labels by which volumes tell whether the node reaches them, such as its zone; none by default. It is
+// called before the node serves. Errors are of kind [request.ErrInvalid].
+func (n *Node) SetTopology(segments map[string]string) error {
+	n.topology = segments
+	return request.CheckTopology(segments)
+}
+
+// NodeGetInfo returns the node's id and topology. Its NVMe host NQN and iSCSI initiator name are derived from the id.
 func (n *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: n.id, MaxVolumesPerNode: n.maxVolumes}, nil
+	resp := &csi.NodeGetInfoResponse{NodeId: n.id, MaxVolumesPerNode: n.maxVolumes}
+	if len(n.topology) > 0 {
+		resp.AccessibleTopology = &csi.Topology{Segments: n.topology}
+	}
+	return resp, nil
 }
 
 // NodeGetCapabilities lists what the node service can do.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spdkgate/spdkgate/driver/class"
 )
@@ -15,20 +16,11 @@ import (
 type Store struct {
 	Target, Name          string
 	FreeBytes, TotalBytes int64
+	// RoomBytes is how large a volume can be that is made now: a thick one takes clusters at once, a thin one only counts
+	// against the limit of what may be promised.
+	RoomBytes int64
 	// SmallestBytes is the size of the smallest volume that it makes.
 	SmallestBytes int64
-}
-
-// Targets returns those of the configured targets on which the class allows volumes. Errors are of kind
-// [class.ErrParameter].
-func Targets(configured []string, c class.Class) ([]string, error) {
-	if c.Target == "" {
-		return configured, nil
-	}
-	if !slices.Contains(configured, c.Target) {
-		return nil, fmt.Errorf("%w: target is %q, which config.json does not have", class.ErrParameter, c.Target)
-	}
-	return []string{c.Target}, nil
 }
 
 // Stores returns those of the stores in which the class allows volumes: at least one. Errors are of kind
@@ -36,69 +28,80 @@ func Targets(configured []string, c class.Class) ([]string, error) {
 func Stores(all []Store, c class.Class) ([]Store, error) {
 	var allowed []Store
 	for _, s := range all {
-		if c.Store == "" || c.Store == s.Name {
+		if len(c.Stores) == 0 || slices.Contains(c.Stores, s.Name) {
 			allowed = append(allowed, s)
 		}
 	}
 	if len(allowed) == 0 {
-		return nil, fmt.Errorf("%w: no target has an lvstore %q that the driver may use", class.ErrParameter, c.Store)
+		return nil, fmt.Errorf("%w: no target that may hold the volume has an lvstore named %s that the driver may use", class.ErrParameter, strings.Join(c.Stores, " or "))
 	}
 	return allowed, nil
 }
 
-// Order returns the stores in the order in which they are tried for a new volume. Each store draws a number from the
-// volume's name and its own, weighted by its free space (rendezvous hashing): volumes spread in proportion to free space,
-// even thin ones, which take none when they are made, and a repeated call tries the stores in the same order.
-func Order(stores []Store, volume string) []Store {
-	score := func(s Store) float64 {
-		sum := sha256.Sum256([]byte(s.Target + "\x00" + s.Name + "\x00" + volume))
-		u := (float64(binary.BigEndian.Uint64(sum[:])>>11) + 0.5) / (1 << 53) // in (0, 1)
-		return float64(s.FreeBytes) / -math.Log(u)
+// Order returns the stores in the order in which they are tried for a new volume: those of preferred targets first (see
+// [Accessibility.Rank]), and of these as the strategy says.
+func Order(stores []Store, volume string, strategy class.Strategy, rank func(target string) int) []Store {
+	before := func(a, b Store) int { return cmp.Compare(spread(b, volume), spread(a, volume)) }
+	switch strategy {
+	case class.MostFree:
+		before = func(a, b Store) int { return cmp.Compare(b.RoomBytes, a.RoomBytes) }
+	case class.BinPack:
+		before = func(a, b Store) int { return cmp.Compare(a.RoomBytes, b.RoomBytes) }
 	}
 	return slices.SortedFunc(slices.Values(stores), func(a, b Store) int {
-		return cmp.Or(cmp.Compare(score(b), score(a)), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(rank(a.Target), rank(b.Target)), before(a, b), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Name, b.Name))
 	})
+}
+
+// spread draws a number for the store from the volume's name and its own, weighted by its free space: volumes spread in
+// proportion to free space, even thin ones, which take none when they are made.
+func spread(s Store, volume string) float64 {
+	return float64(s.FreeBytes) / -math.Log(draw(s.Target, s.Name, volume))
+}
+
+// draw returns a number in (0, 1) that follows from the words.
+func draw(words ...string) float64 {
+	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
+	return (float64(binary.BigEndian.Uint64(sum[:])>>11) + 0.5) / (1 << 53)
 }
 
 // CheckCopy refuses a class that a copy of a volume or snapshot on the target cannot have: copies are thin, and lie in the
 // lvstore of their source. storeOfSource is asked for that lvstore only if the class names one. Errors are its own, or of
 // kind [class.ErrParameter].
-func CheckCopy(c class.Class, target string, storeOfSource func() (string, error)) error {
+func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {
 	switch {
 	case c.Thick:
 		return fmt.Errorf("%w: thin is false, and SPDK makes clones and restored volumes thin: use a StorageClass with thin: true", class.ErrParameter)
-	case c.Target != "" && c.Target != target:
-		return fmt.Errorf("%w: target is %q, and the source lies on target %q, where its clones stay", class.ErrParameter, c.Target, target)
-	case c.Store == "":
+	case len(c.Targets) > 0 && !slices.Contains(c.Targets, target.Name):
+		return fmt.Errorf("%w: target is %q, and the source lies on target %q, where its clones stay", class.ErrParameter, strings.Join(c.Targets, ","), target.Name)
+	case !c.Allows(target.Name, target.Labels):
+		return fmt.Errorf("%w: targetLabels are %q, which target %q does not have, where the source lies and its clones stay", class.ErrParameter, segments(c.TargetLabels), target.Name)
+	case len(c.Stores) == 0:
 		return nil
 	}
 	store, err := storeOfSource()
-	if err == nil && store != c.Store {
-		err = fmt.Errorf("%w: lvstore is %q, and the source lies in lvstore %q, where its clones stay", class.ErrParameter, c.Store, store)
+	if err == nil && !slices.Contains(c.Stores, store) {
+		err = fmt.Errorf("%w: lvstore is %q, and the source lies in lvstore %q, where its clones stay", class.ErrParameter, strings.Join(c.Stores, ","), store)
 	}
 	return err
 }
 
 // A Capacity is what can still be made.
 type Capacity struct {
-	// FreeBytes is the free space of all stores; MaxBytes the size of the largest volume that can be made now, MinBytes of
-	// the smallest.
-	FreeBytes, MaxBytes, MinBytes int64
+	// Bytes is how much can be made in all; MaxBytes the size of the largest volume that can be made now, MinBytes of the
+	// smallest.
+	Bytes, MaxBytes, MinBytes int64
 }
 
-// CapacityOf returns what can be made in the stores by a class.
-func CapacityOf(stores []Store, c class.Class) Capacity {
+// CapacityOf returns what can be made in the stores.
+func CapacityOf(stores []Store) Capacity {
 	var sum Capacity
 	for _, s := range stores {
-		sum.FreeBytes += s.FreeBytes
-		if s.FreeBytes == 0 {
-			continue
+		if s.RoomBytes < s.SmallestBytes {
+			continue // not even the smallest
 		}
-		largest := s.FreeBytes
-		if !c.Thick {
-			largest = s.TotalBytes // a thin volume may be larger than what is free
-		}
-		sum.MaxBytes = max(sum.MaxBytes, largest)
+		sum.Bytes += s.RoomBytes
+		sum.MaxBytes = max(sum.MaxBytes, s.RoomBytes)
 		if sum.MinBytes == 0 || s.SmallestBytes < sum.MinBytes {
 			sum.MinBytes = s.SmallestBytes
 		}

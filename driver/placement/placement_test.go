@@ -13,29 +13,32 @@ import (
 
 const gib = 1 << 30
 
-func TestOrder(t *testing.T) {
+func anywhere(string) int { return 0 }
+
+func TestOrderSpread(t *testing.T) {
 	stores := []Store{{Target: "t", Name: "full"}, {Target: "t", Name: "small", FreeBytes: 1 * gib}, {Target: "t", Name: "large", FreeBytes: 3 * gib}}
 	first := map[string]int{}
 	for i := range 4000 {
-		got := Order(stores, fmt.Sprintf("pvc-%d", i))
-		require.Equal(t, got, Order([]Store{stores[2], stores[0], stores[1]}, fmt.Sprintf("pvc-%d", i)), "the same each time")
+		got := Order(stores, fmt.Sprintf("pvc-%d", i), "", anywhere)
+		require.Equal(t, got, Order([]Store{stores[2], stores[0], stores[1]}, fmt.Sprintf("pvc-%d", i), class.Spread, anywhere), "the same each time")
 		assert.Equal(t, "full", got[2].Name)
 		first[got[0].Name]++
 	}
 	assert.InDelta(t, 3000, first["large"], 200, "in proportion to free space")
 }
 
-func TestTargets(t *testing.T) {
-	configured := []string{"t0", "t1"}
-	got, err := Targets(configured, class.Class{})
-	require.NoError(t, err)
-	assert.Equal(t, configured, got)
-	got, err = Targets(configured, class.Class{Target: "t1"})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"t1"}, got)
-	_, err = Targets(configured, class.Class{Target: "t9"})
-	require.ErrorIs(t, err, class.ErrParameter)
-	assert.ErrorContains(t, err, `"t9"`)
+func TestOrderByRoom(t *testing.T) {
+	stores := []Store{{Target: "a", Name: "2", RoomBytes: 2}, {Target: "b", Name: "3", RoomBytes: 3}, {Target: "a", Name: "1", RoomBytes: 1}}
+	names := func(strategy class.Strategy, rank func(string) int) (names []string) {
+		for _, s := range Order(stores, "pvc-1", strategy, rank) {
+			names = append(names, s.Name)
+		}
+		return names
+	}
+	assert.Equal(t, []string{"3", "2", "1"}, names(class.MostFree, anywhere))
+	assert.Equal(t, []string{"1", "2", "3"}, names(class.BinPack, anywhere))
+	preferA := func(target string) int { return map[string]int{"a": 0, "b": 1}[target] }
+	assert.Equal(t, []string{"2", "1", "3"}, names(class.MostFree, preferA), "a preferred topology counts more than room")
 }
 
 func TestStores(t *testing.T) {
@@ -43,41 +46,42 @@ func TestStores(t *testing.T) {
 	got, err := Stores(all, class.Class{})
 	require.NoError(t, err)
 	assert.Equal(t, all, got)
-	got, err = Stores(all, class.Class{Store: "a"})
+	got, err = Stores(all, class.Class{Stores: []string{"a"}})
 	require.NoError(t, err)
 	assert.Equal(t, []Store{all[0], all[2]}, got)
-	_, err = Stores(all, class.Class{Store: "c"})
+	_, err = Stores(all, class.Class{Stores: []string{"c", "d"}})
 	require.ErrorIs(t, err, class.ErrParameter)
-	assert.ErrorContains(t, err, `"c"`)
+	assert.ErrorContains(t, err, "c or d")
 	_, err = Stores(nil, class.Class{})
 	require.ErrorIs(t, err, class.ErrParameter)
 }
 
 func TestCheckCopy(t *testing.T) {
 	in := func(store string) func() (string, error) { return func() (string, error) { return store, nil } }
+	t0 := Target{Name: "t0", Labels: map[string]string{"disk": "nvme"}}
 	never := func() (string, error) { panic("asked for the lvstore, which the class does not name") }
-	require.NoError(t, CheckCopy(class.Class{}, "t0", never))
-	require.NoError(t, CheckCopy(class.Class{Target: "t0"}, "t0", never))
-	require.NoError(t, CheckCopy(class.Class{Target: "t0", Store: "lvs0"}, "t0", in("lvs0")))
+	require.NoError(t, CheckCopy(class.Class{}, t0, never))
+	require.NoError(t, CheckCopy(class.Class{Targets: []string{"t0"}, TargetLabels: map[string]string{"disk": "nvme"}}, t0, never))
+	require.NoError(t, CheckCopy(class.Class{Targets: []string{"t0"}, Stores: []string{"lvs1", "lvs0"}}, t0, in("lvs0")))
 	for says, err := range map[string]error{
-		"thin is false":     CheckCopy(class.Class{Thick: true}, "t0", never),
-		`target is "t1"`:    CheckCopy(class.Class{Target: "t1"}, "t0", never),
-		`lvstore is "lvs1"`: CheckCopy(class.Class{Store: "lvs1"}, "t0", in("lvs0")),
+		"thin is false":     CheckCopy(class.Class{Thick: true}, t0, never),
+		`target is "t1"`:    CheckCopy(class.Class{Targets: []string{"t1"}}, t0, never),
+		`targetLabels`:      CheckCopy(class.Class{TargetLabels: map[string]string{"disk": "hdd"}}, t0, never),
+		`lvstore is "lvs1"`: CheckCopy(class.Class{Stores: []string{"lvs1"}}, t0, in("lvs0")),
 	} {
 		require.ErrorIs(t, err, class.ErrParameter)
 		assert.ErrorContains(t, err, says)
 	}
 	errGone := errors.New("gone")
-	assert.ErrorIs(t, CheckCopy(class.Class{Store: "lvs0"}, "t0", func() (string, error) { return "", errGone }), errGone)
+	assert.ErrorIs(t, CheckCopy(class.Class{Stores: []string{"lvs0"}}, t0, func() (string, error) { return "", errGone }), errGone)
 }
 
 func TestCapacity(t *testing.T) {
 	stores := []Store{
-		{FreeBytes: 0, TotalBytes: 9 * gib, SmallestBytes: 1},
-		{FreeBytes: 1 * gib, TotalBytes: 4 * gib, SmallestBytes: 4 << 20},
-		{FreeBytes: 2 * gib, TotalBytes: 2 * gib, SmallestBytes: 1 << 20},
+		{FreeBytes: 9 * gib, RoomBytes: 0, SmallestBytes: 1},
+		{FreeBytes: 1 * gib, RoomBytes: 4 * gib, SmallestBytes: 4 << 20},
+		{FreeBytes: 2 * gib, RoomBytes: 2 * gib, SmallestBytes: 1 << 20},
 	}
-	assert.Equal(t, Capacity{FreeBytes: 3 * gib, MaxBytes: 4 * gib, MinBytes: 1 << 20}, CapacityOf(stores, class.Class{}), "a thin volume may be as large as the store")
-	assert.Equal(t, Capacity{FreeBytes: 3 * gib, MaxBytes: 2 * gib, MinBytes: 1 << 20}, CapacityOf(stores, class.Class{Thick: true}))
-	assert.Zero(t, CapacityOf(stores[:1], class.Class{}), "nothing can be made")
+	assert.Equal(t, Capacity{Bytes: 6 * gib, MaxBytes: 4 * gib, MinBytes: 1 << 20}, CapacityOf(stores), "a thin volume may be larger than what is free")
+	assert.Zero(t, CapacityOf(stores[:1]), "nothing can be made")
 }

@@ -47,7 +47,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	}
 	v, err := s.Find(ctx, stores, spec.Name)
 	if errors.Is(err, ErrNotFound) || err == nil && isUnfinishedClone(v, source) {
-		v, err = s.clone(ctx, source, from, spec)
+		v, err = s.clone(ctx, stores, source, from, spec)
 	}
 	if err != nil {
 		return Volume{}, err
@@ -76,11 +76,18 @@ func (s *Service) growUnfinished(ctx context.Context, v Volume, spec Spec) (Volu
 	return s.grow(ctx, v, spec.MinBytes, spec.MaxBytes)
 }
 
-func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Spec) (Volume, error) {
+func (s *Service) clone(ctx context.Context, stores []Store, source Volume, from Origin, spec Spec) (Volume, error) {
 	name := LvolName(spec.Name)
+	st, err := s.storeOf(stores, source.Store)
+	if err != nil {
+		return Volume{}, err
+	}
+	counted, err := s.promise(ctx, st, name, max(source.SizeBytes, st.Size(spec.MinBytes)))
+	if err != nil {
+		return Volume{}, err
+	}
 	parent := source
 	if !from.Snapshot {
-		var err error
 		if parent, err = s.base(ctx, source, name); err != nil {
 			return Volume{}, err
 		}
@@ -92,6 +99,7 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 	v, err := s.findCreated(ctx, source.Store, name, id)
 	switch {
 	case err == nil && (failed == nil || v.Base != "" || v.used()):
+		counted.keep(v)
 		return v, nil
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return Volume{}, err
@@ -99,6 +107,9 @@ func (s *Service) clone(ctx context.Context, source Volume, from Origin, spec Sp
 		return Volume{}, fmt.Errorf("target %s: %w: the clone of %s was made, but no longer exists: try again", s.Name, ErrBusy, parent)
 	case errors.Is(failed, spdkrpc.NoSuchDevice):
 		return Volume{}, fmt.Errorf("target %s: %w: %s was deleted meanwhile: try again", s.Name, ErrBusy, parent)
+	}
+	if readback.Refused(failed) {
+		counted.takeBack()
 	}
 	return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 }

@@ -26,19 +26,18 @@ func (st Store) Size(min int64) int64 { return roundUp(roundUp(min, MiB), st.Clu
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// Room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the store cannot take the volume. A thin volume
+// room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the store cannot take the volume. A thin volume
 // takes its clusters later, so it may be larger than what is free, but never than the whole store.
-func (st Store) Room(spec Spec) error {
+func (s Space) room(st Store, spec Spec) error {
 	size := st.Size(spec.MinBytes)
+	free := st.FreeBytes - s.reserve(st)
 	switch {
 	case spec.MaxBytes > 0 && size > spec.MaxBytes:
 		return fmt.Errorf("%w: lvstore %s allocates in steps of %d bytes: %d bytes for the requested %d, more than the limit %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
 	case size > st.TotalBytes:
 		return fmt.Errorf("%w: lvstore %s has %d bytes in total, the volume needs %d", ErrNoSpace, st.Name, st.TotalBytes, size)
-	case spec.Class.Thick && size > st.FreeBytes:
-		return fmt.Errorf("%w: lvstore %s has %d bytes free, the volume needs %d", ErrNoSpace, st.Name, st.FreeBytes, size)
-	case st.FreeBytes == 0:
-		return fmt.Errorf("%w: lvstore %s has no free space", ErrNoSpace, st.Name)
+	case spec.Class.Thick && size > free || free <= 0:
+		return fmt.Errorf("%w: lvstore %s has %d bytes free, %d of which are its reserve, the volume needs %d", ErrNoSpace, st.Name, st.FreeBytes, s.reserve(st), size)
 	}
 	return nil
 }
@@ -46,7 +45,7 @@ func (st Store) Room(spec Spec) error {
 // Create makes an empty volume in a store in which it was looked for and not found. If another call made it meanwhile,
 // and it matches spec, Create returns that.
 func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, error) {
-	if err := st.Room(spec); err != nil {
+	if err := s.Space.room(st, spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
 	}
 	method, err := s.clearMethod(ctx, st, spec.Class.Clear)
@@ -54,6 +53,10 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, err
 	}
 	lvol := LvolName(spec.Name)
+	counted, err := s.promise(ctx, st, lvol, st.Size(spec.MinBytes))
+	if err != nil {
+		return Volume{}, err
+	}
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
 		LvolName: lvol, LvsName: &st.Name, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
 		ThinProvision: new(!spec.Class.Thick), ClearMethod: &method,
@@ -64,6 +67,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	v, err := s.findCreated(ctx, st.Name, lvol, id)
 	switch {
 	case err == nil:
+		counted.keep(v)
 		return v, s.Matches(ctx, v, spec, Origin{})
 	case !errors.Is(err, ErrNotFound):
 		return Volume{}, err
@@ -74,6 +78,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		// Not there yet: the call may still be executed, so a volume in another lvstore could become a second copy.
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
+	counted.takeBack()
 	if errors.Is(failed, spdkrpc.Exists) {
 		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted or was made meanwhile: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
@@ -82,7 +87,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if err != nil {
 		return Volume{}, err
 	}
-	if err := now.Room(spec); err != nil {
+	if err := s.Space.room(now, spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
 	}
 	return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
@@ -156,12 +161,16 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, e
 			return st, fmt.Errorf("target %s: %w: lvstore %s would allocate %d bytes for the requested %d, more than the limit %d", s.Name, ErrOutOfRange, st.Name, size, min, max)
 		case size > st.TotalBytes:
 			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes in total, %s would need %d", s.Name, ErrOutOfRange, st.Name, st.TotalBytes, v, size)
-		case !v.Thin && size-v.SizeBytes > st.FreeBytes:
-			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes free, %s needs %d more", s.Name, ErrNoSpace, st.Name, st.FreeBytes, v, size-v.SizeBytes)
+		case !v.Thin && size-v.SizeBytes > st.FreeBytes-s.Space.reserve(st):
+			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes free, %d of which are its reserve, %s needs %d more", s.Name, ErrNoSpace, st.Name, st.FreeBytes, s.Space.reserve(st), v, size-v.SizeBytes)
 		}
 		return st, nil
 	}
 	st, err := room()
+	if err != nil {
+		return v, err
+	}
+	counted, err := s.promise(ctx, st, v.UUID, st.Size(min))
 	if err != nil {
 		return v, err
 	}
@@ -174,9 +183,13 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, e
 	case err != nil:
 		return v, err
 	case grown.SizeBytes >= min:
+		counted.keep(grown)
 		return grown, nil
 	case failed == nil:
 		return v, fmt.Errorf("target %s: %w: %s was grown to %d bytes and has %d", s.Name, ErrBusy, v, st.Size(min), grown.SizeBytes)
+	}
+	if readback.Refused(failed) {
+		counted.takeBack()
 	}
 	if _, err := room(); err != nil {
 		return v, err

@@ -61,6 +61,7 @@ func hasClones(target string, v Volume) error {
 func (s *Service) remove(ctx context.Context, v Volume) error {
 	failed := s.deleteLvol(ctx, v)
 	if failed == nil {
+		s.forget(v.UUID)
 		return nil
 	}
 	if !readback.Clarifies(failed) {
@@ -68,6 +69,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	}
 	now, err := s.Get(ctx, v.UUID)
 	if errors.Is(err, ErrNotFound) {
+		s.forget(v.UUID)
 		return s.confirmDeleted(ctx, v.UUID) // SPDK may still be at it
 	}
 	if err != nil {

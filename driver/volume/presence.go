@@ -25,6 +25,7 @@ type memory struct {
 	mu     sync.Mutex
 	stores map[string]string // names of the lvstores seen, by UUID
 	lists  map[string]list   // of their lvols, by UUID of the lvstore
+	sums   map[string]*sum   // of their sizes, by UUID of the lvstore
 
 	swept atomic.Bool // see sweepOnce
 }
@@ -38,7 +39,9 @@ type list struct {
 // listAge is how old the list of an lvstore may be that is searched for volumes without a bdev before one is created.
 const listAge = 30 * time.Second
 
-func newMemory() *memory { return &memory{stores: map[string]string{}, lists: map[string]list{}} }
+func newMemory() *memory {
+	return &memory{stores: map[string]string{}, lists: map[string]list{}, sums: map[string]*sum{}}
+}
 
 // noteStores remembers the lvstores that are there, and returns those that were there before and are not now.
 func (m *memory) noteStores(now []Store) (missing []string) {

@@ -19,6 +19,8 @@ type Config struct {
 	export.Config
 	// Stores are the lvstores that the driver may use; all of the target's when empty.
 	Stores []string
+	// Space bounds what is promised to volumes.
+	Space Space
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 }
@@ -103,6 +105,10 @@ func (s *Service) store(ctx context.Context, name string) (Store, error) {
 	if err != nil {
 		return Store{}, err
 	}
+	return s.storeOf(stores, name)
+}
+
+func (s *Service) storeOf(stores []Store, name string) (Store, error) {
 	for _, st := range stores {
 		if st.Name == name {
 			return st, nil

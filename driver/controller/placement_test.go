@@ -1,0 +1,328 @@
+package controller
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+func someSimTargets(t *testing.T, n int) (targets []*simTarget) {
+	t.Helper()
+	for i := range n {
+		targets = append(targets, newSimTarget(t, fmt.Sprintf("t%d", i), "lvs0"))
+	}
+	return targets
+}
+
+// replace has another handler answer for the proxy of a target, or none if it is nil. It returns what undoes that.
+func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
+	t.Helper()
+	address, proxy := s.gateway.Listener.Addr().String(), s.gateway.Config.Handler
+	serve := func(h http.Handler) {
+		l, err := net.Listen("tcp", address)
+		require.NoError(t, err)
+		s.gateway = httptest.NewUnstartedServer(h)
+		require.NoError(t, s.gateway.Listener.Close())
+		s.gateway.Listener = l
+		s.gateway.Start()
+	}
+	s.gateway.CloseClientConnections()
+	s.gateway.Close()
+	if by != nil {
+		serve(by)
+	}
+	return func() {
+		s.gateway.CloseClientConnections()
+		s.gateway.Close()
+		serve(proxy)
+	}
+}
+
+// Volumes are made while one target is down and one hangs: all those of whose names the two cannot hold one. For the others
+// the answer comes in time and says which target is awaited, and nothing is made anywhere else.
+func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
+	targets := someSimTargets(t, 5)
+	b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{TargetTimeout: "5s"}}, targets...)
+	first := b.create(t, "before", 4*mib) // so that each target's connection is not new
+	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))
+
+	undoDown := targets[1].replace(t, nil)
+	hanging := make(chan struct{})
+	undoHanging := targets[3].replace(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-hanging:
+		case <-r.Context().Done():
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	const names = 40
+	ids := make([]string, names)
+	var wg sync.WaitGroup
+	for i := range names {
+		wg.Go(func() {
+			name := fmt.Sprintf("pvc-%d", i)
+			needed := map[string]bool{}
+			asked, _ := placement.DefaultChoice.Of(b.Controller.targets.placement, name)
+			for _, a := range asked {
+				needed[a.Name] = true
+			}
+			made, err := b.CreateVolume(t.Context(), b.request(name, 4*mib))
+			switch {
+			case !needed["t1"] && !needed["t3"]:
+				assert.NoError(t, err)
+				ids[i] = made.GetVolume().GetVolumeId()
+			case needed["t1"] && needed["t3"]:
+				assert.Equal(t, codes.Unavailable, driver.Code(err), "%v", err)
+			case needed["t1"]:
+				assert.Equal(t, codes.Unavailable, driver.Code(err), "%v", err)
+				assert.ErrorContains(t, err, "target t1")
+			default:
+				assert.Equal(t, codes.Unavailable, driver.Code(err), "%v", err)
+				assert.ErrorContains(t, err, "target t3: unreachable: it did not say what it holds within 5s")
+			}
+		})
+	}
+	wg.Wait()
+	close(hanging)
+	undoDown()
+	undoHanging()
+	goneOn := 0
+	seen := map[string]bool{}
+	for i, id := range ids {
+		if id != "" {
+			goneOn++
+		}
+		got, err := again(func() (*csi.CreateVolumeResponse, error) {
+			return b.CreateVolume(t.Context(), b.request(fmt.Sprintf("pvc-%d", i), 4*mib))
+		})
+		require.NoError(t, err)
+		if id != "" {
+			assert.Equal(t, id, got.GetVolume().GetVolumeId())
+		}
+		seen[got.GetVolume().GetVolumeId()] = true
+	}
+	assert.Positive(t, goneOn)
+	assert.Len(t, seen, names)
+	there := 0
+	for _, s := range targets {
+		there += len(s.lvols(t))
+	}
+	assert.Equal(t, names, there, "each volume was made once")
+}
+
+// A hundred targets cost no more calls than five.
+func TestCallsDoNotGrowWithTargets(t *testing.T) {
+	calls := func(n int) (sum int) {
+		targets := someSimTargets(t, n)
+		b := newTestControllerOf(t, driver.Config{}, targets...)
+		for i := range 20 {
+			v := b.create(t, fmt.Sprintf("pvc-%d", i), 4*mib)
+			_, err := b.publish(t.Context(), v, nodeA)
+			require.NoError(t, err)
+			require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
+			require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
+		}
+		for _, s := range targets {
+			s.mu.Lock()
+			sum += s.calls
+			s.mu.Unlock()
+		}
+		return sum
+	}
+	// The first calls to a target read what is remembered of it: its lvols, and what is on them.
+	const remembered = 4
+	five, hundred := calls(5), calls(100)
+	assert.LessOrEqual(t, hundred, five+60*remembered, "at most three targets for each of twenty volumes are new")
+	assert.Less(t, hundred, 2*five)
+}
+
+// A volume that an unfinished call has made is found after a target was added.
+func TestAddedTargetHidesNoVolume(t *testing.T) {
+	targets := someSimTargets(t, 4)
+	before := newTestControllerOf(t, driver.Config{}, targets[:3]...)
+	ids := map[string]string{}
+	for i := range 30 {
+		name := fmt.Sprintf("pvc-%d", i)
+		ids[name] = before.create(t, name, 4*mib).GetVolumeId()
+	}
+	after := newTestControllerOf(t, driver.Config{}, targets...)
+	for name, id := range ids {
+		assert.Equal(t, id, after.create(t, name, 4*mib).GetVolumeId())
+	}
+	for i := range 30 {
+		after.create(t, fmt.Sprintf("later-%d", i), 4*mib)
+	}
+	assert.NotEmpty(t, targets[3].lvols(t), "the added target takes volumes")
+}
+
+func inZone(zone string) map[string]string {
+	return map[string]string{"topology.kubernetes.io/zone": zone}
+}
+
+func zones(names ...string) (topologies []*csi.Topology) {
+	for _, z := range names {
+		topologies = append(topologies, &csi.Topology{Segments: inZone(z)})
+	}
+	return topologies
+}
+
+func TestTopology(t *testing.T) {
+	targets := someSimTargets(t, 3)
+	b := newTestControllerOf(t, driver.Config{Nodes: []driver.TargetConfig{{Topology: inZone("a")}, {Topology: inZone("b")}, {Topology: inZone("c"), Labels: map[string]string{"disk": "nvme"}}}}, targets...)
+	b.withCredentials(t)
+	assert.True(t, b.HasTopology())
+	create := func(name string, parameters map[string]string, r *csi.TopologyRequirement) (*csi.Volume, error) {
+		req := b.request(name, 4*mib)
+		req.AccessibilityRequirements, req.Parameters = r, parameters
+		resp, err := b.CreateVolume(t.Context(), req)
+		return resp.GetVolume(), err
+	}
+	for i, preferred := range []string{"a", "b", "c"} {
+		v, err := create("pvc-"+preferred, nil, &csi.TopologyRequirement{Requisite: zones("a", "b", "c"), Preferred: zones(preferred, "a", "b", "c")})
+		require.NoError(t, err)
+		require.Len(t, v.GetAccessibleTopology(), 1)
+		assert.Equal(t, inZone(preferred), v.GetAccessibleTopology()[0].GetSegments())
+		assert.Len(t, targets[i].lvols(t), 1)
+	}
+	v, err := create("labelled", map[string]string{"targetLabels": "disk=nvme"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, inZone("c"), v.GetAccessibleTopology()[0].GetSegments())
+	again, err := create("labelled", map[string]string{"targetLabels": "disk=nvme"}, &csi.TopologyRequirement{Requisite: zones("b", "c"), Preferred: zones("b", "c")})
+	require.NoError(t, err)
+	assert.Equal(t, v.GetVolumeId(), again.GetVolumeId())
+
+	_, err = create("nowhere", nil, &csi.TopologyRequirement{Requisite: zones("z")})
+	requireCode(t, codes.ResourceExhausted, err, "topology.kubernetes.io/zone=z")
+	_, err = create("nowhere", map[string]string{"targetLabels": "disk=nvme"}, &csi.TopologyRequirement{Requisite: zones("a")})
+	requireCode(t, codes.ResourceExhausted, err)
+	_, err = create("nowhere", nil, &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{"not a key": "x"}}}})
+	requireCode(t, codes.InvalidArgument, err, "not a key")
+
+	// A copy lies beside its source.
+	copyOf := func(name string, r *csi.TopologyRequirement) (*csi.Volume, error) {
+		req := b.request(name, 4*mib)
+		req.AccessibilityRequirements = r
+		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: v.GetVolumeId()}}}
+		resp, err := b.CreateVolume(t.Context(), req)
+		return resp.GetVolume(), err
+	}
+	clone, err := copyOf("clone", &csi.TopologyRequirement{Requisite: zones("a", "c"), Preferred: zones("a", "c")})
+	require.NoError(t, err)
+	assert.Equal(t, inZone("c"), clone.GetAccessibleTopology()[0].GetSegments())
+	_, err = copyOf("clone-2", &csi.TopologyRequirement{Requisite: zones("a")})
+	requireCode(t, codes.ResourceExhausted, err, "where its clones stay")
+
+	// Capacity by topology, which counts only who answers.
+	capacity := func(z string) int64 {
+		req := &csi.GetCapacityRequest{}
+		if z != "" {
+			req.AccessibleTopology = zones(z)[0]
+		}
+		resp, err := b.GetCapacity(t.Context(), req)
+		require.NoError(t, err)
+		return resp.GetAvailableCapacity()
+	}
+	assert.Positive(t, capacity("a"))
+	assert.Equal(t, capacity("a")+capacity("b")+capacity("c"), capacity(""))
+	assert.Zero(t, capacity("z"))
+	targets[0].replace(t, nil)
+	assert.Equal(t, capacity("b")+capacity("c"), capacity(""))
+	assert.Contains(t, b.logs.String(), "its capacity is not counted")
+	_, err = b.GetCapacity(t.Context(), &csi.GetCapacityRequest{AccessibleTopology: zones("a")[0]})
+	requireCode(t, codes.Unavailable, err)
+}
+
+func TestStrategies(t *testing.T) {
+	small, large := newSimTargetOf(t, "small", 100, "lvs0"), newSimTargetOf(t, "large", 400, "lvs0")
+	b := newTestControllerOf(t, driver.Config{}, small, large)
+	for strategy, where := range map[string]*simTarget{"most-free": large, "binpack": small} {
+		before := len(where.lvols(t))
+		for i := range 4 {
+			req := b.request(fmt.Sprintf("%s-%d", strategy, i), 4*mib)
+			req.Parameters = map[string]string{"placement": strategy}
+			_, err := b.CreateVolume(t.Context(), req)
+			require.NoError(t, err)
+		}
+		assert.Len(t, where.lvols(t), before+4, strategy)
+	}
+}
+
+// Thin volumes are never promised more than the configuration allows, however many are made at a time.
+func TestThinOvercommit(t *testing.T) {
+	for ratio, want := range map[float64]int{1: 19, 2: 39} {
+		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
+			b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{ThinOvercommit: ratio}}, newSimTarget(t, "t0", "lvs0"))
+			var mu sync.Mutex
+			var made []*csi.Volume
+			var wg sync.WaitGroup
+			for i := range 50 {
+				wg.Go(func() {
+					resp, err := b.CreateVolume(t.Context(), b.request(fmt.Sprintf("pvc-%d", i), 20*mib))
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						made = append(made, resp.GetVolume())
+						return
+					}
+					assert.Equal(t, codes.ResourceExhausted, driver.Code(err))
+					assert.ErrorContains(t, err, "thinOvercommit")
+				})
+			}
+			wg.Wait()
+			require.Len(t, made, want, "of 20 MiB in an lvstore of 396 MiB")
+			expand := func(size int64) error {
+				_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: made[0].GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: size}, Secrets: b.secrets})
+				return err
+			}
+			requireCode(t, codes.ResourceExhausted, expand(60*mib), "thinOvercommit")
+			clone := b.request("clone", 20*mib)
+			clone.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: made[0].GetVolumeId()}}}
+			_, err := b.CreateVolume(t.Context(), clone)
+			requireCode(t, codes.ResourceExhausted, err, "thinOvercommit")
+			require.NoError(t, b.delete(t.Context(), made[1].GetVolumeId()))
+			_, err = b.CreateVolume(t.Context(), clone)
+			require.NoError(t, err, "what was deleted no longer counts")
+			require.NoError(t, b.delete(t.Context(), made[2].GetVolumeId()))
+			require.NoError(t, expand(40*mib))
+			requireCode(t, codes.ResourceExhausted, expand(60*mib))
+		})
+	}
+}
+
+// What others delete counts no longer either: before a volume is refused, the sizes are read again.
+func TestOvercommitSeesWhatOthersDelete(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	b := newTestControllerOf(t, driver.Config{}, target)
+	v := b.create(t, "pvc-1", 300*mib)
+	_, err := b.CreateVolume(t.Context(), b.request("pvc-2", 300*mib))
+	requireCode(t, codes.ResourceExhausted, err)
+	require.NoError(t, target.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.GetVolumeId()[len("t0:"):]}))
+	other := newTestControllerOf(t, driver.Config{}, target) // whose sums are not read yet
+	other.create(t, "pvc-2", 300*mib)
+}
+
+func TestReserve(t *testing.T) {
+	b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{ReservePercent: new(50.0)}}, newSimTarget(t, "t0", "lvs0"))
+	thick := func(name string, size int64) error {
+		req := b.request(name, size)
+		req.Parameters = map[string]string{"thin": "false"}
+		_, err := b.CreateVolume(t.Context(), req)
+		return err
+	}
+	requireCode(t, codes.ResourceExhausted, thick("pvc-1", 240*mib), "reserve")
+	require.NoError(t, thick("pvc-1", 196*mib))
+	requireCode(t, codes.ResourceExhausted, thick("pvc-2", 20*mib), "reserve")
+	b.create(t, "thin", 20*mib)
+}

@@ -1,0 +1,155 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// surveyed is what targets hold before a volume is made: their lvstores, and the volumes of its name.
+type surveyed struct {
+	stores  []placement.Store
+	places  map[place]volume.Store
+	targets map[string]*volume.Service
+	volumes []located
+}
+
+// A place is an lvstore of a target.
+type place struct{ target, store string }
+
+// A located volume knows its target.
+type located struct {
+	target *volume.Service
+	volume.Volume
+}
+
+// survey asks targets side by side for their lvstores, and for the volume of spec. A target that does not answer in time is
+// an error: the volume may be there.
+func (c *Controller) survey(ctx context.Context, services []*volume.Service, spec volume.Spec) (surveyed, error) {
+	answers := make([]surveyed, len(services))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, s := range services {
+		g.Go(func() (err error) {
+			answers[i], err = c.ask(ctx, s, spec)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return surveyed{}, err
+	}
+	return join(answers), nil
+}
+
+// surveyStores asks targets side by side for their lvstores. It leaves out those that do not answer in time, and returns
+// why.
+func (c *Controller) surveyStores(ctx context.Context, services []*volume.Service, wanted class.Class) (surveyed, []error) {
+	answers, failures := make([]surveyed, len(services)), make([]error, len(services))
+	var g errgroup.Group
+	for i, s := range services {
+		g.Go(func() error {
+			answers[i], failures[i] = c.ask(ctx, s, volume.Spec{Class: wanted})
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return no error
+	return join(answers), slices.DeleteFunc(failures, func(err error) bool { return err == nil })
+}
+
+// ask asks one target for its lvstores, and for the volume of spec if that has a name.
+func (c *Controller) ask(ctx context.Context, s *volume.Service, spec volume.Spec) (surveyed, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.targets.timeout, fmt.Errorf("target %s: %w within %s: nothing was made; try again", s.Name, errNoAnswer, c.targets.timeout))
+	defer cancel()
+	found, err := asked(ctx, s, spec)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errNoAnswer) {
+		return found, cause
+	}
+	return found, err
+}
+
+func asked(ctx context.Context, s *volume.Service, spec volume.Spec) (surveyed, error) {
+	found := surveyed{places: map[place]volume.Store{}, targets: map[string]*volume.Service{s.Name: s}}
+	stores, err := s.Stores(ctx)
+	if err != nil {
+		return found, err
+	}
+	if spec.Name != "" {
+		v, err := s.Find(ctx, stores, spec.Name)
+		if err == nil {
+			found.volumes = []located{{s, v}}
+		} else if !errors.Is(err, volume.ErrNotFound) {
+			return found, err
+		}
+	}
+	for _, st := range stores {
+		room, err := s.LargestVolume(ctx, st, spec.Class.Thick)
+		if err != nil {
+			return found, err
+		}
+		found.stores = append(found.stores, placement.Store{
+			Target: s.Name, Name: st.Name, FreeBytes: st.FreeBytes, TotalBytes: st.TotalBytes, RoomBytes: room, SmallestBytes: st.Size(1),
+		})
+		found.places[place{s.Name, st.Name}] = st
+	}
+	return found, nil
+}
+
+func join(answers []surveyed) surveyed {
+	all := surveyed{places: map[place]volume.Store{}, targets: map[string]*volume.Service{}}
+	for _, a := range answers {
+		all.stores = append(all.stores, a.stores...)
+		all.volumes = append(all.volumes, a.volumes...)
+		maps.Copy(all.places, a.places)
+		maps.Copy(all.targets, a.targets)
+	}
+	return all
+}
+
+// only returns the one volume that was found; an error of kind [volume.ErrNotFound] if there is none.
+func (f surveyed) only(name string) (located, error) {
+	switch len(f.volumes) {
+	case 0:
+		return located{}, volume.ErrNotFound
+	case 1:
+		return f.volumes[0], nil
+	}
+	slices.SortFunc(f.volumes, func(a, b located) int { return cmp.Compare(a.target.Name, b.target.Name) })
+	return located{}, fmt.Errorf("%w: volume %q is on the targets %s and %s: rename or delete one of them", volume.ErrIncompatible, name, f.volumes[0].target.Name, f.volumes[1].target.Name)
+}
+
+// createInFirst makes the volume in the first of the candidates' lvstores that has room for it. Any other failure ends it,
+// for the volume may have been made there.
+func (f surveyed) createInFirst(ctx context.Context, candidates []placement.Target, spec volume.Spec, where placement.Accessibility) (located, error) {
+	byName := map[string]placement.Target{}
+	for _, t := range candidates {
+		byName[t.Name] = t
+	}
+	stores, err := placement.Stores(slices.DeleteFunc(slices.Clone(f.stores), func(s placement.Store) bool {
+		_, ok := byName[s.Target]
+		return !ok
+	}), spec.Class)
+	if err != nil {
+		return located{}, err
+	}
+	var full []error
+	for _, s := range placement.Order(stores, spec.Name, spec.Class.Strategy, func(target string) int { return where.Rank(byName[target]) }) {
+		target := f.targets[s.Target]
+		v, err := target.Create(ctx, f.places[place{s.Target, s.Name}], spec)
+		if err == nil {
+			return located{target, v}, nil
+		}
+		if !errors.Is(err, volume.ErrNoSpace) && !errors.Is(err, volume.ErrOutOfRange) {
+			return located{}, err
+		}
+		full = append(full, err)
+	}
+	return located{}, fmt.Errorf("no lvstore that may hold volume %q can take it: %w", spec.Name, errors.Join(full...))
+}

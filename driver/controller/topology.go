@@ -1,0 +1,35 @@
+package controller
+
+import (
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// accessibility reads from where a volume must be accessible.
+func accessibility(r *csi.TopologyRequirement) (placement.Accessibility, error) {
+	a := placement.Accessibility{Requisite: segmentsOf(r.GetRequisite()), Preferred: segmentsOf(r.GetPreferred())}
+	for _, t := range append(a.Requisite, a.Preferred...) {
+		if err := request.CheckTopology(t); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+func segmentsOf(topologies []*csi.Topology) (segments []map[string]string) {
+	for _, t := range topologies {
+		segments = append(segments, t.GetSegments())
+	}
+	return segments
+}
+
+// accessibleTopology says from where the volumes of a target are accessible; nil for everywhere.
+func accessibleTopology(t driver.TargetConfig) []*csi.Topology {
+	if len(t.Topology) == 0 {
+		return nil
+	}
+	return []*csi.Topology{{Segments: t.Topology}}
+}

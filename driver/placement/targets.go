@@ -1,0 +1,133 @@
+package placement
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/class"
+)
+
+// ErrNoTopology is the kind of the error for a volume that no target can provide where it is requested.
+var ErrNoTopology = errors.New("no target is accessible from the requested topology")
+
+// A Target is a target of config.json.
+type Target struct {
+	Name string
+	// Topology holds the segments that a node must have to reach the target, such as its zone; any node reaches it if empty.
+	Topology map[string]string
+	// Labels are what classes select targets by.
+	Labels map[string]string
+}
+
+// Targets returns those of the configured targets on which the class allows volumes. Errors are of kind
+// [class.ErrParameter].
+func Targets(configured []Target, c class.Class) ([]Target, error) {
+	for _, name := range c.Targets {
+		if !slices.ContainsFunc(configured, func(t Target) bool { return t.Name == name }) {
+			return nil, fmt.Errorf("%w: target is %q, which config.json does not have", class.ErrParameter, name)
+		}
+	}
+	var allowed []Target
+	for _, t := range configured {
+		if c.Allows(t.Name, t.Labels) {
+			allowed = append(allowed, t)
+		}
+	}
+	if len(allowed) == 0 {
+		return nil, fmt.Errorf("%w: no target in config.json has the labels that targetLabels asks for: %s", class.ErrParameter, segments(c.TargetLabels))
+	}
+	return allowed, nil
+}
+
+// A Choice says how many targets of each topology are concerned with the volume of a name.
+type Choice struct {
+	// Candidates may take it.
+	Candidates int
+	// Margin is how many further targets are asked whether they hold it. A target that is added to config.json becomes a
+	// candidate of some names in place of another one: as many can be added at a time without losing sight of a volume
+	// that an unfinished call has made.
+	Margin int
+}
+
+// DefaultChoice holds unless config.json says otherwise: a full target has an alternative, and one target can be added.
+var DefaultChoice = Choice{Candidates: 2, Margin: 1}
+
+// Of returns the targets that are asked for the volume of a name before it is made, and those of them that may take it.
+// These are the targets of each topology that draw the highest numbers (rendezvous hashing): they follow from the name and
+// the configuration alone, so each repetition of a call asks the same ones, and no other target has to answer.
+func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target) {
+	highest := slices.SortedFunc(slices.Values(targets), func(a, b Target) int {
+		return cmp.Or(cmp.Compare(draw(b.Name, volume), draw(a.Name, volume)), cmp.Compare(a.Name, b.Name))
+	})
+	seen := map[string]int{}
+	for _, t := range highest {
+		n := seen[segments(t.Topology)]
+		seen[segments(t.Topology)]++
+		if n < c.Candidates+c.Margin {
+			asked = append(asked, t)
+		}
+		if n < c.Candidates {
+			candidates = append(candidates, t)
+		}
+	}
+	return asked, candidates
+}
+
+// An Accessibility says from where a volume must be accessible: from one of the requisite topologies, if there are any,
+// and rather from an earlier than from a later one of the preferred.
+type Accessibility struct {
+	Requisite, Preferred []map[string]string
+}
+
+// Filter returns those of the targets that can provide the volume. Errors are of kind [ErrNoTopology].
+func (a Accessibility) Filter(targets []Target) ([]Target, error) {
+	if len(a.Requisite) == 0 {
+		return targets, nil
+	}
+	var reached []Target
+	for _, t := range targets {
+		if slices.ContainsFunc(a.Requisite, t.isAccessibleFrom) {
+			reached = append(reached, t)
+		}
+	}
+	if len(reached) == 0 {
+		var requested []string
+		for _, r := range a.Requisite {
+			requested = append(requested, segments(r))
+		}
+		return nil, fmt.Errorf("%w: %s: compare topology in config.json with the labels of the nodes", ErrNoTopology, strings.Join(requested, " or "))
+	}
+	return reached, nil
+}
+
+// Rank returns the place in the list of preferred topologies of the first one from which the target is accessible; its
+// length if it is accessible from none.
+func (a Accessibility) Rank(t Target) int {
+	if i := slices.IndexFunc(a.Preferred, t.isAccessibleFrom); i >= 0 {
+		return i
+	}
+	return len(a.Preferred)
+}
+
+// isAccessibleFrom reports whether all nodes of the topology reach the target.
+func (t Target) isAccessibleFrom(topology map[string]string) bool {
+	for key, value := range t.Topology {
+		if topology[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// segments writes labels in one way.
+func segments(labels map[string]string) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, key+"="+labels[key])
+	}
+	return strings.Join(parts, ",")
+}
