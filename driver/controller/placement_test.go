@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -104,7 +105,7 @@ func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
 		if id != "" {
 			goneOn++
 		}
-		got, err := again(func() (*csi.CreateVolumeResponse, error) {
+		got, err := drivertest.Retry(driver.Code, func() (*csi.CreateVolumeResponse, error) {
 			return b.CreateVolume(t.Context(), b.request(fmt.Sprintf("pvc-%d", i), 4*mib))
 		})
 		require.NoError(t, err)
@@ -204,11 +205,11 @@ func TestTopology(t *testing.T) {
 	assert.Equal(t, v.GetVolumeId(), again.GetVolumeId())
 
 	_, err = create("nowhere", nil, &csi.TopologyRequirement{Requisite: zones("z")})
-	requireCode(t, codes.ResourceExhausted, err, "topology.kubernetes.io/zone=z")
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "topology.kubernetes.io/zone=z")
 	_, err = create("nowhere", map[string]string{"targetLabels": "disk=nvme"}, &csi.TopologyRequirement{Requisite: zones("a")})
-	requireCode(t, codes.ResourceExhausted, err)
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err))
 	_, err = create("nowhere", nil, &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{"not a key": "x"}}}})
-	requireCode(t, codes.InvalidArgument, err, "not a key")
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "not a key")
 
 	// A copy lies beside its source.
 	copyOf := func(name string, r *csi.TopologyRequirement) (*csi.Volume, error) {
@@ -222,7 +223,7 @@ func TestTopology(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, inZone("c"), clone.GetAccessibleTopology()[0].GetSegments())
 	_, err = copyOf("clone-2", &csi.TopologyRequirement{Requisite: zones("a")})
-	requireCode(t, codes.ResourceExhausted, err, "where its clones stay")
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "where its clones stay")
 
 	// Capacity by topology, which counts only who answers.
 	capacity := func(z string) int64 {
@@ -241,7 +242,7 @@ func TestTopology(t *testing.T) {
 	assert.Equal(t, capacity("b")+capacity("c"), capacity(""))
 	assert.Contains(t, b.logs.String(), "its capacity is not counted")
 	_, err = b.GetCapacity(t.Context(), &csi.GetCapacityRequest{AccessibleTopology: zones("a")[0]})
-	requireCode(t, codes.Unavailable, err)
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 }
 
 func TestStrategies(t *testing.T) {
@@ -286,17 +287,17 @@ func TestThinOvercommit(t *testing.T) {
 				_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: made[0].GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: size}, Secrets: b.secrets})
 				return err
 			}
-			requireCode(t, codes.ResourceExhausted, expand(60*mib), "thinOvercommit")
+			drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(expand(60*mib)), "thinOvercommit")
 			clone := b.request("clone", 20*mib)
 			clone.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: made[0].GetVolumeId()}}}
 			_, err := b.CreateVolume(t.Context(), clone)
-			requireCode(t, codes.ResourceExhausted, err, "thinOvercommit")
+			drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")
 			require.NoError(t, b.delete(t.Context(), made[1].GetVolumeId()))
 			_, err = b.CreateVolume(t.Context(), clone)
 			require.NoError(t, err, "what was deleted no longer counts")
 			require.NoError(t, b.delete(t.Context(), made[2].GetVolumeId()))
 			require.NoError(t, expand(40*mib))
-			requireCode(t, codes.ResourceExhausted, expand(60*mib))
+			drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(expand(60*mib)))
 		})
 	}
 }
@@ -307,7 +308,7 @@ func TestOvercommitSeesWhatOthersDelete(t *testing.T) {
 	b := newTestControllerOf(t, driver.Config{}, target)
 	v := b.create(t, "pvc-1", 300*mib)
 	_, err := b.CreateVolume(t.Context(), b.request("pvc-2", 300*mib))
-	requireCode(t, codes.ResourceExhausted, err)
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err))
 	require.NoError(t, target.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.GetVolumeId()[len("t0:"):]}))
 	other := newTestControllerOf(t, driver.Config{}, target) // whose sums are not read yet
 	other.create(t, "pvc-2", 300*mib)
@@ -321,8 +322,8 @@ func TestReserve(t *testing.T) {
 		_, err := b.CreateVolume(t.Context(), req)
 		return err
 	}
-	requireCode(t, codes.ResourceExhausted, thick("pvc-1", 240*mib), "reserve")
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(thick("pvc-1", 240*mib)), "reserve")
 	require.NoError(t, thick("pvc-1", 196*mib))
-	requireCode(t, codes.ResourceExhausted, thick("pvc-2", 20*mib), "reserve")
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(thick("pvc-2", 20*mib)), "reserve")
 	b.create(t, "thin", 20*mib)
 }
