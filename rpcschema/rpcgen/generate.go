@@ -96,11 +96,16 @@ func (g *generator) method(m *rpcschema.Method) error {
 		fmt.Fprintf(b, "func (c *Client) %s(ctx context.Context%s) error {\n\treturn c.confirm(ctx, %q, %s)\n}\n\n", name, argument, m.Name, params)
 		return nil
 	}
+	if result.Ref == "" && result.Description == "" {
+		described := *result
+		described.Description = m.Result.Summary
+		result = &described
+	}
 	typ, err := g.goType(result, name+"Result")
 	if err != nil {
 		return fmt.Errorf("result of %s: %w", m.Name, err)
 	}
-	if nullable(result) && !g.nilable(typ) {
+	if g.nullable(result) && !g.nilable(typ) {
 		typ = "*" + typ
 	}
 	fmt.Fprintf(b, "func (c *Client) %s(ctx context.Context%s) (result %s, err error) {\n\terr = c.call(ctx, %q, %s, &result)\n\treturn result, err\n}\n\n",

@@ -42,12 +42,15 @@ func (g *generator) goType(s *rpcschema.Schema, hint string) (string, error) {
 			return "[]" + raw, nil
 		}
 		item, err := g.goType(s.Items, strings.TrimSuffix(hint, "s"))
-		if err == nil && nullable(s.Items) {
+		if err == nil && g.nullable(s.Items) && !g.nilable(item) {
 			item = "*" + item
 		}
 		return "[]" + item, err
 	case "object":
 		return g.objectType(s, hint)
+	}
+	if forms := g.formsOf(s); forms != nil {
+		return hint, g.declareUnion(hint, s, forms)
 	}
 	return raw, nil
 }
@@ -71,6 +74,9 @@ func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
 	}
 	if s.Ref == "" && s.Type.Main() == "string" && len(s.Enum) > 0 {
 		return g.declareEnum(name, s)
+	}
+	if forms := g.formsOf(s); forms != nil {
+		return g.declareUnion(name, s, forms)
 	}
 	typ, err := g.goType(s, name+"Value")
 	if err != nil {
@@ -203,7 +209,7 @@ func (g *generator) fieldLine(owner string, f field) (string, error) {
 	if !f.required {
 		tag += ",omitzero"
 	}
-	if (!f.required || nullable(f.schema)) && !g.nilable(typ) {
+	if (!f.required || g.nullable(f.schema)) && !g.nilable(typ) {
 		typ = "*" + typ
 	}
 	var b strings.Builder
@@ -219,8 +225,10 @@ func (g *generator) fieldLine(owner string, f field) (string, error) {
 func (g *generator) nilable(typ string) bool {
 	if s := g.doc.Schemas()[typ]; s != nil {
 		switch s.Type.Main() {
-		case "array", "":
+		case "array":
 			return true
+		case "":
+			return g.formsOf(s) == nil
 		case "object":
 			return len(s.Properties) == 0
 		}
@@ -266,7 +274,14 @@ func docOf(s *rpcschema.Schema) string {
 	if s.Description == "" {
 		return "is a part of SPDK's RPCs."
 	}
-	return "is: " + lowerFirst(strings.TrimSpace(s.Description))
+	text := lowerFirst(strings.TrimSpace(s.Description))
+	for _, article := range []string{"a ", "an ", "the "} {
+		if strings.HasPrefix(text, article) {
+			if s.Type.Main() == "object" {
+				return "describes " + text
+			}
+			return "is " + text
+		}
+	}
+	return "is: " + text
 }
-
-func nullable(s *rpcschema.Schema) bool { return slices.Contains(s.Type, "null") }

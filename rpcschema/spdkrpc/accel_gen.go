@@ -280,7 +280,7 @@ func (c *Client) Mlx5ScanAccelModule(ctx context.Context, params Mlx5ScanAccelMo
 	return c.confirm(ctx, "mlx5_scan_accel_module", params)
 }
 
-// AccelCipher is: a cipher.
+// AccelCipher is a cipher.
 type AccelCipher string
 
 // The values of AccelCipher.
@@ -289,7 +289,7 @@ const (
 	AccelCipherAESXTS AccelCipher = "AES_XTS"
 )
 
-// AccelCryptoKey is: a data encryption key.
+// AccelCryptoKey describes a data encryption key.
 type AccelCryptoKey struct {
 	Name   string      `json:"name"`
 	Cipher AccelCipher `json:"cipher"`
@@ -301,7 +301,7 @@ type AccelCryptoKey struct {
 	TweakMode *AccelTweakMode `json:"tweak_mode,omitzero"`
 }
 
-// AccelCryptodevDriver is: a driver of DPDK's encryption devices.
+// AccelCryptodevDriver is a driver of DPDK's encryption devices.
 type AccelCryptodevDriver string
 
 // The values of AccelCryptodevDriver.
@@ -312,14 +312,14 @@ const (
 	AccelCryptodevDriverCryptoUADK    AccelCryptodevDriver = "crypto_uadk"
 )
 
-// AccelModule is: a module of the accel framework.
+// AccelModule describes a module of the accel framework.
 type AccelModule struct {
 	// Its name.
 	Module       string        `json:"module"`
 	SupportedOps []AccelOpcode `json:"supported ops"`
 }
 
-// AccelOpcode is: an operation. Older releases lack some of the last ones.
+// AccelOpcode is an operation. Older releases lack some of the last ones.
 type AccelOpcode string
 
 // The values of AccelOpcode.

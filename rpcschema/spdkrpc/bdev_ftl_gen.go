@@ -20,7 +20,7 @@ import (
 //   - -32603: The bdev could not be made: a bdev is claimed or does not fit, or there is no FTL of this UUID on it
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevFTLCreate(ctx context.Context, params BdevFTLCreateParams) (result json.RawMessage, err error) {
+func (c *Client) BdevFTLCreate(ctx context.Context, params BdevFTLCreateParams) (result BdevFTLCreateResult, err error) {
 	err = c.call(ctx, "bdev_ftl_create", params, &result)
 	return result, err
 }
@@ -112,7 +112,7 @@ const (
 	BdevFTLBandStateClosed    BdevFTLBandState = "CLOSED"
 )
 
-// BdevFTLBand is: a band, the unit of space of the base device.
+// BdevFTLBand describes a band, the unit of space of the base device.
 type BdevFTLBand struct {
 	ID uint64 `json:"id"`
 	// One of FREE, PREPARING, OPENING, OPEN, FULL, CLOSING, CLOSED.
@@ -132,7 +132,7 @@ const (
 	BdevFTLChunkStateInactive BdevFTLChunkState = "INACTIVE"
 )
 
-// BdevFTLChunk is: a chunk, the unit of space of the cache device.
+// BdevFTLChunk describes a chunk, the unit of space of the cache device.
 type BdevFTLChunk struct {
 	ID uint64 `json:"id"`
 	// One of FREE, OPEN, CLOSED, INACTIVE.
@@ -141,7 +141,7 @@ type BdevFTLChunk struct {
 	Utilization float64 `json:"utilization"`
 }
 
-// BdevFTLCreated is: an FTL bdev that was made.
+// BdevFTLCreated describes an FTL bdev that was made.
 type BdevFTLCreated struct {
 	Name string `json:"name"`
 	// UUID with which it is loaded.
@@ -154,17 +154,41 @@ type BdevFTLIOStats struct {
 	Write BdevFTLWriteStats `json:"write"`
 }
 
-// BdevFTLProperties is: the properties of an FTL bdev.
+// BdevFTLProperties describes the properties of an FTL bdev.
 type BdevFTLProperties struct {
 	Name       string            `json:"name"`
 	Properties []BdevFTLProperty `json:"properties"`
 }
 
-// BdevFTLProperty is: a property. `base_device` has bands, `cache_device` a type and chunks, all others a value.
+// BdevFTLPropertyValue is the value. Exactly one field must be set.
+type BdevFTLPropertyValue struct {
+	Boolean *bool
+	Integer *uint64
+}
+
+// UnmarshalJSON reads a value of one of the types above, and refuses others.
+func (v *BdevFTLPropertyValue) UnmarshalJSON(text []byte) error {
+	*v = BdevFTLPropertyValue{}
+	switch typeOfJSON(text) {
+	case "boolean":
+		return json.Unmarshal(text, &v.Boolean)
+	case "number":
+		return json.Unmarshal(text, &v.Integer)
+	}
+	return wrongForm("BdevFTLPropertyValue", "boolean or integer", text)
+}
+
+// MarshalJSON writes the field that is set.
+func (v BdevFTLPropertyValue) MarshalJSON() ([]byte, error) {
+	return marshalForm("BdevFTLPropertyValue", form{v.Boolean != nil, v.Boolean}, form{v.Integer != nil, v.Integer})
+}
+
+// BdevFTLProperty describes a property. `base_device` has bands, `cache_device` a type and chunks, all others a
+// value.
 type BdevFTLProperty struct {
 	Name string `json:"name"`
 	// The value.
-	Value json.RawMessage `json:"value,omitzero"`
+	Value *BdevFTLPropertyValue `json:"value,omitzero"`
 	// Kind of the cache device.
 	Type   *string        `json:"type,omitzero"`
 	Bands  []BdevFTLBand  `json:"bands,omitzero"`
@@ -246,6 +270,30 @@ type BdevFTLCreateParams struct {
 	CoreMask *string `json:"core_mask,omitzero"`
 	// Keep the state in shared memory when the process ends, to start fast. Default: true.
 	FastShutdown *bool `json:"fast_shutdown,omitzero"`
+}
+
+// BdevFTLCreateResult is the new bdev, or a sentence that says that it has to wait for its bdevs. Exactly one
+// field must be set.
+type BdevFTLCreateResult struct {
+	Object *BdevFTLCreated
+	String *string
+}
+
+// UnmarshalJSON reads a value of one of the types above, and refuses others.
+func (v *BdevFTLCreateResult) UnmarshalJSON(text []byte) error {
+	*v = BdevFTLCreateResult{}
+	switch typeOfJSON(text) {
+	case "object":
+		return json.Unmarshal(text, &v.Object)
+	case "string":
+		return json.Unmarshal(text, &v.String)
+	}
+	return wrongForm("BdevFTLCreateResult", "object or string", text)
+}
+
+// MarshalJSON writes the field that is set.
+func (v BdevFTLCreateResult) MarshalJSON() ([]byte, error) {
+	return marshalForm("BdevFTLCreateResult", form{v.Object != nil, v.Object}, form{v.String != nil, v.String})
 }
 
 // BdevFTLDeleteParams are the parameters of bdev_ftl_delete.

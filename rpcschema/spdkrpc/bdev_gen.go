@@ -182,7 +182,7 @@ type BdevDIFCheckTypes struct {
 	Guard  bool `json:"guard"`
 }
 
-// BdevDriverAIO is: a file or block device of the host, by Linux AIO.
+// BdevDriverAIO describes a file or block device of the host, by Linux AIO.
 type BdevDriverAIO struct {
 	Filename string `json:"filename"`
 	// Whether the block size was given rather than found.
@@ -194,14 +194,14 @@ type BdevDriverAIO struct {
 	Nowait *bool `json:"nowait,omitzero"`
 }
 
-// BdevDriverCrypto is: a bdev that encrypts.
+// BdevDriverCrypto describes a bdev that encrypts.
 type BdevDriverCrypto struct {
 	BaseBdevName string `json:"base_bdev_name"`
 	Name         string `json:"name"`
 	KeyName      string `json:"key_name"`
 }
 
-// BdevDriverDelay is: a bdev that delays I/O.
+// BdevDriverDelay describes a bdev that delays I/O.
 type BdevDriverDelay struct {
 	Name         string `json:"name"`
 	BaseBdevName string `json:"base_bdev_name"`
@@ -217,18 +217,18 @@ type BdevDriverDelay struct {
 	P99WriteLatency int64 `json:"p99_write_latency"`
 }
 
-// BdevDriverError is: a bdev that makes errors.
+// BdevDriverError describes a bdev that makes errors.
 type BdevDriverError struct {
 	BaseBdev string `json:"base_bdev"`
 }
 
-// BdevDriverFTL is: a flash translation layer on two bdevs.
+// BdevDriverFTL describes a flash translation layer on two bdevs.
 type BdevDriverFTL struct {
 	BaseBdev string  `json:"base_bdev"`
 	Cache    *string `json:"cache,omitzero"`
 }
 
-// BdevDriverGPT is: a partition of a GUID partition table.
+// BdevDriverGPT describes a partition of a GUID partition table.
 type BdevDriverGPT struct {
 	BaseBdev string `json:"base_bdev"`
 	// Where it starts on that. Unit: blocks.
@@ -240,14 +240,14 @@ type BdevDriverGPT struct {
 	PartitionName       string  `json:"partition_name"`
 }
 
-// BdevDriverISCSI is: a logical unit of an iSCSI target elsewhere.
+// BdevDriverISCSI describes a logical unit of an iSCSI target elsewhere.
 type BdevDriverISCSI struct {
 	InitiatorName string `json:"initiator_name"`
 	// May hold user and password. Secret.
 	URL string `json:"url"`
 }
 
-// BdevDriverLvol is: a logical volume. Empty while its lvstore is being deleted.
+// BdevDriverLvol describes a logical volume. Empty while its lvstore is being deleted.
 type BdevDriverLvol struct {
 	LvolStoreUUID *string `json:"lvol_store_uuid,omitzero"`
 	// Bdev that the lvstore lies on.
@@ -269,7 +269,7 @@ type BdevDriverLvol struct {
 	ExternalSnapshotName *string `json:"external_snapshot_name,omitzero"`
 }
 
-// BdevDriverNVMe is: the namespace behind an NVMe bdev, as one controller shows it.
+// BdevDriverNVMe describes the namespace behind an NVMe bdev, as one controller shows it.
 type BdevDriverNVMe struct {
 	// Address of a local controller, as `0000:5e:00.0`.
 	PCIAddress *string             `json:"pci_address,omitzero"`
@@ -282,20 +282,20 @@ type BdevDriverNVMe struct {
 	Security   *BdevNVMeSecurity      `json:"security,omitzero"`
 }
 
-// BdevDriverPart is: a part of another bdev.
+// BdevDriverPart describes a part of another bdev.
 type BdevDriverPart struct {
 	BaseBdev string `json:"base_bdev"`
 	// Where it starts on that. Unit: blocks.
 	OffsetBlocks uint64 `json:"offset_blocks"`
 }
 
-// BdevDriverPassthru is: a bdev that hands on to another one.
+// BdevDriverPassthru describes a bdev that hands on to another one.
 type BdevDriverPassthru struct {
 	Name         string `json:"name"`
 	BaseBdevName string `json:"base_bdev_name"`
 }
 
-// BdevDriverRAID is: an array of bdevs.
+// BdevDriverRAID describes an array of bdevs.
 type BdevDriverRAID struct {
 	// All zero as long as it is not known. SPDK v24.01 and later.
 	UUID *string `json:"uuid,omitzero"`
@@ -314,7 +314,7 @@ type BdevDriverRAID struct {
 	// SPDK v24.01 and later.
 	Process *BdevRAIDProcess `json:"process,omitzero"`
 	// The bdevs that belong to it; up to v23.09 just their names, null for one that is missing.
-	BaseBdevsList []json.RawMessage `json:"base_bdevs_list"`
+	BaseBdevsList []*BdevRAIDBaseBdevEntry `json:"base_bdevs_list"`
 }
 
 // BdevDriverSpecificMpPolicy is: how an NVMe bdev uses several paths.
@@ -380,12 +380,12 @@ func (v BdevDriverSpecific) MarshalJSON() ([]byte, error) {
 	return marshalOthers(described(v), v.Others)
 }
 
-// BdevDriverUring is: a file or block device of the host, by io_uring.
+// BdevDriverUring describes a file or block device of the host, by io_uring.
 type BdevDriverUring struct {
 	Filename string `json:"filename"`
 }
 
-// BdevDriverZonedBlock is: a bdev that plays a zoned one.
+// BdevDriverZonedBlock describes a bdev that plays a zoned one.
 type BdevDriverZonedBlock struct {
 	Name     string `json:"name"`
 	BaseBdev string `json:"base_bdev"`
@@ -394,7 +394,7 @@ type BdevDriverZonedBlock struct {
 	OptimalOpenZones uint64 `json:"optimal_open_zones"`
 }
 
-// BdevHistogram is: a histogram of latencies.
+// BdevHistogram describes a histogram of latencies.
 type BdevHistogram struct {
 	// The buckets' counts, uint64 in the target's byte order, in base64.
 	Histogram string `json:"histogram"`
@@ -545,7 +545,7 @@ func (v BdevIOStatDriverSpecific) MarshalJSON() ([]byte, error) {
 	return marshalOthers(described(v), v.Others)
 }
 
-// BdevIOType is: a kind of I/O.
+// BdevIOType is a kind of I/O.
 type BdevIOType string
 
 // The values of BdevIOType.
@@ -585,7 +585,7 @@ const (
 	BdevInfoClaimTypeReadManyWriteShared BdevInfoClaimType = "read_many_write_shared"
 )
 
-// BdevInfo is: a bdev.
+// BdevInfo describes a bdev.
 type BdevInfo struct {
 	Name string `json:"name"`
 	// Further names; of a logical volume `LVSTORE/LVOL`.
@@ -639,12 +639,49 @@ type BdevInfo struct {
 	DriverSpecific BdevDriverSpecific `json:"driver_specific"`
 }
 
-// BdevMemoryDomain is: a kind of memory that a bdev can work on.
+// BdevMemoryDomainDMADeviceTypeString is a part of SPDK's RPCs.
+type BdevMemoryDomainDMADeviceTypeString string
+
+// The values of BdevMemoryDomainDMADeviceTypeString.
+const (
+	BdevMemoryDomainDMADeviceTypeStringRDMA           BdevMemoryDomainDMADeviceTypeString = "RDMA"
+	BdevMemoryDomainDMADeviceTypeStringDMA            BdevMemoryDomainDMADeviceTypeString = "DMA"
+	BdevMemoryDomainDMADeviceTypeStringAccel          BdevMemoryDomainDMADeviceTypeString = "ACCEL"
+	BdevMemoryDomainDMADeviceTypeStringVendorSpecific BdevMemoryDomainDMADeviceTypeString = "VENDOR_SPECIFIC"
+	BdevMemoryDomainDMADeviceTypeStringUnknown        BdevMemoryDomainDMADeviceTypeString = "UNKNOWN"
+)
+
+// BdevMemoryDomainDMADeviceType is: kind of device that reaches it. Exactly one field must be set.
+type BdevMemoryDomainDMADeviceType struct {
+	// SPDK v26.05 and later.
+	String *BdevMemoryDomainDMADeviceTypeString
+	// SPDK up to v26.01.
+	Integer *int32
+}
+
+// UnmarshalJSON reads a value of one of the types above, and refuses others.
+func (v *BdevMemoryDomainDMADeviceType) UnmarshalJSON(text []byte) error {
+	*v = BdevMemoryDomainDMADeviceType{}
+	switch typeOfJSON(text) {
+	case "string":
+		return json.Unmarshal(text, &v.String)
+	case "number":
+		return json.Unmarshal(text, &v.Integer)
+	}
+	return wrongForm("BdevMemoryDomainDMADeviceType", "string or integer", text)
+}
+
+// MarshalJSON writes the field that is set.
+func (v BdevMemoryDomainDMADeviceType) MarshalJSON() ([]byte, error) {
+	return marshalForm("BdevMemoryDomainDMADeviceType", form{v.String != nil, v.String}, form{v.Integer != nil, v.Integer})
+}
+
+// BdevMemoryDomain describes a kind of memory that a bdev can work on.
 type BdevMemoryDomain struct {
 	// Device that reaches it. SPDK up to v26.01.
 	DMADeviceID *string `json:"dma_device_id,omitzero"`
 	// Kind of device that reaches it.
-	DMADeviceType json.RawMessage `json:"dma_device_type"`
+	DMADeviceType BdevMemoryDomainDMADeviceType `json:"dma_device_type"`
 }
 
 // BdevNVMeAdminCommands is: optional admin commands; 1 if the controller has them.
@@ -728,7 +765,7 @@ type BdevNVMeVersion struct {
 	NVMeVersion string `json:"nvme_version"`
 }
 
-// BdevRAIDBaseBdev is: a bdev of an array.
+// BdevRAIDBaseBdev describes a bdev of an array.
 type BdevRAIDBaseBdev struct {
 	// Null if it is missing.
 	Name *string `json:"name"`
@@ -740,6 +777,31 @@ type BdevRAIDBaseBdev struct {
 	DataOffset uint64 `json:"data_offset"`
 	// How much of the array's data it can hold. Unit: blocks.
 	DataSize uint64 `json:"data_size"`
+}
+
+// BdevRAIDBaseBdevEntry is a bdev that belongs to an array. Exactly one field must be set.
+type BdevRAIDBaseBdevEntry struct {
+	// SPDK v24.01 and later.
+	Object *BdevRAIDBaseBdev
+	// SPDK up to v23.09.
+	String *string
+}
+
+// UnmarshalJSON reads a value of one of the types above, and refuses others.
+func (v *BdevRAIDBaseBdevEntry) UnmarshalJSON(text []byte) error {
+	*v = BdevRAIDBaseBdevEntry{}
+	switch typeOfJSON(text) {
+	case "object":
+		return json.Unmarshal(text, &v.Object)
+	case "string":
+		return json.Unmarshal(text, &v.String)
+	}
+	return wrongForm("BdevRAIDBaseBdevEntry", "object or string", text)
+}
+
+// MarshalJSON writes the field that is set.
+func (v BdevRAIDBaseBdevEntry) MarshalJSON() ([]byte, error) {
+	return marshalForm("BdevRAIDBaseBdevEntry", form{v.Object != nil, v.Object}, form{v.String != nil, v.String})
 }
 
 // BdevRAIDLevel is: kind of an array.

@@ -354,7 +354,7 @@ const (
 	LvolClearMethodDefault     LvolClearMethod = "default"
 )
 
-// LvolInfo is: a logical volume.
+// LvolInfo describes a logical volume.
 type LvolInfo struct {
 	// `LVSTORE/LVOL`, an alias of its bdev.
 	Alias string `json:"alias"`
@@ -375,7 +375,7 @@ type LvolInfo struct {
 	Lvs                  LvolStoreRef `json:"lvs"`
 }
 
-// LvolShallowCopyOperation is: a shallow copy under way.
+// LvolShallowCopyOperation describes a shallow copy under way.
 type LvolShallowCopyOperation struct {
 	// Number to ask about it with, counted up from 1 since the target started.
 	OperationID uint32 `json:"operation_id"`
@@ -402,7 +402,7 @@ type LvolShallowCopyStatus struct {
 	Error *string `json:"error,omitzero"`
 }
 
-// LvolStore is: an lvstore.
+// LvolStore describes an lvstore.
 type LvolStore struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
@@ -431,7 +431,7 @@ const (
 	LvolStoreClearMethodWriteZeroes LvolStoreClearMethod = "write_zeroes"
 )
 
-// LvolStoreRef is: the lvstore of a logical volume.
+// LvolStoreRef describes the lvstore of a logical volume.
 type LvolStoreRef struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`

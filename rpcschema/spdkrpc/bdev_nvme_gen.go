@@ -424,7 +424,7 @@ func (c *Client) BdevNVMeStopMDNSDiscovery(ctx context.Context, params BdevNVMeS
 	return c.confirm(ctx, "bdev_nvme_stop_mdns_discovery", params)
 }
 
-// BdevNVMeCommandType is: a kind of NVMe command.
+// BdevNVMeCommandType is a kind of NVMe command.
 type BdevNVMeCommandType string
 
 // The values of BdevNVMeCommandType.
@@ -443,7 +443,7 @@ type BdevNVMeCompletion struct {
 	Metadata *string `json:"metadata,omitzero"`
 }
 
-// BdevNVMeController is: a name and the controllers that lead to its subsystem.
+// BdevNVMeController describes a name and the controllers that lead to its subsystem.
 type BdevNVMeController struct {
 	Name   string                   `json:"name"`
 	Ctrlrs []BdevNVMeControllerInfo `json:"ctrlrs"`
@@ -462,7 +462,7 @@ const (
 	BdevNVMeControllerInfoStateEnabled            BdevNVMeControllerInfoState = "enabled"
 )
 
-// BdevNVMeControllerInfo is: a controller.
+// BdevNVMeControllerInfo describes a controller.
 type BdevNVMeControllerInfo struct {
 	// One of deleting, failed, resetting, reconnect_is_delayed, disabled, enabled.
 	State BdevNVMeControllerInfoState `json:"state"`
@@ -477,7 +477,7 @@ type BdevNVMeControllerInfo struct {
 	NUMAID *uint32 `json:"numa_id,omitzero"`
 }
 
-// BdevNVMeDiscovery is: a discovery.
+// BdevNVMeDiscovery describes a discovery.
 type BdevNVMeDiscovery struct {
 	Name string              `json:"name"`
 	Trid BdevNVMeTransportID `json:"trid"`
@@ -530,7 +530,7 @@ type BdevNVMeHost struct {
 	NoShnNotification *bool `json:"no_shn_notification,omitzero"`
 }
 
-// BdevNVMeIOPath is: a path of an NVMe bdev.
+// BdevNVMeIOPath describes a path of an NVMe bdev.
 type BdevNVMeIOPath struct {
 	BdevName string `json:"bdev_name"`
 	Cntlid   uint32 `json:"cntlid"`
@@ -552,12 +552,12 @@ type BdevNVMeIOPathTransport struct {
 	Adrfam *string `json:"adrfam,omitzero"`
 }
 
-// BdevNVMeIOPaths is: the paths that NVMe bdevs use.
+// BdevNVMeIOPaths describes the paths that NVMe bdevs use.
 type BdevNVMeIOPaths struct {
 	PollGroups []BdevNVMePollGroupIOPaths `json:"poll_groups"`
 }
 
-// BdevNVMeMDNSDiscovery is: a discovery by mDNS.
+// BdevNVMeMDNSDiscovery describes a discovery by mDNS.
 type BdevNVMeMDNSDiscovery struct {
 	Name string `json:"name"`
 	// Service that is looked for.
@@ -566,7 +566,7 @@ type BdevNVMeMDNSDiscovery struct {
 	Referrals []BdevNVMeMDNSReferral `json:"referrals"`
 }
 
-// BdevNVMeMDNSReferral is: a discovery service found by mDNS.
+// BdevNVMeMDNSReferral describes a discovery service found by mDNS.
 type BdevNVMeMDNSReferral struct {
 	// Discovery that asks it.
 	Name string              `json:"name"`
@@ -651,7 +651,7 @@ type BdevNVMePathStatistics struct {
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
 }
 
-// BdevNVMePollGroupIOPaths is: the paths that NVMe bdevs use on a thread.
+// BdevNVMePollGroupIOPaths describes the paths that NVMe bdevs use on a thread.
 type BdevNVMePollGroupIOPaths struct {
 	Thread  string           `json:"thread"`
 	IOPaths []BdevNVMeIOPath `json:"io_paths"`
@@ -676,7 +676,7 @@ type BdevNVMeRDMADeviceStat struct {
 	RecvDoorbellUpdates uint64 `json:"recv_doorbell_updates"`
 }
 
-// BdevNVMeReferral is: a discovery service.
+// BdevNVMeReferral describes a discovery service.
 type BdevNVMeReferral struct {
 	Trid BdevNVMeTransportID `json:"trid"`
 }

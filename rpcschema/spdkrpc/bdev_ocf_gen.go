@@ -122,7 +122,7 @@ func (c *Client) BdevOCFSetSeqcutoff(ctx context.Context, params BdevOCFSetSeqcu
 	return c.confirm(ctx, "bdev_ocf_set_seqcutoff", params)
 }
 
-// BdevOCF is: a caching bdev.
+// BdevOCF describes a caching bdev.
 type BdevOCF struct {
 	Name string `json:"name"`
 	// Whether the bdev is there for use.
@@ -131,7 +131,7 @@ type BdevOCF struct {
 	Core    BdevOCFBase `json:"core"`
 }
 
-// BdevOCFBase is: a bdev under a caching bdev.
+// BdevOCFBase describes a bdev under a caching bdev.
 type BdevOCFBase struct {
 	Name string `json:"name"`
 	// Whether it has appeared.
@@ -162,7 +162,7 @@ type BdevOCFErrorStats struct {
 	Total            BdevOCFStat `json:"total"`
 }
 
-// BdevOCFFlush is: the state of a flush.
+// BdevOCFFlush describes the state of a flush.
 type BdevOCFFlush struct {
 	InProgress bool `json:"in_progress"`
 	// How the last flush ended, 0 for well. Left out while one goes on.
@@ -194,7 +194,7 @@ const (
 	BdevOCFStatUnitsRequests    BdevOCFStatUnits = "Requests"
 )
 
-// BdevOCFStat is: a number, and its share of the whole.
+// BdevOCFStat describes a number, and its share of the whole.
 type BdevOCFStat struct {
 	Count uint64 `json:"count"`
 	// Percentage with two places behind the point, the first of them left out when it is 0.
@@ -303,7 +303,7 @@ type BdevOCFSetCacheModeParams struct {
 	Mode BdevOCFSetCacheModeMode `json:"mode"`
 }
 
-// BdevOCFSetCacheModeResult is a part of SPDK's RPCs.
+// BdevOCFSetCacheModeResult is the mode that now counts.
 type BdevOCFSetCacheModeResult string
 
 // The values of BdevOCFSetCacheModeResult.

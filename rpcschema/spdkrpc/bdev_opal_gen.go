@@ -91,7 +91,7 @@ func (c *Client) BdevOpalSetLockState(ctx context.Context, params BdevOpalSetLoc
 	return c.confirm(ctx, "bdev_opal_set_lock_state", params)
 }
 
-// BdevOpalInfo is: a locking range.
+// BdevOpalInfo describes a locking range.
 type BdevOpalInfo struct {
 	// Name of the range's bdev.
 	Name string `json:"name"`

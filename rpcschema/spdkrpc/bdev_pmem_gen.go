@@ -71,7 +71,7 @@ func (c *Client) BdevPmemGetPoolInfo(ctx context.Context, params BdevPmemGetPool
 	return result, err
 }
 
-// BdevPmemPool is: a pool of blocks in persistent memory.
+// BdevPmemPool describes a pool of blocks in persistent memory.
 type BdevPmemPool struct {
 	// Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`

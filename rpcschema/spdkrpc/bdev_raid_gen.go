@@ -4,7 +4,6 @@ package spdkrpc
 
 import (
 	"context"
-	"encoding/json"
 )
 
 // BdevRAIDAddBaseBdev calls bdev_raid_add_base_bdev: give an array that lacks one a bdev; data are rebuilt onto
@@ -94,7 +93,7 @@ func (c *Client) BdevRAIDSetOptions(ctx context.Context, params BdevRAIDSetOptio
 	return c.confirm(ctx, "bdev_raid_set_options", params)
 }
 
-// BdevRAIDInfo is: an array.
+// BdevRAIDInfo describes an array.
 type BdevRAIDInfo struct {
 	Name string `json:"name"`
 	// All zero as long as it is not known. SPDK v24.01 and later.
@@ -114,7 +113,7 @@ type BdevRAIDInfo struct {
 	// SPDK v24.01 and later.
 	Process *BdevRAIDProcess `json:"process,omitzero"`
 	// The bdevs that belong to it; up to v23.09 just their names, null for one that is missing.
-	BaseBdevsList []json.RawMessage `json:"base_bdevs_list"`
+	BaseBdevsList []*BdevRAIDBaseBdevEntry `json:"base_bdevs_list"`
 }
 
 // BdevRAIDAddBaseBdevParams are the parameters of bdev_raid_add_base_bdev.

@@ -45,7 +45,7 @@ func (c *Client) BdevRBDDelete(ctx context.Context, params BdevRBDDeleteParams) 
 //   - -32603: A parameter is wrong
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
-func (c *Client) BdevRBDGetClustersInfo(ctx context.Context, params BdevRBDGetClustersInfoParams) (result json.RawMessage, err error) {
+func (c *Client) BdevRBDGetClustersInfo(ctx context.Context, params BdevRBDGetClustersInfoParams) (result BdevRBDGetClustersInfoResult, err error) {
 	err = c.call(ctx, "bdev_rbd_get_clusters_info", params, &result)
 	return result, err
 }
@@ -88,7 +88,7 @@ func (c *Client) BdevRBDUnregisterCluster(ctx context.Context, params BdevRBDUnr
 	return c.confirm(ctx, "bdev_rbd_unregister_cluster", params)
 }
 
-// BdevRBDCluster is: a connection to a Ceph cluster. What was not given when it was made is left out.
+// BdevRBDCluster describes a connection to a Ceph cluster. What was not given when it was made is left out.
 type BdevRBDCluster struct {
 	// Name of the connection.
 	ClusterName string `json:"cluster_name"`
@@ -136,6 +136,29 @@ type BdevRBDDeleteParams struct {
 type BdevRBDGetClustersInfoParams struct {
 	// Only this connection; the answer is then an object instead of an array.
 	Name *string `json:"name,omitzero"`
+}
+
+// BdevRBDGetClustersInfoResult is the connections, or the one that was asked for. Exactly one field must be set.
+type BdevRBDGetClustersInfoResult struct {
+	Array  []BdevRBDCluster
+	Object *BdevRBDCluster
+}
+
+// UnmarshalJSON reads a value of one of the types above, and refuses others.
+func (v *BdevRBDGetClustersInfoResult) UnmarshalJSON(text []byte) error {
+	*v = BdevRBDGetClustersInfoResult{}
+	switch typeOfJSON(text) {
+	case "array":
+		return json.Unmarshal(text, &v.Array)
+	case "object":
+		return json.Unmarshal(text, &v.Object)
+	}
+	return wrongForm("BdevRBDGetClustersInfoResult", "array or object", text)
+}
+
+// MarshalJSON writes the field that is set.
+func (v BdevRBDGetClustersInfoResult) MarshalJSON() ([]byte, error) {
+	return marshalForm("BdevRBDGetClustersInfoResult", form{v.Array != nil, v.Array}, form{v.Object != nil, v.Object})
 }
 
 // BdevRBDRegisterClusterParams are the parameters of bdev_rbd_register_cluster.

@@ -70,7 +70,7 @@ const (
 	BdevVirtioInfoTypeUser      BdevVirtioInfoType = "user"
 )
 
-// BdevVirtioInfo is: a virtio device. Those over vfio-user have neither type nor address.
+// BdevVirtioInfo describes a virtio device. Those over vfio-user have neither type nor address.
 type BdevVirtioInfo struct {
 	// Number of queues.
 	VQCount uint32 `json:"vq_count"`
@@ -83,7 +83,7 @@ type BdevVirtioInfo struct {
 	Socket *string `json:"socket,omitzero"`
 }
 
-// BdevVirtioSCSIDevice is: a virtio-scsi device.
+// BdevVirtioSCSIDevice describes a virtio-scsi device.
 type BdevVirtioSCSIDevice struct {
 	// Name with which it was attached.
 	Name   string         `json:"name"`

@@ -4,6 +4,13 @@
 //
 // Requests are fitted to the target's release; errors are of a typed [Kind].
 //
+// A value that may have one of several types is a struct with a field for each of them, named by its JSON
+// type, of which exactly one is set: [BdevMemoryDomainDMADeviceType] has String and Integer. Writing such a
+// value fails when none or several fields are set, and reading fails for other types. Objects whose members SPDK does not
+// define, or defines for each driver, are maps of raw JSON: the result of [Client.AccelMlx5DumpStats], the
+// parameters of a [FrameworkConfigCall], and in [BdevDriverSpecific] and [BdevIOStatDriverSpecific] the members of
+// drivers that the schema does not describe.
+//
 // Both callers bound a call whose context has no deadline by a minute. The client
 // validates parameters before it sends them (unless told otherwise) and may be used by many
 // goroutines.

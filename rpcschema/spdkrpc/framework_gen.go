@@ -279,29 +279,50 @@ func (c *Client) ThreadSetCpumask(ctx context.Context, params ThreadSetCpumaskPa
 	return c.confirm(ctx, "thread_set_cpumask", params)
 }
 
-// FrameworkConfigCall is: a call that makes a part of the configuration.
+// FrameworkConfigCall describes a call that makes a part of the configuration.
 type FrameworkConfigCall struct {
 	Method string `json:"method"`
 	// Parameters of the method. Secret.
 	Params map[string]json.RawMessage `json:"params,omitzero"`
 }
 
-// FrameworkConfigEntry is: a call, or, where batches were asked for, calls that may be sent together.
-type FrameworkConfigEntry = json.RawMessage
+// FrameworkConfigEntry is a call, or, where batches were asked for, calls that may be sent together. Exactly one
+// field must be set.
+type FrameworkConfigEntry struct {
+	Object *FrameworkConfigCall
+	Array  []FrameworkConfigCall
+}
+
+// UnmarshalJSON reads a value of one of the types above, and refuses others.
+func (v *FrameworkConfigEntry) UnmarshalJSON(text []byte) error {
+	*v = FrameworkConfigEntry{}
+	switch typeOfJSON(text) {
+	case "object":
+		return json.Unmarshal(text, &v.Object)
+	case "array":
+		return json.Unmarshal(text, &v.Array)
+	}
+	return wrongForm("FrameworkConfigEntry", "object or array", text)
+}
+
+// MarshalJSON writes the field that is set.
+func (v FrameworkConfigEntry) MarshalJSON() ([]byte, error) {
+	return marshalForm("FrameworkConfigEntry", form{v.Object != nil, v.Object}, form{v.Array != nil, v.Array})
+}
 
 // FrameworkContextSwitchMonitor is: state of the logging of context switches.
 type FrameworkContextSwitchMonitor struct {
 	Enabled bool `json:"enabled"`
 }
 
-// FrameworkGovernor is: the governor in use; all members are left out if there is none.
+// FrameworkGovernor describes the governor in use; all members are left out if there is none.
 type FrameworkGovernor struct {
 	GovernorName   *string                 `json:"governor_name,omitzero"`
 	ModuleSpecific *FrameworkGovernorInfo  `json:"module_specific,omitzero"`
 	Cores          []FrameworkGovernorCore `json:"cores,omitzero"`
 }
 
-// FrameworkGovernorCore is: a core and its frequencies.
+// FrameworkGovernorCore describes a core and its frequencies.
 type FrameworkGovernorCore struct {
 	LcoreID uint32 `json:"lcore_id"`
 	// In kHz.
@@ -316,7 +337,7 @@ type FrameworkGovernorInfo struct {
 	Env *string `json:"env,omitzero"`
 }
 
-// FrameworkPCIDevice is: a PCI device that the target has attached.
+// FrameworkPCIDevice describes a PCI device that the target has attached.
 type FrameworkPCIDevice struct {
 	// As `0000:5e:00.0`.
 	Address string `json:"address"`
@@ -328,7 +349,7 @@ type FrameworkPCIDevice struct {
 	ConfigSpace string `json:"config_space"`
 }
 
-// FrameworkReactor is: a core that the target runs on.
+// FrameworkReactor describes a core that the target runs on.
 type FrameworkReactor struct {
 	// Number of the core.
 	Lcore uint32 `json:"lcore"`
@@ -354,7 +375,7 @@ type FrameworkReactor struct {
 	LwThreads []FrameworkReactorThread `json:"lw_threads"`
 }
 
-// FrameworkReactorThread is: a thread on a reactor.
+// FrameworkReactorThread describes a thread on a reactor.
 type FrameworkReactorThread struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
@@ -364,7 +385,7 @@ type FrameworkReactorThread struct {
 	Elapsed uint64 `json:"elapsed"`
 }
 
-// FrameworkReactors is: the reactors.
+// FrameworkReactors describes the reactors.
 type FrameworkReactors struct {
 	// Ticks in a second.
 	TickRate uint64 `json:"tick_rate"`
@@ -373,7 +394,7 @@ type FrameworkReactors struct {
 	Reactors []FrameworkReactor `json:"reactors"`
 }
 
-// FrameworkScheduler is: the scheduler in use. The load limits are told by `dynamic` only.
+// FrameworkScheduler describes the scheduler in use. The load limits are told by `dynamic` only.
 type FrameworkScheduler struct {
 	// Left out if there is none.
 	SchedulerName *string `json:"scheduler_name,omitzero"`
@@ -393,7 +414,7 @@ type FrameworkScheduler struct {
 	CoreBusy *uint8 `json:"core_busy,omitzero"`
 }
 
-// FrameworkSubsystem is: a subsystem of the target.
+// FrameworkSubsystem describes a subsystem of the target.
 type FrameworkSubsystem struct {
 	// Its name.
 	Subsystem string `json:"subsystem"`
@@ -401,14 +422,14 @@ type FrameworkSubsystem struct {
 	DependsOn []string `json:"depends_on"`
 }
 
-// FrameworkVersion is: an SPDK release.
+// FrameworkVersion describes an SPDK release.
 type FrameworkVersion struct {
 	// As people read it, such as `SPDK v26.05 git sha1 1234567`.
 	Version string                 `json:"version"`
 	Fields  FrameworkVersionFields `json:"fields"`
 }
 
-// FrameworkVersionFields is: the parts of a release's name.
+// FrameworkVersionFields describes the parts of a release's name.
 type FrameworkVersionFields struct {
 	// The year without the century.
 	Major uint32 `json:"major"`
@@ -421,7 +442,7 @@ type FrameworkVersionFields struct {
 	Commit *string `json:"commit,omitzero"`
 }
 
-// ThreadIOChannel is: an I/O channel.
+// ThreadIOChannel describes an I/O channel.
 type ThreadIOChannel struct {
 	// I/O device that it leads to.
 	Name string `json:"name"`
@@ -435,7 +456,7 @@ type ThreadIOChannels struct {
 	IOChannels []ThreadIOChannel `json:"io_channels"`
 }
 
-// ThreadIOChannelsList is: the threads with their I/O channels.
+// ThreadIOChannelsList describes the threads with their I/O channels.
 type ThreadIOChannelsList struct {
 	// Ticks in a second.
 	TickRate uint64             `json:"tick_rate"`
@@ -454,7 +475,7 @@ const (
 	ThreadPollerStatePaused       ThreadPollerState = "paused"
 )
 
-// ThreadPoller is: a poller.
+// ThreadPoller describes a poller.
 type ThreadPoller struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
@@ -479,7 +500,7 @@ type ThreadPollers struct {
 	PausedPollers []ThreadPoller `json:"paused_pollers"`
 }
 
-// ThreadPollersList is: the threads with their pollers.
+// ThreadPollersList describes the threads with their pollers.
 type ThreadPollersList struct {
 	// Ticks in a second.
 	TickRate uint64          `json:"tick_rate"`
@@ -503,7 +524,7 @@ type ThreadStats struct {
 	PausedPollersCount uint64 `json:"paused_pollers_count"`
 }
 
-// ThreadStatsList is: the threads' statistics.
+// ThreadStatsList describes the threads' statistics.
 type ThreadStatsList struct {
 	// Ticks in a second.
 	TickRate uint64        `json:"tick_rate"`

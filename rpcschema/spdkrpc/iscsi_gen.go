@@ -384,13 +384,13 @@ func (c *Client) SCSIGetDevices(ctx context.Context) (result []SCSIDevice, err e
 	return result, err
 }
 
-// ISCSIAuthGroup is: a group of CHAP secrets.
+// ISCSIAuthGroup describes a group of CHAP secrets.
 type ISCSIAuthGroup struct {
 	Tag     int32             `json:"tag"`
 	Secrets []ISCSIAuthSecret `json:"secrets"`
 }
 
-// ISCSIAuthSecret is: a CHAP secret, and perhaps one of the target's own.
+// ISCSIAuthSecret describes a CHAP secret, and perhaps one of the target's own.
 type ISCSIAuthSecret struct {
 	// Name with which the initiator authenticates.
 	User string `json:"user"`
@@ -425,7 +425,7 @@ const (
 	ISCSIConnectionLoginPhaseFullFeaturePhase            ISCSIConnectionLoginPhase = "full_feature_phase"
 )
 
-// ISCSIConnection is: a connection of an initiator.
+// ISCSIConnection describes a connection of an initiator.
 type ISCSIConnection struct {
 	// SPDK's number of the connection.
 	ID int32 `json:"id"`
@@ -447,7 +447,7 @@ type ISCSIConnection struct {
 	ThreadName string `json:"thread_name"`
 }
 
-// ISCSIHistogram is: a latency histogram in ticks.
+// ISCSIHistogram describes a latency histogram in ticks.
 type ISCSIHistogram struct {
 	// The buckets, 64-bit counters of the target's byte order, in base64.
 	Histogram string `json:"histogram"`
@@ -472,13 +472,13 @@ type ISCSIInitiatorGroup struct {
 	Netmasks []string `json:"netmasks"`
 }
 
-// ISCSILUN is: a LUN of a target node.
+// ISCSILUN describes a LUN of a target node.
 type ISCSILUN struct {
 	BdevName string `json:"bdev_name"`
 	LUNID    int32  `json:"lun_id"`
 }
 
-// ISCSILUNParams is: a LUN to give to a target node.
+// ISCSILUNParams describes a LUN to give to a target node.
 type ISCSILUNParams struct {
 	// Bdev behind the LUN.
 	BdevName string `json:"bdev_name"`
@@ -539,7 +539,7 @@ type ISCSIPGIGMap struct {
 	IGTag int32 `json:"ig_tag"`
 }
 
-// ISCSIPortal is: an address to listen on.
+// ISCSIPortal describes an address to listen on.
 type ISCSIPortal struct {
 	// IP address, IPv6 in brackets. 0.0.0.0 or [::] for all.
 	Host string `json:"host"`
@@ -547,7 +547,7 @@ type ISCSIPortal struct {
 	Port string `json:"port"`
 }
 
-// ISCSIPortalGroup is: a set of addresses to listen on.
+// ISCSIPortalGroup describes a set of addresses to listen on.
 type ISCSIPortalGroup struct {
 	Tag     int32         `json:"tag"`
 	Portals []ISCSIPortal `json:"portals"`
@@ -564,7 +564,7 @@ type ISCSIStats struct {
 	Exited  uint32 `json:"exited"`
 }
 
-// ISCSITargetNode is: an iSCSI target node.
+// ISCSITargetNode describes an iSCSI target node.
 type ISCSITargetNode struct {
 	// Complete name.
 	Name string `json:"name"`
@@ -587,7 +587,7 @@ type ISCSITargetNode struct {
 	DataDigest bool `json:"data_digest"`
 }
 
-// SCSIDevice is: a SCSI device.
+// SCSIDevice describes a SCSI device.
 type SCSIDevice struct {
 	ID int32 `json:"id"`
 	// For iSCSI the target node's complete name, for vhost a name of SPDK's making.

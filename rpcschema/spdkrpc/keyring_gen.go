@@ -65,7 +65,7 @@ func (c *Client) KeyringLinuxSetOptions(ctx context.Context, params KeyringLinux
 	return c.confirm(ctx, "keyring_linux_set_options", params)
 }
 
-// KeyringKey is: a key of the keyring.
+// KeyringKey describes a key of the keyring.
 type KeyringKey struct {
 	Name string `json:"name"`
 	// `keyring_file` or `linux`.

@@ -51,7 +51,7 @@ func (c *Client) NBDStopDisk(ctx context.Context, params NBDStopDiskParams) erro
 	return c.confirm(ctx, "nbd_stop_disk", params)
 }
 
-// NBDDisk is: an nbd block device.
+// NBDDisk describes an nbd block device.
 type NBDDisk struct {
 	// Path of the block device.
 	NBDDevice string `json:"nbd_device"`

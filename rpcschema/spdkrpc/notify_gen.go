@@ -35,7 +35,7 @@ func (c *Client) NotifyGetTypes(ctx context.Context) (result []string, err error
 	return result, err
 }
 
-// NotifyEvent is: a notification.
+// NotifyEvent describes a notification.
 type NotifyEvent struct {
 	// Its kind.
 	Type string `json:"type"`

@@ -470,7 +470,7 @@ const (
 	NVMfControllerCntrltypeUnknown        NVMfControllerCntrltype = "unknown"
 )
 
-// NVMfController is: a controller, made for a host's association.
+// NVMfController describes a controller, made for a host's association.
 type NVMfController struct {
 	// Controller ID.
 	Cntlid uint32 `json:"cntlid"`
@@ -495,7 +495,7 @@ const (
 // NVMfDiscoveryFilters is: what must agree with the host's connection; empty for nothing.
 type NVMfDiscoveryFilters []NVMfDiscoveryFiltersValue
 
-// NVMfListenAddress is: an address of NVMe-oF, as it is given to SPDK.
+// NVMfListenAddress describes an address of NVMe-oF, as it is given to SPDK.
 type NVMfListenAddress struct {
 	// Transport: TCP, RDMA, FC, VFIOUSER or a custom one, in any case.
 	Trtype string `json:"trtype"`
@@ -509,7 +509,7 @@ type NVMfListenAddress struct {
 	Transport *string `json:"transport,omitzero"`
 }
 
-// NVMfListener is: a listener of a subsystem.
+// NVMfListener describes a listener of a subsystem.
 type NVMfListener struct {
 	Address NVMfTransportID `json:"address"`
 	// State of each ANA group. Only where ANA is reported.
@@ -535,7 +535,7 @@ type NVMfListenerANAState struct {
 	ANAState NVMfListenerANAStateANAState `json:"ana_state"`
 }
 
-// NVMfNamespace is: a namespace of a subsystem.
+// NVMfNamespace describes a namespace of a subsystem.
 type NVMfNamespace struct {
 	NSID int32 `json:"nsid"`
 	// Name of the bdev behind it.
@@ -551,7 +551,7 @@ type NVMfNamespace struct {
 	Anagrpid *uint32 `json:"anagrpid,omitzero"`
 }
 
-// NVMfNamespaceParams is: a namespace to add.
+// NVMfNamespaceParams describes a namespace to add.
 type NVMfNamespaceParams struct {
 	// Bdev to export.
 	BdevName string `json:"bdev_name"`
@@ -608,7 +608,7 @@ const (
 	NVMfQpairStateError          NVMfQpairState = "error"
 )
 
-// NVMfQpair is: a queue pair, which is one connection of a host.
+// NVMfQpair describes a queue pair, which is one connection of a host.
 type NVMfQpair struct {
 	// Controller ID.
 	Cntlid uint32 `json:"cntlid"`
@@ -711,7 +711,7 @@ type NVMfRDMADeviceStats struct {
 	RecvDoorbellUpdates uint64 `json:"recv_doorbell_updates"`
 }
 
-// NVMfReferral is: a referral to another discovery service or subsystem.
+// NVMfReferral describes a referral to another discovery service or subsystem.
 type NVMfReferral struct {
 	Address NVMfTransportID `json:"address"`
 	// Whether it demands a secure channel.
@@ -736,7 +736,7 @@ const (
 	NVMfSubsystemSubtypeDiscovery NVMfSubsystemSubtype = "Discovery"
 )
 
-// NVMfSubsystem is: a subsystem. The discovery subsystem has neither serial number nor namespaces.
+// NVMfSubsystem describes a subsystem. The discovery subsystem has neither serial number nor namespaces.
 type NVMfSubsystem struct {
 	NQN string `json:"nqn"`
 	// One of NVMe, Discovery.
@@ -766,7 +766,7 @@ type NVMfSubsystem struct {
 	Namespaces []NVMfNamespace `json:"namespaces,omitzero"`
 }
 
-// NVMfSubsystemHost is: a host that a subsystem admits.
+// NVMfSubsystemHost describes a host that a subsystem admits.
 type NVMfSubsystemHost struct {
 	NQN string `json:"nqn"`
 	// Name of the key with which the host authenticates. SPDK v24.05 and later.
@@ -775,7 +775,8 @@ type NVMfSubsystemHost struct {
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
-// NVMfTransport is: a transport and its options. Which are there depends on the transport and on SPDK's release.
+// NVMfTransport describes a transport and its options. Which are there depends on the transport and on SPDK's
+// release.
 type NVMfTransport struct {
 	// Transport, such as TCP.
 	Trtype string `json:"trtype"`
@@ -843,7 +844,7 @@ const (
 	NVMfTransportIDAdrfamUnknown NVMfTransportIDAdrfam = "unknown"
 )
 
-// NVMfTransportID is: an address of NVMe-oF, as SPDK reports it.
+// NVMfTransportID describes an address of NVMe-oF, as SPDK reports it.
 type NVMfTransportID struct {
 	// Transport in capitals, such as TCP.
 	Trtype string `json:"trtype"`
@@ -937,6 +938,31 @@ type NVMfCreateSubsystemParams struct {
 	EnableNssr *bool `json:"enable_nssr,omitzero"`
 }
 
+// NVMfCreateTargetDiscoveryFilter is a part of SPDK's RPCs. Exactly one field must be set.
+type NVMfCreateTargetDiscoveryFilter struct {
+	// SPDK up to v26.05.
+	String *string
+	// SPDK v26.09 and later.
+	Array NVMfDiscoveryFilters
+}
+
+// UnmarshalJSON reads a value of one of the types above, and refuses others.
+func (v *NVMfCreateTargetDiscoveryFilter) UnmarshalJSON(text []byte) error {
+	*v = NVMfCreateTargetDiscoveryFilter{}
+	switch typeOfJSON(text) {
+	case "string":
+		return json.Unmarshal(text, &v.String)
+	case "array":
+		return json.Unmarshal(text, &v.Array)
+	}
+	return wrongForm("NVMfCreateTargetDiscoveryFilter", "string or array", text)
+}
+
+// MarshalJSON writes the field that is set.
+func (v NVMfCreateTargetDiscoveryFilter) MarshalJSON() ([]byte, error) {
+	return marshalForm("NVMfCreateTargetDiscoveryFilter", form{v.String != nil, v.String}, form{v.Array != nil, v.Array})
+}
+
 // NVMfCreateTargetDupHostPolicy is a part of SPDK's RPCs.
 type NVMfCreateTargetDupHostPolicy string
 
@@ -953,7 +979,7 @@ type NVMfCreateTargetParams struct {
 	// Largest number of subsystems. 0 means 1024. Default: 1024.
 	MaxSubsystems *uint32 `json:"max_subsystems,omitzero"`
 	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Default: match_any. SPDK v26.01 and later.
-	DiscoveryFilter json.RawMessage `json:"discovery_filter,omitzero"`
+	DiscoveryFilter *NVMfCreateTargetDiscoveryFilter `json:"discovery_filter,omitzero"`
 	// Whether a host NQN may connect twice to a subsystem through the same listener. One of allow, restrict_per_listener. Default: allow. SPDK v26.05 and later.
 	DupHostPolicy *NVMfCreateTargetDupHostPolicy `json:"dup_host_policy,omitzero"`
 }

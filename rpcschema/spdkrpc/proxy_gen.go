@@ -142,13 +142,13 @@ func (c *Client) SpdkgateLvolSnapshot(ctx context.Context, params SpdkgateLvolSn
 	return result, err
 }
 
-// ProxyDeletion is: a logical volume that was deleted.
+// ProxyDeletion describes a logical volume that was deleted.
 type ProxyDeletion struct {
 	// Whether hosts had to hold I/O to the clone back; otherwise nothing used it.
 	Frozen bool `json:"frozen"`
 }
 
-// ProxySavedConfig is: the saved configuration of the target.
+// ProxySavedConfig describes the saved configuration of the target.
 type ProxySavedConfig struct {
 	// File on the target's host.
 	File string `json:"file"`
@@ -170,7 +170,7 @@ type ProxySavedConfig struct {
 	Failed bool `json:"failed"`
 }
 
-// ProxySnapshot is: a snapshot that was taken.
+// ProxySnapshot describes a snapshot that was taken.
 type ProxySnapshot struct {
 	// Name of the snapshot's bdev, which is the UUID of the snapshot.
 	UUID string `json:"uuid"`
@@ -178,7 +178,7 @@ type ProxySnapshot struct {
 	Frozen bool `json:"frozen"`
 }
 
-// ProxySnapshotRequest is: a snapshot to take.
+// ProxySnapshotRequest describes a snapshot to take.
 type ProxySnapshotRequest struct {
 	// Volume to take the snapshot of, by bdev name, alias or UUID.
 	LvolName string `json:"lvol_name"`

@@ -59,7 +59,7 @@ func (c *Client) SockSetDefaultImpl(ctx context.Context, params SockSetDefaultIm
 	return c.confirm(ctx, "sock_set_default_impl", params)
 }
 
-// SockDefaultImpl is: the implementation of sockets used where none is chosen.
+// SockDefaultImpl describes the implementation of sockets used where none is chosen.
 type SockDefaultImpl struct {
 	ImplName string `json:"impl_name"`
 }

@@ -84,7 +84,7 @@ func (c *Client) TraceSetTpointMask(ctx context.Context, params TraceSetTpointMa
 	return c.confirm(ctx, "trace_set_tpoint_mask", params)
 }
 
-// TraceGroup is: a group of tracepoints.
+// TraceGroup describes a group of tracepoints.
 type TraceGroup struct {
 	// Whether one of its tracepoints is on.
 	Enabled bool `json:"enabled"`
@@ -96,7 +96,7 @@ type TraceGroup struct {
 	Tpoints []TracePoint `json:"tpoints,omitzero"`
 }
 
-// TraceGroupInfo is: a group of tracepoints.
+// TraceGroupInfo describes a group of tracepoints.
 type TraceGroupInfo struct {
 	// Its bit in the mask of groups, in hexadecimal.
 	Mask string `json:"mask"`
@@ -104,7 +104,7 @@ type TraceGroupInfo struct {
 	TpointMask string `json:"tpoint_mask"`
 }
 
-// TraceGroups is: the groups of tracepoints, one member each, beside the mask of all.
+// TraceGroups describes the groups of tracepoints, one member each, beside the mask of all.
 type TraceGroups struct {
 	// Groups with a tracepoint that is on, one bit each, in hexadecimal.
 	TpointGroupMask string `json:"tpoint_group_mask"`
@@ -146,7 +146,7 @@ func (v TraceInfo) MarshalJSON() ([]byte, error) {
 	return marshalOthers(described(v), v.Others)
 }
 
-// TracePoint is: a tracepoint.
+// TracePoint describes a tracepoint.
 type TracePoint struct {
 	Name string `json:"name"`
 	// Number of its bit within the group.

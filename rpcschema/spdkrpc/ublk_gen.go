@@ -92,7 +92,7 @@ func (c *Client) UblkStopDisk(ctx context.Context, params UblkStopDiskParams) er
 	return c.confirm(ctx, "ublk_stop_disk", params)
 }
 
-// UblkDisk is: a ublk block device.
+// UblkDisk describes a ublk block device.
 type UblkDisk struct {
 	// Path of the block device, /dev/ublkbN.
 	UblkDevice string `json:"ublk_device"`

@@ -139,7 +139,7 @@ type VhostBackend struct {
 	SCSI  []VhostSCSITarget  `json:"scsi,omitzero"`
 }
 
-// VhostBlkTransport is: a virtio-blk transport.
+// VhostBlkTransport describes a virtio-blk transport.
 type VhostBlkTransport struct {
 	Name string `json:"name"`
 }
@@ -152,7 +152,7 @@ type VhostBlockBackend struct {
 	Transport string  `json:"transport"`
 }
 
-// VhostController is: a vhost controller.
+// VhostController describes a vhost controller.
 type VhostController struct {
 	// Name of the controller.
 	Ctrlr string `json:"ctrlr"`
@@ -169,14 +169,14 @@ type VhostController struct {
 	BackendSpecific VhostBackend   `json:"backend_specific"`
 }
 
-// VhostSCSILUN is: a LUN of a SCSI target.
+// VhostSCSILUN describes a LUN of a SCSI target.
 type VhostSCSILUN struct {
 	// LUN number.
 	ID       int32  `json:"id"`
 	BdevName string `json:"bdev_name"`
 }
 
-// VhostSCSITarget is: a SCSI target of a virtio-scsi controller.
+// VhostSCSITarget describes a SCSI target of a virtio-scsi controller.
 type VhostSCSITarget struct {
 	// Number of the SCSI target in the controller.
 	SCSIDevNum uint32 `json:"scsi_dev_num"`
@@ -186,7 +186,7 @@ type VhostSCSITarget struct {
 	LUNs       []VhostSCSILUN `json:"luns"`
 }
 
-// VhostSession is: a connection of a virtual machine.
+// VhostSession describes a connection of a virtual machine.
 type VhostSession struct {
 	// Number of the connection in the vhost library.
 	VID uint32 `json:"vid"`

@@ -1,7 +1,6 @@
 package spdktest
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"syscall"
@@ -43,18 +42,19 @@ func (b *bdev) hasDomains() bool {
 
 // memoryDomains are those of memory, which it tells itself up to v24.01.
 func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
-	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: new("SPDK_ACCEL_DMA_DEVICE"), DMADeviceType: accelDomain(e)}
+	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: new("SPDK_ACCEL_DMA_DEVICE"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringAccel, 2)}
 	if e.before("v24.05") {
 		return []spdkrpc.BdevMemoryDomain{accel}
 	}
-	return []spdkrpc.BdevMemoryDomain{{DMADeviceID: new("system"), DMADeviceType: json.RawMessage(`"DMA"`)}, accel}
+	return []spdkrpc.BdevMemoryDomain{{DMADeviceID: new("system"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringDMA, 1)}, accel}
 }
 
-func accelDomain(e *engine) json.RawMessage {
-	if e.before("v24.05") {
-		return json.RawMessage("2")
+// deviceType is the type of a device that reaches memory, which SPDK wrote as a number before v26.05.
+func (e *engine) deviceType(name spdkrpc.BdevMemoryDomainDMADeviceTypeString, number int32) spdkrpc.BdevMemoryDomainDMADeviceType {
+	if e.before("v26.05") {
+		return spdkrpc.BdevMemoryDomainDMADeviceType{Integer: &number}
 	}
-	return json.RawMessage(`"ACCEL"`)
+	return spdkrpc.BdevMemoryDomainDMADeviceType{String: &name}
 }
 
 type null struct{ params spdkrpc.BdevNullCreateParams }

@@ -3,6 +3,7 @@ package spdktest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -109,6 +110,16 @@ func TestDelayedCallLetsOthersPass(t *testing.T) {
 	}
 }
 
+// isDown holds that calls find no target. A connection that the crash has not closed yet may take one more call.
+func (b *bench) isDown() {
+	b.Helper()
+	err := b.call("spdk_get_version", nil, nil)
+	for errors.Is(err, spdkrpc.OutcomeUnknown) {
+		err = b.call("spdk_get_version", nil, nil)
+	}
+	require.ErrorIs(b, err, spdkrpc.Unreachable)
+}
+
 // TestCrashAtCall crashes before a call is executed, and after.
 func TestCrashAtCall(t *testing.T) {
 	for name, executed := range map[string]bool{"before": false, "after": true} {
@@ -119,7 +130,7 @@ func TestCrashAtCall(t *testing.T) {
 			b.target.Inject(Fault{Method: "bdev_lvol_create", Skip: 1, Do: Crash, Executed: executed})
 			b.lvol("passed", 8)
 			require.ErrorIs(t, b.call("bdev_lvol_create", p{"lvs_name": "lvs", "lvol_name": "x", "size_in_mib": 8}, nil), spdkrpc.OutcomeUnknown)
-			require.ErrorIs(t, b.call("spdk_get_version", nil, nil), spdkrpc.Unreachable)
+			b.isDown()
 			b.restart()
 			b.aio(path)
 			want := []string{"kept", "passed"}
@@ -148,5 +159,5 @@ func TestWhatCrashesSPDK(t *testing.T) {
 	require.ErrorIs(t, b.client.Call(ctx, "bdev_malloc_delete", p{"name": "m"}, nil), spdkrpc.OutcomeUnknown, "is not answered")
 	assert.Equal(t, -19, b.code("bdev_get_bdevs", p{"name": "m"}), "but done")
 	require.ErrorIs(t, b.call("bdev_lvol_delete", p{"name": "lvs/c"}, nil), spdkrpc.OutcomeUnknown)
-	require.ErrorIs(t, b.call("spdk_get_version", nil, nil), spdkrpc.Unreachable)
+	b.isDown()
 }

@@ -173,12 +173,7 @@ func testConfigBatches(s *suite) {
 	s.get(&entries, "framework_get_config", P{"name": "bdev", "with_batches": true})
 	found := 0
 	for _, entry := range entries {
-		if !strings.HasPrefix(string(entry), "[") {
-			continue
-		}
-		var batch []spdkrpc.FrameworkConfigCall
-		require.NoError(s, json.Unmarshal(entry, &batch))
-		for _, c := range batch {
+		for _, c := range entry.Array {
 			s.replayable(c)
 			if strings.Contains(string(c.Params["name"]), s.prefix) {
 				found++

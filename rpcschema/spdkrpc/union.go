@@ -1,0 +1,54 @@
+package spdkrpc
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A form is one field of a union.
+type form struct {
+	given bool
+	value any
+}
+
+// marshalForm writes the one field of a union that is set.
+func marshalForm(union string, forms ...form) ([]byte, error) {
+	var set []any
+	for _, f := range forms {
+		if f.given {
+			set = append(set, f.value)
+		}
+	}
+	if len(set) != 1 {
+		return nil, fmt.Errorf("cannot write a %s: %d of its fields are set: set exactly one", union, len(set))
+	}
+	return jsonrpc.Marshal(set[0])
+}
+
+// wrongForm is the error for a value of a type that a union does not have. It does not repeat the value, which may be secret.
+func wrongForm(union, expected string, text []byte) error {
+	return fmt.Errorf("cannot read a %s: the value is of type %s: expected %s", union, typeOfJSON(text), expected)
+}
+
+// typeOfJSON is the type of a JSON value as JSON Schema names it, integers as number.
+func typeOfJSON(text []byte) string {
+	text = bytes.TrimLeft(text, " \t\r\n")
+	if len(text) == 0 {
+		return "nothing"
+	}
+	switch text[0] {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	return "number"
+}
