@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,7 +125,7 @@ var parameterRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\|")
 func TestDocumentedParameters(t *testing.T) {
 	readme, err := os.ReadFile("kubernetes/README.md")
 	require.NoError(t, err)
-	rows := parameterRow.FindAllStringSubmatch(string(readme), -1)
+	rows := parameterRow.FindAllStringSubmatch(section(t, string(readme), "## StorageClass parameters"), -1)
 	require.NotEmpty(t, rows)
 	for _, r := range rows {
 		_, err := class.Parse(map[string]string{r[1]: r[2]}, nil)
@@ -132,4 +133,39 @@ func TestDocumentedParameters(t *testing.T) {
 	}
 	_, err = class.Parse(map[string]string{"no-such-parameter": "x"}, nil)
 	assert.Error(t, err)
+}
+
+// section returns the part of a page below a heading.
+func section(t *testing.T, page, heading string) string {
+	t.Helper()
+	_, below, ok := strings.Cut(page, "\n"+heading+"\n")
+	require.True(t, ok, heading)
+	below, _, _ = strings.Cut(below, "\n## ")
+	return below
+}
+
+var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
+
+// The example of placement in README.md is a configuration, and its keys and defaults are those of its table.
+func TestDocumentedPlacement(t *testing.T) {
+	readme, err := os.ReadFile("kubernetes/README.md")
+	require.NoError(t, err)
+	text := section(t, string(readme), "## Choose storage servers")
+	example, err := driver.ParseConfig([]byte(jsonBlock.FindStringSubmatch(text)[1]))
+	require.NoError(t, err)
+	usual, err := driver.ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`))
+	require.NoError(t, err)
+	assert.Equal(t, usual.Placement, example.Placement, "the example shows the defaults")
+	defaults, err := json.Marshal(usual.Placement)
+	require.NoError(t, err)
+	var keys map[string]any
+	require.NoError(t, json.Unmarshal(defaults, &keys))
+	listed := map[string]any{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| `?([^|`]+)`? \\|").FindAllStringSubmatch(text, -1) {
+		listed[row[1]] = strings.TrimSpace(row[2])
+	}
+	require.Len(t, listed, len(keys))
+	for key, value := range keys {
+		assert.Equal(t, fmt.Sprint(value), listed[key], key)
+	}
 }

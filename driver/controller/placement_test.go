@@ -5,7 +5,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -70,6 +72,7 @@ func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
 	}))
 	const names = 40
 	ids := make([]string, names)
+	var late atomic.Int32
 	var wg sync.WaitGroup
 	for i := range names {
 		wg.Go(func() {
@@ -84,14 +87,12 @@ func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
 			case !needed["t1"] && !needed["t3"]:
 				assert.NoError(t, err)
 				ids[i] = made.GetVolume().GetVolumeId()
-			case needed["t1"] && needed["t3"]:
-				assert.Equal(t, codes.Unavailable, driver.Code(err), "%v", err)
-			case needed["t1"]:
-				assert.Equal(t, codes.Unavailable, driver.Code(err), "%v", err)
-				assert.ErrorContains(t, err, "target t1")
-			default:
-				assert.Equal(t, codes.Unavailable, driver.Code(err), "%v", err)
-				assert.ErrorContains(t, err, "target t3: unreachable: it did not say what it holds within 5s")
+			default: // a connection that is cut says only that the outcome is not known
+				assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "%v", err)
+				assert.Regexp(t, "target t[13]: ", err)
+				if strings.Contains(err.Error(), "target t3: unreachable: it did not say what it holds within 5s: nothing was made") {
+					late.Add(1)
+				}
 			}
 		})
 	}
@@ -115,6 +116,7 @@ func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
 		seen[got.GetVolume().GetVolumeId()] = true
 	}
 	assert.Positive(t, goneOn)
+	assert.Positive(t, late.Load())
 	assert.Len(t, seen, names)
 	there := 0
 	for _, s := range targets {

@@ -224,6 +224,7 @@ func TestDeletingChild(t *testing.T) {
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
+	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // a busy machine must not end it before it is killed
 	_, err = q.Delete(context.Background(), "lvs0/"+os.Getenv(childEnv+"_SNAPSHOT"), Mode{Freeze: true}, func() error { return nil })
 	require.NoError(t, err)
 }

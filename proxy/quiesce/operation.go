@@ -187,7 +187,7 @@ func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e en
 		q.opts.Observer.Froze(took, took > overdue)
 		q.report(all, took, err, thawErr)
 	}()
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.freezeTimeout)
 	defer cancel()
 	if err := freeze(bounded, t, all); err != nil {
 		return &BusyError{Why: "the volume could not be frozen in time", Err: err}

@@ -43,6 +43,8 @@ type Quiescer struct {
 	slots chan struct{}
 	wake  chan struct{} // receives when an operation is left to recovery
 	grace time.Duration // see makingGrace
+	// See target.go; tests on a busy machine wait longer.
+	lockTimeout, freezeTimeout time.Duration
 
 	settled    sync.Map          // names of entries whose snapshot or deletion SPDK has answered
 	lastLogged map[string]string // by entry: the last error that Recover has logged
@@ -71,7 +73,7 @@ func New(o Options) *Quiescer {
 	if o.Observer.Recovered == nil {
 		o.Observer.Recovered = func(int) {}
 	}
-	return &Quiescer{opts: o, slots: make(chan struct{}, maxAtOnce), wake: make(chan struct{}, 1), lastLogged: map[string]string{}, grace: makingGrace}
+	return &Quiescer{opts: o, slots: make(chan struct{}, maxAtOnce), wake: make(chan struct{}, 1), lastLogged: map[string]string{}, grace: makingGrace, lockTimeout: lockTimeout, freezeTimeout: freezeTimeout}
 }
 
 // Share waits until no operation is running on the named objects, and keeps operations from
@@ -95,7 +97,7 @@ const shareTimeout = 5 * time.Second
 // lockExclusively locks the named objects for an operation. The error is a *BusyError, or that
 // of ctx.
 func (q *Quiescer) lockExclusively(ctx context.Context, names []string) (release func(), err error) {
-	bounded, cancel := context.WithTimeout(ctx, lockTimeout)
+	bounded, cancel := context.WithTimeout(ctx, q.lockTimeout)
 	defer cancel()
 	release, err = q.gate.lockExclusively(bounded, names)
 	if err != nil && ctx.Err() == nil {
@@ -106,7 +108,7 @@ func (q *Quiescer) lockExclusively(ctx context.Context, names []string) (release
 
 // deleting calls Options.Deleting with a time limit. It is called before anything is frozen.
 func (q *Quiescer) deleting(ctx context.Context, t *Target) (leave func(), err error) {
-	bounded, cancel := context.WithTimeout(ctx, lockTimeout)
+	bounded, cancel := context.WithTimeout(ctx, q.lockTimeout)
 	defer cancel()
 	leave, err = q.opts.Deleting(bounded, t.Release)
 	if err != nil && ctx.Err() == nil {

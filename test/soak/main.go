@@ -68,7 +68,7 @@ func soak(ctx context.Context, p plan) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := w.round(ctx, p.span); err != nil {
+	if err := w.longRound(ctx, p.span); err != nil {
 		return err
 	}
 	after, err := w.atRest(ctx)

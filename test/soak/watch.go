@@ -108,11 +108,7 @@ func (w *world) report(before, after usage) error {
 	defer b.mu.Unlock()
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(out, "\nuser\tcalls\tdone\tSPDK's errors\ttarget away\ttoo many\tother\tp50 ms\tp99 ms\tmax ms\t")
-	names := []string{"flooder"}
-	for _, t := range w.tenantsOf {
-		names = append(names, t.user)
-	}
-	for _, name := range names {
+	for _, name := range w.users() {
 		t := b.tallies[name]
 		if t == nil || t.ok == 0 {
 			b.note("%s got nothing done", name)
