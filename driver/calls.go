@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
-// calls is the interceptor around every call: it gives the call an id, logs and counts it, turns a panic in it into an
-// error, and its error into a status.
+// calls is the interceptor of every call: it gives the call an id, logs and counts it, and converts a panic to an error and
+// the error to a gRPC status.
 type calls struct {
 	log       *slog.Logger
 	metrics   *metrics.Metrics
@@ -50,7 +50,7 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return resp, err
 }
 
-// recoverPanic turns a panic into an error: one call must not end all others.
+// recoverPanic converts a panic to an error, so that one call does not end all others.
 func (c *calls) recoverPanic(log *slog.Logger, call func() (any, error)) (resp any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -83,7 +83,7 @@ func subject(req any) (attrs []any) {
 	return attrs
 }
 
-// isQuery recognises calls that come every few seconds and change nothing.
+// isQuery tells whether a method is one that callers use every few seconds and that changes nothing.
 func isQuery(method string) bool {
 	name := path.Base(method)
 	return strings.Contains(name, "Get") || strings.HasPrefix(name, "List") || name == "Probe"

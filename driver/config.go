@@ -19,7 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Where the controller's files are, unless the environment says otherwise. The first two are spdk-csi's.
+// ConfigPath and CredentialsDir are where the controller's files are, as with spdk-csi. The environment variables
+// ConfigEnv and CredentialsEnv name other places.
 const (
 	ConfigEnv      = "SPDKCSI_CONFIG"
 	ConfigPath     = "/etc/spdkcsi-config/config.json"
@@ -36,11 +37,11 @@ type Config struct {
 
 // A TargetConfig says how to reach one target, and how nodes reach what it exports.
 type TargetConfig struct {
-	// Name of the target; it becomes part of volume ids, and must stay.
+	// Name of the target. It is part of volume ids, so it must never change.
 	Name string `json:"name"`
-	// RPCURL is where spdk-proxy, or rpc_http_proxy.py, answers: https://host:port/, or http:// where the way is trusted.
+	// RPCURL is the URL of spdk-proxy or rpc_http_proxy.py: https://host:port/, or http:// if the network is trusted.
 	RPCURL string `json:"rpcURL"`
-	// TargetType is nvme-tcp, nvme-rdma or iscsi; loop for simulated targets.
+	// TargetType is nvme-tcp, nvme-rdma or iscsi, or loop for simulated targets.
 	TargetType string `json:"targetType"`
 	// TargetAddr and TargetPort are where nodes connect to. The port is 4420 by default, 3260 for iSCSI.
 	TargetAddr string `json:"targetAddr"`
@@ -48,11 +49,12 @@ type TargetConfig struct {
 	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes connect to.
 	ListenAddr string `json:"listenAddr,omitzero"`
 	ListenPort string `json:"listenPort,omitzero"`
-	// CA or CAFile are the PEM certificates of the authorities to trust for RPCURL; the system's when both are empty.
+	// CA or CAFile holds the PEM certificates of the authorities to trust for RPCURL. If both are empty, the system's are
+	// trusted.
 	CA     string `json:"ca,omitzero"`
 	CAFile string `json:"caFile,omitzero"`
-	// Lvstores are those that the driver may use; all of the target's when empty. Then an lvstore that is not loaded when
-	// the controller starts cannot be missed, and its volumes count as deleted.
+	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all, but then cannot know of an
+	// lvstore that is not loaded when the controller starts: the volumes in it count as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
 	// Topology holds the labels that a node must have to reach the target, such as topology.kubernetes.io/zone; every node
 	// reaches it when empty.
@@ -73,12 +75,12 @@ const (
 
 const configShape = `{"nodes": [{"name": "…", "rpcURL": "https://…", "targetType": "nvme-tcp", "targetAddr": "…"}]}`
 
-// LoadConfig reads config.json from where the environment says, or from its usual place.
+// LoadConfig reads config.json from the path in $SPDKCSI_CONFIG, or else from [ConfigPath].
 func LoadConfig() (*Config, error) {
 	path := cmp.Or(os.Getenv(ConfigEnv), ConfigPath)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w: put it there, or say in $%s where it is; it looks like %s", err, ConfigEnv, configShape)
+		return nil, fmt.Errorf("read the configuration: %w: create the file, or set $%s to its path; it looks like %s", err, ConfigEnv, configShape)
 	}
 	c, err := ParseConfig(text)
 	if err != nil {
@@ -87,7 +89,8 @@ func LoadConfig() (*Config, error) {
 	return c, nil
 }
 
-// ParseConfig reads config.json strictly, but ignores the case of names, as spdk-csi does, whose files must keep working.
+// ParseConfig reads config.json strictly. It ignores the case of names, because spdk-csi does, and files written for
+// spdk-csi must keep working.
 func ParseConfig(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
@@ -138,7 +141,7 @@ func (n *TargetConfig) check() (problems []error) {
 		bad("name", n.Name, "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit")
 	}
 	if u, err := url.Parse(n.RPCURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
-		// The value may hold a password: it is not repeated.
+		// The value may contain a password, so the error does not repeat it.
 		problems = append(problems, errors.New("rpcURL must be https://host:port/, or http://host:port/, without user and password: put those into the secret"))
 	}
 	switch n.TargetType {
@@ -147,10 +150,10 @@ func (n *TargetConfig) check() (problems []error) {
 		bad("targetType", n.TargetType, "nvme-tcp, nvme-rdma or iscsi")
 	}
 	if n.TargetAddr == "" {
-		bad("targetAddr", n.TargetAddr, "the address under which nodes reach the target")
+		bad("targetAddr", n.TargetAddr, "the address at which nodes reach the target")
 	}
 	if _, err := netip.ParseAddr(n.ListenAddr); err != nil && n.TargetAddr != "" {
-		bad("listenAddr", n.ListenAddr, "the IP address on which the target listens (targetAddr is taken when it is not given, and may be a host name only if it is)")
+		bad("listenAddr", n.ListenAddr, "the IP address on which the target listens (the default is targetAddr; if that is a host name, set listenAddr)")
 	}
 	for key, port := range map[string]string{"targetPort": n.TargetPort, "listenPort": n.ListenPort} {
 		if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
@@ -158,7 +161,7 @@ func (n *TargetConfig) check() (problems []error) {
 		}
 	}
 	if (n.TargetType == TargetLoop) != (n.LoopDir != "") {
-		bad("loopDir", n.LoopDir, "the simulated target's data folder where targetType is loop, and left out elsewhere")
+		bad("loopDir", n.LoopDir, "the simulated target's data folder if targetType is loop, and left out otherwise")
 	} else if n.LoopDir != "" && !filepath.IsAbs(n.LoopDir) {
 		bad("loopDir", n.LoopDir, "an absolute path")
 	}
@@ -168,7 +171,7 @@ func (n *TargetConfig) check() (problems []error) {
 	return problems
 }
 
-// CertPool is the certificates to trust; nil for the system's.
+// CertPool returns the certificates to trust; nil means the system's.
 func (n *TargetConfig) CertPool() (*x509.CertPool, error) {
 	pem := []byte(n.CA)
 	if n.CAFile != "" {
@@ -187,7 +190,7 @@ func (n *TargetConfig) CertPool() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Transport is how the target exports.
+// Transport returns the transport over which the target exports volumes.
 func (n *TargetConfig) Transport() export.Transport {
 	switch n.TargetType {
 	case TargetNVMeRDMA:
@@ -195,5 +198,5 @@ func (n *TargetConfig) Transport() export.Transport {
 	case TargetISCSI:
 		return export.ISCSI
 	}
-	return export.TCP // what the loop connector attaches stands behind a subsystem too
+	return export.TCP // volumes that the loop connector attaches have a subsystem too
 }

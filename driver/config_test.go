@@ -74,11 +74,11 @@ func TestLoadConfig(t *testing.T) {
 	assert.ErrorContains(t, err, path)
 }
 
-func TestCAs(t *testing.T) {
+func TestCertPool(t *testing.T) {
 	n := TargetConfig{Name: "a"}
 	pool, err := n.CertPool()
 	require.NoError(t, err)
-	assert.Nil(t, pool, "the system's")
+	assert.Nil(t, pool, "the system's certificates")
 	n.CA = "no certificate"
 	_, err = n.CertPool()
 	assert.ErrorContains(t, err, "PEM")
@@ -90,7 +90,7 @@ func TestCredentialsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), SecretKey)
 	t.Setenv(CredentialsEnv, path)
 	_, err := CredentialsFile()
-	require.ErrorIs(t, err, os.ErrNotExist, "it was promised")
+	require.ErrorIs(t, err, os.ErrNotExist, "the variable names a file that must exist")
 	for text, want := range map[string]string{
 		`{"rpcTokens": [{"name": "a", "username": "u", "password": "hunter2"}]}`:                                                        "",
 		`{"rpcTokens": [{"name": "a", "username": "u", "passwort": "hunter2"}]}`:                                                        "rpcTokens",

@@ -18,8 +18,8 @@ const SecretKey = "secret.json"
 
 const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "password": "…"}]}, with token or tokenFile instead of username and password, or with certFile and keyFile`
 
-// A credential is a user of one target's proxy: by password, as spdk-csi has it, by a token, or by a client certificate,
-// which may stand beside the others.
+// A Credential authenticates the driver to one target's proxy: by user name and password, as in spdk-csi, or by a token. A
+// client certificate may replace them or be used with them.
 type Credential struct {
 	Name      string `json:"name"`
 	Username  string `json:"username,omitzero"`
@@ -30,7 +30,7 @@ type Credential struct {
 	KeyFile   string `json:"keyFile,omitzero"`
 }
 
-// check returns what is wrong with a credential, empty if nothing is. A user name does not need a password.
+// check returns what is wrong with a credential, or an empty string. A user name does not need a password.
 func (c Credential) check() string {
 	kinds := 0
 	for _, given := range []bool{c.Username != "", c.Token != "", c.TokenFile != ""} {
@@ -51,8 +51,9 @@ func (c Credential) check() string {
 	return ""
 }
 
-// locate makes the paths of the credential's files absolute, relative to dir. Without dir it returns false if there are any files.
-func (c *Credential) locate(dir string) bool {
+// resolveFiles makes the paths of the credential's files absolute, relative to dir. If dir is empty, the credential must not
+// name files: otherwise it returns false.
+func (c *Credential) resolveFiles(dir string) bool {
 	for _, path := range []*string{&c.TokenFile, &c.CertFile, &c.KeyFile} {
 		if *path != "" && dir == "" {
 			return false
@@ -64,22 +65,23 @@ func (c *Credential) locate(dir string) bool {
 	return true
 }
 
-// parseSecret reads secret.json; paths in it start at dir. The secret of a call has no dir: otherwise, whoever may write such
-// a secret could make the controller use its own token for them. Errors never contain what a secret holds.
+// parseSecret reads secret.json, in which paths are relative to dir. dir is empty for the secret of a call, which must not
+// name files: otherwise, whoever may write that secret could make the controller use its own token. Errors never contain
+// parts of the secret.
 func parseSecret(text []byte, dir string) (map[string]Credential, error) {
 	var secret struct {
 		RPCTokens []Credential `json:"rpcTokens"`
 	}
 	if err := json.Unmarshal(text, &secret, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true)); err != nil {
-		return nil, fmt.Errorf("%w: %s cannot be understood: it must look like %s", request.ErrCredentials, SecretKey, secretShape)
+		return nil, fmt.Errorf("%w: %s cannot be parsed: it must look like %s", request.ErrCredentials, SecretKey, secretShape)
 	}
 	tokens := make(map[string]Credential, len(secret.RPCTokens))
 	for i, t := range secret.RPCTokens {
 		if wrong := t.check(); wrong != "" {
 			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] %s: it must look like %s", request.ErrCredentials, SecretKey, i, wrong, secretShape)
 		}
-		if !t.locate(dir) {
-			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] names files, which only the controller's own %s may ($%s, or in %s): take the secret out of the class, so that the controller's own is used, or give a token",
+		if !t.resolveFiles(dir) {
+			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] names files, which only the controller's own %s may do ($%s, or in %s): remove the secret from the class, so that the controller's own is used, or give a token",
 				request.ErrCredentials, SecretKey, i, SecretKey, CredentialsEnv, CredentialsDir)
 		}
 		if _, twice := tokens[t.Name]; twice {
@@ -90,7 +92,8 @@ func parseSecret(text []byte, dir string) (map[string]Credential, error) {
 	return tokens, nil
 }
 
-// CredentialsFile returns the path of the controller's own credentials, for calls that have none; empty if there is no such file.
+// CredentialsFile returns the path of the controller's own credentials, which are used for calls without a secret. It
+// returns an empty path if there is no such file, unless the environment names one.
 func CredentialsFile() (string, error) {
 	path := cmp.Or(os.Getenv(CredentialsEnv), filepath.Join(CredentialsDir, SecretKey))
 	text, err := os.ReadFile(path)
@@ -98,7 +101,7 @@ func CredentialsFile() (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read the credentials: %w: put them there, or unset $%s", err, CredentialsEnv)
+		return "", fmt.Errorf("read the credentials: %w: create the file, or unset $%s", err, CredentialsEnv)
 	}
 	if _, err := parseSecret(text, filepath.Dir(path)); err != nil {
 		return "", fmt.Errorf("credentials %s: %w", path, err)
@@ -106,8 +109,9 @@ func CredentialsFile() (string, error) {
 	return path, nil
 }
 
-// Credentials returns the credentials of a call by target: those of its secret, or else the controller's own, from file.
-// class names the parameters of the class, without -name and -namespace, that give the call a secret; empty if none does.
+// Credentials returns the credentials of a call by target: those in its secret, or else the controller's own, from file.
+// class is the name of the class parameters that give such calls a secret, without -name and -namespace. It is empty for
+// calls that never have one.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseSecret([]byte(text), "")
@@ -116,7 +120,7 @@ func Credentials(secrets map[string]string, file, class string) (map[string]Cred
 		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must hold %s", request.ErrCredentials, SecretKey, secretShape)
 	}
 	if file != "" {
-		text, err := os.ReadFile(file) // again for each call: secrets are rotated
+		text, err := os.ReadFile(file) // for each call, because secrets are rotated
 		if err != nil {
 			return nil, fmt.Errorf("%w: read the controller's credentials: %w", request.ErrNoCredentials, err)
 		}
@@ -126,5 +130,5 @@ func Credentials(secrets map[string]string, file, class string) (map[string]Cred
 	if class != "" {
 		remedy = fmt.Sprintf("set %s-name and %s-namespace in the class, or %s", class, class, remedy)
 	}
-	return nil, fmt.Errorf("%w: the call brings no secret: %s", request.ErrNoCredentials, remedy)
+	return nil, fmt.Errorf("%w: the call has no secret: %s", request.ErrNoCredentials, remedy)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Who writes a secret for calls does not get to use the controller's own token.
+// A secret of a call cannot make the controller use its own token.
 func TestSecretsOfCallsNameNoFiles(t *testing.T) {
 	for _, entry := range []string{`"tokenFile": "/var/run/secrets/token"`, `"tokenFile": "token"`, `"certFile": "c", "keyFile": "k"`, `"token": "t", "certFile": "/c", "keyFile": "/k"`} {
 		_, err := Credentials(map[string]string{SecretKey: `{"rpcTokens": [{"name": "a", ` + entry + `}]}`}, "", "")

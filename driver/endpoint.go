@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Listen listens on a CSI endpoint: unix:///path, unix://path (as spdk-csi reads it: from the root all the same),
-// unix:/path or /path. A socket that a dead process left is replaced; one that answers is not.
+// Listen listens on a CSI endpoint: unix:///path, unix:/path, /path, or unix://path, which means /path as in spdk-csi. It
+// replaces a socket that a dead process left, but not one on which another process listens.
 func Listen(endpoint string) (net.Listener, error) {
 	p, err := SocketPath(endpoint)
 	if err != nil {
@@ -32,7 +32,7 @@ func Listen(endpoint string) (net.Listener, error) {
 	return l, nil
 }
 
-// SocketPath is the socket of a CSI endpoint.
+// SocketPath returns the path of the socket that a CSI endpoint names.
 func SocketPath(endpoint string) (string, error) {
 	scheme, rest, ok := strings.Cut(endpoint, ":")
 	if !ok {

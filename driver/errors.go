@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// codesOf is the one table from errors to gRPC codes, after the tables of the CSI specification. The first that matches
-// counts. A caller repeats ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED knowing that the call may be under way still; what
-// cannot succeed by repeating must not get one of these.
+// codesOf is the one table that maps errors to gRPC codes, after the tables of the CSI specification. The first match
+// counts. A caller repeats ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED, and assumes that the call may still be running. An
+// error that repeating cannot cure must not have one of these codes.
 var codesOf = []struct {
 	kind error
 	code codes.Code
@@ -77,7 +77,7 @@ var codesOf = []struct {
 	{connect.ErrTimeout, codes.DeadlineExceeded},
 	{connect.ErrAmbiguous, codes.Internal},
 	{mount.ErrUnreadable, codes.Unavailable},
-	// Of a call to a target.
+	// Kinds of failed calls to a target.
 	{spdkrpc.OutcomeUnknown, codes.Aborted},
 	{spdkrpc.Busy, codes.Aborted},
 	{spdkrpc.Unreachable, codes.Unavailable},
@@ -88,7 +88,7 @@ var codesOf = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// Code returns the gRPC code of an error of this or any package below.
+// Code returns the gRPC code of an error of this package or of the rooms below it.
 func Code(err error) codes.Code {
 	if err == nil {
 		return codes.OK
@@ -108,7 +108,7 @@ func Code(err error) codes.Code {
 	return codes.Internal
 }
 
-// remedies say what to do about errors of packages that cannot know it.
+// remedies say what to do about errors of packages that cannot know the configuration.
 var remedies = []struct {
 	kind error
 	text string
@@ -118,7 +118,7 @@ var remedies = []struct {
 	{spdkrpc.MethodNotFound, "the target runs an SPDK release without this method: v23.05 or later is needed"},
 }
 
-// Status makes a gRPC status of an error, with its whole text.
+// Status returns an error as a gRPC status, with its whole text and, if there is one, the remedy.
 func Status(err error) error {
 	if err == nil {
 		return nil

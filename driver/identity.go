@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// DefaultName is the driver's name, spdk-csi's.
+// DefaultName is the driver's name unless it is configured. It is the name of spdk-csi.
 const DefaultName = "csi.spdk.io"
 
 // Identity is CSI's identity service.
@@ -23,7 +23,7 @@ func (i *Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 	return &csi.GetPluginInfoResponse{Name: i.Name, VendorVersion: i.Version}, nil
 }
 
-// GetPluginCapabilities lists what the driver as a whole can do, whichever of its services runs in this process.
+// GetPluginCapabilities lists what the driver as a whole supports, whichever services run in this process.
 func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
 	if i.Topology {
@@ -38,8 +38,8 @@ func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
-// Probe answers that the process works. Targets do not count: a liveness probe that failed with one of them would
-// have Kubernetes restart a healthy driver, and take the other targets' volumes along.
+// Probe reports that the process works. The state of targets does not matter: if the liveness probe failed because of one
+// target, Kubernetes would restart a healthy driver and interrupt work on the other targets.
 func (i *Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
-// A Server serves the services that it has on one UNIX socket.
+// A Server serves CSI services on one UNIX socket.
 type Server struct {
 	Identity   *Identity
-	Controller csi.ControllerServer // nil where this is no controller
-	Node       csi.NodeServer       // nil where this is no node
+	Controller csi.ControllerServer // nil if this process is no controller
+	Node       csi.NodeServer       // nil if this process serves no node
 	Log        *slog.Logger
-	Metrics    *metrics.Metrics // nil: none
-	// SlowAfter is after how long a call that has not ended is logged; 30 s when zero.
+	Metrics    *metrics.Metrics // nil to count nothing
+	// SlowAfter is how long a call runs before it is logged as slow. Zero means 30 s.
 	SlowAfter time.Duration
-	// Drain bounds the wait for calls in flight when the server stops; 20 s when zero, less than Kubernetes' 30 s.
+	// Drain bounds the wait for calls in flight when the server stops. Zero means 20 s, less than Kubernetes' 30 s.
 	Drain time.Duration
 }
 
-// Serve serves until ctx ends; then it takes no new calls, and waits for those in flight.
+// Serve serves until ctx ends. Then it accepts no new calls, and waits for those in flight.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	calls := &calls{log: s.Log, metrics: s.Metrics, slowAfter: s.SlowAfter}
 	if calls.slowAfter == 0 {
@@ -64,9 +64,9 @@ func (s *Server) stop(server *grpc.Server) {
 	if drain == 0 {
 		drain = 20 * time.Second
 	}
-	// Callers repeat calls that were ended, and the repeated call continues where the first one stopped.
+	// Callers repeat calls that are cut off, and the repeated call continues where the first one stopped.
 	cutOff := time.AfterFunc(drain, func() {
-		s.Log.Warn("drain time is over, ending the calls in flight", "after", drain)
+		s.Log.Warn("drain time is over: cutting off the calls in flight", "after", drain)
 		server.Stop()
 	})
 	defer cutOff.Stop()

@@ -49,7 +49,7 @@ func TestListen(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
 	again, err := Listen("unix://" + path)
-	require.NoError(t, err, "of a process that is dead")
+	require.NoError(t, err, "the socket of a dead process is replaced")
 	require.NoError(t, again.Close())
 	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 	_, err = Listen("unix://" + path)
@@ -63,7 +63,7 @@ func TestListen(t *testing.T) {
 	require.ErrorContains(t, err, "not a directory")
 }
 
-// A stubController answers DeleteVolume as it is told.
+// A stubController answers DeleteVolume with the result of a function.
 type stubController struct {
 	csi.UnimplementedControllerServer
 	deleteVolume func() error
@@ -89,7 +89,7 @@ func TestServer(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, probe.GetReady().GetValue())
 	_, err = csi.NewNodeClient(conn).NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
-	assert.Equal(t, codes.Unimplemented, status.Code(err), "this is no node")
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "the server has no node service")
 	c := csi.NewControllerClient(conn)
 	_, err = c.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "t0:x"})
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestPanicsAreSurvived(t *testing.T) {
 	assert.Contains(t, logs.String(), "nil pointer")
 }
 
-// What is asked every few seconds and changes nothing is not in the log at its usual level; what changes something is.
+// Frequent queries that change nothing are logged at level debug only.
 func TestQueries(t *testing.T) {
 	for method, query := range map[string]bool{
 		"/csi.v1.Node/NodeGetVolumeStats": true, "/csi.v1.Node/NodeGetInfo": true, "/csi.v1.Controller/ListVolumes": true, "/csi.v1.Controller/GetCapacity": true, "/csi.v1.Identity/Probe": true,

@@ -57,12 +57,12 @@ type Clear string
 
 // The values of Clear. The zero Clear is ClearZeroes.
 const (
-	// ClearZeroes makes clusters read as zeroes: by unmap where the bdev below the lvstore is known to zero what it
-	// unmaps, by writing zeroes elsewhere.
+	// ClearZeroes makes clusters read as zeroes: by unmap if the bdev below the lvstore is known to zero what it unmaps,
+	// else by writing zeroes.
 	ClearZeroes Clear = "zeroes"
-	// ClearWriteZeroes writes zeroes wherever the lvstore lies.
+	// ClearWriteZeroes writes zeroes, whatever the lvstore is on.
 	ClearWriteZeroes Clear = "write_zeroes"
-	// ClearUnmap unmaps clusters, whatever can be read afterwards.
+	// ClearUnmap unmaps clusters, even if their data stays readable.
 	ClearUnmap Clear = "unmap-may-expose-deleted-data"
 	// ClearNone leaves clusters as they are.
 	ClearNone Clear = "none-exposes-deleted-data"
@@ -70,8 +70,8 @@ const (
 
 // A parameter of a StorageClass.
 type parameter struct {
-	values string                    // that it takes, for people
-	set    func(*Class, string) bool // false if the value is none of them
+	values string                    // the allowed values, for error messages
+	set    func(*Class, string) bool // returns false if the value is not allowed
 }
 
 var parameters = map[string]parameter{
@@ -118,7 +118,7 @@ func setFSType(c *Class, v string) bool {
 	return v == "ext4" || v == "xfs"
 }
 
-// setClear reads unmap, the former default, as the present one: unmap where that zeroes.
+// setClear reads unmap, the default of earlier versions, as the present default.
 func setClear(c *Class, v string) bool {
 	if v == "unmap" {
 		v = string(ClearZeroes)
@@ -127,7 +127,7 @@ func setClear(c *Class, v string) bool {
 	return slices.Contains([]Clear{ClearZeroes, ClearWriteZeroes, ClearUnmap, ClearNone}, c.Clear)
 }
 
-// sidecarPrefix is what the keys begin with that Kubernetes' sidecars add for their own use.
+// sidecarPrefix begins the keys that Kubernetes' sidecars add for their own use.
 const sidecarPrefix = "csi.storage.k8s.io/"
 
 // Parse reads the parameters of a StorageClass, and the mutable ones of a VolumeAttributesClass. Errors are of kind

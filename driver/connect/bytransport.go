@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// transport is what differs between NVMe, iSCSI and loop devices. Methods run one at a time for
-// each target, under a context with a deadline.
+// transport attaches the exports of one kind: NVMe, iSCSI or loop devices. Its methods, except
+// find, run one at a time for each target, with a context that has a deadline.
 type transport interface {
 	connect(ctx context.Context, e Export, step *operation.Step) (Device, error)
 	find(e Export) (Device, error)
@@ -18,8 +18,8 @@ type transport interface {
 	rescan(ctx context.Context, e Export, wantBytes int64, step *operation.Step) (int64, error)
 }
 
-// byTransport is the Connector: it picks the transport, bounds the time, locks the target, names
-// the operation in errors and logs it.
+// byTransport implements Connector: it selects the transport, bounds the time, locks the target,
+// adds the operation to errors, and logs it.
 type byTransport struct {
 	transports map[Transport]transport
 	operations operation.Group

@@ -13,24 +13,25 @@ import (
 type Device struct {
 	Path      string // such as /dev/nvme0n1
 	SizeBytes int64
-	// UUID is the namespace's UUID as the kernel reports it; empty where there is none (iSCSI).
+	// UUID is the namespace's UUID as the kernel reports it. Empty if it has none, as with iSCSI.
 	UUID string
 }
 
-// A Connector attaches exports to this node. All methods may be called again at any time, and by
-// several goroutines.
+// A Connector attaches exports to this node. All methods can be repeated at any time. Safe for
+// concurrent use.
 type Connector interface {
-	// Connect attaches the export and waits for its device. It undoes what it did itself when it
-	// fails. Without a deadline in ctx it waits for [Options.Timeout].
+	// Connect attaches the export and waits for its device. If it fails, it undoes its own steps.
+	// If ctx has no deadline, it waits for [Options.Timeout].
 	Connect(ctx context.Context, e Export) (Device, error)
-	// Find returns the device of an export that is attached, or an error of kind [ErrNotConnected].
+	// Find returns the device of an attached export. It fails with [ErrNotConnected] if the export
+	// is not attached.
 	Find(ctx context.Context, e Export) (Device, error)
-	// Disconnect detaches the export and waits until that is done. It succeeds when nothing is
-	// attached. It refuses with [ErrBusy] while the device is mounted or held on this node, and
-	// leaves alone a connection that other volumes of the same subsystem use.
+	// Disconnect detaches the export and waits until that is done. It succeeds if nothing is
+	// attached. It fails with [ErrBusy] while the device is mounted or held on this node. It keeps
+	// a connection that other volumes of the same subsystem use.
 	Disconnect(ctx context.Context, e Export) error
-	// Rescan makes the kernel look at the size again, and returns it as soon as it is at least
-	// wantBytes.
+	// Rescan makes the kernel read the device's size again, and returns the size when it is at
+	// least wantBytes.
 	Rescan(ctx context.Context, e Export, wantBytes int64) (newBytes int64, err error)
 }
 
@@ -39,18 +40,18 @@ type Options struct {
 	// AllowLoop permits exports of simulated targets, which attach files of this node as loop
 	// devices. For tests and the demo only.
 	AllowLoop bool
-	// Timeout bounds a call whose context has no deadline; 60 s when zero.
+	// Timeout bounds a call whose context has no deadline. Zero means 60 s.
 	Timeout time.Duration
 	NVMe    NVMeOptions
-	// Root is prefixed to /sys and /dev, so that a test can supply its own tree.
+	// Root is a prefix to /sys, /dev and /proc, so that a test can supply its own tree.
 	Root string
-	// Exec runs iscsiadm and modprobe; the real thing when nil.
+	// Exec runs iscsiadm and modprobe. Nil runs the real programs.
 	Exec utilexec.Interface
-	// Log is slog.Default() when nil.
+	// Log is the logger. Nil means slog.Default().
 	Log *slog.Logger
 }
 
-// New returns the connector of one node: it serves every transport, as the one host.
+// New returns the connector of a node, for all transports. The node connects as host.
 func New(host Host, o Options) (Connector, error) {
 	if host.UUID == "" || host.NQN == "" || host.IQN == "" {
 		return nil, fmt.Errorf("connect: incomplete host identity %+v: derive it with HostOf(node id)", host)

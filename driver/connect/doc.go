@@ -1,14 +1,14 @@
-// Package connect attaches what an SPDK target exports to this node, and takes it away again.
+// Package connect attaches exports of SPDK targets to this node, and detaches them.
 //
-// An [Export] says what to attach; it is parsed once, by [ParseExport], from the context map that
-// travels with a volume. A [Connector] turns it into a [Device]: a block device of this node whose
-// identity (subsystem NQN and namespace UUID, or target IQN and LUN) was read back from sysfs.
-// Device names are never guessed from udev's links: those match by text, and may be stale.
+// An [Export] describes what to attach; [ParseExport] parses it once from the context map of a
+// volume. A [Connector] attaches it and returns a [Device]: a block device of this node whose
+// identity (subsystem NQN and namespace UUID, or target IQN and LUN) was verified in sysfs. It
+// never uses udev's links to find devices, because they match by text and may be stale.
 //
-// Every call may be repeated: Connect finds what is connected already, Disconnect succeeds when
-// nothing is left. A call that gives up at its deadline says what it was waiting for, and a later
-// call picks up where the kernel is by then.
+// Every call can be repeated: Connect finds an existing connection, and Disconnect succeeds if
+// nothing is attached. The error of a call that reached its deadline tells what it was waiting for,
+// and a later call continues from the state that the kernel has then.
 //
-// The package knows NVMe over Fabrics, iSCSI and loop devices. It knows nothing of CSI or gRPC, of
-// the target's RPCs, or of file systems on the device.
+// The package supports NVMe over Fabrics, iSCSI and loop devices. It may not know CSI, gRPC, the
+// target's RPCs, or file systems on the device.
 package connect

@@ -7,21 +7,21 @@ import (
 
 // Kinds of failure. Errors of this package wrap one of them; the text says what to do.
 var (
-	// ErrInvalidExport: the context map cannot be understood. Repeating does not help.
+	// ErrInvalidExport: the context map is invalid. Repeating does not help.
 	ErrInvalidExport = errors.New("invalid export")
 	// ErrNotConnected: Find and Rescan found no such device on this node.
 	ErrNotConnected = errors.New("not connected")
-	// ErrUnsupported: this node cannot do what was requested (kernel module, tool or permission missing).
+	// ErrUnsupported: a kernel module, a tool or a permission is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
 	// ErrUnreachable: nothing answers at the target's address.
 	ErrUnreachable = errors.New("target unreachable")
-	// ErrNoSubsystem: the target answers and does not know the subsystem or iSCSI target.
+	// ErrNoSubsystem: the target answers, but has no such subsystem or iSCSI target.
 	ErrNoSubsystem = errors.New("subsystem not found on the target")
-	// ErrRefused: the target knows the subsystem and does not allow this host.
+	// ErrRefused: the target has the subsystem, but does not allow this host.
 	ErrRefused = errors.New("target refused this host")
-	// ErrNoNamespace: connected, but the volume's namespace or LUN is not there.
+	// ErrNoNamespace: connected, but the target has no such namespace or LUN.
 	ErrNoNamespace = errors.New("namespace not found")
-	// ErrAmbiguous: more than one device could be meant, so none is chosen.
+	// ErrAmbiguous: more than one device matches, so none is chosen.
 	ErrAmbiguous = errors.New("device identity is ambiguous")
 	// ErrBusy: the device is in use on this node, or an earlier call on it has not ended.
 	ErrBusy = errors.New("in use")

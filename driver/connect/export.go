@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Keys of the context map. The first seven are spdk-csi's, so that its volumes keep working.
+// Keys of the context map. The first seven are the same as in spdk-csi, so its volumes keep working.
 const (
 	KeyTargetType = "targetType"
 	KeyTargetAddr = "targetAddr"
@@ -23,11 +23,11 @@ const (
 	KeyLvolSize   = "lvolSize"
 	KeyNSUUID     = "nsUUID"
 	KeyLoopDir    = "loopDir"
-	// KeyMultipath says that the export reports ANA, and admits this node as [Host.Multipath] too.
+	// KeyMultipath tells that the export reports ANA, and also admits this node as [Host.Multipath].
 	KeyMultipath = "multipathHost"
 )
 
-// Transport is how an export is reached.
+// Transport is the protocol over which a node reaches an export.
 type Transport string
 
 // The transports; see [ParseExport] for their spellings in a context map.
@@ -38,27 +38,27 @@ const (
 	Loop  Transport = "loop"
 )
 
-// Export is one volume as its target exports it. It holds no secrets, and survives a round trip
-// through JSON, for callers that must remember what they connected.
+// An Export describes how a target exports a volume. It contains no secrets. Callers can store it
+// as JSON to record what they connected.
 type Export struct {
 	Transport Transport `json:"transport"`
 	Address   string    `json:"address,omitzero"` // IP address or host name
 	Port      string    `json:"port,omitzero"`
 	NQN       string    `json:"nqn,omitzero"`
 	IQN       string    `json:"iqn,omitzero"`
-	// NSUUID is the namespace's UUID, lower case. It is empty for volumes that were made by
-	// spdk-csi; LegacyUUID then helps to find the namespace.
+	// NSUUID is the namespace's UUID in lower case. It is empty for volumes of spdk-csi;
+	// LegacyUUID then helps to find the namespace.
 	NSUUID string `json:"nsUUID,omitzero"`
-	// LegacyUUID is the lvol's UUID as spdk-csi wrote it into model and NQN.
+	// LegacyUUID is the lvol's UUID, which spdk-csi wrote into model and NQN.
 	LegacyUUID string `json:"legacyUUID,omitzero"`
-	// SizeBytes is the size at creation, 0 when unknown. Volumes grow: never insist on it.
+	// SizeBytes is the size at creation, 0 if unknown. Volumes grow, so devices may be larger.
 	SizeBytes int64 `json:"sizeBytes,omitzero"`
 	// Multipath: see KeyMultipath.
 	Multipath bool   `json:"multipath,omitzero"`
 	LoopDir   string `json:"loopDir,omitzero"`
 }
 
-// Target is the name under which the target exports the volume: its NQN or IQN.
+// Target returns the name under which the target exports the volume: its NQN or IQN.
 func (e Export) Target() string {
 	if e.NQN != "" {
 		return e.NQN
@@ -77,9 +77,9 @@ func (e Export) String() string {
 
 func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
-// ParseExport reads an export from a volume's context map. Keys it does not know are left alone:
-// the map carries other people's entries too. Errors are of kind [ErrInvalidExport], and name the
-// key and what belongs there.
+// ParseExport reads an export from a volume's context map. It ignores other keys, because the map
+// also has entries of other programs. Errors are of kind [ErrInvalidExport], and name the key and
+// its valid values.
 func ParseExport(m map[string]string) (Export, error) {
 	e := Export{Address: m[KeyTargetAddr], Port: m[KeyTargetPort], NQN: m[KeyNQN], IQN: m[KeyIQN]}
 	var err error
@@ -131,9 +131,9 @@ func parseTransport(s string) (Transport, error) {
 	return "", invalid(KeyTargetType, s, "tcp, rdma or iscsi")
 }
 
-// checkName makes sure that the export is named by what its transport needs, and by characters
-// that mean nothing else further down: the kernel splits its option string at commas, iscsiadm
-// makes folders of names.
+// checkName checks that the export has the name that its transport needs, without characters that
+// have a special meaning later: the kernel splits its option string at commas, and iscsiadm makes
+// folders of names.
 func (e *Export) checkName() error {
 	switch e.Transport {
 	case TCP, RDMA:
@@ -164,7 +164,7 @@ const (
 	wantIQN = "the iSCSI target's name, iqn.<year>-<month>.<domain>:<name>, at most 223 letters, digits and . : - _"
 )
 
-// NQNs are UTF-8 by the NVMe specification; what SPDK and its users make of it is ASCII.
+// NQNs are UTF-8 by the NVMe specification; SPDK and its users use ASCII.
 var (
 	nqnPattern = regexp.MustCompile(`^nqn\.[0-9]{4}-[0-9]{2}\.[!-+\--~]+$`)
 	iqnPattern = regexp.MustCompile(`^iqn\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9._:-]+$`)
@@ -180,7 +180,7 @@ func (e *Export) checkPortal() error {
 	e.Address = strings.TrimSuffix(strings.TrimPrefix(e.Address, "["), "]")
 	if ip, err := netip.ParseAddr(e.Address); err == nil {
 		if ip.IsUnspecified() {
-			return invalid(KeyTargetAddr, e.Address, "an address under which nodes reach the target, not the wildcard")
+			return invalid(KeyTargetAddr, e.Address, "an address at which nodes reach the target, not the wildcard")
 		}
 	} else if !hostNamePattern.MatchString(e.Address) {
 		return invalid(KeyTargetAddr, e.Address, "the target's IP address or host name")
@@ -198,14 +198,14 @@ func parseLoopDir(s string) (string, error) {
 	return filepath.Clean(s), nil
 }
 
-// parseUUID accepts the plain form only: the google/uuid package also takes braces and URNs.
+// parseUUID accepts only the plain form, while uuid.Parse also accepts braces and URNs.
 func parseUUID(s string) (string, bool) {
 	id, err := uuid.Parse(s)
 	return id.String(), err == nil && len(s) == 36 && id != uuid.Nil
 }
 
-// legacyUUID finds the lvol UUID that spdk-csi put into the model number and at the end of NQN or
-// IQN. Where both have one they always agreed.
+// legacyUUID returns the lvol UUID that spdk-csi put into the model number and at the end of NQN or
+// IQN. If both have one, they must be the same, as they are in spdk-csi.
 func legacyUUID(model, target string) (string, error) {
 	inModel, hasModel := parseUUID(model)
 	inTarget, hasTarget := parseUUID(target[max(0, len(target)-36):])
@@ -222,7 +222,7 @@ func legacyUUID(model, target string) (string, error) {
 
 func invalid(key, value, want string) error {
 	if value == "" {
-		return fmt.Errorf("%w: %q is missing from the volume's context: it must hold %s", ErrInvalidExport, key, want)
+		return fmt.Errorf("%w: %q is missing from the volume's context: it must be %s", ErrInvalidExport, key, want)
 	}
-	return fmt.Errorf("%w: %q is %q: it must hold %s", ErrInvalidExport, key, value, want)
+	return fmt.Errorf("%w: %q is %q: it must be %s", ErrInvalidExport, key, value, want)
 }

@@ -35,7 +35,7 @@ func TestParseExport(t *testing.T) {
 		want    Export
 	}{
 		"made by spdk-csi": {legacy, Export{Transport: TCP, Address: "192.168.1.100", Port: "4420", NQN: nqn1, LegacyUUID: uuid1, SizeBytes: 268435456}},
-		"ours": {with(legacy, "nsUUID", strings.ToUpper(uuid2), "targetType", "nvme-RDMA"),
+		"made by this driver": {with(legacy, "nsUUID", strings.ToUpper(uuid2), "targetType", "nvme-RDMA"),
 			Export{Transport: RDMA, Address: "192.168.1.100", Port: "4420", NQN: nqn1, NSUUID: uuid2, SizeBytes: 268435456}},
 		"IPv6": {with(legacy, "targetAddr", "[fd00::1]", "lvolSize", ""),
 			Export{Transport: TCP, Address: "fd00::1", Port: "4420", NQN: nqn1, LegacyUUID: uuid1}},
@@ -117,7 +117,7 @@ func FuzzParseExport(f *testing.F) {
 		}
 		if e.Transport == TCP || e.Transport == RDMA {
 			opts := fabricsOptions(e, e.Address, HostOf("n"), NVMeOptions{})
-			require.Equal(t, 8, strings.Count(opts, ","), "nothing got in between the options")
+			require.Equal(t, 8, strings.Count(opts, ","), "no option was injected")
 			require.NotContains(t, opts, "\n")
 		}
 		require.NotContains(t, e.Target(), "/..")
@@ -125,7 +125,7 @@ func FuzzParseExport(f *testing.F) {
 }
 
 func TestHostOf(t *testing.T) {
-	// Written down: a release that computes anything else locks its nodes out.
+	// A release that computes other names would lock its nodes out of their volumes.
 	assert.Equal(t, Host{
 		UUID: "c6d2d5a6-325d-5a5d-b891-5336d945c6cb",
 		NQN:  "nqn.2014-08.org.nvmexpress:uuid:c6d2d5a6-325d-5a5d-b891-5336d945c6cb",
@@ -138,7 +138,7 @@ func TestHostOf(t *testing.T) {
 
 	h := HostOf("worker-1").Multipath()
 	assert.Equal(t, "nqn.2014-08.org.nvmexpress:uuid:"+h.UUID, h.NQN)
-	assert.EqualValues(t, 8, uuid.MustParse(h.UUID).Version(), "by which the controller knows it")
+	assert.EqualValues(t, 8, uuid.MustParse(h.UUID).Version(), "package export recognises it by the version")
 	assert.Equal(t, HostOf("worker-1").IQN, h.IQN)
 	assert.NotEqual(t, HostOf("worker-2").Multipath(), h)
 }

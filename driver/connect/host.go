@@ -2,21 +2,21 @@ package connect
 
 import "github.com/google/uuid"
 
-// hostNamespace is the UUID under which node ids are hashed. It is part of the contract between
-// controller and node, and between releases: changing it locks every node out of its volumes.
+// hostNamespace is the UUID namespace in which node ids are hashed. Controller and node of all
+// releases must agree on it: changing it locks every node out of its volumes.
 var hostNamespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
-// Host is how one node names itself to targets. NVMe requires host NQN and host identifier to agree,
-// and to differ between nodes: two nodes that share either are one host to the target.
+// A Host is the names under which a node connects to targets. NVMe requires that each host NQN has
+// one host identifier, and that both differ between nodes: to a target, two nodes that share either
+// are one host.
 type Host struct {
 	UUID string // host identifier (hostid), lower case
 	NQN  string // NVMe host NQN
 	IQN  string // iSCSI initiator name
 }
 
-// HostOf derives the identity of the node that CSI calls nodeID. The controller allows this host
-// on a subsystem, the node connects as it: both sides compute it, nothing is stored. The id is
-// taken byte for byte.
+// HostOf derives the host of a node from its CSI node id, byte for byte. The controller admits this
+// host to a subsystem, and the node connects as this host: both compute it, and nothing is stored.
 func HostOf(nodeID string) Host {
 	id := uuid.NewSHA1(hostNamespace, []byte(nodeID)).String()
 	return Host{
@@ -26,11 +26,10 @@ func HostOf(nodeID string) Host {
 	}
 }
 
-// Multipath is the identity under which a node connects whose kernel has native NVMe multipath,
-// to subsystems that report ANA: the target can then make it hold its I/O back. Both identities
-// are admitted; the target tells which one is connected. It differs from the other in all names,
-// as the kernel takes a host NQN with one host identifier only. Its UUID is of version 8, by which
-// package export recognises it.
+// Multipath returns the host as which a node with native NVMe multipath connects to subsystems that
+// report ANA: such a node can be made to hold its I/O back. Targets admit both hosts, and can tell
+// which one is connected. UUID and NQN both differ from those of h, because the kernel accepts only
+// one host identifier for a host NQN. The UUID has version 8, by which package export recognises it.
 func (h Host) Multipath() Host {
 	id := uuid.NewSHA1(hostNamespace, []byte("multipath:"+h.UUID))
 	id[6] = id[6]&0x0f | 0x80

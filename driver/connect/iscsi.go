@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// iscsi attaches LUN 0 of iSCSI targets. Logging in and out is iscsiadm's and its daemon's doing;
-// what came of it is read in sysfs. Target and portal are given to iscsiadm as a record, without
-// discovery: a portal may advertise addresses that this node cannot reach.
+// iscsi attaches LUN 0 of iSCSI targets. iscsiadm and its daemon log in and out; the result is read
+// from sysfs. iscsiadm gets target and portal as a record, without discovery, because a portal may
+// advertise addresses that this node cannot reach.
 type iscsi struct {
 	node *node
 	host Host
@@ -22,7 +22,7 @@ type iscsi struct {
 	log  *slog.Logger
 }
 
-// lunWait bounds how long a session may take to show its LUN.
+// lunWait limits how long a call waits for the LUN of a session.
 const lunWait = 10 * time.Second
 
 func (i *iscsi) connect(ctx context.Context, e Export, step *operation.Step) (Device, error) {
@@ -47,21 +47,21 @@ func (i *iscsi) connect(ctx context.Context, e Export, step *operation.Step) (De
 	return d, err
 }
 
-// login makes the records that iscsiadm works from, and logs in with them. The interface record
-// carries this host's initiator name: the node's own, in /etc/iscsi, belongs to its administrator.
+// login creates the records that iscsiadm needs, and logs in. The interface record has this host's
+// initiator name; the name in /etc/iscsi belongs to the node's administrator.
 func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	step.Doing("asking %s for a login", e.portal())
 	if err := i.mayLogIn(ctx, e); err != nil {
 		return false, err
 	}
-	step.Doing("making the records of the iSCSI session (iscsiadm)")
+	step.Doing("creating the records of the iSCSI session (iscsiadm)")
 	for _, args := range [][]string{
 		i.ifaceArgs("new"),
 		i.ifaceArgs("update", "-n", "iface.initiatorname", "-v", i.host.IQN),
 		i.recordArgs(e, "-o", "new"),
-		// The driver logs in when the volume is staged; the node's own start-up scripts must not.
+		// The driver logs in when the volume is staged. The node's start-up scripts must not log in.
 		i.recordArgs(e, "-o", "update", "-n", "node.startup", "-v", "manual"),
-		// By default iscsid tries for two minutes.
+		// The default of iscsid is to retry for two minutes.
 		i.recordArgs(e, "-o", "update", "-n", "node.session.initial_login_retry_max", "-v", "2"),
 		i.recordArgs(e, "-o", "update", "-n", "node.conn[0].timeo.login_timeout", "-v", "5"),
 	} {
@@ -73,12 +73,12 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 	if err := i.iscsiadm(ctx, i.recordArgs(e, "--login"), exitExists); err != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		return false, errors.Join(i.explainLogin(e, err), i.logout(cleanup, e), i.forget(cleanup, e))
+		return false, errors.Join(i.explainLogin(e, err), i.logout(cleanup, e), i.deleteRecord(cleanup, e))
 	}
 	return true, nil
 }
 
-// logout ends the session, and iscsid's attempts to make one.
+// logout ends the session, and iscsid's attempts to create one.
 func (i *iscsi) logout(ctx context.Context, e Export) error {
 	return i.iscsiadm(ctx, i.recordArgs(e, "--logout"), exitNoObjects, exitNoSession)
 }
@@ -90,7 +90,7 @@ func (i *iscsi) explainLogin(e Export, err error) error {
 	}
 	switch failed.code {
 	case exitTransport, exitTransportTimeout, exitPDUTimeout, exitHostNotFound, exitFatalLogin, exitLogin:
-		return fmt.Errorf("%w: %s answered, but iscsid could not log in: look at its log on the node (journalctl -u iscsid): %w", ErrUnreachable, e.portal(), err)
+		return fmt.Errorf("%w: %s answered, but iscsid could not log in: see its log on the node (journalctl -u iscsid): %w", ErrUnreachable, e.portal(), err)
 	case exitAuthFailed:
 		return fmt.Errorf("%w: %s does not allow initiator %s: the volume must be published to this node first (%w)", ErrRefused, e.IQN, i.host.IQN, err)
 	case exitDaemonComm, exitDaemonNotConnected:
@@ -130,7 +130,7 @@ func (i *iscsi) find(e Export) (Device, error) {
 		return Device{}, err
 	}
 	if len(sessions) == 0 {
-		return Device{}, fmt.Errorf("%w: this node has no session with it", ErrNotConnected)
+		return Device{}, fmt.Errorf("%w: this node has no session with the target", ErrNotConnected)
 	}
 	luns, err := i.luns(sessions)
 	if err != nil {
@@ -147,7 +147,7 @@ func (i *iscsi) find(e Export) (Device, error) {
 	}
 	d, err := i.node.device(l.name)
 	if err == nil && d.SizeBytes == 0 {
-		err = fmt.Errorf("%w: %s has size 0: the target has taken the LUN away", ErrNoNamespace, l.name)
+		err = fmt.Errorf("%w: %s has size 0: the target has removed the LUN", ErrNoNamespace, l.name)
 	}
 	return d, err
 }
@@ -158,10 +158,10 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, step *operation.Step) 
 		return err
 	}
 	if len(sessions) == 0 {
-		// A record can outlive its session; without iscsiadm there is none.
-		return i.forget(ctx, e)
+		// The record may still exist after its session ended.
+		return i.deleteRecord(ctx, e)
 	}
-	step.Doing("finding out who uses the target's LUNs")
+	step.Doing("checking whether the target's LUNs are in use")
 	luns, err := i.luns(sessions)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, step *operation.Step) 
 	for _, l := range luns {
 		err := i.node.inUse(l.name)
 		if errors.Is(err, ErrBusy) && l.number != "0" {
-			i.log.Info("session stays: another LUN of the target is in use", "iqn", e.IQN, "device", l.name)
+			i.log.Info("session kept: another LUN of the target is in use", "iqn", e.IQN, "device", l.name)
 			return nil
 		}
 		if err != nil {
@@ -191,7 +191,7 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, step *operation.Step) 
 	if !gone {
 		return fmt.Errorf("%w %v: check whether iscsid is running on the node", timeout(ctx), step)
 	}
-	return i.forget(ctx, e)
+	return i.deleteRecord(ctx, e)
 }
 
 func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, step *operation.Step) (int64, error) {
@@ -201,7 +201,7 @@ func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, step *ope
 	}
 	step.Doing("waiting for the device to grow")
 	inTime, err := poll(ctx, func() (bool, error) {
-		// The target announces its new size with some later command's sense data: ask again.
+		// The target reports its new size in the sense data of a later command, so rescan repeatedly.
 		if err := i.rescanDevice(d); err != nil {
 			return false, err
 		}

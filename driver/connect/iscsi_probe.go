@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// iscsiStatus is status class and detail of a login response (RFC 7143, "Status-Class and
+// iscsiStatus is the status class and detail of a login response (RFC 7143, "Status-Class and
 // Status-Detail"), such as 0x0202.
 type iscsiStatus uint16
 
@@ -20,26 +20,26 @@ const (
 	loginForbidden        iscsiStatus = 0x0202
 	loginNotFound         iscsiStatus = 0x0203
 	loginTargetRemoved    iscsiStatus = 0x0204
-	loginUnavailable      iscsiStatus = 0x0301 // what LIO says of a target it does not have
+	loginUnavailable      iscsiStatus = 0x0301 // LIO's answer for a target that it does not have
 	loginRedirected       iscsiStatus = 0x01   // class
 )
 
-// mayLogIn asks the target whether it would let this host in, by the first step of a login that is
-// not finished: no session comes of it. iscsid would try again and again for minutes, and say in
-// the end that it took too long.
+// mayLogIn checks whether the target allows this host to log in. It sends the first step of a login
+// and does not finish it, so no session is created. iscsid itself would retry a refused login for
+// minutes, and then report only a timeout.
 func (i *iscsi) mayLogIn(ctx context.Context, e Export) error {
 	status, err := askLogin(ctx, e, i.host)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %s: is the target running, does it listen there, does the network let this node through? (%w)", ErrUnreachable, e.portal(), err)
+		return fmt.Errorf("%w: %s: check whether the target is running and listens there, and whether the network lets this node through (%w)", ErrUnreachable, e.portal(), err)
 	case status == 0 || status>>8 == loginRedirected:
 		return nil
 	case status == loginForbidden || status == loginNotAuthenticated:
 		return fmt.Errorf("%w: %s does not allow initiator %s (login status 0x%04x): the volume must be published to this node first", ErrRefused, e.IQN, i.host.IQN, uint16(status))
 	case status == loginNotFound || status == loginTargetRemoved || status == loginUnavailable:
-		return fmt.Errorf("%w: no %s at %s (login status 0x%04x): was it exported there, or has the target lost its configuration in a restart?", ErrNoSubsystem, e.IQN, e.portal(), uint16(status))
+		return fmt.Errorf("%w: no %s at %s (login status 0x%04x): check whether it was exported there, and whether the target lost its configuration in a restart", ErrNoSubsystem, e.IQN, e.portal(), uint16(status))
 	}
-	return fmt.Errorf("%w: %s answered the login with status 0x%04x: look at the target's log", ErrRefused, e.portal(), uint16(status))
+	return fmt.Errorf("%w: %s answered the login with status 0x%04x: see the target's log", ErrRefused, e.portal(), uint16(status))
 }
 
 const iscsiHeaderSize = 48
@@ -63,7 +63,7 @@ func askLogin(ctx context.Context, e Export, h Host) (iscsiStatus, error) {
 	}
 	const loginResponse = 0x23
 	if response[0]&0x3f != loginResponse {
-		return 0, fmt.Errorf("what listens there does not speak iSCSI (PDU type %#x)", response[0])
+		return 0, fmt.Errorf("the server at this address does not speak iSCSI (PDU type %#x)", response[0])
 	}
 	return iscsiStatus(binary.BigEndian.Uint16(response[36:])), nil
 }

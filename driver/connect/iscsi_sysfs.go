@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// session is an iSCSI session of this node, as /sys/class/iscsi_session shows it.
+// session is an iSCSI session of this node, from /sys/class/iscsi_session.
 type session struct {
 	name  string // session1
 	state string // LOGGED_IN, FAILED, FREE
 }
 
-// sessions lists the sessions that this host has with a target. Those of another initiator name
-// are not ours to see.
+// sessions lists the sessions that this host has with a target. It ignores sessions of other
+// initiator names.
 func (i *iscsi) sessions(iqn string) ([]session, error) {
 	names, err := i.node.entries("sys/class/iscsi_session")
 	if err != nil {
@@ -32,13 +32,13 @@ func (i *iscsi) sessions(iqn string) ([]session, error) {
 	return found, nil
 }
 
-// lun is a block device that shows a LUN of a session.
+// lun is the block device of a LUN of a session.
 type lun struct {
 	session string
 	address string // SCSI address, host:channel:target:LUN
 	number  string
 	name    string // sda
-	serial  string // unit serial number; SPDK fills in what fits of the bdev's name
+	serial  string // unit serial number; SPDK uses the beginning of the bdev's name
 }
 
 var (
@@ -90,8 +90,8 @@ func (i *iscsi) serial(elem ...string) string {
 	return strings.ToLower(strings.Trim(page[4:], "\x00 \n"))
 }
 
-// chooseLUN picks LUN 0. Where its serial number is a volume's UUID (SPDK gives the first 31
-// characters of it), it must be that of the volume that is meant.
+// chooseLUN returns LUN 0. If its serial number is a volume's UUID (SPDK uses the first 31
+// characters), it must be the UUID of the export's volume.
 func chooseLUN(e Export, all []lun) (lun, error) {
 	var matches []lun
 	for _, l := range all {
@@ -101,10 +101,10 @@ func chooseLUN(e Export, all []lun) (lun, error) {
 	}
 	switch len(matches) {
 	case 0:
-		return lun{}, fmt.Errorf("%w: logged in, but the target shows no LUN 0: look at iscsi_get_target_nodes on the target", ErrNoNamespace)
+		return lun{}, fmt.Errorf("%w: logged in, but the target has no LUN 0: check iscsi_get_target_nodes on the target", ErrNoNamespace)
 	case 1:
 	default:
-		return lun{}, fmt.Errorf("%w: LUN 0 shows as %s and %s: log out of all but one session", ErrAmbiguous, matches[0].name, matches[1].name)
+		return lun{}, fmt.Errorf("%w: LUN 0 appears as %s and %s: log out of all but one session", ErrAmbiguous, matches[0].name, matches[1].name)
 	}
 	l := matches[0]
 	want := e.NSUUID
@@ -112,7 +112,7 @@ func chooseLUN(e Export, all []lun) (lun, error) {
 		want = e.LegacyUUID
 	}
 	if want != "" && uuidStart.MatchString(l.serial) && !strings.HasPrefix(want, l.serial) {
-		return lun{}, fmt.Errorf("%w: LUN 0 of the target (%s) is volume %s…, not %s: look at iscsi_get_target_nodes on the target", ErrNoNamespace, l.name, l.serial, want)
+		return lun{}, fmt.Errorf("%w: LUN 0 of the target (%s) is volume %s…, not %s: check iscsi_get_target_nodes on the target", ErrNoNamespace, l.name, l.serial, want)
 	}
 	return l, nil
 }

@@ -17,25 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportISCSI needs a port, of a target that listens.
+// exportISCSI has no port: each test sets that of its target.
 var exportISCSI = Export{Transport: ISCSI, Address: "127.0.0.1", IQN: iqn1, NSUUID: uuid1}
 
-// iscsiTarget is the least of an iSCSI target: it answers the first step of a login.
+// iscsiTarget starts a minimal iSCSI target, which answers the first step of a login with a status.
 func iscsiTarget(t *testing.T, answer func(iqn, initiator string) uint16) (port string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serveLogin(t, c, answer)
-			c.Close()
-		}
-	}()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return serveTCP(t, func(c net.Conn) { serveLogin(t, c, answer) })
 }
 
 func serveLogin(t *testing.T, c io.ReadWriter, answer func(iqn, initiator string) uint16) {
@@ -60,7 +47,7 @@ func serveLogin(t *testing.T, c io.ReadWriter, answer func(iqn, initiator string
 	c.Write(response)
 }
 
-// iscsiKernel adds iSCSI sessions, and an iscsiadm that makes them.
+// iscsiKernel is a kernel with iSCSI sessions, and an iscsiadm that creates them.
 type iscsiKernel struct {
 	*kernel
 	host   Host
@@ -149,7 +136,7 @@ func TestISCSILife(t *testing.T) {
 		return nil
 	}
 	k.log()
-	for _, rescans := range []int{1, 0} { // not once it is large enough
+	for _, rescans := range []int{1, 0} { // no rescan if the device is large enough
 		size, err := c.Rescan(t.Context(), k.export, 2*gib)
 		require.NoError(t, err)
 		assert.EqualValues(t, 2*gib, size)
@@ -160,7 +147,7 @@ func TestISCSILife(t *testing.T) {
 	assert.Equal(t, []string{record + "--logout", record + "-o delete"}, k.commands())
 	k.exit["-o delete"] = exitNoObjects
 	require.NoError(t, c.Disconnect(t.Context(), k.export))
-	assert.Equal(t, []string{record + "-o delete"}, k.commands(), "a record may have been left")
+	assert.Equal(t, []string{record + "-o delete"}, k.commands(), "a record may be left")
 }
 
 func TestISCSIIdentity(t *testing.T) {
@@ -172,7 +159,7 @@ func TestISCSIIdentity(t *testing.T) {
 	k.session(1, iqn1, "iqn.1993-08.org.debian:01:abc")
 	k.lun(1, 0, "sda", uuid1[:31], gib)
 	_, err := find()
-	require.ErrorIs(t, err, ErrNotConnected, "another initiator's session")
+	require.ErrorIs(t, err, ErrNotConnected, "the session of another initiator")
 	k.session(2, iqn1, k.host.IQN)
 	_, err = find()
 	require.ErrorIs(t, err, ErrNoNamespace)
@@ -214,7 +201,7 @@ func TestISCSIRefusals(t *testing.T) {
 		_, err := c.Connect(t.Context(), k.export)
 		require.ErrorIs(t, err, tt.kind, "status %#x", status)
 		require.ErrorContains(t, err, tt.says)
-		assert.Empty(t, k.commands(), "iscsid is not bothered")
+		assert.Empty(t, k.commands(), "iscsiadm is not run")
 	}
 	k, c := newISCSIKernel(t)
 	k.export.Port = "1"
@@ -250,15 +237,15 @@ func TestISCSILoginFailures(t *testing.T) {
 		}
 		require.ErrorContains(t, err, tt.says)
 		ran := strings.Join(k.commands(), "\n")
-		assert.Regexp(t, `(?s)--login.*--logout.*-o delete$`, ran, "neither attempts nor a record are left behind")
+		assert.Regexp(t, `(?s)--login.*--logout.*-o delete$`, ran, "neither login attempts nor a record are left")
 	}
 	k, c := newISCSIKernel(t)
 	k.exit["-o new"] = exitExists
 	_, err := c.Connect(t.Context(), k.export)
-	require.NoError(t, err, "records that exist are no failure")
+	require.NoError(t, err, "it is no failure that records exist")
 }
 
-// The numbers are open-iscsi's, and will not change there.
+// open-iscsi defines these exit codes, and does not change them.
 func TestISCSIExitCodes(t *testing.T) {
 	for code, kind := range map[int]error{
 		4: ErrUnreachable, 5: ErrUnreachable, 8: ErrUnreachable, 11: ErrUnreachable, 19: ErrUnreachable, 23: ErrUnreachable,
@@ -299,7 +286,7 @@ func TestISCSIWaitsAndUndoes(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoNamespace)
 	require.NoDirExists(t, filepath.Join(k.root, "sys/class/iscsi_session/session1"))
 
-	k.onWrite = func(path, text string) error { // the LUN only comes when asked for
+	k.onWrite = func(path, text string) error { // the LUN appears only after a scan
 		assert.Equal(t, "sys/class/scsi_host/host1/scan", path)
 		assert.Equal(t, "- - -", text)
 		k.lun(1, 0, "sda", uuid1[:31], gib)
@@ -309,7 +296,7 @@ func TestISCSIWaitsAndUndoes(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestISCSIDisconnectSparesOthers(t *testing.T) {
+func TestISCSIDisconnectKeepsSharedSession(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
 	k.lun(1, 0, "sda", uuid1[:31], gib)
@@ -324,7 +311,7 @@ func TestISCSIDisconnectSparesOthers(t *testing.T) {
 	assert.NotEmpty(t, k.commands())
 }
 
-// Whether a LUN is in use cannot be told when the LUNs cannot be listed: the volume is not reported as detached.
+// If the LUNs cannot be listed, it is unknown whether one is in use, so the volume is not detached.
 func TestISCSIDisconnectNeedsTheLUNs(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
@@ -333,7 +320,7 @@ func TestISCSIDisconnectNeedsTheLUNs(t *testing.T) {
 	assert.Empty(t, k.commands())
 }
 
-// A login request has whole words, and no more of them than its text needs: what follows would be the next request.
+// A login request is padded to a multiple of four bytes, with no more bytes than needed.
 func TestISCSILoginIsPadded(t *testing.T) {
 	for n := range 4 {
 		pdu := loginRequest(Export{IQN: iqn1 + strings.Repeat("x", n)}, HostOf("worker-1"))
@@ -355,5 +342,5 @@ func TestISCSINotInstalled(t *testing.T) {
 	_, err = c.Connect(t.Context(), e)
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "install open-iscsi")
-	require.NoError(t, c.Disconnect(t.Context(), e), "so there is nothing to undo")
+	require.NoError(t, c.Disconnect(t.Context(), e), "nothing is connected")
 }

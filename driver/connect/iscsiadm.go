@@ -28,14 +28,15 @@ const (
 	exitAuthFailed         = 24
 )
 
-// exitNotInstalled is not iscsiadm's: in a container a wrapper runs the node's own iscsiadm, and
-// shells and env report in this way that there is none.
+// exitNotInstalled is the exit code of shells and env for a missing program. In a container, a
+// wrapper runs the node's iscsiadm through them.
 const exitNotInstalled = 127
 
-// iface is the name of iscsiadm's interface record with this host's initiator name.
+// iface is the name of the interface record that has this host's initiator name.
 const iface = "spdkgate"
 
-// iscsiadmError is a run of iscsiadm that failed. Arguments are not kept: some will be secrets.
+// iscsiadmError reports a failed run of iscsiadm. It does not contain the arguments, which may
+// include secrets.
 type iscsiadmError struct {
 	code   int
 	output string
@@ -45,17 +46,17 @@ func (e *iscsiadmError) Error() string {
 	return fmt.Sprintf("iscsiadm: exit code %d: %s", e.code, e.output)
 }
 
-// iscsiadm runs the tool; the exit codes in fine are no failures.
-func (i *iscsi) iscsiadm(ctx context.Context, args []string, fine ...int) error {
+// iscsiadm runs iscsiadm. The exit codes in accepted are no failures.
+func (i *iscsi) iscsiadm(ctx context.Context, args []string, accepted ...int) error {
 	out, err := i.exec.CommandContext(ctx, "iscsiadm", args...).CombinedOutput()
 	var exit utilexec.ExitError
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w: iscsiadm was ended after its deadline (%w)", timeout(ctx), err)
+		return fmt.Errorf("%w: iscsiadm was stopped at the deadline (%w)", timeout(ctx), err)
 	case errors.As(err, &exit) && exit.Exited():
-		if slices.Contains(fine, exit.ExitStatus()) {
+		if slices.Contains(accepted, exit.ExitStatus()) {
 			return nil
 		}
 		if exit.ExitStatus() == exitNotInstalled {
@@ -80,8 +81,8 @@ func (i *iscsi) recordArgs(e Export, more ...string) []string {
 	return append([]string{"-m", "node", "-T", e.IQN, "-p", e.portal(), "-I", iface}, more...)
 }
 
-// forget removes the record of a target.
-func (i *iscsi) forget(ctx context.Context, e Export) error {
+// deleteRecord deletes the record of a target. Without iscsiadm there is none.
+func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
 	err := i.iscsiadm(ctx, i.recordArgs(e, "-o", "delete"), exitNoObjects)
 	if errors.Is(err, ErrUnsupported) {
 		return nil

@@ -10,8 +10,8 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// In a container iscsiadm is a wrapper around the node's own. That the node has none must look as
-// if there were no wrapper: volumes of other transports must not mind.
+// In a container, iscsiadm is a wrapper around the node's iscsiadm. If the node has none, the error
+// is the same as without a wrapper.
 func TestNodeWithoutISCSIAdm(t *testing.T) {
 	for name, script := range map[string]string{"no wrapper": "", "wrapper": "#!/bin/sh\nexec /usr/bin/env -i PATH=/nowhere iscsiadm \"$@\"\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestNodeWithoutISCSIAdm(t *testing.T) {
 			t.Setenv("PATH", dir)
 			i := &iscsi{exec: utilexec.New()}
 			assert.ErrorIs(t, i.iscsiadm(t.Context(), []string{"-m", "session"}), ErrUnsupported)
-			assert.NoError(t, i.forget(t.Context(), Export{Transport: ISCSI, IQN: "iqn.2016-06.io.spdk:x"}), "there is nothing to forget")
+			assert.NoError(t, i.deleteRecord(t.Context(), Export{Transport: ISCSI, IQN: "iqn.2016-06.io.spdk:x"}), "there are no records")
 		})
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is a fake one: a tree of files in place of /sys, /dev and /proc, and functions in place
-// of what writing to some of them does.
+// kernel is a fake kernel: a tree of files instead of /sys, /dev and /proc, and functions that run
+// when some of them are written.
 type kernel struct {
 	t    *testing.T
 	root string
@@ -86,7 +88,7 @@ func (k *kernel) dir(path string) {
 func (k *kernel) file(path, text string) {
 	k.dir(filepath.Dir(path))
 	path = filepath.Join(k.root, path)
-	// Whoever reads it meanwhile sees the old text or the new one, as with a kernel.
+	// A concurrent reader sees the old or the new text, as with a real kernel.
 	require.NoError(k.t, os.WriteFile(path+".new", []byte(text), 0o600))
 	require.NoError(k.t, os.Rename(path+".new", path))
 }
@@ -98,7 +100,7 @@ func (k *kernel) link(path, to string) {
 
 func (k *kernel) remove(path string) { require.NoError(k.t, os.RemoveAll(filepath.Join(k.root, path))) }
 
-// block adds a block device that really stands at path (below /sys), and its node.
+// block adds a block device at path (below /sys), its link in /sys/block, and its device node.
 func (k *kernel) block(path string, minor uint32, bytes int64) {
 	name := filepath.Base(path)
 	k.file(path+"/dev", fmt.Sprintf("259:%d\n", minor))
@@ -118,14 +120,32 @@ func (k *kernel) log() []string {
 	return k.writes
 }
 
-// connector is a real one on this kernel.
+// connector returns a connector that uses this kernel.
 func (k *kernel) connector(transports map[Transport]transport) *byTransport {
 	return connectorOf(defaultTimeout, testLog(k.t), transports)
 }
 
+// serveTCP starts a server on a loopback address, which serves one connection at a time.
+func serveTCP(t *testing.T, serve func(net.Conn)) (port string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(c)
+			c.Close()
+		}
+	}()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// nvmeKernel adds NVMe: controllers and namespaces.
+// nvmeKernel is a kernel with NVMe controllers and namespaces.
 type nvmeKernel struct {
 	*kernel
 	host      Host
@@ -146,7 +166,7 @@ func newNVMeKernel(t *testing.T, multipath bool) (*nvmeKernel, *byTransport) {
 	return k, k.connector(map[Transport]transport{TCP: n, RDMA: n})
 }
 
-// controller adds controller number i of the subsystem of the same number as its first one.
+// controller adds the controller nvme<i> of the subsystem nvme-subsys<subsystem>.
 func (k *nvmeKernel) controller(i, subsystem int, nqn, hostNQN, state, address string) {
 	dir := fmt.Sprintf("sys/devices/virtual/nvme-fabrics/ctl/nvme%d", i)
 	for attribute, value := range map[string]string{
@@ -168,7 +188,7 @@ func (k *nvmeKernel) set(controller int, attribute, value string) {
 	k.file(fmt.Sprintf("sys/devices/virtual/nvme-fabrics/ctl/nvme%d/%s", controller, attribute), value+"\n")
 }
 
-// namespace adds a namespace as the kernel shows it with and without native multipath.
+// namespace adds a namespace in the way of kernels with or without native multipath.
 func (k *nvmeKernel) namespace(controller, subsystem, index int, wwid string, bytes int64) string {
 	name := fmt.Sprintf("nvme%dn%d", subsystem, index)
 	dir := fmt.Sprintf("sys/devices/virtual/nvme-fabrics/ctl/nvme%d/nvme%dn%d", controller, controller, index)

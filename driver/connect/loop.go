@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// loop attaches volumes of a simulated target, which are files of this very machine, as loop
-// devices. It is there so that everything above can be tested with real devices and real data on
-// machines without NVMe; it obeys the simulation's lists of allowed hosts as a target would.
+// loop attaches volumes of a simulated target, which are files of this machine, as loop devices. So
+// tests can use real devices and data on machines without NVMe. It enforces the simulation's lists
+// of allowed hosts, as a target does.
 type loop struct {
 	node    *node
 	host    Host
@@ -32,7 +32,7 @@ func (l *loop) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 	if err := unix.Flock(int(file.backing.Fd()), unix.LOCK_EX); err != nil {
 		return Device{}, fmt.Errorf("lock the volume's file: %w", err)
 	}
-	// The loop device keeps the open file, and with it the lock: closing does not release it.
+	// The loop device keeps the file open, and so the lock: closing the file does not release it.
 	defer unix.Flock(int(file.backing.Fd()), unix.LOCK_UN)
 	step.Doing("attaching %s to a loop device", file.backing.Name())
 	attached, err := l.attachedTo(file)
@@ -62,7 +62,7 @@ func (l *loop) find(e Export) (Device, error) {
 	}
 	file, err := l.open(e)
 	if errors.Is(err, ErrNoSubsystem) || errors.Is(err, ErrNoNamespace) {
-		// No longer exported: a device may be left, but nothing says that it is this volume's.
+		// The volume is no longer exported. If a device is left, it cannot be verified to be this volume's.
 		return Device{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	if err != nil {
@@ -83,7 +83,7 @@ func (l *loop) find(e Export) (Device, error) {
 	return d, err
 }
 
-// disconnect uses the label that attach left, since the target may have removed the export.
+// disconnect finds devices by the label that attach set, because the target may have removed the export.
 func (l *loop) disconnect(ctx context.Context, e Export, step *operation.Step) error {
 	if err := l.permitted(); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (l *loop) permitted() error {
 	return nil
 }
 
-// volumeFile is the file behind a simulated volume.
+// volumeFile is the file that contains a simulated volume.
 type volumeFile struct {
 	backing *os.File
 	dev     uint64
@@ -164,7 +164,7 @@ func (l *loop) open(e Export) (volumeFile, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		f.Close()
-		return volumeFile{}, fmt.Errorf("%w: %s is no regular file (%w)", ErrNoNamespace, path, err)
+		return volumeFile{}, fmt.Errorf("%w: %s is not a regular file (%w)", ErrNoNamespace, path, err)
 	}
 	return volumeFile{backing: f, dev: st.Dev, inode: st.Ino, uuid: id, label: label(e, id)}, nil
 }

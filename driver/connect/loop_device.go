@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Loop devices are driven by ioctl: losetup's output and options differ between releases.
+// Loop devices are controlled by ioctl, because losetup's output and options differ between releases.
 
-// loopStatus lists the attached loop devices for which match holds.
-func (l *loop) loopStatus(match func(*unix.LoopInfo64) bool) ([]string, error) {
+// attachedDevices lists the attached loop devices for which match returns true.
+func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, error) {
 	names, err := l.node.entries("sys/block")
 	if err != nil {
 		return nil, fmt.Errorf("list loop devices: %w", err)
@@ -33,7 +33,7 @@ func (l *loop) loopStatus(match func(*unix.LoopInfo64) bool) ([]string, error) {
 			return err
 		})
 		if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist) {
-			continue // detached meanwhile
+			continue // detached since it was listed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("status of %s: %w", name, err)
@@ -45,10 +45,11 @@ func (l *loop) loopStatus(match func(*unix.LoopInfo64) bool) ([]string, error) {
 	return found, nil
 }
 
-// attachedTo lists the loop devices on a volume's file, by device and inode: a path may lead to another file by now.
+// attachedTo lists the loop devices on a volume's file. It compares device and inode, because the path may now lead to
+// another file.
 func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	var foreign string
-	found, err := l.loopStatus(func(info *unix.LoopInfo64) bool {
+	found, err := l.attachedDevices(func(info *unix.LoopInfo64) bool {
 		same := info.Device == v.dev && info.Inode == v.inode
 		if same && labelOf(info) != v.label {
 			foreign = fmt.Sprintf("loop%d", info.Number)
@@ -61,18 +62,18 @@ func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	return found, err
 }
 
-// labelled lists the loop devices that attach made for an export.
+// labelled lists the loop devices that attach set up for an export.
 func (l *loop) labelled(e Export) ([]string, error) {
 	want := label(e, e.NSUUID)
-	return l.loopStatus(func(info *unix.LoopInfo64) bool {
+	return l.attachedDevices(func(info *unix.LoopInfo64) bool {
 		return labelOf(info) == want || e.NSUUID == "" && strings.HasPrefix(labelOf(info), want)
 	})
 }
 
 func labelOf(info *unix.LoopInfo64) string { return unix.ByteSliceToString(info.File_name[:]) }
 
-// attach puts a volume's file on a free loop device. Others do the same at the same time: the
-// device that was free may not be any more.
+// attach attaches a volume's file to a free loop device. Another process may take the device first;
+// then attach tries another one.
 func (l *loop) attach(ctx context.Context, v volumeFile) error {
 	control, err := os.OpenFile(l.node.path("dev/loop-control"), os.O_RDWR, 0)
 	if err != nil {
@@ -92,7 +93,7 @@ func (l *loop) attach(ctx context.Context, v volumeFile) error {
 			if err := unix.IoctlLoopConfigure(fd, config); err != nil {
 				return err
 			}
-			// Write protection stays with a loop device when its file changes.
+			// A loop device stays write-protected when its file changes.
 			return unix.IoctlSetPointerInt(fd, unix.BLKROSET, 0)
 		})
 		if errors.Is(last, unix.EBUSY) || errors.Is(last, unix.ENXIO) || errors.Is(last, fs.ErrNotExist) {
@@ -112,7 +113,7 @@ func (l *loop) attach(ctx context.Context, v volumeFile) error {
 func (l *loop) setCapacity(name string) error {
 	err := l.withDevice(name, os.O_RDONLY, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_SET_CAPACITY, 0) })
 	if err != nil {
-		return fmt.Errorf("read the size of %s anew: %w", name, err)
+		return fmt.Errorf("read the size of %s again: %w", name, err)
 	}
 	return nil
 }

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// A simulated target lays out what it exports in its data folder:
+// A simulated target describes its exports in its data folder:
 //
-//	simulated-spdk-target                     marker: without it the folder is left alone
+//	simulated-spdk-target                     marker: folders without it are not used
 //	exports/<NQN or IQN, path-escaped>/hosts  allowed hosts, one a line, or *
 //	exports/<…>/namespaces/<UUID>             symlink to the volume's file, within the data folder
 const (
@@ -24,7 +24,7 @@ const (
 	namespacesDir    = "namespaces"
 )
 
-// simulatedVolume finds the file of an export, if this host may have it, and its namespace's UUID.
+// simulatedVolume returns the file of an export and its namespace's UUID, if this host is allowed.
 func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	root, err := filepath.EvalSymlinks(e.LoopDir)
 	if err != nil {
@@ -57,7 +57,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	}
 	path, err = filepath.EvalSymlinks(filepath.Join(exported, namespacesDir, ns.name))
 	if err != nil {
-		return "", "", fmt.Errorf("%w: the namespace's file is gone: %w", ErrNoNamespace, err)
+		return "", "", fmt.Errorf("%w: the namespace's file does not exist: %w", ErrNoNamespace, err)
 	}
 	if !strings.HasPrefix(path, root+"/") {
 		return "", "", fmt.Errorf("%w: the namespace's file %s is outside the data folder %s", ErrUnsupported, path, root)
@@ -65,7 +65,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	return path, ns.uuid, nil
 }
 
-// nameFor returns the name by which the export's target knows this host.
+// nameFor returns the name of this host that the export's target uses.
 func (h Host) nameFor(e Export) string {
 	if e.NQN == "" {
 		return h.IQN
@@ -78,9 +78,9 @@ func hostAllowed(list string, e Export, h Host) bool {
 	return slices.Contains(lines, "*") || slices.Contains(lines, h.nameFor(e))
 }
 
-// label marks a loop device as made by this package for an export. Without a UUID it is the
-// beginning that all labels of the export's target share. It fits into the 63 characters that the
-// kernel keeps.
+// label returns the name by which a loop device is marked as set up by this package for an export.
+// Without a UUID it is the common prefix of all labels of the export's target. It has at most the 63
+// characters that the kernel stores.
 func label(e Export, id string) string {
 	sum := sha256.Sum256([]byte(e.LoopDir + "\x00" + e.Target()))
 	return fmt.Sprintf("spdkgate:%x:%s", sum[:6], id)

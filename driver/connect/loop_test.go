@@ -93,7 +93,7 @@ func TestLoopLife(t *testing.T) {
 
 			_, err = c.Find(t.Context(), e)
 			require.ErrorIs(t, err, ErrNotConnected)
-			require.NoError(t, c.Disconnect(t.Context(), e), "was never connected")
+			require.NoError(t, c.Disconnect(t.Context(), e), "it was never connected")
 			d, err := c.Connect(t.Context(), e)
 			require.NoError(t, err)
 			assert.Equal(t, int64(8*mib), d.SizeBytes)
@@ -115,12 +115,12 @@ func TestLoopLife(t *testing.T) {
 			size, err := c.Rescan(t.Context(), e, 16*mib)
 			require.NoError(t, err)
 			assert.EqualValues(t, 16*mib, size)
-			_, err = c.Rescan(soon(t, 5*time.Second), e, 17*mib) // each look is a system call on a real device, slow on a busy machine
+			_, err = c.Rescan(soon(t, 5*time.Second), e, 17*mib) // each try is a system call on a real device, which is slow on a busy machine
 			require.ErrorIs(t, err, ErrTimeout)
 			require.ErrorContains(t, err, "resize the volume on the target first")
 
 			s.unexport(target)
-			require.NoError(t, c.Disconnect(t.Context(), e), "the target took it away first")
+			require.NoError(t, c.Disconnect(t.Context(), e), "the target removed the export first")
 			require.NoError(t, c.Disconnect(t.Context(), e))
 			out, err := exec.Command("losetup", "--associated", filepath.Join(s.dir, "lvols", uuid1)).CombinedOutput()
 			require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestLoopBusy(t *testing.T) {
 	require.ErrorIs(t, c.Disconnect(t.Context(), e), ErrBusy)
 	require.NoError(t, held.Close())
 
-	// Without the device's being held, the kernel promises to detach it once it is closed.
+	// If the device is open but not held, the kernel detaches it when it is closed.
 	open, err := os.Open(d.Path)
 	require.NoError(t, err)
 	err = c.Disconnect(soon(t, 5*time.Second), e)
@@ -190,7 +190,7 @@ func TestLoopBusy(t *testing.T) {
 	require.NoError(t, open.Close())
 	require.NoError(t, c.Disconnect(t.Context(), e))
 
-	// Somebody else's loop device on the same file: two caches of one volume.
+	// Another program's loop device on the same file would be a second cache of the volume.
 	out, err := exec.Command("losetup", "--find", "--show", filepath.Join(s.dir, "lvols", uuid1)).Output()
 	require.NoError(t, err)
 	foreign := strings.TrimSpace(string(out))
@@ -198,11 +198,11 @@ func TestLoopBusy(t *testing.T) {
 	_, err = c.Connect(t.Context(), e)
 	require.ErrorIs(t, err, ErrBusy)
 	require.ErrorContains(t, err, "losetup -d "+foreign)
-	require.NoError(t, c.Disconnect(t.Context(), e), "it is not ours to detach")
+	require.NoError(t, c.Disconnect(t.Context(), e), "Disconnect does not detach it")
 	require.NoError(t, exec.Command("losetup", foreign).Run())
 }
 
-// Many at once: every volume gets a device of its own, however often it is asked for.
+// Concurrent calls: every volume gets exactly one device, however many calls connect it.
 func TestLoopParallel(t *testing.T) {
 	s := newSimulation(t)
 	var all []Export
@@ -217,7 +217,7 @@ func TestLoopParallel(t *testing.T) {
 	devices := map[string]string{}
 	var wg sync.WaitGroup
 	for i, e := range all {
-		for _, of := range []Connector{c, c, other} { // other: as another process would
+		for _, of := range []Connector{c, c, other} { // other acts as another process
 			wg.Go(func() {
 				d, err := of.Connect(t.Context(), e)
 				if assert.NoError(t, err) {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fake tree in which one loop device cannot be asked for its status.
+// If loop devices cannot be read, calls fail.
 func TestLoopDevicesCannotBeRead(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
@@ -24,7 +24,7 @@ func TestLoopDevicesCannotBeRead(t *testing.T) {
 		"list loop devices": {func(k *kernel) { k.blocked("sys/block") }, every},
 		"status of loop7":   {func(k *kernel) { k.dir("sys/block/loop7/loop"); k.file("dev/loop7", "") }, every},
 		"no loop devices":   {func(*kernel) {}, []string{"connect"}},
-		// Neither another disk, nor a loop device that is free, nor one that has just gone, is asked.
+		// Other disks, free loop devices, and devices that have just disappeared are skipped.
 		"no loop device on": {func(k *kernel) {
 			k.dir("sys/block/sda")
 			k.file("dev/sda", "")
@@ -48,7 +48,7 @@ func TestLoopDevicesCannotBeRead(t *testing.T) {
 	c, err := New(HostOf("worker-1"), Options{Root: newKernel(t).root, AllowLoop: true, Log: testLog(t)})
 	require.NoError(t, err)
 	_, err = c.Find(t.Context(), e)
-	require.ErrorContains(t, err, "is no regular file")
+	require.ErrorContains(t, err, "is not a regular file")
 	for _, unreadable := range []string{"hosts", "namespaces"} {
 		path := filepath.Join(s.dir, "exports", nqn1, unreadable)
 		require.NoError(t, os.RemoveAll(path))
@@ -64,8 +64,8 @@ func TestLoopDevicesCannotBeRead(t *testing.T) {
 	}
 }
 
-// Two loop devices on one volume are two caches of it: neither is given out.
-func TestLoopDeviceTwice(t *testing.T) {
+// Two loop devices on one volume are two caches of it, so neither is returned.
+func TestTwoLoopDevicesOnOneVolume(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)
@@ -89,6 +89,6 @@ func TestLoopDeviceTwice(t *testing.T) {
 	attached, err = l.labelled(e)
 	require.NoError(t, err)
 	assert.Empty(t, attached)
-	require.ErrorContains(t, l.setCapacity("loop99999"), "read the size of loop99999 anew")
+	require.ErrorContains(t, l.setCapacity("loop99999"), "read the size of loop99999 again")
 	require.ErrorContains(t, l.detach("loop99999"), "detach loop99999")
 }

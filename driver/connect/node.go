@@ -14,17 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node is this node's kernel, as seen through files. Tests replace the tree by one of their own
-// and the functions by a kernel of their own.
+// node accesses this node's kernel through files. Tests replace the tree and the functions.
 type node struct {
-	root string // before /sys, /dev and /proc
-	// write writes to an attribute that makes the kernel do something.
+	root string // prefix to /sys, /dev and /proc
+	// write writes to a sysfs attribute.
 	write func(path, text string) error
-	// exchange writes to a device that answers, and returns the answer.
+	// exchange writes to a device, and returns what the device answers.
 	exchange func(path, text string) (string, error)
 	// rdev returns the device number behind a block device's node.
 	rdev func(path string) (uint64, error)
-	// claim opens a block device exclusively and closes it again; EBUSY if another holds it.
+	// claim opens a block device exclusively and closes it. It fails with EBUSY if the device is held.
 	claim func(path string) error
 }
 
@@ -78,7 +77,7 @@ func (n *node) path(elem ...string) string {
 	return n.root + "/" + filepath.Join(elem...)
 }
 
-// attribute reads a sysfs attribute; empty if there is none, or its device is gone.
+// attribute reads a sysfs attribute. It returns an empty string if the attribute cannot be read.
 func (n *node) attribute(elem ...string) string {
 	b, err := os.ReadFile(n.path(elem...))
 	if err != nil {
@@ -92,7 +91,7 @@ func (n *node) exists(elem ...string) bool {
 	return err == nil
 }
 
-// entries lists the names in a folder of sysfs; none if the folder is not there.
+// entries lists the names in a folder of sysfs. It returns none if the folder does not exist.
 func (n *node) entries(elem ...string) ([]string, error) {
 	dir, err := os.Open(n.path(elem...))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
@@ -109,8 +108,8 @@ func (n *node) entries(elem ...string) ([]string, error) {
 	return names, err
 }
 
-// device returns the block device that sysfs calls name, once its node in /dev is there and leads
-// to that very device.
+// device returns the block device with a name in sysfs. It fails unless the node in /dev exists and
+// has the same device number.
 func (n *node) device(name string) (Device, error) {
 	number := n.attribute("sys/block", name, "dev")
 	size, err := n.size(name)
@@ -120,7 +119,7 @@ func (n *node) device(name string) (Device, error) {
 	path := n.path("dev", name)
 	rdev, err := n.rdev(path)
 	if err != nil {
-		return Device{}, fmt.Errorf("the kernel has %s, but its node is not usable (is the host's /dev mounted?): %w", name, err)
+		return Device{}, fmt.Errorf("the kernel has %s, but its device node is not usable: check whether the host's /dev is mounted: %w", name, err)
 	}
 	if got := fmt.Sprintf("%d:%d", unix.Major(rdev), unix.Minor(rdev)); got != number {
 		return Device{}, fmt.Errorf("%w: %s has device number %s, but the kernel gave %s the number %s", ErrAmbiguous, path, got, name, number)
@@ -132,21 +131,21 @@ func (n *node) size(name string) (int64, error) {
 	text := n.attribute("sys/block", name, "size")
 	sectors, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || sectors < 0 {
-		return 0, fmt.Errorf("size of block device %s: sysfs says %q", name, text)
+		return 0, fmt.Errorf("size of block device %s: sysfs has %q", name, text)
 	}
 	return sectors * 512, nil
 }
 
-// inUse returns an error of kind ErrBusy if the block device is mounted, held by another device,
-// or published as a raw block volume.
+// inUse fails with ErrBusy if the block device is mounted, held by another device, or published as
+// a raw block volume.
 func (n *node) inUse(name string) error {
 	switch err := n.claim(n.path("dev", name)); {
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("%w: %s is mounted or held by another device on this node: unmount it first", ErrBusy, name)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		// The node is gone or leads nowhere: nothing can hold the device through it.
+		// There is no device node, or no device behind it, so nothing can hold the device.
 	case err != nil:
-		return fmt.Errorf("find out whether %s is in use: %w", name, err)
+		return fmt.Errorf("check whether %s is in use: %w", name, err)
 	}
 	mounts, err := n.mounts()
 	if err != nil {

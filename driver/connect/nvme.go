@@ -17,9 +17,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// nvme attaches NVMe over Fabrics namespaces by the kernel's own interface: what nvme-cli does,
-// without its output to parse. Controllers are made by a write to /dev/nvme-fabrics and removed by
-// one to their delete_controller; all else is read in sysfs.
+// nvme attaches NVMe over Fabrics namespaces through the kernel's interface, as nvme-cli does: a
+// write to /dev/nvme-fabrics creates a controller, a write to its delete_controller removes it, and
+// everything else is read from sysfs.
 type nvme struct {
 	node    *node
 	host    Host
@@ -28,8 +28,8 @@ type nvme struct {
 	log     *slog.Logger
 }
 
-// namespaceWait bounds how long a live controller may take to show the namespace. The target adds
-// it before this node is told to connect, so that seconds are plenty.
+// namespaceWait limits how long a call waits for the namespace of a live controller. The target has
+// added the namespace before this node connects, so seconds are enough.
 const namespaceWait = 10 * time.Second
 
 func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Device, error) {
@@ -49,7 +49,7 @@ func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 	return d, err
 }
 
-// ensureController makes a controller on the target's address unless there is one.
+// ensureController creates a controller for the target's address unless there is one.
 func (n *nvme) ensureController(ctx context.Context, e Export, address string, step *operation.Step) (made bool, err error) {
 	for {
 		existing, err := n.controllersAt(e, address)
@@ -59,7 +59,7 @@ func (n *nvme) ensureController(ctx context.Context, e Export, address string, s
 		if len(existing) == 0 {
 			break
 		}
-		if slices.ContainsFunc(existing, controller.staysUp) {
+		if slices.ContainsFunc(existing, controller.usable) {
 			return false, nil
 		}
 		step.Doing("waiting until the kernel has removed %s", existing[0].name)
@@ -80,11 +80,11 @@ func (n *nvme) ensureController(ctx context.Context, e Export, address string, s
 	if err == nil || errors.Is(err, syscall.EALREADY) {
 		return err == nil, nil
 	}
-	step.Doing("asking %s why it refused", e.portal())
+	step.Doing("asking %s for the reason of its refusal", e.portal())
 	return false, n.explain(ctx, e, address, err)
 }
 
-// hostFor is whom this node connects as: see [Host.Multipath].
+// hostFor returns the host as which this node connects; see [Host.Multipath].
 func (n *nvme) hostFor(e Export) Host {
 	if e.Multipath && n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y" {
 		return n.host.Multipath()
@@ -92,8 +92,8 @@ func (n *nvme) hostFor(e Export) Host {
 	return n.host
 }
 
-// prepare sees to the kernel's NVMe over Fabrics being there. Modules may be built in, or loaded
-// by the host: that modprobe fails is only of interest when something is missing.
+// prepare loads the kernel modules of NVMe over Fabrics. They may be built in, or loaded by the
+// host, so a failure of modprobe matters only if /dev/nvme-fabrics does not exist.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) error {
 	module := "nvme-" + string(e.Transport)
 	var loaded error
@@ -113,7 +113,7 @@ func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) erro
 			ErrUnsupported, module, errors.Join(loaded, ctx.Err()))
 	}
 	if loaded != nil {
-		n.log.Warn("kernel module not loaded, continuing because NVMe over Fabrics is available", "module", module, "error", loaded)
+		n.log.Warn("kernel module not loaded; continuing because /dev/nvme-fabrics exists", "module", module, "error", loaded)
 	}
 	return nil
 }
@@ -128,9 +128,9 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 	inTime, err := poll(ctx, func() (bool, error) {
 		d, last = n.find(e)
 		if errors.Is(last, ErrNotConnected) {
-			return false, fmt.Errorf("the kernel has given up the connection: look at the node's kernel log: %w", last)
+			return false, fmt.Errorf("the kernel has removed the connection: see the node's kernel log: %w", last)
 		}
-		// A device may be there while its target is not: reading it would wait for ever.
+		// The device may exist while its target is unreachable: reads would wait forever.
 		up, err := n.liveControllers(e)
 		if err != nil || len(up) == 0 {
 			live, rescanned = time.Time{}, false
@@ -145,7 +145,7 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 		if waited := time.Since(live); waited > namespaceWait {
 			return false, last
 		} else if waited > namespaceWait/4 && !rescanned {
-			// The target's notice that a namespace was added may have been lost.
+			// The target's notification of a new namespace may have been lost.
 			rescanned = true
 			step.Doing("rescanning %s for the namespace", up[0].name)
 			return false, n.rescanControllers(up)
@@ -161,7 +161,7 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 	return d, err
 }
 
-// undo removes what this connect made, unless another volume has come to use it meanwhile.
+// undo removes the controller that this call created, unless another volume uses it now.
 func (n *nvme) undo(ctx context.Context, e Export, step *operation.Step) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -177,7 +177,7 @@ func (n *nvme) find(e Export) (Device, error) {
 		return Device{}, err
 	}
 	if len(controllers) == 0 {
-		return Device{}, fmt.Errorf("%w: this node has no controller for it", ErrNotConnected)
+		return Device{}, fmt.Errorf("%w: this node has no controller for the subsystem", ErrNotConnected)
 	}
 	found, err := n.namespaces(controllers)
 	if err != nil {
@@ -189,7 +189,7 @@ func (n *nvme) find(e Export) (Device, error) {
 	}
 	d, err := n.node.device(ns.name)
 	if err == nil && d.SizeBytes == 0 {
-		err = fmt.Errorf("%w: %s has size 0: the target has taken the namespace away", ErrNoNamespace, ns.name)
+		err = fmt.Errorf("%w: %s has size 0: the target has removed the namespace", ErrNoNamespace, ns.name)
 	}
 	d.UUID = ns.uuid
 	return d, err
@@ -200,19 +200,19 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 	if err != nil || len(controllers) == 0 {
 		return err
 	}
-	step.Doing("finding out who uses the subsystem's devices")
+	step.Doing("checking whether the subsystem's devices are in use")
 	all, err := n.namespaces(controllers)
 	if err != nil {
 		return err
 	}
-	// The namespace may be gone from the target. If it cannot be distinguished from the others, any that is in use
-	// may be it.
+	// The target may have removed the namespace. If the volume's namespace cannot be distinguished from the others, any
+	// namespace that is in use may be the volume's.
 	ours, chooseErr := choose(e, all)
 	known := chooseErr == nil || errors.Is(chooseErr, ErrNoNamespace)
 	for _, ns := range all {
 		err := n.node.inUse(ns.name)
 		if errors.Is(err, ErrBusy) && known && ns.name != ours.name {
-			n.log.Info("connection stays: another volume of the subsystem is in use", "nqn", e.NQN, "device", ns.name)
+			n.log.Info("connection kept: another volume of the subsystem is in use", "nqn", e.NQN, "device", ns.name)
 			return nil
 		}
 		if err != nil {
@@ -270,7 +270,7 @@ func (n *nvme) rescanControllers(controllers []controller) error {
 	return nil
 }
 
-// resolve turns a host name into an address, which is all that the kernel takes.
+// resolve resolves a host name, because the kernel accepts only addresses.
 func resolve(ctx context.Context, address string) (string, error) {
 	if net.ParseIP(address) != nil || strings.Contains(address, ":") {
 		return address, nil

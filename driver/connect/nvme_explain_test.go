@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"strconv"
 	"syscall"
 	"testing"
 
@@ -15,23 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nvmeTarget is the least of an NVMe/TCP target: it takes one connect after the other and answers
-// by a function of NQN and host NQN.
+// nvmeTarget starts a minimal NVMe/TCP target, which answers each connect with a status.
 func nvmeTarget(t *testing.T, answer func(nqn, hostNQN string) uint16) (port string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serveConnect(t, c, answer)
-			c.Close()
-		}
-	}()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return serveTCP(t, func(c net.Conn) { serveConnect(t, c, answer) })
 }
 
 func serveConnect(t *testing.T, c io.ReadWriter, answer func(nqn, hostNQN string) uint16) {
@@ -89,11 +74,11 @@ func TestNVMeExplains(t *testing.T) {
 		{"host not allowed, another errno", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:refused"}, syscall.EINVAL, ErrRefused, "published to this node"},
 		{"keys", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:keys"}, syscall.EIO, ErrRefused, "in-band authentication"},
 		{"another status", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:busy"}, syscall.EIO, ErrRefused, "0x181"},
-		{"kernel's own trouble", Export{Transport: TCP, NQN: nqn1}, syscall.EINVAL, ErrUnsupported, "nvme-tcp"},
+		{"error of the kernel", Export{Transport: TCP, NQN: nqn1}, syscall.EINVAL, ErrUnsupported, "nvme-tcp"},
 		{"refused by RDMA", Export{Transport: RDMA, NQN: nqn1}, syscall.EIO, ErrRefused, "kernel log"},
-		{"nobody listens", Export{Transport: TCP, NQN: nqn1}, syscall.ECONNREFUSED, ErrUnreachable, "is the target running"},
-		{"not allowed to", Export{Transport: TCP, NQN: nqn1}, &fs.PathError{Op: "open", Err: syscall.EACCES}, ErrUnsupported, "privileged"},
-		{"nobody listens any more", Export{Transport: TCP, NQN: nqn1, Port: "1"}, syscall.EIO, ErrUnreachable, "neither can we"},
+		{"nobody listens", Export{Transport: TCP, NQN: nqn1}, syscall.ECONNREFUSED, ErrUnreachable, "whether the target is running"},
+		{"no permission", Export{Transport: TCP, NQN: nqn1}, &fs.PathError{Op: "open", Err: syscall.EACCES}, ErrUnsupported, "privileged"},
+		{"nobody listens any more", Export{Transport: TCP, NQN: nqn1, Port: "1"}, syscall.EIO, ErrUnreachable, "own attempt failed too"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, c := newNVMeKernel(t, true)
@@ -112,26 +97,18 @@ func TestNVMeExplains(t *testing.T) {
 	}
 }
 
-func TestAskWhyOfSomethingElse(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
+func TestProbeConnectToAnotherServer(t *testing.T) {
+	port := serveTCP(t, func(c net.Conn) {
 		c.Write(bytes.Repeat([]byte("HTTP/1.1 400 Bad Request\r\n"), 10))
 		io.Copy(io.Discard, c)
-		c.Close()
-	}()
-	_, err = askWhy(t.Context(), "127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nqn1, HostOf("worker-1"))
+	})
+	_, err := probeConnect(t.Context(), "127.0.0.1", port, nqn1, HostOf("worker-1"))
 	require.ErrorContains(t, err, "does not speak NVMe/TCP")
 }
 
-// Without an identity there is nothing to ask: that is not the target's consent.
-func TestAskWhyAsNobody(t *testing.T) {
+// Without a valid host identifier, the probe fails and does not report that the target accepts the host.
+func TestProbeConnectWithoutHostIdentifier(t *testing.T) {
 	port := nvmeTarget(t, func(string, string) uint16 { return 0 })
-	_, err := askWhy(t.Context(), "127.0.0.1", port, nqn1, Host{UUID: "worker-1"})
+	_, err := probeConnect(t.Context(), "127.0.0.1", port, nqn1, Host{UUID: "worker-1"})
 	require.ErrorContains(t, err, "host identifier")
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A node connects as a host that does multipath where its kernel does, and the target takes it so.
+// A node connects as its multipath host if its kernel has native multipath and the export admits it.
 func TestNVMeHost(t *testing.T) {
 	for _, tt := range []struct {
 		kernel  string
@@ -31,7 +31,7 @@ func TestNVMeHost(t *testing.T) {
 		_, err := c.Connect(t.Context(), e)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"fabrics=" + fabricsOptions(e, "127.0.0.1", want, NVMeOptions{})}, k.log(), "%+v", tt)
-		e.Multipath = !tt.export // whatever a later call says of it
+		e.Multipath = !tt.export // later calls find the device with either value
 		_, err = c.Find(t.Context(), e)
 		require.NoError(t, err)
 		require.NoError(t, c.Disconnect(t.Context(), e))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only what is the asked namespace of the asked subsystem, seen by this host, is the device.
+// Only the export's namespace, of its subsystem, on a controller of this host, is its device.
 func TestNVMeIdentity(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, "nqn.2026-11.io.x:other", k.host.NQN, "live", "127.0.0.1")
@@ -17,7 +17,7 @@ func TestNVMeIdentity(t *testing.T) {
 	k.namespace(1, 1, 1, "uuid."+uuid2, gib)
 	_, err := c.Find(t.Context(), export1)
 	require.ErrorIs(t, err, ErrNotConnected)
-	require.NoError(t, c.Disconnect(t.Context(), export1), "other hosts' controllers are not ours")
+	require.NoError(t, c.Disconnect(t.Context(), export1), "controllers of other hosts stay")
 	require.Empty(t, k.log())
 
 	k.controller(2, 2, nqn1, k.host.NQN, "live", "127.0.0.1")
@@ -32,7 +32,7 @@ func TestNVMeIdentity(t *testing.T) {
 	require.ErrorIs(t, err, ErrAmbiguous, "the node leads to another device")
 	delete(k.rdevs, want)
 	_, err = c.Find(t.Context(), export1)
-	require.ErrorContains(t, err, "is the host's /dev mounted?")
+	require.ErrorContains(t, err, "whether the host's /dev is mounted")
 }
 
 func TestChoose(t *testing.T) {
@@ -46,9 +46,9 @@ func TestChoose(t *testing.T) {
 		kind   error
 	}{
 		{"by UUID", Export{NSUUID: uuid2}, two, "nvme0n2", nil},
-		{"UUID is not there", Export{NSUUID: uuid2}, one, "", ErrNoNamespace},
-		{"UUID is not there, but legacy would match", Export{NSUUID: uuid2, LegacyUUID: uuid1}, one, "", ErrNoNamespace},
-		{"UUID is not there, though the only one's model is it", Export{NSUUID: uuid2}, []namespace{{"nvme0n1", uuid1, uuid2}}, "", ErrNoNamespace},
+		{"UUID missing", Export{NSUUID: uuid2}, one, "", ErrNoNamespace},
+		{"UUID missing, legacy UUID matches", Export{NSUUID: uuid2, LegacyUUID: uuid1}, one, "", ErrNoNamespace},
+		{"UUID missing, model matches", Export{NSUUID: uuid2}, []namespace{{"nvme0n1", uuid1, uuid2}}, "", ErrNoNamespace},
 		{"none", Export{NSUUID: uuid1}, nil, "", ErrNoNamespace},
 		{"legacy, by UUID", Export{LegacyUUID: uuid1}, two, "nvme0n1", nil},
 		{"legacy, the only one, by model", Export{LegacyUUID: uuid1}, []namespace{{"nvme0n1", uuid2, uuid1}}, "nvme0n1", nil},
@@ -67,8 +67,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// A namespace that the target took away may go on showing a device, of no size.
-func TestNamespaceTakenAway(t *testing.T) {
+// A namespace that the target removed may still have a device, of size 0.
+func TestRemovedNamespace(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
 	k.namespace(0, 0, 1, "uuid."+uuid1, 0)

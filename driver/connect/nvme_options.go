@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// NVMeOptions are the kernel's settings of an NVMe over Fabrics controller. Zero means the default
-// that is given with each. They apply to new controllers, not to existing ones.
+// NVMeOptions are the kernel's settings for an NVMe over Fabrics controller. Zero means the default,
+// which is given for each. They apply to new controllers, not to existing ones.
 type NVMeOptions struct {
 	// CtrlLossTimeout is how long the kernel retries a lost target before it fails all I/O and
-	// removes the device; default 10 minutes. Negative: unlimited.
+	// removes the device; default 10 minutes. A negative value means forever.
 	CtrlLossTimeout time.Duration
 	// ReconnectDelay is the pause between such retries; default 2 s.
 	ReconnectDelay time.Duration
 	// KeepAlive is the time after which a target that does not answer counts as lost; default 5 s.
 	KeepAlive time.Duration
-	// FastIOFail is how long I/O waits for a lost target before it fails, while the kernel still
+	// FastIOFail is how long I/O waits for a lost target before it fails while the kernel still
 	// reconnects; default unlimited.
 	FastIOFail time.Duration
 	// IOQueues limits the number of I/O queues; default one for each CPU.
@@ -57,7 +57,7 @@ func (o NVMeOptions) validate() error {
 		return fmt.Errorf("NVMe option IOQueues is %d: it must not be negative", o.IOQueues)
 	}
 	if o.QueueSize != 0 && (o.QueueSize < 16 || o.QueueSize > 1024) {
-		return fmt.Errorf("NVMe option QueueSize is %d: the kernel takes 16 to 1024", o.QueueSize)
+		return fmt.Errorf("NVMe option QueueSize is %d: use 16 to 1024", o.QueueSize)
 	}
 	full := o.withDefaults()
 	if full.CtrlLossTimeout > 0 && full.ReconnectDelay > full.CtrlLossTimeout {
@@ -67,7 +67,7 @@ func (o NVMeOptions) validate() error {
 	return nil
 }
 
-// fabricsOptions returns what is written to /dev/nvme-fabrics to make a controller.
+// fabricsOptions returns the text that creates a controller when it is written to /dev/nvme-fabrics.
 func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	o = o.withDefaults()
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }

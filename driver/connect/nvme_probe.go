@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// nvmeStatus is status code type and status code of an NVMe completion (NVMe Base Specification,
+// nvmeStatus is the status code type and status code of an NVMe completion (NVMe Base Specification,
 // "Status Field"), such as 0x184.
 type nvmeStatus uint16
 
@@ -36,10 +36,9 @@ const (
 	connectDataSize = 1024
 )
 
-// askWhy sends the target one Fabrics Connect as this host, for the admin queue, and returns the
-// status it answers. A connection that the target turns down has left nothing behind; one that it
-// accepts ends with the TCP connection.
-func askWhy(ctx context.Context, address, port, nqn string, h Host) (nvmeStatus, error) {
+// probeConnect sends the target one Fabrics Connect for the admin queue, as this host, and returns
+// the status of the answer. If the target accepts, the association ends with the TCP connection.
+func probeConnect(ctx context.Context, address, port, nqn string, h Host) (nvmeStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(address, port))
@@ -77,7 +76,7 @@ func header(kind byte, headerLen, dataOffset, total int) []byte {
 	return b
 }
 
-// initializeRequest asks for PDU format 0, no digests and no alignment: all zero.
+// initializeRequest returns an ICReq for PDU format 0, no digests and no alignment: all zero.
 func initializeRequest() []byte { return header(pduICReq, icSize, 0, icSize) }
 
 func connectCommand(nqn string, h Host) ([]byte, error) {
@@ -112,7 +111,7 @@ func readPDU(r io.Reader, kind byte, size int) ([]byte, error) {
 		return nil, fmt.Errorf("read NVMe/TCP answer: %w", err)
 	}
 	if got := binary.LittleEndian.Uint32(pdu[4:]); pdu[0] != kind || got != uint32(size) {
-		return nil, fmt.Errorf("what listens there does not speak NVMe/TCP as expected (PDU type %#x of %d bytes, wanted %#x of %d)", pdu[0], got, kind, size)
+		return nil, fmt.Errorf("the server at this address does not speak NVMe/TCP as expected (PDU type %#x of %d bytes, wanted %#x of %d)", pdu[0], got, kind, size)
 	}
 	return pdu, nil
 }

@@ -18,7 +18,7 @@ func TestNVMeRescan(t *testing.T) {
 	size, err := c.Rescan(t.Context(), export1, gib)
 	require.NoError(t, err)
 	assert.EqualValues(t, gib, size)
-	assert.Empty(t, k.log(), "large enough")
+	assert.Empty(t, k.log(), "no rescan, because the device is large enough")
 
 	k.onWrite = func(string, string) error {
 		time.AfterFunc(50*time.Millisecond, func() { k.namespace(0, 0, 1, "uuid."+uuid1, 2*gib) })
@@ -35,13 +35,13 @@ func TestNVMeRescan(t *testing.T) {
 	require.ErrorContains(t, err, "resize the volume on the target first")
 }
 
-// A write that hangs in the kernel is left to itself, and what comes of it later is removed.
+// A write that hangs in the kernel continues in the background. A later call removes what it created.
 func TestNVMeHangingConnect(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
-	started, goOn := make(chan struct{}, 1), make(chan struct{})
+	started, proceed := make(chan struct{}, 1), make(chan struct{})
 	k.exchange = func(string) error {
 		started <- struct{}{}
-		<-goOn
+		<-proceed
 		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
 		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
 		return nil
@@ -56,9 +56,9 @@ func TestNVMeHangingConnect(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy, "must not report success while a connection may still appear")
 	other := export1
 	other.NQN = "nqn.2026-11.io.x:other"
-	require.NoError(t, c.Disconnect(t.Context(), other), "other targets are not held up")
+	require.NoError(t, c.Disconnect(t.Context(), other), "other targets do not wait")
 
-	close(goOn)
+	close(proceed)
 	require.NoError(t, c.Disconnect(t.Context(), export1))
 	_, err = c.Find(t.Context(), export1)
 	require.ErrorIs(t, err, ErrNotConnected)
@@ -77,7 +77,7 @@ func TestNVMeModules(t *testing.T) {
 		return nil
 	}
 	_, err := c.Connect(t.Context(), export1)
-	require.NoError(t, err, "built in, or loaded otherwise")
+	require.NoError(t, err, "the module may be built in")
 	assert.Equal(t, []string{"modprobe nvme-tcp"}, ran)
 
 	require.NoError(t, c.Disconnect(t.Context(), export1))

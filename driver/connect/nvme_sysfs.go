@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// controller is an NVMe controller of this node, as /sys/class/nvme shows it.
+// controller is an NVMe controller of this node, from /sys/class/nvme.
 type controller struct {
 	name      string // nvme0
 	state     string // live, connecting, resetting, deleting, dead, …
@@ -22,13 +22,13 @@ type controller struct {
 	model     string
 }
 
-// staysUp reports whether the controller works, or the kernel is about to make it work.
-func (c controller) staysUp() bool {
+// usable tells whether the controller is live, or the kernel is still connecting it.
+func (c controller) usable() bool {
 	return c.state != "dead" && !strings.HasPrefix(c.state, "deleting")
 }
 
-// controllers lists the controllers that this host has for a subsystem. Those of another host NQN
-// (made by an administrator, or by another driver) are not ours to see.
+// controllers lists the controllers that this host has for a subsystem. It ignores controllers of
+// other host NQNs, which an administrator or another driver created.
 func (n *nvme) controllers(nqn string) ([]controller, error) {
 	names, err := n.node.entries("sys/class/nvme")
 	if err != nil {
@@ -55,7 +55,7 @@ func (n *nvme) controllers(nqn string) ([]controller, error) {
 	return found, nil
 }
 
-// controllersAt narrows controllers to those on one address of the target.
+// controllersAt lists the controllers for one address of the target.
 func (n *nvme) controllersAt(e Export, address string) ([]controller, error) {
 	all, err := n.controllers(e.NQN)
 	return slices.DeleteFunc(all, func(c controller) bool {
@@ -93,7 +93,7 @@ func (n *nvme) describe(e Export) string {
 	return strings.Join(states, "; ")
 }
 
-// namespace is a block device that shows a namespace of a subsystem.
+// namespace is the block device of a namespace of a subsystem.
 type namespace struct {
 	name  string // nvme0n1
 	uuid  string // empty if the namespace has none
@@ -104,8 +104,8 @@ type namespace struct {
 // multipath are nvme<subsystem>c<controller>n<index>, hidden, and must not be used.
 var namespacePattern = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
 
-// namespaces lists the block devices of the controllers' namespaces. With native multipath they
-// stand below the subsystem, without below each controller; sysfs may show both kinds at once.
+// namespaces lists the block devices of the controllers' namespaces. In sysfs they are below the
+// subsystem with native multipath, and below each controller without it; there may be both kinds.
 func (n *nvme) namespaces(controllers []controller) ([]namespace, error) {
 	subsystems, err := n.node.entries("sys/class/nvme-subsystem")
 	if err != nil {
@@ -139,9 +139,9 @@ func (n *nvme) namespaces(controllers []controller) ([]namespace, error) {
 	return found, nil
 }
 
-// namespaceUUID reads the UUID that the target gave the namespace. The attribute "uuid" cannot be
-// trusted with it: for a namespace without UUID it shows the NGUID in UUID's clothes. A target
-// that only gives an NGUID made of the UUID's bytes is understood too.
+// namespaceUUID reads the UUID that the target gave the namespace, from the attribute "wwid". The
+// attribute "uuid" is not reliable: for a namespace without a UUID it has the NGUID in the form of a
+// UUID. If the target gives only an NGUID of 16 bytes, that is used as the UUID.
 func (n *nvme) namespaceUUID(name string) string {
 	wwid := n.node.attribute("sys/block", name, "wwid")
 	if id, ok := strings.CutPrefix(wwid, "uuid."); ok {
@@ -155,9 +155,9 @@ func (n *nvme) namespaceUUID(name string) string {
 	return ""
 }
 
-// choose picks the namespace of an export, by its UUID. For volumes of spdk-csi, of which only the
-// lvol's UUID is known, a subsystem's only namespace will also do, provided that the subsystem
-// names that lvol as its model, as spdk-csi made it, or that not even the lvol's UUID is known.
+// choose returns the namespace of an export, by its UUID. For volumes of spdk-csi only the lvol's
+// UUID is known. For them the only namespace of a subsystem is accepted too, if the subsystem's model
+// is the lvol's UUID, as spdk-csi sets it, or if not even the lvol's UUID is known.
 func choose(e Export, all []namespace) (namespace, error) {
 	want := e.NSUUID
 	if want == "" {
@@ -176,7 +176,7 @@ func choose(e Export, all []namespace) (namespace, error) {
 	case len(matches) == 1:
 		return matches[0], nil
 	case len(matches) > 1:
-		return namespace{}, fmt.Errorf("%w: namespace %s shows as %s and %s: turn native NVMe multipath on (nvme_core.multipath=Y), or disconnect all but one path",
+		return namespace{}, fmt.Errorf("%w: namespace %s appears as %s and %s: enable native NVMe multipath (nvme_core.multipath=Y), or disconnect all but one path",
 			ErrAmbiguous, want, matches[0].name, matches[1].name)
 	case want == "" && len(all) > 1:
 		return namespace{}, fmt.Errorf("%w: the subsystem has %d namespaces on this node and the volume's context names none: add %s to it", ErrAmbiguous, len(all), KeyNSUUID)
@@ -185,6 +185,6 @@ func choose(e Export, all []namespace) (namespace, error) {
 	for i, ns := range all {
 		seen[i] = fmt.Sprintf("%s (%s)", ns.name, cmp.Or(ns.uuid, "no UUID"))
 	}
-	return namespace{}, fmt.Errorf("%w: connected, but no namespace %s; there are: %s: look at nvmf_get_subsystems on the target",
+	return namespace{}, fmt.Errorf("%w: connected, but no namespace %s; there are: %s: check nvmf_get_subsystems on the target",
 		ErrNoNamespace, cmp.Or(want, "at all"), cmp.Or(strings.Join(seen, ", "), "none"))
 }

@@ -19,7 +19,7 @@ const gib = 1 << 30
 
 var export1 = Export{Transport: TCP, Address: "127.0.0.1", Port: "4420", NQN: nqn1, NSUUID: uuid1}
 
-// noExec fails the test when a command is run.
+// noExec fails the test if a command is run.
 type noExec struct{ t *testing.T }
 
 func (e noExec) Command(name string, args ...string) utilexec.Cmd {
@@ -31,7 +31,7 @@ func (e noExec) CommandContext(_ context.Context, name string, args ...string) u
 }
 func (e noExec) LookPath(string) (string, error) { return "", errors.New("no") }
 
-// fakeExec answers commands by a function.
+// fakeExec answers commands with the result of a function.
 type fakeExec func(line string) (output string, exitCode int)
 
 func (e fakeExec) Command(name string, args ...string) utilexec.Cmd {
@@ -65,7 +65,7 @@ func TestNVMeLife(t *testing.T) {
 			}
 			_, err := c.Find(t.Context(), export1)
 			require.ErrorIs(t, err, ErrNotConnected)
-			require.NoError(t, c.Disconnect(t.Context(), export1), "was never connected")
+			require.NoError(t, c.Disconnect(t.Context(), export1), "it was never connected")
 			require.Empty(t, k.log())
 
 			d, err := c.Connect(t.Context(), export1)
@@ -100,7 +100,7 @@ func TestNVMeWaits(t *testing.T) {
 		_, err := c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("and rescans when it does not come", func(t *testing.T) {
+	t.Run("and rescans if the namespace does not appear", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.exchange = func(string) error {
 			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
@@ -114,7 +114,7 @@ func TestNVMeWaits(t *testing.T) {
 		_, err := c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("for an old controller to go", func(t *testing.T) {
+	t.Run("for the removal of an old controller", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
 		time.AfterFunc(50*time.Millisecond, func() { k.removeController("nvme0") })
@@ -127,7 +127,7 @@ func TestNVMeWaits(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, k.root+"/dev/nvme1n1", d.Path)
 	})
-	t.Run("for one that does not go", func(t *testing.T) {
+	t.Run("in vain for the removal of an old controller", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
 		_, err := c.Connect(soon(t, 2*time.Second), export1)
@@ -139,15 +139,15 @@ func TestNVMeWaits(t *testing.T) {
 		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
 		_, err := c.Connect(soon(t, 2*time.Second), export1)
-		require.ErrorIs(t, err, ErrTimeout, "the device is there, its target is not")
+		require.ErrorIs(t, err, ErrTimeout, "the device exists, but its target is unreachable")
 		require.ErrorContains(t, err, "nvme0 connecting at 127.0.0.1:4420")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Empty(t, k.log(), "what was there before is not undone")
+		assert.Empty(t, k.log(), "a controller that existed before stays")
 		time.AfterFunc(50*time.Millisecond, func() { k.set(0, "state", "live") })
 		_, err = c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("not for one that was given up", func(t *testing.T) {
+	t.Run("not for a controller that the kernel removed", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 		time.AfterFunc(50*time.Millisecond, func() { k.removeController("nvme0") })
@@ -165,10 +165,10 @@ func TestNVMeConnectUndoes(t *testing.T) {
 	}
 	_, err := c.Connect(soon(t, 2*time.Second), export1)
 	require.ErrorIs(t, err, ErrNoNamespace)
-	require.ErrorContains(t, err, "nvme0n1 ("+uuid2+")", "tells what is there")
+	require.ErrorContains(t, err, "nvme0n1 ("+uuid2+")", "the error lists the namespaces")
 	assert.Contains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
 
-	// Another volume has come to use the connection meanwhile.
+	// Now another volume uses the connection.
 	k.held["nvme0n1"] = true
 	_, err = c.Connect(soon(t, 2*time.Second), export1)
 	require.ErrorIs(t, err, ErrNoNamespace)
@@ -196,12 +196,12 @@ func TestNVMeOtherAddressIsAnotherPath(t *testing.T) {
 	}
 	d, err := c.Connect(t.Context(), export1)
 	require.NoError(t, err)
-	assert.Equal(t, k.root+"/dev/nvme0n1", d.Path, "multipath: one device over both")
+	assert.Equal(t, k.root+"/dev/nvme0n1", d.Path, "one device with two paths")
 	require.NoError(t, c.Disconnect(t.Context(), export1))
 	assert.Subset(t, k.log(), []string{"sys/class/nvme/nvme0/delete_controller=1", "sys/class/nvme/nvme1/delete_controller=1"})
 }
 
-func TestNVMeDisconnectSparesOthers(t *testing.T) {
+func TestNVMeDisconnectKeepsSharedConnection(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
 	ours := k.namespace(0, 0, 1, "uuid."+uuid1, gib)
@@ -223,9 +223,9 @@ func TestNVMeDisconnectSparesOthers(t *testing.T) {
 	require.NoError(t, c.Disconnect(t.Context(), export1))
 	gone := export1
 	gone.NSUUID = "99999999-2222-4333-8444-555555555555"
-	require.NoError(t, c.Disconnect(t.Context(), gone), "its namespace is gone, the other stays connected")
+	require.NoError(t, c.Disconnect(t.Context(), gone), "its namespace was removed, and the other stays connected")
 	gone.NSUUID = ""
-	require.ErrorIs(t, c.Disconnect(t.Context(), gone), ErrBusy, "any of them might be it")
+	require.ErrorIs(t, c.Disconnect(t.Context(), gone), ErrBusy, "each of them may be the volume's")
 	assert.Empty(t, k.log())
 
 	delete(k.held, other)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blocked puts a file in the way of a folder of sysfs, so that reading the folder fails.
+// blocked replaces a folder of sysfs by a file, so that reading the folder fails.
 func (k *kernel) blocked(path string) {
 	k.remove(path)
 	k.file(path, "")
 }
 
-// Whatever of sysfs cannot be read: no volume is reported as found, grown or detached, and nothing is detached.
+// If a part of sysfs cannot be read, no volume is reported as found, grown or detached, and nothing is detached.
 func TestNVMeSysfsCannotBeRead(t *testing.T) {
 	every := []string{"find", "connect", "rescan", "disconnect"}
 	for name, c := range map[string]struct {
@@ -37,13 +36,13 @@ func TestNVMeSysfsCannotBeRead(t *testing.T) {
 		"controllers":     {func(k *nvmeKernel) { k.blocked("sys/class/nvme") }, every, "list NVMe controllers"},
 		"subsystems":      {func(k *nvmeKernel) { k.blocked("sys/class/nvme-subsystem") }, every, "list NVMe subsystems"},
 		"one subsystem":   {func(k *nvmeKernel) { k.file("sys/class/nvme-subsystem/nvme-subsys9", "") }, every, "list namespaces of nvme-subsys9"},
-		"size":            {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "much") }, []string{"find", "connect", "rescan"}, `sysfs says "much"`},
-		"negative size":   {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "-1") }, []string{"find", "connect", "rescan"}, `sysfs says "-1"`},
-		"no device node":  {func(k *nvmeKernel) { delete(k.rdevs, "nvme0n1") }, []string{"find", "connect", "rescan"}, "is the host's /dev mounted"},
+		"size":            {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "much") }, []string{"find", "connect", "rescan"}, `sysfs has "much"`},
+		"negative size":   {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "-1") }, []string{"find", "connect", "rescan"}, `sysfs has "-1"`},
+		"no device node":  {func(k *nvmeKernel) { delete(k.rdevs, "nvme0n1") }, []string{"find", "connect", "rescan"}, "whether the host's /dev is mounted"},
 		"other's node":    {func(k *nvmeKernel) { k.rdevs["nvme0n1"]++ }, []string{"find", "connect", "rescan"}, "the kernel gave nvme0n1 the number 259:1"},
 		"mounts":          {func(k *nvmeKernel) { k.remove("proc/self/mountinfo") }, []string{"disconnect"}, "list mounts"},
 		"mounts' syntax":  {func(k *nvmeKernel) { k.file("proc/self/mountinfo", "x\n") }, []string{"disconnect"}, "list mounts"},
-		"use of a device": {func(k *nvmeKernel) { k.node.claim = func(string) error { return unix.EIO } }, []string{"disconnect"}, "find out whether nvme0n1 is in use"},
+		"use of a device": {func(k *nvmeKernel) { k.node.claim = func(string) error { return unix.EIO } }, []string{"disconnect"}, "check whether nvme0n1 is in use"},
 		"rescan": {func(k *nvmeKernel) {
 			k.onWrite = func(path, _ string) error {
 				return map[bool]error{true: unix.EIO}[strings.HasSuffix(path, "rescan_controller")]
@@ -73,7 +72,8 @@ func TestNVMeSysfsCannotBeRead(t *testing.T) {
 	}
 }
 
-// operations are all of a connector's. Some end only when their time is up; it leaves a busy machine room to say why.
+// operations returns all operations of a connector. Some end only at their deadline, which is long enough for a busy
+// machine to report the reason.
 func operations(t *testing.T, c Connector, e Export, bytes int64) map[string]func() error {
 	return map[string]func() error{
 		"find":       func() error { _, err := c.Find(t.Context(), e); return err },
@@ -95,7 +95,7 @@ func TestISCSISysfsCannotBeRead(t *testing.T) {
 		"targets":         {func(k *iscsiKernel) { k.blocked(session + "/device") }, every, "list SCSI targets of session1"},
 		"LUNs":            {func(k *iscsiKernel) { k.blocked(session + "/device/target1:0:0") }, every, "list LUNs of session1"},
 		"block device":    {func(k *iscsiKernel) { k.blocked(session + "/device/target1:0:0/1:0:0:0/block") }, every, "find the block device of LUN 1:0:0:0"},
-		"no LUN any more": {func(k *iscsiKernel) { k.lun(1, 0, "sda", uuid1[:31], 0) }, []string{"find", "connect", "rescan"}, "the target has taken the LUN away"},
+		"no LUN any more": {func(k *iscsiKernel) { k.lun(1, 0, "sda", uuid1[:31], 0) }, []string{"find", "connect", "rescan"}, "the target has removed the LUN"},
 		"mounts":          {func(k *iscsiKernel) { k.remove("proc/self/mountinfo") }, []string{"disconnect"}, "list mounts"},
 		"rescan":          {func(k *iscsiKernel) { k.onWrite = func(string, string) error { return unix.EIO } }, []string{"rescan"}, "rescan sda: input/output error"},
 		"too small":       {func(*iscsiKernel) {}, []string{"rescan"}, "sda has 1073741824 bytes, but 2147483648 are requested"},
@@ -110,7 +110,7 @@ func TestISCSISysfsCannotBeRead(t *testing.T) {
 			k, connector := newISCSIKernel(t)
 			k.session(1, iqn1, k.host.IQN)
 			k.lun(1, 0, "sda", uuid1[:31], gib)
-			// sysfs shows more than targets and LUNs.
+			// sysfs has other entries besides targets and LUNs.
 			for _, more := range []string{"power", "uevent", "zfcp", "0", "target", "block"} {
 				k.dir(session + "/device/" + more)
 				k.dir(session + "/device/target1:0:0/" + more)
@@ -130,7 +130,7 @@ func TestISCSISysfsCannotBeRead(t *testing.T) {
 	}
 }
 
-// A LUN that a session does not show is looked for by the hosts that have a session with the target, and by no others.
+// Only the SCSI hosts that have a session with the target are scanned for a missing LUN.
 func TestISCSIScansOwnHosts(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
@@ -146,7 +146,7 @@ func TestISCSIScansOwnHosts(t *testing.T) {
 	require.ErrorContains(t, i.scanHosts(k.export), "list iSCSI sessions")
 }
 
-// Volumes of spdk-csi name the lvol only. Its LUN is theirs; one that shows another lvol's serial number is not.
+// For volumes of spdk-csi only the lvol's UUID is known. A LUN with the serial number of another lvol is refused.
 func TestISCSILegacyIdentity(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
@@ -159,14 +159,14 @@ func TestISCSILegacyIdentity(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoNamespace)
 	k.export.LegacyUUID = ""
 	_, err = c.Find(t.Context(), k.export)
-	require.NoError(t, err, "nothing is known of the volume")
+	require.NoError(t, err, "no UUID is known")
 	k.file("sys/class/iscsi_session/session1/device/target1:0:0/1:0:0:0/vpd_pg80", "\x00\x80")
 	k.export.LegacyUUID = uuid1
 	_, err = c.Find(t.Context(), k.export)
-	require.NoError(t, err, "a target without serial numbers")
+	require.NoError(t, err, "the LUN has no serial number")
 }
 
-// What a failed connect could not take back is part of its error.
+// If a failed connect cannot undo its steps, the error says so.
 func TestISCSIUndoFails(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	i := c.transports[ISCSI].(*iscsi)
@@ -185,10 +185,10 @@ func TestISCSIUndoFails(t *testing.T) {
 	i.exec = fakeExec(func(string) (string, int) { return "iscsiadm: no such record", exitLogin })
 	k.remove("sys/class/iscsi_session/session1")
 	_, err = c.Connect(t.Context(), k.export)
-	require.ErrorContains(t, err, "exit code 5", "a record that cannot be made ends the login")
+	require.ErrorContains(t, err, "exit code 5", "the login fails if a record cannot be created")
 }
 
-// The functions by which a node reaches the kernel, on files that behave like its own.
+// The functions by which a node accesses the kernel, on files that behave like the kernel's.
 func TestNodeFiles(t *testing.T) {
 	dir := t.TempDir()
 	attribute, fifo := filepath.Join(dir, "attribute"), filepath.Join(dir, "fabrics")
@@ -220,12 +220,12 @@ func TestNodeFiles(t *testing.T) {
 	require.ErrorIs(t, claim(filepath.Join(dir, "missing")), fs.ErrNotExist)
 }
 
-// A device node that is gone, or leads nowhere, holds nothing. A mount of the device's node is a raw block volume; what is
-// mounted from a file system's folder of the same name is not.
+// A device without a usable device node is not in use. A mount of the device node is a raw block volume; a mount of a
+// folder with the same name in a file system is not.
 func TestInUse(t *testing.T) {
 	k := newKernel(t)
-	for _, gone := range []error{fs.ErrNotExist, unix.ENXIO, unix.ENODEV} {
-		k.node.claim = func(string) error { return gone }
+	for _, err := range []error{fs.ErrNotExist, unix.ENXIO, unix.ENODEV} {
+		k.node.claim = func(string) error { return err }
 		require.NoError(t, k.node.inUse("sda"))
 	}
 	k.node.claim = func(string) error { return unix.EBUSY }
@@ -233,7 +233,7 @@ func TestInUse(t *testing.T) {
 	k.node.claim = func(string) error { return nil }
 	for line, busy := range map[string]bool{
 		"30 20 0:5 /sda /pods/1/dev rw - devtmpfs udev rw":  true,
-		"30 20 0:5 /sda /pods/1/dev rw - tmpfs tmpfs rw":    true, // as some containers have their /dev
+		"30 20 0:5 /sda /pods/1/dev rw - tmpfs tmpfs rw":    true, // the /dev of some containers
 		"30 20 0:5 /sda /pods/1/dev rw - ext4 /dev/sdb rw":  false,
 		"30 20 0:5 /sdb /pods/1/dev rw - devtmpfs udev rw":  false,
 		"30 20 0:5 / /dev rw - devtmpfs udev rw":            false,
@@ -258,37 +258,26 @@ func TestResolve(t *testing.T) {
 	require.ErrorContains(t, err, KeyTargetAddr)
 }
 
-// A target that hangs up instead of answering why is unreachable. It has not accepted this host.
-func TestAskWhyIsCutOff(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			request := make([]byte, icSize)
-			if _, err := io.ReadFull(c, request); err == nil {
-				request[0] = pduICResp
-				c.Write(request)
-				io.ReadFull(c, make([]byte, commandSize+connectDataSize))
-			}
-			c.Close()
-		}
-	}()
+// A target that closes the connection instead of answering the probe is unreachable.
+func TestProbeConnectIsCutOff(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.exchange = func(string) error { return syscall.EIO }
 	e := export1
-	e.Port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	_, err = c.Connect(t.Context(), e)
+	e.Port = serveTCP(t, func(c net.Conn) {
+		request := make([]byte, icSize)
+		if _, err := io.ReadFull(c, request); err == nil {
+			request[0] = pduICResp
+			c.Write(request)
+			io.ReadFull(c, make([]byte, commandSize+connectDataSize))
+		}
+	})
+	_, err := c.Connect(t.Context(), e)
 	require.ErrorIs(t, err, ErrUnreachable)
-	require.ErrorContains(t, err, "neither can we")
-	k.exchange = func(string) error { return errors.New("no error of the kernel's") }
+	require.ErrorContains(t, err, "own attempt failed too")
+	k.exchange = func(string) error { return errors.New("not an errno") }
 	_, err = c.Connect(t.Context(), e)
 	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "write to /dev/nvme-fabrics: no error of the kernel's")
+	require.ErrorContains(t, err, "write to /dev/nvme-fabrics: not an errno")
 }
 
 func TestExportsInErrors(t *testing.T) {
@@ -307,8 +296,8 @@ func TestExportsInErrors(t *testing.T) {
 	}
 }
 
-// Whoever ends a call early reads why.
-func TestCauseOfTheEnd(t *testing.T) {
+// If a caller cancels its context with a cause, the error has that cause.
+func TestCauseOfCancellation(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 	why := errors.New("the node shuts down")

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// earlier returns a context that ends somewhat before ctx does, so that what an operation has to say still reaches its
-// caller.
+// earlier returns a context that ends shortly before ctx does, so that an operation's error still reaches its caller.
 func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -16,7 +15,7 @@ func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Second, time.Until(deadline)/8)))
 }
 
-// timeout is the reason why ctx ended, in terms of this package.
+// timeout returns the reason why ctx ended: its cause, or ErrTimeout if its deadline passed.
 func timeout(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -24,7 +23,7 @@ func timeout(ctx context.Context) error {
 	return ErrTimeout
 }
 
-// poll calls try until it is done or fails, and reports whether ctx ended first.
+// poll calls try until it is done or fails. inTime is false if ctx ended first.
 func poll(ctx context.Context, try func() (done bool, err error)) (inTime bool, err error) {
 	const interval = 25 * time.Millisecond
 	ticker := time.NewTicker(interval)

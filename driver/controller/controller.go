@@ -23,12 +23,12 @@ type Controller struct {
 	csi.UnimplementedControllerServer
 	targets *targets
 	locks   *request.Locks
-	// credentialsFile holds the credentials for calls without a secret; empty if there is none.
+	// credentialsFile is the path of the credentials for calls without a secret; empty if there are none.
 	credentialsFile string
 	log             *slog.Logger
 }
 
-// New returns the controller of a configuration. credentialsFile is empty or what CredentialsFile found.
+// New returns the controller for a configuration. credentialsFile is what driver.CredentialsFile returned, or empty.
 func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controller, error) {
 	t, err := newTargets(c)
 	if err != nil {
@@ -39,22 +39,22 @@ func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controlle
 			log.Warn("credentials are sent unencrypted: use https:// with ca or caFile", "target", n.Name, "rpcURL", n.RPCURL)
 		}
 		if len(n.Lvstores) == 0 {
-			log.Warn("lvstores is not configured: a volume in an lvstore that is not loaded when the controller starts counts as deleted: name the target's lvstores in config.json", "target", n.Name)
+			log.Warn("lvstores is not configured: volumes count as deleted if their lvstore is not loaded when the controller starts; name the target's lvstores in config.json", "target", n.Name)
 		}
 	}
 	return &Controller{targets: t, locks: request.NewLocks(), credentialsFile: credentialsFile, log: log}, nil
 }
 
-// Observe has the calls to targets counted. It is called before the first one.
+// Observe makes the controller count its calls to targets. Call it before the controller serves calls.
 func (c *Controller) Observe(m *metrics.Metrics) { c.targets.metrics = m }
 
 // HasTopology reports whether not every node reaches every target.
 func (c *Controller) HasTopology() bool { return len(c.targets.configs[0].Topology) > 0 }
 
-// Close drops the connections to the proxies.
+// Close closes the connections to the proxies.
 func (c *Controller) Close() { c.targets.close() }
 
-// StorageClass parameters that make calls bring secrets, without -name and -namespace.
+// Parameters of a class that make Kubernetes send a secret with calls, without -name and -namespace.
 const (
 	provisionerSecret = "csi.storage.k8s.io/provisioner-secret"
 	publishSecret     = "csi.storage.k8s.io/controller-publish-secret"
@@ -75,8 +75,8 @@ func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, 
 	return c.targets.open(id.Target, tokens)
 }
 
-// findTarget is openTarget also for volumes that were provisioned by hand, whose id does not name their target: it asks each
-// target for them.
+// findTarget opens the target of an id. The id of a volume that was provisioned by hand does not name its target; then
+// findTarget asks each target for the volume.
 func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
 	if id.Target != "" {
 		return c.openTarget(id, secrets, class)
@@ -122,8 +122,8 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	}
 	id, err := request.ParseVolumeID(req.GetVolumeId())
 	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
-		// This driver made no such volume, so it is not there. One that was provisioned by hand is for hands to delete.
-		c.log.WarnContext(ctx, "nothing to delete: this driver did not make the volume", "volume", req.GetVolumeId())
+		// This driver issued no such id. A volume that was provisioned by hand has to be deleted by hand.
+		c.log.WarnContext(ctx, "nothing to delete: this driver did not create the volume", "volume", req.GetVolumeId())
 		return &csi.DeleteVolumeResponse{}, nil
 	}
 	claim := c.locks.Claim()
@@ -141,7 +141,7 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-// ControllerExpandVolume grows a volume, in use or not.
+// ControllerExpandVolume grows a volume, whether it is in use or not.
 func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	switch {
 	case req.GetVolumeId() == "":
@@ -174,6 +174,6 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	if err != nil {
 		return nil, err
 	}
-	// Raw block volumes as well: the node makes its kernel look at the size again.
+	// Raw block volumes need the node too: it makes the kernel read the size again.
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
 }

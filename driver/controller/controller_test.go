@@ -38,7 +38,7 @@ func TestFiftyIdenticalCreatesMakeOne(t *testing.T) {
 	assert.Len(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...), 1)
 }
 
-func TestTwentyAtOnceLeaveNothing(t *testing.T) {
+func TestTwentyVolumesAtOnceLeaveNothing(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	before := []uint64{b.targets[0].free(t), b.targets[1].free(t)}
 	var wg sync.WaitGroup
@@ -70,7 +70,7 @@ func TestVolumesSpread(t *testing.T) {
 	assert.Greater(t, len(b.targets[1].lvols(t)), 8)
 }
 
-func TestLostReplyOfCreateIsFound(t *testing.T) {
+func TestCreateWhoseReplyIsLost(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	for i := range 8 {
 		name := fmt.Sprintf("pvc-%d", i)
@@ -93,7 +93,7 @@ func TestUnreachableTarget(t *testing.T) {
 	target.Crash()
 	_, err := b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "rpcURL")
-	assert.Empty(t, other.lvols(t), "it is not made a second time elsewhere")
+	assert.Empty(t, other.lvols(t), "the volume is not created a second time")
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(b.delete(t.Context(), v.GetVolumeId())))
 	_, err = b.publish(t.Context(), v, nodeA)
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
@@ -102,11 +102,11 @@ func TestUnreachableTarget(t *testing.T) {
 	req := b.request("pvc-2", 4*mib)
 	req.Parameters = map[string]string{"target": other.name}
 	_, err = b.CreateVolume(t.Context(), req)
-	require.NoError(t, err, "whoever keeps to one target does not need the others")
+	require.NoError(t, err, "a class with one target does not need the others")
 
 	target.gateway.Close()
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
-	assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "the latter if the connection broke under the request: %v", err)
+	assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "Aborted if the connection broke during the request: %v", err)
 }
 
 func TestCreateValidates(t *testing.T) {
@@ -128,7 +128,7 @@ func TestCreateValidates(t *testing.T) {
 		"secret no JSON": {func(r *csi.CreateVolumeRequest) {
 			r.Secrets = map[string]string{driver.SecretKey: `{"rpcTokens":"hunter2"}`}
 		}, codes.InvalidArgument, "rpcTokens"},
-		"other target's": {func(r *csi.CreateVolumeRequest) { r.Secrets = elsewhere }, codes.InvalidArgument, `"t0"`},
+		"secret without the target": {func(r *csi.CreateVolumeRequest) { r.Secrets = elsewhere }, codes.InvalidArgument, `"t0"`},
 		"wrong password": {func(r *csi.CreateVolumeRequest) {
 			r.Secrets = map[string]string{driver.SecretKey: strings.Replace(b.secrets[driver.SecretKey], password, "hunter2", 1)}
 		}, codes.Unauthenticated, "rpcTokens"},
@@ -172,7 +172,8 @@ func source(s *csi.VolumeContentSource) func(*csi.CreateVolumeRequest) {
 	return func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = s }
 }
 
-func TestVolumeLooksAsSpdkCSIMadeIt(t *testing.T) {
+// Names, ids and contexts of volumes are the same as in spdk-csi.
+func TestVolumesAreAsInSpdkCSI(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	req := b.request("pvc-1", 5*mib)
 	req.Parameters = map[string]string{"fsType": "ext4", "csi.storage.k8s.io/pvc/name": "mine", "csi.storage.k8s.io/provisioner-secret-name": "x"}
@@ -181,7 +182,7 @@ func TestVolumeLooksAsSpdkCSIMadeIt(t *testing.T) {
 	v := resp.GetVolume()
 	id, err := request.ParseVolumeID(v.GetVolumeId())
 	require.NoError(t, err)
-	assert.Equal(t, int64(8*mib), v.GetCapacityBytes(), "what was made, not what was asked")
+	assert.Equal(t, int64(8*mib), v.GetCapacityBytes(), "the size of the volume, not the requested size")
 	assert.Equal(t, map[string]string{
 		"targetType": "TCP", "targetAddr": "127.0.0.1", "targetPort": "4420", "nqn": "nqn.2020-04.io.spdk.csi:uuid:" + id.UUID, "model": id.UUID,
 		"lvolSize": "8388608", "lvstore": "lvs0", "fsType": "ext4", "nsUUID": id.UUID, "mayFormat": "true",
@@ -226,7 +227,7 @@ func TestExpandVolume(t *testing.T) {
 	req.CapacityRange = &csi.CapacityRange{LimitBytes: 100 * mib}
 	resp, err := b.ControllerExpandVolume(t.Context(), req)
 	require.NoError(t, err)
-	assert.Equal(t, int64(8*mib), resp.GetCapacityBytes(), "no more than was asked")
+	assert.Equal(t, int64(8*mib), resp.GetCapacityBytes(), "a limit alone does not grow the volume")
 	req.CapacityRange = nil
 	_, err = b.ControllerExpandVolume(t.Context(), req)
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
@@ -238,7 +239,7 @@ func TestExpandVolume(t *testing.T) {
 func TestNextStoreWhenFull(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"))
 	thick := map[string]string{"thin": "false"}
-	for i := range 4 { // each fills most of what is left of one store
+	for i := range 4 { // each fills most of the free space of one store
 		req := b.request(fmt.Sprintf("pvc-%d", i), []int64{300, 300, 80, 80}[i]*mib)
 		req.Parameters = thick
 		_, err := b.CreateVolume(t.Context(), req)
@@ -264,7 +265,7 @@ func TestValidate(t *testing.T) {
 	assert.Contains(t, resp.GetMessage(), "MULTI_NODE_READER_ONLY")
 }
 
-func TestCallsOnOneThingDoNotMix(t *testing.T) {
+func TestOneCallAtATimeOnAVolume(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	id, _ := request.ParseVolumeID(v.GetVolumeId())
@@ -275,7 +276,7 @@ func TestCallsOnOneThingDoNotMix(t *testing.T) {
 	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
 	drivertest.RequireCode(t, codes.Aborted, driver.Status(b.unpublish(t.Context(), v.GetVolumeId(), nodeA)))
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
-	drivertest.RequireCode(t, codes.Aborted, driver.Status(err)) // not while it is being deleted
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err)) // the other call may be deleting the volume
 	claim.Release()
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
 }
@@ -286,7 +287,7 @@ func TestConnectionsArePerCredential(t *testing.T) {
 		b.create(t, "pvc-1", 4*mib)
 	}
 	assert.Len(t, b.Controller.targets.clients, 1)
-	for i := range 2 * maxClients { // of one target
+	for i := range 2 * maxClients {
 		wrong := maps.Clone(b.secrets)
 		wrong[driver.SecretKey] = strings.Replace(wrong[driver.SecretKey], password, fmt.Sprint(i), 1)
 		_, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "x", VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: wrong})

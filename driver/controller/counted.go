@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// counted is a Caller whose calls to one target are counted.
+// counted is a Caller that counts its calls to one target.
 type counted struct {
 	spdkrpc.Caller
 	target  string
@@ -24,7 +24,7 @@ func (c counted) Call(ctx context.Context, method string, params, result any) er
 	outcome := strings.ReplaceAll(string(spdkrpc.KindOf(err)), " ", "_")
 	c.metrics.TargetCall(c.target, method, cmp.Or(outcome, "ok"), time.Since(began))
 	lost := errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, spdkrpc.OutcomeUnknown)
-	if !lost || ctx.Err() == nil { // a call that was given up says nothing about the target
+	if !lost || ctx.Err() == nil { // a call that the driver cancelled tells nothing about the target
 		c.metrics.TargetUp(c.target, !lost)
 	}
 	return err

@@ -12,12 +12,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// defaultSize is the size of a volume for which none is requested, as in spdk-csi.
+// defaultSize is the size of a volume if none is requested, as in spdk-csi.
 const defaultSize = 1 << 30
 
-// CreateVolume makes a volume, empty or as a copy, or finds the one that an earlier call made.
+// CreateVolume creates a volume, empty or as a copy, or finds the one that an earlier call created.
 func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	// What is requested.
+	// Parse the request.
 	if req.GetName() == "" {
 		return nil, fmt.Errorf("%w: name is missing", request.ErrInvalid)
 	}
@@ -45,7 +45,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return nil, fmt.Errorf("create volume %q: %w", spec.Name, err)
 	}
 
-	// One call at a time under this name, and none that deletes the source.
+	// Allow one call at a time with this name, and no deletion of the source meanwhile.
 	claim := c.locks.Claim()
 	defer claim.Release()
 	if err := claim.Take("name " + volume.LvolName(spec.Name)); err != nil {
@@ -79,7 +79,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 			return failed(err)
 		}
 	} else {
-		// A copy lies beside its source.
+		// A copy is created in the lvstore of its source.
 		target, err := c.openTarget(source, req.GetSecrets(), provisionerSecret)
 		if err != nil {
 			return failed(err)
@@ -105,7 +105,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		made = located{target, v}
 	}
 
-	// The answer, unless the volume is being deleted.
+	// Answer, unless another call is deleting the volume.
 	if err := claim.Take(made.UUID); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,8 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	}}, nil
 }
 
-// claimSource claims the source of a copy: a snapshot beside others, for many may be restored at a time, a volume alone.
+// claimSource locks the source of a copy: a snapshot shared, because several volumes can be restored from it at once; a
+// volume exclusively.
 func claimSource(claim *request.Claim, origin volume.Origin) error {
 	switch {
 	case origin.UUID == "":
@@ -148,7 +149,7 @@ func (c *Controller) targetsFor(name string, wanted class.Class, where placement
 	return asked, candidates, err
 }
 
-// contentSource reads what a volume is to be a copy of: its origin, and the id of that; nothing for an empty volume.
+// contentSource returns the source of a copy, and its id. Both are empty for an empty volume.
 func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID, error) {
 	var text string
 	var from volume.Origin
@@ -168,29 +169,30 @@ func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID,
 	}
 	id, err := request.ParseVolumeID(text)
 	if err == nil && id.Target == "" {
-		err = fmt.Errorf("%w: %q: copies are made of volumes and snapshots of this driver, TARGET:UUID", request.ErrNoSuchID, text)
+		err = fmt.Errorf("%w: %q: the source must be a volume or snapshot of this driver, with an id of the form TARGET:UUID", request.ErrNoSuchID, text)
 	}
 	from.UUID = id.UUID
 	return from, id, err
 }
 
-// sizes reads a capacity range: the smallest size, usual if none is requested, and the largest, 0 for no limit.
-func sizes(r *csi.CapacityRange, usual int64) (least, most int64, err error) {
+// sizes returns the smallest and the largest size that a capacity range allows. If the range requests none, the smallest is
+// byDefault, or less if the limit is less. A largest size of 0 is no limit.
+func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error) {
 	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
 	switch {
 	case least < 0 || most < 0:
-		return 0, 0, fmt.Errorf("%w: capacity_range holds negative numbers", request.ErrInvalid)
+		return 0, 0, fmt.Errorf("%w: capacity_range has negative numbers", request.ErrInvalid)
 	case most > 0 && least > most:
-		return 0, 0, fmt.Errorf("%w: required_bytes %d are more than limit_bytes %d", volume.ErrOutOfRange, least, most)
+		return 0, 0, fmt.Errorf("%w: required_bytes is %d, more than limit_bytes, %d", volume.ErrOutOfRange, least, most)
 	case least > maxSize:
-		return 0, 0, fmt.Errorf("%w: required_bytes %d are more than any volume can have", volume.ErrOutOfRange, least)
+		return 0, 0, fmt.Errorf("%w: required_bytes is %d, more than any volume can have", volume.ErrOutOfRange, least)
 	case least == 0 && most > 0:
-		least = min(usual, max(1, most/volume.MiB*volume.MiB))
+		least = min(byDefault, max(1, most/volume.MiB*volume.MiB))
 	case least == 0:
-		least = usual
+		least = byDefault
 	}
 	return least, most, nil
 }
 
-// maxSize leaves room for rounding up.
+// maxSize is the largest size that can be requested. It is small enough to be rounded up without an overflow.
 const maxSize = 1 << 60

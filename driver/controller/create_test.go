@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// thick asks for an empty thick volume.
+// thick returns a request for an empty thick volume.
 func (b *testController) thick(name string, size int64) *csi.CreateVolumeRequest {
 	req := b.request(name, size)
 	req.Parameters = map[string]string{"thin": "false"}
@@ -29,9 +29,9 @@ func (b *testController) copyOf(t *testing.T, id, name string, parameters map[st
 	return b.CreateVolume(t.Context(), req)
 }
 
-func TestCreateTriesTheNext(t *testing.T) {
+func TestCreateTriesTheNextStore(t *testing.T) {
 	b := newTestController(t, newSimTargetOf(t, "t0", 100, "lvs0"), newSimTargetOf(t, "t1", 100, "lvs0"), newSimTargetOf(t, "t2", 1000, "lvs0"))
-	for i := range 3 { // none of these fits anywhere but on the large one
+	for i := range 3 { // each fits only on the large target
 		resp, err := b.CreateVolume(t.Context(), b.thick(fmt.Sprint("pvc-", i), 200*mib))
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(resp.GetVolume().GetVolumeId(), "t2:"))
@@ -48,7 +48,7 @@ func TestCreateTriesTheNext(t *testing.T) {
 	require.NotErrorIs(t, err, volume.ErrNoSpace)
 }
 
-func TestCreateLooksEverywhereFirst(t *testing.T) {
+func TestCreateReadsAllTargetsFirst(t *testing.T) {
 	small, large := newSimTargetOf(t, "t0", 100, "lvs0"), newSimTargetOf(t, "t1", 1000, "lvs0")
 	b := newTestController(t, small, large)
 	byHand := spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)}
@@ -58,7 +58,7 @@ func TestCreateLooksEverywhereFirst(t *testing.T) {
 	_, err = large.rpc.BdevLvolCreate(t.Context(), byHand)
 	require.NoError(t, err)
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
-	require.ErrorIs(t, err, volume.ErrIncompatible, "two of them: which one is meant?")
+	require.ErrorIs(t, err, volume.ErrIncompatible, "two volumes have the name")
 	require.ErrorContains(t, err, "on the targets t0 and t1")
 
 	small.Crash()
@@ -67,10 +67,10 @@ func TestCreateLooksEverywhereFirst(t *testing.T) {
 		require.Error(t, err, name)
 		assert.True(t, errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, spdkrpc.OutcomeUnknown), err)
 	}
-	assert.Len(t, large.lvols(t), 1, "nothing was made elsewhere")
+	assert.Len(t, large.lvols(t), 1, "nothing was created")
 }
 
-// An unknown outcome ends CreateVolume: the volume may still be made where it was tried first.
+// An unknown outcome ends CreateVolume: the volume may still be created in the first lvstore.
 func TestUnknownOutcomeEndsCreate(t *testing.T) {
 	targets := []*simTarget{newSimTargetOf(t, "t0", 1000, "lvs0"), newSimTargetOf(t, "t1", 1000, "lvs0")}
 	for _, s := range targets {
@@ -84,17 +84,17 @@ func TestUnknownOutcomeEndsCreate(t *testing.T) {
 	_, err := b.CreateVolume(t.Context(), b.thick("pvc-1", 200*mib))
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	require.NotErrorIs(t, err, volume.ErrNoSpace)
-	assert.Len(t, append(targets[0].lvols(t), targets[1].lvols(t)...), 1, "the filler: nothing was tried in the other lvstore")
+	assert.Len(t, append(targets[0].lvols(t), targets[1].lvols(t)...), 1, "only the filler exists; the other lvstore was not tried")
 }
 
-func TestSameNameOtherwise(t *testing.T) {
+func TestSameNameWithOtherParameters(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.create(t, "pvc-1", 4*mib)
 	_, err := b.CreateVolume(t.Context(), b.thick("pvc-1", 4*mib))
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 }
 
-// A clone lies where its source does: a class that wants it elsewhere is refused, before anything is made.
+// A clone is in the lvstore of its source. A class that asks for another place is refused before anything is created.
 func TestCloneStaysWithItsSource(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -108,7 +108,7 @@ func TestCloneStaysWithItsSource(t *testing.T) {
 	}
 	_, err := b.copyOf(t, "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d", "pvc-2", map[string]string{"lvstore": "lvs0"})
 	require.ErrorIs(t, err, volume.ErrNotFound)
-	assert.Equal(t, []string{"lvs0/pvc-1"}, target.lvols(t), "nothing was made")
+	assert.Equal(t, []string{"lvs0/pvc-1"}, target.lvols(t), "nothing was created")
 
 	made, err := b.copyOf(t, source.GetVolumeId(), "pvc-2", map[string]string{"target": "t0", "lvstore": "lvs0"})
 	require.NoError(t, err)

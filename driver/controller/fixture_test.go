@@ -30,18 +30,19 @@ const (
 	nodeA, nodeB   = "node-a", "node-b"
 )
 
-// A simulated target behind a gateway that stands in for the proxy: Basic authentication, one call a request.
+// A simTarget is a simulated target behind a gateway that replaces the proxy: with Basic authentication, and one call for
+// each request.
 type simTarget struct {
 	*spdktest.Target
 	name    string
 	rpc     *spdkrpc.Client
 	gateway *httptest.Server
 	mu      sync.Mutex
-	lose    string // the method whose next reply is lost on the way
+	lose    string // the method whose next reply is lost
 	calls   int
-	// failures are the methods of calls that the target failed to execute, for no reason of theirs.
+	// failures are the methods of calls that failed with an internal error of the target.
 	failures []string
-	// instead are functions that run in place of the calls of a method, whose replies are then lost.
+	// instead has functions, by method, that run instead of the calls. The replies are lost.
 	instead map[string]func()
 }
 

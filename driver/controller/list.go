@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerGetCapabilities lists what this controller can do. Calls that have no secret are only listed if it has
-// credentials of its own.
+// ControllerGetCapabilities lists what this controller supports. It lists calls that have no secret only if the controller
+// has its own credentials.
 func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	types := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
@@ -45,8 +45,8 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// ListVolumes lists the volumes in the driver's lvstores. An lvstore does not record who made a volume; volumes of
-// other users are better kept in lvstores of their own.
+// ListVolumes lists all volumes in the driver's lvstores, also those that the driver did not create, because an lvstore does
+// not record who created a volume.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	entries, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).List)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesReques
 	return resp, nil
 }
 
-// ListSnapshots lists snapshots: one by its id, those of a volume, or all.
+// ListSnapshots lists one snapshot by its id, those of a volume, or all.
 func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	if text := req.GetSnapshotId(); text != "" {
 		m, err := c.snapshot(ctx, text, req.GetSecrets())
@@ -98,7 +98,7 @@ func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 	return resp, nil
 }
 
-// A listed entry knows its target.
+// A listed entry is an entry with the name of its target.
 type listed[T any] struct {
 	target string
 	entry  T
@@ -108,9 +108,9 @@ func (l listed[T]) id(uuid string) string {
 	return request.VolumeID{Target: l.target, UUID: uuid}.String()
 }
 
-// list reads one page over all targets, which are in the order of their names. A token is the id after which to go on:
-// it stays valid whatever is made and deleted meanwhile. A target that does not answer is an error, because a list without
-// its volumes would say that they are gone.
+// list reads one page of the entries of all targets, ordered by the targets' names. A token is the id after which the next
+// page begins, so it stays valid when entries are created and deleted. list fails if a target does not answer, because a
+// list without its volumes would mean that they were deleted.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, class, token string, most int32,
 	of func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {
@@ -137,7 +137,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 		}
 		if most > 0 {
 			if page.Max = int(most) - len(entries); page.Max == 0 {
-				return entries, next, nil // perhaps the last page is empty then
+				return entries, next, nil // the next page may be empty
 			}
 		}
 		part, more, err := of(s, ctx, page)
@@ -155,14 +155,14 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 	return entries, "", nil
 }
 
-// lastUUID sorts after all others: a token with it continues with the next target.
+// lastUUID sorts after all others, so a token with it continues with the next target.
 const lastUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 // GetCapacity returns how much more can be made, in a topology if one is named. Targets that do not answer count with nothing.
 func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if len(req.GetVolumeCapabilities()) > 0 {
 		if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); errors.Is(err, request.ErrUnsupported) {
-			return &csi.GetCapacityResponse{}, nil // no volume of this kind can be made
+			return &csi.GetCapacityResponse{}, nil // no volume with these capabilities can be created
 		} else if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// withCredentials gives the controller credentials of its own.
+// withCredentials gives the controller its own credentials.
 func (b *testController) withCredentials(t *testing.T) {
 	b.credentialsFile = filepath.Join(t.TempDir(), "secret.json")
 	require.NoError(t, os.WriteFile(b.credentialsFile, []byte(b.secrets[driver.SecretKey]), 0o600))
@@ -27,14 +27,14 @@ func TestOwnCredentials(t *testing.T) {
 	v := b.create(t, "pvc-1", 4*mib)
 	_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), driver.CredentialsEnv)
-	offered := func() int {
+	capabilities := func() int {
 		resp, err := b.ControllerGetCapabilities(t.Context(), nil)
 		require.NoError(t, err)
 		return len(resp.GetCapabilities())
 	}
-	before := offered()
+	before := capabilities()
 	b.withCredentials(t)
-	assert.Equal(t, before+3, offered())
+	assert.Equal(t, before+3, capabilities())
 	list, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
 	require.NoError(t, err)
 	assert.Equal(t, v.GetVolumeId(), list.GetEntries()[0].GetVolume().GetVolumeId())
@@ -125,7 +125,7 @@ func TestLists(t *testing.T) {
 	assert.Equal(t, 1, count(&csi.ListSnapshotsRequest{SnapshotId: s.GetSnapshotId()}))
 	assert.Equal(t, 0, count(&csi.ListSnapshotsRequest{SnapshotId: s.GetSnapshotId(), SourceVolumeId: volumes[1].GetVolumeId()}))
 	assert.Equal(t, 0, count(&csi.ListSnapshotsRequest{SnapshotId: "t0:" + uuid.NewString()}))
-	assert.Equal(t, 0, count(&csi.ListSnapshotsRequest{SnapshotId: volumes[0].GetVolumeId()}), "a volume is none")
+	assert.Equal(t, 0, count(&csi.ListSnapshotsRequest{SnapshotId: volumes[0].GetVolumeId()}), "the id of a volume")
 	got, err := b.GetSnapshot(t.Context(), &csi.GetSnapshotRequest{SnapshotId: s.GetSnapshotId(), Secrets: b.secrets})
 	require.NoError(t, err)
 	assert.Equal(t, s.GetCreationTime().AsTime(), got.GetSnapshot().GetCreationTime().AsTime())

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// addDisk gives a target an lvstore on a file, and returns functions that take the file's bdev away and bring it back.
+// addDisk creates an lvstore on a file, and returns functions that detach and attach the file's bdev.
 func (s *simTarget) addDisk(t *testing.T, store string) (detach, attach func()) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), store)
@@ -33,7 +33,7 @@ func (s *simTarget) addDisk(t *testing.T, store string) (detach, attach func()) 
 	}, attach
 }
 
-func TestStoreThatIsAwayIsUnavailable(t *testing.T) {
+func TestDetachedStoreIsUnavailable(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	detach, attach := target.addDisk(t, "lvs1")
 	b := newTestController(t, target)
@@ -47,7 +47,7 @@ func TestStoreThatIsAwayIsUnavailable(t *testing.T) {
 	detach()
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1", "bring its base bdev back")
-	assert.Empty(t, target.lvols(t), "no second copy")
+	assert.Empty(t, target.lvols(t), "the volume is not created a second time")
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(b.delete(t.Context(), v.GetVolumeId())), "lvs1")
 	_, err = b.publish(t.Context(), v, nodeA)
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1")
@@ -62,7 +62,7 @@ func TestStoreThatIsAwayIsUnavailable(t *testing.T) {
 	assert.Empty(t, target.lvols(t))
 }
 
-// CreateVolume asks every target with every credential: with a hundred of them, too, connections are kept.
+// CreateVolume calls every target. With a hundred targets and two credentials for each, all connections are kept.
 func TestHundredTargetsKeepTheirClients(t *testing.T) {
 	var c driver.Config
 	var names []string

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerPublishVolume exports a volume to one node, and to no other.
+// ControllerPublishVolume exports a volume to one node alone.
 func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	switch {
 	case req.GetVolumeId() == "":
@@ -64,15 +64,15 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	}, nil
 }
 
-// exportedByHand reports whether a PV that was written by hand leads to a target that is not in config.json. The volume was
-// exported there by hand too, so this driver has nothing to do, and could do nothing.
-func (c *Controller) exportedByHand(remembered map[string]string) bool {
-	e, err := connect.ParseExport(remembered)
+// exportedByHand tells whether a volume context comes from a PV that was written by hand, for a target that is not in
+// config.json. Such a volume was exported by hand too, so this driver need not, and cannot, export it.
+func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
+	e, err := connect.ParseExport(volumeContext)
 	if err != nil || e.Transport == connect.Loop {
 		return false
 	}
 	return !slices.ContainsFunc(c.targets.configs, func(t driver.TargetConfig) bool { return t.TargetAddr == e.Address || t.ListenAddr == e.Address }) &&
-		remembered[request.KeyMayFormat] == "" && remembered[request.KeyStore] == "" // this driver, and spdk-csi, write the lvstore into theirs
+		volumeContext[request.KeyMayFormat] == "" && volumeContext[request.KeyStore] == "" // this driver and spdk-csi write the lvstore
 }
 
 func hostOf(nodeID string) export.Host {
@@ -80,8 +80,8 @@ func hostOf(nodeID string) export.Host {
 	return export.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}
 }
 
-// ControllerUnpublishVolume ends a volume's export to a node, or to all nodes if the request names none, and cuts the node's
-// connection. From then on the volume is never formatted again.
+// ControllerUnpublishVolume ends a volume's export to a node, or to all nodes if the request names none. The target closes
+// the node's connections. From then on the volume is never formatted.
 func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
@@ -89,12 +89,12 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	done := &csi.ControllerUnpublishVolumeResponse{}
 	id, err := request.ParseVolumeID(req.GetVolumeId())
 	if errors.Is(err, request.ErrNoSuchID) {
-		return done, nil // so it cannot have been published
+		return done, nil // this driver cannot have published it
 	}
 	var host *export.Host
 	if node := req.GetNodeId(); node != "" {
 		if err := request.CheckNodeID(node); err != nil {
-			return done, nil // the volume cannot have been published there
+			return done, nil // no volume can have been published to it
 		}
 		host = new(hostOf(node))
 	}
@@ -105,7 +105,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	}
 	service, err := c.findTarget(ctx, id, req.GetSecrets(), publishSecret)
 	if id.Target == "" && errors.Is(err, volume.ErrNotFound) {
-		return done, nil // exported by hand, or gone
+		return done, nil // exported by hand, or deleted
 	}
 	if err != nil {
 		return nil, err
@@ -113,14 +113,14 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	if err := service.Unexport(ctx, id.UUID, host); err != nil {
 		return nil, err
 	}
-	// The node may have used it, whether it said so or died.
+	// The node may have written to the volume.
 	if err := service.MarkUsed(ctx, id.UUID); err != nil {
 		return nil, err
 	}
 	return done, nil
 }
 
-// ValidateVolumeCapabilities confirms that a volume has the requested capabilities, or says why not.
+// ValidateVolumeCapabilities confirms that a volume has the requested capabilities, or tells why not.
 func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

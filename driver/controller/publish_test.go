@@ -43,10 +43,11 @@ func TestPublish(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), ""))
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
-	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA), "of a volume that is gone")
+	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA), "the volume is deleted")
 }
 
-// A volume provisioned by hand has its UUID alone for an id; one on a target that we do not know is left alone.
+// The id of a volume that was provisioned by hand is its UUID alone. The driver does nothing for one whose target is not
+// configured.
 func TestStaticVolumes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	id, err := b.targets[1].rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "by-hand", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
@@ -61,7 +62,7 @@ func TestStaticVolumes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.unpublish(t.Context(), id, nodeA))
 	require.NoError(t, b.delete(t.Context(), id))
-	assert.Len(t, b.targets[1].lvols(t), 1, "what hands made, hands delete")
+	assert.Len(t, b.targets[1].lvols(t), 1, "the driver does not delete volumes that were provisioned by hand")
 
 	gone := uuid.NewString()
 	_, err = b.publish(t.Context(), &csi.Volume{VolumeId: gone}, nodeA)
@@ -78,25 +79,25 @@ func TestMayFormat(t *testing.T) {
 	ours, copied, legacy := map[string]string{request.KeyMayFormat: "true"}, map[string]string{request.KeyMayFormat: "false"}, map[string]string{}
 	for name, c := range map[string]struct {
 		pristine, known bool
-		remembered      map[string]string
+		volumeContext   map[string]string
 		want            bool
 	}{
-		"never written":                {true, true, ours, true},
-		"written":                      {false, true, ours, false},
-		"a copy, whatever target says": {true, true, copied, false},
-		"target does not know":         {false, false, ours, true},
-		"spdk-csi's, never written":    {true, true, legacy, true},
-		"spdk-csi's, written":          {false, true, legacy, false},
-		"spdk-csi's, not known":        {false, false, legacy, true},
+		"never written":               {true, true, ours, true},
+		"written":                     {false, true, ours, false},
+		"a copy that was not written": {true, true, copied, false},
+		"target does not know":        {false, false, ours, true},
+		"spdk-csi's, never written":   {true, true, legacy, true},
+		"spdk-csi's, written":         {false, true, legacy, false},
+		"spdk-csi's, not known":       {false, false, legacy, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, c.want, mayFormat(c.pristine, c.known, c.remembered))
+			assert.Equal(t, c.want, mayFormat(c.pristine, c.known, c.volumeContext))
 		})
 	}
 }
 
-// Across nodes the target remembers: a thick volume that was attached is never formatted again, until its first name is
-// given back by hand.
+// The target records in a volume's name that it was attached: a thick volume is never formatted after its first attachment,
+// unless an administrator restores the first name.
 func TestThickVolumeIsFormattedDuringItsFirstAttachmentOnly(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -122,11 +123,11 @@ func TestThickVolumeIsFormattedDuringItsFirstAttachmentOnly(t *testing.T) {
 	require.NoError(t, err, "found under its new name")
 	require.Equal(t, v.GetVolumeId(), again.GetVolume().GetVolumeId())
 
-	// docs: a volume that was attached and never staged.
+	// As the manual describes for a volume that was attached but never staged.
 	require.NoError(t, target.rpc.BdevLvolRename(t.Context(), spdkrpc.BdevLvolRenameParams{OldName: "lvs0/pvc-1.used", NewName: "pvc-1"}))
 	require.Equal(t, "true", mayFormat(nodeA))
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), ""))
-	require.Equal(t, "false", mayFormat(nodeA), "detached from all nodes is detached")
+	require.Equal(t, "false", mayFormat(nodeA), "it was detached from all nodes")
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
 }

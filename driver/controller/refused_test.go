@@ -19,29 +19,29 @@ import (
 
 // A controllerCall is a call that succeeds on a target with a volume and a snapshot of it.
 type controllerCall struct {
-	holds string // what no other call may hold meanwhile
+	holds string // the lock that the call takes; empty for none
 	do    func(b *testController) error
 }
 
-// things are a volume, its UUID and a snapshot of it.
-type things struct {
+// objects are a volume, its UUID and a snapshot of it.
+type objects struct {
 	volume   *csi.Volume
 	snapshot *csi.Snapshot
 	uuid     string
 }
 
-func newThings(t *testing.T) (*testController, things) {
+func newObjects(t *testing.T) (*testController, objects) {
 	t.Helper()
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	id, err := request.ParseVolumeID(v.GetVolumeId())
 	require.NoError(t, err)
-	return b, things{v, b.snapshot(t, "snapshot-1", v), id.UUID}
+	return b, objects{v, b.snapshot(t, "snapshot-1", v), id.UUID}
 }
 
-// calls are all of the controller's. Those of volumes that were provisioned by hand, whose id does not name a target, take
-// another way.
-func (x things) calls(t *testing.T) map[string]controllerCall {
+// calls returns all calls of the controller that have a secret. Those with the suffix "by UUID" are for a volume that was
+// provisioned by hand, whose id does not name a target.
+func (x objects) calls(t *testing.T) map[string]controllerCall {
 	ctx, volume, snapshot := t.Context(), x.volume.GetVolumeId(), x.snapshot.GetSnapshotId()
 	snapshotUUID := snapshot[strings.Index(snapshot, ":")+1:]
 	from := func(source *csi.VolumeContentSource) func(b *testController) error {
@@ -100,8 +100,8 @@ func (x things) calls(t *testing.T) map[string]controllerCall {
 	return calls
 }
 
-// ownCalls are those that bring no secret: the controller has credentials of its own for them.
-func (x things) ownCalls(t *testing.T) map[string]controllerCall {
+// ownCalls returns the calls without a secret, for which the controller uses its own credentials.
+func (x objects) ownCalls(t *testing.T) map[string]controllerCall {
 	ctx := t.Context()
 	return map[string]controllerCall{
 		"ListVolumes": {"", func(b *testController) error { _, err := b.ListVolumes(ctx, &csi.ListVolumesRequest{}); return err }},
@@ -117,10 +117,10 @@ func (x things) ownCalls(t *testing.T) map[string]controllerCall {
 	}
 }
 
-// No call answers OK without credentials, with wrong ones, without its target, or while another one works on the same
-// thing.
-func TestCallsThatCannotBeMade(t *testing.T) {
-	b, x := newThings(t)
+// No call answers OK without credentials, with wrong ones, without its target, or while another call works on the same
+// object.
+func TestRefusedCalls(t *testing.T) {
+	b, x := newObjects(t)
 	right := b.secrets
 	calls, own := x.calls(t), x.ownCalls(t)
 	b.secrets = nil
@@ -154,7 +154,7 @@ func TestCallsThatCannotBeMade(t *testing.T) {
 		require.NoError(t, claim.Take(c.holds))
 		require.Equal(t, codes.Aborted, driver.Code(c.do(b)), name)
 		claim.Release()
-		require.Empty(t, b.locks.Held(), "%s lets go of what it held", name)
+		require.Empty(t, b.locks.Held(), "%s releases its locks", name)
 	}
 	maps.Copy(calls, own)
 	b.targets[0].Crash()
@@ -164,17 +164,17 @@ func TestCallsThatCannotBeMade(t *testing.T) {
 	require.NoError(t, b.targets[0].Restart())
 }
 
-// Whichever step the target fails to do, a call answers OK only if it could do without.
-func TestFailuresOfTheTargetAreAnswered(t *testing.T) {
-	all := func(x things) map[string]controllerCall {
+// Whichever step of a call fails on the target, the call answers OK only if it did not need that step.
+func TestFailingTargetFailsTheCall(t *testing.T) {
+	all := func(x objects) map[string]controllerCall {
 		calls := x.calls(t)
 		maps.Copy(calls, x.ownCalls(t))
 		return calls
 	}
-	for name := range all(things{volume: &csi.Volume{}, snapshot: &csi.Snapshot{}}) {
+	for name := range all(objects{volume: &csi.Volume{}, snapshot: &csi.Snapshot{}}) {
 		t.Run(name, func(t *testing.T) {
 			for skip := 0; ; skip++ {
-				b, x := newThings(t) // a call that was made before takes fewer steps
+				b, x := newObjects(t) // new ones each time, because a repeated call needs fewer steps
 				b.withCredentials(t)
 				do := all(x)[name].do
 				before := len(b.targets[0].failures)
@@ -188,26 +188,26 @@ func TestFailuresOfTheTargetAreAnswered(t *testing.T) {
 					require.Positive(t, skip)
 					return
 				case failed[0] == "nvmf_subsystem_get_controllers":
-					require.NoError(t, err, "the volume is not exported, as another call tells")
+					require.NoError(t, err, "another call tells that the volume is not exported")
 				case failed[0] == "nvmf_subsystem_add_listener" && err == nil:
-					// The first attempt fails without a transport, and is made again with one.
+					// Without a transport, the first attempt fails anyway, and is repeated.
 				case strings.HasPrefix(name, "Delete") && err == nil:
-					// What is looked for after the deletion are leftovers of others.
+					// The calls after the deletion only look for leftovers of other volumes.
 					lvol := map[string]string{"DeleteVolume": "lvs0/pvc-1", "DeleteSnapshot": "lvs0/snap."}[name]
 					for _, left := range b.targets[0].lvols(t) {
-						require.False(t, strings.HasPrefix(left, lvol), "%s is still there without %s", left, failed)
+						require.False(t, strings.HasPrefix(left, lvol), "%s still exists after %s failed", left, failed)
 					}
 				default:
-					require.Error(t, err, "without %s", failed)
+					require.Error(t, err, "%s failed", failed)
 				}
 			}
 		})
 	}
 }
 
-// A request that lacks something names it.
-func TestRequestsLackSomething(t *testing.T) {
-	b, x := newThings(t)
+// The error for an incomplete request names the missing field.
+func TestIncompleteRequests(t *testing.T) {
+	b, x := newObjects(t)
 	id, ctx := x.volume.GetVolumeId(), t.Context()
 	neither := &csi.VolumeCapability{AccessMode: writer.GetAccessMode()}
 	for what, err := range map[string]func() error{
@@ -284,7 +284,7 @@ func TestRequestsLackSomething(t *testing.T) {
 			_, err := b.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: "nope", Secrets: b.secrets})
 			return err
 		},
-		"CreateVolume from a volume made by hand": func() error {
+		"CreateVolume from a volume provisioned by hand": func() error {
 			req := b.request("x", 4*mib)
 			req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: x.uuid}}}
 			_, err := b.CreateVolume(ctx, req)
@@ -301,5 +301,5 @@ func TestRequestsLackSomething(t *testing.T) {
 	} {
 		require.Equal(t, codes.NotFound, driver.Code(err()), what)
 	}
-	require.NoError(t, b.unpublish(ctx, id, "no node/at all"), "which cannot have it")
+	require.NoError(t, b.unpublish(ctx, id, "no node/at all"), "no node has this id, so no volume is published to it")
 }

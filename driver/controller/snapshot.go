@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// CreateSnapshot takes a snapshot of a volume, or finds it.
+// CreateSnapshot takes a snapshot of a volume, or finds the one that an earlier call took.
 func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	switch {
 	case req.GetName() == "":
@@ -55,7 +55,7 @@ func snapshotMessage(target string, s volume.Snapshot) *csi.Snapshot {
 		ReadyToUse:   true,
 	}
 	if s.CreatedAt.IsZero() {
-		m.CreationTime = &timestamppb.Timestamp{} // spdk-csi recorded no time, and the field must be set, to the same value each time
+		m.CreationTime = &timestamppb.Timestamp{} // spdk-csi recorded no time, but CSI requires one that never changes
 	}
 	if s.SourceUUID != "" {
 		m.SourceVolumeId = request.VolumeID{Target: target, UUID: s.SourceUUID}.String()
@@ -70,7 +70,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 	}
 	id, err := request.ParseVolumeID(req.GetSnapshotId())
 	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
-		c.log.WarnContext(ctx, "nothing to delete: this driver did not make the snapshot", "snapshot", req.GetSnapshotId())
+		c.log.WarnContext(ctx, "nothing to delete: this driver did not create the snapshot", "snapshot", req.GetSnapshotId())
 		return &csi.DeleteSnapshotResponse{}, nil
 	}
 	claim := c.locks.Claim()

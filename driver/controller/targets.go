@@ -29,21 +29,21 @@ type targets struct {
 
 	mu      sync.Mutex
 	clients map[clientKey]*client
-	clock   uint64
+	clock   uint64 // increases with each use of a client
 }
 
-// A clientKey keeps connections with different credentials apart, without holding on to passwords.
+// A clientKey identifies a client by its target and a hash of its credentials, so that passwords are not kept.
 type clientKey struct {
 	target     string
 	credential [sha256.Size]byte
 }
 
-// A client keeps its service, which remembers what the target has shown to these credentials.
+// A client is a connection to a target's proxy. It keeps its service, which caches what it learned about the target.
 type client struct {
 	rpc     *spdkrpc.Client
 	service *volume.Service
 	https   *spdkrpc.HTTPS
-	used    uint64
+	used    uint64 // the clock at the last use
 }
 
 // errNoAnswer is the kind of the error for a target that does not say in time what it holds.
@@ -76,7 +76,7 @@ func (t *targets) config(name string) (driver.TargetConfig, error) {
 	return t.configs[i], nil
 }
 
-// open returns the service of one target with credentials.
+// open returns the service of one target, for the target's entry in tokens.
 func (t *targets) open(name string, tokens map[string]driver.Credential) (*volume.Service, error) {
 	c, err := t.config(name)
 	if err != nil {
@@ -135,8 +135,8 @@ func (t *targets) client(c driver.TargetConfig, token driver.Credential) (*clien
 	return made, nil
 }
 
-// evict makes room for another client of a target: it drops the one that was used longest ago if there are maxClients.
-// Calls in flight end undisturbed.
+// evict makes room for another client of a target: if there are maxClients, it drops the least recently used one. Calls in
+// flight are not interrupted.
 func (t *targets) evict(target string) {
 	var oldest clientKey
 	kept := 0

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 )
 
-// A token that is renewed in its file is taken at the next call, and its client is kept.
+// A token that is renewed in its file is used from the next call on, by the same client.
 func TestTokenFileOfTheController(t *testing.T) {
 	var seen []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,8 +43,8 @@ func TestTokenFileOfTheController(t *testing.T) {
 	assert.Len(t, targets.clients, 1)
 }
 
-// Different credentials never share a connection's client.
-func TestClientsAreOneCredentials(t *testing.T) {
+// Different credentials never share a client.
+func TestOneClientForEachCredential(t *testing.T) {
 	targets, err := newTargets(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", RPCURL: "https://192.0.2.1"}}})
 	require.NoError(t, err)
 	for n, c := range []driver.Credential{
@@ -59,7 +59,7 @@ func TestClientsAreOneCredentials(t *testing.T) {
 	}
 }
 
-// Credentials that cannot be used are an error, not a target without a service.
+// Credentials that cannot be used cause an error.
 func TestUnusableCredentials(t *testing.T) {
 	targets, err := newTargets(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", RPCURL: "http://192.0.2.1"}}})
 	require.NoError(t, err)

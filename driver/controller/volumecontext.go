@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// exportContext describes how nodes reach a volume, in spdk-csi's words.
+// exportContext describes how nodes reach a volume, with the keys of spdk-csi.
 func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
 	m := map[string]string{
 		connect.KeyTargetAddr: c.TargetAddr,
@@ -34,7 +34,7 @@ func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
 	return m
 }
 
-// volumeContext is what a new volume's PV remembers.
+// volumeContext returns the context that Kubernetes stores in the PV of a new volume.
 func volumeContext(c driver.TargetConfig, v volume.Volume, fsType string, from volume.Origin) map[string]string {
 	m := exportContext(c, v)
 	m[request.KeyStore] = v.Store
@@ -45,7 +45,7 @@ func volumeContext(c driver.TargetConfig, v volume.Volume, fsType string, from v
 	return m
 }
 
-// publishContext is what the node learns: where the volume is now, and whether it may be formatted.
+// publishContext returns the context that the node gets: how to reach the volume, and whether it may be formatted.
 func publishContext(c driver.TargetConfig, v volume.Exported, mayFormat bool) map[string]string {
 	m := exportContext(c, v.Volume)
 	m[request.KeyMayFormat] = strconv.FormatBool(mayFormat)
@@ -55,9 +55,9 @@ func publishContext(c driver.TargetConfig, v volume.Exported, mayFormat bool) ma
 	return m
 }
 
-// mayFormat decides by the clusters that the volume has: where none was ever written, nothing can be lost. Where the target
-// does not know, what the PV remembers decides; those of spdk-csi, which remember nothing, were all to be formatted when
-// they were empty. (The node looks at the device, in any case.)
-func mayFormat(pristine, known bool, remembered map[string]string) bool {
-	return remembered[request.KeyMayFormat] != "false" && (pristine || !known)
+// mayFormat tells whether the node may format the volume if it is empty. A pristine volume has no data to lose. If the
+// target does not know whether the volume is pristine, only the volume context decides. PVs of spdk-csi have no such key,
+// and all their volumes were to be formatted if empty. In any case the node checks that the device is empty.
+func mayFormat(pristine, known bool, volumeContext map[string]string) bool {
+	return volumeContext[request.KeyMayFormat] != "false" && (pristine || !known)
 }

@@ -16,7 +16,7 @@ import (
 
 const lvolUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
-// What nodes are told leads them to what the target exports, for each type of target.
+// For each type of target, the contexts describe what the target exports.
 func TestTargetTypes(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	nqn := export.NQN(lvolUUID)
@@ -39,14 +39,14 @@ func TestTargetTypes(t *testing.T) {
 			got, err := connect.ParseExport(m)
 			require.NoError(t, err, c.node)
 			if c.want.Transport == connect.Loop {
-				got.SizeBytes = c.want.SizeBytes // of no use there
+				got.SizeBytes = c.want.SizeBytes // not used for loop targets
 			}
 			assert.Equal(t, c.want, got)
 		}
 	}
 }
 
-// A target whose certificate authority cannot be read is an error at the start.
+// If the certificates of a target cannot be read, the controller does not start.
 func TestCAFileThatIsMissing(t *testing.T) {
 	_, err := New(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
 	assert.ErrorContains(t, err, "caFile")

@@ -6,7 +6,7 @@ import "errors"
 var (
 	// ErrInUse: another host is admitted to the volume, or connected to it.
 	ErrInUse = errors.New("in use")
-	// ErrBusy: the export changed while it was read, or another operation on it is under way. Try again.
+	// ErrBusy: the export changed during the call, or another operation on it is in progress. Try again.
 	ErrBusy = errors.New("busy")
 	// ErrForeign: the target exports something under the volume's name that this package did not make.
 	ErrForeign = errors.New("exported by something else")

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Transport is how a target exports its volumes.
+// Transport is the protocol over which a target exports its volumes.
 type Transport string
 
 // The transports, as SPDK calls them.
@@ -20,10 +20,11 @@ const (
 	ISCSI Transport = "iSCSI"
 )
 
-// A Host is a node as targets know it.
+// A Host is the names under which targets know a node.
 type Host struct {
 	NQN string // NVMe host NQN
-	// Multipath is the NQN as which the node connects where it can be made to hold I/O back; empty: none.
+	// Multipath is a second NQN, under which the node connects if it has native multipath: such a node holds its I/O back
+	// while a volume is frozen. Empty if the node has none.
 	Multipath string
 	IQN       string // iSCSI initiator name
 }
@@ -33,17 +34,17 @@ func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
 }
 
-// isMultipath recognises a host that connected as Host.Multipath, which no others do: its UUID is of version 8.
+// isMultipath tells whether a host NQN is one of Host.Multipath: only these have a UUID of version 8.
 func isMultipath(hostNQN string) bool {
 	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
 	id, err := uuid.Parse(text)
 	return ok && err == nil && id.Version() == 8
 }
 
-// NQN is the name of the subsystem that exports a volume. It is spdk-csi's, so that its volumes go on working.
+// NQN returns the name of the subsystem that exports a volume. spdk-csi has the same, so its volumes keep working.
 func NQN(id string) string { return "nqn.2020-04.io.spdk.csi:uuid:" + id }
 
-// IQN is the name of the iSCSI target that exports a volume, as in spdk-csi.
+// IQN returns the name of the iSCSI target that exports a volume. It is the same as in spdk-csi.
 func IQN(id string) string { return "iqn.2016-06.io.spdk:" + id }
 
 // Config says how a target exports.
@@ -54,8 +55,8 @@ type Config struct {
 	ListenAddr, ListenPort string
 }
 
-// A Target is the exports of one SPDK target. It is made once, for all credentials: through it calls learn of each other
-// where they make or remove what exports share (portal groups, initiator groups).
+// A Target is the exports of one SPDK target. All services for a target, whatever their credentials, share one Target: it
+// coordinates calls that create or remove what exports share (portal groups, initiator groups).
 type Target struct {
 	Config
 	groups         *groupUse
@@ -74,11 +75,12 @@ type Service struct {
 	refusesUnknown atomic.Bool // see missingOrRefused
 }
 
-// Service returns a service that works through client.
+// Service returns a service that calls the target through client.
 func (t *Target) Service(client *spdkrpc.Client) *Service { return &Service{Target: t, rpc: client} }
 
-// Admit makes a volume reachable for one host, which it tells whether it may connect as Host.Multipath. It refuses with
-// [ErrInUse] while another host is admitted or connected. An export that spdk-csi made, open to every host, is taken over.
+// Admit makes a volume reachable for one host. multipath tells whether the host may connect as Host.Multipath. Admit fails
+// with [ErrInUse] while another host is admitted or connected. It takes over an export of spdk-csi, which is open to every
+// host.
 func (s *Service) Admit(ctx context.Context, id string, h Host) (multipath bool, err error) {
 	if s.Transport == ISCSI {
 		return false, iscsi{s}.admit(ctx, id, h)
@@ -86,8 +88,8 @@ func (s *Service) Admit(ctx context.Context, id string, h Host) (multipath bool,
 	return nvmf{s}.admit(ctx, id, h)
 }
 
-// Withdraw takes the admission of a host back, of all hosts if h is nil, and removes the export if no host is left. The
-// connections of the host are cut. It succeeds when there is nothing to withdraw.
+// Withdraw ends the admission of a host, or of all hosts if h is nil, and removes the export if no host is left. The
+// target closes the host's connections. Withdraw succeeds if the host is not admitted.
 func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.withdraw(ctx, id, h)
@@ -95,7 +97,8 @@ func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	return nvmf{s}.withdraw(ctx, id, h)
 }
 
-// RemoveUnused removes an export that no host is admitted to; [ErrInUse] if one is. It succeeds when there is none.
+// RemoveUnused removes an export to which no host is admitted. It fails with [ErrInUse] if one is, and succeeds if there
+// is no export.
 func (s *Service) RemoveUnused(ctx context.Context, id string) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.removeUnused(ctx, id)
@@ -111,8 +114,8 @@ func (s *Service) Exists(ctx context.Context, id string) (bool, error) {
 	return nvmf{s}.exists(ctx, id)
 }
 
-// CheckHoldsIO refuses with [ErrInUse] while a host is connected that would not hold its I/O back while the volume is
-// frozen, but fail it. iSCSI cannot be frozen at all: that, the proxy refuses.
+// CheckHoldsIO fails with [ErrInUse] while a host is connected that would fail its I/O, instead of holding it back, while
+// the volume is frozen. It checks nothing over iSCSI, because the proxy refuses to freeze iSCSI volumes.
 func (s *Service) CheckHoldsIO(ctx context.Context, id string) error {
 	if s.Transport == ISCSI {
 		return nil

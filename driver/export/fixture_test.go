@@ -24,7 +24,8 @@ type fixture struct {
 	fault *drivertest.FaultyCaller
 }
 
-// newFixture starts a simulated target of a release, which is empty for the latest. A real target has a release of its own.
+// newFixture starts a simulated target of a release; an empty release is the simulation's default. A real target has its
+// own release.
 func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	t.Helper()
 	var socket string
@@ -48,7 +49,7 @@ func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	return f
 }
 
-// bdev makes a bdev that is named by its UUID, as that of a volume is.
+// bdev creates a bdev whose name is its UUID, like that of a volume.
 func (f *fixture) bdev(t *testing.T) string {
 	t.Helper()
 	id := uuid.NewString()

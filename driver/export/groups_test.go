@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A removal of a node's initiator group and an export to that node do not meet.
+// The removal of a node's initiator group and an export to that node never run at the same time.
 func TestGroupUse(t *testing.T) {
 	u := newGroupUse()
 	leave, err := u.enter(t.Context(), "a")
@@ -16,12 +16,12 @@ func TestGroupUse(t *testing.T) {
 	second, err := u.enter(t.Context(), "a")
 	require.NoError(t, err)
 	_, ok := u.remove("a")
-	assert.False(t, ok, "exports are under way")
+	assert.False(t, ok, "two exports are in progress")
 	second()
 	_, ok = u.remove("a")
-	assert.False(t, ok, "an export is under way")
+	assert.False(t, ok, "one export is in progress")
 	leave()
-	assert.Empty(t, u.exports, "nothing is kept of it")
+	assert.Empty(t, u.exports, "no entry stays")
 	done, ok := u.remove("a")
 	require.True(t, ok)
 	_, ok = u.remove("a")
@@ -29,7 +29,7 @@ func TestGroupUse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = u.enter(ctx, "a")
-	require.ErrorIs(t, err, context.Canceled, "who waits may give up")
+	require.ErrorIs(t, err, context.Canceled, "a caller can stop waiting")
 	_, err = u.enter(t.Context(), "b")
 	require.NoError(t, err)
 	entered := make(chan error)
@@ -41,7 +41,7 @@ func TestGroupUse(t *testing.T) {
 	require.NoError(t, <-entered)
 }
 
-// An address is the same however it is written. What is no address is compared as it stands.
+// Addresses are compared by value, whatever their spelling. Host names are compared as text.
 func TestSameAddress(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

@@ -11,18 +11,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// iscsi exports volumes over iSCSI: a target node for each, whose LUN 0 is the volume. Who may log in is said by pairs of
-// portal group and initiator group. The portal group is the target's; each node has an initiator group of its own, which
-// goes when no target node names it any more.
+// iscsi exports volumes over iSCSI: each has a target node, whose LUN 0 is the volume. Pairs of portal group and initiator
+// group determine which initiators may log in. All exports of a target share one portal group. Each node has an initiator
+// group of its own, which is removed when no target node refers to it any more.
 //
-// SPDK lists these objects only all at once, up to master. So an export creates the target node without looking: SPDK
-// refuses that if there is one, and only then it is looked for.
+// SPDK can list these objects only all at once (still so on its master branch). So an export creates the target node
+// without reading first, and reads only if SPDK refuses because the target node exists.
 type iscsi struct{ *Service }
 
 const (
-	iscsiQueueDepth = 64 // as spdk-csi has it; SPDK's own default
+	iscsiQueueDepth = 64 // as in spdk-csi, and SPDK's own default
 	anyInitiator    = "ANY"
-	leastTag        = 1000 // of the initiator groups that are made here; lower ones are left to people
+	leastTag        = 1000 // of initiator groups that this package creates; lower tags are for administrators
 )
 
 func (i iscsi) admit(ctx context.Context, id string, h Host) error {
@@ -63,7 +63,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host) error {
 		return err
 	}
 	if initiatorGroup(groups, h) != ig {
-		return fmt.Errorf("%w: initiator group %d changed meanwhile: try again", ErrBusy, ig)
+		return fmt.Errorf("%w: initiator group %d changed during the call: try again", ErrBusy, ig)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (i iscsi) create(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap) 
 	})
 }
 
-// takeOver has an existing target node lead to the volume for h alone.
+// takeOver changes an existing target node so that it exports the volume to h alone.
 func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap, h Host, failed error) error {
 	now, err := i.read(ctx, id)
 	if err != nil {
@@ -94,7 +94,7 @@ func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap
 		return err
 	}
 	if now.node == nil {
-		return fmt.Errorf("%w: iSCSI target %s was deleted meanwhile: try again", ErrBusy, IQN(id))
+		return fmt.Errorf("%w: iSCSI target %s was deleted during the call: try again", ErrBusy, IQN(id))
 	}
 	if left := i.missingSteps(ctx, id, now.node, own); len(left) > 0 {
 		return fmt.Errorf("%w: the target node changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
@@ -102,14 +102,14 @@ func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap
 	return nil
 }
 
-// checkMayAdmit refuses if a host other than h could be writing to the volume, or the target node is not the volume's.
+// checkMayAdmit fails if a host other than h could be writing to the volume, or if the target node exports another bdev.
 func (i iscsi) checkMayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h Host) error {
 	if node == nil {
 		return nil
 	}
 	for _, l := range node.LUNs {
 		if l.BdevName != id {
-			return fmt.Errorf("%w: iSCSI target %s holds bdev %s: remove that, this target belongs to the driver", ErrForeign, node.Name, l.BdevName)
+			return fmt.Errorf("%w: iSCSI target %s exports bdev %s: remove that bdev from it; targets with this name are reserved for the driver", ErrForeign, node.Name, l.BdevName)
 		}
 	}
 	open := false
@@ -120,7 +120,7 @@ func (i iscsi) checkMayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSI
 			case anyInitiator:
 				open = true
 			default:
-				return fmt.Errorf("%w: it is published to initiator %s: unpublish it there first", ErrInUse, name)
+				return fmt.Errorf("%w: the volume is published to initiator %s: unpublish it there first", ErrInUse, name)
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 	return nil
 }
 
-// missingSteps lists the steps between what there is and a volume that only the pair own leads to.
+// missingSteps lists the steps after which the target node exports the volume to the pair own alone.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own spdkrpc.ISCSIPGIGMap) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
@@ -199,14 +199,14 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 			others = now.nodes
 		}
 	}
-	// Of a volume whose target node is gone already, only the host tells which group it had.
+	// If the volume's target node was deleted before, only the host tells which group it had.
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
 		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 		return !had && (h == nil || !holds(g, h.IQN))
 	}), others)
 }
 
-// withdrawFrom deletes the target node, and tells whether it did: it is not h's to delete if it is another host's.
+// withdrawFrom deletes the target node unless it exports the volume to a host other than h. It tells whether it did.
 func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h *Host) (gone bool, err error) {
 	if h == nil {
 		return true, i.delete(ctx, id)
@@ -215,12 +215,12 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 		others := slices.DeleteFunc(slices.Clone(initiators(groups, m.IGTag)), func(name string) bool { return name == h.IQN })
 		switch {
 		case slices.Contains(others, anyInitiator):
-			// spdk-csi made it, and a node may be using it still.
+			// spdk-csi created it, and a node may still be using it.
 			if err := i.checkNobodyConnected(ctx, id); err != nil {
 				return false, err
 			}
 		case len(others) > 0:
-			return false, nil // of another node: one node at a time is admitted, so this one is not
+			return false, nil // another node is admitted; since only one can be, h is not
 		}
 	}
 	return true, i.delete(ctx, id)
@@ -234,7 +234,7 @@ func (i iscsi) removeUnused(ctx context.Context, id string) error {
 	for _, m := range now.node.PGIGMaps {
 		for _, name := range initiators(now.groups, m.IGTag) {
 			if name != anyInitiator {
-				return fmt.Errorf("%w: it is published to initiator %s: unpublish it first", ErrInUse, name)
+				return fmt.Errorf("%w: the volume is published to initiator %s: unpublish it first", ErrInUse, name)
 			}
 		}
 	}
@@ -258,7 +258,7 @@ func (i iscsi) delete(ctx context.Context, id string) error {
 	}).Run()
 }
 
-// An iscsiState is what a target exports.
+// An iscsiState is what a target exports over iSCSI.
 type iscsiState struct {
 	groups []spdkrpc.ISCSIInitiatorGroup
 	nodes  []spdkrpc.ISCSITargetNode
@@ -270,7 +270,7 @@ func (s iscsiState) others(id string) []spdkrpc.ISCSITargetNode {
 	return slices.DeleteFunc(slices.Clone(s.nodes), func(n spdkrpc.ISCSITargetNode) bool { return n.Name == IQN(id) })
 }
 
-// read reads what the target exports. SPDK has no question for one target node.
+// read reads what the target exports. SPDK cannot be asked for one target node alone.
 func (i iscsi) read(ctx context.Context, id string) (now iscsiState, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {

@@ -11,11 +11,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A groupUse keeps the removal of a node's initiator group apart from exports that are about to name it. SPDK drops the
-// group from target nodes that name it, which would lock the node out. Exports to one node run side by side; only a
-// removal makes them wait, and a removal never waits.
+// A groupUse prevents the removal of a node's initiator group while exports are about to refer to it. When a group is
+// removed, SPDK also removes it from the target nodes that refer to it, which would lock the node out. Exports to one node
+// run concurrently; they wait only for a removal. A removal never waits.
 type groupUse struct {
-	mu       sync.Mutex // never held during a call
+	mu       sync.Mutex // never held during an RPC
 	exports  map[string]int
 	removing map[string]chan struct{}
 }
@@ -24,7 +24,7 @@ func newGroupUse() *groupUse {
 	return &groupUse{exports: map[string]int{}, removing: map[string]chan struct{}{}}
 }
 
-// enter begins an export to an initiator; leave ends it.
+// enter begins an export to an initiator, after waiting for the removal of its group if one is running. leave ends it.
 func (u *groupUse) enter(ctx context.Context, initiator string) (leave func(), err error) {
 	for {
 		u.mu.Lock()
@@ -51,7 +51,7 @@ func (u *groupUse) leave(initiator string) {
 	}
 }
 
-// remove begins the removal of an initiator's group, unless an export or another removal is under way.
+// remove begins the removal of an initiator's group, unless an export or another removal is running. done ends it.
 func (u *groupUse) remove(initiator string) (done func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -68,7 +68,7 @@ func (u *groupUse) remove(initiator string) (done func(), ok bool) {
 	}, true
 }
 
-// ensureInitiatorGroup returns the tag of the group that holds the node's initiator name and nothing else.
+// ensureInitiatorGroup returns the tag of the group that has the node's initiator name as its only member.
 func (i iscsi) ensureInitiatorGroup(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, h Host) (int32, error) {
 	if tag := initiatorGroup(groups, h); tag != 0 {
 		return tag, nil
@@ -94,12 +94,12 @@ func initiatorGroup(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	return 0
 }
 
-// holds tells whether the group is one that this package makes, for one initiator at any address.
+// holds tells whether the group is one that this package creates: for one initiator, at any address.
 func holds(g spdkrpc.ISCSIInitiatorGroup, initiator ...string) bool {
 	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})
 }
 
-// freeTag picks a tag that repeated calls, and calls of other controllers, pick for this node too.
+// freeTag returns an unused tag. Repeated calls and other controllers choose the same tag for the same node.
 func freeTag(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(h.IQN))
@@ -119,8 +119,8 @@ func initiators(groups []spdkrpc.ISCSIInitiatorGroup, tag int32) []string {
 	return nil
 }
 
-// removeUnusedGroups removes those of the initiator groups that this package made and that no target node names. Those that
-// nodes name are left out without another question.
+// removeUnusedGroups removes those of the initiator groups that this package created and that none of the target nodes
+// refers to.
 func (i iscsi) removeUnusedGroups(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, nodes []spdkrpc.ISCSITargetNode) error {
 	for _, g := range groups {
 		if g.Tag < leastTag || !holds(g, g.Initiators...) || used(nodes, g) {
@@ -142,10 +142,10 @@ func used(nodes []spdkrpc.ISCSITargetNode, g spdkrpc.ISCSIInitiatorGroup) bool {
 func (i iscsi) removeGroup(ctx context.Context, g spdkrpc.ISCSIInitiatorGroup) error {
 	done, ok := i.groups.remove(g.Initiators[0])
 	if !ok {
-		return nil // an export to this node is about to use it
+		return nil // an export to this node is about to use the group
 	}
 	defer done()
-	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // again: an export may have ended meanwhile
+	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // again, because an export may have ended since
 	if err != nil {
 		return fmt.Errorf("list iSCSI targets: %w", err)
 	}

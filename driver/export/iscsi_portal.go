@@ -10,11 +10,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// v26.05 ends when a portal group is created on an address and port that another portal group has: its error path frees
-// what was never set up. Reading before is not enough, because two controllers overlap while leadership moves. So
-// the call that creates the portal group first creates an initiator group with a tag of its own, the claim, which SPDK refuses
-// to all but one. The claim goes when the portal group is there, or surely was not created. If the outcome is unknown the
-// claim stays, and no call creates a portal group until it appears or an administrator removes the claim.
+// SPDK v26.05 crashes when a portal group is created on an address and port that another portal group has: its error path
+// frees what was never set up. Reading before creating is not enough, because two controllers can run at the same time
+// while leadership moves. So a call that creates the portal group first creates an initiator group with a special tag, the
+// claim. SPDK refuses a second group with this tag. The claim is removed when the portal group exists, or was certainly not
+// created. If the outcome is unknown, the claim stays, and no call creates a portal group until the portal group appears or
+// an administrator removes the claim.
 const (
 	claimTag  = leastTag - 1
 	claimName = "iqn.2026-11.io.spdkgate:portal-group"
@@ -26,7 +27,7 @@ func (i iscsi) ensurePortalGroup(ctx context.Context) (int32, error) {
 	if err != nil || tag != 0 {
 		return tag, err
 	}
-	// Calls of this process wait for each other, those of other processes are refused.
+	// Calls of this process wait for each other. Calls of other processes are refused, by the claim.
 	select {
 	case i.creatingPortal <- struct{}{}:
 		defer func() { <-i.creatingPortal }()
@@ -56,7 +57,8 @@ func firstOf(a, b error) error {
 	return b
 }
 
-// portalGroup returns the tag of the portal group on the configured portal, 0 if there is none, and a tag that is free.
+// portalGroup returns the tag of the portal group on the configured address and port, or 0 if there is none, and a tag that
+// is unused.
 func (i iscsi) portalGroup(ctx context.Context) (tag, free int32, err error) {
 	groups, err := i.rpc.ISCSIGetPortalGroups(ctx)
 	if err != nil {
@@ -73,7 +75,7 @@ func (i iscsi) portalGroup(ctx context.Context) (tag, free int32, err error) {
 	return 0, free, nil
 }
 
-// claimPortal creates the claim; an error of kind ErrBusy if another controller has it.
+// claimPortal creates the claim. It fails with ErrBusy if another controller has it.
 func (i iscsi) claimPortal(ctx context.Context) error {
 	failed := i.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{
 		Tag: claimTag, Initiators: []string{claimName}, Netmasks: []string{anyInitiator},
@@ -84,7 +86,7 @@ func (i iscsi) claimPortal(ctx context.Context) error {
 	if readback.Clarifies(failed) {
 		groups, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
 		if err == nil && initiators(groups, claimTag) != nil {
-			return fmt.Errorf("%w: the portal group on %s:%s is being created: try again; if this error persists, a controller died while it created the group: make sure that none is running, and delete initiator group %d with iscsi_delete_initiator_group",
+			return fmt.Errorf("%w: the portal group on %s:%s is being created: try again; if this error persists, a controller died while it created the group: make sure that no controller is running, and delete initiator group %d with iscsi_delete_initiator_group",
 				ErrBusy, i.ListenAddr, i.ListenPort, claimTag)
 		}
 	}
@@ -100,7 +102,7 @@ func (i iscsi) releaseClaim(ctx context.Context) error {
 	}).Run()
 }
 
-// createPortalGroup creates the portal group. It leaves the claim if the call may yet be executed.
+// createPortalGroup creates the portal group. It leaves the claim if the call may still be executed.
 func (i iscsi) createPortalGroup(ctx context.Context, tag int32) (int32, error) {
 	host := i.ListenAddr
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {

@@ -13,11 +13,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmf exports volumes over NVMe over Fabrics: a subsystem for each, with one namespace, which bears the volume's UUID,
-// and with the publishing node as its only host.
+// nvmf exports volumes over NVMe over Fabrics: each has a subsystem with one namespace, whose UUID is the volume's, and with
+// the node that uses the volume as its only host.
 type nvmf struct{ *Service }
 
-// admit exports the volume to the host, and to no other. It tells whether the host may connect as its Multipath.
+// admit exports the volume to one host alone. multipath tells whether the host may connect as Host.Multipath.
 func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err error) {
 	sub, err := n.subsystem(ctx, id)
 	if err != nil && !errors.Is(err, errNotExported) {
@@ -29,7 +29,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err
 	if err := readback.RunAll(n.missingSteps(ctx, id, sub, h)); err != nil {
 		return false, err
 	}
-	// What the target has now counts, whatever it answered.
+	// The state that is read back decides, not the answers to the steps.
 	if sub, err = n.subsystem(ctx, id); err != nil {
 		return false, err
 	}
@@ -37,29 +37,29 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err
 		return false, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
 	}
 	if err := n.checkMayAdmit(ctx, id, sub, h); err != nil {
-		// Another controller admitted another host at the same moment. One call has to give up; both may.
+		// Another controller admitted another host at the same moment. At least one of the two calls must withdraw its host.
 		return false, errors.Join(err, n.removeHost(ctx, id, sub, h))
 	}
 	return h.Multipath != "" && reportsANA(sub), nil
 }
 
-// checkMayAdmit refuses if a host other than h could be writing to the volume, or the subsystem is not the volume's.
+// checkMayAdmit fails if a host other than h could be writing to the volume, or if the subsystem exports another bdev.
 func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	if sub == nil {
 		return nil
 	}
 	for _, ns := range sub.Namespaces {
 		if ns.BdevName != id {
-			return fmt.Errorf("%w: subsystem %s holds bdev %s: remove that, this subsystem belongs to the driver", ErrForeign, sub.NQN, ns.BdevName)
+			return fmt.Errorf("%w: subsystem %s exports bdev %s: remove that namespace; subsystems with this name are reserved for the driver", ErrForeign, sub.NQN, ns.BdevName)
 		}
 	}
 	others := slices.Clone(sub.Hosts)
-	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // the name that nodes are known by first
+	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // Host.NQN, the better known name, comes first
 		return cmp.Compare(truth(isMultipath(a.NQN)), truth(isMultipath(b.NQN)))
 	})
 	for _, other := range others {
 		if !h.is(other.NQN) {
-			return fmt.Errorf("%w: it is published to host %s: unpublish it there first", ErrInUse, other.NQN)
+			return fmt.Errorf("%w: the volume is published to host %s: unpublish it there first", ErrInUse, other.NQN)
 		}
 	}
 	if !sub.AllowAnyHost {
@@ -68,7 +68,7 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 	return n.checkNobodyConnected(ctx, id, h.is)
 }
 
-// checkNobodyConnected refuses while hosts are connected, except those that may be.
+// checkNobodyConnected fails while a host is connected for which except returns false.
 func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
 	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {
@@ -82,8 +82,8 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 	return nil
 }
 
-// missingSteps lists the steps between what there is and a volume exported to h alone. The listener comes last, so that
-// no host can connect before its admission is decided.
+// missingSteps lists the steps after which the volume is exported to h alone. The listener comes last, so that no host can
+// connect before all others are excluded.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) []readback.Step {
 	var steps []readback.Step
 	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
@@ -99,7 +99,7 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	add("create subsystem", func() error {
 		return n.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{
 			NQN: nqn, SerialNumber: new(serial(id)), ModelNumber: &id, MaxNamespaces: new(uint32(1)), AllowAnyHost: new(false),
-			ANAReporting: new(h.Multipath != ""), // so that its paths can be frozen for a snapshot
+			ANAReporting: new(h.Multipath != ""), // lets the proxy freeze the paths for a snapshot
 		})
 	}, func(*spdkrpc.NVMfSubsystem) bool { return true })
 	add("add namespace", func() error {
@@ -112,13 +112,13 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	add("admit host "+h.NQN, func() error {
 		return n.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: h.NQN})
 	}, func(sub *spdkrpc.NVMfSubsystem) bool { return admits(sub, h.NQN) })
-	// Hosts of a subsystem that reports no ANA (of an earlier version's) are not told of their other name.
+	// A subsystem without ANA reporting, made by an earlier version, admits the host under one name only.
 	if h.Multipath != "" && (sub == nil || len(sub.Namespaces) == 0 || reportsANA(sub)) {
 		add("admit host "+h.Multipath, func() error {
 			return n.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: h.Multipath})
 		}, func(sub *spdkrpc.NVMfSubsystem) bool { return admits(sub, h.Multipath) })
 	}
-	if sub != nil { // a new one admits no host
+	if sub != nil { // a new subsystem admits no host by default
 		add("admit no other host", func() error {
 			return n.rpc.NVMfSubsystemAllowAnyHost(ctx, spdkrpc.NVMfSubsystemAllowAnyHostParams{NQN: nqn, AllowAnyHost: false})
 		}, func(sub *spdkrpc.NVMfSubsystem) bool { return !sub.AllowAnyHost })
@@ -131,7 +131,7 @@ func admits(sub *spdkrpc.NVMfSubsystem, hostNQN string) bool {
 	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.NQN == hostNQN })
 }
 
-// reportsANA says whether a subsystem with a namespace was made with ANA reporting.
+// reportsANA tells whether a subsystem with a namespace was created with ANA reporting.
 func reportsANA(sub *spdkrpc.NVMfSubsystem) bool {
 	return len(sub.Namespaces) > 0 && sub.Namespaces[0].Anagrpid != nil
 }
@@ -142,7 +142,7 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem) bool {
 	})
 }
 
-// sameAddr compares IP addresses, which may be written in several ways.
+// sameAddr compares IP addresses by value, since one address has several spellings, and host names as text.
 func sameAddr(a, b string) bool {
 	x, errX := netip.ParseAddr(strings.Trim(a, "[]"))
 	y, errY := netip.ParseAddr(strings.Trim(b, "[]"))
@@ -157,10 +157,10 @@ func (n nvmf) listener() spdkrpc.NVMfListenAddress {
 	return spdkrpc.NVMfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: n.ListenAddr, Trsvcid: &n.ListenPort}
 }
 
-// serial returns a serial number for the volume, in the 20 characters that NVMe allows.
+// serial returns a serial number for the volume. NVMe allows 20 characters.
 func serial(id string) string { return strings.ReplaceAll(id, "-", "")[:20] }
 
-// listen adds the listener. Only the first export of a target finds the transport missing.
+// listen adds the listener. It first creates the transport if the target has none, as at the first export of a target.
 func (n nvmf) listen(ctx context.Context, nqn string) error {
 	add := func() error {
 		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listener()})
@@ -169,16 +169,16 @@ func (n nvmf) listen(ctx context.Context, nqn string) error {
 	if failed == nil || !readback.Clarifies(failed) {
 		return failed
 	}
-	// The transport may be there by now although it was missing a moment ago: another export made it. So the listener is
-	// added again in any case.
+	// Another export may have created the transport since the listener was refused. So the listener is added again even if
+	// the transport exists.
 	if err := n.ensureTransport(ctx); err != nil {
 		return err
 	}
 	return add()
 }
 
-// ensureTransport creates the transport if it is missing. Any number of calls may do so at once: SPDK refuses all but one,
-// and the others read back.
+// ensureTransport creates the transport if it does not exist. Several calls may do so at once: SPDK refuses all but one,
+// and the others find the transport by reading back.
 func (n nvmf) ensureTransport(ctx context.Context) error {
 	trtype := string(n.Transport)
 	exists := func() (bool, error) {
@@ -222,7 +222,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 		return nil
 	}
 	if h != nil && sub.AllowAnyHost {
-		// spdk-csi made it, and a node may be using it still.
+		// spdk-csi created it, and a node may still be using it.
 		if err := n.checkNobodyConnected(ctx, id, h.is); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	return n.delete(ctx, id)
 }
 
-// removeHost withdraws the admission of a host, under all of its names that sub has.
+// removeHost withdraws the admission of a host, under each of its names that sub admits.
 func (n nvmf) removeHost(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	var steps []readback.Step
 	for _, x := range sub.Hosts {
@@ -259,7 +259,7 @@ func (n nvmf) removeUnused(ctx context.Context, id string) error {
 		return err
 	}
 	for _, h := range sub.Hosts {
-		return fmt.Errorf("%w: it is published to host %s: unpublish it first", ErrInUse, h.NQN)
+		return fmt.Errorf("%w: the volume is published to host %s: unpublish it first", ErrInUse, h.NQN)
 	}
 	if err := n.checkNobodyConnected(ctx, id, func(string) bool { return false }); err != nil {
 		return err
@@ -284,7 +284,7 @@ func (n nvmf) delete(ctx context.Context, id string) error {
 	}).Run()
 }
 
-// subsystem reads the volume's subsystem; errNotExported if there is none.
+// subsystem reads the volume's subsystem. It fails with errNotExported if there is none.
 func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NVMfSubsystem, error) {
 	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: new(NQN(id))})
 	switch {
@@ -300,9 +300,9 @@ func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NVMfSubsystem,
 	return &subs[0], nil
 }
 
-// missingOrRefused tells what -32602 means as the answer about the volume's subsystem: from v26.09 that there is none,
-// before that nothing about it. A target that was seen to be of such a release is not asked again: no earlier one
-// refuses this question with -32602.
+// missingOrRefused interprets -32602 as the answer to a query for the volume's subsystem: from v26.09 on it means that
+// there is none; on earlier releases it tells nothing. Once the target's release is known to be v26.09 or later, it is not
+// read again.
 func (n nvmf) missingOrRefused(ctx context.Context, id string, refused error) error {
 	if n.refusesUnknown.Load() {
 		return errNotExported
@@ -318,7 +318,7 @@ func (n nvmf) missingOrRefused(ctx context.Context, id string, refused error) er
 	return errNotExported
 }
 
-// checkHoldsIO refuses while a host is connected without native multipath.
+// checkHoldsIO fails while a host without native multipath is connected.
 func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
 	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {

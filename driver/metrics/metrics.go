@@ -1,8 +1,8 @@
-// Package metrics counts what the driver does, in Prometheus' terms: CSI calls by
-// method and code, and the calls to targets that they are made of.
+// Package metrics counts the driver's work in Prometheus metrics: CSI calls by method and code, and the calls to targets
+// that they make.
 //
-// Labels are bounded: methods are CSI's and SPDK's, targets the configuration's.
-// It may not know gRPC, nor what a call does.
+// The number of series is bounded: methods are those of CSI and SPDK, targets those of the configuration. It may not know
+// gRPC or what a call does.
 package metrics
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// buckets of seconds: from a query that the target answers at its next poll to a
-// file system that is checked before it is mounted.
+// buckets, in seconds, range from a query that the target answers at its next poll to a file system that is checked before
+// it is mounted.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
-// Metrics are those of one driver. Nil ones count nothing.
+// Metrics are the metrics of one driver. A nil *Metrics counts nothing. Safe for concurrent use.
 type Metrics struct {
 	handler        http.Handler
 	operations     *prometheus.CounterVec
@@ -32,7 +32,7 @@ type Metrics struct {
 
 const namespace = "spdk_csi"
 
-// New makes Metrics of a driver of some version.
+// New returns the metrics of a driver of the given version.
 func New(version string) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
@@ -63,7 +63,7 @@ func New(version string) *Metrics {
 // Handler answers scrapes.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
-// Begin counts a CSI call; what it returns is called with the code when it ended.
+// Begin counts a CSI call. The caller calls ended with the call's gRPC code when it ends.
 func (m *Metrics) Begin(method string) (ended func(code string)) {
 	if m == nil {
 		return func(string) {}
@@ -86,7 +86,7 @@ func (m *Metrics) TargetCall(target, method, outcome string, took time.Duration)
 	m.targetDuration.WithLabelValues(target).Observe(took.Seconds())
 }
 
-// TargetUp notes whether a target answered, be it with an error.
+// TargetUp records whether a target answered; an error is an answer too.
 func (m *Metrics) TargetUp(target string, up bool) {
 	if m == nil {
 		return

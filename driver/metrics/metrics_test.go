@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatIsScraped(t *testing.T) {
+func TestScrape(t *testing.T) {
 	m := New("v1")
 	ended := m.Begin("CreateVolume")
 	ended("OK")
@@ -44,7 +44,7 @@ func TestWhatIsScraped(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// Dashboards and alerts name the bounds of the histograms.
+// Dashboards and alerts refer to the bounds of the histograms.
 func TestBuckets(t *testing.T) {
 	m := New("v1")
 	m.Begin("CreateVolume")("OK")
@@ -59,7 +59,7 @@ func TestBuckets(t *testing.T) {
 	assert.Equal(t, map[string][]string{"spdk_csi_operation_duration_seconds": all, "spdk_csi_target_call_duration_seconds": all}, bounds)
 }
 
-func TestNoneCountNothing(t *testing.T) {
+func TestNilMetrics(t *testing.T) {
 	var m *Metrics
 	m.Begin("CreateVolume")("OK")
 	m.TargetCall("a", "b", "ok", 0)

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// Serve serves /metrics on an address, until what it returns is closed. Callers give the token that tokenFile holds as a
-// bearer token. Without a tokenFile the address must be a loopback address, which only the pod itself reaches: metrics
-// name targets, and tell how much is done on them.
+// Serve serves /metrics on an address until the returned Closer is closed. Callers authenticate with the token in tokenFile
+// as a bearer token. Without a tokenFile the address must be a loopback address, which only the pod itself reaches, because
+// metrics tell the names of targets and how much they are used.
 func (m *Metrics) Serve(address, tokenFile string, log *slog.Logger) (io.Closer, error) {
 	handler := m.handler
 	if tokenFile == "" {
@@ -42,7 +42,7 @@ func (m *Metrics) Serve(address, tokenFile string, log *slog.Logger) (io.Closer,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	log.Info("serving metrics", "address", l.Addr().String())
-	go func() { _ = server.Serve(l) }() // until it is closed
+	go func() { _ = server.Serve(l) }() // until the server is closed
 	return server, nil
 }
 
@@ -55,7 +55,7 @@ func loopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// readToken reads the file again for each caller: secrets are rotated.
+// readToken reads the file. It is called for each request, because secrets are rotated.
 func readToken(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -69,7 +69,7 @@ func readToken(file string) ([]byte, error) {
 
 var errNoToken = errors.New("the file holds no token")
 
-// authenticated answers callers that give the token only.
+// authenticated answers only callers that give the token.
 func authenticated(next http.Handler, file string, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want, err := readToken(file)

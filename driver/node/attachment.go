@@ -8,27 +8,29 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// An attachment is what a node needs to know of a volume.
+// An attachment describes how to connect, format and mount a volume.
 type attachment struct {
 	export    connect.Export
 	fsType    string
-	mayFormat bool // if it is empty
-	mayFinish bool // if an earlier formatting was cut off
+	mayFormat bool // create a file system if the volume is empty
+	mayFinish bool // repeat a mkfs that was interrupted
 }
 
-// readAttachment reads the contexts of a call. The publish context, which is younger, wins.
-func readAttachment(remembered, published map[string]string) (attachment, error) {
-	m := maps.Clone(remembered)
+// readAttachment reads the volume context and the publish context of a call. Where both have a key, the publish context
+// counts, because it is newer.
+func readAttachment(volume, published map[string]string) (attachment, error) {
+	m := maps.Clone(volume)
 	if m == nil {
 		m = map[string]string{}
 	}
 	maps.Copy(m, published)
-	a := attachment{fsType: remembered[request.KeyFSType], mayFinish: remembered[request.KeyMayFormat] == "true"}
+	a := attachment{fsType: volume[request.KeyFSType], mayFinish: volume[request.KeyMayFormat] == "true"}
 	var err error
 	if a.export, err = connect.ParseExport(m); err != nil {
 		return a, fmt.Errorf("%w: check that this driver's controller has published the volume, and that attachRequired is true in its CSIDriver", err)
 	}
-	// What was made from a copy stays one; of a volume that no controller published, only its PV can tell.
-	a.mayFormat = m[request.KeyMayFormat] == "true" && remembered[request.KeyMayFormat] != "false"
+	// A volume that was created as a copy is never formatted, whatever the publish context says. If no controller published
+	// the volume, only the volume context, from its PV, can allow formatting.
+	a.mayFormat = m[request.KeyMayFormat] == "true" && volume[request.KeyMayFormat] != "false"
 	return a, nil
 }

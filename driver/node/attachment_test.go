@@ -11,20 +11,20 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A volume is formatted only if both contexts allow it, and the publish context must say so.
-func TestWhatTheContextsAllow(t *testing.T) {
+// A volume is formatted only if one context allows it and none forbids it.
+func TestMayFormat(t *testing.T) {
 	for name, c := range map[string]struct {
-		remembered, published string
-		want                  bool
+		volume, published string
+		want              bool
 	}{
-		"never written":                         {"true", "true", true},
-		"written":                               {"true", "false", false},
-		"a copy":                                {"false", "false", false},
-		"a copy, whatever the target says":      {"false", "true", false},
-		"spdk-csi's, never written":             {"", "true", true},
-		"spdk-csi's, written":                   {"", "false", false},
-		"published by hand, so nobody knows":    {"", "", false},
-		"published by hand, and the PV says so": {"true", "", true},
+		"never written":                        {"true", "true", true},
+		"written":                              {"true", "false", false},
+		"a copy":                               {"false", "false", false},
+		"a copy that was never written":        {"false", "true", false},
+		"spdk-csi's, never written":            {"", "true", true},
+		"spdk-csi's, written":                  {"", "false", false},
+		"published by hand":                    {"", "", false},
+		"published by hand, and the PV allows": {"true", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			context := func(mayFormat string) map[string]string {
@@ -34,10 +34,10 @@ func TestWhatTheContextsAllow(t *testing.T) {
 				}
 				return m
 			}
-			a, err := readAttachment(context(c.remembered), context(c.published))
+			a, err := readAttachment(context(c.volume), context(c.published))
 			require.NoError(t, err)
 			assert.Equal(t, c.want, a.mayFormat)
-			assert.Equal(t, c.remembered == "true", a.mayFinish)
+			assert.Equal(t, c.volume == "true", a.mayFinish)
 		})
 	}
 	_, err := readAttachment(nil, nil)
@@ -45,5 +45,5 @@ func TestWhatTheContextsAllow(t *testing.T) {
 	byHand := map[string]string{"targetType": "TCP", "targetAddr": "192.0.2.7", "targetPort": "4420", "nqn": export.NQN(lvolUUID), "model": lvolUUID}
 	a, err := readAttachment(byHand, nil)
 	require.NoError(t, err)
-	assert.False(t, a.mayFormat, "nobody knows what it holds")
+	assert.False(t, a.mayFormat, "the volume may hold data")
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// No call of the node answers OK when what it needs of the kernel fails, or while another one works on the volume.
-func TestFailuresOfTheNodeAreAnswered(t *testing.T) {
+// No call of the node service answers OK if a step on the node fails, or while another call works on the volume.
+func TestFailingStepsFailTheCall(t *testing.T) {
 	ctx := t.Context()
 	for name, c := range map[string]struct {
 		block bool
-		stale bool // the device was lost
+		stale bool // the device was removed
 		steps []string
 		do    func(n *Node, f *fakeNode, target string) error
 	}{
@@ -109,8 +109,8 @@ func TestFailuresOfTheNodeAreAnswered(t *testing.T) {
 	}
 }
 
-// A request that lacks something names it.
-func TestRequestsLackSomething(t *testing.T) {
+// The error for an incomplete request names the missing field.
+func TestIncompleteRequests(t *testing.T) {
 	n, f := newFakeNode(t)
 	id, ctx := volID, t.Context()
 	for what, err := range map[string]func() error{

@@ -54,7 +54,7 @@ func (f *fakeNode) step(name string) error {
 
 func (f *fakeNode) Connect(_ context.Context, e connect.Export) (connect.Device, error) {
 	if _, err := os.Stat(filepath.Join(f.staging, recordName)); err != nil {
-		f.t.Errorf("connected before it was written down: %v", err)
+		f.t.Errorf("connected before the record was written: %v", err)
 	}
 	if err := f.step("connect"); err != nil {
 		return connect.Device{}, err

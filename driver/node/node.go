@@ -27,7 +27,7 @@ type Node struct {
 	log        *slog.Logger
 }
 
-// A Mounter does what a *mount.Mounter does.
+// A Mounter mounts file systems and devices. *mount.Mounter implements it.
 type Mounter interface {
 	FormatAndMount(ctx context.Context, s mount.Stage) error
 	Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error
@@ -41,8 +41,9 @@ type Mounter interface {
 	DeviceSize(ctx context.Context, path string) (int64, error)
 }
 
-// New returns the node service of the node with this id. maxVolumes is how many volumes it takes, 0 for any number.
-// stateDir is a folder that lasts as long as the node; in it stands which volumes were used here.
+// New returns the service of the node with this id. maxVolumes is how many volumes the node can have, 0 for any number.
+// stateDir is an absolute path of a folder that persists as long as the node does; it records which volumes were used on
+// the node.
 func New(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
 	if err := request.CheckNodeID(id); err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (n *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeG
 	return resp, nil
 }
 
-// NodeGetCapabilities lists what the node service can do.
+// NodeGetCapabilities lists what the node service supports.
 func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	resp := &csi.NodeGetCapabilitiesResponse{}
 	for _, t := range []csi.NodeServiceCapability_RPC_Type{
@@ -92,7 +93,7 @@ func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 	return resp, nil
 }
 
-// NodeGetVolumeStats returns the size and the use of a volume.
+// NodeGetVolumeStats returns the size of a volume, and how much of its file system is used.
 func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	at, err := n.published(req.GetVolumeId(), req.GetVolumePath())
 	if err != nil {
@@ -115,7 +116,7 @@ func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 	}}, nil
 }
 
-// NodeGetVolumeHealth reports whether the device below a volume is still there.
+// NodeGetVolumeHealth reports whether the device of a volume still exists.
 func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
@@ -127,7 +128,7 @@ func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 	health := &csi.VolumeHealth{VolumeId: req.GetVolumeId()}
 	resp := &csi.NodeGetVolumeHealthResponse{VolumeHealth: health}
 	if path == "" {
-		return resp, nil // nothing adverse is known of a volume that is not said to be anywhere
+		return resp, nil // a request without a path: no problem is known
 	}
 	at, err := n.mounter.At(path)
 	if err != nil && !errors.Is(err, mount.ErrNotMounted) {
@@ -137,13 +138,13 @@ func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 		health.HealthStatuses = []*csi.VolumeHealth_VolumeHealthEntry{{
 			Status:  csi.VolumeHealthErrorType_INACCESSIBLE,
 			Reason:  "DeviceGone",
-			Message: fmt.Sprintf("the device below %s was removed: its target did not answer for too long; publish the volume anew", path),
+			Message: fmt.Sprintf("the device below %s was removed because its target did not answer for too long: publish the volume again", path),
 		}}
 	}
 	return resp, nil
 }
 
-// NodeExpandVolume makes a volume as large as its target made it.
+// NodeExpandVolume grows the device, and the file system on it, to the size that the volume has on its target.
 func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	at, err := n.published(req.GetVolumeId(), req.GetVolumePath())
 	if err != nil {
@@ -165,8 +166,8 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// rescan makes the kernel read the device's size again. Without a staging path the device is unknown; NVMe devices grow
-// without it.
+// rescan makes the kernel read the device's size again. Without a staging path the device is unknown and rescan does
+// nothing; NVMe devices grow without it.
 func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) error {
 	staging := req.GetStagingTargetPath()
 	if staging == "" {
@@ -180,7 +181,7 @@ func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) err
 	return err
 }
 
-// published returns what is mounted at the path of a volume.
+// published returns the mount at a volume's path.
 func (n *Node) published(volumeID, path string) (mount.Point, error) {
 	switch {
 	case volumeID == "":

@@ -24,7 +24,7 @@ var (
 	block     = drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 )
 
-func TestStageAndBack(t *testing.T) {
+func TestStageAndUnstage(t *testing.T) {
 	n, f := newFakeNode(t)
 	path := filepath.Join(f.staging, volID)
 	for _, first := range []bool{true, false} {
@@ -32,7 +32,7 @@ func TestStageAndBack(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, mount.Stage{Device: "/dev/" + lvolUUID, Path: path, FSType: "xfs", MayFormat: first, MayFinish: first}, f.stage)
 	}
-	require.Contains(t, f.mounts, path, "where spdk-csi has it")
+	require.Contains(t, f.mounts, path, "the same path as with spdk-csi")
 	n = f.node() // another process
 	for range 2 {
 		_, err := n.NodeUnstageVolume(t.Context(), f.unstageRequest())
@@ -45,7 +45,7 @@ func TestStageAndBack(t *testing.T) {
 	assert.Empty(t, entries, "kubelet removes the directory only if it is empty")
 }
 
-func TestWhatIsFormatted(t *testing.T) {
+func TestStageFormats(t *testing.T) {
 	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for name, c := range map[string]struct {
 		change func(*csi.NodeStageVolumeRequest)
@@ -59,8 +59,8 @@ func TestWhatIsFormatted(t *testing.T) {
 			delete(r.VolumeContext, request.KeyMayFormat)
 			delete(r.PublishContext, request.KeyMayFormat)
 		}, false},
-		"by hand, who allows it": {func(r *csi.NodeStageVolumeRequest) { delete(r.PublishContext, request.KeyMayFormat) }, true},
-		"read-only":              {func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = reader }, false},
+		"by hand, PV allows": {func(r *csi.NodeStageVolumeRequest) { delete(r.PublishContext, request.KeyMayFormat) }, true},
+		"read-only":          {func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = reader }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, f := newFakeNode(t)
@@ -76,27 +76,28 @@ func TestWhatIsFormatted(t *testing.T) {
 	}
 }
 
-func TestUnstageFinishes(t *testing.T) {
+// A repeated unstage continues where the first one failed.
+func TestUnstageContinues(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.NoError(t, err)
 	f.fail["disconnect"] = connect.ErrBusy
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
-	assert.Empty(t, f.mounts, "it came that far")
+	assert.Empty(t, f.mounts, "unmounted before disconnect failed")
 	delete(f.fail, "disconnect")
 	_, err = f.node().NodeUnstageVolume(t.Context(), f.unstageRequest())
 	require.NoError(t, err)
-	assert.Empty(t, f.connected, "unmounted already, and connected still")
+	assert.Empty(t, f.connected, "the second call disconnects")
 
-	// Dead before anything was connected: only the record is there.
+	// The process died before it connected anything: only the record exists.
 	require.NoError(t, stageRecord{VolumeID: volID, Export: connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID)}}.write(f.staging))
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 	require.NoError(t, err)
 	assert.False(t, f.hasRecord())
 }
 
-// What spdk-csi staged before the driver was replaced is unstaged, and published to further pods.
+// A volume that spdk-csi staged before it was replaced can be published to more pods, and unstaged.
 func TestLegacyStage(t *testing.T) {
 	n, f := newFakeNode(t)
 	path := filepath.Join(f.staging, legacyRecordName)
@@ -140,7 +141,7 @@ func TestPublishPaths(t *testing.T) {
 	_, err = n.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volID, TargetPath: other})
 	require.NoError(t, err)
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(sole, target))
-	require.NoError(t, err, "what was there once does not count")
+	require.NoError(t, err, "the path that was unpublished does not count")
 
 	ro := f.publishRequest(writer, other)
 	ro.Readonly = true
@@ -149,7 +150,8 @@ func TestPublishPaths(t *testing.T) {
 	assert.True(t, f.mounts[other].ReadOnly)
 }
 
-func TestPublishHeals(t *testing.T) {
+// Publishing stages a volume again if its device or its mount is gone.
+func TestPublishStagesAgain(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.NoError(t, err)
@@ -204,7 +206,7 @@ func TestNodeRefuses(t *testing.T) {
 		"no id":            {func(r *csi.NodeStageVolumeRequest) { r.VolumeId = "" }, codes.InvalidArgument, "volume_id"},
 		"no path":          {func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath = "" }, codes.InvalidArgument, "staging_target_path"},
 		"relative path":    {func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath = "x" }, codes.InvalidArgument, "absolute"},
-		"out of the path":  {func(r *csi.NodeStageVolumeRequest) { r.VolumeId = "../../etc" }, codes.NotFound, "path"},
+		"path traversal":   {func(r *csi.NodeStageVolumeRequest) { r.VolumeId = "../../etc" }, codes.NotFound, "path"},
 		"dots":             {func(r *csi.NodeStageVolumeRequest) { r.VolumeId = ".." }, codes.NotFound, "path"},
 		"no capability":    {func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = nil }, codes.InvalidArgument, "volume_capability"},
 		"no export":        {func(r *csi.NodeStageVolumeRequest) { r.PublishContext, r.VolumeContext = nil, nil }, codes.InvalidArgument, "attachRequired"},
@@ -283,11 +285,11 @@ func TestNodeInfoStatsHealth(t *testing.T) {
 	f.mounts[stagePath(f.staging, volID)] = mount.Point{Stale: true}
 	resp, err := n.NodeGetVolumeHealth(t.Context(), staged)
 	require.NoError(t, err)
-	assert.Len(t, resp.GetVolumeHealth().GetHealthStatuses(), 1, "staged, and published nowhere")
+	assert.Len(t, resp.GetVolumeHealth().GetHealthStatuses(), 1, "staged, but not published")
 	f.mounts[path] = mount.Point{Path: path}
 	assert.Equal(t, 0, health())
 	staged.VolumePublishPath = path
 	resp, err = n.NodeGetVolumeHealth(t.Context(), staged)
 	require.NoError(t, err)
-	assert.Empty(t, resp.GetVolumeHealth().GetHealthStatuses(), "the published path is asked about")
+	assert.Empty(t, resp.GetVolumeHealth().GetHealthStatuses(), "the published path counts")
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// NodePublishVolume makes a staged volume appear at a path. If its device was lost since, because its target was away
-// for too long, or its file system was shut down, it is staged again: Kubernetes does not do so for a pod that replaces
-// another on the same node.
+// NodePublishVolume mounts a staged volume, or binds its device, at a path. If the device has been removed since, because
+// its target was unreachable for too long, or the file system was shut down, the volume is staged again: Kubernetes does not
+// do so for a pod that replaces another on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
-	places := []place{{"target_path", target}, {"staging_target_path", staging}}
-	if err := errors.Join(checkRequest(id, places...), request.CheckCapabilities(req.GetVolumeCapability())); err != nil {
+	paths := []pathField{{"target_path", target}, {"staging_target_path", staging}}
+	if err := errors.Join(checkRequest(id, paths...), request.CheckCapabilities(req.GetVolumeCapability())); err != nil {
 		return nil, err
 	}
 	claim := n.locks.Claim()
@@ -43,12 +43,12 @@ func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequ
 	}
 	capability := req.GetVolumeCapability()
 	if block := capability.GetBlock() != nil; block != record.Block {
-		return fmt.Errorf("%w: it is staged with the other volume mode", request.ErrConflict)
+		return fmt.Errorf("%w: the volume is staged with the other volume mode", request.ErrConflict)
 	}
-	if err := n.soleWriter(capability, record, target); err != nil {
+	if err := n.checkSingleWriter(capability, record, target); err != nil {
 		return err
 	}
-	if err := record.publishedAt(staging, target, n.isMounted); err != nil {
+	if err := record.addTarget(staging, target, n.isMounted); err != nil {
 		return err
 	}
 	ro := req.GetReadonly() || request.ReadOnly(capability)
@@ -58,8 +58,8 @@ func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequ
 	return n.publishMount(ctx, staging, record, capability, req.GetVolumeContext(), target, ro)
 }
 
-// soleWriter refuses a second path for a volume that only one may use.
-func (n *Node) soleWriter(c *csi.VolumeCapability, r stageRecord, target string) error {
+// checkSingleWriter refuses a second path for a volume whose access mode allows only one.
+func (n *Node) checkSingleWriter(c *csi.VolumeCapability, r stageRecord, target string) error {
 	if c.GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (n *Node) isMounted(path string) bool {
 func (n *Node) publishDevice(ctx context.Context, r stageRecord, target string, ro bool) error {
 	device, err := n.connector.Find(ctx, r.Export)
 	if errors.Is(err, connect.ErrNotConnected) {
-		n.log.WarnContext(ctx, "device is gone, connecting the volume again", "volume", r.VolumeID)
+		n.log.WarnContext(ctx, "device is gone: connecting the volume again", "volume", r.VolumeID)
 		device, err = n.connector.Connect(ctx, r.Export)
 	}
 	if err != nil {
@@ -91,13 +91,13 @@ func (n *Node) publishDevice(ctx context.Context, r stageRecord, target string, 
 	return n.mounter.BindDevice(ctx, device.Path, target, ro)
 }
 
-func (n *Node) publishMount(ctx context.Context, staging string, r stageRecord, c *csi.VolumeCapability, remembered map[string]string, target string, ro bool) error {
+func (n *Node) publishMount(ctx context.Context, staging string, r stageRecord, c *csi.VolumeCapability, volumeContext map[string]string, target string, ro bool) error {
 	source := stagePath(staging, r.VolumeID)
 	err := n.mounter.Check(ctx, source)
 	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
 		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "why", err)
-		// It was staged before: it has its file system, or has lost it. Neither is to be formatted.
-		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: remembered[request.KeyFSType]}))
+		// The volume was staged before, so it has a file system or has lost it. It must not be formatted in either case.
+		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: volumeContext[request.KeyFSType]}))
 	}
 	if err != nil {
 		return err
@@ -108,18 +108,18 @@ func (n *Node) publishMount(ctx context.Context, staging string, r stageRecord, 
 	return n.mounter.Bind(ctx, source, target, ro, c.GetMount().GetMountFlags())
 }
 
-// clearStale unmounts what is left at a path of a device that is gone.
+// clearStale unmounts a mount at a path whose device is gone.
 func (n *Node) clearStale(ctx context.Context, target string) error {
 	if at, err := n.mounter.At(target); err != nil || !at.Stale {
-		return nil // the mount that follows says what is wrong
+		return nil // if there is an error, the mount that follows reports it
 	}
 	return n.mounter.Unmount(ctx, target)
 }
 
-// NodeUnpublishVolume takes a volume away from a path.
+// NodeUnpublishVolume unmounts a volume from a path, and removes the path.
 func (n *Node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	id, target := req.GetVolumeId(), req.GetTargetPath()
-	if err := checkRequest(id, place{"target_path", target}); err != nil {
+	if err := checkRequest(id, pathField{"target_path", target}); err != nil {
 		return nil, err
 	}
 	claim := n.locks.Claim()

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// A realNode mounts for real. Its one export is a loop device, which is always connected.
+// A realNode makes real mounts. Its only export is a loop device, which is always connected.
 type realNode struct {
 	*Node
 	t        *testing.T
@@ -34,7 +34,7 @@ type realNode struct {
 	pods     string
 }
 
-const realMiB = 320 // mkfs.xfs wants 300 MiB
+const realMiB = 320 // mkfs.xfs needs 300 MiB
 
 func newRealNode(t *testing.T) *realNode {
 	if os.Geteuid() != 0 {
@@ -104,7 +104,7 @@ func (r *realNode) unpublish(name string) {
 	require.NoError(r.t, err)
 }
 
-// mountID changes when a path is mounted anew.
+// mountID returns the kernel's id of the mount at a path, which changes when the path is mounted again.
 func (r *realNode) mountID(path string) string {
 	r.t.Helper()
 	infos, err := os.ReadFile("/proc/self/mountinfo")
@@ -118,6 +118,7 @@ func (r *realNode) mountID(path string) string {
 	return ""
 }
 
+// shutdown shuts the file system down, as a failing device does.
 func (r *realNode) shutdown() {
 	r.t.Helper()
 	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
@@ -129,40 +130,42 @@ func (r *realNode) shutdown() {
 	require.Zero(r.t, errno)
 }
 
-func (r *realNode) emergency() {
+// remountReadOnly makes ext4 report an error, after which it is read-only.
+func (r *realNode) remountReadOnly() {
 	r.t.Helper()
 	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(r.device), "trigger_fs_error")
 	require.NoError(r.t, os.WriteFile(trigger, []byte("1"), 0o200))
 }
 
-// Kubernetes stages once for all pods of a node: a pod that replaces another finds a file system that died meanwhile.
-func TestPublishHealsDeadFilesystem(t *testing.T) {
-	for name, way := range map[string]struct {
+// Kubernetes stages a volume once for all pods of a node. So a pod that replaces another may get a file system that was
+// shut down in the meantime.
+func TestPublishRepairsShutDownFilesystem(t *testing.T) {
+	for name, c := range map[string]struct {
 		fsType string
 		flags  []string
 		kill   func(*realNode)
 	}{
 		"ext4 shutdown":     {"ext4", nil, (*realNode).shutdown},
-		"ext4 emergency_ro": {"ext4", []string{"errors=remount-ro"}, (*realNode).emergency},
+		"ext4 emergency_ro": {"ext4", []string{"errors=remount-ro"}, (*realNode).remountReadOnly},
 		"xfs shutdown":      {"xfs", nil, (*realNode).shutdown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRealNode(t)
-			c := r.stageAs(way.fsType, way.flags...)
-			require.NoError(t, r.publish(c, "1"))
+			capability := r.stageAs(c.fsType, c.flags...)
+			require.NoError(t, r.publish(capability, "1"))
 			require.NoError(t, os.WriteFile(filepath.Join(r.pod("1"), "file"), []byte("precious"), 0o600))
 			unix.Sync()
-			way.kill(r)
+			c.kill(r)
 
-			// As long as another pod has it, it cannot be mended, and must not be handed out.
+			// While another pod uses it, it cannot be mounted again, and must not be published.
 			was := r.mountID(r.staged())
-			err := r.publish(c, "2")
+			err := r.publish(capability, "2")
 			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), r.pod("1"))
 			assert.NoDirExists(t, r.pod("2"))
-			assert.Equal(t, was, r.mountID(r.staged()), "untouched")
+			assert.Equal(t, was, r.mountID(r.staged()), "the mount is unchanged")
 
 			r.unpublish("1")
-			require.NoError(t, r.publish(c, "2"))
+			require.NoError(t, r.publish(capability, "2"))
 			text, err := os.ReadFile(filepath.Join(r.pod("2"), "file"))
 			require.NoError(t, err)
 			assert.Equal(t, "precious", string(text))
@@ -171,7 +174,7 @@ func TestPublishHealsDeadFilesystem(t *testing.T) {
 	}
 }
 
-func TestPublishLeavesHealthyMountAlone(t *testing.T) {
+func TestPublishKeepsHealthyMount(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs"} {
 		r := newRealNode(t)
 		c := r.stageAs(fsType)
@@ -183,7 +186,7 @@ func TestPublishLeavesHealthyMountAlone(t *testing.T) {
 	}
 }
 
-// A device that answers with errors may answer again: nothing is bound, and nothing is unmounted.
+// A device that returns errors may recover: until then, nothing is bound, and nothing is unmounted.
 func TestPublishWaitsForFailingDevice(t *testing.T) {
 	r := newRealNode(t)
 	c := r.stageAs("ext4")
@@ -200,8 +203,8 @@ func TestPublishWaitsForFailingDevice(t *testing.T) {
 	assert.Equal(t, was, r.mountID(r.staged()))
 }
 
-// Of several publications at once one heals, and the others are told to come again.
-func TestConcurrentPublishHealsOnce(t *testing.T) {
+// If several calls publish a volume at once, one repairs it, and the others are told to repeat the call.
+func TestConcurrentPublishRepairsOnce(t *testing.T) {
 	r := newRealNode(t)
 	c := r.stageAs("xfs")
 	require.NoError(t, os.WriteFile(filepath.Join(r.staged(), "file"), []byte("precious"), 0o600))

@@ -14,10 +14,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A stageRecord keeps on disk what a staged volume is connected to: NodeUnstageVolume gets only a path,
-// and may be called by another process than NodeStageVolume was. It lies in the staging directory, beside the directory
-// that the volume is mounted on, so that no mount hides it. It is written before anything is connected, and removed after
-// everything is disconnected: where there is none, there is nothing to disconnect.
+// A stageRecord keeps on disk what a staged volume is connected to, because NodeUnstageVolume gets only a path and may run
+// in another process than NodeStageVolume did. It is a file in the staging directory, next to the directory that the volume
+// is mounted on, so that no mount hides it. It is written before anything is connected, and removed after everything is
+// disconnected: if there is no record, there is nothing to disconnect.
 type stageRecord struct {
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
@@ -28,23 +28,23 @@ type stageRecord struct {
 
 const (
 	recordName = "spdkcsi-stage.json"
-	// legacyRecordName is spdk-csi's: the volume context. What it has staged is to be unstaged by us.
+	// legacyRecordName is the record of spdk-csi, which holds the volume context. This driver unstages what spdk-csi staged.
 	legacyRecordName = "volume-context.json"
 )
 
-// stagePath is where a file system is mounted: a directory in the staging directory, as with spdk-csi.
+// stagePath returns where a file system is mounted: a directory in the staging directory, as with spdk-csi.
 func stagePath(staging, volumeID string) string { return filepath.Join(staging, volumeID) }
 
-// A place is a path that a request must name, and the field of the request that does.
-type place struct{ field, path string }
+// A pathField is a path in a request, and the name of its field.
+type pathField struct{ field, path string }
 
-// checkRequest refuses a request without a volume's id and all of its places, and what checkPaths refuses.
-func checkRequest(volumeID string, places ...place) error {
+// checkRequest refuses a request without a volume id or one of its paths, and what checkPaths refuses.
+func checkRequest(volumeID string, fields ...pathField) error {
 	if volumeID == "" {
 		return fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
 	}
-	paths := make([]string, len(places))
-	for i, p := range places {
+	paths := make([]string, len(fields))
+	for i, p := range fields {
 		if p.path == "" {
 			return fmt.Errorf("%w: %s is missing", request.ErrInvalid, p.field)
 		}
@@ -53,7 +53,7 @@ func checkRequest(volumeID string, places ...place) error {
 	return checkPaths(volumeID, paths...)
 }
 
-// checkPaths refuses paths that are not absolute, and volume ids that would lead out of the staging directory.
+// checkPaths refuses paths that are not absolute, and volume ids that cannot be the name of a file.
 func checkPaths(volumeID string, paths ...string) error {
 	if volumeID == "." || volumeID == ".." || filepath.Base(volumeID) != volumeID {
 		return fmt.Errorf("%w: volume_id %q cannot be part of a path", request.ErrNoSuchID, volumeID)
@@ -66,7 +66,7 @@ func checkPaths(volumeID string, paths ...string) error {
 	return nil
 }
 
-// readRecord returns the record in a staging directory; false if there is none.
+// readRecord returns the record in a staging directory, and false if there is none.
 func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 	text, err := os.ReadFile(filepath.Join(staging, recordName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 	return stageRecord{VolumeID: volumeID, Export: export}, err == nil, err
 }
 
-// write makes the record last, or the one before: never half of it.
+// write replaces the record atomically and durably: after a crash, the old or the new record exists in full.
 func (r stageRecord) write(staging string) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -110,7 +110,7 @@ func (r stageRecord) write(staging string) error {
 	}
 	path := filepath.Join(staging, recordName)
 	if err := writeDurably(path+".new", text); err != nil {
-		_ = os.Remove(path + ".new") // kubelet removes an empty folder only
+		_ = os.Remove(path + ".new") // kubelet removes the directory only if it is empty
 		return fmt.Errorf("write the stage record: %w", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
@@ -146,9 +146,9 @@ func removeRecord(staging string) error {
 	return nil
 }
 
-// publishedAt notes a path before the volume is published there.
-func (r stageRecord) publishedAt(staging, target string, stillThere func(string) bool) error {
-	r.Targets = slices.DeleteFunc(r.Targets, func(t string) bool { return t != target && !stillThere(t) })
+// addTarget records a path before the volume is published there, and drops the paths that are no longer mounted.
+func (r stageRecord) addTarget(staging, target string, isMounted func(string) bool) error {
+	r.Targets = slices.DeleteFunc(r.Targets, func(t string) bool { return t != target && !isMounted(t) })
 	if slices.Contains(r.Targets, target) {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A record that cannot be written is an error, and what lay in its way does not become the record.
+// If a record cannot be written, the call fails, and the old record, if any, stays.
 func TestRecordCannotBeWritten(t *testing.T) {
 	for name, old := range map[string]bool{"the first": false, "a later one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -19,7 +19,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 			if old {
 				require.NoError(t, stageRecord{VolumeID: volID, Targets: []string{"/old"}}.write(staging))
 			}
-			// A dangling link is renamed as a file is, but cannot be opened.
+			// A dangling link can be renamed like a file, but cannot be opened.
 			require.NoError(t, os.Symlink(filepath.Join(staging, "missing", "x"), filepath.Join(staging, recordName+".new")))
 			require.ErrorContains(t, stageRecord{VolumeID: volID}.write(staging), "write the stage record")
 			r, found, err := readRecord(staging, volID)
@@ -32,15 +32,15 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	}
 }
 
-// The record does not grow with every pod that there was on the node.
-func TestRecordForgetsPublications(t *testing.T) {
+// The record does not grow with every pod that ever used the volume.
+func TestRecordDropsUnmountedTargets(t *testing.T) {
 	staging := t.TempDir()
 	require.NoError(t, stageRecord{VolumeID: volID}.write(staging))
 	mounted := map[string]bool{"/stays": true}
 	for _, target := range []string{"/stays", "/gone", "/next", "/next"} {
 		r, _, err := readRecord(staging, volID)
 		require.NoError(t, err)
-		require.NoError(t, r.publishedAt(staging, target, func(path string) bool { return mounted[path] }))
+		require.NoError(t, r.addTarget(staging, target, func(path string) bool { return mounted[path] }))
 	}
 	r, found, err := readRecord(staging, volID)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestRecordForgetsPublications(t *testing.T) {
 	assert.Equal(t, []string{"/stays", "/next"}, r.Targets)
 }
 
-// What cannot be written down is not done: nobody would know what to undo.
+// If the record cannot be written, nothing is done, because no later call would know what to undo.
 func TestNothingIsDoneWithoutARecord(t *testing.T) {
 	n, f := newFakeNode(t)
 	obstacle := filepath.Join(f.staging, recordName+".new")
@@ -65,7 +65,7 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 	assert.Empty(t, f.log)
 }
 
-// What spdk-csi connected is not forgotten because its record cannot be read.
+// If spdk-csi's record cannot be read, the volume counts as still connected.
 func TestDamagedLegacyRecord(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"no JSON":   func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
@@ -86,7 +86,7 @@ func TestDamagedLegacyRecord(t *testing.T) {
 	}
 }
 
-// A record that cannot be removed is an error: kubelet would meet a folder that is not empty.
+// If a record cannot be removed, the call fails, because kubelet could not remove the staging directory.
 func TestRecordCannotBeRemoved(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(f.staging, recordName+".new", "x"), 0o700))

@@ -11,11 +11,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// NodeStageVolume connects a volume, and mounts its file system if it is to have one. A raw block volume is only
-// connected. A call that fails takes back what it did; see failedStage.
+// NodeStageVolume connects a volume and mounts its file system. A raw block volume is only connected. A call that fails
+// undoes what it did; see failedStage.
 func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
-	if err := checkRequest(id, place{"staging_target_path", staging}); err != nil {
+	if err := checkRequest(id, pathField{"staging_target_path", staging}); err != nil {
 		return nil, err
 	}
 	claim := n.locks.Claim()
@@ -34,7 +34,7 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// stageVolume stages a volume of which an earlier call may have left a record.
+// stageVolume stages a volume. staged tells whether an earlier call left a record.
 func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest, record stageRecord, staged bool) error {
 	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
 		return err
@@ -44,11 +44,11 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 		return err
 	}
 	if staged && record.Export.Target() != a.export.Target() {
-		return fmt.Errorf("%w: %s is staged there, but %s is requested: unstage it first", request.ErrConflict, record.Export, a.export)
+		return fmt.Errorf("%w: %s is staged at this path, but %s is requested: unstage it first", request.ErrConflict, record.Export, a.export)
 	}
 	block := req.GetVolumeCapability().GetBlock() != nil
 	if staged && record.Block != block {
-		return fmt.Errorf("%w: it is staged with the other volume mode: unstage it first", request.ErrConflict)
+		return fmt.Errorf("%w: the volume is staged with the other volume mode: unstage it first", request.ErrConflict)
 	}
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := n.forbidFormat(id, &a); err != nil {
@@ -61,10 +61,10 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	if err := n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a)); err != nil || request.ReadOnly(req.GetVolumeCapability()) {
 		return err
 	}
-	return n.used.add(id) // before a pod can write
+	return n.used.add(id) // before a pod can write to it
 }
 
-// forbidFormat takes the permission to format back from a volume that was used on this node before.
+// forbidFormat revokes the permission to format if the volume was used on this node before.
 func (n *Node) forbidFormat(id string, a *attachment) error {
 	used, err := n.used.has(id)
 	if used {
@@ -73,7 +73,7 @@ func (n *Node) forbidFormat(id string, a *attachment) error {
 	return err
 }
 
-// mountOf says how a volume is to be mounted, but for its device and path.
+// mountOf returns how to mount a volume, without its device and path.
 func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 	fsType := c.GetMount().GetFsType()
 	if fsType == "" {
@@ -85,7 +85,7 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 	}
 }
 
-// stage does the steps of staging that are missing.
+// stage connects the volume and mounts it, as far as that is not done yet.
 func (n *Node) stage(ctx context.Context, staging string, r stageRecord, how mount.Stage) error {
 	device, err := n.connector.Connect(ctx, r.Export)
 	if err != nil || r.Block {
@@ -95,10 +95,10 @@ func (n *Node) stage(ctx context.Context, staging string, r stageRecord, how mou
 	return n.mounter.FormatAndMount(ctx, how)
 }
 
-// NodeUnstageVolume unmounts and disconnects a volume. It does what is left to do, however far an earlier call came.
+// NodeUnstageVolume unmounts and disconnects a volume. A repeated call continues where an earlier one stopped.
 func (n *Node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
-	if err := checkRequest(id, place{"staging_target_path", staging}); err != nil {
+	if err := checkRequest(id, pathField{"staging_target_path", staging}); err != nil {
 		return nil, err
 	}
 	claim := n.locks.Claim()

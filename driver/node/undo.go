@@ -10,14 +10,16 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// undoTimeout limits how long a failed call is undone: the deadline of the call itself may have passed.
+// undoTimeout limits the time to undo a failed call. The deadline of the call itself may have passed by then.
 const undoTimeout = 30 * time.Second
 
-// failedStage ends a staging that failed, and returns the error to answer. What no pod can be using is unmounted and
-// disconnected, also if an earlier call left it. What was in use before the call (before) and still is, stays.
+// failedStage cleans up after a staging that failed, and returns the error to answer. It unmounts and disconnects the
+// volume, also if an earlier call left it so. A volume that pods used before the call (before) and may still be using stays
+// as it is.
 //
-// Kubelet forgets a volume whose NodeStageVolume failed with most codes, and never calls NodeUnstageVolume for it. So as
-// long as anything of the volume is left, the error is of kind request.ErrLeftBehind, which kubelet repeats.
+// After most error codes of NodeStageVolume, kubelet forgets the volume and never calls NodeUnstageVolume for it. So while
+// the volume is still connected or mounted, the error is of kind request.ErrLeftBehind, after which kubelet repeats the
+// call.
 func (n *Node) failedStage(ctx context.Context, staging, id string, before bool, failed error) error {
 	record, found, err := readRecord(staging, id)
 	switch {
@@ -26,9 +28,9 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	case err != nil:
 		return fmt.Errorf("%w (it is unknown what the volume is connected to; %w)", failed, request.ErrLeftBehind)
 	case before && n.inUse(staging, id, record):
-		return fmt.Errorf("%w (it was in use before this call, and is left as it was; %w)", failed, request.ErrLeftBehind)
+		return fmt.Errorf("%w (the volume was in use before this call, and is left as it was; %w)", failed, request.ErrLeftBehind)
 	case !found:
-		return failed // whatever is connected or mounted has a record
+		return failed // without a record, nothing is connected or mounted
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -38,13 +40,13 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	return failed
 }
 
-// inUse reports whether a pod may be using a volume: its file system is mounted, or it is published.
+// inUse tells whether a pod may be using a volume: its file system is mounted, or it is published.
 func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }
 
-// failedPublish is failedStage for NodePublishVolume, which undoes by itself what it did: kubelet forgets the mount of a pod
-// in the same way.
+// failedPublish returns the error to answer for NodePublishVolume, which undoes its own steps. As after a failed staging,
+// kubelet would forget the mount of a pod.
 func (n *Node) failedPublish(target string, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)

@@ -18,12 +18,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// repeatedByKubelet are the codes after which kubelet takes a volume for perhaps staged, repeats NodeStageVolume, and
-// calls NodeUnstageVolume in the end (isFinalError in Kubernetes' pkg/volume/csi). After all others it forgets it.
+// repeatedByKubelet are the codes after which kubelet assumes that a volume may be staged, repeats NodeStageVolume, and
+// finally calls NodeUnstageVolume (isFinalError in Kubernetes' pkg/volume/csi). After all other codes it forgets the volume.
 var repeatedByKubelet = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
 
-// halfStaged are the parts of a half-made staging, to be put on a fake node.
-func halfStaged(t *testing.T, f *fakeNode, target string) map[string]func() {
+// incompleteStage returns functions by name, each of which puts one part of an incomplete staging on a fake node.
+func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func() {
 	staged := filepath.Join(f.staging, volID)
 	write := func(r stageRecord) func() {
 		r.VolumeID = volID
@@ -48,9 +48,9 @@ func halfStaged(t *testing.T, f *fakeNode, target string) map[string]func() {
 	}
 }
 
-// Whatever an earlier call left, and wherever this one fails: as long as anything is left of the volume, kubelet repeats
-// the call. What was in use is untouched. Everything else is gone, unless that failed too.
-func TestFailedStageLeavesNothingForgotten(t *testing.T) {
+// Whatever an earlier call left, and whichever step of this call fails: while the volume is still connected or mounted,
+// kubelet repeats the call. What was in use stays as it was. Everything else is undone, unless undoing fails too.
+func TestFailedStage(t *testing.T) {
 	states := []struct {
 		name  string
 		parts []string
@@ -88,7 +88,7 @@ func TestFailedStageLeavesNothingForgotten(t *testing.T) {
 			t.Run(state.name+"/"+failure.name, func(t *testing.T) {
 				n, f := newFakeNode(t)
 				target := filepath.Join(t.TempDir(), "target")
-				parts := halfStaged(t, f, target)
+				parts := incompleteStage(t, f, target)
 				for _, p := range state.parts {
 					parts[p]()
 				}
@@ -101,7 +101,7 @@ func TestFailedStageLeavesNothingForgotten(t *testing.T) {
 				if left {
 					assert.Contains(t, repeatedByKubelet, driver.Code(err), "left: %v %v: %v", f.connected, f.mounts, err)
 				} else {
-					assert.NotContains(t, repeatedByKubelet, driver.Code(err), "nothing is left, so the cause counts: %v", err)
+					assert.NotContains(t, repeatedByKubelet, driver.Code(err), "nothing is left, so the code is that of the cause: %v", err)
 				}
 				undoFails := failure.fail["unmount"] != nil || failure.fail["disconnect"] != nil
 				switch {
@@ -116,10 +116,10 @@ func TestFailedStageLeavesNothingForgotten(t *testing.T) {
 					assert.False(t, left, "left: %v %v", f.connected, f.mounts)
 				}
 
-				// Another process brings it to an end.
+				// Another process can unstage the volume, and stage it again.
 				clear(f.fail)
 				if state.parts != nil && state.parts[0] == "unreadable record" {
-					return // by hand, as the error says
+					return // an administrator must clean up, as the error says
 				}
 				_, err = f.node().NodeUnstageVolume(t.Context(), f.unstageRequest())
 				require.NoError(t, err)
@@ -135,8 +135,8 @@ func TestFailedStageLeavesNothingForgotten(t *testing.T) {
 	}
 }
 
-// A request that cannot be understood says nothing about what an earlier one did.
-func TestBadRepeatIsRepeated(t *testing.T) {
+// An invalid request is answered with a final code only if no earlier call has staged the volume.
+func TestInvalidRequestForStagedVolume(t *testing.T) {
 	for name, change := range map[string]func(*csi.NodeStageVolumeRequest){
 		"no capability":    func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = nil },
 		"malformed export": func(r *csi.NodeStageVolumeRequest) { r.PublishContext["nqn"] = "x" },
@@ -158,7 +158,7 @@ func TestBadRepeatIsRepeated(t *testing.T) {
 	}
 }
 
-// Kubelet forgets a pod's mount as it forgets a staging.
+// While a target path is mounted, the code makes kubelet repeat the call, so that it does not forget the mount.
 func TestFailedPublishIsRepeatedWhileMounted(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

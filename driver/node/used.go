@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// usedVolumes remembers on this node's disk which volumes were staged for writing here: an empty file for each, under the
-// volume's id. What a publish context allows was decided when the volume was attached, and so holds for as long as it is
-// attached: without a mark a volume that lost its data would be formatted when it is staged again.
+// usedVolumes records on this node's disk which volumes were staged for writing here, as one empty file (a mark) for each,
+// named by the volume's id. The publish context of a volume does not change while it is attached. So if it allows
+// formatting, and there were no mark, a volume that lost its data would be formatted when it is staged again.
 //
-// A mark stays when the volume is deleted, because nodes do not learn of that. The oldest are removed when there are very many.
-// They can no longer matter, since a mark counts as long as the volume is attached to this node, and few are at a time.
+// A mark stays after the volume is deleted, because nodes are not told of that. When there are very many marks, the oldest
+// are removed. They no longer matter: a mark counts only while the volume is attached to this node, and few are at a time.
 type usedVolumes struct{ dir string }
 
-// mostMarks is far above what can be attached to a node since it was last staged.
-const mostMarks = 10_000
+// maxMarks is far above the number of volumes that can be attached to a node.
+const maxMarks = 10_000
 
 func (u usedVolumes) path(volumeID string) string { return filepath.Join(u.dir, volumeID) }
 
@@ -30,12 +30,12 @@ func (u usedVolumes) has(volumeID string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read whether volume %s was used on this node: %w", volumeID, err)
+		return false, fmt.Errorf("check whether volume %s was used on this node: %w", volumeID, err)
 	}
 	return true, nil
 }
 
-// add makes a mark, so that it lasts, or makes it the youngest.
+// add creates a mark durably. If the mark exists, add makes it the newest.
 func (u usedVolumes) add(volumeID string) error {
 	path, now := u.path(volumeID), time.Now()
 	err := os.Chtimes(path, now, now)
@@ -45,7 +45,7 @@ func (u usedVolumes) add(volumeID string) error {
 			err = writeDurably(path, nil)
 		}
 		if err == nil {
-			err = errors.Join(syncDir(u.dir), u.prune(mostMarks))
+			err = errors.Join(syncDir(u.dir), u.prune(maxMarks))
 		}
 	}
 	if err != nil {
@@ -54,7 +54,7 @@ func (u usedVolumes) add(volumeID string) error {
 	return nil
 }
 
-// prune removes the oldest tenth of the marks when there are more than most.
+// prune removes the oldest marks, down to nine tenths of most, when there are more than most.
 func (u usedVolumes) prune(most int) error {
 	entries, err := os.ReadDir(u.dir)
 	if err != nil || len(entries) <= most {

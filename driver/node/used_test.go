@@ -15,14 +15,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// The publish context of an attachment stays the same for as long as the volume is attached. It allows formatting once.
+// The publish context does not change while a volume is attached, but it allows formatting only once.
 func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for _, c := range []struct {
 		name  string
 		first *csi.VolumeCapability
 		fail  string
-		again bool // may be formatted at the second time
+		again bool // whether the second staging may format
 	}{
 		{"mounted", writer, "", false},
 		{"raw block, then with a file system", block, "", false},
@@ -40,7 +40,7 @@ func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 			clear(f.fail)
 			_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 			require.NoError(t, err)
-			_, err = f.node().NodeStageVolume(t.Context(), f.stageRequest(writer)) // another process, after a reboot perhaps
+			_, err = f.node().NodeStageVolume(t.Context(), f.stageRequest(writer)) // another process, perhaps after a reboot
 			require.NoError(t, err)
 			assert.Equal(t, c.again, f.stage.MayFormat)
 			assert.Equal(t, c.again, f.stage.MayFinish)
@@ -48,8 +48,8 @@ func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	}
 }
 
-// A volume of which nobody can tell whether it was used is not touched, and one whose use cannot be noted is not used.
-func TestUseThatCannotBeNoted(t *testing.T) {
+// If marks cannot be read, nothing is done with the volume. If a mark cannot be written, the staging is undone.
+func TestUnusableStateDirectory(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // no folder
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
@@ -73,11 +73,11 @@ func TestOldestMarksArePruned(t *testing.T) {
 		require.NoError(t, u.add(name))
 		require.NoError(t, os.Chtimes(u.path(name), old, old.Add(time.Duration(i)*time.Second)))
 	}
-	require.NoError(t, u.add("t0:00"), "staged again: the youngest now")
+	require.NoError(t, u.add("t0:00"), "staged again, so its mark is the newest")
 	require.NoError(t, u.prune(20))
 	entries, err := os.ReadDir(u.dir)
 	require.NoError(t, err)
-	require.Len(t, entries, 20, "not more than there may be")
+	require.Len(t, entries, 20, "there are not too many")
 	require.NoError(t, u.prune(10))
 	for i := range 20 {
 		has, err := u.has(fmt.Sprintf("t0:%02d", i))

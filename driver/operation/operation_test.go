@@ -48,7 +48,7 @@ func TestOperationOutlivesItsCaller(t *testing.T) {
 	assert.Empty(t, g.Running())
 }
 
-func TestWaitingForAnEarlierOperation(t *testing.T) {
+func TestWaitForAnEarlierOperation(t *testing.T) {
 	errTimeout := errors.New("timed out")
 	g := &Group{Busy: errBusy, Wait: true, Cause: func(context.Context) error { return errTimeout }}
 	started, proceed := make(chan struct{}), make(chan struct{})
@@ -89,7 +89,7 @@ func TestWaitingForAnEarlierOperation(t *testing.T) {
 	assert.Empty(t, g.Running())
 }
 
-// What an operation reports as its context ends is better than that it was given up.
+// If an operation reports an error when its context ends, Run returns that error.
 func TestReportAtTheEndOfTheContext(t *testing.T) {
 	g := &Group{Busy: errBusy}
 	ctx, cancel := context.WithCancel(t.Context())

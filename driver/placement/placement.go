@@ -23,8 +23,7 @@ type Store struct {
 	SmallestBytes int64
 }
 
-// Stores returns those of the stores in which the class allows volumes: at least one. Errors are of kind
-// [class.ErrParameter].
+// Stores returns the stores in which the class allows volumes. If there is none, it fails with [class.ErrParameter].
 func Stores(all []Store, c class.Class) ([]Store, error) {
 	var allowed []Store
 	for _, s := range all {
@@ -65,15 +64,15 @@ func draw(words ...string) float64 {
 	return (float64(binary.BigEndian.Uint64(sum[:])>>11) + 0.5) / (1 << 53)
 }
 
-// CheckCopy refuses a class that a copy of a volume or snapshot on the target cannot have: copies are thin, and lie in the
-// lvstore of their source. storeOfSource is asked for that lvstore only if the class names one. Errors are its own, or of
-// kind [class.ErrParameter].
+// CheckCopy refuses a class that a copy of a volume or snapshot on the target cannot have: copies are thin, and are in the
+// lvstore of their source. storeOfSource returns that lvstore, and is called only if the class names one. Errors are those
+// of storeOfSource, or of kind [class.ErrParameter].
 func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {
 	switch {
 	case c.Thick:
-		return fmt.Errorf("%w: thin is false, and SPDK makes clones and restored volumes thin: use a StorageClass with thin: true", class.ErrParameter)
+		return fmt.Errorf("%w: thin is false, but SPDK makes clones and restored volumes thin: use a StorageClass with thin: true", class.ErrParameter)
 	case len(c.Targets) > 0 && !slices.Contains(c.Targets, target.Name):
-		return fmt.Errorf("%w: target is %q, and the source lies on target %q, where its clones stay", class.ErrParameter, strings.Join(c.Targets, ","), target.Name)
+		return fmt.Errorf("%w: target is %q, but the source is on target %q, and a copy is made on the target of its source", class.ErrParameter, strings.Join(c.Targets, ","), target.Name)
 	case !c.Allows(target.Name, target.Labels):
 		return fmt.Errorf("%w: targetLabels are %q, which target %q does not have, where the source lies and its clones stay", class.ErrParameter, segments(c.TargetLabels), target.Name)
 	case len(c.Stores) == 0:
@@ -81,7 +80,7 @@ func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error
 	}
 	store, err := storeOfSource()
 	if err == nil && !slices.Contains(c.Stores, store) {
-		err = fmt.Errorf("%w: lvstore is %q, and the source lies in lvstore %q, where its clones stay", class.ErrParameter, strings.Join(c.Stores, ","), store)
+		err = fmt.Errorf("%w: lvstore is %q, but the source is in lvstore %q, and a copy is made in the lvstore of its source", class.ErrParameter, strings.Join(c.Stores, ","), store)
 	}
 	return err
 }

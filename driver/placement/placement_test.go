@@ -20,7 +20,7 @@ func TestOrderSpread(t *testing.T) {
 	first := map[string]int{}
 	for i := range 4000 {
 		got := Order(stores, fmt.Sprintf("pvc-%d", i), "", anywhere)
-		require.Equal(t, got, Order([]Store{stores[2], stores[0], stores[1]}, fmt.Sprintf("pvc-%d", i), class.Spread, anywhere), "the same each time")
+		require.Equal(t, got, Order([]Store{stores[2], stores[0], stores[1]}, fmt.Sprintf("pvc-%d", i), class.Spread, anywhere), "the order does not depend on the call")
 		assert.Equal(t, "full", got[2].Name)
 		first[got[0].Name]++
 	}
@@ -59,7 +59,7 @@ func TestStores(t *testing.T) {
 func TestCheckCopy(t *testing.T) {
 	in := func(store string) func() (string, error) { return func() (string, error) { return store, nil } }
 	t0 := Target{Name: "t0", Labels: map[string]string{"disk": "nvme"}}
-	never := func() (string, error) { panic("asked for the lvstore, which the class does not name") }
+	never := func() (string, error) { panic("the lvstore was requested although the class does not name one") }
 	require.NoError(t, CheckCopy(class.Class{}, t0, never))
 	require.NoError(t, CheckCopy(class.Class{Targets: []string{"t0"}, TargetLabels: map[string]string{"disk": "nvme"}}, t0, never))
 	require.NoError(t, CheckCopy(class.Class{Targets: []string{"t0"}, Stores: []string{"lvs1", "lvs0"}}, t0, in("lvs0")))
@@ -83,5 +83,5 @@ func TestCapacity(t *testing.T) {
 		{FreeBytes: 2 * gib, RoomBytes: 2 * gib, SmallestBytes: 1 << 20},
 	}
 	assert.Equal(t, Capacity{Bytes: 6 * gib, MaxBytes: 4 * gib, MinBytes: 1 << 20}, CapacityOf(stores), "a thin volume may be larger than what is free")
-	assert.Zero(t, CapacityOf(stores[:1]), "nothing can be made")
+	assert.Zero(t, CapacityOf(stores[:1]), "no volume can be created")
 }

@@ -1,5 +1,6 @@
-// Package readback does steps on a target whose result is learned by reading back. A failed call says little: targets of
-// different releases fail differently, or not at all, when a thing is there already, and a lost reply says nothing.
+// Package readback runs steps on a target and reads back whether they are done. The error of a failed call tells little: if
+// an object already exists, releases of SPDK fail in different ways or not at all, and after a lost reply the call may have
+// been executed.
 //
 // It may not know what the steps are about.
 package readback
@@ -11,20 +12,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Step is a change, and the question whether it is done.
+// A Step is a change of a target, with a check whether it is done.
 type Step struct {
 	What string
 	do   func() error
 	done func() (bool, error)
 }
 
-// NewStep returns a step: what it is, for errors, such as "add LUN 0"; do, the change; and done, which reads back whether
-// it is made. done is called only when do failed: then another call may have made the change, or none.
+// NewStep returns a step. what describes it in errors, such as "add LUN 0"; do makes the change; done reads back whether the
+// change is made, by this or another call. done is called only if do failed.
 func NewStep(what string, do func() error, done func() (bool, error)) Step {
 	return Step{what, do, done}
 }
 
-// Run does a step. It succeeds if do does, or if reading back tells that the step is done.
+// Run runs a step. It succeeds if do does, or if done reports that the change is made.
 func (s Step) Run() error {
 	failed := s.do()
 	if failed == nil {
@@ -38,7 +39,7 @@ func (s Step) Run() error {
 	return fmt.Errorf("%s: %w", s.What, failed)
 }
 
-// RunAll does steps in order, until one fails.
+// RunAll runs steps in order until one fails.
 func RunAll(steps []Step) error {
 	for _, s := range steps {
 		if err := s.Run(); err != nil {
@@ -48,8 +49,8 @@ func RunAll(steps []Step) error {
 	return nil
 }
 
-// Clarifies tells whether reading back can clarify what a failed call did. It cannot when the target does not answer, and
-// need not when the call was certainly not executed.
+// Clarifies tells whether it is useful to read back after a failed call. It is not if the target does not answer, or if the
+// call was certainly not executed.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
 	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState:
@@ -58,8 +59,8 @@ func Clarifies(failed error) bool {
 	return true
 }
 
-// Refused tells whether SPDK itself refused a call: what it was to do has not happened and will not. Without an answer, or
-// with one that cannot be read, the call may still be executed.
+// Refused tells whether SPDK itself refused a call, so that it was not and will not be executed. If there is no answer, or
+// one that cannot be decoded, the call may still be executed.
 func Refused(failed error) bool {
 	var e *spdkrpc.Error
 	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown

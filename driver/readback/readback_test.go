@@ -31,10 +31,10 @@ func TestStep(t *testing.T) {
 		return func() (bool, error) { reads++; return done, err }
 	}
 	require.NoError(t, NewStep("add", answer(nil), done(false, nil)).Run())
-	assert.Zero(t, reads, "a success is believed")
+	assert.Zero(t, reads, "no read-back after a success")
 	require.NoError(t, NewStep("add", answer(lost), done(true, nil)).Run())
 	require.ErrorIs(t, NewStep("add", answer(unreachable), done(true, nil)).Run(), spdkrpc.Unreachable)
-	assert.Equal(t, 1, reads, "what was surely not executed is not read back")
+	assert.Equal(t, 1, reads, "no read-back if the call was certainly not executed")
 	for _, d := range []func() (bool, error){done(false, nil), done(true, errors.New("surprise"))} {
 		err := NewStep("add LUN 0", answer(lost), d).Run()
 		require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
@@ -44,7 +44,7 @@ func TestStep(t *testing.T) {
 	count := func() error { steps++; return nil }
 	never := done(false, nil)
 	require.Error(t, RunAll([]Step{NewStep("a", count, never), NewStep("b", answer(unreachable), never), NewStep("c", count, never)}))
-	assert.Equal(t, 1, steps, "it ends with the first that fails")
+	assert.Equal(t, 1, steps, "RunAll stops at the first step that fails")
 	require.NoError(t, RunAll([]Step{NewStep("a", count, never), NewStep("b", count, never)}))
 }
 

@@ -6,7 +6,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// accessModes are those that are offered: a volume is on one node at a time, since nothing keeps two nodes' writes apart.
+// accessModes are the supported access modes. A volume is on one node at a time, because nothing coordinates the writes of
+// two nodes.
 var accessModes = map[csi.VolumeCapability_AccessMode_Mode]bool{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        true,
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: true,
@@ -14,8 +15,8 @@ var accessModes = map[csi.VolumeCapability_AccessMode_Mode]bool{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:   true,
 }
 
-// CheckCapabilities refuses what no volume of this driver can be: missing capabilities with [ErrInvalid], others with
-// [ErrUnsupported].
+// CheckCapabilities refuses capabilities that no volume of this driver has: missing or incomplete ones with [ErrInvalid],
+// others with [ErrUnsupported].
 func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	if len(capabilities) == 0 {
 		return fmt.Errorf("%w: volume_capabilities is missing", ErrInvalid)
@@ -40,7 +41,7 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	return nil
 }
 
-// ReadOnly reports whether a volume is to be used without writing to it.
+// ReadOnly tells whether a capability asks for a volume that is only read.
 func ReadOnly(c *csi.VolumeCapability) bool {
 	return c.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }

@@ -1,14 +1,14 @@
 package request
 
-// Keys of CSI's volume and publish contexts beside those of package connect. The controller writes them, the node reads
-// them.
+// Keys of CSI's volume and publish contexts, in addition to those of package connect. The controller writes them, and the
+// node reads them.
 const (
-	// KeyStore is the lvstore that a volume was made in, as spdk-csi has it.
+	// KeyStore is the lvstore that a volume was created in. spdk-csi has the same key.
 	KeyStore = "lvstore"
-	// KeyFSType is the file system that the StorageClass asks for.
+	// KeyFSType is the file system of the StorageClass.
 	KeyFSType = "fsType"
-	// KeyMayFormat says whether a file system may be made on the volume if it is empty. In the volume context it tells what
-	// was known when the volume was made: that it began empty, or as a copy. In the publish context it tells what the
-	// target knew when the volume was published. Nodes format only what both allow.
+	// KeyMayFormat tells whether the node may create a file system on the volume if it is empty. The value in the volume
+	// context tells whether the volume was created empty, not as a copy. The value in the publish context tells whether the
+	// target, when the volume was published, knew that it was never written. A node formats only if both allow it.
 	KeyMayFormat = "mayFormat"
 )

@@ -1,6 +1,6 @@
-// Package request is what both CSI services, controller and node, make of a request: the ids and capabilities in it, the
-// keys of the contexts that travel from one service to the other, one call at a time on each volume ([Locks]), and the
-// kinds of their failures.
+// Package request holds what both CSI services, controller and node, need to handle a request: its ids and capabilities,
+// the keys of the contexts that the controller sends to the node, locks that allow one call at a time on each volume
+// ([Locks]), and kinds of failure.
 //
 // It may not know what a request is for: no targets, no devices, no gRPC codes.
 package request

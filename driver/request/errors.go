@@ -2,7 +2,8 @@ package request
 
 import "errors"
 
-// Kinds of failure of the CSI services themselves. Package driver turns them into gRPC codes, with those of the rooms below.
+// Kinds of failure of the CSI services themselves. Package driver converts them, and those of the rooms below, to gRPC
+// codes.
 var (
 	ErrInvalid       = errors.New("invalid request")
 	ErrUnsupported   = errors.New("not supported")

@@ -8,14 +8,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// A VolumeID names a volume or a snapshot: "target:UUID", as spdk-csi has it. Volumes that were provisioned by hand may
-// have the UUID alone; their target is then to be found.
+// A VolumeID names a volume or a snapshot: "target:UUID", as in spdk-csi. The id of a volume that was provisioned by hand
+// may be the UUID alone; then the controller has to find its target.
 type VolumeID struct {
-	Target string // empty when the id does not name it
+	Target string // empty if the id does not name it
 	UUID   string
 }
 
-// String returns the id as CSI's messages have it.
+// String returns the id as in CSI's messages.
 func (id VolumeID) String() string {
 	if id.Target == "" {
 		return id.UUID
@@ -25,11 +25,11 @@ func (id VolumeID) String() string {
 
 var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// IsTargetName reports whether a target can have this name: it becomes part of volume ids.
+// IsTargetName tells whether a target can have this name, which becomes part of volume ids.
 func IsTargetName(s string) bool { return targetName.MatchString(s) }
 
-// ParseVolumeID reads a volume's or snapshot's id. Only the exact form is taken: one volume must not have two ids, for
-// calls are kept apart by their ids. What is refused cannot have come from this driver: the error is of kind [ErrNoSuchID].
+// ParseVolumeID parses the id of a volume or snapshot. It accepts only the exact form: locks work by id, so one volume must
+// not have two ids. This driver never issued any other id, so the error is of kind [ErrNoSuchID].
 func ParseVolumeID(s string) (VolumeID, error) {
 	var id VolumeID
 	target, lvol, qualified := strings.Cut(s, ":")
@@ -46,7 +46,7 @@ func ParseVolumeID(s string) (VolumeID, error) {
 	return id, nil
 }
 
-// nodeName matches node ids. CSI lets the driver choose their form; Kubernetes' node names fit.
+// nodeName matches node ids. CSI lets the driver choose their form, which includes Kubernetes' node names.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,190}[A-Za-z0-9])?$`)
 
 // CheckNodeID refuses ids that no node of this driver can have.

@@ -7,23 +7,23 @@ import (
 	"sync"
 )
 
-// Locks keep calls on the same thing apart. They never wait: CSI expects the second call to be answered with ABORTED, and
-// repeats it. DESIGN.md, "The driver's locks", lists these and all other locks. A call claims:
+// Locks allow one call at a time on each object. A call never waits for a lock: CSI expects the second call to be answered
+// with ABORTED, and repeats it. DESIGN.md, "The driver's locks", lists these and all other locks. A call claims:
 //
-//	CreateVolume      the name, and the id before it is answered (it may be being deleted)
-//	  from a snapshot   the snapshot's id, shared: many volumes are restored at a time, but not while it is being deleted
+//	CreateVolume      the name, and the id before it is answered (another call may be deleting the volume)
+//	  from a snapshot   the snapshot's id, shared: several volumes can be restored at once, but not during its deletion
 //	  from a volume     that volume's id
 //	CreateSnapshot    the name, and the volume's id
 //	all others        the id
 type Locks struct {
 	mu   sync.Mutex
-	held map[string]int // number of holders; -1: one that does not share
+	held map[string]int // number of shared holders; -1 for an exclusive one
 }
 
-// NewLocks returns locks that are free.
+// NewLocks returns locks that nobody holds.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
-// A Claim is a set of locks, taken one after the other and freed together.
+// A Claim is a set of locks that a call takes one after the other and releases together.
 type Claim struct {
 	locks *Locks
 	free  []func()
@@ -32,10 +32,10 @@ type Claim struct {
 // Claim returns a claim that holds nothing yet.
 func (l *Locks) Claim() *Claim { return &Claim{locks: l} }
 
-// Take claims what for this call alone; an error of kind [ErrInFlight] if another call holds it.
+// Take locks what exclusively. It fails with [ErrInFlight] if another call holds it.
 func (c *Claim) Take(what string) error { return c.add(what, false) }
 
-// Share claims what beside other calls that share it; an error of kind [ErrInFlight] if one holds it alone.
+// Share locks what together with other calls that share it. It fails with [ErrInFlight] if a call holds it exclusively.
 func (c *Claim) Share(what string) error { return c.add(what, true) }
 
 func (c *Claim) add(what string, shared bool) error {
@@ -60,7 +60,7 @@ func (c *Claim) add(what string, shared bool) error {
 	return nil
 }
 
-// Release frees all that the claim holds.
+// Release frees all locks of the claim.
 func (c *Claim) Release() {
 	c.locks.mu.Lock()
 	defer c.locks.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *Claim) Release() {
 	c.free = nil
 }
 
-// Held lists what claims hold.
+// Held lists what claims hold, sorted.
 func (l *Locks) Held() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

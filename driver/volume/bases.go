@@ -7,9 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Cloning a volume takes an internal snapshot, a base (see name.go). It is needed while both sides of the
-// clone exist: the volume and its clone, or snapshots of them. A base with one clone is no longer needed, and SPDK has
-// the clone take over its contents when it is deleted.
+// Cloning a volume creates an internal snapshot, a base (see name.go). It is needed while both sides of the clone exist: the
+// volume and its clone, or snapshots of them. A base with one clone is no longer needed: when it is deleted, SPDK moves its
+// contents to the clone.
 
 // removeWithBases deletes an lvol, and the bases above it that are not needed without it.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
@@ -17,7 +17,7 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err != nil {
 		return err
 	}
-	// Bases that only lead to v go first: after a crash in between, v still leads to those that are left.
+	// Bases whose only clone leads to v are deleted first: after a crash, the rest can still be found from v.
 	var shared []Volume
 	for _, base := range above {
 		if len(base.Clones) > 1 {
@@ -29,7 +29,7 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that lost a clone may have one left. When it goes, the one above it may have lost one as well.
+	// A base that lost a clone may have only one left. Deleting it can leave the base above it with one, too.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err
@@ -44,7 +44,7 @@ func (s *Service) bases(ctx context.Context, v Volume) (above []Volume, err erro
 	for name := v.Base; isBase(name); {
 		base, err := s.lookUp(ctx, v.Store+"/"+name)
 		if errors.Is(err, ErrNotFound) {
-			return above, nil // another call deleted it meanwhile
+			return above, nil // another call has just deleted it
 		}
 		if err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func isBase(name string) bool {
 	return ours && n.base
 }
 
-// removeUnneededBase deletes a base that is not needed any more.
+// removeUnneededBase deletes a base if it has at most one clone and no host uses that clone.
 func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 	now, err := s.lookUp(ctx, base.UUID)
 	switch {
@@ -79,12 +79,12 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 	return s.removeBase(ctx, now)
 }
 
-// usedByHost reports whether a host may be writing to a volume. SPDK must not change what lies below it then: it copies
-// its map of clusters without waiting for writes that are under way. The base goes when the volume does.
+// usedByHost tells whether a host may be writing to a volume. If so, SPDK must not delete the snapshot below it, because it
+// copies the map of clusters without waiting for writes in progress. The base is deleted together with the volume.
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	v, err := s.lookUp(ctx, alias)
 	if errors.Is(err, ErrNotFound) {
-		return true, nil // it is being deleted or renamed; the deletion collects its bases
+		return true, nil // it is being renamed, or deleted together with its bases
 	}
 	if err != nil || v.Snapshot {
 		return false, err
@@ -92,7 +92,7 @@ func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	return s.exports.Exists(ctx, v.UUID)
 }
 
-// removeBase deletes a base, unless it was cloned once more meanwhile, or its clone is in use.
+// removeBase deletes a base, unless it has got another clone, or its clone is in use.
 func (s *Service) removeBase(ctx context.Context, base Volume) error {
 	if err := s.remove(ctx, base); err != nil && !errors.Is(err, ErrInUse) && !errors.Is(err, spdkrpc.InUse) {
 		return err
@@ -100,26 +100,26 @@ func (s *Service) removeBase(ctx context.Context, base Volume) error {
 	return nil
 }
 
-// sweepOnce sweeps unless the service has done so before: it deletes what earlier versions left.
+// sweepOnce sweeps unless the service has done so before.
 func (s *Service) sweepOnce(ctx context.Context) {
 	if !s.seen.swept.Swap(true) {
 		s.sweep(ctx)
 	}
 }
 
-// sweep deletes the bases that are not needed and that no volume or snapshot may ever lead to again: those whose source
-// is gone. A crash, or two deletions at once, can leave such bases; so did earlier versions. Of a base whose source is
-// there, a clone may be about to be made; the deletion of the source deletes that base.
+// sweep deletes orphaned bases: those that are not needed and whose source was deleted. A crash, or two deletions at once,
+// can leave them; earlier versions left them too. If the source of a base exists, a clone of the base may be about to be
+// created; such a base is deleted together with its source.
 //
-// It returns no error: the deletion that called it succeeded. The next deletion tries again.
+// sweep returns no error, because the deletion that called it succeeded. After a failure, the next deletion sweeps again.
 func (s *Service) sweep(ctx context.Context) {
 	lvols, err := s.lvols(ctx)
-	there := make(map[string]bool, len(lvols))
+	exists := make(map[string]bool, len(lvols))
 	for _, l := range lvols {
-		there[l.UUID] = true
+		exists[l.UUID] = true
 	}
 	for _, l := range lvols {
-		if n, ours := parseName(l.Name); ours && n.base && !there[n.source] {
+		if n, ours := parseName(l.Name); ours && n.base && !exists[n.source] {
 			err = errors.Join(err, s.removeUnneededBase(ctx, volumeOf(l)))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// clearMethod returns SPDK's name of what c means in an lvstore.
+// clearMethod returns SPDK's clear method for c in an lvstore.
 func (s *Service) clearMethod(ctx context.Context, st Store, c class.Clear) (spdkrpc.LvolClearMethod, error) {
 	switch c {
 	case class.ClearWriteZeroes:
@@ -28,13 +28,13 @@ func (s *Service) clearMethod(ctx context.Context, st Store, c class.Clear) (spd
 	return spdkrpc.LvolClearMethodWriteZeroes, nil
 }
 
-// mallocProduct is the product name of bdevs in memory; nothing else in bdev_get_bdevs identifies them.
+// mallocProduct is the product name of bdevs in memory. Nothing else in the answer of bdev_get_bdevs identifies them.
 const mallocProduct = "Malloc disk"
 
-// unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two do: bdev_malloc fills
-// with zeroes, and bdev_aio with fallocate punches holes. NVMe devices may ignore a deallocation, other bdevs pass it on
-// to one that is unknown here, and bdev_aio without fallocate does nothing and reports success. A bdev that the
-// driver's user may not see counts as one that does not zero.
+// unmapZeroes tells whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two kinds do: bdev_malloc
+// fills with zeroes, and bdev_aio with fallocate punches holes. NVMe devices may ignore a deallocation, other bdevs pass it
+// on to a bdev that is unknown here, and bdev_aio without fallocate does nothing and reports success. If the driver's user
+// is not permitted to see the bdev, it counts as one that does not zero.
 func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
 	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &st.Base})
 	switch {
@@ -53,10 +53,10 @@ func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
 // setParentSince is the first release with bdev_lvol_set_parent.
 var setParentSince = rpcschema.Release{Year: 24, Month: 5}
 
-// makeClone makes a clone of parent. bdev_lvol_clone records no clear method: once the target was restarted, what such a
-// clone frees is unmapped, whatever its origin's method. Where that does not zero it, the clone is created as an empty
-// volume with its own method and then put on its parent.
-func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c class.Clear) (id string, err error) {
+// createClone creates a clone of parent. bdev_lvol_clone records no clear method: after a restart of the target, the
+// clusters that such a clone frees are unmapped, whatever the method of its origin. If unmapping does not zero them, the
+// clone is created as an empty volume with its own method, which then gets parent as its parent.
+func (s *Service) createClone(ctx context.Context, parent Volume, name string, c class.Clear) (id string, err error) {
 	st, err := s.store(ctx, parent.Store)
 	if err != nil {
 		return "", err
@@ -73,7 +73,7 @@ func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c c
 		return "", fmt.Errorf("target %s: read the target's release: %w", s.Name, err)
 	}
 	if release.Before(setParentSince) {
-		return "", fmt.Errorf("%w: SPDK %s records no clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so that others could read what the clone held once it is deleted: "+
+		return "", fmt.Errorf("%w: SPDK %s records no clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so others could read the clone's data after its deletion: "+
 			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, setParentSince, class.ClearUnmap)
 	}
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
@@ -88,26 +88,26 @@ func (s *Service) makeClone(ctx context.Context, parent Volume, name string, c c
 		return "", failed
 	case err != nil:
 		return "", err
-	case v.UUID != id && !isUnfinishedClone(v, parent): // another call made it
+	case v.UUID != id && !isUnfinishedClone(v, parent): // another call created it
 		return "", nil
 	}
 	failed = s.setParent(ctx, v, parent, name)
 	if failed == nil || !readback.Refused(failed) && readback.Clarifies(failed) {
 		return id, failed
 	}
-	// The clone will not get its parent: no empty volume may stay under its name.
+	// The clone will not get its parent, so the empty volume must not stay under its name.
 	return "", errors.Join(failed, s.remove(ctx, v))
 }
 
-// setParent puts an empty volume on a snapshot.
+// setParent makes a snapshot the parent of an empty volume.
 func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) error {
 	p := spdkrpc.BdevLvolSetParentParams{LvolName: v.UUID, ParentName: parent.UUID}
 	failed := s.rpc.BdevLvolSetParent(ctx, p)
 	if failed == nil || !readback.Refused(failed) || len(parent.Clones) > 0 {
 		return failed
 	}
-	// Once the target was restarted, SPDK knows a snapshot without clones as a mere read-only volume, which can be
-	// cloned but cannot be a parent. A clone makes it a snapshot again.
+	// After a restart of the target, SPDK treats a snapshot without clones as a read-only volume, which can be cloned but
+	// cannot be set as a parent. Cloning it makes it a snapshot again.
 	helper := helperName(name)
 	_, cloned := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: helper})
 	made, err := s.lookUp(ctx, parent.Store+"/"+helper)
@@ -117,7 +117,7 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 	return errors.Join(s.rpc.BdevLvolSetParent(ctx, p), s.remove(ctx, made))
 }
 
-// isUnfinishedClone reports whether v is a clone of source that was created and not yet put on its parent. It holds nothing.
+// isUnfinishedClone tells whether v may be a clone of source that was created but has not got its parent yet. It has no data.
 func isUnfinishedClone(v, source Volume) bool {
 	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes == source.SizeBytes && v.Store == source.Store
 }

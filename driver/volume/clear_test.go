@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A recorder keeps the parameters of the calls of a method.
+// A recorder records the parameters of the calls of a method.
 type recorder struct {
 	spdkrpc.Caller
 	method string
@@ -73,7 +73,7 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 				return b.rpc.BdevMallocDelete(ctx, spdkrpc.BdevMallocDeleteParams{Name: "disk-memory"})
 			}, spdkrpc.LvolClearMethodUnmap,
 		},
-		// A bdev on top of one that zeroes is not looked through.
+		// A bdev above one that zeroes counts as one that does not.
 		"disk-stacked": {
 			func() error {
 				_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-below"), NumBlocks: 16384, BlockSize: 4096})
@@ -100,14 +100,14 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 			t.Cleanup(func() {
 				assert.NoError(t, b.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &name}))
 			})
-			fresh := NewTarget(b.Config).Service(b.rpc) // which knows nothing of the lvstores that come and go here
-			for asked, want := range map[class.Clear]spdkrpc.LvolClearMethod{
+			fresh := NewTarget(b.Config).Service(b.rpc) // a new service, because this test adds and removes lvstores
+			for clear, want := range map[class.Clear]spdkrpc.LvolClearMethod{
 				"": c.want, class.ClearZeroes: c.want, class.ClearWriteZeroes: spdkrpc.LvolClearMethodWriteZeroes,
 				class.ClearUnmap: spdkrpc.LvolClearMethodUnmap, class.ClearNone: spdkrpc.LvolClearMethodNone,
 			} {
-				got, err := fresh.clearMethod(t.Context(), fresh.mustStore(t, name), asked)
+				got, err := fresh.clearMethod(t.Context(), fresh.mustStore(t, name), clear)
 				require.NoError(t, err)
-				assert.Equal(t, want, got, asked)
+				assert.Equal(t, want, got, clear)
 			}
 			r := &recorder{Caller: b.fault, method: "bdev_lvol_create"}
 			_, err = NewTarget(b.Config).Service(spdkrpc.NewClient(r)).Create(t.Context(), fresh.mustStore(t, name), Spec{Name: "pvc-" + name, MinBytes: MiB})
@@ -116,17 +116,17 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 			assert.Contains(t, fmt.Sprintf("%s", r.sent[0]), c.want)
 		})
 	}
-	t.Run("a bdev that cannot be seen", func(t *testing.T) {
+	t.Run("a bdev that is not visible", func(t *testing.T) {
 		got, err := b.clearMethod(t.Context(), Store{Name: "lvs0", Base: "somebody-else's"}, "")
 		require.NoError(t, err)
 		assert.Equal(t, spdkrpc.LvolClearMethodWriteZeroes, got)
 	})
 }
 
-// Releases without bdev_lvol_set_parent cannot make a clone that zeroes what it frees.
+// Releases without bdev_lvol_set_parent cannot create a clone that zeroes what it frees.
 func TestCloneBeforeSetParent(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
-		t.Skip("a real target is of its own release")
+		t.Skip("needs a simulated target of a given release; a real target has its own")
 	}
 	b := newTestServiceOf(t, export.TCP, rpcschema.MustRelease("v24.01"))
 	v := b.create(t, "pvc-1", 8)
@@ -138,7 +138,7 @@ func TestCloneBeforeSetParent(t *testing.T) {
 	require.ErrorIs(t, err, ErrExposes)
 	require.ErrorContains(t, err, "clearMethod")
 	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
-	assert.Equal(t, before, b.state(t), "nothing was left")
+	assert.Equal(t, before, b.state(t), "no lvol is left")
 
 	snap, err = b.Snapshot(t.Context(), "s", v.UUID)
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestCloneBeforeSetParent(t *testing.T) {
 	}
 }
 
-// A clone that was created but not put on its parent is finished, but only while nothing was written to it.
+// A clone that was created but has no parent yet is completed, but only if it was never written to.
 func TestUnfinishedClone(t *testing.T) {
 	source := Volume{Store: "lvs0", SizeBytes: 8 * MiB}
 	made := Volume{Store: "lvs0", SizeBytes: 8 * MiB, Thin: true, Allocated: new(uint64)}
@@ -163,7 +163,7 @@ func TestUnfinishedClone(t *testing.T) {
 	}
 }
 
-// A disk is the AIO file below an lvstore of a real target, all of whose clusters for data hold a pattern.
+// A disk is the AIO file below an lvstore of a real target. Its data clusters can be filled with a pattern.
 type disk struct {
 	*testService
 	t             *testing.T
@@ -175,7 +175,7 @@ const pattern = 0xA5
 
 func newDisk(t *testing.T) *disk {
 	if os.Getenv("SPDK_SOCK") == "" {
-		t.Skip("the simulated target keeps each volume in a file of its own; set SPDK_SOCK to run on a real one")
+		t.Skip("the simulated target keeps each volume in its own file; set SPDK_SOCK to run on a real one")
 	}
 	b := newTestService(t, export.TCP)
 	d := &disk{testService: b, t: t, name: "disk-clear", cluster: MiB}
@@ -196,7 +196,7 @@ func (s *Service) mustStore(t *testing.T, name string) Store {
 	return st
 }
 
-// fill writes the pattern into every cluster for data.
+// fill writes the pattern into every data cluster.
 func (d *disk) fill() {
 	f, err := os.OpenFile(d.file, os.O_WRONLY, 0)
 	require.NoError(d.t, err)
@@ -209,8 +209,8 @@ func (d *disk) fill() {
 	require.NoError(d.t, f.Close())
 }
 
-// foreign counts clusters that hold the pattern or a part of it.
-func (d *disk) foreign() (n int) {
+// withPattern counts clusters that contain the pattern or a part of it.
+func (d *disk) withPattern() (n int) {
 	f, err := os.Open(d.file)
 	require.NoError(d.t, err)
 	defer f.Close()
@@ -225,7 +225,7 @@ func (d *disk) foreign() (n int) {
 	return n
 }
 
-// reload loads the lvstore anew, as a restarted target does.
+// reload unloads the lvstore and loads it again, as a restarted target does.
 func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevAIODelete(d.t.Context(), spdkrpc.BdevAIODeleteParams{Name: d.name}))
 	_, err := d.rpc.BdevAIOCreate(d.t.Context(), spdkrpc.BdevAIOCreateParams{Name: d.name, Filename: d.file, BlockSize: new(uint32(4096))})
@@ -233,7 +233,7 @@ func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevWaitForExamine(d.t.Context()))
 }
 
-// Whatever frees clusters leaves zeroes, also when the target was restarted in between. Inflating allocates all of a
+// Freed clusters read as zeroes, whatever frees them, also after a restart of the target. Inflating allocates all of a
 // volume's clusters, as writing to it would.
 func TestDeletedDataIsZeroed(t *testing.T) {
 	const mib = 16
@@ -287,7 +287,7 @@ func TestDeletedDataIsZeroed(t *testing.T) {
 			d.reload()
 			require.NoError(t, d.Delete(t.Context(), c.UUID))
 		},
-		"clone of a snapshot that stood alone at a restart": func(d *disk) {
+		"clone of a snapshot that had no clones at a restart": func(d *disk) {
 			v, err := d.Create(t.Context(), d.mustStore(t, d.name), size("v", false))
 			require.NoError(t, err)
 			s, err := d.Snapshot(t.Context(), "s", v.UUID)
@@ -309,10 +309,10 @@ func TestDeletedDataIsZeroed(t *testing.T) {
 			release, err := d.rpc.Release(t.Context())
 			require.NoError(t, err)
 			if release.Before(setParentSince) && strings.HasPrefix(name, "clone") {
-				t.Skip("this release makes no clone that zeroes: TestCloneBeforeSetParent")
+				t.Skip("this release cannot create clones that zero: see TestCloneBeforeSetParent")
 			}
 			run(d)
-			assert.Equal(t, int(storeMiB-d.meta)-mib, d.foreign(), "the freed clusters hold zeroes, all others what they held")
+			assert.Equal(t, int(storeMiB-d.meta)-mib, d.withPattern(), "the freed clusters read as zeroes, and all others are unchanged")
 		})
 	}
 }

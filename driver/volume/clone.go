@@ -9,10 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An Origin is what a volume was made from: nothing if UUID is empty.
+// An Origin is the volume or snapshot that a volume is a copy of. If UUID is empty, the volume is no copy.
 type Origin struct {
 	UUID     string
-	Snapshot bool // a snapshot; a volume otherwise
+	Snapshot bool // true for a snapshot, false for a volume
 }
 
 func (o Origin) String() string {
@@ -25,11 +25,11 @@ func (o Origin) String() string {
 	return "volume " + o.UUID
 }
 
-// Clone makes a volume that starts with the contents of its origin, in the origin's lvstore. It is thin, and as large
-// as the origin or larger.
+// Clone creates a volume that begins with the contents of its origin, in the origin's lvstore. It is thin, and at least as
+// large as the origin. If an earlier call created it, Clone returns it.
 //
-// Making and growing are two steps, and a crash may have happened between them: a clone as small as its parent is
-// grown, instead of being refused.
+// Creating and growing are two steps, and a crash may happen between them. So a clone that is as small as its parent is
+// grown, not refused.
 func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, error) {
 	source, err := s.Get(ctx, from.UUID)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Service) clone(ctx context.Context, stores []Store, source Volume, from
 			return Volume{}, err
 		}
 	}
-	id, failed := s.makeClone(ctx, parent, name, spec.Class.Clear)
+	id, failed := s.createClone(ctx, parent, name, spec.Class.Clear)
 	if failed != nil && !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 	}
@@ -104,9 +104,9 @@ func (s *Service) clone(ctx context.Context, stores []Store, source Volume, from
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return Volume{}, err
 	case failed == nil:
-		return Volume{}, fmt.Errorf("target %s: %w: the clone of %s was made, but no longer exists: try again", s.Name, ErrBusy, parent)
+		return Volume{}, fmt.Errorf("target %s: %w: the clone of %s was created, but no longer exists: try again", s.Name, ErrBusy, parent)
 	case errors.Is(failed, spdkrpc.NoSuchDevice):
-		return Volume{}, fmt.Errorf("target %s: %w: %s was deleted meanwhile: try again", s.Name, ErrBusy, parent)
+		return Volume{}, fmt.Errorf("target %s: %w: %s was deleted during the call: try again", s.Name, ErrBusy, parent)
 	}
 	if readback.Refused(failed) {
 		counted.takeBack()
@@ -114,8 +114,8 @@ func (s *Service) clone(ctx context.Context, stores []Store, source Volume, from
 	return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 }
 
-// base returns the snapshot of a volume from which the clone called name is made: SPDK clones snapshots only. It stays
-// as long as both need it; if the clone is never made, the deletion of the volume deletes it.
+// base returns the snapshot of a volume from which the clone called name is created, because SPDK clones only snapshots. It
+// exists until one of the two is deleted. If the clone is never created, it is deleted together with the volume.
 func (s *Service) base(ctx context.Context, source Volume, name string) (Volume, error) {
 	alias := source.Store + "/" + baseName(name, source.UUID)
 	base, err := s.lookUp(ctx, alias)
@@ -133,11 +133,11 @@ func (s *Service) base(ctx context.Context, source Volume, name string) (Volume,
 	return base, err
 }
 
-// matchesOrigin walks up a volume's parents. Snapshots that were taken of the volume itself stand between it and its
-// origin; the first other one is where it came from.
+// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It follows the volume's parents: the first
+// ones may be snapshots of the volume itself, and the next one is its origin.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) error {
 	differs := func(is any) error {
-		return fmt.Errorf("target %s: %w: %s was made from %v, but a volume made from %v is requested", s.Name, ErrIncompatible, v, is, want)
+		return fmt.Errorf("target %s: %w: %s was created from %v, but a volume created from %v is requested", s.Name, ErrIncompatible, v, is, want)
 	}
 	for name := v.Base; name != ""; {
 		n, ours := parseName(name)
@@ -150,7 +150,7 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) erro
 		parent, err := s.lookUp(ctx, v.Store+"/"+name)
 		switch {
 		case errors.Is(err, ErrNotFound):
-			return fmt.Errorf("target %s: %w: %s, a parent of %s, was deleted meanwhile: try again", s.Name, ErrBusy, name, v)
+			return fmt.Errorf("target %s: %w: %s, a parent of %s, was deleted during the call: try again", s.Name, ErrBusy, name, v)
 		case err != nil:
 			return err
 		case ours && n.source == v.UUID:
@@ -158,7 +158,7 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) erro
 			continue
 		}
 		is := Origin{UUID: parent.UUID, Snapshot: true}
-		// Whether a snapshot of spdk-csi's was taken of this volume, or cloned to it, is unknown.
+		// It is unknown whether spdk-csi took this snapshot of the volume, or cloned it to the volume.
 		if is != want && (ours || want.UUID != "") {
 			return differs(is)
 		}
@@ -170,9 +170,9 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) erro
 	return nil
 }
 
-// Pristine reports whether a volume was never written to, and whether the target knows that (known). It does not where the volume
-// has all of its clusters from the beginning, and where the release does not count them, until the volume is known to have
-// been used.
+// Pristine tells whether a volume was never written to, if the target knows (known). It does not know for thick volumes,
+// which have all clusters from the beginning, and on releases that do not count clusters, unless the volume's name tells
+// that it was used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
 	if v.used() {
 		return false, true, nil
@@ -187,7 +187,7 @@ func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool,
 			return true, true, nil
 		}
 		if n, ours := parseName(at.Base); !ours || n.source != v.UUID {
-			return false, true, nil // a copy of something else
+			return false, true, nil // a copy of another volume
 		}
 		if at, err = s.lookUp(ctx, v.Store+"/"+at.Base); err != nil {
 			return false, false, err

@@ -31,7 +31,7 @@ func (m *methods) Call(ctx context.Context, method string, params, result any) e
 	return m.Caller.Call(ctx, method, params, result)
 }
 
-// gate holds calls of a method back until as many are in flight as there are callers.
+// gate delays the calls of a method until all callers have made theirs.
 type gate struct {
 	spdkrpc.Caller
 	method  string
@@ -56,8 +56,8 @@ func (g *gate) Call(ctx context.Context, method string, params, result any) erro
 	return g.Caller.Call(ctx, method, params, result)
 }
 
-// Every call that exporting makes can be in flight for all volumes at once: none is made under a lock.
-func TestExportsRunSideBySide(t *testing.T) {
+// Every RPC of an export can be in flight for all volumes at once, so none is made under a lock.
+func TestExportsRunConcurrently(t *testing.T) {
 	const volumes = 32
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -81,14 +81,14 @@ func TestExportsRunSideBySide(t *testing.T) {
 			}
 			publish := func(s *Service, id string) error { return errorOf(s.Export(t.Context(), id, drivertest.Host("n1"))) }
 			unpublish := func(s *Service, id string) error { return s.Unexport(t.Context(), id, new(drivertest.Host("n1"))) }
-			there, gone := &methods{Caller: b.fault}, &methods{Caller: b.fault}
-			require.NoError(t, publish(of(there), ids[0]))
-			require.NoError(t, unpublish(of(gone), ids[0]))
-			for _, method := range there.seen {
+			publishing, unpublishing := &methods{Caller: b.fault}, &methods{Caller: b.fault}
+			require.NoError(t, publish(of(publishing), ids[0]))
+			require.NoError(t, unpublish(of(unpublishing), ids[0]))
+			for _, method := range publishing.seen {
 				all(method, publish)
 				all("", unpublish)
 			}
-			for _, method := range gone.seen {
+			for _, method := range unpublishing.seen {
 				all("", publish)
 				all(method, unpublish)
 			}

@@ -33,10 +33,10 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-// From v26.09 SPDK has another answer for subsystems that are not there.
+// From v26.09 on, SPDK answers differently if a subsystem does not exist.
 func TestCrashPointsOnV2609(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
-		t.Skip("a real target is of its own release")
+		t.Skip("needs a simulated target of a given release; a real target has its own")
 	}
 	for _, op := range operations {
 		if op.exports {
@@ -52,7 +52,7 @@ func TestCrashPointsOnV2609(t *testing.T) {
 type operation struct {
 	name    string
 	exports bool
-	// prepare returns the operation, ready to be done.
+	// prepare sets up the target and returns the operation.
 	prepare func(t *testing.T, b *testService) func(ctx context.Context) (string, error)
 }
 
@@ -225,7 +225,7 @@ func crash(t *testing.T, b *testService, op operation, want state, at int, f fai
 	cleanUp(t, b, where)
 }
 
-// undisturbed tells what the operation makes of a target, and by how many calls.
+// undisturbed returns the state of a target after the operation, and the number of its calls.
 func undisturbed(t *testing.T, op operation, newTestService func(*testing.T) *testService) (want state, calls int) {
 	require.True(t, t.Run("undisturbed", func(t *testing.T) {
 		b := newTestService(t)
@@ -236,14 +236,14 @@ func undisturbed(t *testing.T, op operation, newTestService func(*testing.T) *te
 		require.NoError(t, err)
 		calls = b.fault.Calls()
 		want = anonymous(b.neededState(t))
-		assert.Len(t, b.state(t).Lvols, len(want.Lvols), "nothing is left that is not needed")
+		assert.Len(t, b.state(t).Lvols, len(want.Lvols), "no lvol is left that is not needed")
 		cleanUp(t, b, "undisturbed")
 	}))
 	require.Positive(t, calls)
 	return want, calls
 }
 
-// cloned returns a volume and a clone of it. v24.01 clones only with a clear method that is explicitly weak.
+// cloned returns a volume and a clone of it. v24.01 needs the class to permit the weak clear method.
 func cloned(t *testing.T, b *testService) (v, c Volume) {
 	t.Helper()
 	v = b.create(t, "pvc-1", 4)
@@ -262,8 +262,8 @@ func snapshots(t *testing.T, b *testService, of ...Volume) (ids []string) {
 	return ids
 }
 
-// neededState is state without bases that have one clone. The deletion of a volume that dies between its two steps may
-// leave such a base; it goes with that clone.
+// neededState returns the state without bases that have one clone. If the deletion of a volume is interrupted between its
+// two steps, it may leave such a base, which is deleted together with that clone.
 func (b *testService) neededState(t *testing.T) state {
 	s := b.state(t)
 	s.Lvols = slices.DeleteFunc(s.Lvols, func(alias string) bool {
@@ -274,7 +274,7 @@ func (b *testService) neededState(t *testing.T) state {
 	return s
 }
 
-// anonymous forgets what differs from one run to the next.
+// anonymous replaces what differs from one run to the next.
 func anonymous(s state) state {
 	for i, alias := range s.Lvols {
 		s.Lvols[i] = alias[:min(10, len(alias))]
@@ -288,7 +288,7 @@ func anonymous(s state) state {
 	return s
 }
 
-// cleanUp deletes everything as its user would, and expects an empty target.
+// cleanUp deletes everything through the service, and requires that the target is empty then.
 func cleanUp(t *testing.T, b *testService, where string) {
 	t.Helper()
 	ctx := t.Context()
@@ -307,7 +307,7 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	assert.Empty(t, left.Lvols, where)
 	assert.Empty(t, left.Subsystems, where)
 	assert.Empty(t, left.Targets, where)
-	assert.LessOrEqual(t, left.Groups, 1, where) // spdk-csi's
+	assert.LessOrEqual(t, left.Groups, 1, where) // that of spdk-csi
 	for name, free := range left.Free {
 		assert.Equal(t, b.store(t, name).TotalBytes/clusterMiB/MiB, free, where)
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// MiB is the unit in which SPDK takes sizes.
+// MiB is the unit of sizes in SPDK's calls.
 const MiB = 1 << 20
 
-// A Spec describes a volume to be made.
+// A Spec describes a volume to be created.
 type Spec struct {
-	Name string // that the caller gave the volume, any text
-	// MinBytes is the smallest size allowed; MaxBytes the largest, 0 for no limit.
+	Name string // the requested name, any text
+	// MinBytes is the smallest allowed size, MaxBytes the largest; 0 means no limit.
 	MinBytes, MaxBytes int64
 	Class              class.Class
 }
 
-// Size is the size that a volume of min bytes gets in the store.
+// Size returns the size that a volume of at least min bytes gets in the store.
 func (st Store) Size(min int64) int64 { return roundUp(roundUp(min, MiB), st.ClusterBytes) }
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
@@ -33,7 +33,7 @@ func (s Space) room(st Store, spec Spec) error {
 	free := st.FreeBytes - s.reserve(st)
 	switch {
 	case spec.MaxBytes > 0 && size > spec.MaxBytes:
-		return fmt.Errorf("%w: lvstore %s allocates in steps of %d bytes: %d bytes for the requested %d, more than the limit %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
+		return fmt.Errorf("%w: lvstore %s allocates in units of %d bytes: %d bytes for the requested %d, more than the limit %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
 	case size > st.TotalBytes:
 		return fmt.Errorf("%w: lvstore %s has %d bytes in total, the volume needs %d", ErrNoSpace, st.Name, st.TotalBytes, size)
 	case spec.Class.Thick && size > free || free <= 0:
@@ -42,8 +42,8 @@ func (s Space) room(st Store, spec Spec) error {
 	return nil
 }
 
-// Create makes an empty volume in a store in which it was looked for and not found. If another call made it meanwhile,
-// and it matches spec, Create returns that.
+// Create creates an empty volume in a store. The caller has looked for it before and not found it. If another call has
+// created it since, and it matches spec, Create returns that volume.
 func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, error) {
 	if err := s.Space.room(st, spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
@@ -72,15 +72,15 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	case !errors.Is(err, ErrNotFound):
 		return Volume{}, err
 	case failed == nil:
-		return Volume{}, fmt.Errorf("target %s: %w: volume %q was made in lvstore %s, but no longer exists: try again", s.Name, ErrBusy, spec.Name, st.Name)
+		return Volume{}, fmt.Errorf("target %s: %w: volume %q was created in lvstore %s, but no longer exists: try again", s.Name, ErrBusy, spec.Name, st.Name)
 	}
 	if !readback.Refused(failed) {
-		// Not there yet: the call may still be executed, so a volume in another lvstore could become a second copy.
+		// The call may still be executed. A caller must not try another lvstore, or there could be two volumes.
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
 	counted.takeBack()
 	if errors.Is(failed, spdkrpc.Exists) {
-		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted or was made meanwhile: try again", s.Name, ErrBusy, st.Name, lvol)
+		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted, or was created during the call: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
 	// SPDK refused. Only its error text distinguishes a full lvstore from other failures, so the lvstore is read.
 	now, err := s.store(ctx, st.Name)
@@ -93,7 +93,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 }
 
-// Matches returns an error of kind [ErrIncompatible] if an existing volume is not what spec and want describe.
+// Matches fails with [ErrIncompatible] if an existing volume is not what spec and want describe.
 func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin) error {
 	if v.Snapshot {
 		return fmt.Errorf("target %s: %w: %s is a snapshot", s.Name, ErrIncompatible, v)
@@ -110,8 +110,8 @@ func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin)
 	return fmt.Errorf("target %s: %w: %s has thin=%t, but thin=%t is requested", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
 }
 
-// createdThin reports whether a volume was created thin. A snapshot makes its volume thin and keeps how it was, so the
-// oldest snapshot of the volume itself decides.
+// createdThin tells whether a volume was created thin. Taking a snapshot makes a volume thin, and the snapshot keeps the
+// former property, so the oldest snapshot of the volume decides.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v
 	for {
@@ -120,7 +120,7 @@ func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 		}
 		var err error
 		if at, err = s.lookUp(ctx, v.Store+"/"+at.Base); errors.Is(err, ErrNotFound) {
-			return false, fmt.Errorf("target %s: %w: a snapshot of %s was deleted meanwhile: try again", s.Name, ErrBusy, v)
+			return false, fmt.Errorf("target %s: %w: a snapshot of %s was deleted during the call: try again", s.Name, ErrBusy, v)
 		} else if err != nil {
 			return false, err
 		}
@@ -134,7 +134,7 @@ func (spec Spec) sizes() string {
 	return fmt.Sprintf("%d or more", spec.MinBytes)
 }
 
-// Expand grows a volume to at least min bytes and at most max, 0 for no limit, and returns its size.
+// Expand grows a volume to at least min and at most max bytes, and returns its size. If max is 0, there is no limit.
 func (s *Service) Expand(ctx context.Context, id string, min, max int64) (int64, error) {
 	v, err := s.GetVolume(ctx, id)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Service) Expand(ctx context.Context, id string, min, max int64) (int64,
 
 func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, error) {
 	if max > 0 && v.SizeBytes > max {
-		return v, fmt.Errorf("target %s: %w: %s has %d bytes already, more than the limit %d; volumes do not shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, max)
+		return v, fmt.Errorf("target %s: %w: %s already has %d bytes, more than the limit %d; volumes cannot shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, max)
 	}
 	if v.SizeBytes >= min {
 		return v, nil
@@ -186,7 +186,7 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, e
 		counted.keep(grown)
 		return grown, nil
 	case failed == nil:
-		return v, fmt.Errorf("target %s: %w: %s was grown to %d bytes and has %d", s.Name, ErrBusy, v, st.Size(min), grown.SizeBytes)
+		return v, fmt.Errorf("target %s: %w: %s was grown to %d bytes, but has %d: try again", s.Name, ErrBusy, v, st.Size(min), grown.SizeBytes)
 	}
 	if readback.Refused(failed) {
 		counted.takeBack()

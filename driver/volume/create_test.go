@@ -22,13 +22,13 @@ func TestCreate(t *testing.T) {
 		size int64
 		err  error
 	}{
-		"rounded up to the cluster":       {Spec{MinBytes: 5 * MiB}, 8 * MiB, nil},
-		"one byte":                        {Spec{MinBytes: 1}, 4 * MiB, nil},
-		"limit leaves no size":            {Spec{MinBytes: 5 * MiB, MaxBytes: 7 * MiB}, 0, ErrOutOfRange},
-		"limit is the size":               {Spec{MinBytes: 5 * MiB, MaxBytes: 8 * MiB}, 8 * MiB, nil},
-		"thin, larger than what is free":  {Spec{MinBytes: st.FreeBytes}, st.FreeBytes, nil},
-		"thin, larger than the store":     {Spec{MinBytes: st.TotalBytes + 1}, 0, ErrNoSpace},
-		"thick, larger than what is free": {Spec{MinBytes: st.FreeBytes + 1, Class: class.Class{Thick: true}}, 0, ErrNoSpace},
+		"rounded up to the cluster":     {Spec{MinBytes: 5 * MiB}, 8 * MiB, nil},
+		"one byte":                      {Spec{MinBytes: 1}, 4 * MiB, nil},
+		"limit leaves no size":          {Spec{MinBytes: 5 * MiB, MaxBytes: 7 * MiB}, 0, ErrOutOfRange},
+		"limit is the size":             {Spec{MinBytes: 5 * MiB, MaxBytes: 8 * MiB}, 8 * MiB, nil},
+		"thin, of all free space":       {Spec{MinBytes: st.FreeBytes}, st.FreeBytes, nil},
+		"thin, larger than the store":   {Spec{MinBytes: st.TotalBytes + 1}, 0, ErrNoSpace},
+		"thick, larger than free space": {Spec{MinBytes: st.FreeBytes + 1, Class: class.Class{Thick: true}}, 0, ErrNoSpace},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.spec.Name = "pvc-" + uuid.NewString()
@@ -37,7 +37,7 @@ func TestCreate(t *testing.T) {
 			if c.err == nil {
 				assert.Equal(t, c.size, v.SizeBytes)
 				assert.Equal(t, !c.spec.Class.Thick, v.Thin)
-				assert.Equal(t, c.spec.Name, v.Name, "as spdk-csi names them")
+				assert.Equal(t, c.spec.Name, v.Name, "the same name as in spdk-csi")
 				require.NoError(t, b.Delete(t.Context(), v.UUID))
 			}
 		})
@@ -50,31 +50,32 @@ func TestCreateNoticesFullStore(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	// With the figures of before there was room; SPDK says otherwise, with the code it has for everything.
+	// The outdated figures tell that there is room. SPDK refuses, with the code that it has for every failure.
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, ErrNoSpace)
 }
 
-// A create whose reply was lost says nothing about space, even when the lvstore has none: the call may still be executed.
+// If the reply of a creation is lost, the error does not tell about space, even if the lvstore has none: the call may still
+// be executed.
 func TestCreateWithUnknownOutcome(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	b.fault.FailCall(2, true, false) // the bdev below the lvstore is looked at first
+	b.fault.FailCall(2, true, false) // the first call reads the bdev below the lvstore
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.Equal(t, "bdev_lvol_create", b.fault.FailedMethod())
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	require.NotErrorIs(t, err, ErrNoSpace)
 
-	b.fault.FailCall(3, true, false) // likewise, and the client asks the release
+	b.fault.FailCall(3, true, false) // in addition, the client reads the release
 	v, err := b.Create(t.Context(), before, Spec{Name: "third", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.Equal(t, "bdev_lvol_create", b.fault.FailedMethod())
-	require.NoError(t, err, "it was executed, as reading back tells")
+	require.NoError(t, err, "reading back shows that the call was executed")
 	assert.False(t, v.Thin)
 }
 
-// A deleting is a target that still zeroes a volume: it has no bdev any more, and its name is taken.
+// deleting behaves like a target that still clears a deleted volume: the volume has no bdev, but its name is in use.
 type deleting struct{ spdkrpc.Caller }
 
 func (d deleting) Call(ctx context.Context, method string, params, result any) error {
@@ -91,8 +92,8 @@ func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy)
 }
 
-// How a volume was created is part of what it is, also after snapshots, which make every volume thin.
-func TestThinIsPartOfTheVolume(t *testing.T) {
+// A volume keeps whether it was created thin, although snapshots make every volume thin.
+func TestThinIsKept(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	for _, thick := range []bool{false, true} {
@@ -113,7 +114,7 @@ func TestThinIsPartOfTheVolume(t *testing.T) {
 				require.ErrorIs(t, err, ErrIncompatible, snapshots)
 				require.ErrorContains(t, err, "thin=")
 			}
-			// A clone is thin, whatever it was made from.
+			// A clone is thin, whatever its source is.
 			clone := Spec{Name: name + "-clone", MinBytes: 8 * MiB}
 			for range 2 {
 				_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, clone)
@@ -134,8 +135,8 @@ func TestCreateAgain(t *testing.T) {
 		err  error
 	}{
 		"same":           {Spec{MinBytes: 8 * MiB}, nil},
-		"less is there":  {Spec{MinBytes: 9 * MiB}, ErrIncompatible},
-		"more is there":  {Spec{MinBytes: 1, MaxBytes: 7 * MiB}, ErrIncompatible},
+		"too small":      {Spec{MinBytes: 9 * MiB}, ErrIncompatible},
+		"too large":      {Spec{MinBytes: 1, MaxBytes: 7 * MiB}, ErrIncompatible},
 		"within a range": {Spec{MinBytes: 5 * MiB, MaxBytes: 10 * MiB}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,5 +149,5 @@ func TestCreateAgain(t *testing.T) {
 		})
 	}
 	_, err = b.Clone(t.Context(), Origin{UUID: snap.UUID, Snapshot: true}, Spec{Name: "pvc-1", MinBytes: 8 * MiB})
-	require.ErrorIs(t, err, ErrIncompatible, "a volume of that name that was not made from the snapshot")
+	require.ErrorIs(t, err, ErrIncompatible, "the volume with this name is not a copy of the snapshot")
 }

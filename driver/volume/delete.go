@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Delete deletes a volume, and what exports it. It refuses while a host is admitted to it or connected. Snapshots of
-// the volume stay. It succeeds when there is no such volume.
+// Delete deletes a volume and its export. It fails with ErrInUse while a host is admitted or connected. Snapshots of the
+// volume stay. Delete succeeds if the volume does not exist.
 func (s *Service) Delete(ctx context.Context, id string) error {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -32,8 +32,8 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	return s.removeWithBases(ctx, v)
 }
 
-// DeleteSnapshot deletes a snapshot. A single clone takes over its contents; with more, SPDK cannot delete it. It
-// succeeds when there is no such snapshot.
+// DeleteSnapshot deletes a snapshot. If it has one clone, its contents move to the clone; if it has more, SPDK cannot delete
+// it. DeleteSnapshot succeeds if the snapshot does not exist.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -54,10 +54,10 @@ func hasClones(target string, v Volume) error {
 		return nil
 	}
 	clones := slices.Sorted(slices.Values(v.Clones))
-	return fmt.Errorf("target %s: %w: snapshot %s has %d clones, and SPDK deletes only those with one at most: delete all but one of %s first", target, ErrInUse, v, len(clones), strings.Join(clones, ", "))
+	return fmt.Errorf("target %s: %w: snapshot %s has %d clones, and SPDK deletes only snapshots with at most one: delete all but one of %s first", target, ErrInUse, v, len(clones), strings.Join(clones, ", "))
 }
 
-// remove deletes an lvol, and makes sure that it is gone.
+// remove deletes an lvol, and verifies that it no longer exists.
 func (s *Service) remove(ctx context.Context, v Volume) error {
 	failed := s.deleteLvol(ctx, v)
 	if failed == nil {
@@ -70,7 +70,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	now, err := s.Get(ctx, v.UUID)
 	if errors.Is(err, ErrNotFound) {
 		s.forget(v.UUID)
-		return s.confirmDeleted(ctx, v.UUID) // SPDK may still be at it
+		return s.confirmDeleted(ctx, v.UUID) // SPDK may still be deleting it
 	}
 	if err != nil {
 		return err
@@ -81,17 +81,17 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	return fmt.Errorf("target %s: delete %s: %w", s.Name, v, failed)
 }
 
-// confirmDeleted makes sure that nothing is left of a volume that the target does not list. While SPDK clears the clusters of
-// a volume, which can take minutes, it no longer lists it, and refuses to delete it again. For a volume that does not
-// exist it says that.
+// confirmDeleted verifies that the deletion of a volume that the target does not list is complete, by deleting it again.
+// While SPDK clears the clusters of a volume, which can take minutes, it no longer lists the volume, and refuses to delete
+// it. Once the volume does not exist, SPDK answers so.
 func (s *Service) confirmDeleted(ctx context.Context, id string) error {
-	if len(s.Config.Stores) > 0 { // SPDK deletes also what has no bdev, wherever it lies
+	if len(s.Config.Stores) > 0 { // SPDK would delete a volume without a bdev in any lvstore
 		all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 		if err != nil {
-			return fmt.Errorf("target %s: list volumes, to know whether %s is deleted: %w", s.Name, id, err)
+			return fmt.Errorf("target %s: list volumes, to check that %s is deleted: %w", s.Name, id, err)
 		}
 		if i := slices.IndexFunc(all, func(l spdkrpc.LvolInfo) bool { return l.UUID == id }); i >= 0 {
-			return fmt.Errorf("target %s: %w: %s (%s) lies in lvstore %q: add it to lvstores in the configuration if it is the driver's", s.Name, ErrStoreForbidden, all[i].Alias, id, all[i].Lvs.Name)
+			return fmt.Errorf("target %s: %w: %s (%s) is in lvstore %q: if the driver may use this lvstore, add it to lvstores in config.json", s.Name, ErrStoreForbidden, all[i].Alias, id, all[i].Lvs.Name)
 		}
 	}
 	failed := s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: id})
@@ -99,7 +99,7 @@ func (s *Service) confirmDeleted(ctx context.Context, id string) error {
 	case failed == nil, errors.Is(failed, spdkrpc.NoSuchDevice), errors.Is(failed, spdkrpc.Denied):
 		return nil
 	case readback.Refused(failed):
-		return fmt.Errorf("target %s: %w: volume %s is still being deleted: its space is cleared first; try again: %w", s.Name, ErrBusy, id, failed)
+		return fmt.Errorf("target %s: %w: volume %s is still being deleted, because SPDK clears its clusters first: try again: %w", s.Name, ErrBusy, id, failed)
 	}
 	return fmt.Errorf("target %s: delete volume %s: %w", s.Name, id, failed)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// deleteLvol deletes an lvol. SPDK hands the clusters of a snapshot to its one clone without waiting for writes to it,
-// so the proxy has the hosts of that clone hold their I/O back, and refuses if it cannot.
+// deleteLvol deletes an lvol. When SPDK deletes a snapshot, it moves the snapshot's clusters to its one clone without waiting
+// for writes to the clone. So the proxy makes the hosts of that clone hold their I/O back, and refuses if it cannot.
 func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	if !v.Snapshot {
 		return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
@@ -33,14 +33,14 @@ func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 			return err
 		}
 		if used {
-			return fmt.Errorf("%w: its clone %s is exported, SPDK can lose data when it deletes the snapshot below a volume that is being written, and the proxy of this target is too old to prevent it: "+
+			return fmt.Errorf("%w: its clone %s is exported: SPDK can lose data when it deletes the snapshot below a volume that is being written, and this target's proxy is too old to prevent that: "+
 				"upgrade spdk-proxy, or detach that volume first", ErrInUse, clone)
 		}
 	}
 	return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
 }
 
-// onlyClone is the one clone of a snapshot, if it has no other and that one can be written to; otherwise nil.
+// onlyClone returns the clone of a snapshot if it has exactly one, which is not a snapshot itself. Otherwise it returns nil.
 func (s *Service) onlyClone(ctx context.Context, v Volume) (*Volume, error) {
 	now, err := s.lookUp(ctx, v.UUID)
 	if err != nil || len(now.Clones) != 1 {
@@ -60,7 +60,7 @@ func ignore(err, kind error) error {
 	return err
 }
 
-// hasUsers reports whether anything is built on a volume, or exports it.
+// hasUsers tells whether a volume is exported, or another bdev uses it.
 func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 	list, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &v.UUID})
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	used := list[0].Claimed // as all namespaces and bdevs above it do
+	used := list[0].Claimed // by a namespace, or by a bdev above it
 	for _, n := range nodes {
 		for _, l := range n.LUNs {
 			used = used || l.BdevName == v.UUID

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A snapshot below a volume in use is deleted with that frozen, or kept.
+// A snapshot below a volume in use is deleted while that volume is frozen, or not at all.
 func TestDeletionsAreFrozen(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
@@ -36,7 +36,7 @@ func TestDeletionsAreFrozen(t *testing.T) {
 	assert.Equal(t, []string{snap.UUID}, f.deleted)
 }
 
-// A proxy that cannot freeze: the snapshot stays until the volume is detached.
+// Through a proxy that cannot freeze, the snapshot is not deleted until the volume is detached.
 func TestDeletionsThroughAnOldProxy(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		b := newTestService(t, tr)
@@ -50,7 +50,7 @@ func TestDeletionsThroughAnOldProxy(t *testing.T) {
 		err = b.DeleteSnapshot(t.Context(), snap.UUID)
 		require.ErrorIs(t, err, ErrInUse)
 		assert.ErrorContains(t, err, "upgrade spdk-proxy")
-		assert.Equal(t, before, b.state(t), "nothing was changed")
+		assert.Equal(t, before, b.state(t), "nothing changed")
 		require.NoError(t, b.Unexport(t.Context(), v.UUID, &h))
 		require.NoError(t, b.Delete(t.Context(), v.UUID))
 		require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))

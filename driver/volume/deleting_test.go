@@ -20,16 +20,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A clearing is a target that is still clearing the clusters of the volume that it was told to delete, until finish is
-// closed. It answers what v24.01 and v26.05 were seen to answer meanwhile: the volume is in no list and has no bdev, its
-// name is taken, and to delete it once more is an invalid argument.
+// clearing behaves like a target that clears the clusters of a deleted volume until finish is closed. Its answers are those
+// that v24.01 and v26.05 were observed to give: the volume is in no list and has no bdev, its name is in use, and deleting
+// it again is an invalid argument.
 type clearing struct {
 	spdkrpc.Caller
 	mu       sync.Mutex
 	id, name string
 	started  chan struct{}
 	finish   chan struct{}
-	deleted  int // how often the target was told
+	deleted  int // number of calls to delete the volume
 }
 
 func (c *clearing) Call(ctx context.Context, method string, params, result any) error {
@@ -77,11 +77,12 @@ func (c *clearing) Call(ctx context.Context, method string, params, result any) 
 	return c.Caller.Call(ctx, method, params, result)
 }
 
-// While a deletion is clearing the volume's clusters, whether the first caller still waits for it or has lost its reply, a
-// repeated one is told to try again; once it is done, it succeeds. No second volume of the name can come up meanwhile.
+// While a deletion clears the volume's clusters, a repeated deletion is told to try again, whether the first caller still
+// waits or its reply was lost. When the first one is complete, the repeated one succeeds. Until then no volume with the
+// same name can be created.
 func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
-		t.Skip("TestDeletionTakesTime is for real targets")
+		t.Skip("TestDeletionTakesTime tests this on real targets")
 	}
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}
@@ -101,7 +102,7 @@ func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 		_, err = s.Create(t.Context(), st, spec)
 		require.ErrorIs(t, err, ErrBusy)
 	}
-	require.ErrorIs(t, lost.remove(t.Context(), v), ErrBusy, "its reply was lost")
+	require.ErrorIs(t, lost.remove(t.Context(), v), ErrBusy, "the reply was lost")
 	close(c.finish)
 	require.NoError(t, <-first)
 	for _, s := range all {
@@ -110,8 +111,8 @@ func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// What lies in a store that is not the driver's is not deleted, even if it cannot be seen otherwise.
-func TestDeletedElsewhere(t *testing.T) {
+// A volume in an lvstore that the driver may not use is not deleted, even though only confirmDeleted sees it.
+func TestConfirmDeletedInForbiddenStore(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB})
 	require.NoError(t, err)
@@ -122,7 +123,7 @@ func TestDeletedElsewhere(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The same on a real target, with a volume that takes seconds to clear, and a caller that does not wait for it.
+// TestDeletionTakesTime is TestRepeatedDeleteDuringDeletion on a real target, with a volume that takes seconds to clear.
 func TestDeletionTakesTime(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") == "" {
 		t.Skip("the simulated target deletes at once; set SPDK_SOCK to run on a real one")
@@ -159,8 +160,8 @@ func TestDeletionTakesTime(t *testing.T) {
 	}
 	took := time.Since(start)
 	require.NoError(t, <-done)
-	assert.Positive(t, busy, "the deletion was over at once: nothing was tested")
+	assert.Positive(t, busy, "the deletion was too fast for this test")
 	after := b.store(t, "large")
-	assert.Equal(t, after.TotalBytes, after.FreeBytes, "all of its space is free when a repeated deletion succeeds")
+	assert.Equal(t, after.TotalBytes, after.FreeBytes, "all space is free when a repeated deletion succeeds")
 	t.Logf("%d MiB took %v, %d repeated deletions were told to try again", mib, took, busy)
 }

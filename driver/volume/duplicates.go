@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The name of a snapshot holds the second in which it was requested, so SPDK does not refuse a second one under the same
-// requested name. A call whose reply was lost may still be executed while it is repeated, and two controllers may be active
-// for a moment. So a call that took a snapshot looks again before it answers. What SPDK executed first counts, not what the
-// clocks said: the older of two snapshots of a volume is the one that the other was made on.
+// The name of a snapshot contains the second in which it was requested, so SPDK does not refuse a second snapshot with the
+// same requested name. A call whose reply was lost may still be executed while it is repeated, and two controllers may be
+// active for a moment. So a call that took a snapshot looks for others before it answers. The order in which SPDK executed
+// the calls counts, not the clocks: the older of two snapshots of a volume is the parent of the other.
 
-// FindSnapshot returns the snapshot that was requested under name, in whichever lvstore of the target it is. Should there
-// be several, it returns the oldest, which is the one that was answered.
+// FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target. If there are several, it
+// returns the oldest, which is the one that callers were told of.
 func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
 	found, err := s.snapshotsNamed(ctx, name)
 	if err != nil {
@@ -47,8 +47,8 @@ func (s *Service) snapshotsNamed(ctx context.Context, name string) ([]spdkrpc.Lv
 	}), nil
 }
 
-// oldest returns the UUID of the snapshot among all that stands highest in its chain. Snapshots of different volumes are
-// in different chains; of these the one that was requested first counts.
+// oldest returns the UUID of the oldest snapshot in its chain. Snapshots of different volumes are in different chains; of
+// these, the chain of the snapshot that was requested first counts.
 func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, error) {
 	first := slices.MinFunc(all, func(a, b spdkrpc.LvolInfo) int {
 		m, _ := parseName(a.Name)
@@ -62,7 +62,7 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 	for alias := first.Alias; ; {
 		v, err := s.lookUp(ctx, alias)
 		if errors.Is(err, ErrNotFound) {
-			return "", fmt.Errorf("target %s: %w: snapshot %s was deleted meanwhile: try again", s.Name, ErrBusy, alias)
+			return "", fmt.Errorf("target %s: %w: snapshot %s was deleted during the call: try again", s.Name, ErrBusy, alias)
 		}
 		if err != nil {
 			return "", err
@@ -77,11 +77,11 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 	}
 }
 
-// keepOldest returns the oldest snapshot that was requested under name, after this call has taken one. If that is another,
-// the one taken is deleted: no caller knows it. One that another call took later is left to that call.
+// keepOldest returns the oldest snapshot that was requested under name, after this call has taken one. If another one is
+// the oldest, keepOldest deletes the one that this call took, of which no caller knows. Each call deletes only its own.
 //
-// Other calls may be deleting theirs, which changes the chain while it is read, and makes SPDK refuse a deletion. As no
-// other call ever deletes what this one took, it tries for a while.
+// Other calls may be deleting theirs at the same time, which changes the chain while it is read, and makes SPDK refuse a
+// deletion. So keepOldest tries several times.
 func (s *Service) keepOldest(ctx context.Context, name string, taken Volume) (snap Snapshot, err error) {
 	for tries := range keepOldestTries {
 		var changing bool
@@ -99,7 +99,7 @@ func (s *Service) keepOldest(ctx context.Context, name string, taken Volume) (sn
 
 const keepOldestTries = 20
 
-// tryKeepOldest is one attempt. changing reports that other calls interfered.
+// tryKeepOldest makes one attempt. changing tells that other calls interfered.
 func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume) (snap Snapshot, changing bool, err error) {
 	own, _ := parseName(taken.Name)
 	found, err := s.snapshotsNamed(ctx, name)
@@ -114,7 +114,7 @@ func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume) 
 		n, _ := parseName(l.Name)
 		return n.source != own.source
 	}); i >= 0 {
-		// Which was first is unknown. One call has to give up; both may.
+		// It is unknown which was first. At least one call must delete its snapshot and fail; both may.
 		return Snapshot{}, false, errors.Join(
 			fmt.Errorf("target %s: %w: snapshot %q was taken of another volume at the same time, as %s: try again", s.Name, ErrBusy, name, found[i].Alias),
 			s.remove(ctx, taken))

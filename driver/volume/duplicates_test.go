@@ -14,14 +14,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// at returns a service of another controller, whose clock shows a second.
+// at returns a service of another controller, whose clock shows the given second.
 func (b *testService) at(second int64, caller spdkrpc.Caller) *Service {
 	c := b.Config
 	c.Now = func() time.Time { return time.Unix(1_800_000_000+second, 0) }
 	return NewTarget(c).Service(spdkrpc.NewClient(caller))
 }
 
-// A call whose reply was lost is executed while it is repeated.
+// If a call whose reply was lost is executed while it is repeated, one snapshot remains.
 func TestSnapshotWhoseReplyWasLost(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -41,11 +41,11 @@ func TestSnapshotWhoseReplyWasLost(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	assert.Equal(t, all[0].UUID, got.UUID)
-	assert.Equal(t, int64(1_800_000_000), got.CreatedAt.Unix(), "the older one")
+	assert.Equal(t, int64(1_800_000_000), got.CreatedAt.Unix(), "the older one remains")
 	cleanUp(t, b, "")
 }
 
-// Another controller takes the snapshot after this one has looked for it, and its clock may be ahead, behind or equal.
+// Another controller takes the snapshot after this one has looked for it. Its clock may be ahead, behind or equal.
 func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
 	assert.Equal(t, first.UUID, all[0].UUID)
 }
 
-// Many controllers at once, each with a clock of its own, agree on one snapshot.
+// Many controllers at once, with different clocks, agree on one snapshot.
 func TestManyControllersTakeOneSnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -105,7 +105,7 @@ func TestManyControllersTakeOneSnapshot(t *testing.T) {
 					ids[i] = got.UUID
 					return
 				}
-				// Everything else is told to be tried again, as SPDK's refusal of two operations at a time is.
+				// All other errors tell to try again, as SPDK does when it refuses two operations at a time.
 				if t.Context().Err() != nil {
 					t.Error(err)
 					return

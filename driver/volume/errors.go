@@ -10,27 +10,27 @@ import (
 var (
 	// ErrNotFound: the target has no such volume or snapshot.
 	ErrNotFound = errors.New("not found")
-	// ErrIncompatible: the name is taken by a volume or snapshot of another size or source.
+	// ErrIncompatible: a volume or snapshot with this name exists, and has another size, source or type.
 	ErrIncompatible = errors.New("exists and is different")
 	// ErrNoSpace: the lvstore has too few free clusters.
 	ErrNoSpace = errors.New("not enough free space")
-	// ErrOutOfRange: no size that the lvstore can make lies within the requested range.
+	// ErrOutOfRange: the lvstore can create no size within the requested range.
 	ErrOutOfRange = errors.New("size out of range")
-	// ErrInUse: a host is admitted or connected to the volume, or a snapshot has clones. It is the kind of package export:
-	// a caller that cannot delete a volume need not know which of both it was.
+	// ErrInUse: a host is admitted or connected to the volume, or a snapshot has clones. It is the same kind as in package
+	// export, because callers treat both cases alike.
 	ErrInUse = export.ErrInUse
-	// ErrTooDeep: a volume has as many snapshots above it as is safe.
+	// ErrTooDeep: the chain of snapshots below a volume must not become longer.
 	ErrTooDeep = errors.New("too many snapshots")
 	// ErrBusy: the volume changed during the call, or another operation on it is in progress. Try again.
 	ErrBusy = export.ErrBusy
-	// ErrWrongKind: a snapshot where a volume was expected, the other way round, or a bdev that is not a logical volume.
+	// ErrWrongKind: the object is a snapshot and not a volume, a volume and not a snapshot, or no logical volume.
 	ErrWrongKind = errors.New("not of the expected kind")
-	// ErrStoreMissing: an lvstore that should be loaded is not, so its volumes are unknown.
+	// ErrStoreMissing: an expected lvstore is not loaded, so it is unknown which volumes it has.
 	ErrStoreMissing = errors.New("lvstore missing")
-	// ErrDegraded: the volume exists, and SPDK could make no bdev of it, so that it can be neither used nor changed now.
+	// ErrDegraded: the volume exists, but SPDK could not create its bdev, so it can be neither used nor changed now.
 	ErrDegraded = errors.New("volume not available")
-	// ErrStoreForbidden: the volume lies in an lvstore that is not the driver's.
+	// ErrStoreForbidden: the volume is in an lvstore that the driver may not use.
 	ErrStoreForbidden = errors.New("lvstore not permitted")
-	// ErrExposes: what the volume holds could be read by others once it is deleted.
+	// ErrExposes: others could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
 )

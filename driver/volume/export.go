@@ -7,10 +7,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// An Exported volume is one that a host was just admitted to.
+// An Exported volume is a volume to which a host is admitted.
 type Exported struct {
 	Volume
-	// Multipath says whether the host may connect as its Multipath.
+	// Multipath tells whether the host may connect as Host.Multipath.
 	Multipath bool
 }
 
@@ -27,8 +27,8 @@ func (s *Service) Export(ctx context.Context, id string, h export.Host) (Exporte
 	return Exported{v, multipath}, nil
 }
 
-// Unexport ends what Export began, for one host, or for all if h is nil. Its connections are cut. It succeeds when there
-// is nothing to end, even if the volume is gone.
+// Unexport ends the export of a volume to one host, or to all if h is nil. The target closes their connections. It succeeds
+// if there is no export, even if the volume does not exist.
 func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error {
 	if err := s.exports.Withdraw(ctx, id, h); err != nil {
 		return fmt.Errorf("target %s: unexport volume %s: %w", s.Name, id, err)
@@ -36,7 +36,7 @@ func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error
 	return nil
 }
 
-// removeExport removes what is left of a volume's export before the volume is deleted.
+// removeExport removes the export, to which no host may be admitted, of a volume that is to be deleted.
 func (s *Service) removeExport(ctx context.Context, id string) error {
 	if err := s.exports.RemoveUnused(ctx, id); err != nil {
 		return fmt.Errorf("target %s: delete volume %s: %w", s.Name, id, err)

@@ -17,7 +17,7 @@ import (
 
 func TestExportNVMe(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
-		for name, legacy := range map[string]bool{"anew": false, "taken over from spdk-csi": true} {
+		for name, legacy := range map[string]bool{"new": false, "taken over from spdk-csi": true} {
 			t.Run(release+", "+name, func(t *testing.T) {
 				testExportNVMe(t, newTestServiceOf(t, export.TCP, rpcschema.MustRelease(release)), legacy)
 			})
@@ -49,8 +49,8 @@ func testExportNVMe(t *testing.T, b *testService, legacy bool) {
 	_, err := b.Export(t.Context(), v.UUID, drivertest.Host("n2"))
 	require.ErrorIs(t, err, ErrInUse, "one node at a time")
 	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse)
-	require.NoError(t, b.Unexport(t.Context(), v.UUID, new(drivertest.Host("n2"))), "was not published there")
-	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse, "and still is, elsewhere")
+	require.NoError(t, b.Unexport(t.Context(), v.UUID, new(drivertest.Host("n2"))), "the volume is not published there")
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse, "the volume is still published to n1")
 	for range 2 {
 		require.NoError(t, b.Unexport(t.Context(), v.UUID, new(drivertest.Host("n1"))))
 	}
@@ -58,19 +58,19 @@ func testExportNVMe(t *testing.T, b *testService, legacy bool) {
 	_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n2"))
 	require.NoError(t, err)
 	for range 2 {
-		require.NoError(t, b.Unexport(t.Context(), v.UUID, nil), "from wherever it is")
+		require.NoError(t, b.Unexport(t.Context(), v.UUID, nil), "from all hosts")
 		require.NoError(t, b.Delete(t.Context(), v.UUID))
 	}
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// unnamed counts questions for all objects of a kind, which take the longer the more volumes there are.
-type unnamed struct {
+// noLists fails the test at a call that lists all objects of a kind, because such calls take longer the more volumes exist.
+type noLists struct {
 	spdkrpc.Caller
 	t *testing.T
 }
 
-func (u unnamed) Call(ctx context.Context, method string, params, result any) error {
+func (u noLists) Call(ctx context.Context, method string, params, result any) error {
 	switch method {
 	case "nvmf_get_subsystems", "bdev_get_bdevs", "nvmf_subsystem_get_controllers":
 		assert.NotNil(u.t, params, method)
@@ -80,14 +80,14 @@ func (u unnamed) Call(ctx context.Context, method string, params, result any) er
 	return u.Caller.Call(ctx, method, params, result)
 }
 
-func TestExportAsksForNamesOnly(t *testing.T) {
+func TestExportListsNoObjects(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
 			b := newTestServiceOf(t, export.TCP, rpcschema.MustRelease(release))
 			v := b.create(t, "pvc-1", 4)
 			b.seen.swept.Store(true)
-			s := b.Target.Service(spdkrpc.NewClient(unnamed{b.fault, t}))
-			s.seen.swept.Store(true) // once for each service
+			s := b.Target.Service(spdkrpc.NewClient(noLists{b.fault, t}))
+			s.seen.swept.Store(true) // each service sweeps once
 			for range 2 {
 				_, err := s.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 				require.NoError(t, err)
@@ -133,22 +133,22 @@ func TestExportISCSI(t *testing.T) {
 	assert.Empty(t, b.state(t).Targets)
 }
 
-// What outlives its volume must not stay for ever, nor keep the volume's deletion from succeeding.
-func TestLeftovers(t *testing.T) {
+// An export whose volume was deleted, or an incomplete one, is removed and does not prevent the deletion.
+func TestExportLeftovers(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 	require.NoError(t, err)
 	require.NoError(t, b.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.UUID}))
-	assert.Len(t, b.state(t).Subsystems, 1, "SPDK keeps it")
-	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse, "a node is still to be told")
+	assert.Len(t, b.state(t).Subsystems, 1, "SPDK keeps the subsystem")
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrInUse, "a host is still admitted")
 	require.NoError(t, b.Unexport(t.Context(), v.UUID, new(drivertest.Host("n1"))))
 	assert.Empty(t, b.state(t).Subsystems)
 
 	w := b.create(t, "pvc-2", 4)
 	require.NoError(t, b.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(w.UUID)}))
 	require.NoError(t, b.Delete(t.Context(), w.UUID))
-	assert.Empty(t, b.state(t).Subsystems, "one without listener and namespace, which looks published to nobody")
+	assert.Empty(t, b.state(t).Subsystems, "a subsystem without listener, namespace and host")
 }
 
 func TestPublishMissingVolume(t *testing.T) {

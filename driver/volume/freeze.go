@@ -9,11 +9,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// maxDepth limits how many snapshots may lie below a volume: SPDK fails or crashes when it loads chains of 300.
+// maxDepth limits the number of snapshots below a volume: SPDK fails or crashes when it loads chains of 300.
 const maxDepth = 64
 
-// snapshotFrozen takes a snapshot of a volume, which hosts may be writing to. SPDK can destroy the lvstore when it takes one
-// meanwhile, so the proxy has the hosts hold their I/O back, and refuses if it cannot.
+// snapshotFrozen takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the lvstore if hosts write
+// during a snapshot, so the proxy makes the hosts hold their I/O back, and refuses if it cannot.
 func (s *Service) snapshotFrozen(ctx context.Context, v Volume, name string) (id string, err error) {
 	if err := s.checkDepth(ctx, v); err != nil {
 		return "", err
@@ -35,24 +35,24 @@ func (s *Service) snapshotFrozen(ctx context.Context, v Volume, name string) (id
 	return list[0].UUID, nil
 }
 
-// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze, of a volume that nothing uses.
+// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze. It fails with ErrInUse if the volume is in use.
 func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (id string, err error) {
 	used, err := s.hasUsers(ctx, v)
 	if err != nil {
 		return "", err
 	}
 	if used {
-		return "", fmt.Errorf("%w: it is exported, SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written, and the proxy of this target is too old to prevent it: "+
+		return "", fmt.Errorf("%w: the volume is exported: SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written, and this target's proxy is too old to prevent that: "+
 			"upgrade spdk-proxy, or detach the volume first", ErrInUse)
 	}
 	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
 }
 
-// checkDepth refuses when another snapshot would make the chain below a volume too long.
+// checkDepth fails with ErrTooDeep if another snapshot would make the chain below a volume too long.
 func (s *Service) checkDepth(ctx context.Context, v Volume) error {
 	for depth, at := 1, v; at.Base != ""; depth++ {
 		if depth >= maxDepth {
-			return fmt.Errorf("%w: %d lie below %s, and SPDK cannot load much longer chains: delete some, or copy the volume", ErrTooDeep, depth, v)
+			return fmt.Errorf("%w: %s has a chain of %d, and SPDK cannot load much longer chains: delete some snapshots, or copy the volume", ErrTooDeep, v, depth)
 		}
 		var err error
 		if at, err = s.lookUp(ctx, at.Store+"/"+at.Base); err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A freezer is a proxy that knows spdkgate_lvol_snapshot, before the target.
+// A freezer behaves like a proxy that has spdkgate_lvol_snapshot and spdkgate_lvol_delete.
 type freezer struct {
 	spdkrpc.Caller
-	asked   []spdkrpc.ProxySnapshotRequest
-	deleted []string // by spdkgate_lvol_delete
-	fails   error
+	requests []spdkrpc.ProxySnapshotRequest
+	deleted  []string // by spdkgate_lvol_delete
+	fails    error    // the answer to both methods, if not nil
 }
 
 func (f *freezer) Call(ctx context.Context, method string, params, result any) error {
@@ -53,14 +53,14 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 	if err := json.Unmarshal(text, &p); err != nil {
 		return err
 	}
-	f.asked = append(f.asked, p.Snapshots...)
+	f.requests = append(f.requests, p.Snapshots...)
 	var id string
 	err = f.Caller.Call(ctx, "bdev_lvol_snapshot", map[string]string{"lvol_name": p.Snapshots[0].LvolName, "snapshot_name": p.Snapshots[0].SnapshotName}, &id)
 	*result.(*[]spdkrpc.ProxySnapshot) = []spdkrpc.ProxySnapshot{{UUID: id, Frozen: true}}
 	return err
 }
 
-// behindFreezer is the service through a proxy that can freeze.
+// behindFreezer makes the service call the target through a proxy that can freeze.
 func behindFreezer(b *testService) *freezer {
 	f := &freezer{Caller: b.fault}
 	b.Service = b.Target.Service(spdkrpc.NewClient(f))
@@ -78,8 +78,8 @@ func TestSnapshotsAreFrozen(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
 	require.NoError(t, err)
-	require.Len(t, f.asked, 2, "of the snapshot, and of what the clone is made from")
-	for _, r := range f.asked {
+	require.Len(t, f.requests, 2, "one for the snapshot, one for the base of the clone")
+	for _, r := range f.requests {
 		assert.Equal(t, v.UUID, r.LvolName)
 		assert.Equal(t, export.NQN(v.UUID), *r.NQN)
 	}
@@ -88,7 +88,7 @@ func TestSnapshotsAreFrozen(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.InUse)
 }
 
-// A proxy that cannot freeze: what is exported is not snapshotted.
+// Through a proxy that cannot freeze, no snapshot is taken of an exported volume.
 func TestSnapshotsThroughAnOldProxy(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		b := newTestService(t, tr)
@@ -103,15 +103,15 @@ func TestSnapshotsThroughAnOldProxy(t *testing.T) {
 		assert.ErrorContains(t, err, "upgrade spdk-proxy")
 		_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
 		require.ErrorIs(t, err, ErrInUse)
-		assert.Equal(t, before, b.state(t), "nothing was changed")
+		assert.Equal(t, before, b.state(t), "nothing changed")
 	}
 }
 
-// A host that does not do multipath would fail its I/O instead of holding it back.
+// A host without multipath would fail its I/O instead of holding it back.
 func TestHostsWithoutMultipath(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
-		t.Skip("no host connects to a real target here")
+		t.Skip("needs a simulated target: no host connects to a real one in this test")
 	}
 	f := behindFreezer(b)
 	h := drivertest.MultipathHost("n1")
@@ -125,10 +125,10 @@ func TestHostsWithoutMultipath(t *testing.T) {
 	_, err = b.Snapshot(t.Context(), "refused", v.UUID)
 	require.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, "nvme_core.multipath=Y")
-	assert.Len(t, f.asked, 1)
+	assert.Len(t, f.requests, 1)
 }
 
-func TestChainsAreBounded(t *testing.T) {
+func TestChainLimit(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)

@@ -9,19 +9,21 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Page asks for part of a list: at most Max entries (0: all) whose UUIDs come after After. Lists are in the order of
-// UUIDs, so that an entry that appears or disappears between two pages does not repeat or hide others.
+// A Page selects part of a list: at most Max entries (0 for all) whose UUIDs are greater than After. Lists are sorted by
+// UUID, so an entry that is added or removed between two pages does not repeat or hide others.
 type Page struct {
 	After string
 	Max   int
 }
 
-// List lists the volumes in the driver's lvstores, whoever made them. If there are more, next is the After of the next page.
+// List lists the volumes in the driver's lvstores, also those that the driver did not create. If there are more, next is
+// the After of the next page.
 func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next string, err error) {
 	return s.page(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
 
-// ListSnapshots lists the requested snapshots (not the internal ones), only those of one volume if source is not empty.
+// ListSnapshots lists the snapshots that were requested, not the internal ones. If source is not empty, it lists only those
+// of this volume.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
 	volumes, next, err := s.page(ctx, p, func(name string, snapshot bool) bool {
 		n, ours := parseName(name)
@@ -50,8 +52,8 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 		ids = ids[:p.Max]
 		next = ids[p.Max-1]
 	}
-	// Sizes are not in the list. They are asked for one by one, concurrently: a question for all bdevs at once stalls the
-	// target's reactor for tens of milliseconds.
+	// The list has no sizes. They are read one by one, concurrently, because one query for all bdevs stalls the target's
+	// reactor for tens of milliseconds.
 	const inFlight = 32
 	volumes = make([]Volume, len(ids))
 	g, ctx := errgroup.WithContext(ctx)
@@ -59,11 +61,11 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 	for i, id := range ids {
 		g.Go(func() error {
 			v, err := s.Get(ctx, id)
-			if errors.Is(err, ErrNotFound) { // deleted meanwhile
+			if errors.Is(err, ErrNotFound) { // deleted since it was listed
 				return nil
 			}
 			volumes[i] = v
-			if errors.Is(err, ErrDegraded) { // it is there, but SPDK does not tell its size
+			if errors.Is(err, ErrDegraded) { // it exists, but SPDK does not tell its size
 				return nil
 			}
 			return err

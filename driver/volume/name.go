@@ -13,19 +13,19 @@ import (
 	"github.com/google/uuid"
 )
 
-// SPDK records of a logical volume only its name (at most 63 bytes, unique in its lvstore) and its parent.
-// So the names hold what must outlive the driver:
+// SPDK stores only two facts about a logical volume: its name (at most 63 bytes, unique in its lvstore) and its parent.
+// So names contain what must persist:
 //
-//   - A volume has the requested name, as with spdk-csi, so that spdk-csi's volumes are found again.
-//     SPDK itself refuses a second volume of that name: two calls cannot make a volume twice. After use the name may
-//     end in ".used" (see used.go).
-//   - A snapshot's name holds a hash of the requested name, the UUID of its source, and the second it was taken in:
-//     "snap.<hash>.<source>.<time>". They are set in the one atomic step that makes the snapshot, and so are the same
-//     after any crash or retry. The price is that finding a snapshot by its requested name means listing an lvstore
-//     (about 5 ms for 1,000 volumes, once for each snapshot taken). The time keeps SPDK from refusing a second
-//     snapshot of the same requested name; instead it refuses a second operation on the source while one is running.
-//   - Cloning a volume takes an internal snapshot, the base. It is called "base.<hash of the clone's name>.<source>",
-//     is not listed, and is deleted as soon as one clone is left (see bases.go).
+//   - A volume has the requested name, as with spdk-csi, so the driver finds spdk-csi's volumes. SPDK refuses a second
+//     volume with that name, so two calls cannot create a volume twice. After use the name may end in ".used" (see
+//     used.go).
+//   - A snapshot's name contains a hash of the requested name, the UUID of its source, and the second it was taken in:
+//     "snap.<hash>.<source>.<time>". The one atomic step that creates the snapshot sets them, so they are the same after
+//     any crash or retry. The price is that finding a snapshot by its requested name means listing an lvstore (about 5 ms
+//     for 1,000 volumes, once for each snapshot taken). Because of the time, SPDK does not refuse a second snapshot with
+//     the same requested name (see duplicates.go); it only refuses a second operation on the source while one is running.
+//   - Cloning a volume creates an internal snapshot, the base. Its name is "base.<hash of the clone's name>.<source>". It
+//     is not listed, and is deleted as soon as it has only one clone (see bases.go).
 const (
 	nameMax    = 63
 	snapPrefix = "snap."
@@ -39,7 +39,7 @@ var (
 	ownName   = regexp.MustCompile(`^(?:snap\.([a-z2-7]{16})\.([0-9a-f]{32})\.([0-9a-f]{8})|base\.[a-z2-7]{16}\.([0-9a-f]{32}))$`)
 )
 
-// LvolName returns the name of the lvol of a volume that was requested under name.
+// LvolName returns the name of the lvol for a requested volume name.
 func LvolName(name string) string {
 	if len(name) <= nameMax && plainName.MatchString(name) && !reservedName(name) {
 		return name
@@ -49,7 +49,7 @@ func LvolName(name string) string {
 	return "v" + plain[:min(len(plain), nameMax-34)] + "-" + hex.EncodeToString(sum[:16])
 }
 
-// reservedName reports whether the name would mean something else than the volume that was requested under it.
+// reservedName tells whether a requested name cannot be the name of an lvol, because it has a special meaning there.
 func reservedName(name string) bool {
 	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix)
 }
@@ -67,18 +67,18 @@ func baseName(clone, source string) string {
 	return basePrefix + hash(clone) + "." + strings.ReplaceAll(source, "-", "")
 }
 
-// helperName is the name of a clone that exists only while the clone called name is made.
+// helperName returns the name of a clone that exists only while the clone called name is created.
 func helperName(name string) string { return "helper." + hash(name) }
 
-// A lvolName is what the name of an lvol says about it.
+// A lvolName contains the parts of the name of a snapshot.
 type lvolName struct {
 	hash      string // of the requested name; empty for a base
 	source    string // UUID of the volume that the snapshot was taken of
-	base      bool   // an internal snapshot, made by cloning
+	base      bool   // true for an internal snapshot, which cloning created
 	createdAt time.Time
 }
 
-// parseName reads the name of a snapshot; it returns false for a name that this package did not give to one.
+// parseName parses the name of a snapshot. It returns false if this package does not give such names to snapshots.
 func parseName(s string) (lvolName, bool) {
 	m := ownName.FindStringSubmatch(s)
 	switch {
@@ -94,8 +94,8 @@ func parseName(s string) (lvolName, bool) {
 	return lvolName{hash: m[1], source: dashed(m[2]), createdAt: time.Unix(int64(seconds), 0).UTC()}, true
 }
 
-// isSnapshot reports whether an lvol is a snapshot. SPDK says so only of snapshots that have had clones since it started:
-// after a restart, one whose volume is deleted looks like a volume. Names that this package gave are reliable.
+// isSnapshot tells whether an lvol is a snapshot. SPDK reports that only for snapshots that have had clones since it
+// started: after a restart, a snapshot whose volume was deleted looks like a volume. Names from this package are reliable.
 func isSnapshot(name string, reported bool) bool {
 	_, ours := parseName(name)
 	return reported || ours

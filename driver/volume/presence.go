@@ -13,14 +13,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target answers "no such bdev" for a volume that was deleted, and also for one that it cannot show now: its lvstore's
-// base bdev is away, the lvstore is still being loaded, or SPDK made no bdev of the volume. This file tells these apart.
-// A volume is absent only if every lvstore that may hold it is loaded and lists no such volume.
+// A target answers "no such bdev" for a volume that was deleted, but also for one that it cannot show now: the base bdev of
+// its lvstore is detached, the lvstore is still being loaded, or SPDK could not create the volume's bdev. This file
+// distinguishes these cases. A volume is absent only if every lvstore that may contain it is loaded and does not list it.
 //
-// Which lvstores a target ought to have is known from the configuration. Without that, only those are known that a
-// service has seen since it was made.
+// The configuration tells which lvstores a target should have. If it does not, a service knows only those that it has seen.
 
-// A memory is what a service has seen of its target.
+// A memory records what a service has seen of its target.
 type memory struct {
 	mu     sync.Mutex
 	stores map[string]string // names of the lvstores seen, by UUID
@@ -30,20 +29,20 @@ type memory struct {
 	swept atomic.Bool // see sweepOnce
 }
 
-// A list holds the names of the lvols that an lvstore had.
+// A list contains the names of the lvols of an lvstore, as of a time.
 type list struct {
 	names map[string]bool
 	at    time.Time
 }
 
-// listAge is how old the list of an lvstore may be that is searched for volumes without a bdev before one is created.
+// listAge is the maximum age of a list that is searched for a volume without a bdev before the volume is created.
 const listAge = 30 * time.Second
 
 func newMemory() *memory {
 	return &memory{stores: map[string]string{}, lists: map[string]list{}, sums: map[string]*sum{}}
 }
 
-// noteStores remembers the lvstores that are there, and returns those that were there before and are not now.
+// noteStores records the lvstores that are loaded, and returns those that were loaded before and are not now.
 func (m *memory) noteStores(now []Store) (missing []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +71,7 @@ func (m *memory) keepList(st Store, l list) {
 	m.lists[st.UUID] = l
 }
 
-// checkStores tells whether stores are all that the driver may use: an error of kind ErrStoreMissing if not.
+// checkStores fails with ErrStoreMissing if an lvstore that the driver may use is not among stores.
 func (s *Service) checkStores(stores []Store) error {
 	for _, name := range s.Config.Stores {
 		if !slices.ContainsFunc(stores, func(s Store) bool { return s.Name == name }) {
@@ -80,7 +79,7 @@ func (s *Service) checkStores(stores []Store) error {
 		}
 	}
 	if missing := s.seen.noteStores(stores); len(missing) > 0 {
-		return fmt.Errorf("target %s: %w: %s was loaded before and is not now, so its volumes are unknown: bring its base bdev back; if the lvstore was deleted or replaced for good, restart the controller, and name those that remain as lvstores in config.json",
+		return fmt.Errorf("target %s: %w: %s was loaded before and is not now, so its volumes are unknown: bring its base bdev back; if the lvstore was deleted or replaced, restart the controller, and list the remaining ones as lvstores in config.json",
 			s.Name, ErrStoreMissing, strings.Join(missing, ", "))
 	}
 	if len(stores) == 0 {
@@ -89,7 +88,8 @@ func (s *Service) checkStores(stores []Store) error {
 	return nil
 }
 
-// waitForExamine waits until the target has made bdevs of all volumes in the lvstores that it lists: it lists an lvstore before.
+// waitForExamine waits until the target has created the bdevs of all volumes in the lvstores that it lists. It lists an
+// lvstore before that.
 func (s *Service) waitForExamine(ctx context.Context) error {
 	if err := s.rpc.BdevWaitForExamine(ctx); err != nil {
 		return fmt.Errorf("target %s: wait until all lvstores are loaded: %w", s.Name, err)
@@ -97,7 +97,8 @@ func (s *Service) waitForExamine(ctx context.Context) error {
 	return nil
 }
 
-// confirmAbsent looks again for a volume that has no bdev. Its ErrNotFound means that the volume is absent.
+// confirmAbsent looks for a volume that has no bdev in the lists of all lvstores. Its ErrNotFound means that the volume is
+// absent.
 func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) {
 	lvols, err := s.lvols(ctx)
 	if err != nil {
@@ -111,13 +112,13 @@ func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) 
 	return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, id, ErrNotFound)
 }
 
-// lookUpListed looks up a volume that its lvstore lists. That it has no bdev does not make it absent.
+// lookUpListed looks up a volume that its lvstore lists. If it has no bdev, it fails with ErrDegraded, not ErrNotFound.
 func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	if !errors.Is(err, ErrNotFound) {
 		return v, err
 	}
-	why := "SPDK made no bdev of it: see the target's log"
+	why := "SPDK could not create its bdev: see the target's log"
 	if l.IsDegraded {
 		why = "the external snapshot below it is missing: bring it back"
 	}
@@ -125,9 +126,9 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 		fmt.Errorf("target %s: volume %s (%s): %w: %s, or delete the volume with bdev_lvol_delete if it is not needed", s.Name, l.Alias, l.UUID, ErrDegraded, why)
 }
 
-// listedWithoutBdev returns the lvol of a name that the lvstore holds and SPDK made no bdev of; nil if it holds no such lvol. SPDK
-// lists an lvstore only as a whole, so the list is kept for a while. It holds what was there before the target's last
-// start, perhaps under another of the volume's names.
+// listedWithoutBdev looks in the list of an lvstore for an lvol with a name for which there is no bdev. It returns nil if
+// there is none. SPDK can list an lvstore only as a whole, so the list is kept for listAge. That is enough: an lvol without
+// a bdev existed before the target's last start, so a kept list has it too, perhaps under another of the volume's names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, name string, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

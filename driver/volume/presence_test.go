@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume in an lvstore that is not loaded is not absent, and nothing else is while it might be in there.
-func TestUnloadedStoreIsNotEmpty(t *testing.T) {
+// While an lvstore is not loaded, its volumes do not count as absent, and neither does any other volume.
+func TestUnloadedStore(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestService(t, export.TCP)
@@ -61,7 +61,7 @@ func TestUnloadedStoreIsNotEmpty(t *testing.T) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// An lvstore that has the name of one that is away does not replace it.
+// A new lvstore with the name of one that is not loaded does not replace it.
 func TestStoreOfTheSameNameIsAnother(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -78,7 +78,7 @@ func TestStoreOfTheSameNameIsAnother(t *testing.T) {
 }
 
 // The lvstore is unloaded at the moment a volume in it is deleted.
-func TestStoreLeavesDuringDeletion(t *testing.T) {
+func TestStoreIsUnloadedDuringDeletion(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	cfg := b.Config
@@ -87,13 +87,13 @@ func TestStoreLeavesDuringDeletion(t *testing.T) {
 		b.detachDisk(t, "lvs0")
 		return nil
 	}}))
-	require.ErrorIs(t, s.Delete(t.Context(), v.UUID), ErrStoreMissing, "SPDK says that there is no such bdev")
+	require.ErrorIs(t, s.Delete(t.Context(), v.UUID), ErrStoreMissing, "SPDK answers that there is no such bdev")
 	b.attachDisk(t, "lvs0")
 	_, err := b.Get(t.Context(), v.UUID)
 	require.NoError(t, err)
 }
 
-// A volume of which SPDK makes no bdev is there all the same.
+// A volume exists even if SPDK cannot create its bdev.
 func TestDegradedVolumeIsPresent(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	ctx := context.WithoutCancel(t.Context())
@@ -109,7 +109,7 @@ func TestDegradedVolumeIsPresent(t *testing.T) {
 	require.NoError(t, err)
 	for range 2 {
 		_, err = b.Find(ctx, stores, "pvc-1")
-		require.ErrorIs(t, err, ErrDegraded, "it is not made again")
+		require.ErrorIs(t, err, ErrDegraded, "it is not created again")
 		require.ErrorIs(t, b.Delete(ctx, id), ErrDegraded)
 		_, err = b.Export(ctx, id, drivertest.Host("n1"))
 		require.ErrorIs(t, err, ErrDegraded)

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// changes tells whether a method of SPDK's changes anything. The proxy's own are unknown to a target.
+// changes tells whether a method of SPDK changes anything. It returns false for the proxy's own methods, which a target does
+// not have.
 func changes(method string) bool {
 	m, ok := rpcschema.Default().Method(method)
 	return ok && m.Mutates && !strings.HasPrefix(method, "spdkgate_")
@@ -46,7 +47,7 @@ var reads = []operation{
 			return fmt.Sprint(s), err
 		}
 	}},
-	{name: "was it written", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
+	{name: "pristine", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		snapshots(t, b, v)
 		return func(ctx context.Context) (string, error) {
@@ -71,8 +72,8 @@ var reads = []operation{
 	}},
 }
 
-// A call that surely was not executed is not read back, and neither is one to a target that does not answer.
-func TestWhatIsReadBack(t *testing.T) {
+// The driver does not read back after a call that was certainly not executed, or if the target does not answer.
+func TestReadBackAfterFailure(t *testing.T) {
 	for kind, read := range map[spdkrpc.Kind]bool{
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,
 		spdkrpc.OutcomeUnknown: true, spdkrpc.Failed: true, spdkrpc.Exists: true, spdkrpc.NoSpace: true, spdkrpc.InvalidParams: true,

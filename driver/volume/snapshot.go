@@ -12,16 +12,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Snapshot is a snapshot that was requested, not one that cloning made.
+// A Snapshot is a snapshot that was requested, not a base that cloning created.
 type Snapshot struct {
 	Volume
-	// SourceUUID is the volume it was taken of, even if that is gone. Empty when not known: spdk-csi recorded none.
+	// SourceUUID is the volume of which it was taken, even if that was deleted. Empty if unknown: spdk-csi recorded none.
 	SourceUUID string
-	// CreatedAt is when it was taken, to the second. Zero when not known, likewise.
+	// CreatedAt is when it was taken, to the second. Zero if unknown: spdk-csi recorded none.
 	CreatedAt time.Time
 }
 
-// Snapshot takes a snapshot of a volume under a name. If there is one of that name, it must be of that volume.
+// Snapshot takes a snapshot of a volume with a name. If a snapshot with that name exists, Snapshot returns it, or fails
+// with ErrIncompatible if it is of another volume.
 func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, error) {
 	v, err := s.GetVolume(ctx, source)
 	if err != nil {
@@ -35,7 +36,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 		return Snapshot{}, err
 	}
 	if snap.SourceUUID == "" {
-		// spdk-csi's: it is of this volume if it stands among its parents.
+		// A snapshot of spdk-csi is of this volume if it is one of the volume's parents.
 		if snap.SourceUUID, err = s.sourceOfLegacySnapshot(ctx, snap.Volume, v); err != nil {
 			return Snapshot{}, err
 		}
@@ -61,14 +62,14 @@ func (s *Service) snapshot(ctx context.Context, name string, v Volume) (Snapshot
 	case failed == nil:
 		return Snapshot{}, fmt.Errorf("target %s: %w: snapshot %q of %s was taken, but no longer exists: try again", s.Name, ErrBusy, name, v)
 	}
-	snap, err := s.FindSnapshot(ctx, name) // perhaps another call has taken it meanwhile
+	snap, err := s.FindSnapshot(ctx, name) // another call may have taken it
 	if errors.Is(err, ErrNotFound) {
 		return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
 	}
 	return snap, err
 }
 
-// GetSnapshot returns the snapshot of a UUID.
+// GetSnapshot returns the snapshot with a UUID.
 func (s *Service) GetSnapshot(ctx context.Context, id string) (Snapshot, error) {
 	v, err := s.Get(ctx, id)
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *Service) GetSnapshot(ctx context.Context, id string) (Snapshot, error) 
 func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	n, ours := parseName(v.Name)
 	if !v.Snapshot || n.base {
-		return Snapshot{}, fmt.Errorf("target %s: %w: %s is not a snapshot that was requested: it is a volume, or a snapshot that cloning made", s.Name, ErrWrongKind, v)
+		return Snapshot{}, fmt.Errorf("target %s: %w: %s is not a snapshot that was requested: it is a volume, or an internal snapshot of a clone", s.Name, ErrWrongKind, v)
 	}
 	if !ours {
 		return Snapshot{Volume: v}, nil
@@ -88,7 +89,8 @@ func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt}, nil
 }
 
-// sourceOfLegacySnapshot tells of which volume a snapshot without a record is, given the volume it ought to be of.
+// sourceOfLegacySnapshot returns the UUID of v if snap, a snapshot of spdk-csi, is a parent of v. Otherwise it returns an
+// empty string.
 func (s *Service) sourceOfLegacySnapshot(ctx context.Context, snap, v Volume) (source string, err error) {
 	for name := v.Base; name != ""; {
 		if name == snap.Name && v.Store == snap.Store {

@@ -40,7 +40,7 @@ func TestSnapshot(t *testing.T) {
 	require.ErrorIs(t, b.Delete(t.Context(), first.UUID), ErrWrongKind)
 	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), v.UUID), ErrWrongKind)
 
-	// The source goes first; its snapshots stay, and still know it.
+	// When the source is deleted, its snapshots stay, and still have its UUID.
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
 	got, err := b.GetSnapshot(t.Context(), first.UUID)
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestSnapshotWithClones(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Volumes of spdk-csi know their snapshots by the snapshots' plain names, and nothing else about them.
+// Snapshots of spdk-csi have their plain names, and no record of their source and time.
 func TestLegacySnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
@@ -87,7 +87,7 @@ func TestLegacySnapshot(t *testing.T) {
 	_, err = b.Snapshot(t.Context(), "snapshot-1", other.UUID)
 	require.ErrorIs(t, err, ErrIncompatible)
 	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB})
-	require.NoError(t, err, "still the volume that was made from nothing")
+	require.NoError(t, err, "the volume is still no copy")
 	c, err := b.Clone(t.Context(), Origin{UUID: id, Snapshot: true}, Spec{Name: "pvc-3", MinBytes: 4 * MiB})
 	require.NoError(t, err)
 	require.NoError(t, b.Delete(t.Context(), c.UUID))
@@ -105,16 +105,16 @@ func TestCloneOrigins(t *testing.T) {
 	s, err := b.Snapshot(t.Context(), "of-the-clone", c.UUID)
 	require.NoError(t, err)
 	again, err := b.Clone(t.Context(), fromV, spec)
-	require.NoError(t, err, "its own snapshot does not hide where it came from")
+	require.NoError(t, err, "its own snapshot does not hide its origin")
 	assert.Equal(t, c.UUID, again.UUID)
 	for name, from := range map[string]Origin{"another volume": {UUID: other.UUID}, "a snapshot": {UUID: s.UUID, Snapshot: true}} {
 		_, err = b.Clone(t.Context(), from, spec)
 		require.ErrorIs(t, err, ErrIncompatible, name)
 	}
 	_, err = b.Create(t.Context(), b.store(t, "lvs0"), spec)
-	require.ErrorIs(t, err, ErrIncompatible, "from nothing")
+	require.ErrorIs(t, err, ErrIncompatible, "not as an empty volume")
 	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB})
-	require.NoError(t, err, "the source was made from nothing, although it has a parent now")
+	require.NoError(t, err, "the source was created empty, although it has a parent now")
 	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID, Snapshot: true}, spec)
 	require.ErrorIs(t, err, ErrWrongKind)
 	_, err = b.Clone(t.Context(), Origin{UUID: uuid.NewString()}, spec)
@@ -124,8 +124,8 @@ func TestCloneOrigins(t *testing.T) {
 	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID))
 }
 
-// Snapshots that cloning needs go when they are no longer needed, in whatever order their clones do.
-func TestBasesVanish(t *testing.T) {
+// Bases are deleted when they are no longer needed, in whatever order their clones are deleted.
+func TestBasesAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source first": {0, 1, 2, 3}, "source last": {1, 2, 3, 0}, "mixed": {2, 0, 3, 1}, "reverse": {3, 2, 1, 0}} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestService(t, export.TCP)
@@ -139,7 +139,7 @@ func TestBasesVanish(t *testing.T) {
 			assert.Len(t, b.state(t).Lvols, 7)
 			list, _, err := b.ListSnapshots(t.Context(), "", Page{})
 			require.NoError(t, err)
-			assert.Empty(t, list, "nobody asked for them")
+			assert.Empty(t, list, "bases are not listed")
 			for _, i := range order {
 				require.NoError(t, b.Delete(t.Context(), chain[i].UUID))
 			}
@@ -148,8 +148,8 @@ func TestBasesVanish(t *testing.T) {
 	}
 }
 
-// Snapshots on both sides of a clone outlive both volumes, and the base as well until one of them goes.
-func TestBasesVanishBelowSnapshots(t *testing.T) {
+// Snapshots on both sides of a clone stay after both volumes are deleted, and the base stays until one of them is deleted.
+func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source's first": {0, 1}, "clone's first": {1, 0}} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestService(t, export.TCP)
@@ -166,7 +166,7 @@ func TestBasesVanishBelowSnapshots(t *testing.T) {
 	}
 }
 
-// A clone that is never made leaves its base, which goes with the source and its snapshots.
+// A clone that is never created leaves its base, which is deleted together with the source and its snapshots.
 func TestBaseOfCloneThatFailed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -178,8 +178,8 @@ func TestBaseOfCloneThatFailed(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// Earlier versions left bases with no clone at all. The first deletion collects them.
-func TestOrphanedBasesAreCollected(t *testing.T) {
+// Earlier versions left bases without any clone. The first deletion deletes them.
+func TestOrphanedBasesAreDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-3", v.UUID)})
@@ -189,7 +189,7 @@ func TestOrphanedBasesAreCollected(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// SPDK must not change what lies below a volume that a host is writing to.
+// A base below a volume to which a host may be writing is not deleted.
 func TestBaseBelowVolumeInUseStays(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)
@@ -221,7 +221,7 @@ func TestListPages(t *testing.T) {
 			break
 		}
 		require.Len(t, part, 3)
-		require.NoError(t, b.Delete(t.Context(), part[0].UUID)) // the list stays in step
+		require.NoError(t, b.Delete(t.Context(), part[0].UUID)) // the next page is not affected
 		require.NoError(t, b.Delete(t.Context(), next))
 	}
 	assert.Equal(t, all, got)
@@ -240,7 +240,7 @@ func TestPristine(t *testing.T) {
 	if v.Allocated == nil {
 		t.Skip("this release does not count a volume's clusters")
 	}
-	for _, name := range []string{"never written", "and snapshotted", "and again"} {
+	for _, name := range []string{"never written", "one snapshot", "two snapshots"} {
 		pristine, known := of(v)
 		assert.True(t, pristine && known, name)
 		_, err := b.Snapshot(t.Context(), name, v.UUID)
@@ -249,7 +249,7 @@ func TestPristine(t *testing.T) {
 	c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "clone", MinBytes: 4 * MiB})
 	require.NoError(t, err)
 	pristine, known := of(c)
-	assert.True(t, !pristine && known, "a copy is none, even of nothing")
+	assert.True(t, !pristine && known, "a copy is not pristine, even of an empty volume")
 	pristine, known = of(v)
 	assert.True(t, pristine && known)
 	thick, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "thick", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
@@ -262,14 +262,14 @@ func TestPristine(t *testing.T) {
 	assert.True(t, !pristine && known)
 }
 
-// A sweep that failed is repeated at the next deletion, one that succeeded is not.
+// A sweep that failed is repeated at the next deletion; one that succeeded is not.
 func TestSweepIsRepeatedAfterAFailure(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	for _, tt := range []struct {
-		struck int // call, 0: none
-		sweeps bool
+		failing int // the call that fails, 0 for none
+		sweeps  bool
 	}{{1, true}, {2, true}, {0, true}, {0, false}} {
-		b.fault.FailCall(tt.struck, false, true)
+		b.fault.FailCall(tt.failing, false, true)
 		b.sweepOnce(t.Context())
 		assert.Equal(t, tt.sweeps, b.fault.Calls() > 0, "%+v", tt)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Config says which target this is, and how it exports.
+// Config describes a target.
 type Config struct {
 	export.Config
 	// Stores are the lvstores that the driver may use; all of the target's when empty.
@@ -25,13 +25,13 @@ type Config struct {
 	Now func() time.Time
 }
 
-// A Target is one SPDK target. It is made once, for all credentials.
+// A Target is one SPDK target. All services for a target, whatever their credentials, share one Target.
 type Target struct {
 	Config
 	exports *export.Target
 }
 
-// NewTarget returns the target of a configuration.
+// NewTarget returns a target with a configuration.
 func NewTarget(c Config) *Target {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -39,8 +39,8 @@ func NewTarget(c Config) *Target {
 	return &Target{Config: c, exports: export.NewTarget(c.Config)}
 }
 
-// A Service manages the volumes of one target with the credentials of its client. It remembers the lvstores that these
-// credentials have shown to it, so that it notices when one is missing: keep it as long as the client.
+// A Service manages the volumes of one target with the credentials of its client. Safe for concurrent use. It records which
+// lvstores it has seen with these credentials, to notice when one is missing; so keep it as long as the client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
@@ -48,12 +48,12 @@ type Service struct {
 	seen    *memory
 }
 
-// Service returns a service that works through client.
+// Service returns a service that calls the target through client.
 func (t *Target) Service(client *spdkrpc.Client) *Service {
 	return &Service{Target: t, rpc: client, exports: t.exports.Service(client), seen: newMemory()}
 }
 
-// A Volume is a logical volume: a volume in CSI's sense, or a snapshot.
+// A Volume describes a logical volume, which is a volume in CSI's sense, or a snapshot.
 type Volume struct {
 	UUID      string
 	Store     string // lvstore
@@ -62,26 +62,26 @@ type Volume struct {
 	Thin      bool
 	Snapshot  bool
 	Base      string   // name of the parent within the lvstore, empty if it has none
-	Clones    []string // names of the clones within the lvstore; only of snapshots
-	// Allocated counts the clusters that it holds itself; nil where the release does not tell.
+	Clones    []string // names of the clones within the lvstore; only snapshots have any
+	// Allocated is the number of clusters of the volume itself, without those of its parents. Nil if the release does not
+	// count them.
 	Allocated *uint64
 }
 
 func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID + ")" }
 
-// A Store is an lvstore.
+// A Store describes an lvstore.
 type Store struct {
 	UUID         string
 	Name         string
-	Base         string // bdev that it lies on
+	Base         string // the bdev that it is on
 	ClusterBytes int64
 	TotalBytes   int64
 	FreeBytes    int64
 }
 
-// Stores lists the lvstores that the driver may use, when all of their volumes can be looked up. If one that the
-// configuration names, or that was there before, is missing, then what it holds is not known: an error of kind
-// ErrStoreMissing.
+// Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be looked up. It fails with
+// ErrStoreMissing if an lvstore is missing that is configured, or that was loaded before.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	all, err := s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
 	if err != nil {
@@ -121,7 +121,8 @@ func (t *Target) permits(store string) bool {
 	return len(t.Config.Stores) == 0 || slices.Contains(t.Config.Stores, store)
 }
 
-// Get returns the volume or snapshot of a UUID. ErrNotFound means that it is absent, not only invisible.
+// Get returns the volume or snapshot with a UUID. ErrNotFound means that it does not exist, not only that the target cannot
+// show it now.
 func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -136,7 +137,7 @@ func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	return v, nil
 }
 
-// GetVolume is Get for what must not be a snapshot.
+// GetVolume is like Get, but fails with ErrWrongKind for a snapshot.
 func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
 	v, err := s.Get(ctx, id)
 	if err == nil && v.Snapshot {
@@ -145,8 +146,8 @@ func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
 	return v, err
 }
 
-// Find returns the volume that was asked for under name, in whichever of the lvstores it is, which are all of the
-// target's. ErrNotFound means that it is absent.
+// Find returns the volume with a requested name, from any of the lvstores. The caller passes all lvstores that the driver
+// may use, so ErrNotFound means that the volume does not exist.
 func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume, error) {
 	lists := make([][]Volume, len(stores))
 	g, ctx := errgroup.WithContext(ctx)
@@ -169,8 +170,8 @@ func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume
 	return found[0], nil
 }
 
-// lookUp returns the lvol of a UUID, or of an alias LVSTORE/LVOL. ErrNotFound means that it has no bdev, so perhaps only
-// that it cannot be seen now.
+// lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that it has no bdev; it may
+// exist.
 func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &bdev})
 	switch {
@@ -198,7 +199,7 @@ func (s *Service) volume(b spdkrpc.BdevInfo) (Volume, error) {
 		Thin: value(l.ThinProvision), Snapshot: isSnapshot(name, value(l.Snapshot)), Base: value(l.BaseSnapshot), Clones: l.Clones, Allocated: l.NumAllocatedClusters,
 	}
 	if !s.permits(store) {
-		return Volume{}, fmt.Errorf("target %s: %w: %s lies in lvstore %q: add it to lvstores in the configuration if it is the driver's", s.Name, ErrStoreForbidden, v, store)
+		return Volume{}, fmt.Errorf("target %s: %w: %s is in lvstore %q: if the driver may use this lvstore, add it to lvstores in config.json", s.Name, ErrStoreForbidden, v, store)
 	}
 	return v, nil
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume that was attached once may hold data, and must never be formatted again, even if it reads as empty. Of thin
-// volumes newer releases count the clusters, which is evidence (see Pristine). Of all others SPDK keeps nothing that tells,
-// so their own name does: when they are detached, ".used" is appended to it. A name is changed in one atomic step, lasts,
-// and leaves the volume's UUID, and with it its bdev, its exports and its connections as they are.
+// A volume that was attached once may contain data, and must never be formatted again, even if it reads as empty. For thin
+// volumes, newer releases count the clusters, which tells whether they were written to (see Pristine). For all other volumes
+// SPDK stores nothing that tells. So the driver appends ".used" to their names when they are detached. Renaming is one
+// atomic and durable step that does not change the volume's UUID, bdev, exports and connections.
 //
-// It follows that a volume has one of two names, and that SPDK would accept a second volume of the first. So a volume is
-// looked for under both names before it is created, and after: another controller may have created, attached and detached
-// it in between (see created).
+// So a volume has one of two names, and SPDK would accept a second volume with the first name. The driver looks for a volume
+// under both names before it creates it, and afterwards, because another controller may have created, attached and detached
+// it in between (see findCreated).
 const usedSuffix = ".used"
 
-// usedName is the name of a lvol after its volume was used.
+// usedName returns the name of an lvol after its volume was used.
 func usedName(lvol string) string {
 	if len(lvol)+len(usedSuffix) <= nameMax {
 		return lvol + usedSuffix
@@ -34,7 +34,7 @@ func usedName(lvol string) string {
 
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
-// findIn returns what an lvstore holds under the name of a lvol, or under that which it has after it was used.
+// findIn returns the volumes in an lvstore that have the name of an lvol, or the name that it has after use.
 func (s *Service) findIn(ctx context.Context, st Store, lvol string) (found []Volume, err error) {
 	names := []string{lvol, usedName(lvol)}
 	return s.eachName(names, func(name string) (Volume, error) {
@@ -53,8 +53,8 @@ func (s *Service) findIn(ctx context.Context, st Store, lvol string) (found []Vo
 	})
 }
 
-// eachName looks for a volume under each of its names, in the order in which it gets them: what is renamed between two
-// looks is found by the second, or by both.
+// eachName looks for a volume under each of its names, in the order in which it gets them, so that a volume that is renamed
+// in between is found by the second look-up or by both.
 func (s *Service) eachName(names []string, lookUp func(name string) (Volume, error)) (found []Volume, err error) {
 	for _, name := range names {
 		v, err := lookUp(name)
@@ -71,9 +71,9 @@ func (s *Service) eachName(names []string, lookUp func(name string) (Volume, err
 	return found, nil
 }
 
-// findCreated returns the volume that has the name of a lvol after a call created it, or tried to; id is the UUID that SPDK
-// answered, if it did. If there is a used volume of that name, then that was there first: SPDK would have refused the
-// name before it was used. The second one, which was just created and which no caller knows, is deleted.
+// findCreated returns the volume with the name of an lvol after a call created it, or tried to. id is the UUID that SPDK
+// answered, or empty. If a used volume with that name exists too, it was created first, because otherwise SPDK would have
+// refused its name. Then findCreated deletes the volume id, of which no caller knows.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string) (Volume, error) {
 	found, err := s.eachName([]string{lvol, usedName(lvol)}, func(name string) (Volume, error) { return s.lookUp(ctx, store+"/"+name) })
 	switch {
@@ -96,7 +96,8 @@ func (s *Service) duplicateError(name string, found []Volume) error {
 	return fmt.Errorf("target %s: %w: volume %q exists twice, as %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
 }
 
-// MarkUsed notes that a volume was attached, if only its name can tell later. It succeeds when there is no such volume.
+// MarkUsed records in a volume's name that it was attached, unless the target knows whether it was written to. It succeeds
+// if the volume does not exist.
 func (s *Service) MarkUsed(ctx context.Context, id string) error {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {

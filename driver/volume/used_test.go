@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// usedState reads a volume anew, and what is known of its use.
+// usedState reads a volume, and whether it is known to be pristine.
 func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, known bool) {
 	t.Helper()
 	v, err := b.GetVolume(t.Context(), id)
@@ -24,9 +24,8 @@ func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, kn
 	return v, pristine, known
 }
 
-// Of a volume that has all of its clusters from the beginning its name tells that it was used, and everything else goes on
-// as before.
-func TestUsedVolumeIsRemembered(t *testing.T) {
+// The name of a thick volume tells that it was used. Everything else works as before.
+func TestMarkUsed(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newTestService(t, tr)
@@ -41,7 +40,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 				require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
 			}
 			now, pristine, known := b.usedState(t, v.UUID)
-			assert.True(t, known && !pristine, "from now on it is not formatted")
+			assert.True(t, known && !pristine, "it must not be formatted any more")
 			assert.Equal(t, "pvc-1.used", now.Name)
 			_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 			require.NoError(t, err, "still exported")
@@ -51,7 +50,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 			found, err := b.Find(t.Context(), stores, "pvc-1")
 			require.NoError(t, err)
 			assert.Equal(t, v.UUID, found.UUID)
-			require.NoError(t, b.Matches(t.Context(), found, spec, Origin{}), "CreateVolume finds it again")
+			require.NoError(t, b.Matches(t.Context(), found, spec, Origin{}), "a repeated CreateVolume finds it")
 			size, err := b.Expand(t.Context(), v.UUID, 8*MiB, 0)
 			require.NoError(t, err)
 			assert.EqualValues(t, 8*MiB, size)
@@ -62,7 +61,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 			_, pristine, known = b.usedState(t, v.UUID)
 			assert.True(t, known && !pristine, "also after a restart of the target")
 
-			// Copies of it have names of their own, and so have its snapshots.
+			// Its snapshots and clones have their own names.
 			snap, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 			require.NoError(t, err)
 			assert.Equal(t, v.UUID, snap.SourceUUID)
@@ -71,7 +70,7 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 			assert.Equal(t, "pvc-2", c.Name)
 			require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
 			require.NoError(t, b.Delete(t.Context(), v.UUID))
-			require.NoError(t, b.MarkUsed(t.Context(), v.UUID), "gone")
+			require.NoError(t, b.MarkUsed(t.Context(), v.UUID), "the volume is deleted")
 			require.NoError(t, b.MarkUsed(t.Context(), snap.UUID), "a snapshot is never attached")
 			require.NoError(t, b.Delete(t.Context(), c.UUID))
 			require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
@@ -79,8 +78,8 @@ func TestUsedVolumeIsRemembered(t *testing.T) {
 	}
 }
 
-// The way out for a volume that was attached and never staged: its first name back, by hand.
-func TestUsedVolumeIsForgottenByHand(t *testing.T) {
+// An administrator can rename a volume that was attached but never staged, so that it is formatted.
+func TestRenameOfUsedVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
@@ -90,7 +89,7 @@ func TestUsedVolumeIsForgottenByHand(t *testing.T) {
 	assert.False(t, known, "it may be formatted")
 }
 
-// Where the target counts the clusters of a thin volume, its name stays; where it does not, the name has to tell.
+// A thin volume keeps its name if the target counts its clusters. Otherwise the name tells that it was used.
 func TestUsedThinVolume(t *testing.T) {
 	for _, release := range []string{"", "v24.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -105,7 +104,7 @@ func TestUsedThinVolume(t *testing.T) {
 			require.True(t, known)
 			if v.Allocated != nil {
 				assert.Equal(t, "pvc-1", now.Name)
-				assert.True(t, pristine, "nobody wrote to it")
+				assert.True(t, pristine, "it was never written to")
 			} else {
 				assert.Equal(t, "pvc-1.used", now.Name)
 				assert.False(t, pristine)
@@ -114,7 +113,7 @@ func TestUsedThinVolume(t *testing.T) {
 	}
 }
 
-// SPDK damages names of more than 63 bytes, and does not load the lvstore any more.
+// Names have at most 63 bytes: SPDK damages longer ones, and then does not load the lvstore.
 func TestUsedNames(t *testing.T) {
 	long := strings.Repeat("x", nameMax)
 	for _, name := range []string{"pvc-1", long[:58], long[:59], long, long[:62] + "y", "snap.x", "base.x", "x.used", "ä"} {
@@ -139,14 +138,14 @@ func TestUsedNames(t *testing.T) {
 	assert.Equal(t, v.UUID, found.UUID)
 }
 
-// Two volumes, one under each name, were not made by this driver: none of them is chosen.
+// If volumes with both names exist, which this driver never leaves, it chooses neither.
 func TestBothNamesTaken(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
 	require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
 	second, err := b.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(false)})
-	require.NoError(t, err, "SPDK has nothing against it")
+	require.NoError(t, err, "SPDK permits it")
 	stores, err := b.Stores(t.Context())
 	require.NoError(t, err)
 	_, err = b.Find(t.Context(), stores, "pvc-1")

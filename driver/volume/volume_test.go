@@ -35,7 +35,7 @@ type testService struct {
 	rpc   *spdkrpc.Client // without injected faults
 	fault *drivertest.FaultyCaller
 	disks map[string]string // files that the lvstores are on
-	sim   *spdktest.Target  // nil: a real one
+	sim   *spdktest.Target  // nil for a real target
 }
 
 func newTestService(t *testing.T, tr export.Transport) *testService {
@@ -43,7 +43,7 @@ func newTestService(t *testing.T, tr export.Transport) *testService {
 	return newTestServiceOf(t, tr, rpcschema.Release{})
 }
 
-// newTestServiceOf is newTestService with a simulated target of one release; a real one is of its own.
+// newTestServiceOf is like newTestService, with a simulated target of the given release. A real target has its own.
 func newTestServiceOf(t *testing.T, tr export.Transport, r rpcschema.Release) *testService {
 	t.Helper()
 	var socket string
@@ -97,7 +97,7 @@ func (b *testService) newDisk(t *testing.T, path string, mib int64) string {
 	return path
 }
 
-// attachDisk makes the bdev that an lvstore is on; detachDisk takes it away, with the lvstore.
+// attachDisk creates the bdev of an lvstore; detachDisk deletes it, which unloads the lvstore.
 func (b *testService) attachDisk(t *testing.T, store string) {
 	t.Helper()
 	_, err := b.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: "disk-" + store, Filename: b.disks[store], BlockSize: new(uint32(4096))})
@@ -110,18 +110,18 @@ func (b *testService) detachDisk(t *testing.T, store string) {
 	require.NoError(t, b.rpc.BdevAIODelete(t.Context(), spdkrpc.BdevAIODeleteParams{Name: "disk-" + store}))
 }
 
-// makePortal makes what spdk-csi leaves on a target for ever.
+// makePortal creates the portal group and the initiator group that spdk-csi creates and never removes.
 func (b *testService) makePortal(t *testing.T) {
 	t.Helper()
 	portals, err := b.rpc.ISCSIGetPortalGroups(t.Context())
 	require.NoError(t, err)
-	if len(portals) == 0 { // a real one stays from test to test
+	if len(portals) == 0 { // on a real target they may exist
 		require.NoError(t, b.rpc.ISCSICreatePortalGroup(t.Context(), spdkrpc.ISCSICreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: "3260"}}}))
 		require.NoError(t, b.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
 	}
 }
 
-// removeExports removes what tests that failed, or were about leftovers, left on a real target.
+// removeExports removes exports that a test left on a real target.
 func (b *testService) removeExports(t *testing.T, ctx context.Context) {
 	t.Helper()
 	subs, err := b.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
@@ -159,7 +159,7 @@ func (b *testService) create(t *testing.T, name string, mib int64) Volume {
 	return v
 }
 
-// A state is everything that may leak on a target.
+// A state is everything that operations may leave behind on a target.
 type state struct {
 	Free       map[string]int64
 	Lvols      []string
@@ -202,7 +202,7 @@ func (b *testService) state(t *testing.T) state {
 	return s
 }
 
-func TestFiftyAtOnceMakeOne(t *testing.T) {
+func TestFiftyCreatesAtOnceMakeOneVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	ids := make([]string, 50)
@@ -262,7 +262,7 @@ func TestStoresAllowed(t *testing.T) {
 	gone := NewTarget(Config{Config: export.Config{Name: "t0"}, Stores: []string{"lvs0", "lvs7"}}).Service(b.rpc)
 	_, err = gone.Stores(t.Context())
 	require.ErrorIs(t, err, ErrStoreMissing)
-	require.ErrorIs(t, gone.Delete(t.Context(), uuid.NewString()), ErrStoreMissing, "perhaps it lies in the lvstore that is not loaded yet")
+	require.ErrorIs(t, gone.Delete(t.Context(), uuid.NewString()), ErrStoreMissing, "it may be in the lvstore that is not loaded")
 	require.ErrorIs(t, gone.DeleteSnapshot(t.Context(), uuid.NewString()), ErrStoreMissing)
 	require.NoError(t, b.Delete(t.Context(), uuid.NewString()))
 }
@@ -274,15 +274,15 @@ func TestExpand(t *testing.T) {
 		min, max, size int64
 		err            error
 	}{
-		"to a cluster":       {9 * MiB, 0, 12 * MiB, nil},
-		"again":              {9 * MiB, 0, 12 * MiB, nil},
-		"smaller than it is": {4 * MiB, 0, 12 * MiB, nil},
-		"limit below":        {4 * MiB, 5 * MiB, 12 * MiB, ErrOutOfRange},
-		"limit leaves none":  {13 * MiB, 15 * MiB, 12 * MiB, ErrOutOfRange},
-		"more than all":      {9999 * MiB, 0, 12 * MiB, ErrOutOfRange},
+		"rounded up":        {9 * MiB, 0, 12 * MiB, nil},
+		"again":             {9 * MiB, 0, 12 * MiB, nil},
+		"smaller":           {4 * MiB, 0, 12 * MiB, nil},
+		"limit below":       {4 * MiB, 5 * MiB, 12 * MiB, ErrOutOfRange},
+		"no size in range":  {13 * MiB, 15 * MiB, 12 * MiB, ErrOutOfRange},
+		"larger than store": {9999 * MiB, 0, 12 * MiB, ErrOutOfRange},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name != "to a cluster" {
+			if name != "rounded up" {
 				_, err := b.Expand(t.Context(), v.UUID, 9*MiB, 0)
 				require.NoError(t, err)
 			}

@@ -23,7 +23,7 @@ func runAround(c *drivertest.FirstCall, before bool, do func()) {
 	c.After = func(context.Context) { do() }
 }
 
-// A maker creates the volume pvc-1 through a service, once or not at all, as a controller does.
+// A maker creates the volume pvc-1 through a service if it does not exist, as a controller does.
 type maker struct {
 	name, method string
 	make         func(t *testing.T, b *testService) func(context.Context, *Service) (Volume, error)
@@ -57,7 +57,7 @@ var makers = []maker{
 	}},
 }
 
-// attached makes a volume, attaches it to a node and detaches it, by which it may be renamed.
+// attached creates a volume, attaches it to a node and detaches it, which may rename it.
 func attached(ctx context.Context, b *testService, make func(context.Context, *Service) (Volume, error)) (string, error) {
 	v, err := make(ctx, b.Service)
 	if err != nil {
@@ -72,7 +72,7 @@ func attached(ctx context.Context, b *testService, make func(context.Context, *S
 	return v.UUID, b.MarkUsed(ctx, v.UUID)
 }
 
-// attachOnce attaches a volume to a node and detaches it, after which its name says so, on every release.
+// attachOnce attaches a volume to a node and detaches it. Then the name tells that the volume was used, on every release.
 func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())
 	_, err := b.Export(ctx, id, drivertest.Host("n1"))
@@ -86,8 +86,8 @@ func (b *testService) attachOnce(t *testing.T, id string) {
 	require.NoError(t, b.rpc.BdevLvolRename(ctx, spdkrpc.BdevLvolRenameParams{OldName: id, NewName: usedName(v.Name)}))
 }
 
-// However two controllers meet at a name, and whichever replies are lost, there is one volume, also if a pod has used it
-// and gone before the slower one goes on: then SPDK does not refuse the name.
+// If two controllers create the same volume, in any order and with lost replies, there is one volume in the end. This is so
+// even if a pod has used the volume before the slower controller continues: then SPDK does not refuse the first name.
 func TestOneVolumeUnderBothNames(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{
@@ -109,7 +109,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 				slow := NewTarget(b.Config).Service(spdkrpc.NewClient(use))
 				v, err := do(t.Context(), slow)
 				if c.before && c.lost {
-					// Which of the two was there first is not known to anybody any more. Nothing is chosen, nothing deleted.
+					// It is unknown which of the two was first, so the driver chooses neither and deletes neither.
 					require.ErrorIs(t, err, ErrIncompatible)
 					require.ErrorContains(t, err, "pvc-1.used")
 					_, err = b.GetVolume(t.Context(), first.UUID)
@@ -130,14 +130,14 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 	}
 }
 
-// A volume that is renamed while it is looked for is found, and once.
-func TestRenamedWhileLookedFor(t *testing.T) {
+// A volume that is renamed during a search is found exactly once.
+func TestRenamedDuringFind(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		b := newTestService(t, export.TCP)
 		stores, err := b.Stores(t.Context())
 		require.NoError(t, err)
 		_, err = b.Find(t.Context(), stores[:1], "other")
-		require.ErrorIs(t, err, ErrNotFound) // the lists of the lvstores are of before the volume now
+		require.ErrorIs(t, err, ErrNotFound) // now the service keeps lists that do not have the volume
 		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
 		require.NoError(t, err)
 		rename := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_get_bdevs"}
