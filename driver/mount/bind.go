@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Bind mounts a staged file system at a second path, which it makes (a directory) if missing. Of
-// flags, those that concern the mount and not the file system are applied (nosuid, noexec, …).
+// Bind mounts a staged file system at a second path. It creates the path, a directory, if missing.
+// It applies only those flags that belong to the mount, not to the file system (nosuid, noexec, …).
 func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error {
 	flags, ro, err := checkFlags(flags)
 	if err == nil {
@@ -36,7 +36,7 @@ func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool
 }
 
 func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
-	step.Doing("looking at what is mounted")
+	step.Doing("reading the mounts")
 	staged, err := m.at(source)
 	if err != nil {
 		return fmt.Errorf("the volume is not staged: %w", err)
@@ -52,13 +52,13 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 		return err
 	}
 	if err := os.MkdirAll(target, 0o750); err != nil {
-		return fmt.Errorf("make the target path: %w", err)
+		return fmt.Errorf("create the target path: %w", err)
 	}
 	return m.bindMount(ctx, source, target, readOnly, flags, step)
 }
 
-// isPublished reports whether target is mounted from where and how it should be; a stale mount is
-// removed, another one is an error.
+// isPublished tells whether target is mounted from the right source with the right options. It
+// removes a stale mount, and fails for any other mount.
 func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly bool, flags []string) (bool, error) {
 	p, err := m.at(target)
 	switch {
@@ -70,12 +70,13 @@ func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly boo
 		m.log.Warn("replacing a stale mount", "path", target)
 		return false, m.unmountAll(target)
 	case !same(p):
-		return false, fmt.Errorf("%w: %s is mounted there: unpublish it first", ErrConflict, orUnknown(p.Device))
+		return false, fmt.Errorf("%w: %s is mounted at this path: unpublish it first", ErrConflict, orUnknown(p.Device))
 	}
 	return true, p.conflict(readOnly, flags)
 }
 
-// bindMount never leaves half of it: a bind mount is first made as its source is, then changed.
+// bindMount makes a bind mount and verifies it. A bind mount first has the options of its source and
+// is then changed; if that fails, bindMount unmounts it.
 func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -98,9 +99,9 @@ func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly
 	return nil
 }
 
-// BindDevice mounts a block device's node over a file, which it makes if missing: a raw block
-// volume. On a node, all publications of one device are read-only, or all are not: a bind mount
-// cannot protect a device, so that the device itself is set.
+// BindDevice publishes a raw block volume: it mounts a block device's node over a file, which it
+// creates if missing. On a node, all publications of one device are read-only or all are read-write,
+// because a bind mount cannot write-protect a device, so the device itself is set.
 func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
 	number, err := blockRdev(device)
 	if err == nil {
@@ -130,12 +131,12 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 		return err
 	}
 	if err := makeFile(target); err != nil {
-		return fmt.Errorf("make the target path: %w", err)
+		return fmt.Errorf("create the target path: %w", err)
 	}
 	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
-// sameAccess makes sure that the device is not published with the other kind of access.
+// sameAccess fails if the device is published with the other kind of access.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
 	if err != nil {
@@ -157,8 +158,8 @@ func (m *Mounter) publications(device string) ([]Point, error) {
 	}), err
 }
 
-// releaseProtection makes a device writable again whose last read-only publication is gone: the
-// protection would outlive the volume on devices that are used again, such as loop devices.
+// releaseProtection makes a device writable when its last read-only publication is removed.
+// Otherwise devices that are used again, such as loop devices, would stay write-protected.
 func (m *Mounter) releaseProtection(p Point) error {
 	if !p.Block || !p.ReadOnly || p.Device == "" {
 		return nil

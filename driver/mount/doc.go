@@ -1,15 +1,15 @@
-// Package mount takes a block device of this node to a path: file system on the device, mount at a
-// staging path, bind mount at a target path, and all the way back; growth and statistics besides.
+// Package mount makes a block device of this node available at a path: it creates a file system,
+// mounts it at a staging path, and bind mounts it at target paths, and undoes all this. It also grows
+// file systems and reads their statistics.
 //
-// It exists to lose no data. A file system is only ever made on a device that was read and found
-// empty, by a caller who said that it may be ([Stage.MayFormat]); a device that cannot be read
-// counts as full. Whether something is mounted is read from mountinfo, never from stat, which
-// fails on exactly the mounts that matter. Nothing is removed but an empty directory or file.
+// Its first aim is to lose no data. It creates a file system only on a device that it has read and
+// found empty, and only if the caller permits it ([Stage.MayFormat]); a device that cannot be read
+// counts as not empty. It reads from mountinfo whether something is mounted, not by stat, which fails
+// on broken mounts. It removes only empty directories and files.
 //
-// Calls may be repeated: what is already as requested is left alone, what is there and different is an
-// error. A call whose context ends returns at once and says what was still running; until the
-// kernel or the tool has finished, further calls on the same object are refused with [ErrBusy].
+// Calls can be repeated: a step that is already done is skipped, and a different mount at the path is
+// an error. A call whose context ends returns at once, and its error says what was still running.
+// Until the kernel or the tool has finished, further calls on the same object fail with [ErrBusy].
 //
-// The package knows devices, ext4, xfs and mounts. It knows nothing of CSI or gRPC, of NVMe or
-// iSCSI, or of targets.
+// The package knows devices, ext4, xfs and mounts. It may not know CSI, gRPC, NVMe, iSCSI or targets.
 package mount

@@ -4,21 +4,22 @@ import "errors"
 
 // Kinds of failure. Errors of this package wrap one of them; the text says what to do.
 var (
-	// ErrInvalid: the request cannot be done as it is (unknown file system, forbidden mount flag, no block device).
+	// ErrInvalid means that the request is invalid (unknown file system, forbidden mount flag, not a block device).
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnsupported: a tool or kernel feature is missing on this node.
+	// ErrUnsupported means that a tool or a kernel feature is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
 	// ErrEmptyDevice means that the device is empty and must not be formatted.
 	ErrEmptyDevice = errors.New("device is empty")
-	// ErrHoldsData means that the device holds data other than a file system that this package mounts.
+	// ErrHoldsData means that the device has data that is not a file system of a supported type.
 	ErrHoldsData = errors.New("device holds other data")
-	// ErrWrongFilesystem means that the device holds another file system than the requested one.
+	// ErrWrongFilesystem means that the device has a file system of another type than the requested one.
 	ErrWrongFilesystem = errors.New("device holds another file system")
 	// ErrUnreadable means that the device cannot be read, so its contents are unknown.
 	ErrUnreadable = errors.New("device cannot be read")
-	// ErrDamaged means that the file system has damage that only a person may repair.
+	// ErrDamaged means that the file system has damage that an administrator has to repair.
 	ErrDamaged = errors.New("file system is damaged")
-	// ErrBroken means that a mounted file system was shut down after errors, or that its device is gone. It may work when it is mounted again.
+	// ErrBroken means that a mounted file system was shut down after errors, or that its device was removed. It may work
+	// when it is mounted again.
 	ErrBroken = errors.New("mounted file system is broken")
 	// ErrConflict means that the path is already mounted from another source or with other options.
 	ErrConflict = errors.New("mounted differently")

@@ -13,17 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contents is what a device was found to hold. All empty: nothing.
+// contents describes what is on a device. The zero value means that it is empty.
 type contents struct {
 	filesystem string // ext4 or xfs
-	other      string // anything else, described
-	// interrupted: a mkfs of this package did not finish, so that what is there was never mounted.
+	other      string // a description of anything else
+	// interrupted means that a mkfs of this package did not finish. What it left was never mounted.
 	interrupted bool
 }
 
-// examine finds out what a device holds, by reading it and by asking blkid, which knows the
-// signatures. Neither is enough: blkid calls a device empty that it could not read, and has no
-// name for a database that lives on the bare device. What cannot be read is an error.
+// examine determines what is on a device, by reading it and by blkid, which knows the signatures.
+// Neither is enough alone: blkid reports a device that it could not read as empty, and does not
+// recognise a database on a raw device. examine fails if the device cannot be read. If write is true,
+// it also fails if the device is write-protected.
 func (m *Mounter) examine(ctx context.Context, device string, write bool) (contents, error) {
 	d, err := openDevice(device, os.O_RDONLY)
 	if err != nil {
@@ -31,7 +32,7 @@ func (m *Mounter) examine(ctx context.Context, device string, write bool) (conte
 	}
 	defer d.Close()
 	if write {
-		if err := writable(d); err != nil {
+		if err := checkWritable(d); err != nil {
 			return contents{}, err
 		}
 	}
@@ -46,7 +47,7 @@ func (m *Mounter) examine(ctx context.Context, device string, write bool) (conte
 	return classify(found, signature), nil
 }
 
-// classify puts together what reading and what blkid found.
+// classify combines the results of reading and of blkid.
 func classify(found scanned, signature string) contents {
 	switch {
 	case signature == xfs && unfinishedXFS(found.start),
@@ -58,7 +59,7 @@ func classify(found scanned, signature string) contents {
 	case signature != "":
 		return contents{other: signature}
 	case found.dataAt >= 0:
-		return contents{other: fmt.Sprintf("data at offset %d that is no known file system", found.dataAt)}
+		return contents{other: fmt.Sprintf("data at offset %d that is not a known file system", found.dataAt)}
 	}
 	return contents{}
 }
@@ -75,9 +76,9 @@ func openDevice(device string, mode int) (*os.File, error) {
 	return d, nil
 }
 
-// writable makes sure that a device is not write-protected: mount(8) would quietly mount it
-// read-only.
-func writable(d *os.File) error {
+// checkWritable fails if a device is write-protected, because mount(8) would mount it read-only
+// without an error.
+func checkWritable(d *os.File) error {
 	protected, err := unix.IoctlGetInt(int(d.Fd()), unix.BLKROGET)
 	if err != nil {
 		return fmt.Errorf("read whether %s is write-protected: %w", d.Name(), err)
@@ -88,14 +89,14 @@ func writable(d *os.File) error {
 	return nil
 }
 
-// scanned is what reading the device showed.
+// scanned is the result of reading a device.
 type scanned struct {
 	start  []byte // its first bytes
-	dataAt int64  // first offset with data, -1: none was seen
-	marked bool   // has the mark of a mkfs that was not finished
+	dataAt int64  // the first offset with data, -1 if none was found
+	marked bool   // has the mark of an unfinished mkfs
 }
 
-// scan reads the places of a device where anything that uses it is bound to have left a trace.
+// scan reads those parts of a device that every known use of a device writes to.
 func scan(ctx context.Context, d *os.File) (scanned, error) {
 	size, err := d.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -106,7 +107,7 @@ func scan(ctx context.Context, d *os.File) (scanned, error) {
 	}
 	result := scanned{dataAt: -1}
 	buf, zeros := make([]byte, 1<<20), make([]byte, 1<<20)
-	for _, p := range places(size) {
+	for _, p := range scannedExtents(size) {
 		for off := p.from; off < p.to; {
 			if err := ctx.Err(); err != nil {
 				return scanned{}, err
@@ -128,25 +129,26 @@ func scan(ctx context.Context, d *os.File) (scanned, error) {
 	return result, err
 }
 
-type place struct{ from, to int64 }
+// An extent is a range of bytes of a device.
+type extent struct{ from, to int64 }
 
-// places are the first 4 MiB and the last 1 MiB, 64 KiB where ext4 keeps its first spare
+// scannedExtents returns the first 4 MiB and the last 1 MiB, 64 KiB at ext4's first backup
 // superblocks, and 64 KiB at 16 even steps.
-func places(size int64) []place {
+func scannedExtents(size int64) []extent {
 	const kib, mib = int64(1 << 10), int64(1 << 20)
-	all := []place{{0, 4 * mib}, {size - mib, size}, {8 * mib, 8*mib + 64*kib}, {128 * mib, 128*mib + 64*kib}}
+	all := []extent{{0, 4 * mib}, {size - mib, size}, {8 * mib, 8*mib + 64*kib}, {128 * mib, 128*mib + 64*kib}}
 	for i := range int64(16) {
 		at := size / 16 * i &^ (64*kib - 1)
-		all = append(all, place{at, at + 64*kib})
+		all = append(all, extent{at, at + 64*kib})
 	}
 	for i, p := range all {
-		all[i] = place{max(p.from, 0), min(p.to, size)}
+		all[i] = extent{max(p.from, 0), min(p.to, size)}
 	}
-	return slices.DeleteFunc(all, func(p place) bool { return p.from >= p.to })
+	return slices.DeleteFunc(all, func(p extent) bool { return p.from >= p.to })
 }
 
-// blkid names the file system, partition table or other signature on a device; empty if it finds
-// none.
+// blkid returns the name of the file system, partition table or other signature on a device, or an
+// empty string if it finds none.
 func (m *Mounter) blkid(device string) (string, error) {
 	const nothing, several = 2, 8
 	out, code, err := m.runTool("blkid", "-p", "-o", "export", device)

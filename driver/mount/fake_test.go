@@ -17,7 +17,7 @@ import (
 	testingexec "k8s.io/utils/exec/testing"
 )
 
-// fakeExec answers every command by one function, and keeps what was run.
+// fakeExec answers every command with the result of a function, and records the commands.
 type fakeExec struct {
 	utilexec.Interface
 	answer func(args []string) ([]byte, error)
@@ -62,7 +62,7 @@ func TestBlkid(t *testing.T) {
 		{"partitions", exits(0, "PTTYPE=gpt\n"), "a partition table (gpt)", nil},
 		{"partitions and a type", exits(0, "TYPE=ext4\nPTTYPE=dos\n"), "a partition table (dos)", nil},
 		{"nameless", exits(0, "DEVNAME=/dev/x\n"), "a signature without a name", nil},
-		{"ambivalent", exits(8, ""), "several signatures at once", nil},
+		{"ambiguous", exits(8, ""), "several signatures at once", nil},
 		{"usage", exits(4, "blkid: what?"), "", ErrUnreadable},
 		{"missing", func([]string) ([]byte, error) { return nil, &exec.Error{Name: "blkid", Err: exec.ErrNotFound} }, "", ErrUnsupported},
 		{"cannot run", func([]string) ([]byte, error) { return nil, io.ErrUnexpectedEOF }, "", io.ErrUnexpectedEOF},
@@ -103,7 +103,7 @@ func TestDecide(t *testing.T) {
 		{"empty, may finish", contents{}, Stage{MayFinish: true}, false, "", ErrEmptyDevice},
 		{"empty, may not", contents{}, Stage{FSType: ext4}, false, ext4, ErrEmptyDevice},
 		{"empty, read-only", contents{}, Stage{MayFormat: true, ReadOnly: true}, false, "", ErrEmptyDevice},
-		{"as asked", contents{filesystem: xfs}, Stage{FSType: xfs, MayFormat: true}, false, xfs, nil},
+		{"as requested", contents{filesystem: xfs}, Stage{FSType: xfs, MayFormat: true}, false, xfs, nil},
 		{"any type", contents{filesystem: xfs}, Stage{MayFormat: true}, false, xfs, nil},
 		{"another type", contents{filesystem: xfs}, Stage{FSType: ext4, MayFormat: true}, false, ext4, ErrWrongFilesystem},
 		{"other data", contents{other: "LVM2_member"}, Stage{FSType: ext4, MayFormat: true}, false, ext4, ErrHoldsData},
@@ -129,15 +129,15 @@ func TestClassify(t *testing.T) {
 		want      contents
 	}{
 		{"empty", scanned{dataAt: -1}, "", contents{}},
-		{"data", scanned{dataAt: 7}, "", contents{other: "data at offset 7 that is no known file system"}},
-		{"blkid saw more", scanned{dataAt: -1}, "LVM2_member", contents{other: "LVM2_member"}},
+		{"data", scanned{dataAt: 7}, "", contents{other: "data at offset 7 that is not a known file system"}},
+		{"found by blkid only", scanned{dataAt: -1}, "LVM2_member", contents{other: "LVM2_member"}},
 		{"ext4", scanned{start: used}, "ext4", contents{filesystem: ext4}},
 		{"ext4 without mark, never mounted", scanned{start: never}, "ext4", contents{filesystem: ext4}},
 		{"ext4 with mark, never mounted", scanned{start: never, marked: true}, "ext4", contents{interrupted: true}},
 		{"ext4 with mark, was mounted", scanned{start: used, marked: true}, "ext4", contents{filesystem: ext4}},
-		{"ext4 with mark, of which nothing was read", scanned{marked: true}, "ext4", contents{filesystem: ext4}},
+		{"ext4 with mark, superblock not read", scanned{marked: true}, "ext4", contents{filesystem: ext4}},
 		{"mark only", scanned{marked: true, dataAt: 4096}, "", contents{interrupted: true}},
-		{"mark in something else", scanned{marked: true}, "btrfs", contents{other: "btrfs"}},
+		{"mark on another file system", scanned{marked: true}, "btrfs", contents{other: "btrfs"}},
 		{"unfinished xfs", scanned{start: unfinished}, "xfs", contents{interrupted: true}},
 		{"xfs", scanned{start: make([]byte, 512), marked: true}, "xfs", contents{filesystem: xfs}},
 	} {
@@ -145,30 +145,30 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestPlacesStayOnTheDevice(t *testing.T) {
+func TestScannedExtentsAreOnTheDevice(t *testing.T) {
 	for _, size := range []int64{1, 512, 4096, mib, 5 * mib, 200 * mib, 1 << 44} {
 		covered := int64(0)
-		for _, p := range places(size) {
+		for _, p := range scannedExtents(size) {
 			require.GreaterOrEqual(t, p.from, int64(0))
 			require.Less(t, p.from, p.to)
 			require.LessOrEqual(t, p.to, size)
 			covered += p.to - p.from
 		}
 		require.GreaterOrEqual(t, covered, min(size, 5*mib))
-		require.LessOrEqual(t, covered, int64(8*mib), "reading takes no longer on large devices")
+		require.LessOrEqual(t, covered, int64(8*mib), "scanning a large device takes no longer")
 	}
 }
 
-// Where file systems keep their first superblock, and ext4 its first spare ones, is looked at on every device that has it.
-func TestPlacesOfSuperblocks(t *testing.T) {
+// The first superblocks of file systems, and ext4's first backup superblocks, are scanned on every device.
+func TestScannedExtentsHaveTheSuperblocks(t *testing.T) {
 	for _, size := range []int64{200 * mib, 1<<40 + 12345} {
 		for _, at := range []int64{0, 1024, 4*mib - 1, 8 * mib, 8*mib + 64<<10 - 1, 128 * mib, 128*mib + 64<<10 - 1, size - mib, size - 1, size / 2 &^ (64<<10 - 1)} {
-			require.True(t, slices.ContainsFunc(places(size), func(p place) bool { return p.from <= at && at < p.to }), "%d of %d", at, size)
+			require.True(t, slices.ContainsFunc(scannedExtents(size), func(p extent) bool { return p.from <= at && at < p.to }), "%d of %d", at, size)
 		}
 	}
 }
 
-// The offset that a refusal names is that of the first data.
+// scan returns the offset of the first data, which errors contain.
 func TestScanTellsTheFirstData(t *testing.T) {
 	for name, tt := range map[string]struct {
 		data []int64

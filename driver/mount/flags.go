@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// File systems that this package makes and mounts.
+// The supported file systems.
 const (
 	ext4 = "ext4"
 	xfs  = "xfs"
@@ -30,8 +30,8 @@ func (s Stage) checked() (Stage, error) {
 	return s, nil
 }
 
-// forbiddenFlags change what is mounted, or where it shows: with them a volume's user could reach
-// what is not the volume's.
+// forbiddenFlags change what is mounted, or where. With them, a volume's user could access files
+// outside the volume.
 var forbiddenFlags = []string{
 	"bind", "rbind", "move", "remount", "loop", "offset", "sizelimit", "source", "helper", "uhelper",
 	"shared", "rshared", "slave", "rslave", "private", "rprivate", "unbindable", "runbindable",
@@ -40,11 +40,11 @@ var forbiddenFlags = []string{
 
 var (
 	flagPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_=:./@+-]*$`)
-	// kubelet gives a volume's SELinux label in quotes, since categories are parted by commas.
+	// kubelet quotes a volume's SELinux label, because its categories are separated by commas.
 	labelPattern = regexp.MustCompile(`^(fs|def|root)?context="[A-Za-z0-9_:,.-]+"$`)
 )
 
-// checkFlags splits and checks mount options; ro and rw are taken out.
+// checkFlags splits and checks mount options. It removes ro and rw, and tells whether there was ro.
 func checkFlags(flags []string) (kept []string, readOnly bool, err error) {
 	for _, f := range splitFlags(strings.Join(flags, ",")) {
 		f = strings.TrimSpace(f)
@@ -75,7 +75,7 @@ func splitFlags(s string) []string {
 	})
 }
 
-// perMountFlags are those of the flags that a bind mount can have for itself, without ro.
+// perMountFlags returns the flags that apply to a single bind mount, without ro.
 func perMountFlags(flags []string) []string {
 	return slices.DeleteFunc(slices.Clone(flags), func(f string) bool {
 		return !slices.Contains([]string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "relatime"}, f)

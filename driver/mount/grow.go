@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Grow makes the file system mounted at path as large as its device, online, and returns its size
-// in bytes. It does nothing when it is that large already.
+// Grow grows the file system mounted at path to the size of its device, online, and returns its size
+// in bytes. It does nothing if the file system already has that size.
 func (m *Mounter) Grow(ctx context.Context, path string) (sizeBytes int64, err error) {
 	target, err := canonical(path)
 	if err == nil {
@@ -34,13 +34,13 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	}
 	switch {
 	case p.Stale:
-		return 0, fmt.Errorf("%w: the device below was removed: stage the volume again", ErrNotMounted)
+		return 0, fmt.Errorf("%w: the device was removed: stage the volume again", ErrNotMounted)
 	case p.FSType != ext4 && p.FSType != xfs:
 		return 0, fmt.Errorf("%w: file system of type %q cannot be grown: only ext4 and xfs can", ErrInvalid, p.FSType)
 	case p.ReadOnly:
 		return 0, fmt.Errorf("%w: %s is mounted read-only, and cannot be grown", ErrConflict, path)
 	}
-	step.Doing("comparing sizes of %s and its file system", p.Device)
+	step.Doing("comparing the sizes of %s and its file system", p.Device)
 	want, err := deviceSize(p.Device)
 	if err != nil {
 		return 0, err
@@ -49,7 +49,7 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	if err != nil {
 		return 0, err
 	}
-	const block = 4096 // less than a block cannot be used
+	const block = 4096 // a file system cannot use less than a block
 	if want-have < block {
 		return have, nil
 	}
@@ -78,8 +78,8 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	return size, err
 }
 
-// CanGrow returns an error unless this process may grow mounted file systems of a type: the kernel demands
-// CAP_SYS_RESOURCE for ext4, which privileged containers have and some sandboxes have not.
+// CanGrow fails if this process is not permitted to grow mounted file systems of a type. For ext4 the
+// kernel requires CAP_SYS_RESOURCE, which privileged containers have, but some sandboxes do not.
 func CanGrow(fsType string) error {
 	if fsType == xfs {
 		return nil
@@ -102,7 +102,8 @@ func (p Point) filesystemSize() (int64, error) {
 	return ext4Size(p.Device)
 }
 
-// xfsSize asks the kernel: an xfs superblock on the device lags behind a mounted one.
+// xfsSize reads the size from the kernel, because the superblock on the device may be outdated while
+// the xfs is mounted.
 func xfsSize(path string) (int64, error) {
 	// struct xfs_fsop_geom_v1 of xfs_fs.h, and the ioctl XFS_IOC_FSGEOMETRY_V1, _IOR('X', 100, …).
 	type geometry struct {
@@ -123,8 +124,8 @@ func xfsSize(path string) (int64, error) {
 	return int64(g.dataBlocks) * int64(g.blockSize), nil
 }
 
-// ext4 superblock: at byte 1024, magic at its offset 56, block count at 4 and (high half) 336,
-// logarithm of block size - 10 at 24.
+// ext4Size reads the size from the superblock, which is at byte 1024: magic at offset 56, block count
+// at 4 and (high half) 336, logarithm of the block size minus 10 at 24.
 func ext4Size(device string) (int64, error) {
 	d, err := os.Open(device)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Check returns an error unless the file system mounted at path can be used. It reads from its device and writes to its journal.
-// An error of kind [ErrBroken] is healed by [Mounter.FormatAndMount]. One of kind [ErrUnreadable] says that the device
-// answers with errors: nothing can be done until it does no longer.
+// Check checks that the file system mounted at path can be used: it reads from the device and writes to the journal. After
+// an error of kind [ErrBroken], [Mounter.FormatAndMount] mounts the file system again. An error of kind [ErrUnreadable]
+// means that the device returns errors; then nothing can be done until the device recovers.
 func (m *Mounter) Check(ctx context.Context, path string) error {
 	target, err := canonical(path)
 	if err == nil {
@@ -32,15 +32,15 @@ func (m *Mounter) check(path string) error {
 	if err != nil {
 		return err
 	}
-	return p.usable()
+	return p.checkUsable()
 }
 
-// usable is an error of kind ErrBroken if the mount cannot be used any more, of kind ErrUnreadable if its device cannot.
-func (p Point) usable() error {
+// checkUsable fails with ErrBroken if the mount cannot be used any more, and with ErrUnreadable if its device cannot be read.
+func (p Point) checkUsable() error {
 	if p.Stale {
 		return fmt.Errorf("%w: its device was removed", ErrBroken)
 	}
-	// Newer kernels tell. Others do not, and let a directory be read from memory.
+	// Newer kernels report this. Older ones do not, and directories can still be read from memory.
 	for _, sign := range []string{"shutdown", "emergency_ro"} {
 		if slices.Contains(p.superOpts, sign) {
 			return fmt.Errorf("%w: the kernel shut it down after errors (%s)", ErrBroken, sign)
@@ -49,21 +49,21 @@ func (p Point) usable() error {
 	if slices.Contains(p.superOpts, "ro") && !slices.Contains(p.options, "ro") {
 		return fmt.Errorf("%w: the kernel made it read-only after errors", ErrBroken)
 	}
-	// Of a device that fails nothing can be learnt about the file system on it, and none can be mounted.
+	// If the device returns errors, the state of the file system is unknown, and nothing on it can be mounted.
 	if p.Device != "" {
 		if err := readDirectly(p.Device); err != nil {
 			return err
 		}
 	}
-	if err := touchRoot(p.Path); err != nil {
+	if err := syncRoot(p.Path); err != nil {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return nil
 }
 
-// touchRoot uses the root directory in the two ways that fail when a file system was shut down: xfs refuses to open it,
-// ext4 to commit its journal. Both are short, and change nothing.
-func touchRoot(path string) error {
+// syncRoot opens and syncs the root directory. After a shutdown, xfs refuses to open it, and ext4 to commit its journal.
+// Both are fast and change nothing.
+func syncRoot(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err
@@ -72,15 +72,15 @@ func touchRoot(path string) error {
 	return d.Sync()
 }
 
-// readDirectly reads the start of a device, from itself and not from memory.
+// readDirectly reads the beginning of a device, bypassing the page cache.
 func readDirectly(device string) error {
 	const length = 64 << 10 // a multiple of any device's block size
 	failed := func(err error) error {
-		return fmt.Errorf("%w: %s answers with errors: %w: check whether the target is running", ErrUnreadable, device, err)
+		return fmt.Errorf("%w: %s returns errors: %w: check whether the target is running", ErrUnreadable, device, err)
 	}
-	buf, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // aligned, as O_DIRECT wants it
+	buf, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // aligned, as O_DIRECT requires
 	if err != nil {
-		return fmt.Errorf("read %s: memory: %w", device, err)
+		return fmt.Errorf("read %s: allocate memory: %w", device, err)
 	}
 	defer func() { _ = unix.Munmap(buf) }()
 	d, err := os.OpenFile(device, os.O_RDONLY|unix.O_DIRECT, 0)
@@ -94,10 +94,10 @@ func readDirectly(device string) error {
 	return nil
 }
 
-// replaceable refuses while a broken file system is mounted elsewhere too, as it is below running pods: it could then
-// neither be checked nor mounted anew. Where the device is gone there is nothing left to protect: what is mounted anew
-// is on another device.
-func (m *Mounter) replaceable(p Point) error {
+// checkReplaceable fails with ErrBusy while a broken file system is also mounted at other paths, which running pods use: then
+// it can neither be checked nor mounted again. If the device was removed, there is no such problem, because the volume will
+// be mounted from another device.
+func (m *Mounter) checkReplaceable(p Point) error {
 	if p.Stale {
 		return nil
 	}
@@ -112,17 +112,17 @@ func (m *Mounter) replaceable(p Point) error {
 		}
 	}
 	if len(others) > 0 {
-		return fmt.Errorf("%w: it can be mounted again once nothing uses it: delete the pods at %s", ErrBusy, strings.Join(others, ", "))
+		return fmt.Errorf("%w: it can be mounted again when nothing uses it: delete the pods at %s", ErrBusy, strings.Join(others, ", "))
 	}
 	return nil
 }
 
-// replace unmounts a mount for which why says that it is broken.
+// replace unmounts a mount if why is of kind ErrBroken, so that it can be mounted again. Otherwise it returns why.
 func (m *Mounter) replace(p Point, why error) error {
 	if !errors.Is(why, ErrBroken) {
 		return why
 	}
-	if err := m.replaceable(p); err != nil {
+	if err := m.checkReplaceable(p); err != nil {
 		return fmt.Errorf("%w: %w", why, err)
 	}
 	m.log.Warn("replacing a broken mount", "path", p.Path, "device", p.Device, "why", why)

@@ -9,12 +9,12 @@ import (
 	"os"
 )
 
-// A mkfs that was cut off (node lost, target gone) leaves a device that is neither empty nor a file
-// system. So that a person need not decide about it, a mark is written to the device before mkfs
-// and removed afterwards: what has the mark was never mounted, and may be formatted again.
+// If a mkfs is interrupted (node or target lost), the device is neither empty nor a file system. So
+// that no administrator has to decide what to do, this package writes a mark to the device before
+// mkfs and removes it afterwards: a device with the mark was never mounted, and may be formatted again.
 
-// formattingMark lies where no mkfs writes: not in the first MiB, nor the last 128 KiB, which
-// mkfs wipes, but in what will be the last, free blocks of the file system.
+// formattingMark is at a place that mkfs does not write to: not in the first MiB or the last 128 KiB,
+// which mkfs wipes, but in blocks near the end, which are free in a new file system.
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
 const (
@@ -22,7 +22,7 @@ const (
 	markSector  = 4096
 )
 
-// markOffset is where the mark belongs; false for devices too small to have one.
+// markOffset returns the offset of the mark, and false if the device is too small to have one.
 func markOffset(size int64) (int64, bool) {
 	return (size - markFromEnd) &^ (markSector - 1), size >= 4*markFromEnd
 }
@@ -39,8 +39,8 @@ func formattingMarked(d *os.File, size int64) (bool, error) {
 	return bytes.Equal(b, formattingMark), nil
 }
 
-// markFormatting sets or removes the mark, and makes sure that it has reached the device. It is
-// only set where nothing was, so that removing it, where it still is, leaves nothing behind.
+// markFormatting sets or removes the mark, and syncs the device. The mark is set only on an empty
+// device, so removing it, if it still exists, leaves zeroes.
 func markFormatting(device string, set bool) (err error) {
 	d, err := openDevice(device, os.O_RDWR)
 	if err != nil {
@@ -69,8 +69,8 @@ func markFormatting(device string, set bool) (err error) {
 	return nil
 }
 
-// neverMounted reads from an ext4 superblock whether the file system was ever used: the kernel
-// keeps the time of the last mount, and their number, which mkfs sets to 0.
+// neverMounted tells whether an ext4 was never mounted: the superblock has the time of the last mount
+// and the number of mounts, which mkfs sets to 0.
 func neverMounted(start []byte) bool {
 	const superblock, lastMount, mounts = 1024, 44, 52
 	if len(start) < superblock+1024 {
@@ -80,8 +80,8 @@ func neverMounted(start []byte) bool {
 	return binary.LittleEndian.Uint32(sb[lastMount:]) == 0 && binary.LittleEndian.Uint16(sb[mounts:]) == 0
 }
 
-// unfinishedXFS recognises the superblock that mkfs.xfs leaves when it is interrupted. Its field
-// sb_inprogress is reset at the very end, and no kernel mounts a file system that has it set.
+// unfinishedXFS recognises the superblock of an interrupted mkfs.xfs. mkfs resets the field
+// sb_inprogress at the very end, and kernels do not mount a file system in which it is set.
 func unfinishedXFS(start []byte) bool {
 	const inProgress = 126
 	return len(start) > inProgress && bytes.HasPrefix(start, []byte("XFSB")) && start[inProgress] == 1

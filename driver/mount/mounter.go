@@ -11,17 +11,17 @@ import (
 
 // Options of [New]. The zero value is usable.
 type Options struct {
-	// Exec runs blkid, mkfs, e2fsck, resize2fs and xfs_growfs; the real thing when nil.
+	// Exec runs blkid, mkfs, e2fsck, resize2fs and xfs_growfs. Nil runs the real programs.
 	Exec utilexec.Interface
-	// Mount runs mount(8); the real thing when nil.
+	// Mount runs mount(8). Nil runs the real program.
 	Mount mountutils.Interface
-	// MountInfo is the file that lists the mounts; /proc/self/mountinfo when empty.
+	// MountInfo is the file that lists the mounts. Empty means /proc/self/mountinfo.
 	MountInfo string
-	// Log is slog.Default() when nil.
+	// Log is the logger. Nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Mounter does everything between block device and path.
+// A Mounter formats, mounts and grows the file systems of block devices. Safe for concurrent use.
 type Mounter struct {
 	exec      utilexec.Interface
 	mount     mountutils.Interface
@@ -30,7 +30,7 @@ type Mounter struct {
 	sysBlock  string // devices by number
 	dev       string
 	log       *slog.Logger
-	// operations are those on device numbers and paths.
+	// operations runs operations on device numbers and paths.
 	operations operation.Group
 }
 
@@ -41,7 +41,7 @@ func New(o Options) *Mounter {
 		m.exec = utilexec.New()
 	}
 	if m.mount == nil {
-		// systemd-run is for file systems with daemons of their own, which ext4 and xfs have not.
+		// systemd-run is only useful for file systems with daemons, unlike ext4 and xfs.
 		m.mount = mountutils.NewWithoutSystemd("")
 	}
 	if m.mountInfo == "" {
@@ -53,39 +53,39 @@ func New(o Options) *Mounter {
 	return m
 }
 
-// Stage says how a device is to be mounted.
+// A Stage describes how to mount a device.
 type Stage struct {
 	Device string // block device, such as /dev/nvme0n1
-	Path   string // directory; made if missing
-	// FSType is ext4 or xfs. Empty: whichever of them the device holds, ext4 for an empty device.
+	Path   string // directory; created if missing
+	// FSType is ext4 or xfs. Empty means the type that the device has, or ext4 for an empty device.
 	FSType   string
-	Flags    []string // mount options, as mount(8) takes them
+	Flags    []string // mount options of mount(8)
 	ReadOnly bool
-	// MayFormat permits a file system to be made, should the device be empty. False for whatever
-	// holds, or may hold, data by its history: clones, restores, volumes that were formatted before.
+	// MayFormat permits to create a file system if the device is empty. It must be false for volumes
+	// that may have data: clones, restored volumes, volumes that were formatted before.
 	MayFormat bool
-	// MayFinish permits it only where an earlier mkfs of this package was cut off: what it left was
-	// never mounted, however much was written.
+	// MayFinish permits to create a file system if an earlier mkfs of this package was interrupted.
+	// What that mkfs left was never mounted.
 	MayFinish bool
 }
 
-// A Point is what is mounted at a path.
+// A Point describes a mount at a path.
 type Point struct {
 	Path     string
-	Device   string // block device below it, such as /dev/nvme0n1; empty if it has none, or it is gone
+	Device   string // block device, such as /dev/nvme0n1; empty if there is none or it was removed
 	FSType   string // empty for a raw block volume
 	ReadOnly bool
 	Block    bool // the path is a raw block device
-	// Stale: the device below was removed. All access fails; unmount it and mount it again.
+	// Stale means that the device was removed: all access fails until the volume is mounted again.
 	Stale bool
 
 	number    string   // device number, major:minor
-	root      string   // what of the file system is mounted
+	root      string   // the part of the file system that is mounted
 	options   []string // of the mount
 	superOpts []string // of the file system
 }
 
-// Stats of a mounted file system.
+// Stats are the sizes of a mounted file system, and how much of it is used.
 type Stats struct {
 	TotalBytes, AvailableBytes, UsedBytes int64
 	TotalInodes, FreeInodes, UsedInodes   int64

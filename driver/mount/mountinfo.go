@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// At returns what is mounted at path; an error of kind [ErrNotMounted] if nothing is. It does not
-// touch the mounted file system, which may be hanging or broken.
+// At returns the mount at path. It fails with [ErrNotMounted] if nothing is mounted there. It does
+// not access the mounted file system, which may hang or be broken.
 func (m *Mounter) At(path string) (Point, error) {
 	path, err := canonical(path)
 	if err != nil {
@@ -28,7 +28,7 @@ func (m *Mounter) at(path string) (Point, error) {
 	if err != nil {
 		return Point{}, err
 	}
-	// The last of several is the one on top.
+	// If there are several, the last one hides the others.
 	for _, p := range slices.Backward(all) {
 		if p.Path == path {
 			return m.complete(p)
@@ -37,7 +37,7 @@ func (m *Mounter) at(path string) (Point, error) {
 	return Point{}, fmt.Errorf("%s: %w", path, ErrNotMounted)
 }
 
-// points lists all mounts, in the order in which they were made.
+// points lists all mounts, oldest first.
 func (m *Mounter) points() ([]Point, error) {
 	f, err := os.Open(m.mountInfo)
 	if err != nil {
@@ -63,8 +63,8 @@ func (m *Mounter) points() ([]Point, error) {
 	return all, nil
 }
 
-// complete finds the device below a mount. A raw block volume is the mount of one file of the
-// file system that is mounted on /dev.
+// complete finds the device of a mount. A raw block volume is a mount of one file of the file system
+// at /dev.
 func (m *Mounter) complete(p Point) (Point, error) {
 	if p.root != "/" && (p.FSType == "devtmpfs" || p.FSType == "tmpfs") {
 		// stat is safe here: neither file system can hang.
@@ -85,7 +85,7 @@ func (m *Mounter) complete(p Point) (Point, error) {
 	return p, nil
 }
 
-// deleted is what mountinfo adds to the name of a file that was removed.
+// deleted is the suffix that mountinfo adds to the name of a removed file.
 const deleted = "//deleted"
 
 func (m *Mounter) deviceName(number string) (string, error) {
@@ -96,8 +96,8 @@ func (m *Mounter) deviceName(number string) (string, error) {
 	return filepath.Base(link), nil
 }
 
-// canonical resolves the symlinks on the way to path, as the kernel does, but does not touch what
-// is at path itself.
+// canonical resolves the symlinks in the parents of path, as the kernel does. It does not access path
+// itself.
 func canonical(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: path %q is not absolute", ErrInvalid, path)
@@ -105,7 +105,7 @@ func canonical(path string) (string, error) {
 	path = filepath.Clean(path)
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
-		return path, nil // nothing can be mounted below what is not there
+		return path, nil // nothing can be mounted below a missing folder
 	}
 	if err != nil {
 		return "", fmt.Errorf("resolve %s: %w", path, err)

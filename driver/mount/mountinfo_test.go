@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountTable is a mountinfo file of our own, from which unmounting removes lines.
+// mountTable is a mountinfo file for tests, from which unmounting removes lines.
 type mountTable struct {
 	t    *testing.T
 	file string
-	// busy makes unmounting fail.
+	// busy makes unmounting fail with EBUSY.
 	busy bool
 }
 
@@ -90,7 +90,7 @@ func TestAt(t *testing.T) {
 	require.NotErrorIs(t, err, ErrNotMounted)
 }
 
-func TestAtResolvesTheWay(t *testing.T) {
+func TestAtResolvesParents(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
@@ -122,10 +122,10 @@ func TestStaleMounts(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted, "both are unmounted")
 }
 
-func TestUsable(t *testing.T) {
+func TestCheckUsable(t *testing.T) {
 	dir := t.TempDir()
 	healthy := Point{Path: dir, options: []string{"rw"}, superOpts: []string{"rw"}}
-	require.NoError(t, healthy.usable())
+	require.NoError(t, healthy.checkUsable())
 	for name, change := range map[string]func(*Point){
 		"removed":      func(p *Point) { p.Stale = true },
 		"shutdown":     func(p *Point) { p.superOpts = []string{"rw", "shutdown"} },
@@ -135,13 +135,13 @@ func TestUsable(t *testing.T) {
 	} {
 		p := healthy
 		change(&p)
-		require.ErrorIs(t, p.usable(), ErrBroken, name)
+		require.ErrorIs(t, p.checkUsable(), ErrBroken, name)
 	}
 	failing := healthy
 	failing.Device = filepath.Join(dir, "device")
-	require.ErrorIs(t, failing.usable(), ErrUnreadable)
+	require.ErrorIs(t, failing.checkUsable(), ErrUnreadable)
 	readOnly := Point{Path: dir, options: []string{"ro"}, superOpts: []string{"ro"}, ReadOnly: true}
-	require.NoError(t, readOnly.usable(), "mounted read-only on purpose: a conflict, but not broken")
+	require.NoError(t, readOnly.checkUsable(), "a mount that was requested read-only is not broken")
 }
 
 func TestUnmountRace(t *testing.T) {

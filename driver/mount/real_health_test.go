@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waysToDie are what kills a mounted file system while its device stays.
-var waysToDie = []struct {
+// filesystemFailures are ways to shut a mounted file system down while its device stays.
+var filesystemFailures = []struct {
 	name, fsType string
 	flags        []string
-	kill         func(t *testing.T, d *disk, path string)
+	inject       func(t *testing.T, d *disk, path string)
 }{
 	{"ext4 shutdown", ext4, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, true) }},
 	{"ext4 shutdown, journal lost", ext4, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, false) }},
@@ -42,23 +42,23 @@ func shutdown(t *testing.T, path string, flush bool) {
 	require.Zero(t, errno)
 }
 
-func TestDeadFilesystemIsSeenAndReplaced(t *testing.T) {
-	for _, way := range waysToDie {
-		t.Run(way.name, func(t *testing.T) {
+func TestShutDownFilesystemIsReplaced(t *testing.T) {
+	for _, failure := range filesystemFailures {
+		t.Run(failure.name, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 			path, pod := mountPoint(t, m, "staging"), mountPoint(t, m, "pod")
-			s := Stage{Device: d.device, Path: path, FSType: way.fsType, Flags: way.flags, MayFormat: true}
+			s := Stage{Device: d.device, Path: path, FSType: failure.fsType, Flags: failure.flags, MayFormat: true}
 			require.ErrorIs(t, m.Check(t.Context(), path), ErrNotMounted)
 			require.NoError(t, m.FormatAndMount(t.Context(), s))
 			require.NoError(t, m.Bind(t.Context(), path, pod, false, nil))
 			writeFile(t, path, "file", "precious")
 			unix.Sync()
 			require.NoError(t, m.Check(t.Context(), path))
-			way.kill(t, d, path)
+			failure.inject(t, d, path)
 			require.Error(t, os.WriteFile(filepath.Join(path, "new"), []byte("x"), 0o600))
 			require.ErrorIs(t, m.Check(t.Context(), path), ErrBroken)
 
-			// A pod that holds it would keep the device, so that it could be neither checked nor mounted.
+			// While a pod uses it, the device stays in use, so it can be neither checked nor mounted again.
 			s.MayFormat = false
 			before, err := m.points()
 			require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestDeadFilesystemIsSeenAndReplaced(t *testing.T) {
 			require.ErrorContains(t, err, pod)
 			after, err := m.points()
 			require.NoError(t, err)
-			require.Equal(t, before, after, "untouched")
+			require.Equal(t, before, after, "the mounts are unchanged")
 
 			require.NoError(t, m.Unmount(t.Context(), pod))
 			require.NoError(t, m.FormatAndMount(t.Context(), s))
@@ -79,8 +79,8 @@ func TestDeadFilesystemIsSeenAndReplaced(t *testing.T) {
 	}
 }
 
-// A file system may still be good when its device answers with errors: it is left alone until the device is back.
-func TestFailingDeviceIsNotAFilesystemsDeath(t *testing.T) {
+// A file system may still be intact if its device returns errors, so it stays mounted until the device recovers.
+func TestFailingDeviceKeepsTheMount(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -106,7 +106,7 @@ func TestFailingDeviceIsNotAFilesystemsDeath(t *testing.T) {
 	}
 }
 
-// A volume that is mounted read-only is not taken for one that the kernel made so.
+// A volume that was mounted read-only is not mistaken for one that the kernel made read-only after errors.
 func TestCheckOfReadOnlyMount(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

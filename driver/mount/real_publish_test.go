@@ -19,7 +19,7 @@ func TestBind(t *testing.T) {
 
 	flags := []string{"noexec", "discard"}
 	require.NoError(t, m.Bind(t.Context(), staged, target, false, flags))
-	require.NoError(t, m.Bind(t.Context(), staged, target, false, flags), "the same again")
+	require.NoError(t, m.Bind(t.Context(), staged, target, false, flags), "repeated")
 	p, err := m.At(target)
 	require.NoError(t, err)
 	assert.Equal(t, d.device, p.Device)
@@ -27,16 +27,16 @@ func TestBind(t *testing.T) {
 	writeFile(t, target, "file", "precious")
 	assert.Equal(t, "precious", readFile(t, staged, "file"))
 
-	require.ErrorIs(t, m.Bind(t.Context(), staged, target, true, flags), ErrConflict, "read-only asked, is read-write")
+	require.ErrorIs(t, m.Bind(t.Context(), staged, target, true, flags), ErrConflict, "read-only requested, mounted read-write")
 	require.ErrorIs(t, m.Bind(t.Context(), staged, target, false, []string{"nosuid"}), ErrConflict)
 
 	require.NoError(t, m.Bind(t.Context(), staged, ro, true, nil))
 	require.NoError(t, m.Bind(t.Context(), staged, ro, true, nil))
 	require.ErrorIs(t, m.Bind(t.Context(), staged, ro, false, nil), ErrConflict)
 	require.ErrorIs(t, os.WriteFile(filepath.Join(ro, "x"), nil, 0o600), unix.EROFS)
-	writeFile(t, target, "more", "the other one is still writable")
+	writeFile(t, target, "more", "the other mount is still writable")
 
-	// What was mounted twice, by whoever, is unmounted twice.
+	// If another program mounted at the same path, both mounts are unmounted.
 	command(t, "mount", "--bind", staged, target)
 	require.NoError(t, m.UnmountAndRemove(t.Context(), target))
 	require.NoDirExists(t, target)
@@ -63,7 +63,7 @@ func TestBindDevice(t *testing.T) {
 	m, d, other := testMounter(t, Options{}), newDisk(t, 16), newDisk(t, 16)
 	target, second := mountPoint(t, m, "pods/1/device"), mountPoint(t, m, "second")
 	require.NoError(t, m.BindDevice(t.Context(), d.device, target, false))
-	require.NoError(t, m.BindDevice(t.Context(), d.device, target, false), "the same again")
+	require.NoError(t, m.BindDevice(t.Context(), d.device, target, false), "repeated")
 	p, err := m.At(target)
 	require.NoError(t, err)
 	assert.Equal(t, d.device, p.Device)
@@ -93,7 +93,7 @@ func TestBindDevice(t *testing.T) {
 	require.NoError(t, os.WriteFile(target, []byte("yes"), 0))
 
 	require.ErrorIs(t, m.BindDevice(t.Context(), d.file, second, false), ErrInvalid)
-	require.ErrorIs(t, m.BindDevice(t.Context(), d.device, t.TempDir(), false), ErrConflict, "a directory is there")
+	require.ErrorIs(t, m.BindDevice(t.Context(), d.device, t.TempDir(), false), ErrConflict, "the path is a directory")
 }
 
 func TestUnmountAndRemoveKeepsData(t *testing.T) {
@@ -118,7 +118,7 @@ func TestStats(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted)
 	require.NoError(t, os.Mkdir(path, 0o700))
 	_, err = m.Stats(t.Context(), path)
-	require.ErrorIs(t, err, ErrNotMounted, "not those of the file system around")
+	require.ErrorIs(t, err, ErrNotMounted, "not the statistics of the parent file system")
 	require.NoError(t, m.FormatAndMount(t.Context(), Stage{Device: d.device, Path: path, MayFormat: true}))
 	before, err := m.Stats(t.Context(), path)
 	require.NoError(t, err)

@@ -29,13 +29,13 @@ func TestStageLife(t *testing.T) {
 			assert.False(t, p.ReadOnly || p.Block || p.Stale)
 			assert.Contains(t, p.options, "noatime")
 
-			require.NoError(t, m.FormatAndMount(t.Context(), s), "the same again")
+			require.NoError(t, m.FormatAndMount(t.Context(), s), "repeated")
 			assert.Equal(t, "precious", readFile(t, path, "file"))
 			s.ReadOnly = true
 			require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrConflict)
 
 			require.NoError(t, m.Unmount(t.Context(), path))
-			require.NoError(t, m.Unmount(t.Context(), path), "unmounted already")
+			require.NoError(t, m.Unmount(t.Context(), path), "it is not mounted")
 			require.DirExists(t, path)
 
 			s.MayFormat = false
@@ -47,7 +47,7 @@ func TestStageLife(t *testing.T) {
 			require.NoError(t, m.UnmountAndRemove(t.Context(), path))
 
 			s.FSType, s.ReadOnly, s.MayFormat = "", false, true
-			require.NoError(t, m.FormatAndMount(t.Context(), s), "no type asked for: what is there")
+			require.NoError(t, m.FormatAndMount(t.Context(), s), "no type requested: the existing one is used")
 			assert.Equal(t, "precious", readFile(t, path, "file"))
 		})
 	}
@@ -125,7 +125,7 @@ func TestStageRefusals(t *testing.T) {
 			_, err = m.At(tt.stage.Path)
 			require.ErrorIs(t, err, ErrNotMounted)
 			if tt.name == "data at the start" {
-				assert.Equal(t, []byte{'x', 0}, d.read(0, 2), "left as it was")
+				assert.Equal(t, []byte{'x', 0}, d.read(0, 2), "the device is unchanged")
 			}
 		})
 	}
@@ -136,13 +136,13 @@ func TestInterruptedMkfsIsRepeated(t *testing.T) {
 		"before mkfs": func(d *disk) { require.NoError(d.t, markFormatting(d.device, true)) },
 		"ext4 half written": func(d *disk) {
 			require.NoError(d.t, markFormatting(d.device, true))
-			d.write(3*mib, "inode tables or so")
+			d.write(3*mib, "inode tables")
 		},
 		"ext4 written, mark not removed": func(d *disk) {
 			require.NoError(d.t, markFormatting(d.device, true))
 			command(d.t, "mkfs.ext4", append(mkfsArgs(ext4, false), d.device)...)
 		},
-		"ext4 cut off": func(d *disk) {
+		"ext4 without superblock": func(d *disk) {
 			require.NoError(d.t, markFormatting(d.device, true))
 			command(d.t, "mkfs.ext4", append(mkfsArgs(ext4, false), d.device)...)
 			d.write(1024, string(make([]byte, 1024))) // the superblock is written last
@@ -170,7 +170,7 @@ func TestInterruptedMkfsIsRepeated(t *testing.T) {
 	}
 }
 
-func TestMarkInUsedFilesystemIsData(t *testing.T) {
+func TestMarkInUsedFilesystemIsIgnored(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -194,7 +194,7 @@ func TestStageConflicts(t *testing.T) {
 	s.Path = second
 	require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrConflict, "mounted elsewhere")
 	s.Path, s.Device = path, other.device
-	require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrConflict, "path taken")
+	require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrConflict, "another device is mounted at the path")
 	s.Path = second
 	held, err := openDevice(other.device, os.O_RDONLY)
 	require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestStageConflicts(t *testing.T) {
 	s.Device = "/dev/null"
 	require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrInvalid)
 	s.Device = d.file
-	require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrInvalid, "mount(8) would make a loop device")
+	require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrInvalid, "mount(8) would create a loop device")
 }
 
 func TestGrow(t *testing.T) {
@@ -255,7 +255,7 @@ func TestGrow(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted)
 }
 
-func TestCloneBesideItsSource(t *testing.T) {
+func TestCloneMountedWithItsSource(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -263,7 +263,7 @@ func TestCloneBesideItsSource(t *testing.T) {
 			require.NoError(t, m.FormatAndMount(t.Context(), Stage{Device: d.device, Path: path, FSType: fsType, MayFormat: true}))
 			writeFile(t, path, "file", "precious")
 			unix.Sync()
-			// As a crash-consistent snapshot: the journal is not empty, the source stays mounted.
+			// The copy is like a crash-consistent snapshot: its journal is not empty. The source stays mounted.
 			copied := filepath.Join(t.TempDir(), "clone")
 			command(t, "cp", "--sparse=always", d.file, copied)
 			clone := diskOn(t, copied)

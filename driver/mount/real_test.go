@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests in files named real_* work on loop devices, with real file systems and mounts.
+// The tests in files named real_* use loop devices, with real file systems and mounts.
 
-// testMounter logs to the test.
+// testMounter returns a Mounter that logs to the test.
 func testMounter(t *testing.T, o Options) *Mounter {
 	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	return New(o)
@@ -29,7 +29,7 @@ type disk struct {
 
 const mib = 1 << 20
 
-// fsMiB is enough for any file system: mkfs.xfs wants 300 MiB.
+// fsMiB is large enough for each file system: mkfs.xfs needs 300 MiB.
 const fsMiB = 320
 
 func newDisk(t *testing.T, sizeMiB int64) *disk {
@@ -48,7 +48,7 @@ func diskOn(t *testing.T, file string) *disk {
 	d := &disk{t: t, file: file}
 	d.device = command(t, "losetup", "--find", "--show", file)
 	t.Cleanup(func() {
-		command(t, "blockdev", "--setrw", d.device) // it would stay with the loop device
+		command(t, "blockdev", "--setrw", d.device) // the loop device would stay write-protected
 		command(t, "losetup", "--detach", d.device)
 	})
 	return d
@@ -106,7 +106,7 @@ func (d *disk) read(offset int64, n int) []byte {
 	return b
 }
 
-// path makes a mount point that is unmounted, however often, at the end of the test.
+// mountPoint returns a path at which everything is unmounted at the end of the test.
 func mountPoint(t *testing.T, m *Mounter, name string) string {
 	path := filepath.Join(t.TempDir(), name)
 	t.Cleanup(func() { require.NoError(t, m.Unmount(context.Background(), path)) })

@@ -18,7 +18,7 @@ import (
 type tableMount struct {
 	mountutils.Interface
 	table *mountTable
-	line  func(target string, options []string) string // nil: mounting fails
+	line  func(target string, options []string) string // nil makes mounting fail
 }
 
 var errMount = errors.New("mount: wrong fs type")
@@ -39,9 +39,9 @@ func (m *mountTable) lines() int {
 	return strings.Count(string(b), "\n")
 }
 
-// Without the list of mounts nothing is known, so nothing is reported as done, and nothing is done.
+// If the mounts cannot be listed, every call fails and changes nothing.
 func TestMountsCannotBeListed(t *testing.T) {
-	for name, file := range map[string]string{"missing": "/missing/mountinfo", "not understood": "/etc/passwd"} {
+	for name, file := range map[string]string{"missing": "/missing/mountinfo", "invalid": "/etc/passwd"} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := fakeMounts(t)
 			m.mountInfo = file
@@ -69,7 +69,7 @@ func TestMountsCannotBeListed(t *testing.T) {
 	}
 }
 
-// The device below a mount that cannot be found out is an error, and not a device that is gone.
+// If the device of a mount cannot be determined, At fails. It does not report the mount as stale.
 func TestDeviceCannotBeFound(t *testing.T) {
 	m, _ := fakeMounts(t, line("259:5", "/", "/stage", "rw", "xfs", "/dev/nvme0n5", "rw"))
 	require.NoError(t, os.WriteFile(filepath.Join(m.sysBlock, "259:5"), nil, 0o600)) // no link
@@ -77,7 +77,7 @@ func TestDeviceCannotBeFound(t *testing.T) {
 	require.ErrorContains(t, err, "find the device mounted at /stage")
 }
 
-func TestBindOverWhatIsThere(t *testing.T) {
+func TestBindOverExistingMount(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "target")
 	staged := line("259:1", "/", "/stage", "rw", "xfs", "/dev/nvme0n1", "rw")
 	made := func(target string, options []string) string {
@@ -90,18 +90,18 @@ func TestBindOverWhatIsThere(t *testing.T) {
 		p, err := m.At(target)
 		require.NoError(t, err)
 		assert.Equal(t, "/dev/nvme0n1", p.Device)
-		assert.Equal(t, 2, table.lines(), "what was stale is unmounted")
+		assert.Equal(t, 2, table.lines(), "the stale mount is unmounted")
 		table.busy = true
 		table.write([]string{staged, line("259:9", "/", target, "rw", "xfs", "/dev/nvme1n1", "rw")})
 		require.ErrorIs(t, m.Bind(t.Context(), "/stage", target, false, nil), ErrBusy)
 	})
-	t.Run("as asked", func(t *testing.T) {
+	t.Run("as requested", func(t *testing.T) {
 		m, table := fakeMounts(t, staged, made(target, []string{"rw", "nosuid"}))
 		m.mount = tableMount{}
 		require.NoError(t, m.Bind(t.Context(), "/stage", target, false, []string{"nosuid"}))
 		assert.Equal(t, 2, table.lines())
 	})
-	for name, there := range map[string]string{
+	for name, existing := range map[string]string{
 		"read-only":            made(target, []string{"ro"}),
 		"without a flag":       made(target, []string{"rw"}),
 		"another volume":       line("259:9", "/", target, "rw", "xfs", "/dev/nvme1n1", "rw"),
@@ -109,18 +109,18 @@ func TestBindOverWhatIsThere(t *testing.T) {
 		"another's raw device": line("0:5", "/nvme0n1", target, "rw,nosuid", "devtmpfs", "udev", "rw"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, table := fakeMounts(t, staged, there)
+			m, table := fakeMounts(t, staged, existing)
 			require.NoError(t, os.Symlink("x/nvme1n1", filepath.Join(m.sysBlock, "259:9")))
 			m.mount = tableMount{}
 			require.ErrorIs(t, m.Bind(t.Context(), "/stage", target, false, []string{"nosuid"}), ErrConflict)
 			assert.Equal(t, 2, table.lines())
 		})
 	}
-	t.Run("mounted otherwise than asked", func(t *testing.T) {
+	t.Run("mounted with other options than requested", func(t *testing.T) {
 		m, table := fakeMounts(t, staged)
 		m.mount = tableMount{table: table, line: func(target string, _ []string) string { return made(target, []string{"rw"}) }}
 		require.ErrorIs(t, m.Bind(t.Context(), "/stage", target, true, nil), ErrConflict)
-		assert.Equal(t, 1, table.lines(), "half of it is not left")
+		assert.Equal(t, 1, table.lines(), "the mount is undone")
 	})
 	t.Run("mount fails", func(t *testing.T) {
 		m, _ := fakeMounts(t, staged)
@@ -136,7 +136,7 @@ func TestBindOverWhatIsThere(t *testing.T) {
 	})
 }
 
-// Each step of staging that fails ends it, and nothing is mounted.
+// If a step of staging fails, staging ends, and nothing is mounted.
 func TestStageSteps(t *testing.T) {
 	tools := func(fail string, code int) *fakeExec {
 		return &fakeExec{answer: func(args []string) ([]byte, error) {
@@ -178,16 +178,16 @@ func TestStageSteps(t *testing.T) {
 			cancel()
 			c.exec.ran = nil
 			require.ErrorIs(t, m.FormatAndMount(ctx, Stage{Device: d.device, Path: path, MayFormat: true}), context.Canceled)
-			assert.Empty(t, c.exec.ran, "after its time nothing is begun")
+			assert.Empty(t, c.exec.ran, "nothing is run after the context has ended")
 		})
 	}
 	m := testMounter(t, Options{Exec: tools("e2fsck", 0)})
 	require.ErrorIs(t, m.fsck("/dev/x"), ErrUnsupported)
 	require.ErrorContains(t, m.format(filepath.Join(t.TempDir(), "missing"), ext4, contents{}), "before mkfs")
-	require.ErrorIs(t, m.FormatAndMount(t.Context(), Stage{Device: t.TempDir(), Path: "/x"}), ErrInvalid, "no block device")
+	require.ErrorIs(t, m.FormatAndMount(t.Context(), Stage{Device: t.TempDir(), Path: "/x"}), ErrInvalid, "not a block device")
 }
 
-// What cannot be grown, or measured, is not reported as grown.
+// If a file system cannot be grown or its size cannot be read, Grow fails.
 func TestGrowRefuses(t *testing.T) {
 	d := newDisk(t, 8)
 	number, err := blockRdev(d.device)
@@ -212,9 +212,9 @@ func TestGrowRefuses(t *testing.T) {
 	refuses(on(dir, "rw", "btrfs"), ErrInvalid, "only ext4 and xfs")
 	refuses(on(dir, "rw", ext4), ErrDamaged, "no ext4 superblock")
 	refuses(on(dir, "rw", xfs), nil, "geometry of the xfs at "+dir)
-	away := on(dir, "rw", ext4)
-	away.dev = t.TempDir()
-	refuses(away, os.ErrNotExist, "stat")
+	noDevice := on(dir, "rw", ext4)
+	noDevice.dev = t.TempDir()
+	refuses(noDevice, os.ErrNotExist, "stat")
 	_, err = xfsSize(filepath.Join(dir, "missing"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = ext4Size(filepath.Join(dir, "missing"))
@@ -228,10 +228,10 @@ func TestGrowRefuses(t *testing.T) {
 	m.exec = ran
 	size, err := m.Grow(t.Context(), dir)
 	require.NoError(t, err)
-	assert.EqualValues(t, 8*mib, size, "as large as the device")
+	assert.EqualValues(t, 8*mib, size, "it already has the size of the device")
 	assert.Empty(t, ran.ran)
 	size, err = m.DeviceSize(t.Context(), dir)
-	require.ErrorIs(t, err, ErrInvalid, "a directory has no device's size")
+	require.ErrorIs(t, err, ErrInvalid, "a directory is not a device")
 	assert.Zero(t, size)
 	d.resize(16)
 	size, err = m.DeviceSize(t.Context(), d.device)
@@ -253,14 +253,14 @@ func TestGrowRefuses(t *testing.T) {
 	assert.Empty(t, ran.ran)
 }
 
-// What may hold data is not removed, and what is in the way of a raw block volume is not replaced.
-func TestPathsInTheWay(t *testing.T) {
+// Paths that may contain data are not removed, and a path that is not a file is not replaced for a raw block volume.
+func TestExistingPaths(t *testing.T) {
 	m, dir := testMounter(t, Options{}), t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.ErrorContains(t, m.UnmountAndRemove(t.Context(), filepath.Join(file, "x")), "not a directory")
 	require.NoError(t, m.UnmountAndRemove(t.Context(), filepath.Join(dir, "missing")))
-	require.NoError(t, m.UnmountAndRemove(t.Context(), file), "an empty file is what a raw block volume was mounted on")
+	require.NoError(t, m.UnmountAndRemove(t.Context(), file), "raw block volumes are mounted over empty files")
 	require.NoFileExists(t, file)
 	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
 	require.ErrorIs(t, m.UnmountAndRemove(t.Context(), file), ErrNotEmpty)
@@ -270,7 +270,7 @@ func TestPathsInTheWay(t *testing.T) {
 	require.ErrorIs(t, m.UnmountAndRemove(t.Context(), link), ErrNotEmpty)
 
 	require.ErrorContains(t, makeFile(filepath.Join(file, "below", "x")), "not a directory")
-	require.NoError(t, makeFile(file), "it is there")
+	require.NoError(t, makeFile(file), "it exists")
 	require.NoError(t, makeFile(filepath.Join(dir, "new", "x")))
 	require.FileExists(t, filepath.Join(dir, "new", "x"))
 	require.ErrorIs(t, makeFile(dir), ErrConflict)
@@ -279,14 +279,14 @@ func TestPathsInTheWay(t *testing.T) {
 	require.ErrorContains(t, setReadOnly(file, true), "set "+file)
 }
 
-// A tool that says very much is quoted by its first and last words.
+// Of a tool's long output, errors contain the beginning and the end.
 func TestShorten(t *testing.T) {
 	exact := strings.Repeat("x", 2000)
 	assert.Equal(t, exact, shorten(exact))
 	assert.Equal(t, strings.Repeat("a", 1000)+" … "+strings.Repeat("z", 1000), shorten(strings.Repeat("a", 1000)+"bcd"+strings.Repeat("z", 1000)))
 }
 
-// A device that is too small for the mark of an interrupted mkfs has none.
+// Devices that are too small for the mark of an interrupted mkfs can be scanned.
 func TestScanOfSmallDevices(t *testing.T) {
 	for _, size := range []int64{1, 512 << 10, 4*markFromEnd - 1} {
 		f, err := os.Create(filepath.Join(t.TempDir(), "disk"))

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// FormatAndMount mounts a device at its staging path. An empty device gets a file system first,
-// if it may be formatted; an ext4 is checked; the file system is grown to the device's size. It
-// succeeds when the device is mounted there already, and replaces a mount that is broken.
+// FormatAndMount mounts a device at its staging path. Before that it creates a file system on an
+// empty device, if permitted, and checks an existing ext4; after that it grows the file system to the
+// device's size. It succeeds if the device is already mounted there, and replaces a broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	s, err := s.checked()
 	if err != nil {
@@ -33,7 +33,7 @@ func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 }
 
 func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *operation.Step) error {
-	step.Doing("looking at what is mounted at %s", s.Path)
+	step.Doing("reading the mount at %s", s.Path)
 	mounted, err := m.isStaged(s, number)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	return err
 }
 
-// isStaged reports whether the device is mounted as requested. A mount that cannot work is removed.
+// isStaged tells whether the device is mounted as requested. It removes a broken mount, and fails for any other mount.
 func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	p, err := m.at(s.Path)
 	if errors.Is(err, ErrNotMounted) {
@@ -65,19 +65,19 @@ func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if why := p.usable(); why != nil {
+	if why := p.checkUsable(); why != nil {
 		return false, m.replace(p, why)
 	}
 	switch {
 	case p.number != number || p.root != "/":
-		return false, fmt.Errorf("%w: %s is mounted there, of type %s: unmount it first", ErrConflict, orUnknown(p.Device), p.FSType)
+		return false, fmt.Errorf("%w: %s is mounted at this path, with type %s: unmount it first", ErrConflict, orUnknown(p.Device), p.FSType)
 	case s.FSType != "" && p.FSType != s.FSType:
-		return false, fmt.Errorf("%w: it is mounted there as %s, but %s is requested", ErrConflict, p.FSType, s.FSType)
+		return false, fmt.Errorf("%w: the device is mounted at this path as %s, but %s is requested", ErrConflict, p.FSType, s.FSType)
 	}
 	return true, p.conflict(s.ReadOnly, s.Flags)
 }
 
-// conflict compares a mount with what is requested, as far as mountinfo shows it.
+// conflict fails with ErrConflict if a mount differs from the request, as far as mountinfo shows.
 func (p Point) conflict(readOnly bool, flags []string) error {
 	if p.ReadOnly != readOnly {
 		have, want := "read-write", "read-only"
@@ -107,8 +107,8 @@ func (m *Mounter) notMountedElsewhere(number string) error {
 	return nil
 }
 
-// prepareDevice looks at what the device holds, and makes it a file system that can be mounted:
-// the one that is there, checked, or a new one. It sets s.FSType to which.
+// prepareDevice checks the file system on the device, or creates one if that is permitted. It sets
+// s.FSType to the type.
 func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.Step) error {
 	step.Doing("reading %s", s.Device)
 	found, err := m.examine(ctx, s.Device, !s.ReadOnly)
@@ -133,9 +133,9 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.S
 	return nil
 }
 
-// decide says whether the device is to be formatted, and as what; or why it cannot be mounted.
+// decide tells whether to format the device, and sets s.FSType to the type. It fails if the device must not be mounted.
 func decide(found contents, s *Stage) (format bool, err error) {
-	const howto = "if it is of no value, wipe it by hand (wipefs --all), or delete the volume"
+	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume"
 	switch {
 	case found.filesystem != "":
 		if s.FSType != "" && s.FSType != found.filesystem {
@@ -144,11 +144,11 @@ func decide(found contents, s *Stage) (format bool, err error) {
 		s.FSType = found.filesystem
 		return false, nil
 	case found.other != "":
-		return false, fmt.Errorf("%w: %s: it is neither formatted nor mounted; %s", ErrHoldsData, found.other, howto)
+		return false, fmt.Errorf("%w: %s: the device is neither formatted nor mounted; %s", ErrHoldsData, found.other, howto)
 	case !s.MayFormat && !(s.MayFinish && found.interrupted):
-		return false, fmt.Errorf("%w: it should hold a file system, because it is a copy of a volume or was used before, so it is not formatted: check whether the target has lost its data, or the source was empty. The driver's manual says what to do about a volume that is not formatted", ErrEmptyDevice)
+		return false, fmt.Errorf("%w: it should have a file system, because it is a copy of a volume or was used before, so it is not formatted: check whether the target has lost its data, or the source was empty. The driver's manual says what to do about a volume that is not formatted", ErrEmptyDevice)
 	case s.ReadOnly:
-		return false, fmt.Errorf("%w: it is to be mounted read-only, and is not formatted for that: mount it read-write once", ErrEmptyDevice)
+		return false, fmt.Errorf("%w: it is to be mounted read-only, so it is not formatted: mount it read-write once", ErrEmptyDevice)
 	}
 	if s.FSType == "" {
 		s.FSType = ext4
@@ -158,7 +158,7 @@ func decide(found contents, s *Stage) (format bool, err error) {
 
 func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step *operation.Step) error {
 	if err := os.MkdirAll(s.Path, 0o750); err != nil {
-		return fmt.Errorf("make the staging path: %w", err)
+		return fmt.Errorf("create the staging path: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -167,10 +167,10 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	if err := m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()); err != nil {
 		return err
 	}
-	// mount(8) mounts a write-protected device read-only and calls it success.
+	// mount(8) mounts a write-protected device read-only and reports success.
 	p, err := m.at(s.Path)
 	if err == nil && (p.number != number || p.ReadOnly != s.ReadOnly) {
-		err = fmt.Errorf("%w: mounted %s, but %s: check whether the device is write-protected", ErrConflict, orUnknown(p.Device), strings.Join(p.options, ","))
+		err = fmt.Errorf("%w: mounted %s, but with the options %s: check whether the device is write-protected", ErrConflict, orUnknown(p.Device), strings.Join(p.options, ","))
 	}
 	if err != nil {
 		return errors.Join(err, m.unmountAll(s.Path))
@@ -178,15 +178,15 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	return nil
 }
 
-// mountOptions returns the requested flags, and those that this package adds.
+// mountOptions returns the requested flags and those that this package adds.
 func (s Stage) mountOptions() []string {
 	options := slices.Clone(s.Flags)
 	switch {
 	case s.FSType == xfs && !slices.Contains(options, "nouuid"):
-		// xfs refuses to mount two file systems of one UUID, such as a volume and its clone.
+		// By default, xfs refuses to mount two file systems with the same UUID, such as a volume and its clone.
 		options = append(options, "nouuid")
 	case s.FSType == ext4 && !slices.ContainsFunc(options, func(f string) bool { return strings.HasPrefix(f, "init_itable") }):
-		// Otherwise the kernel zeroes all inode tables, which fills 1.6 % of a thin volume.
+		// By default, the kernel zeroes all inode tables, which allocates 1.6 % of a thin volume.
 		options = append(options, "noinit_itable")
 	}
 	if s.ReadOnly {
@@ -197,7 +197,7 @@ func (s Stage) mountOptions() []string {
 
 func orUnknown(device string) string {
 	if device == "" {
-		return "a device that is gone"
+		return "a removed device"
 	}
 	return device
 }

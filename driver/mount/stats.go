@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Stats counts bytes and inodes of the file system mounted at path.
+// Stats returns the sizes, in bytes and inodes, of the file system mounted at path.
 func (m *Mounter) Stats(ctx context.Context, path string) (Stats, error) {
 	target, err := canonical(path)
 	var st unix.Statfs_t
@@ -34,12 +34,12 @@ func (m *Mounter) Stats(ctx context.Context, path string) (Stats, error) {
 }
 
 func (m *Mounter) statfs(path string) (st unix.Statfs_t, err error) {
-	// Without a mount, statfs would answer for the file system around.
+	// Without a mount, statfs would return the statistics of the parent file system.
 	switch p, err := m.at(path); {
 	case err != nil:
 		return st, err
 	case p.Stale:
-		return st, fmt.Errorf("%w: the device below was removed: stage the volume again", ErrNotMounted)
+		return st, fmt.Errorf("%w: the device was removed: stage the volume again", ErrNotMounted)
 	}
 	for {
 		if err = unix.Statfs(path, &st); !errors.Is(err, unix.EINTR) {
@@ -48,7 +48,7 @@ func (m *Mounter) statfs(path string) (st unix.Statfs_t, err error) {
 	}
 }
 
-// DeviceSize is the size in bytes of the raw block volume published at path, or of a block device.
+// DeviceSize returns the size in bytes of the raw block volume published at path, or of the block device at path.
 func (m *Mounter) DeviceSize(ctx context.Context, path string) (int64, error) {
 	size, err := operation.Share(ctx, &m.operations, "size of "+path, func() (int64, error) { return deviceSize(path) })
 	if err != nil {

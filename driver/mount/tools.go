@@ -10,8 +10,8 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// runTool runs a tool to its end, whatever happens to the caller, and returns its output and exit
-// code; an error if it could not be run, or was killed.
+// runTool runs a tool until it ends, even if the caller stops waiting, and returns its output and
+// exit code. It fails if the tool cannot be run, or was killed.
 func (m *Mounter) runTool(name string, args ...string) (output string, code int, err error) {
 	raw, err := m.exec.CommandContext(context.Background(), name, args...).CombinedOutput()
 	output = shorten(strings.TrimSpace(string(raw)))
@@ -36,13 +36,13 @@ func shorten(s string) string {
 	return s[:most/2] + " … " + s[len(s)-most/2:]
 }
 
-// mkfsArgs are mkfs options suited to thin volumes that grow.
-//   - No discard: what is empty need not be emptied, and for a large thin volume that takes minutes.
-//   - ext4 blocks of 4 KiB whatever the size: mkfs would choose 1 KiB for a small volume, which then
-//     stays with them when it grows.
-//   - ext4 inode tables and journal are not zeroed: SPDK gives a cluster to each zero written. Tables
-//     are marked as unused, blocks of the journal count by their checksums.
-//   - No ext4 blocks are kept for root.
+// mkfsArgs returns mkfs options for thin volumes that grow.
+//   - No discard: the device is empty, and a discard of a large thin volume takes minutes.
+//   - ext4 blocks of 4 KiB: for a small volume, mkfs would choose 1 KiB, which remains when the
+//     volume grows.
+//   - ext4 inode tables and journal are not zeroed, because SPDK allocates clusters for written
+//     zeroes. The tables are marked as unused, and blocks of the journal have checksums.
+//   - No ext4 blocks are reserved for root.
 func mkfsArgs(fsType string, again bool) []string {
 	if fsType == xfs {
 		if again {
@@ -53,12 +53,12 @@ func mkfsArgs(fsType string, again bool) []string {
 	return []string{"-q", "-b", "4096", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"}
 }
 
-// format makes a file system on a device that was found empty.
+// format creates a file system on an empty device.
 func (m *Mounter) format(device, fsType string, found contents) error {
 	if err := markFormatting(device, true); err != nil {
 		return fmt.Errorf("before mkfs: %w", err)
 	}
-	m.log.Info("making a file system", "device", device, "fstype", fsType, "again", found.interrupted)
+	m.log.Info("creating a file system", "device", device, "fstype", fsType, "again", found.interrupted)
 	out, code, err := m.runTool("mkfs."+fsType, append(mkfsArgs(fsType, found.interrupted), device)...)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("mkfs.%s %s: exit code %d: %s", fsType, device, code, out)
@@ -72,9 +72,9 @@ func (m *Mounter) format(device, fsType string, found contents) error {
 	return nil
 }
 
-// fsck runs e2fsck on an ext4: it replays the journal and repairs what is safe to repair.
+// fsck runs e2fsck on an ext4, which replays the journal and makes safe repairs.
 func (m *Mounter) fsck(device string) error {
-	// Exit codes of e2fsck(8); those that repaired something may come together.
+	// Bits of the exit code of e2fsck(8).
 	const repaired, needsReboot, unrepaired = 1, 2, 4
 	out, code, err := m.runTool("e2fsck", "-p", device)
 	switch {
@@ -86,7 +86,7 @@ func (m *Mounter) fsck(device string) error {
 		}
 		return nil
 	case code&unrepaired != 0:
-		return fmt.Errorf("%w: e2fsck found errors on %s that it does not repair by itself: restore a snapshot, or run e2fsck by hand: %s", ErrDamaged, device, out)
+		return fmt.Errorf("%w: e2fsck found errors on %s that it does not repair automatically: restore a snapshot, or run e2fsck by hand: %s", ErrDamaged, device, out)
 	}
 	return fmt.Errorf("e2fsck %s: exit code %d: %s", device, code, out)
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Unmount unmounts path. It succeeds when nothing is mounted there.
+// Unmount unmounts path. It succeeds if nothing is mounted there.
 func (m *Mounter) Unmount(ctx context.Context, path string) error {
 	return m.unmount(ctx, path, false)
 }
 
-// UnmountAndRemove unmounts path and removes it, if it is an empty directory or file. It succeeds
-// when path is not there.
+// UnmountAndRemove unmounts path and removes it if it is an empty directory or file. It succeeds if
+// path does not exist.
 func (m *Mounter) UnmountAndRemove(ctx context.Context, path string) error {
 	return m.unmount(ctx, path, true)
 }
@@ -40,8 +40,8 @@ func (m *Mounter) unmount(ctx context.Context, path string, remove bool) error {
 	return nil
 }
 
-// unmountAll unmounts what is mounted at path, however often. It relies on mountinfo alone, so that
-// mounts whose device is broken or gone are no different.
+// unmountAll unmounts all mounts at path. It reads only mountinfo, so it also works for mounts whose
+// device is broken or was removed.
 func (m *Mounter) unmountAll(path string) error {
 	const most = 64
 	var last Point
@@ -57,18 +57,18 @@ func (m *Mounter) unmountAll(path string) error {
 		switch err := m.umount(path); {
 		case errors.Is(err, unix.EBUSY):
 			return fmt.Errorf("%w: end the processes that use %s (find them with lsof or fuser)", ErrBusy, path)
-		case err != nil && !errors.Is(err, unix.EINVAL): // not mounted any more
+		case err != nil && !errors.Is(err, unix.EINVAL): // EINVAL: no longer mounted
 			return fmt.Errorf("umount %s: %w", path, err)
 		}
 	}
 	return fmt.Errorf("%w: %s is still mounted after %d unmounts: check whether something mounts it repeatedly", ErrBusy, path, most)
 }
 
-// umount calls the kernel: umount(8) only adds text in place of an error number.
+// umount calls the kernel, which returns an error number, while umount(8) prints a text.
 func umount(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) }
 
-// removeEmpty removes an empty directory or file. Files there were written while nothing was
-// mounted: they are a user's data.
+// removeEmpty removes an empty directory or file. If there are files, a user wrote them while nothing
+// was mounted, so they must not be removed.
 func removeEmpty(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,14 +78,14 @@ func removeEmpty(path string) error {
 		return err
 	}
 	if !info.IsDir() && (!info.Mode().IsRegular() || info.Size() > 0) {
-		return fmt.Errorf("%w: %s holds data, or is not a regular file: inspect it and remove it by hand", ErrNotEmpty, path)
+		return fmt.Errorf("%w: %s has data, or is not a regular file: inspect it and remove it by hand", ErrNotEmpty, path)
 	}
 	err = os.Remove(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, unix.ENOTEMPTY):
-		return fmt.Errorf("%w: %s holds files, though nothing is mounted there: inspect them and remove them by hand", ErrNotEmpty, path)
+		return fmt.Errorf("%w: %s has files, although nothing is mounted there: inspect them and remove them by hand", ErrNotEmpty, path)
 	}
 	return err
 }
