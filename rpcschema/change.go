@@ -82,7 +82,7 @@ func (rep *Replaces) former(v any) (any, error) {
 		if list, ok := v.([]any); ok && len(list) == 1 {
 			return list[0], nil
 		}
-		return nil, errors.New("the target's release takes just one: ask one by one")
+		return nil, errors.New("the target's release accepts only one: send one call for each")
 	}
 	number, n := wholeNumber(v)
 	if n == nil || rep.Factor == 0 {

@@ -5,7 +5,7 @@ import "slices"
 // invalidParams is JSON-RPC's code for parameters that are wrong.
 const invalidParams = -32602
 
-// Relaxed tells which releases ignore parameters that a method does not have.
+// Relaxed names the releases that ignore parameters that a method does not have.
 type Relaxed struct {
 	Since Release `json:"since"`
 	Until Release `json:"until"` // zero: the newest still does

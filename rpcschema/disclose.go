@@ -53,7 +53,7 @@ func (d *Document) RedactResult(method string, result json.RawMessage) (json.Raw
 	if m == nil {
 		return nil, fmt.Errorf("redact a result: %w", &UnknownMethodError{Method: method})
 	}
-	// Not a copy, which would take as much again: nobody writes to a result.
+	// Not a copy, which would need as much memory again: results are never written to.
 	r := &redaction{Edit: jsonwalk.NewEdit(unsafe.String(unsafe.SliceData(result), len(result)))}
 	r.Expect(len(result) + len(result)/8)
 	end := r.value(d.redactions.of(d, m), r.Space(0))
@@ -131,7 +131,7 @@ func (p *redactPlan) member(name string) (plan *redactPlan, known bool) {
 	return p.others, p.open
 }
 
-// redactPlans are made when they are first asked for.
+// redactPlans are made when they are first needed.
 type redactPlans struct {
 	mu   sync.Mutex
 	made map[*Schema]*redactPlan // of results

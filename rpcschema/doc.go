@@ -1,10 +1,10 @@
-// Package rpcschema says what SPDK understands: every JSON-RPC method with its
-// parameters, results, errors, the releases that know it and what its values
-// name. One document holds it all (openrpc.json, assembled by `make generate`
-// from areas/*.yaml); the typed client is generated from it, the proxy
-// validates, authorises and redacts by it, and the simulated target obeys it.
+// Package rpcschema describes SPDK's JSON-RPC: every method with its parameters, result and
+// errors, the releases that have it, and the kinds of objects that its values name. All of it is
+// in one document (openrpc.json, which `make generate` assembles from areas/*.yaml). The typed
+// client is generated from the document; the proxy uses it to validate, authorise and redact
+// calls, and the simulated target to answer them.
 //
-// It may not know how a request travels, who sends it, or what is decided on it.
+// The package must not know how a request is transported, who sends it, or what is decided about it.
 package rpcschema
 
 //go:generate go run ./rpcgen -areas areas -openrpc openrpc.json -client spdkrpc -manual ../docs/methods

@@ -15,8 +15,8 @@ import (
 //go:embed openrpc.json
 var OpenRPC []byte
 
-// A Document is the schema of SPDK's RPCs, ready to be asked. It does not
-// change once loaded and may be used by many goroutines.
+// A Document is the schema of SPDK's RPCs. It does not change after it is loaded, and may be
+// used by several goroutines at once.
 type Document struct {
 	methods    []*Method // sorted by name
 	byName     map[string]*Method
@@ -35,16 +35,16 @@ type Method struct {
 	Description string   `json:"description"`
 	State       []string `json:"x-spdk-state"` // of startup, runtime
 	Mutates     bool     `json:"x-spdk-mutates"`
-	// ReadsIf lists parameters with values with which, or without which, a method
-	// that otherwise mutates only reads.
+	// ReadsIf lists parameters with values. A method that mutates only reads while each of these
+	// parameters is left out or has one of its values.
 	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
-	// Stalls says that a method may hold up the target's I/O, or wait for what may
-	// never come, although it changes nothing.
+	// Stalls says that a method, although it changes nothing, may hold up the target's I/O or
+	// wait without end.
 	Stalls bool `json:"x-spdk-stalls"`
-	// Statistics says that the result is figures of load, health or fill.
+	// Statistics says that the result consists of figures about load, health or usage.
 	Statistics bool     `json:"x-spdk-statistics"`
 	Aliases    []string `json:"x-spdk-aliases"` // deprecated names
-	// ServedBy is who answers: "" for SPDK, ServedByProxy for spdk-proxy itself.
+	// ServedBy names the program that answers: "" for SPDK, ServedByProxy for spdk-proxy itself.
 	ServedBy string `json:"x-spdk-served-by"`
 	Tags     []struct {
 		Name string `json:"name"`
@@ -58,12 +58,12 @@ type Method struct {
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
 	Errors []Error    `json:"errors"`
-	// ErrorKinds is what codes mean from this method, where that is not what they
-	// mean in general. OpenRPC has no room for it in the errors themselves.
+	// ErrorKinds are the kinds of codes that mean something else from this method than in
+	// general. OpenRPC's error objects take no extensions.
 	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
 	// DecodeError is the code that SPDK answers when it cannot decode the parameters.
 	DecodeError int `json:"x-spdk-decode-error"`
-	// Relaxed tells which releases ignore unknown parameters; nil: none. See IgnoresUnknown.
+	// Relaxed names the releases that ignore unknown parameters; nil: none. See IgnoresUnknown.
 	Relaxed *Relaxed `json:"x-spdk-relaxed"`
 	// Instead says what to do in place of a method that is gone.
 	Instead string `json:"x-spdk-instead"`
@@ -88,8 +88,8 @@ type Param struct {
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
-	// Kind is what the code means from this method, where that is not what it
-	// means in general: one of ErrorKinds.
+	// Kind is one of ErrorKinds if the code means something else from this method than in
+	// general; "" otherwise.
 	Kind string `json:"-"`
 }
 
@@ -106,8 +106,8 @@ func (m *Method) KindOf(code int) string {
 	return ""
 }
 
-// Default is the embedded document. It panics when the embedded text is not
-// sound, which the package's tests rule out.
+// Default returns the embedded document. It panics if the embedded text is invalid, which
+// the package's tests rule out.
 var Default = sync.OnceValue(func() *Document {
 	d, err := Load(OpenRPC)
 	if err != nil {
@@ -131,7 +131,7 @@ func Load(text []byte) (*Document, error) {
 	slices.SortFunc(d.methods, func(a, b *Method) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range d.methods {
 		if d.byName[m.Name] != nil {
-			return nil, fmt.Errorf("load the RPC schema: method %s stands twice", m.Name)
+			return nil, fmt.Errorf("load the RPC schema: method %s is listed twice", m.Name)
 		}
 		d.byName[m.Name] = m
 		for i := range m.Errors {

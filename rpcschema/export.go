@@ -78,7 +78,7 @@ func (w view) method(m *Method, raw map[string]any) map[string]any {
 	return out
 }
 
-// collectRefs adds to used every schema that v refers to, by whatever way.
+// collectRefs adds to used every schema that v refers to, directly or indirectly.
 func collectRefs(schemas map[string]any, v any, used map[string]any) {
 	switch v := v.(type) {
 	case []any:

@@ -11,7 +11,7 @@ import (
 type Name struct{ Kind, Value string } // x-spdk-resource: bdev, lvstore, nqn, …
 
 // Names lists what the parameters of a call name, in the order of the method's
-// parameters, up to a number of them; more tells how many there are besides.
+// parameters, up to a number of them; more is how many there are besides.
 // Secrets are left out, redacted ones as well.
 func (d *Document) Names(method string, params map[string]any, most int) (list []Name, more int) {
 	m := d.byName[method]

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Opens says that some values of a parameter give others access: they open an
-// object beyond the hosts that are named for it, or what it held.
+// Opens says that some values of a parameter give others access: to an object, beyond the hosts
+// that are named for it, or to the data that it held.
 type Opens struct {
 	To string `json:"to"` // one of Openings
 	If []any  `json:"if"` // the values that do

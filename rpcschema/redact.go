@@ -2,7 +2,7 @@ package rpcschema
 
 import "slices"
 
-// Redacted stands in logs where a secret was.
+// Redacted replaces secrets in logs.
 const Redacted = "[redacted]"
 
 // Redact copies params with every sensitive member's value replaced, at any

@@ -11,7 +11,7 @@ import (
 type Release struct{ Year, Month int }
 
 // Oldest is the first release that the schema covers. What was there by then
-// bears no since.
+// has no x-spdk-since.
 var Oldest = Release{23, 1}
 
 var releaseText = regexp.MustCompile(`^(?:SPDK )?v(\d\d)\.(\d\d)(?:[.\-\s].*)?$`)

@@ -9,8 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A Schema is one node of JSON Schema as our document uses it, with what we
-// know beyond it.
+// A Schema is one node of JSON Schema as the document uses it, with the document's annotations.
 type Schema struct {
 	Window
 	Ref         string     `json:"$ref"`
@@ -22,7 +21,7 @@ type Schema struct {
 	Additional  Additional `json:"additionalProperties"`
 	Items       *Schema    `json:"items"`
 	Enum        []any      `json:"enum"`
-	// EnumSince tells of enumerated values that came later than their member.
+	// EnumSince is the first release of enumerated values that came later than their member.
 	EnumSince map[string]Release `json:"x-spdk-enum-since"`
 	Const     any                `json:"const"`
 	Default   any                `json:"default"`
@@ -51,13 +50,13 @@ type Schema struct {
 	Unit string `json:"x-spdk-unit"`
 	// Replaces names the member that this one took over from.
 	Replaces *Replaces `json:"x-spdk-replaces"`
-	// Instead says what to do in place of what is gone and has no successor.
+	// Instead says what to do if the member is gone and has no successor.
 	Instead string `json:"x-spdk-instead"`
-	// DropIf are the values with which a member that is gone says what goes without saying.
+	// DropIf are values with which a removed member asked for what later releases do anyway.
 	DropIf []any `json:"x-spdk-drop-if"`
 	// AnyCaseUntil is the last release that took the enumerated values in any case.
 	AnyCaseUntil Release `json:"x-spdk-any-case-until"`
-	// RequiredUntil is the last release that insisted on a parameter which is optional now.
+	// RequiredUntil is the last release that required a parameter which is optional now.
 	RequiredUntil Release `json:"x-spdk-required-until"`
 	// RequiredSince is the first release whose decoder insists on a required parameter or member. Earlier releases
 	// decode a call without it, and then refuse it or crash.

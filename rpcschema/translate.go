@@ -71,7 +71,7 @@ func (c *change) copied(params map[string]any) map[string]any {
 	return params
 }
 
-// apply tells what to do to the object; a nil edit: nothing.
+// apply returns the edit of the object, or nil if there is none.
 func (c *change) apply(object map[string]any, r Release) (edit func(map[string]any), t Translation, err error) {
 	switch {
 	case c.any.Schema != nil:

@@ -11,10 +11,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// A Violation is one place where a value is not what the schema says.
+// A Violation is one place where a value does not match the schema.
 type Violation struct {
 	Pointer string // JSON pointer from the params or the result
-	Message string // what is wrong, and what would be right; never the value itself, which may be secret
+	Message string // what is wrong and what is expected; never the value, which may be secret
 }
 
 func (v Violation) String() string {
@@ -24,7 +24,7 @@ func (v Violation) String() string {
 	return v.Pointer + ": " + v.Message
 }
 
-// Violations are everything that is wrong with one value.
+// Violations are all places where one value does not match the schema.
 type Violations []Violation
 
 func (v Violations) Error() string {
@@ -63,8 +63,8 @@ func (e *UnknownMethodError) Error() string {
 	return fmt.Sprintf("unknown method %q: rpc_get_methods lists what the target has", e.Method)
 }
 
-// Find is Method with an error that says what to do, and for a release. A
-// deprecated name finds the method under its present one.
+// Find returns the method that release r knows by a name. Deprecated names are found, too. The
+// error is an *UnknownMethodError, which says what to do.
 func (d *Document) Find(name string, r Release) (*Method, error) {
 	m, ok := d.byName[name]
 	if !ok {

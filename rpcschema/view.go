@@ -30,7 +30,7 @@ func rawSchemas(raw map[string]any) map[string]any {
 }
 
 // schema copies one schema: only the keywords that hold schemas are looked
-// into, for a member may bear the name of a keyword.
+// into, because a member may have the name of a keyword.
 func (w view) schema(v any) any {
 	s, ok := v.(map[string]any)
 	if !ok {

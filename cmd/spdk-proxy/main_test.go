@@ -179,7 +179,7 @@ func TestServeAndCall(t *testing.T) {
 		"no user":        {[]string{"call", "--url", d.url, "spdk_get_version"}, exitUsage, "--user"},
 		"both ways":      {[]string{"call", "--url", d.url, "--socket", "x", "spdk_get_version"}, exitUsage, "either"},
 		"unknown flag":   {[]string{"call", "--urll", "x"}, exitUsage, "unknown flag"},
-		"password in it": {[]string{"call", "--url", "https://admin:hunter2@x/", "--user", "admin", "spdk_get_version"}, exitUsage, "must not hold"},
+		"password in it": {[]string{"call", "--url", "https://admin:hunter2@x/", "--user", "admin", "spdk_get_version"}, exitUsage, "must not contain"},
 		"no CA":          {[]string{"call", "--url", d.url, "--user", "admin", "--ca", "/none", "spdk_get_version"}, exitUsage, "--ca"},
 	} {
 		o := run(t, "", c.args...)

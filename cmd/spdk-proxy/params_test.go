@@ -114,7 +114,7 @@ func TestParseParamsRefuses(t *testing.T) {
 		{[]string{`object:={"name":"a"}`, "object=x"}, "object is an object"},
 		{[]string{"object:=7", "object.name=x"}, "as a whole and by members"},
 		{[]string{`text:={`}, "ends too early"},
-		{[]string{`object:={"a":1,"a":2}`}, "stands twice"},
+		{[]string{`object:={"a":1,"a":2}`}, "is given twice"},
 	} {
 		_, err := parse(t, "m", c.args...)
 		require.ErrorContains(t, err, c.says, c.args)

@@ -1,5 +1,5 @@
-// Command spdk-schema looks at the schema of SPDK's RPCs: for people who write clients of SPDK
-// and have no spdk-proxy. Flags and wiring only.
+// Command spdk-schema shows, checks and exports the schema of SPDK's RPCs, for people who write
+// clients of SPDK and have no spdk-proxy. It contains flags and wiring only.
 package main
 
 import (
@@ -36,13 +36,13 @@ func exitCode(err error) int {
 func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spdk-schema",
-		Short: "Look at SPDK's RPCs as a schema describes them",
-		Long: `spdk-schema shows SPDK's JSON-RPC methods: parameters, results, errors, units and the
-releases that know each. It checks recorded calls and configuration files, compares
-the schema with a live target, and exports it for code generators.
+		Short: "Show, check and export the schema of SPDK's RPCs",
+		Long: `spdk-schema shows SPDK's JSON-RPC methods: their parameters, results, errors and
+units, and the releases that have them. It checks recorded calls and configuration
+files, compares the schema with a live target, and exports it for code generators.
 
-Exit codes: 0 done; 1 failed, or violations or differences were found; 2 a mistake on
-the command line.`,
+Exit codes: 0 success; 1 failure, or violations or differences were found; 2 wrong
+command line.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,

@@ -41,24 +41,26 @@ func command(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spdk-sim [--socket PATH]",
 		Short: "Run a simulated SPDK target on a UNIX socket",
-		Long: `spdk-sim answers SPDK's JSON-RPC on a UNIX socket as spdk_tgt of a chosen release
-does: logical volumes, lvstores, NVMe-oF and iSCSI exports, keys, limits, errors. It
-needs no root, no hugepages and no devices. It moves no data: hosts cannot connect
-to what it exports.
+		Long: `spdk-sim simulates spdk_tgt: it answers SPDK's JSON-RPC on a UNIX socket as the chosen
+release does, for logical volumes, lvstores, NVMe-oF and iSCSI exports, keys, QoS limits
+and errors. It needs no root, no hugepages and no devices. It moves no data: hosts
+cannot connect to its exports.
 
-It ends with Ctrl-C or SIGTERM. After a crash (a fault, or the call spdk_kill_instance)
-it starts again with the contents of --data-dir and --config, and without all else.
+Ctrl-C or SIGTERM ends it. After a crash (a fault, or the call spdk_kill_instance) it
+starts again with the contents of --data-dir and --config only.
 
-A fault goes wrong with calls on purpose: METHOD:WHAT, where METHOD may be a glob and
-WHAT is one of
-  hang        no reply, ever
-  close       the connection is closed instead of a reply
-  crash       the target crashes
-  fail        the call fails with code -32603; fail=CODE fails with that code
-  delay       nothing else, with delay=
-and after it, separated by commas: delay=200ms before anything else happens; skip=3
-calls that pass first; times=2 calls (default 1; all for every call); executed, when
-the call is to be executed nevertheless.`,
+A fault makes calls fail on purpose. It is written METHOD:WHAT[,OPTION…]. METHOD may be
+a glob. WHAT is one of
+  hang        never reply
+  close       close the connection instead of replying
+  crash       crash the target
+  fail        reply with error -32603; fail=CODE replies with that code
+  delay       only wait; needs the option delay=
+and the options are
+  delay=200ms wait so long first
+  skip=3      let 3 calls pass first
+  times=2     affect 2 calls (default 1); times=all affects every call
+  executed    execute the call as well`,
 		Example: `  spdk-sim --socket /tmp/spdk.sock
   spdk-sim --spdk-version v24.01 --data-dir /tmp/spdk-sim
   spdk-sim --fault 'bdev_lvol_create:close,executed' --fault 'bdev_get_bdevs:delay,delay=2s,times=all'`,
@@ -69,13 +71,13 @@ the call is to be executed nevertheless.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.target.Socket, "socket", "spdk.sock", "path of the UNIX socket")
-	fl.StringVar(&f.release, "spdk-version", spdktest.Newest.String(), "the release of SPDK to simulate")
-	fl.StringVar(&f.target.DataDir, "data-dir", "", "folder that keeps lvstores, and logical volumes as sparse files; without it everything is in memory")
-	fl.DurationVar(&f.target.Poll, "poll", 0, "how often the socket is looked at; spdk_tgt does so every 4ms. 0: answer at once")
+	fl.StringVar(&f.release, "spdk-version", spdktest.Newest.String(), "release of SPDK to simulate")
+	fl.StringVar(&f.target.DataDir, "data-dir", "", "folder for lvstores, and for logical volumes as sparse files; without it everything is in memory")
+	fl.DurationVar(&f.target.Poll, "poll", 0, "how often to poll the socket; spdk_tgt polls every 4ms. 0: answer at once")
 	fl.BoolVar(&f.target.WaitForRPC, "wait-for-rpc", false, "start in the startup state, until framework_start_init is called")
 	fl.StringVar(&f.target.ConfigFile, "config", "", "JSON configuration to load at each start, as save_config writes it")
-	fl.BoolVar(&f.target.IgnoreInitErrors, "json-ignore-init-errors", false, "go on when a call of --config fails")
-	fl.StringArrayVar(&f.faults, "fault", nil, "METHOD:WHAT[,…]: make calls go wrong; may be repeated")
+	fl.BoolVar(&f.target.IgnoreInitErrors, "json-ignore-init-errors", false, "continue when a call of --config fails")
+	fl.StringArrayVar(&f.faults, "fault", nil, "make calls fail, as METHOD:WHAT[,OPTION…]; may be repeated")
 	fl.DurationVar(&f.restart, "restart-after", time.Second, "how long the target stays down after a crash")
 	fl.BoolVar(&f.logs, "log-calls", false, "log each call, without its parameters")
 	return cmd

@@ -80,7 +80,7 @@ type run struct {
 	file   string
 	line   int
 	asked  map[string]string // id → method of the last request with it
-	noID   string            // method of the request just before, if it bears no id
+	noID   string            // method of the request just before, if it has no id
 	report Report
 }
 
@@ -96,7 +96,7 @@ func (r *run) object(object map[string]any) {
 	}
 	for _, name := range slices.Sorted(keys(object)) {
 		if !slices.Contains(members, name) {
-			r.complain("", "/"+name, "unknown member: a call has "+strings.Join(members, ", "))
+			r.complain("", "/"+name, "unknown member: the members of a call are "+strings.Join(members, ", "))
 		}
 	}
 	method, isCall := r.methodOf(object)
@@ -110,7 +110,7 @@ func (r *run) object(object map[string]any) {
 	failure, hasError := object["error"]
 	switch {
 	case hasResult && hasError:
-		r.complain(method, "", "either a result or an error, not both")
+		r.complain(method, "", "must have a result or an error, not both")
 	case hasResult:
 		r.report.Results++
 		r.judge(method, "/result", r.Document.ValidateResult(method, result, r.Release))
@@ -146,7 +146,7 @@ func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
 	_, result := object["result"]
 	_, failure := object["error"]
 	if !result && !failure {
-		r.complain("", "", "neither a call nor a reply: method is missing")
+		r.complain("", "", "not a call or a reply: it has no method, result or error")
 		return "", false
 	}
 	if before != "" {
@@ -154,7 +154,7 @@ func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
 	}
 	method, asked := r.asked[key]
 	if !asked {
-		r.complain("", "/id", "a reply to nothing: no request with this id stands before it")
+		r.complain("", "/id", "no request with this id comes before this reply")
 	}
 	return method, false
 }

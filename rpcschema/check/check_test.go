@@ -71,20 +71,20 @@ func TestViolations(t *testing.T) {
 		"deep in a result":  {`{"method":"bdev_lvol_get_lvstores","result":[{"bogus":1}]}`, nil},
 		"unknown method":    {`{"method":"bdev_lvol_delet"}`, []string{`f:1: bdev_lvol_delet: /params: unknown method "bdev_lvol_delet": did you mean bdev_lvol_delete?`}},
 		"method of old":     {`{"method":"bdev_pmem_delete","params":{"name":"a"}}`, []string{"f:1: bdev_pmem_delete: /params: method bdev_pmem_delete is known to SPDK up to v23.01, and the target runs v26.05: SPDK has no bdev on PMDK any more; copy the data to another bdev with a release that has"}},
-		"both":              {`{"method":"spdk_get_version","result":{},"error":{"code":1,"message":""}}`, []string{"f:1: spdk_get_version: either a result or an error, not both"}},
-		"unknown member":    {`{"method":"spdk_get_version","parms":{}}`, []string{"f:1: /parms: unknown member: a call has jsonrpc, id, method, params, result, error"}},
+		"both":              {`{"method":"spdk_get_version","result":{},"error":{"code":1,"message":""}}`, []string{"f:1: spdk_get_version: must have a result or an error, not both"}},
+		"unknown member":    {`{"method":"spdk_get_version","parms":{}}`, []string{"f:1: /parms: unknown member: the members of a call are jsonrpc, id, method, params, result, error"}},
 		"parameters in row": {`{"method":"spdk_get_version","params":[1]}`, []string{"f:1: spdk_get_version: /params: must be an object of named parameters, not an array"}},
-		"no method":         {`{"params":{}}`, []string{"f:1: neither a call nor a reply: method is missing"}},
+		"no method":         {`{"params":{}}`, []string{"f:1: not a call or a reply: it has no method, result or error"}},
 		"method no string":  {`{"method":5}`, []string{"f:1: /method: must be the name of a method"}},
-		"reply to nothing":  {`{"id":1,"result":true}`, []string{"f:1: /id: a reply to nothing: no request with this id stands before it"}},
+		"reply to nothing":  {`{"id":1,"result":true}`, []string{"f:1: /id: no request with this id comes before this reply"}},
 		"bad error": {`{"method":"spdk_get_version","error":{"code":1.5}}`, []string{
 			"f:1: spdk_get_version: /error/code: must be an integer", "f:1: spdk_get_version: /error/message: must be a string"}},
 		"error is text": {`{"method":"spdk_get_version","error":"no"}`, []string{"f:1: spdk_get_version: /error: must be an object with code and message, not a string"}},
-		"no object":     {`[1,"a"]`, []string{"f:1: a call or an answer is an object, not a number", "f:1: a call or an answer is an object, not a string"}},
-		"twice":         {`{"method":"spdk_get_version","method":"bdev_get_bdevs"} {"method":"bdev_lvol_delete"}`, []string{"f:1: member /method stands twice in one object: duplicate object member name", "f:1: bdev_lvol_delete: /params/name: is required"}},
+		"no object":     {`[1,"a"]`, []string{"f:1: a call or a reply must be an object, not a number", "f:1: a call or a reply must be an object, not a string"}},
+		"twice":         {`{"method":"spdk_get_version","method":"bdev_get_bdevs"} {"method":"bdev_lvol_delete"}`, []string{"f:1: member /method is given twice in one object: duplicate object member name", "f:1: bdev_lvol_delete: /params/name: is required"}},
 		"not JSON":      {"{\"method\":\"spdk_get_version\"}\n{\"method\":", nil},
 		"bad configuration": {`{"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_aio_create","params":{"name":"a"}},5]},{"config":7},3]}`, []string{
-			"f:1: bdev_aio_create: /subsystems/0/config/0/params/filename: is required", "f:1: /subsystems/0/config/1: a call is an object, not a number",
+			"f:1: bdev_aio_create: /subsystems/0/config/0/params/filename: is required", "f:1: /subsystems/0/config/1: a call must be an object, not a number",
 			"f:1: /subsystems/1: must be an object with subsystem and config, a list of calls", "f:1: /subsystems/2: must be an object with subsystem and config, a list of calls"}},
 	} {
 		t.Run(name, func(t *testing.T) {

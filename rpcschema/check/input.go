@@ -51,7 +51,7 @@ func (r *run) value(raw jsontext.Value) {
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		r.complain("", "", "a call or an answer is an object, not "+jsonrpc.TypeName(v))
+		r.complain("", "", "a call or a reply must be an object, not "+jsonrpc.TypeName(v))
 		return
 	}
 	r.object(object)
@@ -67,7 +67,7 @@ func (r *run) broken(err error, lines *lineCounter) {
 	r.complain("", "", message)
 }
 
-// lineCounter tells the line of offsets that only grow.
+// lineCounter finds the lines of ascending offsets.
 type lineCounter struct {
 	text []byte
 	done int
@@ -99,7 +99,7 @@ func (r *run) config(file map[string]any) {
 			if object, ok := call.(map[string]any); ok {
 				r.object(object)
 			} else {
-				r.complain("", "", "a call is an object, not "+jsonrpc.TypeName(call))
+				r.complain("", "", "a call must be an object, not "+jsonrpc.TypeName(call))
 			}
 			for k := range r.report.Violations[before:] {
 				v := &r.report.Violations[before+k]

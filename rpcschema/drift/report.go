@@ -25,10 +25,10 @@ const (
 // A Difference is one place where the schema and SPDK disagree.
 type Difference struct {
 	Method string
-	Param  string // "" for the method itself; members of objects are dotted, items bear []
+	Param  string // "" for the method itself; members of objects are dotted, items end in []
 	Kind   Kind
 	Detail string
-	Why    string // "" for what nobody has explained
+	Why    string // "" if it is not explained
 }
 
 func (d Difference) String() string {

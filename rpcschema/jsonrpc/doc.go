@@ -5,7 +5,7 @@
 // something does not parse or does not fit; it matches names exactly and
 // refuses duplicate members. So nothing that a client sent may ever be
 // forwarded as it came: it is decoded here, strictly, into values, and what
-// goes on is written anew from those values.
+// is sent on is written anew from those values.
 //
 // It may not know any method, transport, user or policy, and imports only the
 // standard library and a JSON parser.

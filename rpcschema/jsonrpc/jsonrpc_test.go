@@ -54,7 +54,7 @@ func TestBatchesThatAreWrongAsAWhole(t *testing.T) {
 		"too many":      {"[" + strings.Repeat(one+",", MaxBatch) + one + "]", CodeTooLarge, "at most 128"},
 		"cut off":       {"[" + one, CodeParseError, "ends too early"},
 		"two batches":   {"[" + one + "][" + one + "]", CodeParseError, "more than one JSON value"},
-		"a duplicate":   {"[" + one + `,{"method":"m","method":"n"}]`, CodeParseError, "stands twice"},
+		"a duplicate":   {"[" + one + `,{"method":"m","method":"n"}]`, CodeParseError, "is given twice"},
 		"one too large": {"[" + one + "," + one + "]", CodeTooLarge, "values"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,14 +107,14 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"empty":              {``, CodeParseError, "empty or ends too early"},
+		"empty":              {``, CodeParseError, "empty or incomplete"},
 		"cut off":            {`{"method":"m"`, CodeParseError, "ends too early"},
 		"not JSON":           {`{method:1}`, CodeParseError, "not valid JSON at byte"},
 		"two values":         {`{"method":"m"}{"method":"n"}`, CodeParseError, "more than one JSON value"},
 		"trailing junk":      {`{"method":"m"}]`, CodeParseError, "not valid JSON"},
-		"duplicate member":   {`{"method":"ok","method":"evil"}`, CodeParseError, "/method stands twice"},
-		"duplicate param":    {`{"method":"m","params":{"a":1,"a":2}}`, CodeParseError, "/params/a stands twice"},
-		"escaped duplicate":  {`{"method":"ok","\u006dethod":"evil"}`, CodeParseError, "stands twice"},
+		"duplicate member":   {`{"method":"ok","method":"evil"}`, CodeParseError, "/method is given twice"},
+		"duplicate param":    {`{"method":"m","params":{"a":1,"a":2}}`, CodeParseError, "/params/a is given twice"},
+		"escaped duplicate":  {`{"method":"ok","\u006dethod":"evil"}`, CodeParseError, "is given twice"},
 		"wrong case":         {`{"Method":"m"}`, CodeInvalidRequest, `unknown member "Method"`},
 		"both cases":         {`{"method":"m","METHOD":"n"}`, CodeInvalidRequest, `unknown member "METHOD"`},
 		"extra member":       {`{"method":"m","x":1}`, CodeInvalidRequest, `unknown member "x"`},
@@ -160,7 +160,7 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
-// A few bytes must not stand for a number that takes long to reckon with.
+// A few bytes must not be a number that takes long to compute with.
 func TestNumbersAreBounded(t *testing.T) {
 	nines := strings.Repeat("9", maxDigits)
 	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {

@@ -26,7 +26,7 @@ const MaxBatch = 128
 
 // An Element is one request of a message, or what is wrong with it, an *Error
 // to answer with. A request whose id could be read is there beside the error,
-// so that the answer can bear it.
+// so that the answer can contain it.
 type Element struct {
 	Request *Request
 	Err     error
@@ -78,7 +78,7 @@ func requestOf(v any) (*Request, error) {
 	r.ID = id
 	for name := range object {
 		if !slices.Contains([]string{"jsonrpc", "id", "method", "params"}, name) {
-			return r, Errorf(CodeInvalidRequest, "unknown member %q: a request has jsonrpc, id, method and params, spelt exactly so", name)
+			return r, Errorf(CodeInvalidRequest, "unknown member %q: a request has jsonrpc, id, method and params, spelled exactly so", name)
 		}
 	}
 	if version, given := object["jsonrpc"]; given && version != "2.0" {
@@ -94,7 +94,7 @@ func requestOf(v any) (*Request, error) {
 	case map[string]any:
 		r.Params = params
 	case []any:
-		return r, Errorf(CodeInvalidParams, `params must be an object of named parameters ({"name": value}): SPDK takes none by position`)
+		return r, Errorf(CodeInvalidParams, `params must be an object of named parameters ({"name": value}): SPDK does not support parameters by position`)
 	default:
 		return r, Errorf(CodeInvalidRequest, "params must be an object of named parameters, not %s", TypeName(params))
 	}

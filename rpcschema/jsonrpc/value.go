@@ -135,7 +135,7 @@ func (d *decoder) value() (any, error) {
 	}
 }
 
-// checkNumber bounds what a number may cost whoever reckons with it: written out,
+// checkNumber limits the size of a number, because computing with it may be slow: written out,
 // 1e999999 has a million digits. SPDK's own have 20 at most.
 func checkNumber(text string) error {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
@@ -148,13 +148,13 @@ func checkNumber(text string) error {
 	return nil
 }
 
-// Bounds of numbers, whatever the Limits are.
+// Limits of numbers, which apply whatever the Limits are.
 const (
 	maxDigits   = 1000
 	maxExponent = 999
 )
 
-// describe rewords the parser's errors for whoever sent the text.
+// describe rewords the parser's errors for the client that sent the text.
 func describe(err error) error {
 	var limit *LimitError
 	if errors.As(err, &limit) {
@@ -163,12 +163,12 @@ func describe(err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("the JSON text is empty or ends too early")
+			return fmt.Errorf("the JSON text is empty or incomplete")
 		}
 		return fmt.Errorf("not valid JSON: %w", err)
 	}
 	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return fmt.Errorf("member %s stands twice in one object: %w", syntax.JSONPointer, jsontext.ErrDuplicateName)
+		return fmt.Errorf("member %s is given twice in one object: %w", syntax.JSONPointer, jsontext.ErrDuplicateName)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the JSON text ends too early, at byte %d", syntax.ByteOffset)

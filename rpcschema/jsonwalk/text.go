@@ -7,7 +7,7 @@ import "github.com/go-json-experiment/json/jsontext"
 // A Text is JSON that the target wrote, gone through without being decoded:
 // what is not looked at costs no more than finding its end. Members may stand
 // twice in it, and texts may hold any bytes, as SPDK's may. Of what is no JSON
-// it only says so: whoever goes through it asks Bad in the end.
+// it only says so: callers ask Bad at the end.
 type Text struct {
 	S   string
 	Bad bool
@@ -59,7 +59,7 @@ func (t *Text) Space(i int) int {
 	return i
 }
 
-// fail notes that this is no JSON, and ends whatever goes through it.
+// fail records that the text is not JSON, and ends the walk.
 func (t *Text) fail() int {
 	t.Bad = true
 	return len(t.S)

@@ -13,7 +13,7 @@ import (
 // one is worth saying, to a reader of results the other.
 type words struct{ required, optional string }
 
-// need says whether a value must be there, or what stands for it.
+// need says whether a value is required, or what its default is.
 func need(required bool, s *rpcschema.Schema, must, may string) string {
 	switch {
 	case required:

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// integerRanges are the ranges that formats imply. JSON Schema's format is a
-// mere remark, and SPDK's decoders do refuse what is out of range.
+// integerRanges are the ranges that formats imply. Validators ignore JSON Schema's
+// format, but SPDK's decoders refuse what is out of range.
 var integerRanges = map[string][2]string{
 	"uint8": {"0", "255"}, "uint16": {"0", "65535"}, "uint32": {"0", "4294967295"}, "uint64": {"0", "18446744073709551615"},
 	"int32": {"-2147483648", "2147483647"}, "int64": {"-9223372036854775808", "9223372036854775807"},
@@ -88,7 +88,7 @@ func readArea(path string, methods, schemas map[string]*yaml.Node) error {
 			return fmt.Errorf("%s:%d: a method without a name", path, m.Line)
 		}
 		if methods[method.Value] != nil {
-			return fmt.Errorf("%s:%d: method %s stands twice", path, m.Line, method.Value)
+			return fmt.Errorf("%s:%d: method %s is listed twice", path, m.Line, method.Value)
 		}
 		prepend(m, "paramStructure", scalar("by-name"))
 		prepend(m, "tags", &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{
@@ -101,7 +101,7 @@ func readArea(path string, methods, schemas map[string]*yaml.Node) error {
 	for schema := range area.Schemas {
 		s := area.Schemas[schema]
 		if schemas[schema] != nil {
-			return fmt.Errorf("%s:%d: schema %s stands twice", path, s.Line, schema)
+			return fmt.Errorf("%s:%d: schema %s is listed twice", path, s.Line, schema)
 		}
 		titleParts(&s, schema)
 		setTitle(&s, schema)
@@ -161,7 +161,7 @@ func writeJSON(b *bytes.Buffer, n *yaml.Node) error {
 		for i := 0; i < len(n.Content); i += 2 {
 			key := n.Content[i].Value
 			if seen[key] {
-				return fmt.Errorf("line %d: %s stands twice", n.Content[i].Line, key)
+				return fmt.Errorf("line %d: %s is listed twice", n.Content[i].Line, key)
 			}
 			if key == errorKind {
 				continue // see moveErrorKinds

@@ -113,7 +113,7 @@ func (g *generator) method(m *rpcschema.Method) error {
 	return nil
 }
 
-// confirms tells a method whose result says nothing but that the call was
+// confirms reports whether a method's result says only that the call was
 // executed: true. False, from the few that answer so, is an error to the client.
 // A method that only reads may well have false to say.
 func confirms(m *rpcschema.Method) bool {

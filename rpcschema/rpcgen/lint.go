@@ -42,7 +42,7 @@ func lint(doc *rpcschema.Document) error {
 			complain(where, "x-spdk-opens must name one of %s, and the values that open it", strings.Join(rpcschema.Openings, ", "))
 		}
 		if s.Opens != nil && s.Opens.Instead != nil && s.Opens.By(s.Opens.Instead) {
-			complain(where, "x-spdk-opens: the value instead opens as well")
+			complain(where, "x-spdk-opens: the value of instead also opens")
 		}
 		if s.Unit != "" && !slices.Contains(units, s.Unit) {
 			complain(where, "unknown x-spdk-unit %q", s.Unit)
@@ -51,7 +51,7 @@ func lint(doc *rpcschema.Document) error {
 			complain(where, "unknown format %q", s.Format)
 		}
 		if len(s.DropIf) > 0 && !s.Until.Known() {
-			complain(where, "x-spdk-drop-if belongs to what is gone: x-spdk-until is missing")
+			complain(where, "x-spdk-drop-if is for members that later releases lack: x-spdk-until is missing")
 		}
 		if s.AnyCaseUntil.Known() && (doc.Resolve(s) == nil || len(doc.Resolve(s).Enum) == 0) {
 			complain(where, "x-spdk-any-case-until belongs to an enum")
@@ -88,7 +88,7 @@ func lint(doc *rpcschema.Document) error {
 	for _, name := range slices.Sorted(maps.Keys(doc.Schemas())) {
 		walk(name, doc.Schemas()[name], false)
 		if right := spelt(name); right != name {
-			complain(name, "the schema must be named %s, as spellings has its words", right)
+			complain(name, "the schema must be named %s: spellings lists how its words are spelled", right)
 		}
 		if other := folded[strings.ToLower(name)]; other != "" {
 			complain(name, "%s and %s differ by case only: give one of them another name", other, name)
@@ -115,7 +115,7 @@ func lint(doc *rpcschema.Document) error {
 				complain(m.Name, "unknown x-spdk-kind %q of error %d", e.Kind, e.Code)
 			}
 			if e.Code == -1 && e.Kind == "" {
-				complain(m.Name, "x-spdk-kind is missing: -1 is the wrong state and EPERM: say which")
+				complain(m.Name, "x-spdk-kind is missing: -1 means the wrong state or EPERM: say which")
 			}
 		}
 		if m.DecodeError != jsonrpc.CodeInvalidParams && !slices.ContainsFunc(m.Errors, func(e rpcschema.Error) bool { return e.Code == m.DecodeError }) {
@@ -125,7 +125,7 @@ func lint(doc *rpcschema.Document) error {
 			complain(m.Name, "x-spdk-relaxed must name releases that have the method, the first and perhaps the last")
 		}
 		if m.Stalls && m.Mutates {
-			complain(m.Name, "x-spdk-stalls is said of methods that only read")
+			complain(m.Name, "x-spdk-stalls belongs to methods that only read")
 		}
 		for _, name := range slices.Sorted(maps.Keys(m.ReadsIf)) {
 			if !m.Mutates || m.Param(name) == nil || len(m.ReadsIf[name]) == 0 {
@@ -145,7 +145,7 @@ func lint(doc *rpcschema.Document) error {
 			if !p.Required {
 				optional = p.Name
 			} else if optional != "" {
-				complain(where, "a required parameter comes after an optional one, %s: OpenRPC wants it before", optional)
+				complain(where, "a required parameter comes after an optional one, %s: OpenRPC requires it to come first", optional)
 			}
 			if p.Schema == nil {
 				complain(where, "schema is missing")

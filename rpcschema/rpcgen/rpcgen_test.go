@@ -100,7 +100,7 @@ func TestMistakesAreNamed(t *testing.T) {
 	for name, c := range map[string]struct{ yaml, says string }{
 		"unknown key":      {"methodes: []", "methodes"},
 		"no name":          {"methods: [{summary: X.}]", "a method without a name"},
-		"twice":            {"methods: [{name: a}, {name: a}]", "method a stands twice"},
+		"twice":            {"methods: [{name: a}, {name: a}]", "method a is listed twice"},
 		"key twice":        {"methods: [{name: a, summary: A., summary: B.}]", "summary"},
 		"no state":         {"methods: [{name: a, summary: A., params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-state is missing"},
 		"no sentence":      {"methods: [{name: a, summary: A, params: [], result: {name: r, schema: {type: boolean}}}]", "is not a sentence"},
@@ -110,7 +110,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"bad opening":      {"schemas: {A: {type: boolean, x-spdk-opens: {to: all, if: [true]}}}", "x-spdk-opens must name one of any-host"},
 		"opens by nothing": {"schemas: {A: {type: boolean, x-spdk-opens: {to: any-host}}}", "and the values that open it"},
 		"bad form":         {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-params: empty, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-params must be one of none, object, either"},
-		"opens instead":    {"schemas: {A: {type: boolean, x-spdk-opens: {to: any-host, if: [true], instead: true}}}", "the value instead opens as well"},
+		"opens instead":    {"schemas: {A: {type: boolean, x-spdk-opens: {to: any-host, if: [true], instead: true}}}", "the value of instead also opens"},
 		"bad kind":         {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [], result: {name: r, schema: {type: boolean}}, errors: [{code: -1, message: X, x-spdk-kind: odd}]}]", "unknown x-spdk-kind"},
 		"unexplained -1":   {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [], result: {name: r, schema: {type: boolean}}, errors: [{code: -1, message: X}]}]", "x-spdk-kind is missing"},
 		"late required":    {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [{name: p, summary: P., schema: {type: integer}}, {name: q, required: true, summary: Q., schema: {type: integer}}], result: {name: r, schema: {type: boolean}}}]", "comes after an optional one"},
@@ -129,7 +129,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"relaxed back":     {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-relaxed: {since: v24.05, until: v24.01}, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-relaxed must name releases"},
 		"never required":   {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [{name: p, summary: P., schema: {type: integer, x-spdk-required-since: v24.01}}], result: {name: r, schema: {type: boolean}}}]", "belongs to a required parameter or member"},
 		"optional member":  {"schemas: {A: {type: object, properties: {a: {type: string, x-spdk-required-since: v24.01}}}}", "belongs to a required parameter or member"},
-		"stalling change":  {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-mutates: true, x-spdk-stalls: true, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-stalls is said of"},
+		"stalling change":  {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-mutates: true, x-spdk-stalls: true, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-stalls belongs to"},
 		"ghost reads":      {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-mutates: true, x-spdk-reads-if: {p: [x]}, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-reads-if must name"},
 		"ghost forerunner": {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [{name: p, summary: P., schema: {type: integer, x-spdk-replaces: {name: q}}}], result: {name: r, schema: {type: boolean}}}]", "names no parameter"},
 	} {

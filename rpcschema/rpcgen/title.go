@@ -64,7 +64,7 @@ func singular(name string) string {
 	return name + "Item"
 }
 
-// formName tells the forms of a union apart, by their types.
+// formName names a form of a union by its type.
 func formName(form *yaml.Node) string {
 	typ := member(form, "type")
 	if typ == nil || typ.Kind != yaml.ScalarNode {

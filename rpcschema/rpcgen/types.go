@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// raw stands for values that the schema leaves open.
+// raw is the Go type of values that the schema leaves open.
 const raw = "json.RawMessage"
 
 var integerTypes = map[string]string{
@@ -191,7 +191,7 @@ func (g *generator) declareStruct(name, doc string, fields []field, more ...stri
 // claim writes the comment of a new type, whose name must be free.
 func (g *generator) claim(name, doc string) error {
 	if other, taken := g.types[name]; taken {
-		return fmt.Errorf("two types want the name %s (the other: %s): give one of them a name in schemas", name, other)
+		return fmt.Errorf("two types have the name %s (the other: %s): give one of them a name in schemas", name, other)
 	}
 	g.types[name] = doc
 	comment(&g.area.types, "", name+" "+doc)

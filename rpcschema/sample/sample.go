@@ -64,7 +64,7 @@ func (k Maker) known(m *rpcschema.Method, group []string) []string {
 	return slices.DeleteFunc(slices.Clone(group), func(name string) bool { return !m.Param(name).Schema.Has(k.Release) })
 }
 
-// givesWay tells an old member whose successor is there.
+// givesWay reports whether a member's successor is present.
 func (k Maker) givesWay(s *rpcschema.Schema, name string) bool {
 	return slices.ContainsFunc(s.Properties, func(q rpcschema.Property) bool {
 		return q.Replaces != nil && q.Replaces.Name == name && q.Has(k.Release)

@@ -20,12 +20,12 @@ func newExport() *cobra.Command {
 		Use:   "export",
 		Short: "Write the schema as an OpenRPC document, or as JSON Schemas",
 		Long: `Write the schema as an OpenRPC 1.3 document to standard output, or with --json-schema
-as one JSON Schema (draft 2020-12) for each method. Both are strict: objects in
-parameters refuse members that are not described. A method's JSON Schema is that of
-its parameters; its result is at #/$defs/result.
+as one JSON Schema (draft 2020-12) per method. Both are strict: objects in parameters
+allow only the members that are described. A JSON Schema file describes the method's
+parameters; #/$defs/result in it describes the result.
 
-With --spdk-version, only what that release has is exported. Without it, members that
-some releases lack are in the document with the releases that have them.`,
+With --spdk-version, only what that release has is exported. Without it, everything is
+exported, and members that some releases lack name the releases that have them.`,
 		Example: `  PROGRAM export --spdk-version v26.05 > spdk.openrpc.json
   PROGRAM export --spdk-version v26.05 --json-schema schemas/`,
 		Args: cobra.NoArgs,
@@ -43,8 +43,8 @@ some releases lack are in the document with the releases that have them.`,
 		},
 	}
 	releaseFlag(cmd, &r)
-	cmd.Flags().BoolVar(&own, "own", false, "also the methods that spdk-proxy answers by itself")
-	cmd.Flags().StringVar(&dir, "json-schema", "", "folder to write METHOD.json files to, instead of an OpenRPC document")
+	cmd.Flags().BoolVar(&own, "own", false, "include the methods that spdk-proxy answers by itself")
+	cmd.Flags().StringVar(&dir, "json-schema", "", "write a file METHOD.json per method to this folder, instead of an OpenRPC document")
 	return cmd
 }
 

@@ -1,6 +1,5 @@
-// Package schemacmd holds the commands that look at the schema: those of spdk-schema, and of
-// `PROGRAM`. It knows the command line; not how a target is reached, which its
-// caller tells.
+// Package schemacmd contains the commands of spdk-schema, which are also those of `spdk-proxy schema`.
+// It knows the command line, but not how a target is reached: its caller gives it a [Target].
 package schemacmd
 
 import (
@@ -21,15 +20,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ErrFound ends a command that has reported violations or differences.
-var ErrFound = errors.New("see above")
+// ErrFound is the error of a command that has printed violations or differences.
+var ErrFound = errors.New("they are listed above")
 
-// A UsageError is a mistake in the command line.
+// A UsageError reports a wrong command line.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the mistake.
 func (e UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
@@ -44,13 +43,13 @@ type Target interface {
 	Connect() (Connection, error)
 }
 
-// A Connection is a Caller that ends.
+// A Connection is a Caller that can be closed.
 type Connection interface {
 	spdkrpc.Caller
 	Close() error
 }
 
-// Add adds the commands to parent. program is how their examples begin, such as spdk-schema.
+// Add adds the commands to parent. The examples in their help begin with program, such as spdk-schema.
 func Add(parent *cobra.Command, program string, target Target) {
 	for _, cmd := range []*cobra.Command{newList(), newShow(), newCheck(), newDrift(target), newExport()} {
 		cmd.Example = strings.ReplaceAll(cmd.Example, placeholder, program)
@@ -63,7 +62,7 @@ const placeholder = "PROGRAM"
 
 // releaseFlag adds --spdk-version.
 func releaseFlag(cmd *cobra.Command, r *ReleaseFlag) {
-	cmd.Flags().Var(r, "spdk-version", "only what this release has, such as v26.05")
+	cmd.Flags().Var(r, "spdk-version", "leave out what this release does not have; such as v26.05")
 	_ = cmd.RegisterFlagCompletionFunc("spdk-version", cobra.NoFileCompletions)
 }
 
@@ -84,14 +83,14 @@ func (r *ReleaseFlag) Set(s string) (err error) {
 	return err
 }
 
-// Type names what the flag takes in help texts.
+// Type is the flag's type in help texts.
 func (*ReleaseFlag) Type() string { return "release" }
 
 func newList() *cobra.Command {
 	var r ReleaseFlag
 	cmd := &cobra.Command{
 		Use:   "list [GLOB]",
-		Short: "List methods, one a line",
+		Short: "List methods, one per line",
 		Example: `  PROGRAM list
   PROGRAM list 'bdev_lvol_*' --spdk-version v24.01`,
 		Args: cobra.MaximumNArgs(1),
@@ -111,7 +110,7 @@ func newList() *cobra.Command {
 				}
 			}
 			if len(found) == 0 {
-				return usage("no method matches %s", glob)
+				return usage("no method matches %s: without a pattern, list prints all methods", glob)
 			}
 			return page.List(cmd.OutOrStdout(), found)
 		},
@@ -124,7 +123,7 @@ func newShow() *cobra.Command {
 	var r ReleaseFlag
 	cmd := &cobra.Command{
 		Use:               "show METHOD",
-		Short:             "Show what a method takes, answers and fails with",
+		Short:             "Show the parameters, result and errors of a method",
 		Example:           `  PROGRAM show bdev_lvol_create`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeMethod,
@@ -145,11 +144,13 @@ func newCheck() *cobra.Command {
 	var r ReleaseFlag
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "Hold recorded calls and answers against the schema",
-		Long: `Hold calls and answers against the schema: JSON objects, arrays or lines of
-{"method", "params", "result" | "error"}, requests followed by their replies, or
-SPDK's configuration files (save_config). - is standard input. Each violation is a
-line with its place; the exit code is 1 if there are any.`,
+		Short: "Check recorded calls and replies against the schema",
+		Long: `Check calls and replies against the schema. FILE is one of
+  - JSON objects {"method", "params", "result" | "error"}: one, an array, or one per line
+  - requests, each followed by its reply
+  - a configuration file of SPDK (save_config)
+A FILE of - is standard input. Each violation is printed on a line with its place.
+The exit code is 1 if there are any.`,
 		Example: `  scripts/rpc.py save_config | PROGRAM check --spdk-version v26.05 -`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -194,11 +195,14 @@ func newDrift(target Target) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "drift [SPDK-SOURCE-TREE]",
-		Short: "Compare the schema with a live target, or with SPDK's own",
-		Long: `Compare the schema with the methods that a live target lists (` + target.Flags() + `), or with the schema that SPDK keeps in its source tree (schema/schema.yaml
-or schema/schema.json, since v25.09; name the tree, whose file VERSION says its
-release, or the file alone and --spdk-version). Differences that are known, each for
-a reason, are left out but with --all. The exit code is 1 if there are others.`,
+		Short: "Compare the schema with a live target, or with SPDK's own schema",
+		Long: `Compare the schema with the methods that a live target lists (` + target.Flags() + `), or with
+the schema in SPDK's source tree (schema/schema.yaml or schema/schema.json, since
+v25.09). Give the source tree, whose file VERSION names the release, or give the file
+alone and --spdk-version.
+
+Known differences have a recorded reason and are printed only with --all. The exit
+code is 1 if there are other differences.`,
 		Example: `  PROGRAM drift --socket /var/tmp/spdk.sock
   PROGRAM drift ~/src/spdk`,
 		Args: cobra.MaximumNArgs(1),
@@ -218,7 +222,7 @@ a reason, are left out but with --all. The exit code is 1 if there are others.`,
 	}
 	releaseFlag(cmd, &r)
 	target.AddFlags(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "known differences, too, each with its reason")
+	cmd.Flags().BoolVar(&all, "all", false, "also print known differences, each with its reason")
 	return cmd
 }
 
@@ -232,7 +236,7 @@ func compare(ctx context.Context, target Target, args []string, r rpcschema.Rele
 			r = source.Release
 		}
 		if !r.Known() {
-			return nil, usage("%s does not say which release it is of: --spdk-version v26.05", args[0])
+			return nil, usage("%s does not say which release it belongs to: add --spdk-version, such as --spdk-version v26.05", args[0])
 		}
 		return drift.Against(rpcschema.Default(), source, r), nil
 	}
@@ -254,7 +258,7 @@ func compare(ctx context.Context, target Target, args []string, r rpcschema.Rele
 	return drift.Live(rpcschema.Default(), names, r), nil
 }
 
-// completeMethod offers the methods.
+// completeMethod completes the name of a method.
 func completeMethod(_ *cobra.Command, args []string, _ string) (offers []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		for _, m := range rpcschema.Default().Methods() {

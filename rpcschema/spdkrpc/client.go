@@ -80,7 +80,7 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// confirm makes a call whose only success is true.
+// confirm makes a call whose result is true on success.
 func (c *Client) confirm(ctx context.Context, method string, params any) error {
 	var ok bool
 	if err := c.call(ctx, method, params, &ok); err != nil {
@@ -92,7 +92,7 @@ func (c *Client) confirm(ctx context.Context, method string, params any) error {
 	return nil
 }
 
-// fit writes params as the target's release wants them.
+// fit writes params as the target's release has them.
 func (c *Client) fit(ctx context.Context, method string, params any) (any, error) {
 	if params == nil {
 		return nil, nil

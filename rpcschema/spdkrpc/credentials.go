@@ -29,9 +29,9 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 	case kinds > 1:
 		return credentials{}, errors.New("credentials: give one of username with password, token, and token file")
 	case (c.CertFile == "") != (c.KeyFile == ""):
-		return credentials{}, errors.New("credentials: certificate and key are needed together; one file that holds both may be named twice")
+		return credentials{}, errors.New("credentials: a client certificate needs a key, and a key a certificate: give both, or the same file twice if it contains both")
 	case c.CertFile != "" && u.Scheme != "https":
-		return credentials{}, errors.New("credentials: a client certificate can be shown to an https:// URL only")
+		return credentials{}, errors.New("credentials: a client certificate works only with an https:// URL")
 	}
 	who := credentials{fixed: http.Header{"Content-Type": {"application/json"}}, tokenFile: c.TokenFile}
 	switch {
@@ -70,7 +70,7 @@ func (c *credentials) header() (http.Header, error) {
 func bearer(token string) (string, error) {
 	token = strings.TrimSpace(token)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("there is no token: it must be one word of ASCII")
+		return "", errors.New("the token is empty or malformed: it must be one word of ASCII")
 	}
 	return "Bearer " + token, nil
 }

@@ -125,11 +125,11 @@ func TestCertificateFilesAreReadAgain(t *testing.T) {
 
 func TestCredentialsThatAreNone(t *testing.T) {
 	for says, c := range map[string]HTTPSConfig{
-		"give one of username":      {URL: "https://h", Username: "u", Token: "secret"},
-		"give one of":               {URL: "https://h", Token: "secret", TokenFile: "/x"},
-		"are needed together":       {URL: "https://h", CertFile: "/x"},
-		"https:// URL only":         {URL: "http://h", CertFile: "/x", KeyFile: "/x"},
-		"must be one word of ASCII": {URL: "https://h", Token: "secret\r\nX: y"},
+		"give one of username":             {URL: "https://h", Username: "u", Token: "secret"},
+		"give one of":                      {URL: "https://h", Token: "secret", TokenFile: "/x"},
+		"a client certificate needs a key": {URL: "https://h", CertFile: "/x"},
+		"works only with an https:// URL":  {URL: "http://h", CertFile: "/x", KeyFile: "/x"},
+		"must be one word of ASCII":        {URL: "https://h", Token: "secret\r\nX: y"},
 	} {
 		_, err := NewHTTPS(c)
 		require.ErrorContains(t, err, says)

@@ -50,7 +50,7 @@ func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
 	if d.waiters--; d.waiters == 0 {
 		d.cancel()
 		if s.dialing == d {
-			s.dialing = nil // nobody wants what it may still bring: the next caller dials anew
+			s.dialing = nil // no caller waits for it any more: the next one dials anew
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -89,7 +89,7 @@ func (s *Socket) dial(ctx context.Context, d *dialing) {
 		_ = c.Close()
 		d.err = net.ErrClosed
 		return
-	case s.living(): // made by a later attempt, while nobody waited for this one
+	case s.living(): // made by a later attempt, when no caller waited for this one
 		_ = c.Close()
 		d.conn = s.conn
 		return

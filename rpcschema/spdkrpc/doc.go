@@ -2,7 +2,7 @@
 // for each RPC, generated from the schema, over a [Caller], which is either the
 // target's UNIX socket ([Socket]) or the HTTPS of spdk-proxy ([HTTPS]).
 //
-// Requests are fitted to the target's release; errors are of a typed [Kind].
+// The client writes requests as the target's release has them. Each error has a [Kind].
 //
 // A value that may have one of several types is a struct with a field for each of them, named by its JSON
 // type, of which exactly one is set: [BdevMemoryDomainDMADeviceType] has String and Integer. Writing such a
@@ -11,9 +11,9 @@
 // parameters of a [FrameworkConfigCall], and in [BdevDriverSpecific] and [BdevIOStatDriverSpecific] the members of
 // drivers that the schema does not describe.
 //
-// Both callers bound a call whose context has no deadline by a minute. The client
-// validates parameters before it sends them (unless told otherwise) and may be used by many
-// goroutines.
+// If a call's context has no deadline, both callers end the call after a minute. The client
+// validates parameters before it sends them, unless an option disables that. It may be used by
+// several goroutines at once.
 //
 // # Stability
 //
@@ -23,5 +23,5 @@
 // another release is an error. A field that SPDK renames keeps its newest name and is sent under
 // the older one to releases that know only that.
 //
-// It may not know what its calls are for: no CSI, no policy, no volumes.
+// The package must not know the purpose of its calls: no CSI, no policy, no volumes.
 package spdkrpc

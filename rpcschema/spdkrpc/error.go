@@ -133,7 +133,7 @@ func answered(method string, code int, message string) *Error {
 	return &Error{Method: method, Kind: kindOfCode(method, code), Code: code, Message: message}
 }
 
-// statusKinds are the kinds of HTTP answers that bear no JSON-RPC error of
+// statusKinds are the kinds of HTTP answers that contain no JSON-RPC error of
 // their own, as from rpc_http_proxy.py or something in between.
 var statusKinds = map[int]Kind{
 	http.StatusBadRequest:          InvalidParams,
@@ -141,7 +141,7 @@ var statusKinds = map[int]Kind{
 	http.StatusForbidden:           Denied,
 	http.StatusNotFound:            Unreachable,
 	http.StatusTooManyRequests:     Unreachable,
-	http.StatusBadGateway:          OutcomeUnknown, // who knows what stands in between
+	http.StatusBadGateway:          OutcomeUnknown, // an intermediary may have forwarded the call
 	http.StatusServiceUnavailable:  Unreachable,
 	http.StatusGatewayTimeout:      OutcomeUnknown,
 	http.StatusInternalServerError: OutcomeUnknown,

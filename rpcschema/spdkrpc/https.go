@@ -41,7 +41,7 @@ type HTTPSConfig struct {
 	CA *x509.CertPool
 	// MaxConnections bounds the connections, and so the calls, in flight. 0: 64.
 	MaxConnections int
-	// Timeout bounds a call whose context has no deadline. 0: one minute.
+	// Timeout limits the duration of a call whose context has no deadline. 0: one minute.
 	Timeout time.Duration
 }
 
@@ -66,7 +66,7 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 		return nil, fmt.Errorf("proxy URL must look like https://host:port/, not %q", u.Redacted())
 	}
 	if u.User != nil {
-		return nil, fmt.Errorf("proxy URL must not hold a user or password: give them apart")
+		return nil, fmt.Errorf("proxy URL must not contain a user or password: give them as credentials")
 	}
 	if u.Path == "" {
 		u.Path = "/"

@@ -108,7 +108,7 @@ func TestNewHTTPSRefuses(t *testing.T) {
 		"":                        "must look like https://host:port/",
 		"ftp://x":                 "must look like",
 		"https://":                "must look like",
-		"https://u:secret@host/":  "must not hold a user or password",
+		"https://u:secret@host/":  "must not contain a user or password",
 		"https://u:secret@ho st/": "proxy URL",
 	} {
 		_, err := NewHTTPS(HTTPSConfig{URL: in})

@@ -40,7 +40,7 @@ func WithPeerCheck(check func(net.Conn) error) SocketOption {
 	return func(s *Socket) { s.check = check }
 }
 
-// WithTimeout bounds a Call whose context has no deadline. Without it, that is one
+// WithTimeout limits the duration of a Call whose context has no deadline. Without it, that is one
 // minute; with 0 nothing bounds it. A call that is given up may still be executed:
 // its error is of the kind [OutcomeUnknown].
 func WithTimeout(d time.Duration) SocketOption {
@@ -62,7 +62,7 @@ func NewSocket(path string, options ...SocketOption) *Socket {
 // Without it the limits of older releases hold.
 func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
 
-// defaultTimeout bounds a call whose context has no deadline.
+// defaultTimeout limits the duration of a call whose context has no deadline.
 const defaultTimeout = time.Minute
 
 // Call makes one call. Without a deadline in ctx, the socket's timeout bounds it.

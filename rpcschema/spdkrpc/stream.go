@@ -56,7 +56,7 @@ func (s *stream) sending(req *jsonrpc2.Request, _ *jsonrpc2.Response) { s.next =
 // WriteObject writes the request in one piece.
 func (s *stream) WriteObject(any) error {
 	if s.next == nil {
-		return errors.New("only requests are written")
+		return errors.New("only requests can be written")
 	}
 	s.out = append(s.out[:0], `{"jsonrpc":"2.0","id":`...)
 	s.out = strconv.AppendUint(s.out, s.next.ID.Num, 10)
@@ -150,7 +150,7 @@ func splitReply(dec *jsontext.Decoder) (parts replyParts, err error) {
 }
 
 // bounded fails when a reply is longer than SPDK's can be: memory has a bound,
-// whatever sits at the socket.
+// any program behind the socket.
 type bounded struct {
 	r     io.Reader
 	left  int

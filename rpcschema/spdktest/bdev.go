@@ -34,7 +34,7 @@ type driver interface {
 
 // A claim says who holds a bdev, and what others may do with it.
 type claim struct {
-	by     string // module; "" for nobody
+	by     string // module; "" for none
 	kind   string // SPDK's name of it
 	shared int    // how many hold it, where several may
 }
@@ -108,7 +108,7 @@ func (r *registry) find(name string) (*bdev, bool) {
 	return b, ok
 }
 
-// remove takes a bdev away, from under whoever uses it.
+// remove removes a bdev even if it is in use.
 func (r *registry) remove(b *bdev) {
 	if r.byName[b.name] != b {
 		return
@@ -124,7 +124,7 @@ func (r *registry) remove(b *bdev) {
 	b.users = nil
 }
 
-// open uses a bdev until close. Writing needs that nobody else's claim forbids it.
+// open uses a bdev until close. Writing fails if another module has claimed it.
 func (b *bdev) open(writes bool, gone func()) (*bdevUser, error) {
 	if writes && (b.claim.by != "" || b.readOnly) {
 		return nil, errno(syscall.EPERM)

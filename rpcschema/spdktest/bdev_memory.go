@@ -26,7 +26,7 @@ func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
-// numaID is the NUMA node of a bdev that tells one: any, for memory.
+// numaID is the NUMA node of a bdev that reports one: any, for memory.
 func (b *bdev) numaID() *int32 {
 	if _, ok := b.driver.(*malloc); ok {
 		return new(int32(-1))
@@ -34,13 +34,13 @@ func (b *bdev) numaID() *int32 {
 	return nil
 }
 
-// hasDomains reports whether volumes on a bdev tell of memory domains.
+// hasDomains reports whether volumes on a bdev report memory domains.
 func (b *bdev) hasDomains() bool {
 	_, ok := b.driver.(*malloc)
 	return ok
 }
 
-// memoryDomains are those of memory, which it tells itself up to v24.01.
+// memoryDomains are those of memory; the bdev itself reports them up to v24.01.
 func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
 	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: new("SPDK_ACCEL_DMA_DEVICE"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringAccel, 2)}
 	if e.before("v24.05") {

@@ -9,15 +9,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A stacked bdev stands in front of another, which it claims: passthru and
-// crypto. SPDK remembers what was asked for, so that it comes when its base does.
+// A stacked bdev is on top of another, which it claims: passthru and crypto. SPDK
+// remembers the request, and makes the bdev when its base appears.
 type stacked struct {
 	stackPlan
 	base *bdev
 	user *bdevUser
 }
 
-// A stackPlan is what was asked for.
+// A stackPlan is the request for a stacked bdev.
 type stackPlan struct {
 	module, name, base, uuid string
 	key                      *cryptoKey // of a crypto bdev

@@ -38,7 +38,7 @@ var startup = func() (bySubsystem map[string][]configCall) {
 //go:embed startup.json
 var startupText []byte
 
-// A subsystemInfo is a part of spdk_tgt, and what tells its configuration; nil
+// A subsystemInfo is a part of spdk_tgt, and the function that writes its configuration; nil
 // if it has none.
 type subsystemInfo struct {
 	spdkrpc.FrameworkSubsystem
@@ -56,7 +56,7 @@ func (e *engine) subsystems() []subsystemInfo {
 		{spdkrpc.FrameworkSubsystem{Subsystem: "nvmf", DependsOn: []string{"bdev", "keyring"}}, (*engine).nvmfConfig},
 		{spdkrpc.FrameworkSubsystem{Subsystem: "iscsi", DependsOn: []string{"scsi"}}, (*engine).iscsiConfig},
 	}
-	if e.before("v24.05") { // keys belonged to nobody
+	if e.before("v24.05") { // no subsystem had the keys
 		isKeyring := func(name string) bool { return name == "keyring" }
 		list = slices.DeleteFunc(list, func(s subsystemInfo) bool { return isKeyring(s.Subsystem) })
 		for i := range list {
@@ -146,7 +146,7 @@ func (e *engine) keyringConfig() []configPart {
 	return []configPart{part}
 }
 
-// accelConfig tells keys in the clear, as SPDK does.
+// accelConfig writes keys in plain text, as SPDK does.
 func (e *engine) accelConfig() []configPart {
 	part := oneByOne(startup["accel"]...)
 	for _, k := range e.cryptoKeys {
@@ -155,7 +155,7 @@ func (e *engine) accelConfig() []configPart {
 	return []configPart{part}
 }
 
-// bdevConfig tells bdevs in front of others before those: SPDK waits for them.
+// bdevConfig lists bdevs on top of others before those: SPDK waits for the bases.
 // Volumes are not told; their lvstores hold them.
 func (e *engine) bdevConfig() []configPart {
 	options := startup["bdev"]

@@ -89,7 +89,7 @@ func (e *engine) accelCryptoKeysGet(p spdkrpc.AccelCryptoKeysGetParams) ([]crypt
 	return list, nil
 }
 
-// shownKey is a key as it is told: since v24.05 with its tweak mode.
+// shownKey is a key as SPDK reports it: since v24.05 with its tweak mode.
 func (e *engine) shownKey(k *cryptoKey) cryptoKey {
 	shown := *k
 	if e.before("v24.05") {

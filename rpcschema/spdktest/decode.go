@@ -169,7 +169,7 @@ var integerBounds = map[string]struct {
 	"int32": {math.MinInt32, math.MaxInt32}, "int64": {math.MinInt64, math.MaxInt64}, "": {math.MinInt64, math.MaxInt64},
 }
 
-// integer takes whatever spelling of a whole number SPDK does: 5, 5.0, 5e0.
+// integer accepts the spellings of a whole number that SPDK accepts: 5, 5.0, 5e0.
 func integer(v any, format string) (any, bool) {
 	text, ok := v.(json.Number)
 	if !ok || len(text) > 64 {

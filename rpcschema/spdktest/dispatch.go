@@ -13,9 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// dispatch takes one call from the wire to the engine and back: is there such a
-// method now, are its parameters such as SPDK decodes, what does a fault want
-// of it, what does the engine answer.
+// dispatch handles one call: it finds the method, decodes the parameters, applies a fault if
+// one matches, and lets the engine execute the call.
 func (s *server) dispatch(r *request) {
 	m, params, err := s.admit(r)
 	if err != nil {
@@ -70,7 +69,7 @@ func slow(method string, params map[string]any) bool {
 	return false
 }
 
-// execute has the engine do a call, and answers it.
+// execute lets the engine execute a call, and answers it.
 func (s *server) execute(r *request, m *method, params map[string]any) {
 	result, err := s.perform(r, m, params)
 	var answer *jsonrpc.Error
@@ -85,13 +84,13 @@ func (s *server) execute(r *request, m *method, params map[string]any) {
 	}
 }
 
-// crash brings the target down from within a call, and waits for the end.
+// crash ends the target from within a call, and waits until it is down.
 func (s *server) crash() {
 	go s.target.crash(s)
 	<-s.down
 }
 
-// perform has the engine do a call without answering it. The error is a
+// perform lets the engine execute a call without answering it. The error is a
 // *jsonrpc.Error to answer with, errSilent or errCrash.
 func (s *server) perform(r *request, m *method, params map[string]any) (json.RawMessage, error) {
 	result, err := m.run(s.engine, params)
@@ -125,7 +124,7 @@ func (s *server) record(r *request, params map[string]any, err *jsonrpc.Error) {
 	log.Debug("call", "method", r.method, "params", rpcschema.Default().Redact(r.method, params), "code", code)
 }
 
-// A method is one RPC of the simulated release.
+// A method is one simulated method of the release.
 type method struct {
 	*rpcschema.Method
 	decoder
@@ -153,7 +152,7 @@ func (m *method) shape(result any) (json.RawMessage, error) {
 	return text, nil
 }
 
-// A methodTable is what a release of SPDK can be asked, as far as it is simulated.
+// A methodTable contains the simulated methods of a release.
 type methodTable struct {
 	byName  map[string]*method
 	aliases map[string]string
@@ -216,7 +215,7 @@ func handle[P, R any](name string, run func(*engine, P) (R, error)) {
 	}
 }
 
-// confirm adds a method whose only success is true.
+// confirm adds a method whose result is true on success.
 func confirm[P any](name string, run func(*engine, P) error) {
 	handle(name, func(e *engine, p P) (bool, error) { return true, run(e, p) })
 }

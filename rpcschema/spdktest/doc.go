@@ -1,5 +1,5 @@
 // Package spdktest is a simulated spdk_tgt on a real UNIX socket, for tests, the demo
-// and spdk-sim: nothing else may import it.
+// and spdk-sim; no other package may import it.
 //
 // It has SPDK's manners on the wire (concatenated values, replies in the order
 // of completion, connections closed on what does not parse or fit), SPDK's

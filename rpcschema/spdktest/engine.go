@@ -89,7 +89,7 @@ func (e *engine) unlocked(io func() error) error {
 	return err
 }
 
-// errDead ends what a crash overtook; nobody is there to hear it.
+// errDead ends calls that a crash interrupts; no client receives it.
 var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
 
 // errCrash ends the whole target, where a real one was seen to crash; errSilent

@@ -2,7 +2,7 @@ package spdktest
 
 import "github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 
-// iscsiConfig tells CHAP secrets in the clear, as SPDK does.
+// iscsiConfig writes CHAP secrets in plain text, as SPDK does.
 func (e *engine) iscsiConfig() []configPart {
 	t := &e.iscsi
 	calls := []configCall{{"iscsi_set_options", t.options}}

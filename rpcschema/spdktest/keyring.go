@@ -16,7 +16,7 @@ import (
 type key struct {
 	name, path string
 	refs       int
-	removed    bool // and only waits until nobody uses it
+	removed    bool // and exists only until its last user is gone
 }
 
 func (e *engine) key(name string) *key {
@@ -33,7 +33,7 @@ func init() {
 	query("keyring_get_keys", (*engine).keyringGetKeys)
 }
 
-// keyringFileAddKey takes only files that nobody but their owner can read.
+// keyringFileAddKey accepts only files that only their owner can read.
 func (e *engine) keyringFileAddKey(p spdkrpc.KeyringFileAddKeyParams) error {
 	if i := strings.IndexByte(p.Name, ':'); i > 0 {
 		return errno(syscall.EINVAL)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The layout tells a connector on the same host, which has neither NVMe-oF nor
+// The layout shows a connector on the same host, which has neither NVMe-oF nor
 // iSCSI, what is exported to whom:
 //
 //	exports/NQN/hosts                one admitted host NQN a line, or * for any

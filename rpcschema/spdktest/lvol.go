@@ -31,7 +31,7 @@ func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	if external, ok := e.bdevs.find(l.External); l.store.base.hasDomains() || ok && external.hasDomains() {
 		info.MemoryDomains = e.memoryDomains()
 	}
-	// Copies: the engine goes on while the answer is written.
+	// Copies: the engine continues while the answer is written.
 	d := &spdkrpc.BdevDriverLvol{
 		LvolStoreUUID: new(l.store.UUID), BaseBdev: new(l.store.base.name), ThinProvision: new(l.Thin), NumAllocatedClusters: new(l.Allocated),
 		Snapshot: new(l.Snapshot), Clone: new(l.Parent != ""), EsnapClone: new(l.External != ""),
@@ -68,7 +68,7 @@ type sizeParam struct {
 	Size uint64 `json:"size"`
 }
 
-// bytes is the size asked for, wrapping around as in SPDK.
+// bytes is the requested size, which overflows as in SPDK.
 func (s sizeParam) bytes(mib uint64) (uint64, error) {
 	if s.Size > 0 && mib > 0 {
 		return 0, jsonrpc.Errorf(jsonrpc.CodeInternalError, "size is deprecated. Specify only size_in_mib instead.")

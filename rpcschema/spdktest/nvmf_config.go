@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmfConfig tells subsystem by subsystem; since v26.05 all subsystems, then
+// nvmfConfig writes subsystem by subsystem; since v26.05 all subsystems, then
 // all hosts, and so on.
 func (e *engine) nvmfConfig() []configPart {
 	options := slices.Clone(startup["nvmf"])
@@ -41,7 +41,7 @@ func (e *engine) nvmfConfig() []configPart {
 	return parts
 }
 
-// transportParams are the options that the release tells of a transport.
+// transportParams are the options of a transport that the release reports.
 func (e *engine) transportParams(t spdkrpc.NVMfTransport) any {
 	text, err := e.target.methods.byName["nvmf_get_transports"].shape([]spdkrpc.NVMfTransport{t})
 	var shown []any
@@ -69,7 +69,7 @@ func (s *subsystem) configSelf() []configCall {
 	}}}
 }
 
-// configHosts tells the names of keys, not keys.
+// configHosts writes the names of keys, not the keys.
 func (s *subsystem) configHosts() (calls []configCall) {
 	if s.discovery {
 		return nil

@@ -39,7 +39,7 @@ var addressFamilies = []spdkrpc.NVMfTransportIDAdrfam{
 	spdkrpc.NVMfTransportIDAdrfamIpv4, spdkrpc.NVMfTransportIDAdrfamIpv6, spdkrpc.NVMfTransportIDAdrfamIb, spdkrpc.NVMfTransportIDAdrfamFc,
 }
 
-// transportID reads an address as SPDK tells it.
+// transportID converts an address to the form in which SPDK reports it.
 func (e *engine) transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransportID, error) {
 	if a.Trtype == "" {
 		if a.Trtype = value(a.Transport); a.Trtype == "" {

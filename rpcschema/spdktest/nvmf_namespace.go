@@ -77,7 +77,7 @@ func (e *engine) nvmfAddNS(p spdkrpc.NVMfSubsystemAddNSParams) (uint32, error) {
 	return ns.nsid, e.export(s)
 }
 
-// hexText checks a hexadecimal string of n bytes, and spells it as SPDK tells it.
+// hexText checks a hexadecimal string of n bytes, and writes it as SPDK reports it.
 func hexText(p *string, n int) (string, bool) {
 	if p == nil {
 		return "", true
@@ -98,7 +98,7 @@ func (ns *namespace) release() {
 	ns.bdev.claim = claim{}
 }
 
-// loseNS takes out a namespace whose bdev goes away.
+// loseNS removes a namespace whose bdev was removed.
 func (e *engine) loseNS(s *subsystem, ns *namespace) {
 	delete(s.namespaces, ns.nsid)
 	e.exportLater(s)

@@ -58,7 +58,7 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 	return nil
 }
 
-// limitParams are what limits a bdev as it is limited now.
+// limitParams are the parameters that give a bdev its present limits.
 func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
 	told := func(limit uint64) *uint64 {
 		if limit == 0 {
@@ -85,7 +85,7 @@ type iostatParams struct {
 	Name *string `json:"name"`
 }
 
-// bdevGetIostat tells that no bdev ever saw I/O.
+// bdevGetIostat reports no I/O for any bdev.
 func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIOStat, error) {
 	out := spdkrpc.BdevIOStat{TickRate: tickRate, Ticks: ticks()}
 	names := p.Names

@@ -271,7 +271,7 @@ func (c *conn) remove() {
 	<-c.server.slots
 }
 
-// A pollClock tells all who wait for it when the target looks at its sockets.
+// A pollClock wakes all waiting goroutines when the target polls its sockets.
 type pollClock struct {
 	mu   sync.Mutex
 	next chan struct{}

@@ -50,7 +50,7 @@ func (b *bench) withoutParams() {
 	b.Logf("%d methods called with nothing and with {}", tried)
 }
 
-// needsParams tells methods that no call without parameters is complete for.
+// needsParams reports whether a method needs parameters.
 func (b *bench) needsParams(m *rpcschema.Method) bool {
 	return len(m.OneOf)+len(m.AnyOf) > 0 || slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return m.RequiredAt(p.Name, b.release) })
 }

@@ -89,7 +89,7 @@ func TestTypedClient(t *testing.T) {
 	}
 }
 
-// confirmed tells a method whose only success is true.
+// confirmed reports whether a method's result is true on success.
 func confirmed(m *rpcschema.Method) bool {
 	return m.Result.Schema.Type.Main() == "boolean" && (m.Mutates || m.Result.Schema.Const != nil)
 }

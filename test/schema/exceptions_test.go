@@ -50,8 +50,8 @@ func configs(subsystems ...string) (list []map[string]any) {
 	return list
 }
 
-// safe tells a method that may be called with sound parameters that name
-// nothing.
+// safe reports whether a method may be called with valid parameters that name no
+// existing object.
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
 // The first would wait for bdevs that are not there, and meet whatever comes
@@ -200,7 +200,7 @@ func (e exception) in(r rpcschema.Release) bool {
 	return w.Has(r)
 }
 
-// stale tells an exception that was listed for nothing.
+// stale reports whether a listed exception was not needed.
 func (b *bench) stale(key string) bool {
 	e := accepted[key]
 	return !e.unsent && e.in(b.release) && slices.Contains(b.current, strings.Fields(key)[0])

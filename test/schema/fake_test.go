@@ -16,7 +16,7 @@ import (
 
 // A fake is a target's socket that remembers the last call of the method that is
 // expected and answers it as it is told. The calls that the proxy makes by itself
-// before that one get an answer of their own (see ask). It does nothing else: the
+// before that one get an answer of their own (see ask). Apart from that, it does nothing: the
 // simulated target, which does, is spdktest's.
 type fake struct {
 	socket  string

@@ -140,7 +140,7 @@ func (b *bench) drift() {
 	b.Logf("%s: %d methods listed", b.release, len(b.listed))
 }
 
-// inStartup tells a target that waits for framework_start_init.
+// inStartup reports whether a target waits for framework_start_init.
 func (b *bench) inStartup() bool { return slices.Contains(b.current, "framework_start_init") }
 
 // states holds the states in which methods may be called against what the
@@ -279,7 +279,7 @@ func (b *bench) prove(before int, sound error) {
 	}
 }
 
-// same tells whether two refusals are the same.
+// same reports whether two refusals are the same.
 func same(a, b error) bool {
 	var x, y *spdkrpc.Error
 	return errors.As(a, &x) && errors.As(b, &y) && x.Code == y.Code && x.Message == y.Message

@@ -104,7 +104,7 @@ func (b *breaker) variants(s *rpcschema.Schema) []*rpcschema.Schema {
 	return slices.DeleteFunc(slices.Concat(s.OneOf, s.AnyOf), func(v *rpcschema.Schema) bool { return !v.Has(b.Release) })
 }
 
-// nothing stands for the absence of a member.
+// nothing is the value of a member that is absent.
 var nothing = new(int)
 
 func (b *breaker) set(what, pointer string, value any) {

@@ -130,7 +130,7 @@ func testAIO(s *suite) {
 // testStacked looks at passthru bdevs: they claim their base, wait for it and go with it.
 func testStacked(s *suite) {
 	// What could not be made is remembered for ever and comes with a base of
-	// that name: nobody else may use it.
+	// that name: no other test may use it.
 	base, top := s.malloc("stackbase", 8), s.name("pt")
 	s.undo("bdev_passthru_delete", P{"name": top})
 	assert.Equal(s, top, s.text("bdev_passthru_create", P{"name": top, "base_bdev_name": base}))

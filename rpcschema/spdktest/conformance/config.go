@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// config is what framework_get_config tells, each call held against the schema.
+// config is the result of framework_get_config, each call checked against the schema.
 func (s *suite) config(subsystem string) (calls []spdkrpc.FrameworkConfigCall) {
 	s.Helper()
 	s.get(&calls, "framework_get_config", P{"name": subsystem})

@@ -161,10 +161,10 @@ func (s *suite) before(release string) bool {
 	return s.release.Before(rpcschema.MustRelease(release))
 }
 
-// name is a name that nobody else uses.
+// name is a name that is used once.
 func (s *suite) name(base string) string { return s.prefix + base }
 
-// nqn is the NQN of a subsystem or host that nobody else uses.
+// nqn is the NQN of a subsystem or host that is used once.
 func (s *suite) nqn(base string) string { return "nqn.2026-11.io.spdkgate:" + s.prefix + "-" + base }
 
 // call makes a call and returns its raw result.
@@ -196,7 +196,7 @@ func (s *suite) ok(method string, params any) {
 	s.get(nil, method, params)
 }
 
-// text makes a call whose result is a string.
+// text makes a call and returns its result, a string.
 func (s *suite) text(method string, params any) (text string) {
 	s.Helper()
 	s.get(&text, method, params)
@@ -247,7 +247,7 @@ func (s *suite) valid(method string, params any) bool {
 	return err == nil && (isObject || value == nil)
 }
 
-// undo makes a call when the group is over, whatever it answers.
+// undo makes a call when the group ends, and ignores the answer.
 func (s *suite) undo(method string, params any) {
 	s.Cleanup(func() { _, _ = s.call(method, params) })
 }
@@ -348,5 +348,5 @@ const (
 	parseError     = jsonrpc.CodeParseError
 )
 
-// unknownUUID is nobody's.
+// unknownUUID belongs to no object.
 const unknownUUID = "00000000-0000-4000-8000-00000000dead"

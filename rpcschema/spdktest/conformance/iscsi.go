@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// tag is a group's tag that nobody else uses.
+// tag is a group's tag that is used once.
 func (s *suite) tag() int { return 1_000_000 + rand.IntN(1_000_000_000) }
 
 // portalGroup makes a portal group with one portal.

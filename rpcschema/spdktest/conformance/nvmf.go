@@ -47,7 +47,7 @@ func (s *suite) describe(nqn string) spdkrpc.NVMfSubsystem {
 	return list[0]
 }
 
-// noSubsystem is what nvmf_get_subsystems answers to an NQN that nothing bears.
+// noSubsystem is the answer of nvmf_get_subsystems to an unknown NQN.
 func (s *suite) noSubsystem() int {
 	if s.before("v26.09") {
 		return noDevice

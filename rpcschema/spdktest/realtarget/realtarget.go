@@ -2,7 +2,7 @@
 //
 // It refuses a target that is not empty before a test touches it, and empties it when
 // the test has ended, however it ended: one failed test must not fail the next, and
-// what somebody else keeps on a target must not be deleted by a test.
+// a test must not delete objects that it did not create.
 //
 // It knows SPDK's RPCs. It may not know proxy, driver, or what is tested.
 package realtarget
@@ -24,7 +24,7 @@ import (
 // Variable is the environment variable that names the target's socket.
 const Variable = "SPDK_SOCK"
 
-// Given tells whether a real target is named.
+// Given reports whether a real target is named.
 func Given() bool { return os.Getenv(Variable) != "" }
 
 // Socket returns the socket of the real target, and skips the test if none is named.
@@ -63,7 +63,7 @@ func empty(t testing.TB, path string) {
 		t.Logf("the test left %s on the target: removed", names(removed))
 	}
 	if err != nil || len(left) > 0 {
-		t.Errorf("on the target behind %s remain %s (%v): start a fresh one before the next test", path, names(left), err)
+		t.Errorf("the target behind %s still has %s (%v): restart it before the next test", path, names(left), err)
 	}
 }
 
