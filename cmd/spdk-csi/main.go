@@ -1,5 +1,5 @@
-// Command spdk-csi is the CSI driver for SPDK: the controller, which makes and exports volumes through spdk-proxy, and
-// the node plugin, which attaches and mounts them. Flags and wiring only.
+// Command spdk-csi is the CSI driver for SPDK: the controller, which creates and exports volumes through spdk-proxy, and
+// the node plugin, which attaches and mounts them. This package contains only flags and wiring.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// version is set by the linker; otherwise it is what the Go toolchain knows.
+// version is set by the linker. If it is empty, the version of the Go toolchain's build information is used.
 var version string
 
 func main() {
@@ -94,7 +94,7 @@ node only records which volumes were used on it and must not be formatted again.
 	fs.StringVar(&f.nodeID, "nodeid", "", "id of this node, its name in the cluster (required with --node)")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver, as in its CSIDriver object")
 	fs.StringVar(&f.topology, "topology", "", "labels of this node that topology in config.json uses, such as topology.kubernetes.io/zone=a; several with commas between them. A label without a value is skipped")
-	fs.Int64Var(&f.maxVolumes, "max-volumes-per-node", 0, "how many volumes a node takes, 0 for any number")
+	fs.Int64Var(&f.maxVolumes, "max-volumes-per-node", 0, "how many volumes a node can have, 0 for any number")
 	fs.StringVar(&f.stateDir, "node-state-dir", "", "persistent directory in which the node records the volumes that must not be formatted again. Empty: the directory of the endpoint")
 	fs.BoolVar(&f.allowLoop, "node-allow-loop", false, "attach volumes of simulated targets as loop devices: for tests and the demo, never for real data")
 	fs.DurationVar(&f.nvme.CtrlLossTimeout, "nvme-ctrl-loss-timeout", 10*time.Minute, "how long the kernel retries a lost target before it fails I/O and removes the device; negative: unlimited")
@@ -123,7 +123,7 @@ func versionText() string {
 	return "(devel)"
 }
 
-// logKubernetes sets Kubernetes' logger, of which a process has one, as it starts.
+// logKubernetes sets the global logger of Kubernetes' libraries once in the process.
 var logKubernetes sync.Once
 
 func run(ctx context.Context, f flags, logs io.Writer) error {
@@ -137,7 +137,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	logKubernetes.Do(func() { klog.SetSlogLogger(log) }) // its mount library logs by it
+	logKubernetes.Do(func() { klog.SetSlogLogger(log) }) // used by the mount library
 	server := driver.Server{
 		Identity: &driver.Identity{Name: f.driverName, Version: versionText()},
 		Log:      log, SlowAfter: f.slowAfter, Drain: f.drainTime,

@@ -20,7 +20,7 @@ func execute(ctx context.Context, args ...string) error {
 	return cmd.ExecuteContext(ctx)
 }
 
-func TestRefuses(t *testing.T) {
+func TestInvalidFlags(t *testing.T) {
 	t.Setenv("SPDKCSI_CONFIG", filepath.Join(t.TempDir(), "config.json"))
 	for name, c := range map[string]struct {
 		args []string
@@ -50,7 +50,7 @@ func TestServesAndStops(t *testing.T) {
 	socket := filepath.Join(dir, "csi.sock")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	// As spdk-csi's manifests start it, and both services in one process.
+	// With the flags of spdk-csi's manifests, and both services in one process.
 	go func() {
 		ended <- execute(ctx, "--v=5", "--endpoint=unix://"+socket, "--nodeid=node-1", "--node", "--controller", "--drivername=x.example")
 	}()
@@ -61,7 +61,7 @@ func TestServesAndStops(t *testing.T) {
 		}
 		return c.Close() == nil
 	}, 10*time.Second, 5*time.Millisecond)
-	require.Error(t, execute(t.Context(), "--node", "--nodeid=node-1", "--endpoint=unix://"+socket), "one is running there")
+	require.Error(t, execute(t.Context(), "--node", "--nodeid=node-1", "--endpoint=unix://"+socket), "another process listens on the socket")
 	stop()
 	require.NoError(t, <-ended)
 	assert.NoFileExists(t, socket)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,40 +16,24 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// book keeps what is written while others read.
-type book struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *book) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *book) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// What the driver did for Kubernetes, and to which target, can be scraped.
+// The metrics count CSI calls and calls to targets.
 func TestMetrics(t *testing.T) {
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	dead := nobody.Addr().String()
-	require.NoError(t, nobody.Close())
+	unreachable := closed.Addr().String()
+	require.NoError(t, closed.Close())
 	dir := t.TempDir()
 	t.Setenv("SPDKCSI_CONFIG", filepath.Join(dir, "config.json"))
 	t.Setenv("SPDKCSI_SECRET", filepath.Join(dir, "secret.json"))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"nodes": [{"name": "storage-1", "rpcURL": "https://`+dead+`/", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"nodes": [{"name": "storage-1", "rpcURL": "https://`+unreachable+`/", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret.json"), []byte(`{"rpcTokens": [{"name": "storage-1", "username": "u", "password": "p"}]}`), 0o600))
 	socket := filepath.Join(dir, "csi.sock")
 	ctx, stop := context.WithCancel(t.Context())
-	logs, ended := new(book), make(chan error, 1)
+	logs, ended := new(drivertest.Log), make(chan error, 1)
 	go func() {
 		cmd := command(logs)
 		cmd.SetArgs([]string{"--controller", "--endpoint=unix://" + socket, "--metrics-address=127.0.0.1:0"})

@@ -22,8 +22,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
-// driven is a real SPDK target whose volumes the driver makes, exports and deletes.
-type driven struct {
+// driverTarget is a real SPDK target on which the driver creates, exports and deletes the volumes.
+type driverTarget struct {
 	*volume.Service
 	store   string
 	clear   class.Clear
@@ -35,8 +35,8 @@ type exported struct {
 	host export.Host
 }
 
-// newDriven makes an lvstore on a file, where SPDK's own clear method does nothing.
-func newDriven(t *testing.T, path string, clear class.Clear) *driven {
+// newDriverTarget creates an lvstore on a file, on which SPDK's default clear method does nothing.
+func newDriverTarget(t *testing.T, path string, clear class.Clear) *driverTarget {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)
 	name := "kernel-test-" + rand.Text()[:8]
@@ -45,7 +45,7 @@ func newDriven(t *testing.T, path string, clear class.Clear) *driven {
 	require.NoError(t, os.Truncate(file, 2*control.DeletedBytes))
 	_, err := rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: file, BlockSize: new(uint32(4096))})
 	require.NoError(t, err)
-	d := &driven{store: name, clear: clear, volumes: map[string]exported{}}
+	d := &driverTarget{store: name, clear: clear, volumes: map[string]exported{}}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		for v := range maps.Keys(d.volumes) {
@@ -63,18 +63,18 @@ func newDriven(t *testing.T, path string, clear class.Clear) *driven {
 	return d
 }
 
-// do does what the guest asks for.
-func (d *driven) do(ctx context.Context, c control.TargetCall) (map[string]string, error) {
+// do executes a call of the guest.
+func (d *driverTarget) do(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 	switch c.Do {
 	case control.Make:
 		return d.make(ctx, c)
 	case control.Remove:
 		return nil, d.remove(ctx, c.Volume)
 	}
-	return nil, fmt.Errorf("the target cannot %q", c.Do)
+	return nil, fmt.Errorf("unknown call %q", c.Do)
 }
 
-func (d *driven) make(ctx context.Context, c control.TargetCall) (map[string]string, error) {
+func (d *driverTarget) make(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 	stores, err := d.Stores(ctx)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (d *driven) make(ctx context.Context, c control.TargetCall) (map[string]str
 	}, err
 }
 
-func (d *driven) remove(ctx context.Context, name string) error {
+func (d *driverTarget) remove(ctx context.Context, name string) error {
 	e := d.volumes[name]
 	if err := d.Unexport(ctx, e.uuid, &e.host); err != nil {
 		return err

@@ -15,13 +15,13 @@ import (
 	"strings"
 )
 
-// tools are what the node's side runs, and the guest for its targets.
+// tools are the programs that the node's side of the driver and the guest's targets run.
 var tools = []string{
 	"sbin/mke2fs", "sbin/e2fsck", "sbin/resize2fs", "sbin/mkfs.xfs", "usr/sbin/xfs_growfs", "sbin/blkid",
 	"bin/mount", "bin/umount", "sbin/losetup", "bin/kmod", "sbin/iscsid", "sbin/iscsiadm",
 }
 
-// modules are the kernel's, with all that they depend on.
+// modules are the kernel modules in the initramfs. Their dependencies are added.
 var modules = []string{
 	"virtio_pci", "virtio_net", "configfs", "loop", "ext4", "xfs", "crc32c_generic", "crc32c_intel",
 	"nvme_tcp", "nvmet", "nvmet_tcp",
@@ -29,7 +29,7 @@ var modules = []string{
 }
 
 // archive writes the cpio format that the kernel unpacks ("newc": Documentation/driver-api/
-// early-userspace/buffer-format.rst). Folders are made as they are needed.
+// early-userspace/buffer-format.rst). It adds the parent folders of its files.
 type archive struct {
 	*bufio.Writer
 	made map[string]bool
@@ -75,8 +75,8 @@ func (a *archive) close() error {
 	return a.Flush()
 }
 
-// writeInitramfs writes all of the initramfs but its init, which is built anew for each run: the
-// kernel takes several archives, one after the other.
+// writeInitramfs writes the initramfs without its init. The init is built for each run and appended
+// as a second archive, which the kernel unpacks after the first.
 func (k kit) writeInitramfs() (err error) {
 	f, err := os.Create(k.initramfs())
 	if err != nil {
@@ -107,7 +107,7 @@ func (k kit) writeInitramfs() (err error) {
 	return a.close()
 }
 
-// addTools adds programs, their libraries and the loader.
+// addTools adds the tools, their libraries and the loader.
 func (k kit) addTools(a *archive) error {
 	todo, done := slices.Clone(tools), map[string]bool{}
 	todo = append(todo, "lib64/ld-linux-x86-64.so.2")
@@ -151,7 +151,7 @@ func (k kit) library(name string) (string, error) {
 	return "", fmt.Errorf("library %s is not in the packages", name)
 }
 
-// read follows symlinks within the kit, which may be absolute.
+// read reads a file of the kit. It resolves symlinks within the kit, also absolute ones.
 func (k kit) read(name string) ([]byte, error) {
 	for range 8 {
 		to, err := os.Readlink(k.root(name))
@@ -167,7 +167,7 @@ func (k kit) read(name string) ([]byte, error) {
 	return nil, fmt.Errorf("%s: too many symlinks", name)
 }
 
-// addModules adds modules with their dependencies, as modules.dep has them.
+// addModules adds the modules with their dependencies, which modules.dep lists.
 func (k kit) addModules(a *archive) error {
 	dir := filepath.Join("lib/modules", k.kernel)
 	for _, index := range []string{"modules.dep", "modules.dep.bin", "modules.alias.bin", "modules.softdep", "modules.symbols.bin", "modules.builtin", "modules.builtin.bin", "modules.order"} {
@@ -215,7 +215,7 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// withInit writes an initramfs that is the kit's with a program for init.
+// withInit writes the kit's initramfs with a program as its init.
 func (k kit) withInit(init, to string) (err error) {
 	base, err := os.ReadFile(k.initramfs())
 	if err != nil {

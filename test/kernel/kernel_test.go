@@ -35,8 +35,8 @@ func TestISCSI(t *testing.T) {
 	})
 }
 
-// TestDeletedData looks for what a deleted volume held in a thin one that gets its clusters. Without clearing it is there,
-// which shows that the test looks in the right place.
+// TestDeletedData searches a thin volume for data of a deleted volume whose clusters it gets. Without clearing, the data is
+// found, which shows that the test reads the right clusters.
 func TestDeletedData(t *testing.T) {
 	const parts = control.OwnClusters * control.OwnBytes
 	for clear, exposed := range map[class.Clear]int64{
@@ -46,7 +46,7 @@ func TestDeletedData(t *testing.T) {
 			socket := realtarget.Socket(t)
 			var found *control.Found
 			m := NewMachine(t)
-			m.Target = newDriven(t, socket, clear).do
+			m.Target = newDriverTarget(t, socket, clear).do
 			m.Found = func(f control.Found) { found = &f }
 			m.Run(control.Deleted, control.SPDK)
 			require.NotNil(t, found)

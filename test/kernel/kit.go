@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// kitVersion is part of a kit's folder name: raise it when what is in a kit changes.
+// kitVersion is part of a kit's folder name: increase it when the contents of a kit change.
 const kitVersion = "1"
 
-// packages are what a kit is made of, with all that they depend on.
+// packages are the Debian packages of a kit. Their dependencies are added.
 var packages = []string{
 	"linux-image-amd64", "kmod", "qemu-system-x86", "seabios", "xz-utils",
 	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi",
@@ -25,7 +25,7 @@ var packages = []string{
 
 // kit is a folder with a kernel, an emulator and file system tools, unpacked from Debian packages.
 type kit struct {
-	dir    string // complete once it has its final name
+	dir    string // complete when it has its final name
 	kernel string // release, such as 6.1.0-56-amd64
 }
 
@@ -35,7 +35,7 @@ func (k kit) vmlinux() string { return filepath.Join(k.dir, "vmlinux") }
 
 func (k kit) initramfs() string { return filepath.Join(k.dir, "initramfs.cpio") }
 
-// openKit returns the newest kit of the user's cache, or makes one.
+// openKit returns the newest kit in the user's cache, or creates one.
 func openKit(ctx context.Context, log func(format string, args ...any)) (kit, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return kit{}, errors.New("kernel tests are for Linux on amd64")
@@ -54,10 +54,10 @@ func openKit(ctx context.Context, log func(format string, args ...any)) (kit, er
 		k.kernel, _, _ = strings.Cut(filepath.Base(k.dir), "-kit")
 		return k, nil
 	}
-	log("making a kit from Debian packages in %s, once; this takes a minute", cache)
+	log("creating a kit from Debian packages in %s; this takes a minute, once", cache)
 	k, err := makeKit(ctx, cache)
 	if err != nil {
-		return kit{}, fmt.Errorf("make a kit: %w", err)
+		return kit{}, fmt.Errorf("create a kit: %w", err)
 	}
 	return k, nil
 }
@@ -65,7 +65,7 @@ func openKit(ctx context.Context, log func(format string, args ...any)) (kit, er
 func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	for tool, pkg := range map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return kit{}, fmt.Errorf("%s is missing (package %s): kernel tests need Debian or a relative of it", tool, pkg)
+			return kit{}, fmt.Errorf("%s is missing (package %s): kernel tests need Debian or a distribution based on it", tool, pkg)
 		}
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
@@ -75,7 +75,7 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	if err != nil {
 		return kit{}, err
 	}
-	defer os.RemoveAll(k.dir) // it has another name by then, if all went well
+	defer os.RemoveAll(k.dir) // after a success, the folder has its final name
 	if err := download(ctx, k.dir); err != nil {
 		return kit{}, err
 	}
@@ -112,8 +112,8 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	return kit{dir: final, kernel: k.kernel}, nil
 }
 
-// download gets the packages and all that they depend on, as if nothing was installed. apt works
-// in a folder of its own: it needs no root, and nothing on this machine changes.
+// download downloads the packages and all their dependencies, also those that are installed. apt uses
+// its own folder, so it needs no root and changes nothing on this machine.
 func download(ctx context.Context, dir string) error {
 	apt := filepath.Join(dir, "apt")
 	for _, d := range []string{"lists/partial", "archives/partial"} {
@@ -147,9 +147,9 @@ func download(ctx context.Context, dir string) error {
 	return nil
 }
 
-// unpackKernel makes an uncompressed image of the packed one, which an emulated processor would
-// need four seconds to unpack, at each boot. The packed image is Linux's boot protocol: sizes and
-// offsets of its header are in Documentation/arch/x86/boot.rst.
+// unpackKernel unpacks the compressed kernel image, because an emulated processor would need four
+// seconds for that at each boot. Sizes and offsets of the image's header are in Linux's
+// Documentation/arch/x86/boot.rst.
 func (k kit) unpackKernel(ctx context.Context) error {
 	image, err := os.ReadFile(k.root("boot/vmlinuz-" + k.kernel))
 	if err != nil {
@@ -162,20 +162,20 @@ func (k kit) unpackKernel(ctx context.Context) error {
 	from := (int(image[setupSectors])+1)*512 + word(payloadOffset)
 	payload := image[from : from+word(payloadLength)]
 	if !bytes.HasPrefix(payload, []byte("\xfd7zXZ\x00")) {
-		return os.WriteFile(k.vmlinux(), image, 0o644) // packed otherwise: qemu boots that too
+		return os.WriteFile(k.vmlinux(), image, 0o644) // another compression: qemu boots this image too
 	}
 	cmd := k.command(ctx, "xz", k.root("usr/bin/xz"), "--decompress", "--stdout", "--single-stream")
 	cmd.Stdin = bytes.NewReader(payload)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("unpack the kernel: %w: %s", err, lastOf(said.Bytes()))
+		return fmt.Errorf("unpack the kernel: %w: %s", err, lastOf(stderr.Bytes()))
 	}
 	return os.WriteFile(k.vmlinux(), out, 0o644)
 }
 
-// command runs a program of the kit with the kit's own loader and libraries.
+// command returns a command that runs a program of the kit with the kit's loader and libraries.
 func (k kit) command(ctx context.Context, name, program string, args ...string) *exec.Cmd {
 	libraries := []string{k.root("lib/x86_64-linux-gnu"), k.root("usr/lib/x86_64-linux-gnu")}
 	return exec.CommandContext(ctx, k.root("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),

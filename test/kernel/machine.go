@@ -26,13 +26,14 @@ import (
 
 // Machine is one boot of the virtual machine.
 type Machine struct {
-	// Target does what the guest asks for; nil if there is no target on the host.
+	// Target executes the guest's calls. Nil if there is no target on the host.
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
-	// Progress takes the guest's reports of its writes, and says whether it shall end; nil if it makes none.
+	// Progress receives the guest's reports of its writes, and tells whether the guest should end. Nil if the scenario
+	// does not report progress.
 	Progress func([]control.Progress) (end bool)
-	// Found takes what the guest found in a new volume; nil if it looks for nothing.
+	// Found receives what the guest found in a new volume. Nil if the scenario does not search.
 	Found func(control.Found)
-	// Deadline of the whole run; 30 minutes by default.
+	// Deadline limits the whole run. Zero means 30 minutes.
 	Deadline time.Duration
 
 	t   *testing.T
@@ -46,7 +47,7 @@ type Machine struct {
 // NewMachine returns a machine that is not yet booted.
 func NewMachine(t *testing.T) *Machine {
 	if testing.Short() {
-		t.Skip("boots a virtual machine: leave out -short")
+		t.Skip("boots a virtual machine: run without -short")
 	}
 	k, err := openKit(t.Context(), t.Logf)
 	require.NoError(t, err)
@@ -81,10 +82,10 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 		"-kernel", m.kit.vmlinux(), "-initrd", initramfs, "-append", strings.Join(params, " "),
 		"-serial", "file:"+console,
 		"-netdev", "user,id=net,restrict=off", "-device", "virtio-net-pci,netdev=net,romfile=")
-	// qemu looks for its parts beside its program, which is the loader here.
+	// By default, qemu looks for its modules next to its program, which here is the loader.
 	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+m.kit.root("usr/lib/x86_64-linux-gnu/qemu"))
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	start := time.Now()
 	fmt.Fprintf(t.Output(), "booting kernel %s: scenario %s, target %s %s\n", m.kit.kernel, scenario, target, strings.Join(kernelParams, " "))
 	err = cmd.Run()
@@ -92,8 +93,8 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 	if err != nil || !m.done || t.Failed() {
 		t.Logf("console:\n%s", lastOf(text))
 	}
-	require.NoError(t, err, "qemu: %s", said.String())
-	require.True(t, m.done, "the machine ended before its scenario did")
+	require.NoError(t, err, "qemu: %s", output.String())
+	require.True(t, m.done, "the machine ended before its scenario")
 	fmt.Fprintf(t.Output(), "%d steps in %.0f s\n", m.steps, time.Since(start).Seconds())
 }
 

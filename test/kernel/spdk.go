@@ -20,21 +20,21 @@ import (
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
-// spdk is a real SPDK target on this host. It makes thin lvols and exports each by itself, under
-// names of its own, and takes all back at the end of the test.
+// spdk is a real SPDK target on this host, without the driver: it creates thin lvols and exports each
+// under its own name, and removes everything at the end of the test.
 type spdk struct {
 	t       *testing.T
 	rpc     *spdkrpc.Client
 	lvstore string
 	port    string
-	portal  bool            // the iSCSI portal group was made
+	portal  bool            // the iSCSI portal group was created
 	lvols   map[string]lvol // by volume
 }
 
 type lvol struct {
 	uuid   string
 	target string // NQN or IQN
-	tag    int32  // of its iSCSI initiator group
+	tag    int32  // tag of its iSCSI initiator group
 }
 
 const (
@@ -76,12 +76,12 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// nvme does what the guest asks for, over NVMe/TCP.
+// nvme executes a call of the guest, with exports over NVMe/TCP.
 func (s *spdk) nvme(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 	return s.do(ctx, c, s.exportNVMe)
 }
 
-// iscsi does what the guest asks for, over iSCSI.
+// iscsi executes a call of the guest, with exports over iSCSI.
 func (s *spdk) iscsi(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 	return s.do(ctx, c, s.exportISCSI)
 }
@@ -108,7 +108,7 @@ func (s *spdk) do(ctx context.Context, c control.TargetCall, export func(context
 	case control.Remove:
 		return nil, s.remove(ctx, c.Volume)
 	}
-	return nil, fmt.Errorf("the target cannot %q", c.Do)
+	return nil, fmt.Errorf("unknown call %q", c.Do)
 }
 
 func (s *spdk) exportNVMe(ctx context.Context, c control.TargetCall, l *lvol) (map[string]string, error) {

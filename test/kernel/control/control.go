@@ -1,28 +1,28 @@
-// Package control is what the guest of a kernel test and the test on the host tell each other, by
-// HTTP and JSON. It knows neither side.
+// Package control defines the messages between the guest of a kernel test and the test on the host,
+// which use HTTP and JSON. It may not know either side.
 package control
 
 import "time"
 
-// Address is where the guest reaches the host's loopback.
+// Address is the address at which the guest reaches the host's loopback.
 const Address = "10.0.2.2"
 
 // Kernel parameters that tell the guest's init what to do.
 const (
-	ParamPort     = "spdkgate.port"     // of the host's HTTP server
-	ParamScenario = "spdkgate.scenario" // which to run
-	ParamTarget   = "spdkgate.target"   // against which target
+	ParamPort     = "spdkgate.port"     // port of the host's HTTP server
+	ParamScenario = "spdkgate.scenario" // scenario to run
+	ParamTarget   = "spdkgate.target"   // target to use
 )
 
 // Scenarios and targets.
 const (
 	NVMe    = "nvme"
 	ISCSI   = "iscsi"
-	Writer  = "writer"  // writes volumes until it is told to end
-	Deleted = "deleted" // looks for a deleted volume's bytes in a new volume
+	Writer  = "writer"  // writes to volumes until the host tells it to end
+	Deleted = "deleted" // searches a new volume for bytes of a deleted one
 
-	Own  = "own"  // the guest kernel's
-	SPDK = "spdk" // on the host
+	Own  = "own"  // the target of the guest's kernel
+	SPDK = "spdk" // an SPDK target on the host
 )
 
 // Paths of the host's HTTP server.
@@ -34,7 +34,7 @@ const (
 	PathDone     = "/done"     // all steps are done
 )
 
-// Step is one thing that the guest did. It is the last one if it has an error.
+// Step reports one step of the guest's scenario. A step with an error is the last one.
 type Step struct {
 	Name    string
 	Seconds float64
@@ -42,14 +42,14 @@ type Step struct {
 	Error   string `json:",omitzero"`
 }
 
-// What a TargetCall can do.
+// Values of TargetCall.Do.
 const (
-	Make   = "make"   // a volume, exported to one host
-	Resize = "resize" // a volume
-	Remove = "remove" // a volume and its export
+	Make   = "make"   // create a volume and export it to one host
+	Resize = "resize" // resize a volume
+	Remove = "remove" // delete a volume and its export
 )
 
-// TargetCall asks the host to do something to a volume of its target.
+// TargetCall asks the host to change a volume of its target.
 type TargetCall struct {
 	Do      string
 	Volume  string
@@ -58,31 +58,32 @@ type TargetCall struct {
 	HostIQN string `json:",omitzero"`
 }
 
-// TargetReply is the context map of the volume that was made, or what went wrong.
+// TargetReply has the context map of a new volume, or an error.
 type TargetReply struct {
 	Context map[string]string `json:",omitzero"`
 	Error   string            `json:",omitzero"`
 }
 
-// The writer's node and volumes. The seed of a volume's stream of writes is its place here, from 1.
+// WriterNode is the id of the writer's node.
 const WriterNode = "kernel-writer"
 
-// WriterVolumes are made, written and left by the writer.
+// WriterVolumes are the volumes that the writer creates, writes to and leaves. The seed of a volume's
+// stream of writes is its position here, counted from 1.
 var WriterVolumes = []string{"thin", "thick", "clone"}
 
-// Progress tells how far the writes to a volume are.
+// Progress reports the writes to a volume.
 type Progress struct {
 	Volume  string
-	Begun   uint64        // the last write that was begun
-	Acked   uint64        // the last that was acknowledged
-	Longest time.Duration // that a write took since the last report
+	Begun   uint64        // number of the last write that began
+	Acked   uint64        // number of the last write that was acknowledged
+	Longest time.Duration // of the writes since the last report
 }
 
-// ProgressReply says whether to end.
+// ProgressReply tells whether the guest should end.
 type ProgressReply struct{ End bool }
 
-// What the deleted scenario does: it fills a volume of DeletedBytes, and then writes the first OwnBytes of each of the
-// first OwnClusters clusters of the volume that takes its place.
+// Sizes of the deleted scenario. It fills a volume of DeletedBytes and deletes it. Then it writes the first OwnBytes of each
+// of the first OwnClusters clusters of a new volume.
 const (
 	DeletedBytes = 64 << 20
 	ClusterBytes = 1 << 20
@@ -90,7 +91,7 @@ const (
 	OwnBytes     = 4096
 )
 
-// Found counts the bytes of a new volume by where they come from.
+// Found counts the bytes of a new volume by their origin.
 type Found struct {
 	Zero    int64 // zeroes
 	Own     int64 // written to this volume

@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// The guest kernel's own targets are made by folders, links and files of configfs.
+// Folders, links and files of configfs define the targets of the guest's kernel.
 
-// configfs makes one part of a target after the other, and remembers the first error.
+// configfs creates the parts of a target one after the other. After the first error it does nothing.
 type configfs struct {
 	root string
 	err  error
@@ -29,7 +29,7 @@ func (c *configfs) dir(path string) {
 
 func (c *configfs) set(path, value string) {
 	if c.err == nil {
-		// Not os.WriteFile: attributes cannot be made, and one write is one setting.
+		// os.WriteFile does not work here: attributes cannot be created, and each must be set by one write.
 		c.err = write(filepath.Join(c.root, path), value)
 	}
 }
@@ -66,7 +66,7 @@ func mountConfigfs() error {
 	return err
 }
 
-// nvmeTarget is nvmet, with files of a tmpfs for volumes.
+// nvmeTarget is nvmet, with volumes in files of a tmpfs.
 type nvmeTarget struct {
 	configfs
 	port string

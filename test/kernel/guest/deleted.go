@@ -12,20 +12,21 @@ import (
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
-// What the two volumes are written with.
+// The bytes that are written to the two volumes.
 const (
 	deletedByte = 0xA5
 	ownByte     = 0x5A
 )
 
-// deleted is the scenario of a volume that gets the clusters of a deleted one: it tells the host what can be read from it.
+// deleted is the scenario of a volume that gets the clusters of a deleted one. It reports to the host which bytes can be
+// read from the new volume.
 func (s *scenario) deleted() (err error) {
 	defer s.end(&err)
 	n, err := newNode("kernel-test")
 	if err != nil {
 		return err
 	}
-	// Direct I/O needs memory that is aligned.
+	// Direct I/O needs aligned memory.
 	cluster, err := unix.Mmap(-1, 0, control.ClusterBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return err
@@ -36,7 +37,7 @@ func (s *scenario) deleted() (err error) {
 	old.step("fill with a pattern", func(context.Context) (string, error) {
 		return old.writeClusters(control.DeletedBytes/control.ClusterBytes, fill(cluster, deletedByte))
 	})
-	old.step("the pattern is there", func(context.Context) (string, error) {
+	old.step("read the pattern", func(context.Context) (string, error) {
 		f, err := old.count(cluster)
 		if f.Foreign != control.DeletedBytes {
 			err = errors.Join(err, fmt.Errorf("want %d bytes of the pattern, found %+v", control.DeletedBytes, f))
@@ -71,7 +72,7 @@ func fill(buf []byte, b byte) []byte {
 	return buf
 }
 
-// writeClusters writes data to the beginning of each of the first n clusters, past the page cache.
+// writeClusters writes data to the beginning of each of the first n clusters, bypassing the page cache.
 func (v *volume) writeClusters(n int64, data []byte) (string, error) {
 	f, err := os.OpenFile(v.device.Path, os.O_WRONLY|unix.O_DIRECT, 0)
 	if err != nil {
@@ -85,7 +86,7 @@ func (v *volume) writeClusters(n int64, data []byte) (string, error) {
 	return fmt.Sprintf("%d bytes in each of %d clusters", len(data), n), errors.Join(err, f.Sync(), f.Close())
 }
 
-// count reads the whole volume, past the page cache.
+// count reads the whole volume, bypassing the page cache, and counts the bytes by their origin.
 func (v *volume) count(cluster []byte) (found control.Found, err error) {
 	f, err := os.OpenFile(v.device.Path, os.O_RDONLY|unix.O_DIRECT, 0)
 	if err != nil {

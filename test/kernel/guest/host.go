@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
-// host is the test on the host.
+// host is a client of the test on the host.
 type host struct{ url string }
 
 func newHost(port string) *host {
@@ -48,9 +48,9 @@ func (h *host) report(s control.Step) {
 	}
 }
 
-// target is what volumes are made on.
+// target creates and exports volumes.
 type target interface {
-	// make makes an empty volume and exports it to one host; its context map is returned.
+	// make creates an empty volume, exports it to one host, and returns its context map.
 	make(ctx context.Context, volume string, bytes int64, h connect.Host) (map[string]string, error)
 	resize(ctx context.Context, volume string, bytes int64) error
 	remove(ctx context.Context, volume string) error

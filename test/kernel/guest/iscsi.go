@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// iscsi is the scenario of the iscsi connector.
+// iscsi is the scenario of the iSCSI connector.
 func (s *scenario) iscsi() (err error) {
 	defer s.end(&err)
 	n, err := newNode("kernel-test")
@@ -25,11 +25,11 @@ func (s *scenario) iscsi() (err error) {
 		return err
 	}
 	v := s.makeVolume(n, "ext4", 320*mib, "ext4")
-	s.step("iscsid does not run", func(ctx context.Context) (string, error) {
+	s.step("without iscsid", func(ctx context.Context) (string, error) {
 		_, err := v.Connect(ctx, v.export)
 		return refusal(err, connect.ErrUnsupported)
 	})
-	s.step("iscsid", func(context.Context) (string, error) { return "", startISCSID() })
+	s.step("start iscsid", func(context.Context) (string, error) { return "", startISCSID() })
 	s.step("not connected yet", v.disconnect)
 	refused := func(name string, n node, change func(e *connect.Export), kind error) {
 		s.step(name, func(ctx context.Context) (string, error) {
@@ -58,7 +58,7 @@ func (s *scenario) iscsi() (err error) {
 	return nil
 }
 
-// startISCSID starts open-iscsi's daemon with the modules it needs, as a node's systemd and udev do.
+// startISCSID loads the modules that open-iscsi's daemon needs, and starts it, as a node's systemd and udev do.
 func startISCSID() error {
 	if err := modprobe("iscsi_tcp", "sd_mod"); err != nil {
 		return err

@@ -19,7 +19,7 @@ func main() {
 		fmt.Println("guest:", err)
 	}
 	unix.Sync()
-	// qemu is told not to reboot, and ends.
+	// qemu runs with -no-reboot, so it ends.
 	fmt.Println("guest: end:", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 }
 
@@ -31,7 +31,7 @@ func start() (err error) {
 	if err != nil {
 		return err
 	}
-	limit := 25 * time.Minute // many times what an idle host needs
+	limit := 25 * time.Minute // many times longer than on an idle host
 	if params[control.ParamScenario] == control.Writer {
 		limit = time.Hour
 	}
@@ -74,6 +74,6 @@ func start() (err error) {
 }
 
 func init() {
-	// The tools live where Debian has them.
+	// The tools are in the same folders as in Debian.
 	os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// nvme is the scenario of the nvme connector: what goes wrong is explained; then whole lives.
+// nvme is the scenario of the NVMe connector: refused connections, then the lifecycle of volumes.
 func (s *scenario) nvme() (err error) {
 	defer s.end(&err)
 	n, err := newNode("kernel-test")
@@ -36,19 +36,19 @@ func (s *scenario) nvme() (err error) {
 	s.step("not connected yet", v.disconnect)
 	s.nvmeRefusals(v, intruder)
 	v.life(640 * mib)
-	v.deadFilesystem()
+	v.shutDownFilesystem()
 	v.lostDevice()
 	v.removeVolume()
 
 	x := s.makeVolume(n, "xfs", 320*mib, "xfs")
 	x.life(640 * mib)
-	x.deadFilesystem()
+	x.shutDownFilesystem()
 	x.lostDevice()
 	x.removeVolume()
 
 	b := s.makeVolume(n, "block", 64*mib, "")
 	b.block()
-	s.step("connect to what was removed", func(ctx context.Context) (string, error) {
+	s.step("connect to a removed volume", func(ctx context.Context) (string, error) {
 		_, err := x.Connect(ctx, x.export)
 		return refusal(err, connect.ErrNoSubsystem)
 	})
@@ -57,7 +57,7 @@ func (s *scenario) nvme() (err error) {
 	return nil
 }
 
-// end turns the end of a scenario by a step that failed, and was reported, into nothing more.
+// end recovers from the panic by which a failed step ends the scenario, and sets *err.
 func (s *scenario) end(err *error) {
 	r := recover()
 	var step failed
@@ -84,19 +84,19 @@ func (s *scenario) nvmeRefusals(v *volume, intruder node) {
 	refused("wrong namespace", v.node, func(e *connect.Export) { e.NSUUID = uuid.NewString() }, connect.ErrNoNamespace)
 	s.step("silent address, deadline of 1 s", func(ctx context.Context) (string, error) {
 		e := v.export
-		e.Address = "10.0.2.200" // nobody has it: the kernel asks for some seconds who does
+		e.Address = "10.0.2.200" // not in use: the kernel tries to resolve it for some seconds
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		// The kernel takes longer, and would be the one to say why.
+		// The kernel's own timeout is longer.
 		_, err := v.Connect(short, e)
 		detail, err := refusal(err, connect.ErrTimeout)
-		// The kernel gives up by itself; then the target is free again.
+		// When the kernel stops trying, the target can be used again.
 		return detail, errors.Join(err, v.Disconnect(ctx, v.export), noControllers())
 	})
 }
 
-// lostDevice is what happens when a target stays away for too long: the kernel removes the device
-// below a mounted file system.
+// lostDevice tests a target that is unreachable for too long: the kernel removes the device of a
+// mounted file system.
 func (v *volume) lostDevice() {
 	v.step("connect", v.connect)
 	v.step("mount", v.stage(false))
@@ -108,7 +108,7 @@ func (v *volume) lostDevice() {
 		}
 		p, atErr := v.At(v.staging())
 		if err = errors.Join(err, atErr); err == nil && !p.Stale {
-			err = fmt.Errorf("the mount is not known to be stale: %+v", p)
+			err = fmt.Errorf("the mount is not reported as stale: %+v", p)
 		}
 		if _, statErr := os.ReadDir(v.public()); err == nil && statErr == nil {
 			return "a mount without a device, still readable from memory", nil
@@ -116,14 +116,14 @@ func (v *volume) lostDevice() {
 			return fmt.Sprint("a mount without a device: ", statErr), err
 		}
 	})
-	v.step("statistics of it are refused", func(ctx context.Context) (string, error) {
+	v.step("its statistics are refused", func(ctx context.Context) (string, error) {
 		_, err := v.Stats(ctx, v.staging())
 		return refusal(err, mount.ErrNotMounted)
 	})
 	v.device = connect.Device{}
 	v.step("connect again", v.connect)
 	v.step("the stale mount is replaced", v.stage(false))
-	v.step("and the published one", v.publish)
+	v.step("the published mount is replaced", v.publish)
 	v.step("read", v.read)
 	v.step("unpublish", v.unpublish)
 	v.step("unstage", v.unstage)

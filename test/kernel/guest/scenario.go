@@ -17,17 +17,17 @@ import (
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
-// scenario runs steps, and stops at the first that fails.
+// scenario runs steps, and stops at the first one that fails.
 type scenario struct {
 	ctx    context.Context
 	host   *host
 	target target
 }
 
-// failed ends a scenario, after its step was reported.
+// failed is the panic value that ends a scenario after a failed step was reported.
 type failed struct{ error }
 
-// step runs one step and reports it. What it returns is told with it.
+// step runs one step and reports it with its result.
 func (s *scenario) step(name string, do func(ctx context.Context) (detail string, err error)) {
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Minute)
 	defer cancel()
@@ -43,7 +43,7 @@ func (s *scenario) step(name string, do func(ctx context.Context) (detail string
 	}
 }
 
-// refusal checks that an error is of a kind, and tells it: it is what a user would read.
+// refusal checks that an error is of a kind, and returns its text for the report.
 func refusal(err, kind error) (string, error) {
 	if !errors.Is(err, kind) {
 		return "", fmt.Errorf("got error %v, want one of kind %v", err, kind)
@@ -51,7 +51,7 @@ func refusal(err, kind error) (string, error) {
 	return err.Error(), nil
 }
 
-// node is the node's side of the driver as one host.
+// node is the node's side of the driver, which connects as one host.
 type node struct {
 	connect.Connector
 	*mount.Mounter
@@ -67,7 +67,7 @@ func newNode(id string) (node, error) {
 	return node{c, mount.New(mount.Options{Log: log}), h}, err
 }
 
-// volume is one of the target's volumes on its way through a node.
+// volume is a volume of the target, which is used on a node.
 type volume struct {
 	*scenario
 	node
@@ -81,10 +81,10 @@ type volume struct {
 func (v *volume) staging() string { return filepath.Join("/run/staging", v.name) }
 func (v *volume) public() string  { return filepath.Join("/run/pods", v.name, "mount") }
 
-// makeVolume makes a volume on the target and exports it to the node.
+// makeVolume creates a volume on the target and exports it to the node.
 func (s *scenario) makeVolume(n node, name string, bytes int64, fsType string) *volume {
 	v := &volume{scenario: s, node: n, name: name, fsType: fsType}
-	s.step("target: make "+name, func(ctx context.Context) (string, error) {
+	s.step("target: create "+name, func(ctx context.Context) (string, error) {
 		m, err := s.target.make(ctx, name, bytes, n.host)
 		if err != nil {
 			return "", err
@@ -99,7 +99,7 @@ func (v *volume) removeVolume() {
 	v.step("target: remove "+v.name, func(ctx context.Context) (string, error) { return "", v.target.remove(ctx, v.name) })
 }
 
-// twice runs a step and the same again, which must find all done.
+// twice runs a step and repeats it. The repetition must succeed too.
 func (v *volume) twice(name string, do func(ctx context.Context) (string, error)) {
 	v.step(name, do)
 	v.step(name+", again", do)
@@ -142,7 +142,7 @@ func (v *volume) publish(ctx context.Context) (string, error) {
 	return v.public(), v.Bind(ctx, v.staging(), v.public(), false, nil)
 }
 
-// write writes random bytes through the published path, to the device.
+// write writes random bytes to a file at the published path, and syncs it.
 func (v *volume) write(context.Context) (string, error) {
 	data := make([]byte, 8*mib)
 	rand.Read(data)
@@ -155,7 +155,7 @@ func (v *volume) write(context.Context) (string, error) {
 	return "8 MiB", errors.Join(err, f.Sync(), f.Close())
 }
 
-// read reads them back from the device, not from memory.
+// read reads the file from the device, not from memory, and compares it.
 func (v *volume) read(context.Context) (string, error) {
 	if err := write("/proc/sys/vm/drop_caches", "3"); err != nil {
 		return "", err
@@ -165,7 +165,7 @@ func (v *volume) read(context.Context) (string, error) {
 		return "", err
 	}
 	if sum := sha256.Sum256(data); !bytes.Equal(sum[:], v.sum[:]) {
-		return "", errors.New("read other bytes than were written")
+		return "", errors.New("the bytes that were read differ from those written")
 	}
 	return "the same 8 MiB", nil
 }
@@ -196,7 +196,7 @@ func (v *volume) unstage(ctx context.Context) (string, error) {
 	return "", v.Unmount(ctx, v.staging())
 }
 
-// life is what every volume goes through: used, grown while in use, put away, and used again.
+// life tests the lifecycle of a volume: it is used, grown while in use, detached, and used again.
 func (v *volume) life(growTo int64) {
 	v.twice("connect", v.connect)
 	v.twice("format and mount "+v.fsType, v.stage(true))
@@ -212,16 +212,16 @@ func (v *volume) life(growTo int64) {
 	v.twice("unstage", v.unstage)
 	v.twice("disconnect", v.disconnect)
 
-	v.step("connect anew", v.connect)
-	v.step("mount, not to be formatted", v.stage(false))
-	v.step("publish anew", v.publish)
-	v.step("read anew", v.read)
-	v.step("unpublish at last", v.unpublish)
-	v.step("unstage at last", v.unstage)
-	v.step("disconnect at last", v.disconnect)
+	v.step("second use: connect", v.connect)
+	v.step("second use: mount without format", v.stage(false))
+	v.step("second use: publish", v.publish)
+	v.step("second use: read", v.read)
+	v.step("second use: unpublish", v.unpublish)
+	v.step("second use: unstage", v.unstage)
+	v.step("second use: disconnect", v.disconnect)
 }
 
-// block uses the volume as a raw block device; it must be empty, for it is written over.
+// block uses the volume as a raw block device, and overwrites it.
 func (v *volume) block() {
 	v.step("connect", v.connect)
 	v.twice("publish raw block", func(ctx context.Context) (string, error) {
@@ -252,13 +252,13 @@ func (v *volume) block() {
 			return "", err
 		}
 		if err := write(v.public(), "over"); err == nil {
-			return "", errors.New("could be written")
+			return "", errors.New("a read-only raw block volume can be written")
 		} else {
 			return err.Error(), nil
 		}
 	})
 	v.step("unpublish read-only", v.unpublish)
-	v.step("a file system is not made over data", func(ctx context.Context) (string, error) {
+	v.step("a device with data is not formatted", func(ctx context.Context) (string, error) {
 		err := v.FormatAndMount(ctx, mount.Stage{Device: v.device.Path, Path: v.staging(), MayFormat: true})
 		return refusal(err, mount.ErrHoldsData)
 	})

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUp makes a machine of a kernel and an initramfs.
+// setUp mounts the kernel's file systems, loads modules and sets up the network.
 func setUp() error {
 	for _, m := range []struct{ fsType, path string }{
 		{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"tmpfs", "/run"}, {"tmpfs", "/tmp"},
@@ -31,12 +31,11 @@ func setUp() error {
 	if err := address("lo", "127.0.0.1/8"); err != nil {
 		return err
 	}
-	// qemu's user network: the host's loopback is 10.0.2.2.
+	// In qemu's user network, the host's loopback is 10.0.2.2.
 	return address("eth0", "10.0.2.15/24")
 }
 
-// modprobe loads modules of the kernel. It does not load nvme-tcp or iscsi_tcp: that is what the
-// connectors do by themselves.
+// modprobe loads kernel modules. nvme-tcp is not among them, because the connector loads it.
 func modprobe(modules ...string) error {
 	for _, m := range modules {
 		if _, err := run("modprobe", m); err != nil {
@@ -46,7 +45,7 @@ func modprobe(modules ...string) error {
 	return nil
 }
 
-// run runs a tool and returns what it says.
+// run runs a tool and returns its output.
 func run(name string, args ...string) (string, error) {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -90,7 +89,7 @@ func address(iface, cidr string) error {
 	return nil
 }
 
-// parameters are those of the kernel's command line.
+// parameters returns the parameters of the kernel's command line.
 func parameters() (map[string]string, error) {
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {

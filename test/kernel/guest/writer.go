@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/snapshot/blocks"
 )
 
-// writer is the scenario that writes to several volumes, in a way that any copy of them can be verified by, until the
-// host has seen enough.
+// writer is the scenario that writes to several volumes until the host tells it to end. The writes are such that any copy
+// of a volume can be verified (package blocks).
 func (s *scenario) writer() (err error) {
 	defer s.end(&err)
 	n, err := newNode(control.WriterNode)
@@ -49,7 +49,7 @@ func (s *scenario) writer() (err error) {
 	return nil
 }
 
-// written is a volume that is being written.
+// written is a volume with a stream of writes.
 type written struct {
 	*volume
 	stream blocks.Stream
@@ -74,7 +74,7 @@ func (w *written) run(ctx context.Context) error {
 	return errors.Join(err, f.Close())
 }
 
-// report tells the host how far the writes are, until it says that they shall end.
+// report sends the progress of the writes to the host, until the host tells it to end.
 func (s *scenario) report(ctx context.Context, all []*written) error {
 	for tick := time.Tick(50 * time.Millisecond); ; {
 		var now []control.Progress
@@ -99,7 +99,7 @@ func (s *scenario) report(ctx context.Context, all []*written) error {
 	}
 }
 
-// aligned writes blocks from memory that direct I/O takes.
+// aligned writes blocks from memory that is aligned for direct I/O.
 type aligned struct {
 	*os.File
 	block []byte
@@ -113,7 +113,7 @@ func newAligned(f *os.File) aligned {
 
 func (a aligned) WriteAt(b []byte, at int64) (int, error) {
 	if copy(a.block, b) != len(b) {
-		return 0, fmt.Errorf("%d bytes are no block", len(b))
+		return 0, fmt.Errorf("%d bytes are not one block", len(b))
 	}
 	return a.File.WriteAt(a.block, at)
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// deadFilesystem is what happens when a file system is shut down and its device stays. Older kernels do not list it among
-// the mount's options, and let the directory of an ext4 be read from memory.
-func (v *volume) deadFilesystem() {
+// shutDownFilesystem tests a file system that is shut down while its device stays. Older kernels do not list that in the
+// mount's options, and read the directory of an ext4 from memory.
+func (v *volume) shutDownFilesystem() {
 	v.step("connect", v.connect)
 	v.step("mount", v.stage(false))
-	v.step("it is healthy", func(ctx context.Context) (string, error) { return "", v.Check(ctx, v.staging()) })
+	v.step("check: usable", func(ctx context.Context) (string, error) { return "", v.Check(ctx, v.staging()) })
 	v.step("publish", v.publish)
 	v.step("write", v.write)
 	v.step("the kernel shuts the file system down", func(ctx context.Context) (string, error) {
@@ -25,13 +25,13 @@ func (v *volume) deadFilesystem() {
 		}
 		return refusal(v.Check(ctx, v.staging()), mount.ErrBroken)
 	})
-	v.step("below a pod it stays", func(ctx context.Context) (string, error) {
+	v.step("not replaced below a pod", func(ctx context.Context) (string, error) {
 		_, err := v.stage(false)(ctx)
 		return refusal(err, mount.ErrBusy)
 	})
 	v.step("unpublish", v.unpublish)
-	v.step("it is replaced", v.stage(false))
-	v.step("and healthy", func(ctx context.Context) (string, error) { return "", v.Check(ctx, v.staging()) })
+	v.step("the mount is replaced", v.stage(false))
+	v.step("check: usable again", func(ctx context.Context) (string, error) { return "", v.Check(ctx, v.staging()) })
 	v.step("publish", v.publish)
 	v.step("read", v.read)
 	v.step("unpublish", v.unpublish)
@@ -39,7 +39,7 @@ func (v *volume) deadFilesystem() {
 	v.step("disconnect", v.disconnect)
 }
 
-// shutdown makes a file system fail as it does after errors.
+// shutdown shuts a file system down, as the kernel does after errors.
 func shutdown(path string) error {
 	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
 	logFlush := uint32(1)
