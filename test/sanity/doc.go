@@ -1,7 +1,8 @@
-// Package sanity runs csi-sanity, the CSI project's own suite, over the real driver, the real proxy (HTTPS, users,
-// roles) and a target: the simulated one, with a data folder, loop devices and real mounts; or, when SPDK_SOCK is set, a
-// real spdk_tgt, whose exports this machine's kernel cannot attach, so that its node side is a stand-in.
+// Package sanity runs csi-sanity, the CSI project's test suite, against the real driver, the real proxy (HTTPS, users,
+// roles) and a target. The target is simulated, with a data folder, loop devices and real mounts; or, when SPDK_SOCK is
+// set, a real spdk_tgt. The test machine's kernel may be unable to attach the exports of a real target, therefore the
+// node side is simulated there.
 //
-// Each variant is a process of its own, since Ginkgo runs one suite in each. Besides the suite's own verdict, the list
-// of what it skipped is held against what the driver does not offer.
+// Each variant runs in its own process, since Ginkgo runs only one suite per process. Besides the result of the suite,
+// the tests check that it skipped only what the driver does not support.
 package sanity

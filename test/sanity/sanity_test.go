@@ -20,11 +20,11 @@ import (
 // A variant is one run of the suite.
 type variant struct {
 	Name string
-	// TargetType as in config.json; loop attaches for real.
+	// TargetType as in config.json. Only loop attaches and mounts real devices.
 	TargetType string
 	AccessType string // mount or block
 	FSType     string
-	Real       bool // a real spdk_tgt
+	Real       bool // the target is a real spdk_tgt
 	SizeMiB    int64
 }
 
@@ -37,15 +37,15 @@ var variants = []variant{
 	{Name: "iSCSI on real SPDK, controller", TargetType: "iscsi", AccessType: "mount", Real: true, SizeMiB: 64},
 }
 
-// A spec is what became of one specification.
+// A spec is the result of one specification of the suite.
 type spec struct {
 	Text, State, Failure string
 	Took                 time.Duration
 }
 
-// notOffered matches what may be skipped: what the driver does not claim to do, and one test that wants the controller
-// to count a node's volumes, which is the scheduler's part.
-var notOffered = regexp.MustCompile(`GroupController|GroupSnapshot|SnapshotMetadata|ControllerModifyVolume|ModifyVolume|volume attribute class|` +
+// unsupported matches the specifications that may be skipped: those of capabilities that the driver does not report,
+// and one that expects the controller to count a node's volumes, which is the scheduler's task.
+var unsupported = regexp.MustCompile(`GroupController|GroupSnapshot|SnapshotMetadata|ControllerModifyVolume|ModifyVolume|volume attribute class|` +
 	`VolumeHealth \[Controller|ControllerGetVolumeHealth|ControllerListVolumeHealth|NodeGetStorageHealth|accessibility requirements|` +
 	`already published but is incompatible|more volumes than the node max attach limit`)
 
@@ -80,34 +80,35 @@ func TestSanity(t *testing.T) {
 			require.NoError(t, err)
 			cmd := exec.Command(os.Args[0], "--ginkgo.no-color", "--ginkgo.succinct")
 			cmd.Env = append(os.Environ(), variantEnv+"="+string(text), reportEnv+"="+report, "TMPDIR="+t.TempDir())
-			out, failed := cmd.CombinedOutput()
-			judge(t, report, string(out), failed)
+			out, err := cmd.CombinedOutput()
+			checkReport(t, report, string(out), err)
 		})
 	}
 }
 
-func judge(t *testing.T, report, out string, failed error) {
+// checkReport checks the result of each specification. out and runErr are the output and the error of the process.
+func checkReport(t *testing.T, report, out string, runErr error) {
 	text, err := os.ReadFile(report)
-	require.NoError(t, err, "the suite did not run: %v\n%s", failed, out)
+	require.NoError(t, err, "the suite did not run: %v\n%s", runErr, out)
 	var specs []spec
 	require.NoError(t, json.Unmarshal(text, &specs))
 	counts := map[string]int{}
 	for _, s := range specs {
 		counts[s.State]++
 		switch s.State {
-		case "passed", "pending": // the suite itself has one that it leaves out
+		case "passed", "pending": // one specification is pending in the suite itself
 		case "skipped":
-			assert.Regexp(t, notOffered, s.Text, "skipped, although it is offered")
+			assert.Regexp(t, unsupported, s.Text, "skipped, although the driver supports it")
 		default:
 			assert.Fail(t, s.State+": "+s.Text, s.Failure)
 		}
 	}
 	assert.Greater(t, counts["passed"], 60)
-	if t.Failed() || failed != nil {
+	if t.Failed() || runErr != nil {
 		t.Log(tail(out, 400))
 	}
-	assert.NoError(t, failed)
-	t.Logf("%d specifications: %d passed, %d skipped (not offered), %d pending (in the suite itself)", len(specs), counts["passed"], counts["skipped"], counts["pending"])
+	assert.NoError(t, runErr)
+	t.Logf("%d specifications: %d passed, %d skipped (not supported), %d pending (in the suite itself)", len(specs), counts["passed"], counts["skipped"], counts["pending"])
 }
 
 func tail(s string, lines int) string {

@@ -24,7 +24,7 @@ const (
 	mib        = 1 << 20
 )
 
-// runSuite runs the suite on one variant, and returns this process's exit code.
+// runSuite runs the suite on one variant and returns the exit code for this process.
 func runSuite(v variant) int {
 	if err := suite(v); err != nil {
 		fmt.Fprintln(os.Stderr, "sanity:", err)
@@ -43,34 +43,34 @@ func suite(v variant) (err error) {
 	var services errgroup.Group
 	defer func() { stop(); err = errors.Join(err, services.Wait()) }()
 
-	world, err := newWorld(ctx, v, dir, &services)
+	environment, err := newEnvironment(ctx, v, dir, &services)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, world.close()) }()
-	before, err := world.state(ctx)
+	defer func() { err = errors.Join(err, environment.close()) }()
+	before, err := environment.state(ctx)
 	if err != nil {
 		return err
 	}
-	if !run(v, world, dir) {
+	if !run(v, environment, dir) {
 		return errors.New("the suite failed")
 	}
-	if err := world.mounted(); err != nil {
+	if err := environment.checkMounts(); err != nil {
 		return err
 	}
-	after, err := world.state(ctx)
+	after, err := environment.state(ctx)
 	if err == nil && after != before {
-		err = fmt.Errorf("the suite left something behind: before %s, after %s", before, after)
+		err = fmt.Errorf("the target's state changed: before the suite %s, after it %s", before, after)
 	}
 	return err
 }
 
-// verdict is a testing.T of Ginkgo's kind.
-type verdict struct{ failed bool }
+// suiteResult implements ginkgo.GinkgoTestingT.
+type suiteResult struct{ failed bool }
 
-func (v *verdict) Fail() { v.failed = true }
+func (r *suiteResult) Fail() { r.failed = true }
 
-func run(v variant, w *world, dir string) bool {
+func run(v variant, w *environment, dir string) bool {
 	c := csisanity.NewTestConfig()
 	c.Address = "unix://" + w.socket
 	c.TargetPath = filepath.Join(dir, "target")
@@ -92,7 +92,7 @@ func run(v variant, w *world, dir string) bool {
 	ginkgo.ReportAfterEach(func(r ginkgo.SpecReport) {
 		specs = append(specs, spec{Text: r.FullText(), State: r.State.String(), Failure: r.Failure.Message, Took: r.RunTime})
 	})
-	var t verdict
+	var t suiteResult
 	sc := csisanity.GinkgoTest(&c)
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	ginkgo.RunSpecs(&t, "CSI driver: "+v.Name)
@@ -104,8 +104,8 @@ func run(v variant, w *world, dir string) bool {
 	return err == nil && !t.failed
 }
 
-// ids makes ids as this driver has them. The suite's own volume ids are refused for their form before anybody asks a
-// target; and since the driver takes every name for a node's, those of nodes that do not exist must not look like one.
+// ids generates ids in this driver's form. The driver rejects the suite's default volume ids by their form, before it
+// calls a target. It accepts every valid name as a node id, so the ids of missing nodes must not be valid names.
 type ids struct{}
 
 func (ids) GenerateUniqueValidVolumeID() string { return targetName + ":" + uuid.NewString() }
@@ -113,7 +113,7 @@ func (ids) GenerateInvalidVolumeID() string     { return "not a volume id" }
 func (ids) GenerateUniqueValidNodeID() string   { return "no node: " + uuid.NewString() }
 func (ids) GenerateInvalidNodeID() string       { return "no node" }
 
-// writeSecrets writes the secrets of all calls in the suite's format.
+// writeSecrets writes the secrets for all calls in the suite's format.
 func writeSecrets(path, secret string) error {
 	m := map[string]map[string]string{}
 	for _, call := range []string{
@@ -129,7 +129,7 @@ func writeSecrets(path, secret string) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// freeAddress finds a port; between this and its use somebody else may take it, which shows.
+// freeAddress finds a free port. If another process takes the port before it is used, listening fails.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

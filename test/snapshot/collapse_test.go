@@ -11,12 +11,12 @@ import (
 	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
 
-// Snapshots are deleted while a host writes to the clone that takes over their clusters: no error reaches the writer,
-// and all that it was told is written is there after the target was killed.
+// Snapshots are deleted while a host writes to the clone that takes over their clusters: no write fails, and all
+// acknowledged writes are still there after the target was killed and restarted.
 func TestDeletionsBelowVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick"} {
 		t.Run(kind, func(t *testing.T) {
-			w := newWorld(newTarget(t))
+			w := newEnvironment(newTarget(t))
 			s := &subject{kind: kind, bdev: w.makeVolume(kind)}
 			nqn, address := w.share(s.bdev)
 			s.writer = startWriter(t, initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2026-11.io.spdkgate.test:writer"}, 1)
@@ -26,7 +26,7 @@ func TestDeletionsBelowVolumesUnderWrites(t *testing.T) {
 			for round := range *rounds {
 				w.take(s, fmt.Sprint("snapshot-", round))
 				s.progress(5)
-				require.Error(t, w.proxy.call(t.Context(), "bdev_lvol_delete", spdkrpc.BdevLvolDeleteParams{Name: s.kept[0].id}, nil), "it is not frozen for SPDK's own method")
+				require.Error(t, w.proxy.call(t.Context(), "bdev_lvol_delete", spdkrpc.BdevLvolDeleteParams{Name: s.kept[0].id}, nil), "SPDK's own method must fail: nothing freezes the volume for it")
 				s.longest()
 				began := time.Now()
 				var deleted spdkrpc.ProxyDeletion
@@ -43,7 +43,7 @@ func TestDeletionsBelowVolumesUnderWrites(t *testing.T) {
 				stalls = append(stalls, s.longest())
 				s.kept = nil
 				require.True(t, page == w.firstPage(), "round %d: the store's first metadata page was overwritten", round)
-				require.Equal(t, states, w.anaStates(), "round %d: the paths are not as they were", round)
+				require.Equal(t, states, w.anaStates(), "round %d: the ANA states changed", round)
 			}
 			s.stop()
 			t.Logf("%d deletions took %v (median) to %v, the longest write around them %v (median) to %v",

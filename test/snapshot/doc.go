@@ -1,8 +1,8 @@
-// Package snapshot takes many snapshots of volumes that are being written, on real targets, and looks at what is left of
-// the lvstore, of the snapshots and of the volumes.
+// Package snapshot takes many snapshots of volumes that are being written, on real targets, and then verifies the
+// lvstore, the snapshots and the volumes.
 //
-// SPDK_TGT=/path/to/spdk_tgt names the program; without it these tests are skipped, as it takes a processor core and a
-// GiB of memory. SPDK_TGT_ARGS adds arguments. The snapshots are taken by the driver's CreateSnapshot, in this process,
-// through a spdk-proxy that is a process of its own. The writer is a small NVMe/TCP host (package initiator), or, with
+// SPDK_TGT=/path/to/spdk_tgt names the target program, which needs a processor core and 1 GiB of memory. Without
+// SPDK_TGT these tests are skipped. SPDK_TGT_ARGS adds arguments. The driver's CreateSnapshot runs in the test process and
+// calls a spdk-proxy that runs as its own process. The writer is a small NVMe/TCP host (package initiator), or, with
 // -tags kernel, Linux in a virtual machine (package test/kernel).
 package snapshot

@@ -17,17 +17,17 @@ import (
 
 const node = "snapshot-test-node"
 
-// A world is a target, a relay before its socket, a proxy, and the driver.
-type world struct {
+// An environment is a target, a proxy, a relay between the two, and the driver.
+type environment struct {
 	*target
 	relay      *relay
 	proxy      *proxyProcess
 	controller *controller.Controller
 }
 
-func newWorld(g *target) *world {
+func newEnvironment(g *target) *environment {
 	g.t.Helper()
-	w := &world{target: g, relay: startRelay(g.t, g.at("relay.sock"), g.path())}
+	w := &environment{target: g, relay: startRelay(g.t, g.at("relay.sock"), g.path())}
 	w.proxy = startProxy(g)
 	text, err := json.Marshal(map[string]any{"nodes": []any{map[string]any{
 		"name": "t1", "rpcURL": w.proxy.url, "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "targetPort": freePort(g.t), "lvstores": []string{store},
@@ -49,8 +49,8 @@ var raw = &csi.VolumeCapability{
 	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 }
 
-// create makes a volume of a kind through CSI: thin, thick, or clone.
-func (w *world) create(name, kind string) *csi.Volume {
+// create creates a volume by CSI. kind is thin, thick or clone.
+func (w *environment) create(name, kind string) *csi.Volume {
 	w.t.Helper()
 	request := &csi.CreateVolumeRequest{
 		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeBytes}, VolumeCapabilities: []*csi.VolumeCapability{raw},
@@ -68,8 +68,8 @@ func (w *world) create(name, kind string) *csi.Volume {
 	return made.Volume
 }
 
-// publish exports a volume to a node, and says where.
-func (w *world) publish(v *csi.Volume, node string) initiator.Target {
+// publish publishes a volume to a node and returns the address and names of the export.
+func (w *environment) publish(v *csi.Volume, node string) initiator.Target {
 	w.t.Helper()
 	e, err := connect.ParseExport(w.publishContext(v, node))
 	require.NoError(w.t, err)
@@ -77,7 +77,7 @@ func (w *world) publish(v *csi.Volume, node string) initiator.Target {
 	return initiator.Target{Address: e.Address + ":" + e.Port, NQN: e.NQN, HostNQN: connect.HostOf(node).Multipath().NQN}
 }
 
-func (w *world) publishContext(v *csi.Volume, node string) map[string]string {
+func (w *environment) publishContext(v *csi.Volume, node string) map[string]string {
 	w.t.Helper()
 	published, err := w.controller.ControllerPublishVolume(w.t.Context(), &csi.ControllerPublishVolumeRequest{
 		VolumeId: v.VolumeId, NodeId: node, VolumeCapability: raw, VolumeContext: v.VolumeContext,
@@ -86,7 +86,7 @@ func (w *world) publishContext(v *csi.Volume, node string) map[string]string {
 	return published.PublishContext
 }
 
-// uuid is the lvol's, of a CSI id.
+// uuid returns the lvol's UUID from a CSI volume or snapshot id.
 func uuid(id string) string {
 	_, u, _ := strings.Cut(id, ":")
 	return u

@@ -19,9 +19,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/snapshot/blocks"
 )
 
-// The same with Linux as the host that writes, in a virtual machine, with native multipath.
+// As TestSnapshotsOfVolumesUnderWrites, but the host that writes is Linux in a virtual machine, with native multipath.
 func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
-	w := newWorld(newTarget(t))
+	w := newEnvironment(newTarget(t))
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
 	var subjects []*subject
 	made := make(chan *subject, len(control.WriterVolumes))
@@ -30,7 +30,7 @@ func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 	m.Progress = reports.take
 	m.Target = func(_ context.Context, c control.TargetCall) (map[string]string, error) {
 		if c.Do != control.Make {
-			return nil, fmt.Errorf("the target cannot %q", c.Do)
+			return nil, fmt.Errorf("unknown call %q", c.Do)
 		}
 		kind := c.Volume
 		if !slices.Contains(w.kinds(), kind) {
@@ -58,15 +58,15 @@ func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// reports are what the guest told last.
+// reports hold the guest's latest report and the longest writes.
 type reports struct {
 	t       *testing.T
 	mu      sync.Mutex
-	all     []control.Progress
-	longest []time.Duration // by volume, since the last question
-	end     bool
-	changed chan struct{} // closed with each report
-	ended   chan struct{} // closed when the machine has ended
+	all     []control.Progress // by volume, from the latest report
+	longest []time.Duration    // by volume, since guestWriter.longest was called last
+	end     bool               // the machine shall end
+	changed chan struct{}      // closed with each report
+	ended   chan struct{}      // closed when the machine has ended
 }
 
 func (r *reports) take(p []control.Progress) (end bool) {
@@ -82,7 +82,8 @@ func (r *reports) take(p []control.Progress) (end bool) {
 	return r.end
 }
 
-// next waits for a report that was made after now: the one after the next, which may be on its way.
+// next waits for a report that was made after this call. The first report that arrives may have been made before it,
+// therefore next waits for two.
 func (r *reports) next() {
 	r.t.Helper()
 	for range 2 {
@@ -94,7 +95,7 @@ func (r *reports) next() {
 		case <-r.ended:
 			return
 		case <-time.After(long):
-			require.Fail(r.t, "the guest is silent")
+			require.Fail(r.t, "the guest sends no reports")
 		}
 	}
 }
@@ -124,7 +125,7 @@ func (w *guestWriter) begun() uint64 {
 func (w *guestWriter) progress(n uint64) {
 	w.t.Helper()
 	from := w.acked()
-	require.Eventually(w.t, func() bool { return w.acked() >= from+n }, 5*long, 10*time.Millisecond, "the guest's writes do not get on")
+	require.Eventually(w.t, func() bool { return w.acked() >= from+n }, 5*long, 10*time.Millisecond, "the guest's writes make no progress")
 }
 
 func (w *guestWriter) longest() time.Duration {
@@ -142,7 +143,7 @@ func (w *guestWriter) writes() blocks.Stream {
 	return blocks.Stream{Seed: uint64(w.i + 1), Blocks: volumeBytes / blocks.Size}
 }
 
-// stop ends the machine, which then reports no more: what it told last is what counts.
+// stop ends the machine after one more report, which then is the last.
 func (w *guestWriter) stop() {
 	w.next()
 	w.mu.Lock()

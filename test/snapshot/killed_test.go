@@ -18,18 +18,18 @@ import (
 	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
 
-// A stage is a moment of a snapshot at which the proxy is killed.
+// A stage is a moment of a snapshot at which the proxy is killed: before or after the target gets a call.
 type stage struct {
 	name    string
-	moment  string
-	methods []string // whichever the release knows
-	params  string   // part of the call's parameters
-	lost    bool     // the call does not reach the target any more
+	moment  string   // before or after
+	methods []string // the call has one of these methods, which depends on the release
+	params  string   // a part of the call's parameters
+	lost    bool     // the call does not reach the target
 }
 
 const (
-	setState = "nvmf_subsystem_listener_set_ana_state"
-	takeIt   = "bdev_lvol_snapshot"
+	setState     = "nvmf_subsystem_listener_set_ana_state"
+	takeSnapshot = "bdev_lvol_snapshot"
 )
 
 var drains = []string{"nvmf_subsystem_set_ns_ana_group", "nvmf_subsystem_add_ns"}
@@ -41,18 +41,18 @@ var stages = []stage{
 	{"before the drain", before, drains, "", true},
 	{"draining", before, drains, "", false},
 	{"drained", after, drains, "", false},
-	{"before the snapshot", before, []string{takeIt}, "", true},
-	{"taking it", before, []string{takeIt}, "", false},
-	{"taken", after, []string{takeIt}, "", false},
+	{"before the snapshot", before, []string{takeSnapshot}, "", true},
+	{"taking the snapshot", before, []string{takeSnapshot}, "", false},
+	{"taken", after, []string{takeSnapshot}, "", false},
 	{"before the thaw", before, []string{setState}, "optimized", true},
 	{"thawing", before, []string{setState}, "optimized", false},
 	{"thawed", after, []string{setState}, "optimized", false},
 }
 
-// The proxy is killed at every stage of a snapshot, and started again as systemd does: the writer goes on, no path stays
-// inaccessible, the journal is empty, and a snapshot is there whole, or not at all.
+// The proxy is killed at every stage of a snapshot and restarted as systemd does it: the writer continues, no path stays
+// inaccessible, the journal becomes empty, and each snapshot is either complete or missing.
 func TestProxyKilledAtEveryStage(t *testing.T) {
-	w := newWorld(newTarget(t))
+	w := newEnvironment(newTarget(t))
 	name := w.makeVolume("thin")
 	nqn, address := w.share(name)
 	writer := startWriter(t, initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2026-11.io.spdkgate.test:writer"}, 1)
@@ -72,15 +72,15 @@ func TestProxyKilledAtEveryStage(t *testing.T) {
 		writer.longest()
 		snapshot := fmt.Sprint("snapshot-", i)
 		err := w.proxy.call(t.Context(), "spdkgate_lvol_snapshot", map[string]any{"snapshots": []any{map[string]any{"lvol_name": name, "snapshot_name": snapshot}}}, nil)
-		require.True(t, killed.Load(), "%s: it never came to that: %v", s.name, err)
+		require.True(t, killed.Load(), "%s: the stage was not reached: %v", s.name, err)
 		writer.progress(5)
 		stall := writer.longest()
 		worst = max(worst, stall)
 		t.Logf("%-20s the longest write took %v; the call: %v", s.name, stall.Round(time.Millisecond), err)
-		w.settled(s.name, states)
+		w.waitUntilThawed(s.name, states)
 		require.True(t, page == w.firstPage(), "%s: the store's first metadata page was overwritten", s.name)
 
-		// It is there or not, and the caller can find out, and get it.
+		// Whether the snapshot exists or not, the caller can find out, and a second call creates a missing one.
 		if !w.exists(snapshot) {
 			w.proxy.ready()
 			require.NoError(t, w.proxy.call(t.Context(), "spdkgate_lvol_snapshot", map[string]any{"snapshots": []any{map[string]any{"lvol_name": name, "snapshot_name": snapshot}}}, nil), s.name)
@@ -91,25 +91,25 @@ func TestProxyKilledAtEveryStage(t *testing.T) {
 		}
 	}
 	writer.stop()
-	t.Logf("the longest write of all took %v", worst.Round(time.Millisecond))
-	assert.Less(t, worst, restartDelay+5*time.Second, "hosts were left waiting")
+	t.Logf("the longest write of all stages took %v", worst.Round(time.Millisecond))
+	assert.Less(t, worst, restartDelay+5*time.Second, "a write waited too long")
 	w.kill()
 	w.start()
 	require.True(t, w.loads(), "the store does not load")
 	w.verify(name, writer.writes(), writer.acked(), writer.begun())
 }
 
-// settled waits until nothing is left of a snapshot that was interrupted.
-func (w *world) settled(stage string, states map[string][]string) {
+// waitUntilThawed waits until the ANA states are as given and the journal is empty.
+func (w *environment) waitUntilThawed(stage string, states map[string][]string) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		journal, err := filepath.Glob(w.at("frozen/*"))
 		require.NoError(w.t, err)
 		return assert.ObjectsAreEqual(states, w.anaStates()) && !slices.ContainsFunc(journal, isEntry)
-	}, long, 10*time.Millisecond, "%s: paths or journal are not as before", stage)
+	}, long, 10*time.Millisecond, "%s: the ANA states changed, or the journal is not empty", stage)
 }
 
-// isEntry reports whether a file says that something is frozen.
+// isEntry reports whether a file of the journal's folder is an entry about something frozen.
 func isEntry(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() > 0 && strings.HasSuffix(path, ".json")

@@ -16,27 +16,27 @@ import (
 	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
 
-// A subject is a volume that is written and snapshotted.
+// A subject is a volume that is written and of which snapshots are taken.
 type subject struct {
 	writer
 	kind   string
-	volume *csi.Volume // nil if it was made without the driver
+	volume *csi.Volume // nil if it was created without the driver
 	bdev   string
 	kept   []taken
-	// all has every snapshot kept: what is given back would not be zeroed.
+	// all keeps every snapshot, since this SPDK release would not zero the clusters that a deleted one frees.
 	all bool
 }
 
-// taken is a snapshot, with what was acknowledged before and begun after it was taken.
+// taken is a snapshot: the writes up to atLeast were acknowledged before it was taken, and those after atMost began later.
 type taken struct {
 	id              string
 	atLeast, atMost uint64
 }
 
-// Snapshots by CSI of volumes under writes: the store's metadata stays, every snapshot is what the volume was at one
-// moment, no error reaches the writer, and all of it is there after the target was killed.
+// Snapshots by CSI of volumes under writes: the first metadata page stays, every snapshot has the volume's data of one
+// moment, no write fails, and the data is still there after the target was killed and restarted.
 func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
-	w := newWorld(newTarget(t))
+	w := newEnvironment(newTarget(t))
 	var subjects []*subject
 	for i, kind := range w.kinds() {
 		s := w.newSubject(kind, kind)
@@ -46,11 +46,11 @@ func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// The same by the proxy's method alone, without the driver.
+// As TestSnapshotsOfVolumesUnderWrites, but by the proxy's method, without the driver.
 func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
-			w := newWorld(newTarget(t))
+			w := newEnvironment(newTarget(t))
 			s := &subject{kind: kind, bdev: w.makeVolume(kind), all: !slices.Contains(w.kinds(), kind)}
 			nqn, address := w.share(s.bdev)
 			s.writer = startWriter(t, initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2026-11.io.spdkgate.test:writer"}, 1)
@@ -59,8 +59,9 @@ func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
 	}
 }
 
-// kinds are those that the driver makes: before v24.05 SPDK does not record how to clear a clone, and the driver makes none.
-func (w *world) kinds() []string {
+// kinds returns the kinds of volumes that the driver creates. It creates no clones before v24.05, since SPDK does not
+// record there how to clear a clone.
+func (w *environment) kinds() []string {
 	release, err := w.rpc.Release(w.t.Context())
 	require.NoError(w.t, err)
 	if release.Before(rpcschema.MustRelease("v24.05")) {
@@ -69,15 +70,15 @@ func (w *world) kinds() []string {
 	return []string{"thin", "thick", "clone"}
 }
 
-// newSubject makes a volume by the driver.
-func (w *world) newSubject(kind, name string) *subject {
+// newSubject creates a volume by the driver.
+func (w *environment) newSubject(kind, name string) *subject {
 	w.t.Helper()
 	v := w.create("pvc-"+name, kind)
 	return &subject{kind: kind, volume: v, bdev: uuid(v.VolumeId)}
 }
 
-// snapshots takes snapshots of all subjects in turn, and looks after each, and at the end, whether all is well.
-func (w *world) snapshots(subjects []*subject) {
+// snapshots takes snapshots of all subjects in turn. It checks the store after each, and all data at the end.
+func (w *environment) snapshots(subjects []*subject) {
 	t := w.t
 	for _, s := range subjects {
 		s.progress(50)
@@ -86,7 +87,7 @@ func (w *world) snapshots(subjects []*subject) {
 	var stalls, calls []time.Duration
 	rounds := *rounds
 	if subjects[0].all {
-		rounds = min(rounds, 60) // as deep as a chain may be
+		rounds = min(rounds, 60) // the longest chain of snapshots
 	}
 	for round := range rounds {
 		s := subjects[round%len(subjects)]
@@ -97,7 +98,7 @@ func (w *world) snapshots(subjects []*subject) {
 		s.progress(5)
 		stalls = append(stalls, s.longest())
 		require.True(t, page == w.firstPage(), "round %d: the store's first metadata page was overwritten", round)
-		require.Equal(t, states, w.anaStates(), "round %d: the paths are not as they were", round)
+		require.Equal(t, states, w.anaStates(), "round %d: the ANA states changed", round)
 		if len(s.kept) > keep && !s.all {
 			if round%25 == 0 {
 				w.verifyTaken(s, s.kept[0])
@@ -123,8 +124,8 @@ func (w *world) snapshots(subjects []*subject) {
 	}
 }
 
-// take takes a snapshot, as often as an external-snapshotter would try.
-func (w *world) take(s *subject, name string) {
+// take takes a snapshot. It tries again after an error, as the external-snapshotter does.
+func (w *environment) take(s *subject, name string) {
 	w.t.Helper()
 	atLeast := s.acked()
 	id := ""
@@ -140,7 +141,7 @@ func (w *world) take(s *subject, name string) {
 	s.kept = append(s.kept, taken{id, atLeast, s.begun()})
 }
 
-func (w *world) tryToTake(ctx context.Context, s *subject, name string) (id string, err error) {
+func (w *environment) tryToTake(ctx context.Context, s *subject, name string) (id string, err error) {
 	if s.volume != nil {
 		made, err := w.controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: s.volume.VolumeId})
 		return made.GetSnapshot().GetSnapshotId(), err
@@ -151,12 +152,12 @@ func (w *world) tryToTake(ctx context.Context, s *subject, name string) (id stri
 		return "", err
 	}
 	if len(made) != 1 || !made[0].Frozen {
-		return "", fmt.Errorf("it was not frozen: %v", made)
+		return "", fmt.Errorf("the volume was not frozen: %v", made)
 	}
 	return made[0].UUID, nil
 }
 
-func (w *world) remove(s *subject, snapshot taken) {
+func (w *environment) remove(s *subject, snapshot taken) {
 	w.t.Helper()
 	if s.volume == nil {
 		require.NoError(w.t, w.proxy.call(w.t.Context(), "bdev_lvol_delete", spdkrpc.BdevLvolDeleteParams{Name: snapshot.id}, nil))
@@ -166,7 +167,7 @@ func (w *world) remove(s *subject, snapshot taken) {
 	require.NoError(w.t, err)
 }
 
-func (w *world) verifyTaken(s *subject, snapshot taken) {
+func (w *environment) verifyTaken(s *subject, snapshot taken) {
 	w.t.Helper()
 	id := snapshot.id
 	if s.volume != nil {
@@ -175,8 +176,8 @@ func (w *world) verifyTaken(s *subject, snapshot taken) {
 	w.verify(id, s.writes(), snapshot.atLeast, snapshot.atMost)
 }
 
-// anaStates are those of all paths to the driver's subsystems.
-func (w *world) anaStates() map[string][]string {
+// anaStates returns the ANA states of all listeners, by NQN.
+func (w *environment) anaStates() map[string][]string {
 	w.t.Helper()
 	subsystems, err := w.rpc.NVMfGetSubsystems(w.t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(w.t, err)

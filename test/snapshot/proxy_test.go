@@ -29,7 +29,7 @@ users:
 log: {format: text, level: warn}
 `
 
-// A proxyProcess is spdk-proxy, started anew whenever it ends, as systemd would.
+// A proxyProcess is a spdk-proxy that is restarted whenever it ends, as systemd does it.
 type proxyProcess struct {
 	t       *testing.T
 	program string
@@ -61,14 +61,14 @@ func startProxy(g *target) *proxyProcess {
 		<-ended
 		if g.t.Failed() {
 			text, _ := os.ReadFile(g.at("proxy.log"))
-			g.t.Logf("the proxy said last:\n%s", text[max(0, len(text)-8000):])
+			g.t.Logf("end of the proxy's log:\n%s", text[max(0, len(text)-8000):])
 		}
 	})
 	p.ready()
 	return p
 }
 
-// supervise starts the proxy until it is closed.
+// supervise starts the proxy and restarts it until closed is set.
 func (p *proxyProcess) supervise(ended chan struct{}) {
 	defer close(ended)
 	for {
@@ -102,14 +102,14 @@ func (p *proxyProcess) supervise(ended chan struct{}) {
 	}
 }
 
-// kill ends the process at once.
+// kill sends SIGKILL to the process.
 func (p *proxyProcess) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.process.Kill()
 }
 
-// ready waits until the proxy answers for the target.
+// ready waits until the proxy is ready: it then has a connection to the target.
 func (p *proxyProcess) ready() {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
@@ -122,7 +122,7 @@ func (p *proxyProcess) ready() {
 	}, long, 5*time.Millisecond)
 }
 
-// call makes a call as the administrator.
+// call makes a call as the user admin.
 func (p *proxyProcess) call(ctx context.Context, method string, params, result any) error {
 	c, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: p.url, Username: "admin", Password: password})
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *proxyProcess) call(ctx context.Context, method string, params, result a
 	return c.Call(ctx, method, params, result)
 }
 
-// restartDelay is what systemd/spdk-proxy.service has.
+// restartDelay is RestartSec in systemd/spdk-proxy.service.
 var restartDelay = func() time.Duration {
 	text, err := os.ReadFile("../../systemd/spdk-proxy.service")
 	if err != nil {
@@ -149,5 +149,5 @@ var restartDelay = func() time.Duration {
 			return d
 		}
 	}
-	return 100 * time.Millisecond // systemd's own
+	return 100 * time.Millisecond // systemd's default
 }()

@@ -11,19 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A relay stands between the proxy and the target's socket, and sees each call before the target does, and each answer
-// before the proxy does.
+// A relay forwards the proxy's calls to the target's socket. A hook can run before each call and after each response,
+// and can drop them.
 type relay struct {
 	path   string
 	target string
 	mu     sync.Mutex
-	hook   func(moment, method string, params json.RawMessage) (lost bool) // nil: none
+	hook   func(moment, method string, params json.RawMessage) (lost bool) // may be nil
 }
 
 // Moments of a call.
 const (
-	before = "before" // the target has it
-	after  = "after"  // the target has answered, and before the proxy has the answer
+	before = "before" // before the target gets the call
+	after  = "after"  // after the target's response, before the proxy gets it
 )
 
 func startRelay(t *testing.T, path, target string) *relay {
@@ -45,7 +45,8 @@ func startRelay(t *testing.T, path, target string) *relay {
 	return r
 }
 
-// watch has a hook called at each moment, for one connection at a time. It says whether the call, or its answer, gets lost.
+// watch sets the hook that is called at each moment, never twice at a time. If it returns true, the call or its response
+// is dropped and the connection closed.
 func (r *relay) watch(hook func(moment, method string, params json.RawMessage) (lost bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +115,7 @@ func (r *relay) serve(client net.Conn) {
 	<-answered
 }
 
-// each hands over the JSON values of a stream, one after the other.
+// each calls do for each JSON value of a stream.
 func each(r io.Reader, do func(json.RawMessage) error) error {
 	for d := json.NewDecoder(r); ; {
 		var v json.RawMessage

@@ -14,24 +14,24 @@ import (
 	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
 
-// A store that an unprotected snapshot has damaged is found as long as its target runs, and repaired: it loads, and holds what was
-// written.
+// A store that an unprotected snapshot has damaged is found while its target runs, and is repaired. It then loads and has
+// all writes.
 func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 	g := newTarget(t)
 	name := g.makeVolume("thin")
 	nqn, address := g.share(name)
 	w := startWriter(t, initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2026-11.io.spdkgate.test:writer"}, 1)
 	w.progress(100)
-	sound := g.firstPage()
+	undamaged := g.firstPage()
 	r := g.check()
-	require.False(t, r.Damaged(), "a store in use is sound: %v", r.Report.Findings)
-	for taken := 0; g.firstPage() == sound; taken++ {
-		require.Less(t, taken, *rounds, "the fault did not show")
+	require.False(t, r.Damaged(), "findings in an undamaged store in use: %v", r.Report.Findings)
+	for taken := 0; g.firstPage() == undamaged; taken++ {
+		require.Less(t, taken, *rounds, "the fault did not occur")
 		_, err := g.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: name, SnapshotName: fmt.Sprint("s", taken)})
 		require.NoError(t, err)
-		time.Sleep(100 * time.Millisecond) // as often as the fault was reported for, not for anything to happen meanwhile
+		time.Sleep(100 * time.Millisecond) // the rate of snapshots in the report of the fault; nothing is awaited
 	}
-	w.progress(200) // the extent page that went astray is written anew with the next allocation
+	w.progress(200) // the extent page that was written to a wrong place is rewritten with the next allocation
 	w.stop()
 	r = g.check()
 	require.True(t, r.Damaged())
@@ -40,7 +40,7 @@ func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 
 	page, offset, err := blobstore.SuperPage(r.Report.Super, r.UUID, r.Store)
 	require.NoError(t, err)
-	require.True(t, string(page) == string(sound[:]), "the page made anew is not the one that was there")
+	require.True(t, string(page) == string(undamaged[:]), "the repaired page differs from the original")
 	f, err := os.OpenFile(g.image(), os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = f.WriteAt(page, offset)

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	long  = time.Minute // for what must not run out
+	long  = time.Minute // the bound of a wait that always ends earlier
 	mib   = 1 << 20
 	store = "lvs0"
 	disk  = "disk0"
@@ -35,7 +35,7 @@ type target struct {
 
 func newTarget(t *testing.T) *target {
 	if os.Getenv("SPDK_TGT") == "" {
-		t.Skip("SPDK_TGT=/path/to/spdk_tgt is what this is about")
+		t.Skip("set SPDK_TGT=/path/to/spdk_tgt to run this")
 	}
 	g := &target{t: t, dir: t.TempDir()}
 	require.NoError(t, os.WriteFile(g.image(), nil, 0o600))
@@ -45,7 +45,7 @@ func newTarget(t *testing.T) *target {
 		if t.Failed() {
 			text, _ := os.ReadFile(g.at("tgt.log"))
 			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-			t.Logf("the target said last:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
+			t.Logf("end of the target's log:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
 		}
 	})
 	g.start()
@@ -58,7 +58,7 @@ func (g *target) at(name string) string { return g.dir + "/" + name }
 func (g *target) image() string         { return g.at("disk") }
 func (g *target) path() string          { return g.at("spdk.sock") }
 
-// start starts spdk_tgt with its disk and waits until it has looked for lvstores there.
+// start starts spdk_tgt with its disk and waits until it has examined the disk for lvstores.
 func (g *target) start() {
 	g.t.Helper()
 	out, err := os.OpenFile(g.at("tgt.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -69,7 +69,7 @@ func (g *target) start() {
 	g.process.Stdout, g.process.Stderr, g.process.Dir = out, out, g.dir
 	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(g.t, g.process.Start())
-	// It polls a whole core; who has few must get on with the rest.
+	// The target polls a whole core. On machines with few cores the tests must still run.
 	_ = syscall.Setpriority(syscall.PRIO_PROCESS, g.process.Process.Pid, 10)
 	g.ended = make(chan struct{})
 	go func(p *exec.Cmd, ended chan struct{}) { _ = p.Wait(); close(ended) }(g.process, g.ended)
@@ -90,7 +90,7 @@ func (g *target) start() {
 	require.NoError(g.t, g.rpc.BdevWaitForExamine(g.t.Context()))
 }
 
-// kill ends it without a chance to write anything more.
+// kill ends the target by SIGKILL, so that it writes nothing more.
 func (g *target) kill() {
 	if g.process == nil {
 		return
@@ -109,7 +109,7 @@ func (g *target) loads() bool {
 	return len(stores) == 1
 }
 
-// share exports a bdev to anybody, with ANA reporting, for reading it back or for writing it without a driver.
+// share exports a bdev to any host, with ANA reporting, so that tests read or write it without the driver.
 func (g *target) share(bdev string) (nqn, address string) {
 	g.t.Helper()
 	ctx := g.t.Context()

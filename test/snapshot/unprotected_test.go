@@ -15,14 +15,15 @@ import (
 
 var rounds = flag.Int("rounds", 300, "how many snapshots each test takes")
 
-// volumeBytes is large enough that clusters are still allocated after many snapshots, as each snapshot has them begin anew.
+// volumeBytes is large enough that clusters are still allocated after many snapshots: after each snapshot the volume has
+// no own clusters.
 const volumeBytes = 1 << 30
 
 // keep is how many snapshots of a volume exist at once.
 const keep = 4
 
-// Without protection the fault shows: it is what the protected runs must be held against. When this fails for a new
-// release, SPDK was mended there, and the protection may be lifted for it.
+// Without protection the fault occurs. The protected runs show something only as long as this is so. If this test fails
+// with a new release, SPDK was fixed there, and the protection may be removed for it.
 func TestUnprotectedSnapshotsDestroyTheStore(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
@@ -40,25 +41,25 @@ func TestUnprotectedSnapshotsDestroyTheStore(t *testing.T) {
 				if taken > keep {
 					require.NoError(t, g.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: fmt.Sprintf("%s/s%d", store, taken-keep-1)}))
 				}
-				time.Sleep(100 * time.Millisecond) // as often as the fault was reported for, not for anything to happen meanwhile
+				time.Sleep(100 * time.Millisecond) // the rate of snapshots in the report of the fault; nothing is awaited
 			}
 			w.stop()
-			require.NotEqual(t, before, g.firstPage(), "%d snapshots did not show the fault: is it mended in this release?", taken)
+			require.NotEqual(t, before, g.firstPage(), "the fault did not occur in %d snapshots: this release may have fixed it", taken)
 			t.Logf("the store's first metadata page was overwritten at snapshot %d", taken)
 			g.kill()
 			g.start()
-			assert.False(t, g.loads(), "the store loads in spite of it")
+			assert.False(t, g.loads(), "the store loads although its first metadata page was overwritten")
 		})
 	}
 }
 
-// makeVolume makes a volume of a kind without the driver.
+// makeVolume creates a volume without the driver. kind is thin, thick or clone.
 func (g *target) makeVolume(kind string) (name string) {
 	g.t.Helper()
 	ctx := g.t.Context()
 	make := func(name string, thin bool) {
 		_, err := g.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: name, LvsName: new(store), SizeInMiB: volumeBytes / mib, ThinProvision: &thin,
-			// On a file, clusters that are given back keep their data otherwise, and the next to get one reads them.
+			// Otherwise freed clusters of a disk on a file keep their data, and the next volume reads it.
 			ClearMethod: new(spdkrpc.LvolClearMethodWriteZeroes)})
 		require.NoError(g.t, err)
 	}

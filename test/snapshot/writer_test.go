@@ -15,23 +15,23 @@ import (
 	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
 
-// A writer writes a volume at random, one block after the other, until it is stopped.
+// A writer writes random blocks of a volume, one after the other, until it is stopped.
 type writer interface {
-	acked() uint64          // at least so many writes are acknowledged
-	begun() uint64          // at most so many have begun
+	acked() uint64          // at least this many writes are acknowledged
+	begun() uint64          // at most this many writes have begun
 	progress(n uint64)      // waits until n more writes are acknowledged
-	longest() time.Duration // that a write took since the last question
+	longest() time.Duration // of a write since the last call of longest
 	stop()
 	writes() blocks.Stream
 }
 
-// A small writer is one by package initiator.
+// A smallWriter writes by package initiator.
 type smallWriter struct {
 	t      *testing.T
 	device *initiator.Device
 	stream blocks.Stream
-	first  atomic.Uint64 // the last write that was begun
-	last   atomic.Uint64 // the last that was acknowledged
+	start  atomic.Uint64 // the number of the latest write that has begun
+	done   atomic.Uint64 // the number of the latest acknowledged write
 	end    func()
 	mu     sync.Mutex
 	took   []time.Duration
@@ -47,13 +47,13 @@ func startWriter(t *testing.T, to initiator.Target, seed uint64) *smallWriter {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, err := w.stream.Write(ctx, w.device, 0, w.first.Store, func(n uint64, took time.Duration) {
-			w.last.Store(n)
+		_, err := w.stream.Write(ctx, w.device, 0, w.start.Store, func(n uint64, took time.Duration) {
+			w.done.Store(n)
 			w.mu.Lock()
 			w.took = append(w.took, took)
 			w.mu.Unlock()
 		})
-		assert.NoError(t, err, "an error reached the writer")
+		assert.NoError(t, err, "a write failed")
 	}()
 	w.end = sync.OnceFunc(func() { cancel(); <-done; _ = d.Close() })
 	t.Cleanup(w.end)
@@ -61,8 +61,8 @@ func startWriter(t *testing.T, to initiator.Target, seed uint64) *smallWriter {
 }
 
 func (w *smallWriter) stop()                 { w.end() }
-func (w *smallWriter) acked() uint64         { return w.last.Load() }
-func (w *smallWriter) begun() uint64         { return w.first.Load() }
+func (w *smallWriter) acked() uint64         { return w.done.Load() }
+func (w *smallWriter) begun() uint64         { return w.start.Load() }
 func (w *smallWriter) writes() blocks.Stream { return w.stream }
 
 func (w *smallWriter) longest() time.Duration {
@@ -79,10 +79,10 @@ func (w *smallWriter) longest() time.Duration {
 func (w *smallWriter) progress(n uint64) {
 	w.t.Helper()
 	from := w.acked()
-	require.Eventually(w.t, func() bool { return w.acked() >= from+n }, long, time.Millisecond, "the writer does not get on")
+	require.Eventually(w.t, func() bool { return w.acked() >= from+n }, long, time.Millisecond, "the writer makes no progress")
 }
 
-// verify reads a bdev back, and holds it against the writer's writes.
+// verify reads a bdev back and compares it with the writer's writes. It returns the number of the last write in it.
 func (g *target) verify(bdev string, s blocks.Stream, atLeast, atMost uint64) uint64 {
 	g.t.Helper()
 	nqn, address := g.share(bdev)
@@ -95,7 +95,7 @@ func (g *target) verify(bdev string, s blocks.Stream, atLeast, atMost uint64) ui
 	return last
 }
 
-// largeReads reads in pieces that a target takes.
+// largeReads splits a read into commands that are small enough for the target.
 type largeReads struct{ *initiator.Device }
 
 func (r largeReads) ReadAt(b []byte, at int64) (int, error) {
@@ -108,7 +108,7 @@ func (r largeReads) ReadAt(b []byte, at int64) (int, error) {
 	return len(b), nil
 }
 
-// quantile of durations; 0.5 is the median.
+// quantile returns a quantile of durations. 0.5 is the median.
 func quantile(d []time.Duration, q float64) time.Duration {
 	if len(d) == 0 {
 		return 0

@@ -1,8 +1,8 @@
-// Package blocks writes a device so that any later copy of it can be verified: every block tells which write
-// it came from, and the whole series of writes follows from a seed.
+// Package blocks writes a device so that any later copy of it can be verified: every block contains the number of its
+// write, and a seed determines the whole series of writes.
 //
-// The writes of a stream are made one after the other, each after the one before it was acknowledged. A copy of
-// the device is consistent if there is a number n such that each block is as writes 1 to n left it.
+// Each write of a stream begins after the write before it was acknowledged. A copy of the device is consistent if there
+// is a number n such that each block has the data that writes 1 to n left there.
 package blocks
 
 import (
@@ -50,8 +50,8 @@ func (s Stream) Fill(n uint64, b []byte) {
 	binary.LittleEndian.PutUint64(b[16:], n)
 }
 
-// Write makes writes after number last until ctx ends or one fails. It tells each write's number before it is made
-// and after it was acknowledged, with the time it took. It returns the number of the last acknowledged write.
+// Write makes the writes after number last until ctx ends or a write fails. It calls begin before each write, and acked
+// after its acknowledgement, with the time it took. It returns the number of the last acknowledged write.
 func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begin func(n uint64), acked func(n uint64, took time.Duration)) (uint64, error) {
 	b := make([]byte, Size)
 	for ctx.Err() == nil {
@@ -68,11 +68,11 @@ func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begi
 	return last, nil
 }
 
-// ErrInconsistent says that a copy is not what the stream's writes could have left.
+// ErrInconsistent means that the stream's writes cannot have left the copy.
 var ErrInconsistent = errors.New("the copy is not consistent")
 
-// Verify reads a copy and returns the number n of the last write in it. It fails unless every block is as writes 1 to n
-// left it, and n is between atLeast and atMost.
+// Verify reads a copy and returns the number n of the last write in it. It fails unless every block has the data that
+// writes 1 to n left there, and n is between atLeast and atMost.
 func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
 	found, last, err := s.scan(r)
 	if err != nil {
@@ -94,13 +94,13 @@ func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
 		}
 	}
 	if wrong > 0 {
-		return last, fmt.Errorf("%w: %d of its blocks are not as writes 1 to %d left them; the first is block %d, which holds write %d instead of %d",
+		return last, fmt.Errorf("%w: %d blocks do not have the data of writes 1 to %d; the first is block %d, which has write %d, want %d",
 			ErrInconsistent, wrong, last, first, found[first], want[first])
 	}
 	return last, nil
 }
 
-// scan reads all blocks, and tells for each which write it holds: 0 for none.
+// scan reads all blocks. It returns the number of the write in each block, 0 for none, and the largest of them.
 func (s Stream) scan(r io.ReaderAt) (found []uint64, last uint64, err error) {
 	const chunk = 128 // blocks
 	found = make([]uint64, s.Blocks)
@@ -120,7 +120,7 @@ func (s Stream) scan(r io.ReaderAt) (found []uint64, last uint64, err error) {
 				s.Fill(n, want)
 			}
 			if n == 0 || s.Block(n) != i || !bytes.Equal(b, want) {
-				return nil, 0, fmt.Errorf("%w: block %d holds what was never written there: % x…", ErrInconsistent, i, b[:32])
+				return nil, 0, fmt.Errorf("%w: block %d has data that was never written there: % x…", ErrInconsistent, i, b[:32])
 			}
 			found[i], last = n, max(last, n)
 		}

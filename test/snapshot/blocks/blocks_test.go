@@ -38,15 +38,15 @@ func TestVerify(t *testing.T) {
 	_, err = s.Verify(m, 501, 600)
 	require.ErrorIs(t, err, ErrInconsistent, "acknowledged writes are missing")
 	_, err = s.Verify(m, 0, 499)
-	require.ErrorIs(t, err, ErrInconsistent, "a write is there that was made later")
+	require.ErrorIs(t, err, ErrInconsistent, "the copy has a write later than atMost")
 
 	for name, damage := range map[string]func(m memory){
-		"a write lost":        func(m memory) { clear(m[s.Block(499)*Size:][:Size]) },
-		"an older write":      func(m memory) { s.Fill(older(s, 500), m[s.Block(500)*Size:]); s.Fill(501, m[s.Block(501)*Size:]) },
-		"one torn":            func(m memory) { clear(m[s.Block(500)*Size+2048:][:2048]) },
-		"another block's":     func(m memory) { copy(m[((s.Block(500)+1)%s.Blocks)*Size:][:Size], m[s.Block(500)*Size:]) },
-		"another stream's":    func(m memory) { Stream{Seed: 8, Blocks: s.Blocks}.Fill(500, m[s.Block(500)*Size:]) },
-		"something different": func(m memory) { copy(m[5*Size:], "what is this") },
+		"a write lost":      func(m memory) { clear(m[s.Block(499)*Size:][:Size]) },
+		"an older write":    func(m memory) { s.Fill(older(s, 500), m[s.Block(500)*Size:]); s.Fill(501, m[s.Block(501)*Size:]) },
+		"half a block lost": func(m memory) { clear(m[s.Block(500)*Size+2048:][:2048]) },
+		"another block's":   func(m memory) { copy(m[((s.Block(500)+1)%s.Blocks)*Size:][:Size], m[s.Block(500)*Size:]) },
+		"another stream's":  func(m memory) { Stream{Seed: 8, Blocks: s.Blocks}.Fill(500, m[s.Block(500)*Size:]) },
+		"other data":        func(m memory) { copy(m[5*Size:], "what is this") },
 	} {
 		damaged := memory(bytes.Clone(m))
 		damage(damaged)
@@ -55,7 +55,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// older returns the number of a write to the same block as n, or to any other that never was: both are wrong there.
+// older returns the number of an earlier write to n's block, or n-1 if there is none. Both are wrong in that block.
 func older(s Stream, n uint64) uint64 {
 	for i := n - 1; i > 0; i-- {
 		if s.Block(i) == s.Block(n) {
@@ -65,13 +65,13 @@ func older(s Stream, n uint64) uint64 {
 	return n - 1
 }
 
-type broken struct{ memory }
+type failingDevice struct{ memory }
 
-func (broken) WriteAt([]byte, int64) (int, error) { return 0, errors.New("no") }
+func (failingDevice) WriteAt([]byte, int64) (int, error) { return 0, errors.New("write failed") }
 
 func TestWriteError(t *testing.T) {
 	s := Stream{Seed: 1, Blocks: 4}
-	last, err := s.Write(t.Context(), broken{}, 41, func(uint64) {}, func(uint64, time.Duration) {})
+	last, err := s.Write(t.Context(), failingDevice{}, 41, func(uint64) {}, func(uint64, time.Duration) {})
 	require.ErrorContains(t, err, "write 42")
 	assert.EqualValues(t, 41, last)
 }

@@ -1,7 +1,7 @@
 // Package initiator is a small NVMe/TCP host: one namespace, one command at a time.
 //
-// It treats ANA as Linux' native multipath does: a write to a namespace whose paths are all inaccessible waits until one is
-// accessible again, and no error reaches the writer. It has no keep-alive, no authentication and no digests.
+// It handles ANA as Linux' native multipath does: a command to a namespace without an accessible path waits until a path
+// is accessible again, and does not fail. It has no keep-alive, no authentication and no digests.
 package initiator
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A Target is where a subsystem is exported, and to which host.
+// A Target is an exported subsystem, and the host that connects to it.
 type Target struct {
 	Address string // host:port
 	NQN     string
@@ -86,7 +86,7 @@ func (d *Device) connect(t Target) (err error) {
 	return nil
 }
 
-// fabricsConnect makes a connection an NVMe queue, and returns the controller's id.
+// fabricsConnect sends the Connect command, which makes the connection an NVMe queue, and returns the controller's id.
 func (q *queue) fabricsConnect(t Target, qid, controller uint16) (uint16, error) {
 	data := make([]byte, 1024)
 	copy(data, hostID[:])
@@ -106,7 +106,7 @@ func (q *queue) fabricsConnect(t Target, qid, controller uint16) (uint16, error)
 
 var hostID = [16]byte{'s', 'p', 'd', 'k', 'g', 'a', 't', 'e', '-', 't', 'e', 's', 't', 'h', 's', 't'}
 
-// enable starts the controller.
+// enable enables the controller and waits until it is ready.
 func (d *Device) enable() error {
 	const cc, csts = 0x14, 0x1c
 	sqe := command(0x7f, 0)
@@ -158,28 +158,28 @@ func (d *Device) Close() error {
 // Bytes is the size of the namespace.
 func (d *Device) Bytes() int64 { return d.Blocks * d.BlockSize }
 
-// WriteAt writes, once the target's paths are accessible.
+// WriteAt writes b at an offset. It waits while the path is inaccessible.
 func (d *Device) WriteAt(b []byte, at int64) (int, error) { return d.transfer(0x01, b, nil, at) }
 
-// ReadAt reads, likewise.
+// ReadAt reads b from an offset. It waits while the path is inaccessible.
 func (d *Device) ReadAt(b []byte, at int64) (int, error) { return d.transfer(0x02, nil, b, at) }
 
-// Waited says how many commands have met an inaccessible path.
+// Waited returns how many commands had to wait for an inaccessible path.
 func (d *Device) Waited() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.waited
 }
 
-// transfer makes one command of it; 128 KiB is the most that SPDK takes by default.
+// transfer reads or writes by one command, of at most 128 KiB: SPDK's default limit.
 func (d *Device) transfer(opcode byte, out, in []byte, at int64) (int, error) {
 	n := int64(len(out) + len(in))
 	if at%d.BlockSize != 0 || n%d.BlockSize != 0 || n == 0 || n > 128<<10 {
-		return 0, fmt.Errorf("cannot transfer %d bytes at %d: blocks have %d bytes", n, at, d.BlockSize)
+		return 0, fmt.Errorf("cannot transfer %d bytes at %d: want whole blocks of %d bytes, at most 128 KiB", n, at, d.BlockSize)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for met := false; ; {
+	for waited := false; ; {
 		sqe := command(opcode, nsid)
 		binary.LittleEndian.PutUint64(sqe[40:], uint64(at/d.BlockSize))
 		binary.LittleEndian.PutUint32(sqe[48:], uint32(n/d.BlockSize-1))
@@ -191,11 +191,11 @@ func (d *Device) transfer(opcode byte, out, in []byte, at int64) (int, error) {
 		case 0:
 			return int(n), nil
 		case statusPathInaccessible, statusPathTransition, statusNotReady:
-			if !met {
-				met = true
+			if !waited {
+				waited = true
 				d.waited++
 			}
-			time.Sleep(time.Millisecond) // Linux waits for the target's word that ANA changed; asking again comes to the same
+			time.Sleep(time.Millisecond) // Linux waits for the target's ANA change event; polling has the same effect
 		default:
 			return 0, c.err()
 		}

@@ -20,22 +20,22 @@ const (
 	pduR2T         = 0x09
 )
 
-// maxInCapsule is what targets take with a command: SPDK's default, and never less than the 1,024 bytes of Connect.
+// maxInCapsule is the most data that a target accepts within a command: SPDK's default. Connect sends 1,024 bytes.
 const maxInCapsule = 4096
 
-// A queue is one connection with one command at a time on it.
+// A queue is one connection, with one command at a time.
 type queue struct {
 	net.Conn
 	r *bufio.Reader
 }
 
-// A completion is what a command ended with.
+// A completion is the result of a command.
 type completion struct {
 	value  uint32 // the first double word
 	status uint16 // without the phase bit
 }
 
-// err describes a status that is not success.
+// err returns nil for success, or the status as an error.
 func (c completion) err() error {
 	if c.status == 0 {
 		return nil
@@ -56,7 +56,7 @@ func dial(address string) (*queue, error) {
 	}
 	kind, _, _, err := q.pdu()
 	if err == nil && kind != pduICResp {
-		err = fmt.Errorf("the target answers ICReq by PDU type %#x", kind)
+		err = fmt.Errorf("the target answered ICReq with a PDU of type %#x", kind)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -86,7 +86,7 @@ func (q *queue) pdu() (kind byte, head []byte, data int, err error) {
 	return common[0], head, plen - length, err
 }
 
-// run sends a command, with out or for in, and waits for its end.
+// run sends a command and waits for its completion. out is data for the target, in is the buffer for data from it.
 func (q *queue) run(sqe *[64]byte, out, in []byte) (completion, error) {
 	inCapsule := len(out) > 0 && len(out) <= maxInCapsule
 	sqe[1] = 0x40 // data is described by an SGL
@@ -121,12 +121,12 @@ func (q *queue) run(sqe *[64]byte, out, in []byte) (completion, error) {
 		case pduC2HData:
 			at := int(binary.LittleEndian.Uint32(head[12:]))
 			if at+n > len(in) {
-				return completion{}, fmt.Errorf("the target sent %d bytes at %d for a command that wants %d", n, at, len(in))
+				return completion{}, fmt.Errorf("the target sent %d bytes at %d, but the command reads %d bytes", n, at, len(in))
 			}
 			if _, err := io.ReadFull(q.r, in[at:at+n]); err != nil {
 				return completion{}, err
 			}
-			if head[1]&0x08 != 0 { // the data is the success
+			if head[1]&0x08 != 0 { // SUCCESS flag: no response capsule follows
 				return completion{}, nil
 			}
 		case pduR2T:

@@ -26,17 +26,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A world is a target, the proxy before it, and the driver.
-type world struct {
-	socket      string // the driver's
+// An environment is a target, its proxy, and the driver.
+type environment struct {
+	socket      string // of the driver
 	secretsFile string
-	rpc         *spdkrpc.Client // straight to the target
-	clear       string          // clearMethod of all volumes, empty for the driver's own choice
-	mounted     func() error    // what the node mounted is what the variant is about
+	rpc         *spdkrpc.Client // connected to the target without the proxy
+	clear       string          // clearMethod of all volumes, or empty for the driver's default
+	checkMounts func() error    // checks that the node mounted what the variant specifies
 	closers     []func() error
 }
 
-func (w *world) close() error {
+func (w *environment) close() error {
 	var errs []error
 	for i := len(w.closers) - 1; i >= 0; i-- {
 		errs = append(errs, w.closers[i]())
@@ -44,8 +44,8 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-func newWorld(ctx context.Context, v variant, dir string, services *errgroup.Group) (_ *world, err error) {
-	w := &world{socket: filepath.Join(dir, "csi.sock"), secretsFile: filepath.Join(dir, "secrets.yaml")}
+func newEnvironment(ctx context.Context, v variant, dir string, services *errgroup.Group) (_ *environment, err error) {
+	w := &environment{socket: filepath.Join(dir, "csi.sock"), secretsFile: filepath.Join(dir, "secrets.yaml")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -65,8 +65,8 @@ func newWorld(ctx context.Context, v variant, dir string, services *errgroup.Gro
 	return w, w.startDriver(ctx, v, dir, "https://"+address+"/", services)
 }
 
-// startTarget makes a target with two lvstores, and returns its socket.
-func (w *world) startTarget(ctx context.Context, v variant, dir string) (string, error) {
+// startTarget starts or connects to a target, creates two lvstores there, and returns the target's socket.
+func (w *environment) startTarget(ctx context.Context, v variant, dir string) (string, error) {
 	socket := os.Getenv("SPDK_SOCK")
 	if !v.Real {
 		target, err := spdktest.Start(spdktest.Options{DataDir: filepath.Join(dir, "data")})
@@ -84,7 +84,7 @@ func (w *world) startTarget(ctx context.Context, v variant, dir string) (string,
 		return "", err
 	}
 	if release.Before(rpcschema.MustRelease("v24.05")) {
-		w.clear = "unmap-may-expose-deleted-data" // without it these releases make no clones
+		w.clear = "unmap-may-expose-deleted-data" // on these releases the driver makes no clones otherwise
 	}
 	for _, store := range []string{"lvs0", "lvs1"} {
 		disk := filepath.Join(dir, store+".img")
@@ -107,7 +107,7 @@ func (w *world) startTarget(ctx context.Context, v variant, dir string) (string,
 	return socket, nil
 }
 
-// proxyConfig gives the driver's user what the driver needs, and nothing else.
+// proxyConfig gives the driver's user only the role that the driver needs.
 const proxyConfig = `listen: %s
 tls: {self_signed_dir: %q}
 target: {socket: %q}
@@ -144,7 +144,7 @@ func startProxy(ctx context.Context, dir, address, socket string, services *errg
 	return nil
 }
 
-func (w *world) startDriver(ctx context.Context, v variant, dir, url string, services *errgroup.Group) error {
+func (w *environment) startDriver(ctx context.Context, v variant, dir, url string, services *errgroup.Group) error {
 	target := map[string]any{
 		"name": targetName, "rpcURL": url, "caFile": filepath.Join(dir, "tls", "tls.crt"),
 		"targetType": v.TargetType, "targetAddr": "127.0.0.1", "lvstores": []string{"lvs0", "lvs1"},
@@ -187,80 +187,83 @@ func (w *world) startDriver(ctx context.Context, v variant, dir, url string, ser
 	return nil
 }
 
-// newNode is the real node service. Where this kernel cannot attach what the target exports, what is below it is not.
-func (w *world) newNode(v variant, log *slog.Logger) (*node.Node, error) {
+// newNode returns the real node service. Its connector and mounter are simulated unless the target type is loop, since
+// the test machine's kernel may be unable to attach other exports.
+func (w *environment) newNode(v variant, log *slog.Logger) (*node.Node, error) {
 	if v.TargetType != "loop" {
-		s := newStandIn()
-		w.mounted = func() error { return nil }
+		s := newSimulatedNode()
+		w.checkMounts = func() error { return nil }
 		return node.New(nodeName, 0, filepath.Dir(w.socket), s, s, log)
 	}
 	connector, err := connect.New(connect.HostOf(nodeName), connect.Options{AllowLoop: true, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	m := &witness{Mounter: mount.New(mount.Options{Log: log})}
-	w.mounted = func() error { return m.saw(v) }
+	m := &countingMounter{Mounter: mount.New(mount.Options{Log: log})}
+	w.checkMounts = func() error { return m.check(v) }
 	return node.New(nodeName, 0, filepath.Dir(w.socket), connector, m, log)
 }
 
-// A witness looks at what was really mounted.
-type witness struct {
+// A countingMounter counts the mounts by filesystem type.
+type countingMounter struct {
 	*mount.Mounter
 	mu     sync.Mutex
-	points map[string]int
+	mounts map[string]int // by filesystem type, or "block" for a device
 }
 
-func (w *witness) look(path string) error {
-	p, err := w.At(path)
+// count reads the mount at a path from the kernel and counts it.
+func (m *countingMounter) count(path string) error {
+	p, err := m.At(path)
 	if err != nil {
 		return err
 	}
-	what := p.FSType
+	kind := p.FSType
 	if p.Block {
-		what = "block"
+		kind = "block"
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.points == nil {
-		w.points = map[string]int{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mounts == nil {
+		m.mounts = map[string]int{}
 	}
-	w.points[what]++
+	m.mounts[kind]++
 	return nil
 }
 
-func (w *witness) FormatAndMount(ctx context.Context, s mount.Stage) error {
-	if err := w.Mounter.FormatAndMount(ctx, s); err != nil {
+func (m *countingMounter) FormatAndMount(ctx context.Context, s mount.Stage) error {
+	if err := m.Mounter.FormatAndMount(ctx, s); err != nil {
 		return err
 	}
-	return w.look(s.Path)
+	return m.count(s.Path)
 }
 
-func (w *witness) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
-	if err := w.Mounter.BindDevice(ctx, device, target, readOnly); err != nil {
+func (m *countingMounter) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
+	if err := m.Mounter.BindDevice(ctx, device, target, readOnly); err != nil {
 		return err
 	}
-	return w.look(target)
+	return m.count(target)
 }
 
-func (w *witness) saw(v variant) error {
+// check fails unless all mounts are of the variant's kind.
+func (m *countingMounter) check(v variant) error {
 	want := cmp.Or(v.FSType, "ext4")
 	if v.AccessType == "block" {
 		want = "block"
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.points) != 1 || w.points[want] < 5 {
-		return fmt.Errorf("mounted were %v, instead of %s only", w.points, want)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.mounts) != 1 || m.mounts[want] < 5 {
+		return fmt.Errorf("the mounts are %v, want only %s, at least 5", m.mounts, want)
 	}
 	return nil
 }
 
-func logger(who string) *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("who", who)
+func logger(program string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("program", program)
 }
 
-// state describes everything that may be left behind.
-func (w *world) state(ctx context.Context) (string, error) {
+// state describes the objects on the target that the driver creates, to compare them before and after the suite.
+func (w *environment) state(ctx context.Context) (string, error) {
 	stores, err := w.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
 	if err != nil {
 		return "", err

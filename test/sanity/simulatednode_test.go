@@ -10,30 +10,30 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// A standIn connects and mounts nothing, but remembers what it was asked for: enough for the suite to go through a
-// volume's life where only the controller side is real.
-type standIn struct {
+// A simulatedNode is a connector and mounter that records connections and mounts in memory. With it the suite runs where
+// only the controller side is real.
+type simulatedNode struct {
 	mu        sync.Mutex
 	connected map[string]connect.Export
 	mounted   map[string]mount.Point
 }
 
-func newStandIn() *standIn {
-	return &standIn{connected: map[string]connect.Export{}, mounted: map[string]mount.Point{}}
+func newSimulatedNode() *simulatedNode {
+	return &simulatedNode{connected: map[string]connect.Export{}, mounted: map[string]mount.Point{}}
 }
 
-func (s *standIn) Connect(_ context.Context, e connect.Export) (connect.Device, error) {
+func (s *simulatedNode) Connect(_ context.Context, e connect.Export) (connect.Device, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connected[e.Target()] = e
 	return s.device(e), nil
 }
 
-func (s *standIn) device(e connect.Export) connect.Device {
+func (s *simulatedNode) device(e connect.Export) connect.Device {
 	return connect.Device{Path: "/dev/" + e.Target(), SizeBytes: e.SizeBytes}
 }
 
-func (s *standIn) Find(_ context.Context, e connect.Export) (connect.Device, error) {
+func (s *simulatedNode) Find(_ context.Context, e connect.Export) (connect.Device, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.connected[e.Target()]; !ok {
@@ -42,7 +42,7 @@ func (s *standIn) Find(_ context.Context, e connect.Export) (connect.Device, err
 	return s.device(e), nil
 }
 
-func (s *standIn) Disconnect(_ context.Context, e connect.Export) error {
+func (s *simulatedNode) Disconnect(_ context.Context, e connect.Export) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.mounted {
@@ -54,11 +54,11 @@ func (s *standIn) Disconnect(_ context.Context, e connect.Export) error {
 	return nil
 }
 
-func (s *standIn) Rescan(_ context.Context, _ connect.Export, want int64) (int64, error) {
+func (s *simulatedNode) Rescan(_ context.Context, _ connect.Export, want int64) (int64, error) {
 	return want, nil
 }
 
-func (s *standIn) mount(p mount.Point, directory bool) error {
+func (s *simulatedNode) mount(p mount.Point, directory bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if directory {
@@ -72,11 +72,11 @@ func (s *standIn) mount(p mount.Point, directory bool) error {
 	return nil
 }
 
-func (s *standIn) FormatAndMount(_ context.Context, st mount.Stage) error {
+func (s *simulatedNode) FormatAndMount(_ context.Context, st mount.Stage) error {
 	return s.mount(mount.Point{Path: st.Path, Device: st.Device, FSType: "ext4", ReadOnly: st.ReadOnly}, true)
 }
 
-func (s *standIn) Bind(_ context.Context, source, target string, readOnly bool, _ []string) error {
+func (s *simulatedNode) Bind(_ context.Context, source, target string, readOnly bool, _ []string) error {
 	p, err := s.At(source)
 	if err != nil {
 		return err
@@ -85,18 +85,18 @@ func (s *standIn) Bind(_ context.Context, source, target string, readOnly bool, 
 	return s.mount(p, true)
 }
 
-func (s *standIn) BindDevice(_ context.Context, device, target string, readOnly bool) error {
+func (s *simulatedNode) BindDevice(_ context.Context, device, target string, readOnly bool) error {
 	return s.mount(mount.Point{Path: target, Device: device, ReadOnly: readOnly, Block: true}, false)
 }
 
-func (s *standIn) Unmount(_ context.Context, path string) error {
+func (s *simulatedNode) Unmount(_ context.Context, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mounted, path)
 	return nil
 }
 
-func (s *standIn) UnmountAndRemove(ctx context.Context, path string) error {
+func (s *simulatedNode) UnmountAndRemove(ctx context.Context, path string) error {
 	if err := s.Unmount(ctx, path); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *standIn) UnmountAndRemove(ctx context.Context, path string) error {
 	return nil
 }
 
-func (s *standIn) At(path string) (mount.Point, error) {
+func (s *simulatedNode) At(path string) (mount.Point, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p, ok := s.mounted[path]; ok {
@@ -115,15 +115,15 @@ func (s *standIn) At(path string) (mount.Point, error) {
 	return mount.Point{}, fmt.Errorf("%s: %w", path, mount.ErrNotMounted)
 }
 
-func (s *standIn) Check(_ context.Context, path string) error {
+func (s *simulatedNode) Check(_ context.Context, path string) error {
 	_, err := s.At(path)
 	return err
 }
 
-func (s *standIn) Grow(context.Context, string) (int64, error) { return 1, nil }
+func (s *simulatedNode) Grow(context.Context, string) (int64, error) { return 1, nil }
 
-func (s *standIn) Stats(context.Context, string) (mount.Stats, error) {
+func (s *simulatedNode) Stats(context.Context, string) (mount.Stats, error) {
 	return mount.Stats{TotalBytes: 3, AvailableBytes: 2, UsedBytes: 1, TotalInodes: 3, FreeInodes: 2, UsedInodes: 1}, nil
 }
 
-func (s *standIn) DeviceSize(context.Context, string) (int64, error) { return 1, nil }
+func (s *simulatedNode) DeviceSize(context.Context, string) (int64, error) { return 1, nil }
