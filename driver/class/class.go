@@ -25,6 +25,8 @@ type Class struct {
 	Thick bool
 	// Clear says what becomes of the contents of clusters that a volume gives back; ClearZeroes when empty.
 	Clear Clear
+	// Limits bound the volume's I/O.
+	Limits Limits
 }
 
 // A Strategy says which of several lvstores takes a volume.
@@ -130,7 +132,7 @@ func setClear(c *Class, v string) bool {
 // sidecarPrefix begins the keys that Kubernetes' sidecars add for their own use.
 const sidecarPrefix = "csi.storage.k8s.io/"
 
-// Parse reads the parameters of a StorageClass, and the mutable ones of a VolumeAttributesClass. Errors are of kind
+// Parse reads the parameters of a StorageClass, and those of a VolumeAttributesClass, which count more. Errors are of kind
 // [ErrParameter].
 func Parse(storage, mutable map[string]string) (Class, error) {
 	var c Class
@@ -140,18 +142,23 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 		}
 		p, ok := parameters[key]
 		if !ok {
-			known := slices.DeleteFunc(slices.Sorted(maps.Keys(parameters)), func(k string) bool { return k == "fstype" })
+			p, ok = limits[key]
+		}
+		if !ok {
+			known := slices.DeleteFunc(slices.Concat(keys(parameters), keys(limits)), func(k string) bool { return k == "fstype" })
+			slices.Sort(known)
 			return c, fmt.Errorf("%w: %q is unknown: use %s", ErrParameter, key, strings.Join(known, ", "))
 		}
 		if !p.set(&c, storage[key]) {
 			return c, fmt.Errorf("%w: %s is %q: use %s", ErrParameter, key, storage[key], p.values)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(mutable)) {
-		return c, fmt.Errorf("%w: mutable parameter %q: volumes have no parameters that can be modified; remove it from the VolumeAttributesClass", ErrParameter, key)
-	}
-	return c, nil
+	l, err := ParseMutable(mutable)
+	c.Limits = c.Limits.With(l)
+	return c, err
 }
+
+func keys(m map[string]parameter) []string { return slices.Collect(maps.Keys(m)) }
 
 // CheckSnapshot refuses parameters of a VolumeSnapshotClass: snapshots have none. Errors are of kind [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {

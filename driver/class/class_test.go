@@ -44,10 +44,22 @@ func TestParseClearMethod(t *testing.T) {
 	}
 }
 
-func TestNothingIsMutable(t *testing.T) {
-	_, err := Parse(nil, map[string]string{"iops": "1"})
-	require.ErrorIs(t, err, ErrParameter)
-	assert.ErrorContains(t, err, `"iops"`)
+func TestLimits(t *testing.T) {
+	c, err := Parse(map[string]string{"qosIOPS": "5000", "qosMiBPerSecond": "100"}, map[string]string{"qosIOPS": "0", "qosReadMiBPerSecond": "7", "qosWriteMiBPerSecond": "8"})
+	require.NoError(t, err)
+	assert.Equal(t, Limits{IOPS: new(uint64(0)), MiBPerSecond: new(uint64(100)), ReadMiBPerSecond: new(uint64(7)), WriteMiBPerSecond: new(uint64(8))}, c.Limits, "those of the VolumeAttributesClass count more")
+	for key, value := range map[string]string{"qosIOPS": "1500", "qosMiBPerSecond": "-1", "qosReadMiBPerSecond": "1.5", "qosWriteMiBPerSecond": "99999999999999", "iops": "1"} {
+		for _, parse := range []func() error{
+			func() error { _, err := Parse(map[string]string{key: value}, nil); return err },
+			func() error { _, err := Parse(nil, map[string]string{key: value}); return err },
+		} {
+			err := parse()
+			require.ErrorIs(t, err, ErrParameter)
+			assert.ErrorContains(t, err, key)
+		}
+	}
+	_, err = ParseMutable(map[string]string{"thin": "true"})
+	require.ErrorIs(t, err, ErrParameter, "what is decided when a volume is made cannot change")
 }
 
 func TestCheckSnapshot(t *testing.T) {

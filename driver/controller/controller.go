@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -176,4 +177,37 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	}
 	// Raw block volumes need the node too: it makes the kernel read the size again.
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
+}
+
+// ControllerModifyVolume changes what a VolumeAttributesClass says of a volume: the limits of its I/O. Limits that the class
+// does not name stay.
+func (c *Controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if req.GetVolumeId() == "" {
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	}
+	limits, err := class.ParseMutable(req.GetMutableParameters())
+	if err != nil {
+		return nil, err
+	}
+	id, err := request.ParseVolumeID(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	claim := c.locks.Claim()
+	defer claim.Release()
+	if err := claim.Take(id.UUID); err != nil {
+		return nil, err
+	}
+	service, err := c.findTarget(ctx, id, req.GetSecrets(), expandSecret)
+	if err != nil {
+		return nil, err
+	}
+	v, err := service.GetVolume(ctx, id.UUID)
+	if err != nil {
+		return nil, err
+	}
+	if err := service.Limit(ctx, v, limits); err != nil {
+		return nil, err
+	}
+	return &csi.ControllerModifyVolumeResponse{}, nil
 }

@@ -132,7 +132,7 @@ func TestCreateValidates(t *testing.T) {
 		"wrong password": {func(r *csi.CreateVolumeRequest) {
 			r.Secrets = map[string]string{driver.SecretKey: strings.Replace(b.secrets[driver.SecretKey], password, "hunter2", 1)}
 		}, codes.Unauthenticated, "rpcTokens"},
-		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, fsType, lvstore, placement, target, targetLabels, thin"},
+		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, fsType, lvstore, placement, qosIOPS, qosMiBPerSecond, qosReadMiBPerSecond, qosWriteMiBPerSecond, target, targetLabels, thin"},
 		"parameter's value":    {param("thin", "maybe"), codes.InvalidArgument, "true (the default) or false"},
 		"no such lvstore":      {param("lvstore", "lvs9"), codes.InvalidArgument, "lvs9"},
 		"no such target":       {param("target", "t9"), codes.InvalidArgument, "t9"},

@@ -105,6 +105,10 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		made = located{target, v}
 	}
 
+	if err := made.target.Limit(ctx, made.Volume, wanted.Limits); err != nil {
+		return failed(err)
+	}
+
 	// Answer, unless another call is deleting the volume.
 	if err := claim.Take(made.UUID); err != nil {
 		return nil, err

@@ -66,6 +66,8 @@ type Volume struct {
 	// Allocated is the number of clusters of the volume itself, without those of its parents. Nil if the release does not
 	// count them.
 	Allocated *uint64
+	// Limits bound its I/O; 0 for no limit.
+	Limits spdkrpc.BdevRateLimits
 }
 
 func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID + ")" }
@@ -197,6 +199,7 @@ func (s *Service) volume(b spdkrpc.BdevInfo) (Volume, error) {
 	v := Volume{
 		UUID: b.UUID, Store: store, Name: name, SizeBytes: int64(b.NumBlocks) * int64(b.BlockSize),
 		Thin: value(l.ThinProvision), Snapshot: isSnapshot(name, value(l.Snapshot)), Base: value(l.BaseSnapshot), Clones: l.Clones, Allocated: l.NumAllocatedClusters,
+		Limits: b.AssignedRateLimits,
 	}
 	if !s.permits(store) {
 		return Volume{}, fmt.Errorf("target %s: %w: %s is in lvstore %q: if the driver may use this lvstore, add it to lvstores in config.json", s.Name, ErrStoreForbidden, v, store)

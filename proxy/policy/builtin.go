@@ -80,6 +80,7 @@ var csiController = []string{
 	"bdev_lvol_resize",
 	"bdev_lvol_set_parent",
 	"bdev_lvol_snapshot",
+	"bdev_set_qos_limit",
 	"bdev_wait_for_examine",
 	"iscsi_create_initiator_group",
 	"iscsi_create_portal_group",

@@ -1,0 +1,63 @@
+package class
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Limits bound the I/O of a volume, all four together. A nil limit stays as it is; 0 lifts it.
+type Limits struct {
+	IOPS                                              *uint64 // reads and writes, a multiple of 1000
+	MiBPerSecond, ReadMiBPerSecond, WriteMiBPerSecond *uint64
+}
+
+// maxLimit keeps limits within what SPDK can count in bytes.
+const maxLimit = 1 << 40
+
+// stepIOPS is the step in which SPDK limits I/O; it would round up others without telling.
+const stepIOPS = 1000
+
+// limits are the parameters that may also stand in a VolumeAttributesClass, and change while a volume exists.
+var limits = map[string]parameter{
+	"qosIOPS":              {"a multiple of 1000, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.IOPS, v, stepIOPS) }},
+	"qosMiBPerSecond":      {"a whole number, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.MiBPerSecond, v, 1) }},
+	"qosReadMiBPerSecond":  {"a whole number, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.ReadMiBPerSecond, v, 1) }},
+	"qosWriteMiBPerSecond": {"a whole number, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.WriteMiBPerSecond, v, 1) }},
+}
+
+func setLimit(limit **uint64, v string, step uint64) bool {
+	n, err := strconv.ParseUint(v, 10, 64)
+	*limit = &n
+	return err == nil && n%step == 0 && n <= maxLimit
+}
+
+// ParseMutable reads the parameters of a VolumeAttributesClass. Errors are of kind [ErrParameter].
+func ParseMutable(mutable map[string]string) (Limits, error) {
+	var c Class
+	for _, key := range slices.Sorted(maps.Keys(mutable)) {
+		p, ok := limits[key]
+		if !ok {
+			return c.Limits, fmt.Errorf("%w: mutable parameter %q is unknown: use %s", ErrParameter, key, strings.Join(slices.Sorted(maps.Keys(limits)), ", "))
+		}
+		if !p.set(&c, mutable[key]) {
+			return c.Limits, fmt.Errorf("%w: mutable parameter %s is %q: use %s", ErrParameter, key, mutable[key], p.values)
+		}
+	}
+	return c.Limits, nil
+}
+
+// With returns the limits with those of changed that are given in their place.
+func (l Limits) With(changed Limits) Limits {
+	for _, f := range []struct{ old, changed **uint64 }{
+		{&l.IOPS, &changed.IOPS}, {&l.MiBPerSecond, &changed.MiBPerSecond},
+		{&l.ReadMiBPerSecond, &changed.ReadMiBPerSecond}, {&l.WriteMiBPerSecond, &changed.WriteMiBPerSecond},
+	} {
+		if *f.changed != nil {
+			*f.old = *f.changed
+		}
+	}
+	return l
+}

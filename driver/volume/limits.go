@@ -1,0 +1,50 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Limit bounds the I/O of a volume, also while hosts use it, and reads the limits back. It makes no call if the volume has
+// them already. SPDK keeps limits in memory only: after a restart of the target, its saved configuration restores them.
+func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
+	if hasLimits(v.Limits, l) {
+		return nil
+	}
+	failed := s.rpc.BdevSetQoSLimit(ctx, spdkrpc.BdevSetQoSLimitParams{
+		Name: v.UUID, RWIOsPerSec: l.IOPS, RWMbytesPerSec: l.MiBPerSecond, RMbytesPerSec: l.ReadMiBPerSecond, WMbytesPerSec: l.WriteMiBPerSecond,
+	})
+	if failed != nil && !readback.Clarifies(failed) {
+		return fmt.Errorf("target %s: limit the I/O of %s: %w", s.Name, v, failed)
+	}
+	now, err := s.Get(ctx, v.UUID)
+	switch {
+	case err != nil:
+		return err
+	case hasLimits(now.Limits, l):
+		return nil
+	case failed == nil:
+		return fmt.Errorf("target %s: %w: the limits of %s were set and are others: try again", s.Name, ErrBusy, v)
+	case readback.Refused(failed) && now.Limits != spdkrpc.BdevRateLimits{}:
+		// SPDK v25.09 and later, observed: opening the bdev for the change starts its limiter anew.
+		return fmt.Errorf("target %s: %w: SPDK refuses to change the limits of %s, which has limits, while no host uses it: they change when it is attached: %w", s.Name, ErrBusy, v, failed)
+	}
+	return fmt.Errorf("target %s: limit the I/O of %s: %w", s.Name, v, failed)
+}
+
+// hasLimits reports whether limits are as wanted, where something is wanted.
+func hasLimits(now spdkrpc.BdevRateLimits, l class.Limits) bool {
+	for _, f := range []struct {
+		now  uint64
+		want *uint64
+	}{{now.RWIOsPerSec, l.IOPS}, {now.RWMbytesPerSec, l.MiBPerSecond}, {now.RMbytesPerSec, l.ReadMiBPerSecond}, {now.WMbytesPerSec, l.WriteMiBPerSecond}} {
+		if f.want != nil && *f.want != f.now {
+			return false
+		}
+	}
+	return true
+}
