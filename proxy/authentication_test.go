@@ -143,7 +143,7 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 		"unknown token":                   {headers: []string{bearer(authn.NewToken())}, auth: "token"},
 		"token cut":                       {headers: []string{bearer(g.token[:30])}, auth: "token", says: "incomplete or mistyped"},
 		"certificate":                     {certificate: dashboard, user: "dashboard", auth: "certificate"},
-		"certificate of nobody":           {certificate: nobodys, auth: "certificate", says: `to give a user one of san_dns \"other.example\"`},
+		"certificate of nobody":           {certificate: nobodys, auth: "certificate", says: `to add a user with one of san_dns \"other.example\"`},
 		"certificate expired":             {certificate: old, auth: "certificate", says: "expired"},
 		"certificate of others":           {certificate: strange, auth: "certificate", says: "does not trust, or no longer trusts"},
 		"JWT":                             {headers: []string{bearer(csi)}, user: "csi", auth: "jwt"},

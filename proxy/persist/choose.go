@@ -14,8 +14,8 @@ import (
 // the target has loaded it.
 type Choice struct {
 	At time.Time `json:"at"`
-	// Replaced is the file that the previous configuration was set aside as; "" if
-	// there was none. Process is the process that it came from.
+	// Replaced is the name of the file that has the previous configuration; "" if there
+	// was none. Process is the process that the previous configuration came from.
 	Replaced string `json:"replaced,omitempty"`
 	Process  string `json:"process,omitempty"`
 }
@@ -36,14 +36,14 @@ func (f *Folder) Use(name string) error {
 	if err != nil {
 		return err
 	}
-	word := asideReplaced
+	reason := asideReplaced
 	if damaged != nil {
-		word = asideDamaged
+		reason = asideDamaged
 	}
 	if c.Saved.Chosen, err = newChoice(previous); err != nil {
 		return err
 	}
-	if c.Saved.Chosen.Replaced, err = f.second(Current, word); err != nil {
+	if c.Saved.Chosen.Replaced, err = f.keepCopy(Current, reason); err != nil {
 		return err
 	}
 	if err := f.renew(c); err != nil {
@@ -62,7 +62,7 @@ func newChoice(previous *Configuration) (*Choice, error) {
 	c := &Choice{At: time.Unix(now.Unix()).UTC()}
 	switch {
 	case previous == nil:
-	case previous.Saved.Chosen != nil: // it was not loaded either
+	case previous.Saved.Chosen != nil: // the previous choice was not loaded either
 		c.Process = previous.Saved.Chosen.Process
 	default:
 		c.Process = previous.Saved.Process
@@ -95,7 +95,7 @@ func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	return compare(s.opts.Schema, replaced, live).same(replaced, live), nil
 }
 
-// startOf is when a process made its socket; see ProcessAt.
+// startOf returns when a process created its socket, see ProcessAt.
 func startOf(process string) (at time.Time, known bool) {
 	text := process[strings.LastIndexByte(process, '-')+1:]
 	seconds, nanos, ok := strings.Cut(text, ".")
@@ -110,9 +110,9 @@ func startOf(process string) (at time.Time, known bool) {
 	return time.Unix(sec, ns), true
 }
 
-// await leaves a chosen configuration alone, and writes what the target knows
-// meanwhile beside it.
-func (s *Saver) await(live, current *Configuration) (outcome, error) {
+// keepChosen keeps a chosen configuration that the target has not loaded, and writes the
+// target's own configuration to Held.
+func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	if _, err := s.writeHeld(live, current); err != nil {
 		return outcome{}, err
 	}
@@ -122,8 +122,8 @@ func (s *Saver) await(live, current *Configuration) (outcome, error) {
 // noteChosen logs once that a choice awaits being loaded. s.mu is held.
 func (s *Saver) noteChosen(at time.Time) {
 	if !at.IsZero() && !at.Equal(s.status.Chosen) {
-		s.opts.Log.Warn("a saved configuration was chosen, and the target has not loaded it: restart spdk_tgt to load it, or drop the choice (spdkgate_config_save with accept_loss). Changes are saved beside it meanwhile",
-			"file", s.status.File, "chosen", at, "held", s.status.Held)
+		s.opts.Log.Warn("the chosen configuration has not been loaded yet, changes are saved to another file", "file", s.status.File, "chosen", at, "held", s.status.Held,
+			"do", "restart spdk_tgt to load it, or drop the choice (spdkgate_config_save with accept_loss)")
 	}
 	s.status.Chosen = at
 }

@@ -54,7 +54,7 @@ func TestChosenFileStaysUntilItIsLoaded(t *testing.T) {
 	assert.False(t, status.Chosen.IsZero())
 	assert.Empty(t, status.Missing, "the target lacks it on purpose")
 	assert.False(t, status.Pending)
-	assert.Equal(t, 1, strings.Count(w.log.String(), "was chosen"))
+	assert.Equal(t, 1, strings.Count(w.log.String(), "chosen configuration has not been loaded"))
 	assert.NotContains(t, w.log.String(), "level=ERROR")
 
 	w.open() // the proxy is restarted

@@ -9,11 +9,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// comparison tells what one configuration has that another lacks.
+// comparison finds the calls of one configuration that another lacks.
 type comparison struct {
 	schema *rpcschema.Document
-	// sameRelease: SPDK writes the same thing in the same way. Otherwise members come
-	// and go with releases, and calls are known by their method and what they name.
+	// sameRelease means that both are of one release, which writes equal calls equally.
+	// Between releases, parameters are added and removed, so calls are compared by their
+	// method and the objects that they name.
 	sameRelease bool
 }
 
@@ -21,7 +22,7 @@ func compare(schema *rpcschema.Document, a, b *Configuration) comparison {
 	return comparison{schema: schema, sameRelease: a.Saved.Release != "" && a.Saved.Release == b.Saved.Release}
 }
 
-// A Call describes one of a configuration, without its secrets.
+// A Call describes a call of a configuration, without its secrets.
 type Call struct {
 	Subsystem string
 	Method    string
@@ -39,25 +40,25 @@ func (c Call) String() string {
 	return c.Method + " (" + strings.Join(names, ", ") + ")"
 }
 
-// names says whether the call names one of these.
-func (c Call) names(these map[string]bool) bool {
-	return slices.ContainsFunc(c.Names, func(n rpcschema.Name) bool { return these[n.Value] })
+// namesAny reports whether the call names one of these objects.
+func (c Call) namesAny(objects map[string]bool) bool {
+	return slices.ContainsFunc(c.Names, func(n rpcschema.Name) bool { return objects[n.Value] })
 }
 
-// missing lists the calls of a that b lacks, in a's order. The order of either
-// does not matter: SPDK's own changes with each start.
+// missing lists the calls of a that b lacks, in a's order. It ignores the order of the calls,
+// because SPDK's changes with each start.
 func (c comparison) missing(a, b *Configuration) (list []Call) {
-	there := map[string]int{}
+	found := map[string]int{}
 	for _, s := range b.Subsystems {
 		for _, call := range s.Calls {
-			there[s.Name+" "+c.key(call)]++
+			found[s.Name+" "+c.key(call)]++
 		}
 	}
 	for _, s := range a.Subsystems {
 		for _, call := range s.Calls {
 			key := s.Name + " " + c.key(call)
-			if there[key] > 0 {
-				there[key]--
+			if found[key] > 0 {
+				found[key]--
 				continue
 			}
 			list = append(list, c.describe(s.Name, call))
@@ -66,35 +67,35 @@ func (c comparison) missing(a, b *Configuration) (list []Call) {
 	return list
 }
 
-// same says whether both hold the same calls.
+// same reports whether both have the same calls.
 func (c comparison) same(a, b *Configuration) bool {
 	return a.calls() == b.calls() && len(c.missing(a, b)) == 0
 }
 
-// key is what a call is recognised by.
+// key is the text by which calls are compared.
 func (c comparison) key(call json.RawMessage) string {
 	e, err := entryOf(call)
 	if err != nil {
-		return string(call) // only what is the very same
+		return string(call) // equal only to an identical text
 	}
-	known := e.Params
+	params := e.Params
 	if !c.sameRelease {
-		known = c.identity(e)
+		params = c.identity(e)
 	}
-	if _, named := known["name"]; named && known["uuid"] != nil {
-		// A bdev's own UUID may be a new one after each start, on releases before v24.05.
-		known = maps.Clone(known)
-		delete(known, "uuid")
+	if _, named := params["name"]; named && params["uuid"] != nil {
+		// On releases before v24.05, a bdev may get a new UUID at each start.
+		params = maps.Clone(params)
+		delete(params, "uuid")
 	}
-	text, err := json.Marshal(known) // sorted by name
+	text, err := json.Marshal(params) // sorted by name
 	if err != nil {
 		return string(call)
 	}
 	return e.Method + " " + string(text)
 }
 
-// identity is what a call must give, and what it names. Of methods that are not
-// known, or name nothing, it is everything, or nothing but the method.
+// identity returns the required scalar parameters of a call and the objects that it names. For
+// an unknown method it returns all parameters.
 func (c comparison) identity(e entry) map[string]any {
 	m, ok := c.schema.Method(e.Method)
 	if !ok {
@@ -115,7 +116,7 @@ func (c comparison) identity(e entry) map[string]any {
 	return known
 }
 
-const maxNames = 4096 // more than a call of SPDK's can have
+const maxNames = 4096 // more than any call of SPDK has
 
 func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	e, err := entryOf(call)
@@ -127,8 +128,8 @@ func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	return d
 }
 
-// described are calls as text, the first few.
-func described(calls []Call, most int) []string {
+// firstCalls describes at most so many calls, for the log.
+func firstCalls(calls []Call, most int) []string {
 	var list []string
 	for _, c := range calls[:min(len(calls), most)] {
 		list = append(list, c.String())

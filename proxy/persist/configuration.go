@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A Configuration is that of a target at one moment: the calls that make it
-// again, each as SPDK wrote it. Entries are never decoded into values and written
-// anew: SPDK may write what a strict decoder refuses.
+// A Configuration is the configuration of a target at one moment: the calls that restore it.
+// Each call is SPDK's own text, never decoded and written again, because SPDK may write what a
+// strict decoder refuses.
 type Configuration struct {
-	Saved      Origin      `json:"spdkgate"` // SPDK ignores it
+	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`
 }
 
@@ -24,24 +24,24 @@ type Origin struct {
 	Chosen  *Choice   `json:"chosen,omitempty"`
 }
 
-// A Subsystem is a part of SPDK, and the calls that configure it in the order to
-// make them in; nil if it has no configuration.
+// A Subsystem is a part of SPDK and the calls that configure it, in the order in which SPDK must
+// make them; nil if it has no configuration.
 type Subsystem struct {
 	Name  string            `json:"subsystem"`
 	Calls []json.RawMessage `json:"config"`
 }
 
-// An entry is what a call of a configuration is known by.
+// An entry is a decoded call of a configuration.
 type entry struct {
 	Method string         `json:"method"`
 	Params map[string]any `json:"params"`
 }
 
-// parse reads a saved file, and holds it to the form that spdk_tgt loads.
+// parse reads a saved file. It fails if spdk_tgt could not load the file.
 func parse(text []byte) (*Configuration, error) {
 	var c Configuration
 	if err := json.Unmarshal(text, &c); err != nil {
-		return nil, fmt.Errorf("it is not JSON as SPDK saves it: %w", plainly(err))
+		return nil, fmt.Errorf("it is not JSON as SPDK saves it: %w", withoutValues(err))
 	}
 	if c.Subsystems == nil {
 		return nil, errors.New("it has no subsystems")
@@ -56,26 +56,27 @@ func parse(text []byte) (*Configuration, error) {
 	return &c, nil
 }
 
-// plainly keeps what was read out of an error: it may be secret.
-func plainly(err error) error {
+// withoutValues replaces an error of the JSON decoder by one without values from the file,
+// because they may be secret.
+func withoutValues(err error) error {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syntax):
-		return fmt.Errorf("a mistake at byte %d", syntax.Offset)
+		return fmt.Errorf("a syntax error at byte %d", syntax.Offset)
 	case errors.As(err, &mistyped):
-		return fmt.Errorf("a %s at byte %d", mistyped.Value, mistyped.Offset)
+		return fmt.Errorf("a value of the wrong type (%s) at byte %d", mistyped.Value, mistyped.Offset)
 	}
 	return errors.New("it cannot be decoded")
 }
 
-// entryOf decodes a call as far as it takes to compare it. Of a member that
-// stands twice the last one counts, and numbers stay as they are.
+// entryOf decodes a call as far as comparing needs. If a member occurs twice, the last one
+// counts, and numbers are kept as text.
 func entryOf(call json.RawMessage) (e entry, err error) {
 	dec := json.NewDecoder(bytes.NewReader(call))
 	dec.UseNumber()
 	if err := dec.Decode(&e); err != nil {
-		return entry{}, fmt.Errorf("a call is not an object with method and params: %w", plainly(err))
+		return entry{}, fmt.Errorf("a call is not an object with method and params: %w", withoutValues(err))
 	}
 	if e.Method == "" {
 		return entry{}, errors.New("a call has no method")
@@ -83,7 +84,7 @@ func entryOf(call json.RawMessage) (e entry, err error) {
 	return e, nil
 }
 
-// text is the file: indented, as SPDK's own script writes it.
+// text is the content of the file, indented like that of SPDK's own script.
 func (c *Configuration) text() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -93,7 +94,7 @@ func (c *Configuration) text() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// calls counts those that there are.
+// calls returns the number of calls.
 func (c *Configuration) calls() (n int) {
 	for _, s := range c.Subsystems {
 		n += len(s.Calls)

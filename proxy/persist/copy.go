@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyCurrent writes the current file, if spdk_tgt can load it, to a path where the
-// given user alone can read it: spdk_tgt's, which is not this folder's. The path lies
-// in a folder that only root and that user may write to. Meant for root: it follows
-// no link, neither in this folder nor in that one, and changes no file but that one.
+// CopyCurrent copies the current file, if spdk_tgt can load it, to path, readable only by the
+// given user: that of spdk_tgt, if it differs from this directory's owner. Only root and that
+// user may have write access to path's directory. It is meant for root: it follows no link in
+// either directory, and changes no other file.
 func (f *Folder) CopyCurrent(path string, uid, gid int) error {
 	unlock, err := f.disk.lock()
 	if err != nil {
-		return fmt.Errorf("the folder for the target's configuration: %w", err)
+		return fmt.Errorf("lock the directory of saved configurations: %w", err)
 	}
 	defer unlock()
 	text, _, err := f.disk.read(Current)
@@ -33,11 +33,11 @@ func (f *Folder) CopyCurrent(path string, uid, gid int) error {
 	return nil
 }
 
-// writeFor puts a whole file in the place of what has its name.
+// writeFor atomically replaces a file by one for the given user.
 func writeFor(path string, text []byte, uid, gid int) (err error) {
 	name := filepath.Base(path)
 	if !filepath.IsAbs(path) || path == "/" || name == ".." {
-		return errors.New("give the absolute path of a file")
+		return errors.New("the path must be the absolute path of a file")
 	}
 	folder, err := realDisk(filepath.Dir(path)).open()
 	if err != nil {
@@ -49,12 +49,12 @@ func writeFor(path string, text []byte, uid, gid int) (err error) {
 		return err
 	}
 	if int(st.Uid) != uid && st.Uid != 0 || st.Mode&0o022 != 0 {
-		return fmt.Errorf("%s must be a folder that only root and user %d may write to: name another one, such as that of RuntimeDirectory= in spdk_tgt's unit", folder.Name(), uid)
+		return fmt.Errorf("%s must be a directory that only root and user %d may write to: use another one, such as that of RuntimeDirectory= in spdk_tgt's unit", folder.Name(), uid)
 	}
 	in := int(folder.Fd())
 	temp := tempTag + name
 	if err := unix.Unlinkat(in, temp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s, which an earlier start left: %w", filepath.Join(folder.Name(), temp), err)
+		return fmt.Errorf("remove %s, which an earlier run left behind: %w", filepath.Join(folder.Name(), temp), err)
 	}
 	file, err := openAt(in, temp, filepath.Join(folder.Name(), temp), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o400)
 	if err != nil {
@@ -69,8 +69,8 @@ func writeFor(path string, text []byte, uid, gid int) (err error) {
 	return folder.Sync()
 }
 
-// fill writes a new file, which nobody but this process's user can read before it is
-// given to the other one.
+// fill writes a new file and then changes its owner. Until then, only this process's user can
+// read it.
 func fill(file *os.File, text []byte, uid, gid int) error {
 	if _, err := file.Write(text); err != nil {
 		return err
@@ -82,7 +82,7 @@ func fill(file *os.File, text []byte, uid, gid int) error {
 		return err
 	}
 	if err := file.Chown(uid, gid); err != nil {
-		return fmt.Errorf("give it to user %d: %w: run this as root", uid, err)
+		return fmt.Errorf("change its owner to user %d: %w: run this as root", uid, err)
 	}
 	return nil
 }

@@ -6,29 +6,31 @@ import (
 	"time"
 )
 
-// An outcome is what a look at the target has led to.
+// An outcome is the result of one attempt to save.
 type outcome struct {
-	cost      time.Duration // of reading
-	savedAt   time.Time     // of the current file
-	missing   []Call        // of the current file, in the target
-	unsettled bool          // it is to be seen whether the target lives on
-	chosen    time.Time     // the current file was chosen, and awaits being loaded
+	cost      time.Duration // time that reading took
+	savedAt   time.Time     // time of the current file
+	missing   []Call        // calls of the current file that the target lacks
+	unsettled bool          // the target may be stopping; see Options.Settle
+	chosen    time.Time     // when the current file was chosen, if it has not been loaded
 }
 
-// A suspect is a process that was seen to lack what no call took away.
+// A suspect is a process that lacks calls although no call through this proxy removed them. It
+// may be stopping.
 type suspect struct {
 	process string
 	since   time.Time
 }
 
-var errNoProcess = errors.New("it cannot be told which process of the target answers")
+var errNoProcess = errors.New("cannot determine which process of the target answers")
 
-// decide is the one place where it is decided what becomes of the files.
+// decide decides whether live, the configuration of the running target, replaces the current
+// file, and writes the files. No other code does so.
 func (s *Saver) decide(live *Configuration, touched map[string]bool, acceptLoss bool) (outcome, error) {
 	if live.Saved.Process == "" {
 		return outcome{}, errNoProcess
 	}
-	current, err := s.usable()
+	current, err := s.loadCurrent()
 	if err != nil {
 		return outcome{}, err
 	}
@@ -38,13 +40,13 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, acceptLoss 
 		case err != nil:
 			return outcome{}, err
 		case awaits && acceptLoss:
-			s.opts.Log.Warn("the choice of a saved configuration is dropped", "chosen", current.Saved.Chosen.At)
+			s.opts.Log.Warn("chosen configuration dropped", "chosen", current.Saved.Chosen.At)
 			return s.adopt(live, current, asideReplaced)
 		case awaits:
-			return s.await(live, current)
+			return s.keepChosen(live, current)
 		}
 	}
-	if current == nil || current.calls() == 0 { // nothing, or what Prepare has made
+	if current == nil || current.calls() == 0 { // no file, or the empty one of Prepare
 		return s.adopt(live, current, "")
 	}
 	c := compare(s.opts.Schema, current, live)
@@ -56,14 +58,14 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, acceptLoss 
 	case len(missing) == 0:
 		return s.adopt(live, current, "")
 	case acceptLoss:
-		s.opts.Log.Warn("what the target lacks of its saved configuration is given up", "missing", len(missing), "calls", described(missing, 10))
+		s.opts.Log.Warn("loss of saved configuration accepted", "missing", len(missing), "calls", firstCalls(missing, 10))
 		return s.adopt(live, current, asideReplaced)
 	case anotherProcess:
-		return s.saveBeside(live, current, missing)
+		return s.saveHeld(live, current, missing)
 	}
 
-	// The same process. What calls took away is gone for good.
-	vanished := slices.DeleteFunc(slices.Clone(missing), func(m Call) bool { return m.names(touched) })
+	// The same process. Calls that a call through this proxy removed are not missed.
+	vanished := slices.DeleteFunc(slices.Clone(missing), func(m Call) bool { return m.namesAny(touched) })
 	if len(vanished) == 0 {
 		return s.adopt(live, current, "")
 	}
@@ -73,13 +75,13 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, acceptLoss 
 	if time.Since(s.suspect.since) < s.opts.Settle {
 		return outcome{savedAt: current.Saved.Time, missing: missing, unsettled: true}, nil
 	}
-	s.opts.Log.Warn("parts of the target's configuration have vanished, and not by a call through this proxy", "missing", len(vanished), "calls", described(vanished, 10))
+	s.opts.Log.Warn("parts of the target's configuration were removed without a call through this proxy", "missing", len(vanished), "calls", firstCalls(vanished, 10))
 	return s.adopt(live, current, "")
 }
 
-// usable gives the current configuration. One that is damaged is set aside, and
-// the last good one takes its place: spdk_tgt would not start with it.
-func (s *Saver) usable() (*Configuration, error) {
+// loadCurrent returns the current configuration. If the file is damaged, so that spdk_tgt would
+// not start with it, it is set aside, and the newest readable previous version replaces it.
+func (s *Saver) loadCurrent() (*Configuration, error) {
 	f := s.opts.Folder
 	current, damaged, err := f.load(Current)
 	if err != nil || damaged == nil {
@@ -90,18 +92,18 @@ func (s *Saver) usable() (*Configuration, error) {
 		return nil, err
 	}
 	if good != nil {
-		good.Saved.Chosen = nil // a choice of former times
+		good.Saved.Chosen = nil // it was made for an earlier start
 	}
-	s.opts.Log.Error("the saved configuration was damaged: it is set aside, and the last good one put in its place", "error", damaged, "found", good != nil)
+	s.opts.Log.Error("the saved configuration is damaged: replacing it by the last good version", "error", damaged, "found", good != nil)
 	if good == nil {
 		return nil, f.setAside(Current, asideDamaged)
 	}
 	return good, f.replace(good, asideDamaged)
 }
 
-// adopt makes what the target knows the current configuration. The former one
-// stays among the former ones, or is set aside under a word.
-func (s *Saver) adopt(live, current *Configuration, word string) (outcome, error) {
+// adopt makes live the current configuration. The old one is kept as a previous version, or
+// set aside if reason is not "".
+func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, error) {
 	f := s.opts.Folder
 	s.suspect = suspect{}
 	o := outcome{savedAt: live.Saved.Time}
@@ -109,35 +111,35 @@ func (s *Saver) adopt(live, current *Configuration, word string) (outcome, error
 	switch {
 	case same && current.Saved.Release == live.Saved.Release && current.Saved.Process == live.Saved.Process && current.Saved.Chosen == nil:
 		o.savedAt = current.Saved.Time
-	case same && word == "":
+	case same && reason == "":
 		if err := f.renew(live); err != nil {
 			return outcome{}, err
 		}
 	default:
-		if err := f.replace(live, word); err != nil {
+		if err := f.replace(live, reason); err != nil {
 			return outcome{}, err
 		}
-		s.opts.Log.Info("the target's configuration is saved", "file", s.status.File, "calls", live.calls())
+		s.opts.Log.Info("target configuration saved", "file", s.status.File, "calls", live.calls())
 	}
 	return o, s.settleHeld(live)
 }
 
-// saveBeside leaves the current configuration alone, since this process of the
-// target lacks some of it, and writes what it knows beside it.
-func (s *Saver) saveBeside(live, current *Configuration, missing []Call) (outcome, error) {
+// saveHeld keeps the current configuration, because this process of the target lacks some of
+// it, and writes the target's own configuration to Held.
+func (s *Saver) saveHeld(live, current *Configuration, missing []Call) (outcome, error) {
 	alreadyLogged, err := s.writeHeld(live, current)
 	if err != nil {
 		return outcome{}, err
 	}
 	if !alreadyLogged {
-		s.opts.Log.Error("the target was started without some of its saved configuration, which stays saved: bring back disks that are missing, restart spdk_tgt with the saved file (-c), or accept the loss (spdkgate_config_save with accept_loss)",
-			"file", s.status.File, "missing", len(missing), "calls", described(missing, 10), "held", s.status.Held)
+		s.opts.Log.Error("the target lacks parts of its saved configuration, the saved file is kept", "file", s.status.File, "missing", len(missing), "calls", firstCalls(missing, 10), "held", s.status.Held,
+			"do", "reattach missing disks, restart spdk_tgt with the saved file (-c), or accept the loss (spdkgate_config_save with accept_loss)")
 	}
 	return outcome{savedAt: current.Saved.Time, missing: missing}, nil
 }
 
-// writeHeld writes what the target knows beside the current configuration. alreadyLogged:
-// that was done before for this process.
+// writeHeld writes live to Held. alreadyLogged reports whether that was done before for this
+// process.
 func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)
@@ -146,7 +148,7 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	}
 	alreadyLogged = held != nil && held.Saved.Process == live.Saved.Process
 	if !alreadyLogged && (damaged != nil || held != nil && !s.covered(held, current)) {
-		// Of one more process, and it knew what the saved one does not.
+		// The held file is of another process, and has calls that the current one lacks.
 		if err := f.setAside(Held, asideHeld); err != nil {
 			return false, err
 		}
@@ -157,8 +159,8 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	return alreadyLogged, nil
 }
 
-// settleHeld ends keeping back. What was kept back is set aside if it has what
-// the target lacks.
+// settleHeld removes Held after live became the current configuration. If Held has calls that
+// the target lacks, it is set aside instead.
 func (s *Saver) settleHeld(live *Configuration) error {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)
@@ -171,7 +173,7 @@ func (s *Saver) settleHeld(live *Configuration) error {
 	return f.setAside(Held, asideHeld)
 }
 
-// covered says whether b has all that a has.
+// covered reports whether b has all calls of a.
 func (s *Saver) covered(a, b *Configuration) bool {
 	return len(compare(s.opts.Schema, a, b).missing(a, b)) == 0
 }

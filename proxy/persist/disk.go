@@ -12,39 +12,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is what a folder needs of a filesystem, one step each, so that tests can
-// have each of them fail, or be the last before a crash. Names lie in one folder.
+// disk is the file-system operations that a Folder needs, so that tests can make each of them
+// fail or be the last before a crash. All names are in one directory.
 type disk interface {
-	// write makes a new file, for its owner alone, and returns when it is durable.
+	// write creates a file that only its owner can read, and returns when it is durable.
 	write(name string, text []byte) error
 	read(name string) ([]byte, fs.FileInfo, error)
 	list() ([]fs.FileInfo, error)
 	link(old, name string) error
 	rename(old, name string) error
 	remove(name string) error
-	// sync makes the folder's names durable.
+	// sync makes the directory's names durable.
 	sync() error
-	// lock keeps other processes from changing the folder until unlocked.
+	// lock keeps other processes from changing the directory until unlock is called.
 	lock() (unlock func(), err error)
 }
 
-// realDisk is a folder's path. Root works here too (`spdk-proxy saved`), while the
-// service's user may put links in the place of files and of the folder itself, so
-// no link is followed: each step opens the folder and reaches files from there.
+// realDisk is the path of a directory. Root works in it too (`spdk-proxy saved`), and the
+// service's user could replace files, and the directory itself, by links. So no link is
+// followed: each step opens the directory and reaches files from there.
 type realDisk string
 
 func (d realDisk) at(name string) string { return filepath.Join(string(d), name) }
 
-// open opens the folder. Not once for all steps: a restored backup may replace it.
+// open opens the directory. Each step does so, because a restored backup may replace it.
 func (d realDisk) open() (*os.File, error) {
 	return openAt(unix.AT_FDCWD, string(d), string(d), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// openAt opens a name in a folder, no link, and never waits for it. The path is for errors.
+// openAt opens a name in a directory. It follows no link and does not block. path is for
+// errors.
 func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return nil, fmt.Errorf("open %s: %w: it is a link, or not of the type that it must be: find out who put it there, and remove it", path, errSuspect)
+		return nil, fmt.Errorf("open %s: %w: it is a link, or of the wrong type: find out which process created it, and remove it", path, errSuspect)
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -52,7 +53,7 @@ func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, er
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// within does one step in the folder.
+// within runs one step in the directory.
 func (d realDisk) within(op, name string, step func(folder int) error) error {
 	f, err := d.open()
 	if err != nil {
@@ -78,8 +79,8 @@ func (d realDisk) write(name string, text []byte) error {
 	return errors.Join(err, giveToOwner(f, folder), f.Sync(), f.Close())
 }
 
-// giveToOwner gives a file that root has made to whom the folder belongs, or a
-// proxy of another user could not read it any more.
+// giveToOwner changes the owner of a file that root has created to the directory's owner, so
+// that a proxy of that user can still read it.
 func giveToOwner(f, folder *os.File) error {
 	st, err := statOf(folder)
 	if err != nil || int(st.Uid) == os.Geteuid() {
@@ -117,12 +118,13 @@ func (d realDisk) read(name string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// errSuspect means that a file in the folder is not read, because it is a link, not a regular file, or owned by another user.
-var errSuspect = errors.New("this file may come from somebody else")
+// errSuspect means that a file in the directory is not read, because another user may have
+// created it: it is a link, not a regular file, or owned by another user.
+var errSuspect = errors.New("another user may have created this file")
 
-// checkSaved refuses what the folder's user can have put there without being able
-// to read it: root would read it for that user. A file of root's is what an
-// administrator has edited, unless it has a second name elsewhere.
+// checkSaved refuses files that the directory's owner could have placed there without being
+// able to read them, because root would read them for that user. A file of root is accepted as
+// edited by an administrator, unless it has a second name elsewhere.
 func checkSaved(f, folder *os.File) error {
 	own, err := statOf(folder)
 	if err != nil {
@@ -133,11 +135,11 @@ func checkSaved(f, folder *os.File) error {
 	case err != nil:
 		return err
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return fmt.Errorf("read %s: %w: it is not a regular file: find out who put it there, and remove it", f.Name(), errSuspect)
+		return fmt.Errorf("read %s: %w: it is not a regular file: find out which process created it, and remove it", f.Name(), errSuspect)
 	case st.Uid != own.Uid && (st.Uid != 0 || st.Nlink > 1):
-		return fmt.Errorf("read %s: %w: it belongs to user %d, and its folder to user %d: look at what it holds, then give it to the folder's owner (chown)", f.Name(), errSuspect, st.Uid, own.Uid)
+		return fmt.Errorf("read %s: %w: it belongs to user %d, and its directory to user %d: check its content, then change its owner to that of the directory (chown)", f.Name(), errSuspect, st.Uid, own.Uid)
 	case st.Mode&0o022 != 0:
-		return fmt.Errorf("read %s: %w: others may write to it: look at what it holds, then chmod 600", f.Name(), errSuspect)
+		return fmt.Errorf("read %s: %w: other users may write to it: check its content, then chmod 600", f.Name(), errSuspect)
 	}
 	return nil
 }
@@ -148,7 +150,7 @@ func (d realDisk) list() (list []fs.FileInfo, err error) {
 		return nil, err
 	}
 	defer func() { _ = folder.Close() }()
-	all, err := folder.Readdir(-1) // it leaves out what has gone meanwhile
+	all, err := folder.Readdir(-1) // files that have been removed meanwhile are left out
 	for _, info := range all {
 		if info.Mode().IsRegular() {
 			list = append(list, info)

@@ -14,48 +14,49 @@ import (
 	"time"
 )
 
-// Names in the folder. What begins with a word was set aside, and is never
-// removed by itself.
+// Names in the directory. A file whose name begins with a reason was set aside, and is never
+// removed automatically.
 const (
-	Current = "current.json" // what spdk_tgt -c is given
-	Held    = "held.json"    // of a target that lacks some of current; see Saver
+	Current = "current.json" // spdk_tgt -c loads it
+	Held    = "held.json"    // configuration of a target that lacks some of Current; see Saver
 
-	aside   = "%s-%s.json"
-	stamp   = "20060102T150405.000Z" // names of former ones tell the time of their making
-	tempTag = ".new-"                // left by a crash, if it is there
+	aside   = "%s-%s.json"           // reason, time
+	stamp   = "20060102T150405.000Z" // previous versions are named by the time of their file
+	tempTag = ".new-"                // prefix of a file that is being written, or that a crash left behind
 )
 
-// Why a file is set aside.
+// Reasons why a file is set aside.
 const (
-	asideReplaced = "replaced" // somebody gave up what it has and the target lacks
-	asideDamaged  = "damaged"  // cannot be read
-	asideHeld     = "held"     // has what no target knows any more
-	asideBefore   = "before"   // the last one of another release
+	asideReplaced = "replaced" // an administrator accepted the loss of calls that it has
+	asideDamaged  = "damaged"  // it cannot be read
+	asideHeld     = "held"     // it has calls that neither Current nor the target has
+	asideBefore   = "before"   // it is the last one of another release
 )
 
-// A Folder holds the saved configurations of one target.
+// A Folder is the directory with the saved configurations of one target.
 type Folder struct {
 	path string
-	keep int // former ones
+	keep int // number of previous versions
 	disk disk
 }
 
-// OpenFolder makes the folder if need be. It must be closed to others: what lies
-// there holds secrets, and decides what spdk_tgt does.
+// OpenFolder opens the directory, and creates it if it is missing. It keeps up to keep previous
+// versions. Other users may not have access, because the files have secrets and decide what
+// spdk_tgt does.
 func OpenFolder(path string, keep int) (*Folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("the folder for the target's configuration: %w: make the one that it lies in", err)
+		return nil, fmt.Errorf("create the directory of saved configurations: %w: create its parent directory", err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, fmt.Errorf("the folder for the target's configuration: %w", err)
+		return nil, fmt.Errorf("open the directory of saved configurations: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir() || !ok:
-		return nil, fmt.Errorf("%s is no folder: name one for the target's configuration", path)
+		return nil, fmt.Errorf("%s is not a directory: name a directory for saved configurations", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s is open to others, and the target's configuration holds secrets: chmod 700 %s", path, path)
+		return nil, fmt.Errorf("%s is accessible to other users, and saved configurations contain secrets: chmod 700 %s", path, path)
 	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
 	}
@@ -63,23 +64,23 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	return f, f.clear()
 }
 
-// clear removes what a crash has left half written.
+// clear removes incomplete files that a crash has left behind.
 func (f *Folder) clear() error {
 	unlock, err := f.disk.lock()
 	if err != nil {
-		return fmt.Errorf("the folder for the target's configuration: %w", err)
+		return fmt.Errorf("lock the directory of saved configurations: %w", err)
 	}
 	defer unlock()
 	for _, name := range []string{Current, Held} {
 		if err := f.disk.remove(tempTag + name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("the folder for the target's configuration: %w", err)
+			return fmt.Errorf("clean up the directory of saved configurations: %w", err)
 		}
 	}
 	return nil
 }
 
-// load reads a saved configuration. It is nil if there is none; damaged tells
-// that there is one, but not such as spdk_tgt could load.
+// load reads a saved configuration. c is nil if there is none. damaged is not nil if there is
+// one that spdk_tgt could not load.
 func (f *Folder) load(name string) (c *Configuration, damaged error, err error) {
 	text, _, err := f.disk.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,29 +96,29 @@ func (f *Folder) load(name string) (c *Configuration, damaged error, err error) 
 	return c, nil, nil
 }
 
-// replace makes c the current configuration. What it takes the place of is kept
-// among the former ones, or set aside under a word. A crash at any step leaves the
-// old or the new one, whole.
-func (f *Folder) replace(c *Configuration, word string) error {
-	keep := func() error { _, err := f.second(Current, word); return err }
+// replace makes c the current configuration. The old one is kept as a previous version, or set
+// aside if reason is not "". After a crash at any step, the old or the new one is complete.
+func (f *Folder) replace(c *Configuration, reason string) error {
+	keep := func() error { _, err := f.keepCopy(Current, reason); return err }
 	if err := f.put(Current, c, keep); err != nil {
 		return err
 	}
 	return f.prune()
 }
 
-// renew makes c the current configuration, which says the same of another process.
+// renew replaces the current configuration without keeping the old one, which has the same
+// calls.
 func (f *Folder) renew(c *Configuration) error {
 	return f.put(Current, c, func() error { return nil })
 }
 
-// hold writes what is not to become current.
+// hold writes a configuration that does not become the current one.
 func (f *Folder) hold(c *Configuration) error {
 	return f.put(Held, c, func() error { return nil })
 }
 
-// put writes a file whole: under another name first, durable, then renamed. In
-// between, before makes sure of what is there.
+// put writes a file atomically: under another name, durably, then it renames it. It calls before
+// in between, to keep the old file.
 func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	text, err := c.text()
 	if err != nil {
@@ -145,9 +146,9 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	return nil
 }
 
-// second gives a file a second name: by the time of its making, after a word if
-// there is one. The name is "" if there is no such file.
-func (f *Folder) second(name, word string) (kept string, err error) {
+// keepCopy gives a file a second name: its time, after the reason if that is not "". The second
+// name is "" if there is no such file.
+func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 	text, info, err := f.disk.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -157,8 +158,8 @@ func (f *Folder) second(name, word string) (kept string, err error) {
 	}
 	for at := info.ModTime().UTC(); ; at = at.Add(time.Millisecond) {
 		kept := at.Format(stamp) + ".json"
-		if word != "" {
-			kept = fmt.Sprintf(aside, word, at.Format(stamp))
+		if reason != "" {
+			kept = fmt.Sprintf(aside, reason, at.Format(stamp))
 		}
 		err := f.disk.link(name, kept)
 		if err == nil {
@@ -167,15 +168,15 @@ func (f *Folder) second(name, word string) (kept string, err error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("keep %s as %s: %w", name, kept, err)
 		}
-		if there, _, err := f.disk.read(kept); err == nil && bytes.Equal(there, text) {
-			return kept, nil // from before a crash
+		if existing, _, err := f.disk.read(kept); err == nil && bytes.Equal(existing, text) {
+			return kept, nil // it was made before a crash
 		}
 	}
 }
 
-// setAside takes a file out of the way, under a word.
-func (f *Folder) setAside(name, word string) error {
-	if _, err := f.second(name, word); err != nil {
+// setAside renames a file to a name with the reason and its time.
+func (f *Folder) setAside(name, reason string) error {
+	if _, err := f.keepCopy(name, reason); err != nil {
 		return err
 	}
 	return f.drop(name)
@@ -188,8 +189,8 @@ func (f *Folder) drop(name string) error {
 	return f.disk.sync()
 }
 
-// former lists the former ones, newest first.
-func (f *Folder) former() (names []string, err error) {
+// previous lists the names of the previous versions, newest first.
+func (f *Folder) previous() (names []string, err error) {
 	list, err := f.disk.list()
 	if err != nil {
 		return nil, fmt.Errorf("list the saved configurations: %w", err)
@@ -205,11 +206,11 @@ func (f *Folder) former() (names []string, err error) {
 	return names, nil
 }
 
-// prune removes former ones beyond their number: those that lie closest to their
-// neighbours for their age, so that many changes in a minute leave those of
-// yesterday.
+// prune removes previous versions beyond f.keep: those that are closest to their neighbours in
+// relation to their age. So many changes within a minute do not displace the versions of the day
+// before.
 func (f *Folder) prune() error {
-	names, err := f.former()
+	names, err := f.previous()
 	if err != nil || len(names) <= f.keep {
 		return err
 	}
@@ -223,12 +224,12 @@ func (f *Folder) prune() error {
 	return f.disk.sync()
 }
 
-// superfluous finds the one of two or more to remove: neither the newest nor the
-// oldest, where there are others.
+// superfluous returns the index of the version to remove, of two or more: neither the newest nor
+// the oldest if there are others.
 func superfluous(names []string, now time.Time) int {
 	at := make([]time.Time, len(names))
 	for i, name := range names {
-		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // as former has seen
+		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // previous has checked it
 	}
 	best, least := len(names)-1, math.Inf(1)
 	for i := 1; i < len(at)-1; i++ {
@@ -240,9 +241,9 @@ func superfluous(names []string, now time.Time) int {
 	return best
 }
 
-// lastGood is the newest of the former ones that can be read; nil if there is none.
+// lastGood returns the newest previous version that can be read; nil if there is none.
 func (f *Folder) lastGood() (*Configuration, error) {
-	names, err := f.former()
+	names, err := f.previous()
 	if err != nil {
 		return nil, err
 	}
@@ -254,8 +255,8 @@ func (f *Folder) lastGood() (*Configuration, error) {
 	return nil, nil
 }
 
-// Mentions says whether any of the saved configurations holds a text: the current
-// one, a former one, or one that was set aside.
+// Mentions reports whether any of the saved configurations contains a text: the current one, a
+// previous version, or one that was set aside.
 func (f *Folder) Mentions(text string) (bool, error) {
 	quoted, err := json.Marshal(text)
 	if err != nil {

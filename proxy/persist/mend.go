@@ -5,24 +5,23 @@ import (
 	"slices"
 )
 
-// mend puts right what SPDK saves but does not load, seen on v24.01 and v26.05.
-// Calls stay in SPDK's order but for these two:
+// mend corrects two orders of calls that SPDK saves but cannot load, observed on v24.01 and
+// v26.05. All other calls stay in SPDK's order.
 //
-// A RAID without superblock is told after the bdevs that it is made of. When they
-// are created their data is looked at, and an lvstore on the RAID is found on one
-// of them, and taken: the RAID cannot be made, spdk_tgt ends, or, told to ignore
-// that, goes on with half of a mirror. Told before its bdevs, it takes them when
-// they come.
+// SPDK saves a RAID without superblock after its base bdevs. When these are created, SPDK
+// examines them, finds the lvstore of the RAID on one of them, and claims that bdev. Then the
+// RAID cannot be created, and spdk_tgt exits, or continues with half of a mirror if it was told
+// to ignore errors. If the RAID comes first, it claims its base bdevs when they appear.
 //
-// Limits on bdevs are told before the examination of bdevs is waited for. Those
-// on volumes are refused while their lvstore is not found, and spdk_tgt ends.
+// SPDK saves limits of bdevs before it waits for the examination of bdevs. Limits of volumes are
+// refused until their lvstore is loaded, and spdk_tgt exits.
 func (s *Subsystem) mend() {
 	if s.Name != "bdev" {
 		return
 	}
 	var options, raids, others, limits []json.RawMessage
 	for i, c := range s.Calls {
-		e, _ := entryOf(c) // as subsystem has seen
+		e, _ := entryOf(c) // subsystem has checked it
 		switch {
 		case e.Method == "bdev_set_options" && i == 0, e.Method == "bdev_raid_set_options":
 			options = append(options, c)

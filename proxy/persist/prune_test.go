@@ -27,7 +27,7 @@ func TestFewerVersionsAreKept(t *testing.T) {
 		f, err := OpenFolder(w.dir, keep)
 		require.NoError(t, err)
 		require.NoError(t, f.prune())
-		left, err := f.former()
+		left, err := f.previous()
 		require.NoError(t, err)
 		assert.Len(t, left, keep)
 		assert.Equal(t, former[0], left[0], "the newest")
@@ -35,7 +35,7 @@ func TestFewerVersionsAreKept(t *testing.T) {
 			assert.Equal(t, former[8], left[keep-1], "the oldest")
 		}
 		require.NoError(t, f.prune())
-		again, err := f.former()
+		again, err := f.previous()
 		require.NoError(t, err)
 		assert.Equal(t, left, again)
 	}

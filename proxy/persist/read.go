@@ -15,19 +15,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// An Ask makes one call of the proxy's own.
+// An Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target is one process of the target. What is asked either comes from that
-// process or is an error.
+// A Target is one process of the target. Ask returns an answer of that process or an error.
 type Target struct {
 	Ask     Ask
 	Release rpcschema.Release
-	Process string // see ProcessAt; known before anything was asked
+	Process string // see ProcessAt; determined before the first call
 }
 
-// ProcessAt names the process that has made the target's socket: SPDK makes it
-// anew at each start. It does not tell who it is, only that it is another one.
+// ProcessAt returns a name for the process that created the socket, from the socket's inode:
+// SPDK creates the socket at each start. Different processes have different names.
 func ProcessAt(socket string) (string, error) {
 	info, err := os.Stat(socket)
 	if err != nil {
@@ -40,9 +39,8 @@ func ProcessAt(socket string) (string, error) {
 	return fmt.Sprintf("%x-%x-%d.%09d", st.Dev, st.Ino, st.Mtim.Sec, st.Mtim.Nsec), nil
 }
 
-// read asks for the configuration of all subsystems, as SPDK's save_config does.
-// The questions go out together, but SPDK may find and answer them a few at a time;
-// see readSteady.
+// read reads the configuration of all subsystems, as SPDK's save_config does. The requests are
+// sent concurrently, but SPDK may answer them in several polls, see readSteady.
 func read(ctx context.Context, t Target) (*Configuration, error) {
 	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
 	if err != nil {
@@ -78,15 +76,14 @@ func read(ctx context.Context, t Target) (*Configuration, error) {
 	return c, nil
 }
 
-// subsystem takes one answer apart into calls. What is not one of those that
-// spdk_tgt would load is an error.
+// subsystem reads the calls of one answer. It fails if spdk_tgt could not load them.
 func subsystem(name string, text json.RawMessage) (Subsystem, error) {
 	s := Subsystem{Name: name}
 	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {
 		return s, fmt.Errorf("framework_get_config of %s: the answer is neither a list nor null", name)
 	}
 	if err := json.Unmarshal(text, &s.Calls); err != nil {
-		return s, fmt.Errorf("framework_get_config of %s: %w", name, plainly(err))
+		return s, fmt.Errorf("framework_get_config of %s: %w", name, withoutValues(err))
 	}
 	for _, call := range s.Calls {
 		if _, err := entryOf(call); err != nil {

@@ -6,19 +6,19 @@ import (
 )
 
 const (
-	// share of the target's time that saving may take: it reads the whole
-	// configuration, and the target does nothing else meanwhile.
-	share    = 50
-	maxRetry = 15 * time.Second
-	// lookAgain is how soon a target is looked at again that lacks some of what is
-	// saved: a disk may come back without a call through the proxy.
-	lookAgain = 15 * time.Second
+	// pauseFactor times the duration of the last reading is the least time between two
+	// readings, because SPDK does nothing else while it reports its configuration.
+	pauseFactor = 50
+	maxRetry    = 15 * time.Second
+	// missingInterval is the time between two readings of a target that lacks some of what
+	// is saved: a disk may reappear without a call through the proxy.
+	missingInterval = 15 * time.Second
 )
 
-// Run saves until ctx ends: at the start, since a change may have come when
-// nobody looked, after changes, and when there is another process of the target.
-// In the end what is unsaved is saved, within the bound of last.
-func (s *Saver) Run(ctx context.Context, last time.Duration) {
+// Run saves until ctx ends: at the start, because there may have been changes before, after
+// changes, and after a restart of the target. At the end it saves unsaved changes, within
+// finalTimeout.
+func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	watch := time.NewTicker(s.opts.Watch)
 	defer watch.Stop()
 	next := time.NewTimer(0)
@@ -28,9 +28,9 @@ func (s *Saver) Run(ctx context.Context, last time.Duration) {
 		select {
 		case <-ctx.Done():
 			if s.Status().Pending {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), last)
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalTimeout)
 				defer cancel()
-				_ = s.Save(ctx, false) // it logs
+				_ = s.Save(ctx, false) // it logs its error
 			}
 			return
 		case <-watch.C:
@@ -49,13 +49,13 @@ func (s *Saver) Run(ctx context.Context, last time.Duration) {
 				next.Reset(retry)
 			case now.Unsettled:
 				retry = 0
-				next.Reset(max(s.opts.Settle/20, share*s.lastCost()))
+				next.Reset(max(s.opts.Settle/20, pauseFactor*s.lastCost()))
 			case now.Pending:
 				retry = 0
 				next.Reset(s.due())
 			case len(now.Missing) > 0:
 				retry = 0
-				next.Reset(max(lookAgain, share*s.lastCost()))
+				next.Reset(max(missingInterval, pauseFactor*s.lastCost()))
 			default:
 				retry = 0
 			}
@@ -63,12 +63,12 @@ func (s *Saver) Run(ctx context.Context, last time.Duration) {
 	}
 }
 
-// due is how long to wait: for quiet, but not for ever; and longer where the
-// target is large.
+// due returns how long to wait before saving: until no further change comes for a while, but
+// not longer than AtLatest after the first; both are longer for a large configuration.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	after := max(s.opts.After, share*s.cost)
+	after := max(s.opts.After, pauseFactor*s.cost)
 	at := s.last.Add(after)
 	if latest := s.first.Add(max(s.opts.AtLatest, after)); latest.Before(at) {
 		at = latest

@@ -13,29 +13,29 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Options of a Saver. What is zero takes its default, where one is named.
+// Options of a Saver. Zero durations mean their defaults.
 type Options struct {
 	Folder *Folder
 	Schema *rpcschema.Document
-	// Target finds the target as it is now.
+	// Target connects to the running process of the target.
 	Target func(ctx context.Context) (Target, error)
-	// Process names the process behind the socket; it costs a system call.
+	// Process names the process behind the socket, see ProcessAt.
 	Process func() (string, error)
 	Log     *slog.Logger
 
 	After    time.Duration // how long to wait for further changes; 0: 2 s
 	AtLatest time.Duration // how long to wait at most; 0: 15 s
-	Retry    time.Duration // how long to wait after a failure, at first; 0: 1 s
-	Watch    time.Duration // how often to look for a new process; 0: 5 s
-	// Settle is how long a target must live on after it was seen to lack what no
-	// call took away: it could be stopping, and answer meanwhile. 0: 100 s, longer
-	// than systemd lets a unit take to stop.
+	Retry    time.Duration // how long to wait after the first failure; 0: 1 s
+	Watch    time.Duration // how often to check for a new process; 0: 5 s
+	// Settle is how long a target must continue to run after parts of its configuration
+	// were removed without a call through this proxy, before they count as removed: it may
+	// be stopping, and still answer. 0: 100 s, longer than systemd lets a unit stop.
 	Settle time.Duration
 }
 
 const (
-	readWithin    = 2 * time.Minute  // the whole configuration
-	compareWithin = 10 * time.Second // while a call waits
+	readTimeout    = 2 * time.Minute  // for the whole configuration
+	compareTimeout = 10 * time.Second // while a call waits
 )
 
 // A Saver saves the configuration of one target after it was changed.
@@ -43,27 +43,27 @@ type Saver struct {
 	opts Options
 	wake chan struct{}
 
-	// The process whose configuration was compared with the saved one.
+	// comparedProcess is the process whose configuration was compared with the saved one.
 	comparedProcess atomic.Pointer[string]
 	backoff         atomic.Pointer[backoff] // nil: no comparison has failed
 
-	exclusive chan struct{} // holds one while somebody looks at target and folder
+	exclusive chan struct{} // has one element while a goroutine uses target and folder
 	suspect   suspect
 
-	changesWait atomic.Pointer[chan struct{}] // nil: they need not; see holdChanges
+	changesWait atomic.Pointer[chan struct{}] // nil: changes need not wait; see holdChanges
 
 	mu      sync.Mutex
 	status  Status
 	err     error           // of the last attempt
-	changes uint64          // so far
-	saved   uint64          // those that a save has seen
-	touched map[string]bool // what those named that no save has seen
-	first   time.Time       // change that no save has seen
-	last    time.Time
-	cost    time.Duration // of the last reading
+	changes uint64          // number of changes so far
+	saved   uint64          // number of changes that are saved
+	touched map[string]bool // objects that unsaved changes named
+	first   time.Time       // time of the first unsaved change
+	last    time.Time       // time of the last change
+	cost    time.Duration   // duration of the last reading
 }
 
-// New makes a Saver. Nothing is done before Run.
+// New makes a Saver. It does nothing before Run, Save or Before is called.
 func New(o Options) *Saver {
 	o.After = defaulted(o.After, 2*time.Second)
 	o.AtLatest = max(defaulted(o.AtLatest, 15*time.Second), o.After)
@@ -83,19 +83,18 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Before is called before a call that changes the target is made. The first one
-// to a new process waits until what that process knows was compared with what is
-// saved: afterwards nobody could tell what it has lost from what it was told to
-// remove. If that fails the call goes on: the comparison then comes later, and
-// may find more to be missing.
+// Before must be called before a call that changes the target. For the first one to a new
+// process, it compares the process's configuration with the saved one, because afterwards it
+// would be unknown what was lost and what the call removed. If that fails, Before returns all
+// the same; the comparison is repeated later, and may find more calls missing.
 func (s *Saver) Before(ctx context.Context) {
 	s.awaitReading(ctx)
 	if s.processCompared() || s.backsOff() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, compareWithin)
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	process, _ := s.opts.Process() // "": it is away, and the next one is compared at once
+	process, _ := s.opts.Process() // "": none runs, and the next one is compared at once
 	err := s.exclusively(ctx, func() error {
 		if s.processCompared() || s.backsOff() {
 			return nil
@@ -122,29 +121,29 @@ func (s *Saver) backsOff() bool {
 	return process == b.process
 }
 
-// exclusively lets one at a time look at target and folder.
-func (s *Saver) exclusively(ctx context.Context, look func() error) error {
+// exclusively calls do while no other goroutine uses target and folder.
+func (s *Saver) exclusively(ctx context.Context, do func() error) error {
 	select {
 	case s.exclusive <- struct{}{}:
 		defer func() { <-s.exclusive }()
-		return look()
+		return do()
 	case <-ctx.Done():
-		return fmt.Errorf("another save is under way: %w", ctx.Err())
+		return fmt.Errorf("another save is running: %w", ctx.Err())
 	}
 }
 
 func (s *Saver) processCompared() bool {
 	process, err := s.opts.Process()
-	met := s.comparedProcess.Load()
-	return err == nil && met != nil && *met == process
+	compared := s.comparedProcess.Load()
+	return err == nil && compared != nil && *compared == process
 }
 
-// maxTouched bounds what is remembered of changes between two saves. What was
-// forgotten only makes the saver more careful.
+// maxTouched bounds how many changed objects are remembered between two saves. Forgetting some
+// only makes the saver more careful.
 const maxTouched = 10000
 
-// Changed says that the target was changed, or may have been, by a call with
-// these parameters.
+// Changed must be called after a call that has changed the target, or may have. Run saves soon
+// afterwards.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	s.mu.Lock()
@@ -166,15 +165,15 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	}
 }
 
-// Save saves now. With acceptLoss, what the target lacks of the saved configuration is
-// given up: the file that has it is set aside.
+// Save saves now. With acceptLoss, the target's configuration replaces the saved one even if it
+// lacks some of it; the old file is set aside.
 func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	return s.exclusively(ctx, func() error { return s.save(ctx, acceptLoss) })
 }
 
-// save looks, decides, and notes how it went. One at a time may.
+// save reads, decides, and notes the outcome. The caller holds s.exclusive.
 func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	s.mu.Lock()
 	seen, touched := s.changes, s.touched
@@ -192,7 +191,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	}
 	var away *awayError
 	if errors.As(err, &away) && s.changes == s.saved {
-		// Nothing is lost with a target that ends: all of it is saved.
+		// The target does not run, and nothing is unsaved.
 		s.err = nil
 		return err
 	}
@@ -210,24 +209,24 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	return nil
 }
 
-// logFailure logs an error once, and its end.
+// logFailure logs an error when it first occurs, and the first success after it.
 func (s *Saver) logFailure(err error) {
 	switch {
 	case err == nil && s.err != nil:
-		s.opts.Log.Info("the target's configuration can be saved again", "file", s.status.File)
+		s.opts.Log.Info("target configuration can be saved again", "file", s.status.File)
 	case err != nil && (s.err == nil || s.err.Error() != err.Error()):
-		s.opts.Log.Warn("the target's configuration cannot be saved: the old file stays", "file", s.status.File, "error", err)
+		s.opts.Log.Warn("cannot save the target configuration, the old file is kept", "file", s.status.File, "error", err)
 	}
 }
 
-// An awayError means that there is no target that could tell its configuration.
+// An awayError means that the target does not run or is unreachable.
 type awayError struct{ err error }
 
 func (e *awayError) Error() string { return e.err.Error() }
 
 func (e *awayError) Unwrap() error { return e.err }
 
-// look reads the target's configuration and has it decided what becomes of it.
+// readAndDecide reads the target's configuration and calls decide.
 func (s *Saver) readAndDecide(ctx context.Context, touched map[string]bool, acceptLoss bool) (outcome, error) {
 	t, err := s.opts.Target(ctx)
 	if err != nil {

@@ -78,7 +78,7 @@ func TestFormerOnesStayAndUnchangedOnesAreNotRepeated(t *testing.T) {
 		w.saver.Changed("keyring_file_remove_key", map[string]any{"name": "k" + string(rune('0'+i-1))})
 		w.save()
 	}
-	former, err := w.folder.former()
+	former, err := w.folder.previous()
 	require.NoError(t, err)
 	assert.Len(t, former, 3, "as many as were asked for: %v", w.files())
 	assert.Len(t, w.files(), 4)
@@ -210,10 +210,10 @@ func TestVanishedIsNotBelievedAtOnce(t *testing.T) {
 	w.save()
 	assert.Empty(t, w.knows(Current))
 	assert.False(t, w.saver.Status().Unsettled)
-	former, err := w.folder.former()
+	former, err := w.folder.previous()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(former[0]))
-	assert.Contains(t, w.log.String(), "have vanished")
+	assert.Contains(t, w.log.String(), "were removed without a call")
 }
 
 func TestCallsExplainWhatIsGone(t *testing.T) {
@@ -261,7 +261,7 @@ func TestOldFileStaysWhenReadingFails(t *testing.T) {
 			assert.Equal(t, []string{Current}, w.files())
 			assert.True(t, w.saver.Status().Pending)
 			assert.True(t, w.saver.Status().Failed)
-			assert.Equal(t, 1, strings.Count(w.log.String(), "cannot be saved"), "once")
+			assert.Equal(t, 1, strings.Count(w.log.String(), "cannot save the target"), "once")
 		})
 	}
 }
@@ -281,7 +281,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, text, string(damaged))
 			assert.Empty(t, w.knows(Held))
-			assert.Contains(t, w.log.String(), "was damaged")
+			assert.Contains(t, w.log.String(), "the saved configuration is damaged")
 		})
 	}
 	t.Run("nothing else is there", func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestEndedTargetIsNoFailure(t *testing.T) {
 		end(w.target)
 		require.Error(t, w.saver.Save(t.Context(), false), name)
 		assert.False(t, w.saver.Status().Failed, name)
-		assert.NotContains(t, w.log.String(), "cannot be saved", name)
+		assert.NotContains(t, w.log.String(), "cannot save the target", name)
 		w.saver.Changed("bdev_malloc_delete", map[string]any{"name": "m"})
 		require.Error(t, w.saver.Save(t.Context(), false), name)
 		assert.True(t, w.saver.Status().Failed, name)

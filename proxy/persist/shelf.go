@@ -11,12 +11,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// What people do with saved configurations, beside a proxy that may be running.
+// This file has what the commands `spdk-proxy saved` do, also while a proxy is running.
 
-// ErrNothingHeld means that no target lacks some of the current file.
-var ErrNothingHeld = errors.New("no target lacked any of what is saved")
+// ErrNothingHeld means that there is no Held: no target lacks parts of the current file.
+var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
 
-// A Saved is one of the files.
+// A Saved describes one of the files.
 type Saved struct {
 	Name    string
 	Time    time.Time
@@ -25,8 +25,8 @@ type Saved struct {
 	Damaged error
 }
 
-// List tells what there is: the current one, what is held back, the former ones,
-// newest first, and what was set aside.
+// List lists the files: the current one, Held, the previous versions, newest first, and files
+// that were set aside.
 func (f *Folder) List() ([]Saved, error) {
 	list, err := f.disk.list()
 	if err != nil {
@@ -70,7 +70,7 @@ func (f *Folder) List() ([]Saved, error) {
 	return all, nil
 }
 
-// Diff tells which calls each of two files has that the other lacks.
+// Diff returns the calls that only one of two files has.
 func (f *Folder) Diff(schema *rpcschema.Document, a, b string) (onlyA, onlyB []Call, err error) {
 	var both [2]*Configuration
 	for i, name := range []string{a, b} {
@@ -95,15 +95,15 @@ func (f *Folder) get(name string) (*Configuration, error) {
 	case c == nil && name == Held:
 		return nil, fmt.Errorf("there is no %s in %s: %w", name, f.path, ErrNothingHeld)
 	case c == nil:
-		return nil, fmt.Errorf("there is no %s in %s: `spdk-proxy saved list` tells what there is", name, f.path)
+		return nil, fmt.Errorf("there is no %s in %s: `spdk-proxy saved list` lists the files", name, f.path)
 	}
 	return c, nil
 }
 
-// Prepare makes sure that there is a current file that spdk_tgt can load, before
-// it is started with it. The first time it is an empty one: since v24.05 spdk_tgt
-// ends when there is none, and before it starts without a word. Where the current
-// one is missing among others, or damaged, somebody must say what to do.
+// Prepare checks that there is a current file that spdk_tgt can load at its start, and returns
+// how many calls it has. If there are no files yet, it creates one without calls: without a file,
+// spdk_tgt exits since v24.05, and starts without a message before that. If the current file is
+// damaged, or missing although there are others, the error says what to do.
 func (f *Folder) Prepare() (calls int, err error) {
 	unlock, err := f.disk.lock()
 	if err != nil {
@@ -115,7 +115,7 @@ func (f *Folder) Prepare() (calls int, err error) {
 	case err != nil:
 		return 0, err
 	case damaged != nil:
-		return 0, fmt.Errorf("spdk_tgt would not start with the saved configuration: %w: take another one with `spdk-proxy saved use NAME`", damaged)
+		return 0, fmt.Errorf("spdk_tgt would not start with the saved configuration: %w: choose another file with `spdk-proxy saved use NAME`", damaged)
 	case c != nil:
 		return c.calls(), nil
 	}
@@ -124,7 +124,7 @@ func (f *Folder) Prepare() (calls int, err error) {
 		return 0, err
 	}
 	if len(others) > 0 {
-		return 0, fmt.Errorf("spdk_tgt would start without its configuration: there is no %s in %s, but others: take one with `spdk-proxy saved use NAME`", Current, f.path)
+		return 0, fmt.Errorf("spdk_tgt would start without its configuration: there is no %s in %s, but there are other files: choose one with `spdk-proxy saved use NAME`", Current, f.path)
 	}
 	return 0, f.renew(&Configuration{Subsystems: []Subsystem{}})
 }

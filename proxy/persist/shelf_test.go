@@ -55,8 +55,8 @@ func TestListDiffAndUse(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, gone, 6)
 	assert.Empty(t, added)
-	assert.Contains(t, described(gone, 100), "nvmf_create_subsystem (new-nqn nqn.a)")
-	for _, text := range described(gone, 100) {
+	assert.Contains(t, firstCalls(gone, 100), "nvmf_create_subsystem (new-nqn nqn.a)")
+	for _, text := range firstCalls(gone, 100) {
 		assert.NotContains(t, text, canary)
 	}
 	for _, bad := range []string{"none.json", "../" + Current, "/etc/passwd", ""} {

@@ -2,27 +2,27 @@ package persist
 
 import "time"
 
-// A Status tells how it stands with the saved configuration.
+// A Status is the state of the saved configuration.
 type Status struct {
 	File    string
-	Held    string    // where the configuration of a target that lacks some of File is
-	SavedAt time.Time // of the file; zero: neither read nor written yet
-	Pending bool      // there are changes that are not saved yet
-	// Missing is what the target lacks of the file, which stays as it is meanwhile.
+	Held    string    // path of the configuration of a target that lacks some of File
+	SavedAt time.Time // of File; zero: neither read nor written yet
+	Pending bool      // there are unsaved changes
+	// Missing are the calls of File that the target lacks. File is kept while there are any.
 	Missing []Call
-	// Unsettled: the same process has it no more, though no call took it away. It is
-	// taken for true when the target lives on.
+	// Unsettled means that the process had the missing calls, and that no call through this
+	// proxy removed them. They count as removed if the target continues to run.
 	Unsettled bool
-	// Failed: the last attempt failed; the log says why. That there is no target is
-	// no failure while nothing is pending.
+	// Failed means that the last attempt failed; the log has the reason. An unreachable
+	// target is not a failure unless there are unsaved changes.
 	Failed bool
-	// Chosen is when File was chosen by an administrator, if the target has not
-	// loaded it since. Changes are saved to Held meanwhile.
+	// Chosen is when an administrator chose File, if the target has not loaded it since.
+	// Until then, changes are saved to Held.
 	Chosen time.Time
 }
 
-// Complete reports whether the process of the target that runs now has all that is
-// saved. It is false while that is not known.
+// Complete reports whether the running process of the target has everything that is saved. It
+// is false while that is unknown.
 func (s *Saver) Complete() bool {
 	if !s.processCompared() {
 		return false
@@ -31,7 +31,7 @@ func (s *Saver) Complete() bool {
 	return !now.SavedAt.IsZero() && len(now.Missing) == 0
 }
 
-// Status tells how it stands.
+// Status returns the state after the last attempt to save.
 func (s *Saver) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// A configuration is told subsystem by subsystem. Changes that come in between make
-// parts that never were there together, such as a namespace without its bdev, which
-// spdk_tgt does not load. So it is read until two readings in a row are equal: what
-// did not change from the one to the other was there between them, all at once.
+// SPDK reports its configuration subsystem by subsystem. Changes in between lead to parts that
+// never existed together, such as a namespace without its bdev, which spdk_tgt cannot load. So
+// the configuration is read until two consecutive readings are equal: then all of it existed at
+// one moment between them.
 
 const (
-	readings    = 8
-	readingFree = 4               // so many while changes go on; afterwards they wait
-	maxWait     = 2 * time.Second // of a change for readings
+	maxReadings    = 8
+	freeReadings   = 4               // after this many, changes through the proxy wait for the readings
+	maxChangesWait = 2 * time.Second // how long a change waits
 )
 
 var errUnsteady = errors.New("the target's configuration changes while it is read")
@@ -25,8 +25,8 @@ var errUnsteady = errors.New("the target's configuration changes while it is rea
 // readSteady reads a configuration that the target had at one moment.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
 	var previous *Configuration
-	for i := range readings {
-		if i == readingFree {
+	for i := range maxReadings {
+		if i == freeReadings {
 			defer s.holdChanges()()
 		}
 		c, err := read(ctx, t)
@@ -41,7 +41,7 @@ func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error
 	return nil, errUnsteady
 }
 
-// equal reports whether the target has told the same.
+// equal reports whether two readings are the same.
 func equal(a, b *Configuration) bool {
 	return slices.EqualFunc(a.Subsystems, b.Subsystems, func(a, b Subsystem) bool {
 		return a.Name == b.Name && slices.EqualFunc(a.Calls, b.Calls, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
@@ -58,17 +58,17 @@ func (s *Saver) holdChanges() (release func()) {
 	}
 }
 
-// awaitReading waits while changes are held, though not for long.
+// awaitReading waits while changes are held, up to maxChangesWait.
 func (s *Saver) awaitReading(ctx context.Context) {
 	done := s.changesWait.Load()
 	if done == nil {
 		return
 	}
-	bound := time.NewTimer(maxWait)
-	defer bound.Stop()
+	timeout := time.NewTimer(maxChangesWait)
+	defer timeout.Stop()
 	select {
 	case <-*done:
-	case <-bound.C:
+	case <-timeout.C:
 	case <-ctx.Done():
 	}
 }
