@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// callOptions say where a call goes.
+// callOptions are the flags that say where a call is sent, and as which user.
 type callOptions struct {
 	socket, url, user, passwordFile, ca string
 	tokenFile, cert, key                string
@@ -81,7 +81,7 @@ failed.`,
 	return cmd
 }
 
-// Variables of the environment. A flag beats them.
+// Environment variables. Flags take precedence.
 const (
 	urlVariable  = "SPDK_PROXY_URL"
 	userVariable = "SPDK_PROXY_USER"
@@ -119,7 +119,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if o.socket != "" {
-		// A proxy would do this.
+		// A proxy translates and validates; without one, the command does.
 		release, err := spdkrpc.NewClient(caller).Release(ctx)
 		if err != nil {
 			return nil, err
@@ -139,12 +139,12 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	err = caller.Call(ctx, m.Name, argument, &result)
 	var untrusted *tls.CertificateVerificationError
 	if errors.As(err, &untrusted) {
-		err = fmt.Errorf("%w: name the file of the certificate that vouches for the proxy by --ca or $%s; a self-signed one is tls.crt in the proxy's tls.self_signed_dir", err, caVariable)
+		err = fmt.Errorf("%w: set --ca or $%s to the file with the proxy's certificate authority; a self-signed certificate is tls.crt in the proxy's tls.self_signed_dir", err, caVariable)
 	}
 	return result, err
 }
 
-// A closer is a Caller with a connection.
+// A closer is a Caller whose connection can be closed.
 type closer interface {
 	spdkrpc.Caller
 	Close() error
@@ -162,7 +162,7 @@ func (o callOptions) caller() (closer, error) {
 	}
 	user := o.user
 	if (o.tokenFile != "" || o.cert != "") && user == os.Getenv(userVariable) {
-		user = "" // what stands on the command line counts
+		user = "" // the command line takes precedence over the environment
 	}
 	switch {
 	case user == "" && o.tokenFile == "" && o.cert == "":
@@ -219,7 +219,7 @@ func (o callOptions) password() (string, error) {
 		return password, nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return "", usageError{errors.New("give the password by --password-file or $SPDK_PROXY_PASSWORD")}
+		return "", usageError{errors.New("give the password with --password-file or $SPDK_PROXY_PASSWORD")}
 	}
 	return ask(os.Stdin, os.Stderr, fmt.Sprintf("Password of %s: ", o.user))
 }

@@ -18,7 +18,7 @@ import (
 
 var errDamaged = errors.New("an lvstore is damaged")
 
-// errUnchecked is told by what is printed.
+// errUnchecked is for the exit code; the output has the reasons.
 var errUnchecked = errors.New("not everything could be checked")
 
 type checkLvstore struct {
@@ -61,7 +61,7 @@ command line; 3 the target is unreachable; 6 damage found.`,
 			if err != nil {
 				return err
 			}
-			return o.tell(cmd.OutOrStdout(), list)
+			return o.report(cmd.OutOrStdout(), list)
 		},
 	}
 	f := cmd.Flags()
@@ -94,8 +94,8 @@ func (o checkLvstore) check(ctx context.Context, devices []string) ([]storecheck
 	return list, ctx.Err()
 }
 
-// tell prints what was found, and returns what the exit code says.
-func (o checkLvstore) tell(w io.Writer, list []storecheck.Result) error {
+// report prints the results. Its error is for the exit code.
+func (o checkLvstore) report(w io.Writer, list []storecheck.Result) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "the target has no lvstore")
 		return err
@@ -115,11 +115,11 @@ func (o checkLvstore) tell(w io.Writer, list []storecheck.Result) error {
 			}
 			continue
 		case !r.Damaged():
-			fmt.Fprintf(w, "%s: sound: %d metadata pages read\n", where, r.Report.Pages)
+			fmt.Fprintf(w, "%s: no damage found, %d metadata pages read\n", where, r.Report.Pages)
 			continue
 		}
 		failed = errDamaged
-		fmt.Fprintf(w, "%s: DAMAGED. Do not stop or restart the target, and take no snapshots: copy the volumes' data off, or repair it.\n", where)
+		fmt.Fprintf(w, "%s: DAMAGED. Do not stop or restart the target, and take no snapshots. Copy the data of the volumes to another store, or repair this one.\n", where)
 		for _, f := range r.Report.Findings {
 			if f.Page < 0 {
 				fmt.Fprintf(w, "  %s\n", f.What)
@@ -133,7 +133,7 @@ func (o checkLvstore) tell(w io.Writer, list []storecheck.Result) error {
 			}
 			repaired = true
 		} else if r.Report.Findings[0].Super {
-			fmt.Fprintln(w, "  The page can be made anew: see --repair-page.")
+			fmt.Fprintln(w, "  --repair-page creates a replacement for this page.")
 		}
 	}
 	return failed
@@ -142,7 +142,7 @@ func (o checkLvstore) tell(w io.Writer, list []storecheck.Result) error {
 // writePage writes the page that repairs an lvstore to a file.
 func (o checkLvstore) writePage(w io.Writer, r storecheck.Result) error {
 	if r.Store == "" {
-		return usage("--repair-page needs the lvstore's --name and --uuid: the device does not tell them any more")
+		return usage("--repair-page needs the lvstore's --name and --uuid, because the device no longer has them")
 	}
 	page, offset, err := blobstore.SuperPage(r.Report.Super, r.UUID, r.Store)
 	if err != nil {
@@ -150,13 +150,13 @@ func (o checkLvstore) writePage(w io.Writer, r storecheck.Result) error {
 	}
 	f, err := os.OpenFile(o.repairPage, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("--repair-page takes the name of a new file: %w", err)
+		return fmt.Errorf("--repair-page must name a file that does not exist: %w", err)
 	}
 	_, err = f.Write(page)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "  What it must hold is in %s. Put it into place, then check again:\n    dd if=%s of=%s bs=%d seek=%d count=1 conv=notrunc oflag=direct\n",
+	_, err = fmt.Fprintf(w, "  %s has the correct content of this page. Write it to the device, then check again:\n    dd if=%s of=%s bs=%d seek=%d count=1 conv=notrunc oflag=direct\n",
 		o.repairPage, o.repairPage, r.Place, blobstore.PageSize, offset/blobstore.PageSize)
 	return err
 }

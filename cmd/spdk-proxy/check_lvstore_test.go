@@ -48,7 +48,7 @@ func TestCheckLvstore(t *testing.T) {
 	require.NoError(t, f.Close())
 	o = run(t, "", "check-lvstore", disk)
 	assert.Zero(t, o.code, o.stderr)
-	assert.Contains(t, o.stdout, "sound: 28 metadata pages read")
+	assert.Contains(t, o.stdout, "no damage found, 28 metadata pages read")
 
 	o = run(t, "", "check-lvstore", disk, page)
 	assert.Equal(t, exitFailed, o.code)

@@ -40,16 +40,16 @@ for the file NAME in the directory of secrets (--secrets).`,
 			if secrets == "" {
 				secrets = filepath.Join(filepath.Dir(path), "secrets")
 			}
-			forget, err := giveSecrets(secrets)
+			remove, err := linkSecrets(secrets)
 			if err != nil {
 				return err
 			}
-			defer forget()
+			defer remove()
 			c, err := proxy.CheckFile(path, rpcschema.Default())
 			if err != nil {
 				return err
 			}
-			if path == defaultConfig { // which is the service's
+			if path == defaultConfig { // the service's configuration
 				if err := service.CheckSocketUnit(c.Listen); err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
@@ -57,7 +57,7 @@ for the file NAME in the directory of secrets (--secrets).`,
 			for _, warning := range c.Warnings() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is sound: %d users, %d roles\n", path, len(c.Users), len(c.Roles))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d users, %d roles\n", path, len(c.Users), len(c.Roles))
 			return nil
 		},
 	}
@@ -65,39 +65,40 @@ for the file NAME in the directory of secrets (--secrets).`,
 	return cmd
 }
 
-// giveSecrets does what LoadCredential=secrets:FOLDER does in the service's unit,
-// with links instead of copies, unless systemd has done it or there is no folder.
-func giveSecrets(folder string) (forget func(), err error) {
+// linkSecrets does what LoadCredential=secrets:DIRECTORY does in the service's unit, with links
+// instead of copies, unless systemd has done it or the directory is missing. remove deletes the
+// links.
+func linkSecrets(dir string) (remove func(), err error) {
 	const variable = "CREDENTIALS_DIRECTORY"
-	forget = func() {}
-	entries, err := os.ReadDir(folder)
+	remove = func() {}
+	entries, err := os.ReadDir(dir)
 	if os.Getenv(variable) != "" || errors.Is(err, fs.ErrNotExist) {
-		return forget, nil
+		return remove, nil
 	}
 	if err != nil {
-		return forget, fmt.Errorf("look for secrets: %w: run this as root", err)
+		return remove, fmt.Errorf("read the directory of secrets: %w: run this as root", err)
 	}
-	if folder, err = filepath.Abs(folder); err != nil {
-		return forget, fmt.Errorf("look for secrets: %w", err)
+	if dir, err = filepath.Abs(dir); err != nil {
+		return remove, fmt.Errorf("link the secrets: %w", err)
 	}
 	credentials, err := os.MkdirTemp("", "spdk-proxy-")
 	if err != nil {
-		return forget, fmt.Errorf("look for secrets: %w", err)
+		return remove, fmt.Errorf("link the secrets: %w", err)
 	}
-	forget = func() { _ = os.RemoveAll(credentials) }
+	remove = func() { _ = os.RemoveAll(credentials) }
 	for _, e := range entries {
-		if err := os.Symlink(filepath.Join(folder, e.Name()), filepath.Join(credentials, "secrets_"+e.Name())); err != nil {
-			forget()
-			return func() {}, fmt.Errorf("look for secrets: %w", err)
+		if err := os.Symlink(filepath.Join(dir, e.Name()), filepath.Join(credentials, "secrets_"+e.Name())); err != nil {
+			remove()
+			return func() {}, fmt.Errorf("link the secrets: %w", err)
 		}
 	}
-	return forget, os.Setenv(variable, credentials)
+	return remove, os.Setenv(variable, credentials)
 }
 
 // noArgs is cobra.NoArgs with the exit code of a mistake in the command line.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage("%s takes no arguments: see `%s --help`", cmd.CommandPath(), cmd.CommandPath())
+		return usage("%s accepts no arguments: see `%s --help`", cmd.CommandPath(), cmd.CommandPath())
 	}
 	return nil
 }

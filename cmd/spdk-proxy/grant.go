@@ -51,12 +51,12 @@ func groupID(group string) (int, error) {
 	}
 	g, err := user.LookupGroup(group)
 	if err != nil {
-		return 0, usage("--group: %w: systemd-sysusers makes it of sysusers.d/spdk-proxy.conf", err)
+		return 0, usage("--group: %w: systemd-sysusers creates it from sysusers.d/spdk-proxy.conf", err)
 	}
 	return strconv.Atoi(g.Gid)
 }
 
-// userIDs are a user's number and that of the user's own group.
+// userIDs returns a user's number and that of the user's primary group.
 func userIDs(flag, name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
 	if _, number := strconv.ParseUint(name, 10, 31); number == nil {

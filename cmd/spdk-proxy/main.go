@@ -1,5 +1,5 @@
-// Command spdk-proxy lets people and programs call SPDK's RPCs over HTTPS, each
-// as far as the configuration allows. It is flags and wiring only.
+// Command spdk-proxy serves SPDK's RPCs over HTTPS, as far as the configuration allows each user
+// to call them. It has flags and wiring only.
 package main
 
 import (
@@ -63,10 +63,10 @@ it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
 	return root
 }
 
-// extraCommands are there in builds for other purposes than to be shipped.
+// extraCommands are commands of builds that are not shipped, see man.go.
 var extraCommands []*cobra.Command
 
-// knownCommand refuses what is no command.
+// knownCommand returns an error for an unknown command.
 func knownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -78,8 +78,8 @@ func knownCommand(root *cobra.Command, args []string) error {
 	return usage("unknown command %q: see `spdk-proxy --help`", args[0])
 }
 
-// isScript recognises the command line of rpc_http_proxy.py: HOST PORT USER
-// PASSWORD where a command should stand, with -s and -c anywhere.
+// isScript recognises the command line of rpc_http_proxy.py: HOST PORT USER PASSWORD instead of
+// a command, with -s and -c anywhere.
 func isScript(root *cobra.Command, args []string) bool {
 	var positional []string
 	for i := 0; i < len(args); i++ {
@@ -107,7 +107,7 @@ func (e usageError) Unwrap() error { return e.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// What the exit code says; `spdk-proxy call --help` lists them.
+// Exit codes; `spdk-proxy call --help` and `spdk-proxy check-lvstore --help` list them.
 const (
 	exitFailed         = 1
 	exitUsage          = 2

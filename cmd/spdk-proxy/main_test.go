@@ -299,7 +299,7 @@ func otherAddress(t *testing.T) string {
 
 func TestCheckConfig(t *testing.T) {
 	path := writeConfig(t, "/s", "")
-	assert.Equal(t, outcome{path + " is sound: 1 users, 1 roles\n", "", 0}, run(t, "", "check-config", path))
+	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", "", 0}, run(t, "", "check-config", path))
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "tls.key"), "it changes nothing")
 	o := run(t, "", "check-config", writeConfig(t, "/s", "limits: {drain: 5}"))
 	assert.Equal(t, exitFailed, o.code)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// `make man` builds with this file. What is shipped does without: it would carry a
+// `make man` builds with this file. Released programs are built without it, because it needs a
 // Markdown parser.
 func init() {
 	extraCommands = append(extraCommands, &cobra.Command{
@@ -18,7 +18,7 @@ func init() {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := newRoot()
 			root.DisableAutoGenTag = true
-			// The date is SOURCE_DATE_EPOCH's.
+			// The date comes from SOURCE_DATE_EPOCH.
 			return doc.GenManTree(root, &doc.GenManHeader{Title: "SPDK-PROXY", Section: "1", Source: "spdk-proxy " + versionOnly(), Manual: "SPDKGate"}, args[0])
 		},
 	})

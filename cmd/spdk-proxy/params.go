@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// parseParams makes parameters of name=value and name:=JSON arguments. A value
-// gets the type that the schema gives the parameter; a.b=value is member b of
-// object a; name=value again adds to a list. nil stands for no parameters.
+// parseParams makes parameters from name=value and name:=JSON arguments. The schema gives a
+// value its type; a.b=value sets member b of object a; repeating name=value adds to a list. The
+// result is nil if there are no arguments.
 func parseParams(m *rpcschema.Method, schema *rpcschema.Document, args []string) (map[string]any, error) {
 	top := rpcschema.Schema{Type: rpcschema.TypeSet{"object"}}
 	for _, p := range m.Params {
@@ -40,7 +40,7 @@ type paramParser struct {
 func (p *paramParser) argument(params map[string]any, top *rpcschema.Schema, arg string) error {
 	name, text, ok := strings.Cut(arg, "=")
 	if !ok || name == "" || name == ":" {
-		return fmt.Errorf("%q: parameters are name=value, or name:=JSON", arg)
+		return fmt.Errorf("%q: write parameters as name=value or name:=JSON", arg)
 	}
 	name, isJSON := strings.CutSuffix(name, ":")
 	object, s := params, top
@@ -61,7 +61,7 @@ func (p *paramParser) argument(params map[string]any, top *rpcschema.Schema, arg
 		inner, ok := object[member].(map[string]any)
 		if !ok {
 			if _, taken := object[member]; taken {
-				return fmt.Errorf("%s is given as a whole and by members", strings.Join(path[:i+1], "."))
+				return fmt.Errorf("%s is given both as a whole and by members", strings.Join(path[:i+1], "."))
 			}
 			inner = map[string]any{}
 			object[member] = inner
@@ -71,7 +71,7 @@ func (p *paramParser) argument(params map[string]any, top *rpcschema.Schema, arg
 	return nil
 }
 
-// member is the schema of one member, which there must be.
+// member returns the schema of one member, or an error if there is no such member.
 func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcschema.Schema, error) {
 	if next := s.Properties.Get(name); next != nil {
 		return p.schema.Resolve(next), nil
@@ -94,12 +94,12 @@ func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcsche
 		return nil, fmt.Errorf("%s has no %s: did you mean %s?", of, name, near)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no members that could be given so", of)
+		return nil, fmt.Errorf("%s has no parameters", of)
 	}
-	return nil, fmt.Errorf("%s has no %s: it takes %s", of, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("%s has no %s, but %s", of, name, strings.Join(names, ", "))
 }
 
-// value makes a value of text, as the schema types it.
+// value converts text to a value of the schema's type.
 func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool) (any, error) {
 	if s.Sensitive {
 		return secretIn(name, text, isJSON)
@@ -124,7 +124,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 		return nil, fmt.Errorf("%s is an object: give its members (%s.member=value), or all of it (%s:='{…}')", name, name, name)
 	default:
 		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
-		if main == "" { // one of several types: text, if it is no JSON
+		if main == "" { // several types: a string if it is not JSON
 			if err != nil {
 				v = text
 			}
@@ -137,12 +137,12 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 	}
 }
 
-// secretIn reads a secret from the file that @FILE names: everybody on this host can
-// read a command line.
+// secretIn reads a secret from the file in @FILE. Secrets on the command line are refused,
+// because every user of the host can read it.
 func secretIn(name, text string, isJSON bool) (any, error) {
 	path, ok := strings.CutPrefix(text, "@")
 	if !ok || isJSON || path == "" {
-		return nil, fmt.Errorf("%s is secret, and everybody on this host can read a command line: put it into a file, and write %s=@FILE (@/dev/stdin for standard input)", name, name)
+		return nil, fmt.Errorf("%s is secret, and every user of this host can read a command line: put it into a file, and write %s=@FILE (@/dev/stdin for standard input)", name, name)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -181,7 +181,7 @@ func withArticle(kind string) string {
 	return "a " + kind
 }
 
-// set gives object a member; a list grows.
+// set sets a member of object, or adds to it if it is a list.
 func set(object map[string]any, member, name string, value any, s *rpcschema.Schema) error {
 	old, given := object[member]
 	if !given {

@@ -95,7 +95,7 @@ func TestParseParamsRefuses(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"text"}, "name=value, or name:=JSON"},
+		{[]string{"text"}, "name=value or name:=JSON"},
 		{[]string{"=x"}, "name=value"},
 		{[]string{":=x"}, "name=value"},
 		{[]string{"txt=a"}, "m has no txt: did you mean text?"},

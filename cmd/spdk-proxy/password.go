@@ -46,7 +46,7 @@ its mode becomes 0600.`,
 	return cmd
 }
 
-// newPassword asks for a password twice, or reads the first line.
+// newPassword asks for a password twice, or reads the first line if in is not a terminal.
 func newPassword(in io.Reader, prompt io.Writer) (string, error) {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -61,7 +61,7 @@ func newPassword(in io.Reader, prompt io.Writer) (string, error) {
 		return "", err
 	}
 	if password != again {
-		return "", errors.New("the two are not the same: try again")
+		return "", errors.New("the two passwords differ: run the command again")
 	}
 	return password, nil
 }

@@ -32,7 +32,7 @@ the target: which volumes belong to a tenant, and what is left of a quota.`,
 	return cmd
 }
 
-// policyOptions are what commands on a configuration have in common.
+// policyOptions are the common flags of the policy commands.
 type policyOptions struct{ config string }
 
 func (o *policyOptions) addTo(cmd *cobra.Command) {
@@ -85,7 +85,7 @@ func show(w io.Writer, r *dryrun.DryRun, user config.User) error {
 			foreign++
 			continue
 		}
-		fmt.Fprintf(table, "%s\t%s\n", m.Method, says(m.Decision))
+		fmt.Fprintf(table, "%s\t%s\n", m.Method, describeDecision(m.Decision))
 		for _, rule := range m.Depends {
 			fmt.Fprintf(table, "\t  %s\n", rule)
 		}
@@ -94,28 +94,28 @@ func show(w io.Writer, r *dryrun.DryRun, user config.User) error {
 		return err
 	}
 	if foreign > 0 {
-		fmt.Fprintf(w, "\n%d more that the roles allow are refused to tenants (%s is tenant %s's).\n", foreign, user.Name, user.Tenant)
+		fmt.Fprintf(w, "\nThe roles allow %d more methods, which tenants may not call (%s belongs to tenant %s).\n", foreign, user.Name, user.Tenant)
 	}
 	return nil
 }
 
-// says is a decision in a line.
-func says(d policy.Decision) string {
+// describeDecision describes a decision in one line.
+func describeDecision(d policy.Decision) string {
 	switch {
 	case d.Learned:
-		return "LEARNING: is let pass, although " + d.Rule
+		return "LEARNING: allowed for now, although " + d.Rule
 	case d.Redact:
 		return d.Rule + ", without secrets in the result"
 	}
 	return d.Rule
 }
 
-// builtInTexts say what the built-in roles are for.
+// builtInTexts describes the built-in roles.
 var builtInTexts = map[string]string{
 	policy.Admin:         "everything",
-	policy.ReadOnly:      "what changes nothing, holds up nothing and needs no secret; secrets are taken out of results",
-	policy.Metrics:       "what monitoring needs: those of read-only that tell statistics",
-	policy.CSIController: "exactly what SPDKGate's CSI driver calls",
+	policy.ReadOnly:      "methods that change nothing, do not stall the target and need no secret; results without secrets",
+	policy.Metrics:       "for monitoring: those methods of read-only that return statistics",
+	policy.CSIController: "exactly the methods that SPDKGate's CSI driver calls",
 }
 
 func newPolicyRoles() *cobra.Command {
@@ -141,7 +141,7 @@ them.`,
 			}
 			role, ok := roles[args[0]]
 			if !ok {
-				return usage("%s is not built in: there are %s", args[0], strings.Join(slices.Sorted(maps.Keys(roles)), ", "))
+				return usage("%s is not a built-in role: these are %s", args[0], strings.Join(slices.Sorted(maps.Keys(roles)), ", "))
 			}
 			for _, rule := range role.Allow {
 				fmt.Fprintln(cmd.OutOrStdout(), rule)

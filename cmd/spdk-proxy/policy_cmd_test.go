@@ -41,26 +41,26 @@ func TestPolicyExplain(t *testing.T) {
 		says []string
 	}{
 		"--as admin spdk_kill_instance": {0, []string{"admin may call spdk_kill_instance.", "decided by   role admin: allow *"}},
-		"--as reader bdev_get_bdevs":    {0, []string{"result       without its secrets"}},
+		"--as reader bdev_get_bdevs":    {0, []string{"result       without secrets"}},
 		"--as reader bdev_lvol_delete":  {1, []string{"reader may not call bdev_lvol_delete.", "decided by   no rule allows it"}},
-		"--as small bdev_lvol_create":   {1, []string{"Whether small may call bdev_lvol_create depends on the parameters: give them.\n", "not by     role small: allow bdev_lvol_create where /size_in_mib is at most 1024: depends on the parameters"}},
+		"--as small bdev_lvol_create":   {1, []string{"Whether small may call bdev_lvol_create depends on the parameters: give them.\n", "other rule   role small: allow bdev_lvol_create where /size_in_mib is at most 1024: depends on the parameters"}},
 		"--as small bdev_lvol_create lvol_name=v lvs_name=l size_in_mib=1024": {0, []string{
 			"small may call bdev_lvol_create with these parameters.", "decided by   role small: allow bdev_lvol_create where /size_in_mib is at most 1024",
-			"not by     role small: deny bdev_lvol_create where /lvs_name is system: does not hold: not so that /lvs_name is system",
+			"other rule   role small: deny bdev_lvol_create where /lvs_name is system: does not apply: the call does not meet the condition /lvs_name is system",
 		}},
-		"--as small bdev_lvol_create lvol_name=v lvs_name=l size_in_mib=1025": {1, []string{"small may not call bdev_lvol_create with these parameters.", "no rule allows it with these parameters", "not so that /size_in_mib is at most 1024"}},
+		"--as small bdev_lvol_create lvol_name=v lvs_name=l size_in_mib=1025": {1, []string{"small may not call bdev_lvol_create with these parameters.", "no rule allows it with these parameters", "does not meet the condition /size_in_mib is at most 1024"}},
 		"--as small bdev_lvol_create lvol_name=v lvs_name=system size_in_mib=1": {1, []string{
-			"decided by   role small: deny bdev_lvol_create where /lvs_name is system", "where /size_in_mib is at most 1024: allows it, but a deny wins",
+			"decided by   role small: deny bdev_lvol_create where /lvs_name is system", "where /size_in_mib is at most 1024: allows it, but a deny takes precedence",
 		}},
-		"--as small bdev_lvol_create lvol_name=v lvs_name=l size=1073741824 --spdk-version v26.05": {0, []string{"translated   size to size_in_mib, for v26.05"}},
-		"--as small bdev_lvol_create lvol_name=v lvs_name=l size=1073741825 --spdk-version v24.01": {1, []string{"not so that /size_in_mib is at most 1024"}},
-		"--as small bdev_lvol_create lvol_name=v size_in_mib=1":                                    {1, []string{"small may not make this call: it is not a valid call of bdev_lvol_create.\n", "decided by   the schema", "invalid "}},
-		"--as team nvmf_create_transport":                                                          {1, []string{"it is refused to tenants", "decided by   tenant a", "tenant       a: refused: it "}},
+		"--as small bdev_lvol_create lvol_name=v lvs_name=l size=1073741824 --spdk-version v26.05": {0, []string{"translated   size to size_in_mib for v26.05"}},
+		"--as small bdev_lvol_create lvol_name=v lvs_name=l size=1073741825 --spdk-version v24.01": {1, []string{"does not meet the condition /size_in_mib is at most 1024"}},
+		"--as small bdev_lvol_create lvol_name=v size_in_mib=1":                                    {1, []string{"small may not make this call: its parameters are not valid for bdev_lvol_create.\n", "decided by   the schema", "invalid "}},
+		"--as team nvmf_create_transport":                                                          {1, []string{"tenants may not call it", "decided by   tenant a", "tenant       a: refused: it "}},
 		"--as team bdev_get_bdevs":                                                                 {0, []string{"tenant       a: its result holds only what is theirs"}},
-		"--as team bdev_lvol_delete":                                                               {1, []string{"decided by   role small: deny bdev_lvol_delete", "role csi-controller: allow bdev_lvol_delete: allows it, but a deny wins"}},
+		"--as team bdev_lvol_delete":                                                               {1, []string{"decided by   role small: deny bdev_lvol_delete", "role csi-controller: allow bdev_lvol_delete: allows it, but a deny takes precedence"}},
 		"--as new bdev_lvol_delete":                                                                {0, []string{"LEARNING: new may call bdev_lvol_delete only while learning is on.\n"}},
-		"--as newteam nvmf_create_transport":                                                       {1, []string{"newteam may not call nvmf_create_transport: it is refused to tenants.\n", "decided by   tenant a"}},
-		"--as new bdev_lvol_create lvol_name=v":                                                    {1, []string{"new may not make this call: it is not a valid call of bdev_lvol_create.\n", "decided by   the schema"}},
+		"--as newteam nvmf_create_transport":                                                       {1, []string{"newteam may not call nvmf_create_transport: tenants may not call it.\n", "decided by   tenant a"}},
+		"--as new bdev_lvol_create lvol_name=v":                                                    {1, []string{"new may not make this call: its parameters are not valid for bdev_lvol_create.\n", "decided by   the schema"}},
 		"--as nobody bdev_lvol_delete":                                                             {exitUsage, nil},
 		"--as small bdev_lvol_crate":                                                               {exitUsage, nil},
 		"--as small bdev_lvol_create siz=1":                                                        {exitUsage, nil},
@@ -102,15 +102,15 @@ func TestTheDocumentedExplanation(t *testing.T) {
 
 	table := block("## Test a policy", "```yaml\n")
 	o = run(t, table, "policy", "test", "--config", path, "-")
-	assert.Equal(t, outcome{"11 of 11 as expected\n", "", 0}, o)
+	assert.Equal(t, outcome{"11 of 11 decisions are as expected\n", "", 0}, o)
 }
 
 func TestPolicyTest(t *testing.T) {
 	path := writePolicy(t, policyConfig)
 	o := run(t, "- {who: reader, call: bdev_get_bdevs, expect: allow}\n- {who: reader, call: bdev_lvol_delete, expect: allow}\n", "policy", "test", "--config", path, "-")
 	assert.Equal(t, 1, o.code)
-	assert.Contains(t, o.stdout, "LINE  WHO     CALL              EXPECTED  IS\n2     reader  bdev_lvol_delete  allow     deny: no rule allows it\n")
-	assert.Contains(t, o.stderr, "1 of 2 are not as expected")
+	assert.Contains(t, o.stdout, "LINE  WHO     CALL              EXPECTED  ACTUAL\n2     reader  bdev_lvol_delete  allow     deny: no rule allows it\n")
+	assert.Contains(t, o.stderr, "1 of 2 decisions are not as expected")
 	o = run(t, "- {who: x, call: bdev_get_bdevs, expect: allow}", "policy", "test", "--config", path, "-")
 	assert.Equal(t, 1, o.code)
 	assert.Contains(t, o.stderr, `there is no user "x"`)
@@ -131,8 +131,8 @@ func TestPolicyShow(t *testing.T) {
 	assert.Contains(t, o.stdout, "bdev_lvol_resize ")
 	assert.NotContains(t, o.stdout, "nvmf_create_transport")
 	assert.NotContains(t, o.stdout, "bdev_lvol_delete ")
-	assert.Contains(t, o.stdout, "more that the roles allow are refused to tenants (team is tenant a's).")
-	assert.Contains(t, run(t, "", "policy", "show", "--config", path, "--as", "new").stdout, "LEARNING: is let pass, although no rule allows it")
+	assert.Contains(t, o.stdout, "more methods, which tenants may not call (team belongs to tenant a).")
+	assert.Contains(t, run(t, "", "policy", "show", "--config", path, "--as", "new").stdout, "LEARNING: allowed for now, although no rule allows it")
 	assert.Equal(t, exitUsage, run(t, "", "policy", "show", "--config", path, "--as", "tema").code)
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 )
 
-// errRefused ends a command that was asked whether a call is allowed.
-var errRefused = errors.New("it is not allowed")
+// errRefused sets the exit code if the call is not allowed.
+var errRefused = errors.New("the call is not allowed")
 
 func newPolicyExplain() *cobra.Command {
 	var (
@@ -86,7 +86,7 @@ func (o *policyOptions) dryRun(as string, args []string, r rpcschema.Release) (*
 	return d.Call(user, args[0], params, len(args) > 1, r)
 }
 
-// explain writes what is decided on a call: the answer first.
+// explain writes the decision on a call, and then its reasons.
 func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -96,7 +96,7 @@ func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) err
 	line("user", "%s, roles: %s", c.User.Name, strings.Join(c.User.Roles, ", "))
 	line("call", "%s: %s", c.Method.Name, c.Method.Summary)
 	for _, t := range c.Translations {
-		line("translated", "%s to %s, for %s", t.From, t.To, r)
+		line("translated", "%s to %s for %s", t.From, t.To, r)
 	}
 	if c.Invalid != nil {
 		line("invalid", "%s", c.Invalid)
@@ -104,11 +104,11 @@ func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) err
 	line("decided by", "%s", c.Rule())
 	for _, f := range c.Rules {
 		if !f.Decides {
-			line("  not by", "%s: %s", f.Rule, f.Why)
+			line("other rule", "%s: %s", f.Rule, f.Why)
 		}
 	}
 	if c.Decision.Redact {
-		line("result", "without its secrets")
+		line("result", "without secrets")
 	}
 	if c.Standing != "" {
 		line("tenant", "%s: %s", c.User.Tenant, c.Standing)
@@ -117,7 +117,7 @@ func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) err
 	return err
 }
 
-// verdict answers the question in a sentence.
+// verdict states the decision in one sentence.
 func verdict(c *dryrun.Result, given bool) string {
 	with := ""
 	if given {
@@ -131,9 +131,9 @@ func verdict(c *dryrun.Result, given bool) string {
 	case c.Decision.Refused() && c.Decision.Rule != policy.NoRuleThere:
 		return fmt.Sprintf("%s may not call %s.", c.User.Name, c.Method.Name)
 	case c.Foreign && !c.Decision.Refused():
-		return fmt.Sprintf("%s may not call %s: it is refused to tenants.", c.User.Name, c.Method.Name)
+		return fmt.Sprintf("%s may not call %s: tenants may not call it.", c.User.Name, c.Method.Name)
 	case c.Invalid != nil:
-		return fmt.Sprintf("%s may not make this call: it is not a valid call of %s.", c.User.Name, c.Method.Name)
+		return fmt.Sprintf("%s may not make this call: its parameters are not valid for %s.", c.User.Name, c.Method.Name)
 	case c.Decision.Rule == policy.Open:
 		return fmt.Sprintf("Whether %s may call %s depends on the parameters: give them.", c.User.Name, c.Method.Name)
 	}

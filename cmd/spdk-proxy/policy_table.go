@@ -67,18 +67,18 @@ If decisions differ, the command lists them, and its exit code is 1.`,
 
 func report(w io.Writer, rows int, failures []dryrun.Failure) error {
 	if len(failures) == 0 {
-		_, err := fmt.Fprintf(w, "%d of %d as expected\n", rows, rows)
+		_, err := fmt.Fprintf(w, "%d of %d decisions are as expected\n", rows, rows)
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "LINE\tWHO\tCALL\tEXPECTED\tIS")
+	fmt.Fprintln(table, "LINE\tWHO\tCALL\tEXPECTED\tACTUAL")
 	for _, f := range failures {
 		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", f.Line, f.Who, f.Call, f.Expected, f.Became)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	return fmt.Errorf("%d of %d are not as expected: %w", len(failures), rows, schemacmd.ErrFound)
+	return fmt.Errorf("%d of %d decisions are not as expected: %w", len(failures), rows, schemacmd.ErrFound)
 }
 
 // readFile reads a file, or standard input for -.

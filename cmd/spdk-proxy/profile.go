@@ -40,7 +40,7 @@ Run it as root on the service's host: only root and the service can open the soc
 				return usage("--seconds must be 1 to 600")
 			}
 			if args[0] != "goroutines" && term.IsTerminal(int(os.Stdout.Fd())) {
-				return usage("a profile is no text: send it to a file, as in `spdk-proxy profile %s > %s.pprof`", args[0], args[0])
+				return usage("a profile is binary data: write it to a file, as in `spdk-proxy profile %s > %s.pprof`", args[0], args[0])
 			}
 			return service.Profile(cmd.Context(), args[0], seconds, os.Stdout)
 		},

@@ -68,7 +68,7 @@ func savedDiff(open func() (*persist.Folder, error)) *cobra.Command {
 		Use:   "diff [FROM] [TO]",
 		Short: "Compare two saved configurations",
 		Long:  "List the calls that only one of two saved configurations has, without secrets. The default of FROM is current.json,\nthat of TO is held.json, which exists only while the target lacks part of the saved configuration.",
-		Args:  betweenArgs(0, 2, "FROM and TO, names that `spdk-proxy saved list` tells"),
+		Args:  betweenArgs(0, 2, "FROM and TO, which are names that `spdk-proxy saved list` prints"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names := []string{persist.Current, persist.Held}
 			copy(names, args)
@@ -76,21 +76,21 @@ func savedDiff(open func() (*persist.Folder, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			gone, added, err := folder.Diff(rpcschema.Default(), names[0], names[1])
+			removed, added, err := folder.Diff(rpcschema.Default(), names[0], names[1])
 			if len(args) == 0 && errors.Is(err, persist.ErrNothingHeld) {
-				fmt.Fprintln(cmd.OutOrStdout(), "nothing is held: the target lacked nothing of what is saved when the proxy last compared them")
+				fmt.Fprintln(cmd.OutOrStdout(), "no differences: the target had all of the saved configuration when the proxy last compared them")
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			return writeDiff(cmd.OutOrStdout(), gone, added)
+			return writeDiff(cmd.OutOrStdout(), removed, added)
 		},
 	}
 }
 
-func writeDiff(w io.Writer, gone, added []persist.Call) error {
-	for i, calls := range [][]persist.Call{gone, added} {
+func writeDiff(w io.Writer, removed, added []persist.Call) error {
+	for i, calls := range [][]persist.Call{removed, added} {
 		for _, c := range calls {
 			if _, err := fmt.Fprintf(w, "%c %s: %s\n", "-+"[i], c.Subsystem, c); err != nil {
 				return err
@@ -108,7 +108,7 @@ func savedUse(open func() (*persist.Folder, error)) *cobra.Command {
 previous one is set aside. The running target and service do not change. The service
 does not overwrite the chosen file until a new process of spdk_tgt has loaded it;
 until then it saves changes to held.json.`,
-		Args: betweenArgs(1, 1, "a name that `spdk-proxy saved list` tells"),
+		Args: betweenArgs(1, 1, "one name that `spdk-proxy saved list` prints"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder, err := open()
 			if err != nil {
@@ -117,7 +117,7 @@ until then it saves changes to held.json.`,
 			if err := folder.Use(args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is current now, and stays so until spdk_tgt has loaded it: restart spdk_tgt\n", args[0])
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is now the current configuration. Restart spdk_tgt to load it; until then it is not overwritten.\n", args[0])
 			return nil
 		},
 	}
@@ -171,11 +171,11 @@ directory that only root and that user may write. It follows no link.`,
 	return cmd
 }
 
-// betweenArgs wants so many arguments, and says what they are.
+// betweenArgs requires least to most arguments; what describes them in the error.
 func betweenArgs(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usage("%s takes %s: see `%s --help`", cmd.CommandPath(), what, cmd.CommandPath())
+			return usage("%s needs %s: see `%s --help`", cmd.CommandPath(), what, cmd.CommandPath())
 		}
 		return nil
 	}

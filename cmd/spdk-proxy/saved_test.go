@@ -40,7 +40,7 @@ func TestSaved(t *testing.T) {
 
 	out, err = run("diff")
 	require.NoError(t, err, "the manual's command works before anything was ever held")
-	assert.Contains(t, out, "nothing is held")
+	assert.Contains(t, out, "no differences: the target had")
 	_, err = run("diff", "current.json", "held.json")
 	require.ErrorContains(t, err, "there is no held.json")
 
@@ -74,7 +74,7 @@ func TestSaved(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 	out, err = run("use", "held.json")
 	require.NoError(t, err)
-	assert.Contains(t, out, "restart spdk_tgt")
+	assert.Contains(t, out, "Restart spdk_tgt")
 	text, err := os.ReadFile(filepath.Join(dir, "current.json"))
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "nqn.c")

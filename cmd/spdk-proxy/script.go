@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// scriptCommand stands for the command line of rpc_http_proxy.py, which has no
-// command. Nobody types it.
+// scriptCommand is the command that handles the command line of rpc_http_proxy.py, which has
+// none. main inserts it.
 const scriptCommand = "rpc-http-proxy"
 
 func newScript() *cobra.Command {
@@ -23,7 +23,7 @@ func newScript() *cobra.Command {
 		Hidden: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 4 {
-				return usage("there must be HOST PORT USER PASSWORD [-s SOCK] [-c CERT], as for rpc_http_proxy.py, or a command: see `spdk-proxy --help`")
+				return usage("give HOST PORT USER PASSWORD [-s SOCK] [-c CERT], as for rpc_http_proxy.py, or a command: see `spdk-proxy --help`")
 			}
 			return nil
 		},
@@ -43,9 +43,9 @@ func newScript() *cobra.Command {
 	return cmd
 }
 
-// hide overwrites an argument where the system keeps it, so that ps shows it no
-// longer. It was there for a moment all the same. Go's os.Args are that very
-// memory (runtime.goargs), and so is the argument, as long as nobody copied it.
+// hide overwrites an argument in the memory that the kernel shows, so that ps no longer shows it
+// (it did for a moment). Go's os.Args refer to that memory (runtime.goargs), and so does secret
+// unless it is a copy.
 func hide(secret string) {
 	for _, a := range os.Args {
 		if len(secret) > 0 && unsafe.StringData(a) == unsafe.StringData(secret) {

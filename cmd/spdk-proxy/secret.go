@@ -6,10 +6,9 @@ import (
 	"os"
 )
 
-// printSecret writes a line that others must not read. A shell makes the file of
-// `> FILE` readable by everybody under a usual umask, so such a file is closed to all
-// but its owner before anything is in it. One that is closed to everybody else
-// already keeps its mode: perhaps a group is meant to read it.
+// printSecret writes a line that other users must not read. With a usual umask, a shell creates
+// the file of `> FILE` readable by every user, so printSecret first changes its mode to 0600. A
+// file that other users cannot access keeps its mode, because a group may be meant to read it.
 func printSecret(w io.Writer, secret string) error {
 	if f, ok := w.(*os.File); ok {
 		info, err := f.Stat()
@@ -17,7 +16,7 @@ func printSecret(w io.Writer, secret string) error {
 			err = f.Chmod(0o600)
 		}
 		if err != nil {
-			return fmt.Errorf("close %s to everybody else: %w: nothing was written; write to a file of your own", f.Name(), err)
+			return fmt.Errorf("remove other users' access to %s: %w: nothing was written; use a file that you own", f.Name(), err)
 		}
 	}
 	_, err := fmt.Fprintln(w, secret)

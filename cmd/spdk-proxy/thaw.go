@@ -15,7 +15,7 @@ import (
 
 const (
 	defaultFrozen = "/var/lib/spdk-proxy/frozen"
-	thawAgain     = 50 * time.Millisecond
+	thawRetry     = 50 * time.Millisecond
 )
 
 func newThaw() *cobra.Command {
@@ -42,15 +42,15 @@ inaccessible afterwards.`,
 			for {
 				left, err := proxy.Thaw(ctx, dir, log)
 				if errors.Is(err, fs.ErrNotExist) {
-					return nil // no proxy has ever frozen anything
+					return nil // there is no journal: nothing was ever frozen
 				}
 				if err != nil || left == 0 {
 					return err
 				}
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf("paths to volumes are still inaccessible, by %d entries in %s: see what the log says, and whether spdk_tgt answers; then run `spdk-proxy thaw` again", left, dir)
-				case <-time.After(thawAgain):
+					return fmt.Errorf("paths to volumes are still inaccessible (%d entries in %s): read the log, check that spdk_tgt answers, then run `spdk-proxy thaw` again", left, dir)
+				case <-time.After(thawRetry):
 				}
 			}
 		},

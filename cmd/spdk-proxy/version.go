@@ -24,12 +24,12 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// versionLine is what `spdk-proxy version` and `spdk-proxy --version` print.
+// versionLine is the output of `spdk-proxy version` and `spdk-proxy --version`.
 func versionLine() string {
 	return fmt.Sprintf("spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().OfSPDK()), rpcschema.Oldest)
 }
 
-// version is set by the linker; otherwise it is what the Go toolchain knows.
+// version is set by the linker. If it is empty, versionOnly returns that of the Go toolchain.
 var version string
 
 func versionText() string { return versionOnly() + " " + runtime.Version() }

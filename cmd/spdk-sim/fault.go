@@ -35,7 +35,7 @@ func parseFault(text string) (f spdktest.Fault, err error) {
 	words := strings.Split(rest, ",")
 	what, code, hasCode := strings.Cut(words[0], "=")
 	if f.Do, ok = strikes[what]; !ok || hasCode && f.Do != spdktest.Fail {
-		return f, fmt.Errorf("%q is none of %s", words[0], strings.Join(slices.Sorted(maps.Keys(strikes)), ", "))
+		return f, fmt.Errorf("%q is unknown: write one of %s", words[0], strings.Join(slices.Sorted(maps.Keys(strikes)), ", "))
 	}
 	if hasCode {
 		n, err := strconv.Atoi(code)
@@ -50,7 +50,7 @@ func parseFault(text string) (f spdktest.Fault, err error) {
 		}
 	}
 	if f.Do == spdktest.Nothing && f.Delay == 0 {
-		return f, errors.New("say how long the delay is, such as delay,delay=2s")
+		return f, errors.New("a delay needs a duration, such as delay,delay=2s")
 	}
 	return f, nil
 }
@@ -76,7 +76,7 @@ func setFault(f *spdktest.Fault, word string) (err error) {
 			return fmt.Errorf("%s: give how many calls to strike, such as times=2, or times=all", word)
 		}
 	default:
-		return fmt.Errorf("%q is none of delay=, skip=, times= and executed", word)
+		return fmt.Errorf("%q is unknown: write delay=, skip=, times= or executed", word)
 	}
 	return nil
 }

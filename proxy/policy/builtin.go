@@ -6,7 +6,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Names of the roles that are built in.
+// Names of the built-in roles.
 const (
 	Admin         = "admin"
 	ReadOnly      = "read-only"
@@ -14,7 +14,7 @@ const (
 	CSIController = "csi-controller"
 )
 
-// BuiltIn are the roles that need not be configured, and cannot be.
+// BuiltIn returns the built-in roles by name. The configuration cannot redefine them.
 func BuiltIn(schema *rpcschema.Document) map[string]Role {
 	roles := map[string]Role{
 		Admin:         {Allow: []Rule{{Method: "*"}}},
@@ -41,9 +41,9 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 	return roles
 }
 
-// readingRule allows of a method what only reads, and whether there is such.
-// Secrets are taken out of its result. A call that needs a secret acts with
-// somebody's authority, and one that needs a path reads the target's host.
+// readingRule returns the rule that allows those calls of a method that only read, and false if
+// there are none. Methods that require a secret or a path are left out: the first act with
+// another user's authority, the second read files of the target's host.
 func readingRule(m *rpcschema.Method) (Rule, bool) {
 	rule := Rule{Method: m.Name}
 	for _, p := range m.Params {
@@ -67,8 +67,8 @@ func readingRule(m *rpcschema.Method) (Rule, bool) {
 	return rule, true
 }
 
-// csiController is what SPDKGate's CSI driver calls. What a program calls stands
-// in no schema: test/roles holds this against the driver's code.
+// csiController lists the methods that SPDKGate's CSI driver calls. test/roles compares the list
+// with the driver's code.
 var csiController = []string{
 	"bdev_get_bdevs",
 	"bdev_lvol_clone",

@@ -9,29 +9,27 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A condition is one pointer of a rule's Where with its test, compiled for one
-// method.
+// A condition is one pointer of a rule's Where with its test, compiled for one method.
 type condition struct {
-	text   string // for people
-	way    []string
+	text   string // for messages
+	path   []string
 	test   *test
-	absent bool // whether it holds where nothing is given
-	deny   bool
+	absent bool // it holds if the parameter is absent
+	deny   bool // it belongs to a deny
 }
 
-// newest is after every release: what gave way to something else by then has gone.
+// newest is later than every release, so parameters that have been replaced do not exist in it.
 var newest = rpcschema.Release{Year: 99, Month: 12}
 
-// asJudged writes the parameters of a call in one way, whatever the release that
-// they go to: a size that is given in bytes as size_in_mib, for instance, so that
-// a condition on the one holds for the other. Where that cannot be done, ok is
-// false, and nothing about them is certain.
-func asJudged(m *rpcschema.Method, params map[string]any) (judged map[string]any, ok bool) {
-	judged, _, err := m.Translate(params, newest)
-	return judged, err == nil
+// normalize translates the parameters of a call to their newest names, whatever the release of
+// the target, so that a condition on size_in_mib also applies to a size in bytes. If that is
+// impossible, ok is false, and no condition can be tested.
+func normalize(m *rpcschema.Method, params map[string]any) (normal map[string]any, ok bool) {
+	normal, _, err := m.Translate(params, newest)
+	return normal, err == nil
 }
 
-// newConditions compiles what a rule says of the parameters of a method.
+// newConditions compiles the conditions of a rule for one method.
 func newConditions(where map[string]Test, m *rpcschema.Method, schema *rpcschema.Document, deny bool) ([]condition, error) {
 	var list []condition
 	var wrong []error
@@ -54,33 +52,33 @@ func newCondition(pointer string, t Test, m *rpcschema.Method, schema *rpcschema
 	if err != nil {
 		return c, err
 	}
-	if err := p.takes(t, deny); err != nil {
+	if err := p.checkTest(t, deny); err != nil {
 		return c, err
 	}
-	c.way, c.test = p.tokens, newTest(t, deny, slices.Contains(p.kinds, "file"))
+	c.path, c.test = p.tokens, newTest(t, deny, slices.Contains(p.kinds, "file"))
 	return c, nil
 }
 
-// holds tells whether the rule is to be taken as holding for parameters as they
-// are judged.
-func (c *condition) holds(params map[string]any) bool { return c.within(params, c.way) }
+// holds reports whether the condition holds for normalized parameters. If that is uncertain, it
+// holds for a deny, and does not for an allow.
+func (c *condition) holds(params map[string]any) bool { return c.holdsAt(params, c.path) }
 
-// within follows the way down from v. Of a list's items an allow wants all to
-// hold, a deny one.
-func (c *condition) within(v any, way []string) bool {
-	if len(way) == 0 {
+// holdsAt follows the path down from v. For the items of a list, an allow holds if all of them
+// match, a deny if one does.
+func (c *condition) holdsAt(v any, path []string) bool {
+	if len(path) == 0 {
 		return c.test.holds(v)
 	}
-	if way[0] != eachItem {
+	if path[0] != eachItem {
 		object, ok := v.(map[string]any)
 		if !ok {
 			return c.deny
 		}
-		member, given := object[way[0]]
+		member, given := object[path[0]]
 		if !given {
 			return c.absent
 		}
-		return c.within(member, way[1:])
+		return c.holdsAt(member, path[1:])
 	}
 	list, ok := v.([]any)
 	if !ok {
@@ -90,7 +88,7 @@ func (c *condition) within(v any, way []string) bool {
 		return c.absent
 	}
 	for _, item := range list {
-		if c.within(item, way[1:]) == c.deny {
+		if c.holdsAt(item, path[1:]) == c.deny {
 			return c.deny
 		}
 	}

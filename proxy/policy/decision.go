@@ -2,33 +2,33 @@ package policy
 
 import "github.com/spdkgate/spdkgate/rpcschema"
 
-// A Decision says whether a call is allowed, and which rule says so.
+// A Decision says whether a call is allowed, and which rule decides.
 type Decision struct {
 	Allowed bool
 	Rule    string // such as "role ops: deny bdev_lvol_delete"; for the log
-	// Learned calls are allowed only because the user is being learned of: Rule
-	// would have refused them.
+	// Learned means that the call is allowed only because of learning mode: Rule would have
+	// refused it.
 	Learned bool
-	// Redact asks for the result without its secrets.
+	// Redact means that the user may see the result only without secrets.
 	Redact bool
 
-	open     *open // rules that the parameters decide on
+	open     *open // rules that depend on the parameters; nil: none
 	learning bool
 }
 
-// What decides where no rule does.
+// Values of Decision.Rule if no rule decides.
 const (
 	NoRule      = "no rule allows it"
 	NoRuleThere = "no rule allows it with these parameters"
 	Open        = "it depends on the parameters"
 )
 
-// Refused tells whether the call is refused whatever its parameters are. A
-// decision that is neither refused nor allowed depends on them: see WithParams.
+// Refused reports whether the call is refused whatever its parameters are. A decision that is
+// neither refused nor allowed depends on the parameters, see WithParams.
 func (d Decision) Refused() bool { return !d.Allowed && d.open == nil }
 
-// WithParams completes a decision with the parameters of the call, exactly as they go
-// to SPDK: translated for its release, and valid.
+// WithParams completes a decision with the parameters of the call. They must be exactly those
+// that are sent to SPDK: translated for its release, and valid.
 func (d Decision) WithParams(params map[string]any) Decision {
 	if d.open == nil {
 		return d
@@ -36,7 +36,7 @@ func (d Decision) WithParams(params map[string]any) Decision {
 	return d.open.decide(params).learn(d.learning)
 }
 
-// learn lets pass what is refused, where that is asked for.
+// learn allows a refused call if learning is set.
 func (d Decision) learn(learning bool) Decision {
 	d.learning = learning
 	if learning && d.Refused() {
@@ -45,15 +45,15 @@ func (d Decision) learn(learning bool) Decision {
 	return d
 }
 
-// open are the rules on a method where the parameters decide: denies with
-// conditions, and allows as far as the first without.
+// open holds the rules for a method that depend on the parameters: denies with conditions, and
+// the allows up to the first one without conditions.
 type open struct {
 	method         *rpcschema.Method
 	denies, allows []*bound
 }
 
 func (o *open) decide(given map[string]any) Decision {
-	params, certain := asJudged(o.method, given)
+	params, certain := normalize(o.method, given)
 	for _, r := range o.denies {
 		if !certain || r.holds(params) {
 			return Decision{Rule: r.name}
@@ -67,7 +67,7 @@ func (o *open) decide(given map[string]any) Decision {
 	return Decision{Rule: NoRuleThere}
 }
 
-// A bound rule is one that is about a certain method.
+// A bound rule is a rule compiled for one method.
 type bound struct {
 	allow      bool
 	name       string // of the rule
@@ -75,10 +75,10 @@ type bound struct {
 	redact     bool
 }
 
-// holds tells whether all conditions do.
+// holds reports whether all conditions hold.
 func (b *bound) holds(params map[string]any) bool { return b.failing(params) == nil }
 
-// failing is the first condition that does not hold.
+// failing returns the first condition that does not hold; nil if all hold.
 func (b *bound) failing(params map[string]any) *condition {
 	for i := range b.conditions {
 		if !b.conditions[i].holds(params) {
@@ -88,9 +88,8 @@ func (b *bound) failing(params map[string]any) *condition {
 	return nil
 }
 
-// decide works out what the rules on one method say: a deny wins over every
-// allow, and of each the first. An allow that shows all wins over one that takes
-// secrets out.
+// decide combines the rules for one method: a deny takes precedence over every allow, an allow
+// that shows everything over one that redacts secrets, and otherwise the first rule counts.
 func decide(m *rpcschema.Method, rules []*bound) Decision {
 	o := open{method: m}
 	var redacting []*bound
@@ -106,8 +105,8 @@ func decide(m *rpcschema.Method, rules []*bound) Decision {
 			o.allows = append(o.allows, r)
 		}
 	}
-	if o.allows = withoutIdle(o.allows); len(o.allows) == 0 || o.allows[0].conditions != nil {
-		o.allows = append(o.allows, withoutIdle(redacting)...)
+	if o.allows = withoutRedundant(o.allows); len(o.allows) == 0 || o.allows[0].conditions != nil {
+		o.allows = append(o.allows, withoutRedundant(redacting)...)
 	}
 	switch {
 	case len(o.allows) == 0:
@@ -118,9 +117,9 @@ func decide(m *rpcschema.Method, rules []*bound) Decision {
 	return Decision{Rule: Open, open: &o}
 }
 
-// withoutIdle leaves out what cannot decide: beside an allow without conditions
-// all others are idle.
-func withoutIdle(allows []*bound) []*bound {
+// withoutRedundant leaves out the allows that cannot decide: if one has no conditions, only that
+// one counts.
+func withoutRedundant(allows []*bound) []*bound {
 	for _, r := range allows {
 		if r.conditions == nil {
 			return []*bound{r}

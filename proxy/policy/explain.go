@@ -1,17 +1,17 @@
 package policy
 
-// A Finding is a rule that matches a method, and what it came to.
+// A Finding is a rule that matches a method, and its effect on a decision.
 type Finding struct {
-	Role    string // where the rule stands
+	Role    string // that has the rule
 	Rule    string
 	Allow   bool
 	Decides bool
-	Why     string
+	Why     string // it decides or not
 }
 
-// Explain lists the rules of a user's roles that match a method, in their order,
-// with what each comes to. Parameters are those that decision was given; nil with
-// known false where there are none yet.
+// Explain lists the rules of a user's roles that match a method, in their order, with the effect
+// of each. known says whether params are those of the call; if it is false, only the method is
+// considered.
 func (p *Policy) Explain(user, method string, params map[string]any, known bool) (findings []Finding) {
 	u := p.users[user]
 	if u == nil {
@@ -25,7 +25,7 @@ func (p *Policy) Explain(user, method string, params map[string]any, known bool)
 	if !ok {
 		return nil
 	}
-	judged, certain := asJudged(m, params)
+	normal, certain := normalize(m, params)
 	decided := false
 	for _, r := range u.rules {
 		b := r.methods[method]
@@ -40,32 +40,32 @@ func (p *Policy) Explain(user, method string, params map[string]any, known bool)
 		case b.conditions != nil && !known:
 			f.Why = "depends on the parameters"
 		case b.conditions != nil && !certain:
-			f.Why = "cannot be held against parameters that mean the same twice"
-		case b.conditions != nil && !b.holds(judged):
-			f.Why = "does not hold: not so that " + b.failing(judged).text
+			f.Why = "has conditions that cannot be tested, because two parameters of the call mean the same"
+		case b.conditions != nil && !b.holds(normal):
+			f.Why = "does not apply: the call does not meet the condition " + b.failing(normal).text
 		default:
-			f.Why = b.idle(decision)
+			f.Why = b.whyNotDeciding(decision)
 		}
 		findings = append(findings, f)
 	}
 	return findings
 }
 
-// idle says why a rule that holds does not decide.
-func (b *bound) idle(d Decision) string {
+// whyNotDeciding says why a rule that applies does not decide.
+func (b *bound) whyNotDeciding(d Decision) string {
 	switch {
 	case !b.allow:
-		return "would deny it, too"
+		return "also denies it"
 	case !d.Allowed || d.Learned:
-		return "allows it, but a deny wins"
+		return "allows it, but a deny takes precedence"
 	case b.redact:
-		return "would allow it without secrets, but the other shows them"
+		return "allows it without secrets, but the other rule shows them"
 	default:
-		return "would allow it, too"
+		return "also allows it"
 	}
 }
 
-// Methods lists what a user may call, with the decisions, in alphabetical order.
+// Methods lists the methods that a user may call, with the decisions, in alphabetical order.
 func (p *Policy) Methods(user string) (list []Permission) {
 	for _, m := range p.schema.Methods() {
 		if d := p.Decide(user, m.Name); !d.Refused() {
@@ -79,7 +79,7 @@ func (p *Policy) Methods(user string) (list []Permission) {
 type Permission struct {
 	Method   string
 	Decision Decision
-	Depends  []string // names of the rules that the parameters decide on
+	Depends  []string // names of the rules that depend on the parameters
 }
 
 func (d Decision) conditions() (names []string) {
@@ -94,5 +94,5 @@ func (d Decision) conditions() (names []string) {
 	return names
 }
 
-// Knows tells whether there is a user of that name.
+// Knows reports whether there is a user of that name.
 func (p *Policy) Knows(user string) bool { return p.users[user] != nil }

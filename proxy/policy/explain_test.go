@@ -24,11 +24,11 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 	const (
 		decides  = "decides"
 		depends  = "depends on the parameters"
-		notA     = "does not hold: not so that /lvs_name is a*"
-		notB     = "does not hold: not so that /lvs_name is *b"
-		notAB    = "does not hold: not so that /lvs_name is ab"
-		too      = "would allow it, too"
-		denyWins = "allows it, but a deny wins"
+		notA     = "does not apply: the call does not meet the condition /lvs_name is a*"
+		notB     = "does not apply: the call does not meet the condition /lvs_name is *b"
+		notAB    = "does not apply: the call does not meet the condition /lvs_name is ab"
+		too      = "also allows it"
+		denyWins = "allows it, but a deny takes precedence"
 	)
 	for _, c := range []struct {
 		user, params string // none: the parameters are not known yet
@@ -41,7 +41,7 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 		{"ab", `{"lvs_name":"x"}`, map[string]string{"a": notA, "b": notB}},
 		{"but", `{"lvs_name":"x"}`, map[string]string{"all": decides, "never": notAB}},
 		{"but", `{"lvs_name":"ab"}`, map[string]string{"all": denyWins, "never": decides}},
-		{"no", `{"lvs_name":"x"}`, map[string]string{"all": denyWins, "no": decides, "nor": "would deny it, too"}},
+		{"no", `{"lvs_name":"x"}`, map[string]string{"all": denyWins, "no": decides, "nor": "also denies it"}},
 	} {
 		var params map[string]any
 		if c.params != "" {
@@ -68,7 +68,7 @@ large: {deny: [{method: bdev_lvol_create, where: {/size_in_mib: {minimum: 1024}}
 `)
 	p, err := New(roles, with(map[string][]string{"some": {"small"}, "any": {"small", "all"}, "none": {"all", "large"}}), rpcschema.Default())
 	require.NoError(t, err)
-	const ambiguous = "cannot be held against parameters that mean the same twice"
+	const ambiguous = "has conditions that cannot be tested, because two parameters of the call mean the same"
 	twice := decodeParams(t, `{"lvol_name":"v","size":1048576,"size_in_mib":1}`)
 	for user, c := range map[string]struct {
 		allowed bool
@@ -76,7 +76,7 @@ large: {deny: [{method: bdev_lvol_create, where: {/size_in_mib: {minimum: 1024}}
 	}{
 		"some": {false, map[string]string{"small": ambiguous}},
 		"any":  {true, map[string]string{"small": ambiguous, "all": "decides"}},
-		"none": {false, map[string]string{"all": "allows it, but a deny wins", "large": "decides"}},
+		"none": {false, map[string]string{"all": "allows it, but a deny takes precedence", "large": "decides"}},
 	} {
 		assert.Equal(t, c.allowed, p.Decide(user, "bdev_lvol_create").WithParams(twice).Allowed, user)
 		why := map[string]string{}
@@ -101,8 +101,8 @@ func TestExplainRedaction(t *testing.T) {
 	}
 	const method = "framework_get_config"
 	for user, why := range map[string]map[string]string{
-		"both":     {ReadOnly: "would allow it without secrets, but the other shows them", "shows": "decides"},
-		"reversed": {ReadOnly: "would allow it without secrets, but the other shows them", "shows": "decides"},
+		"both":     {ReadOnly: "allows it without secrets, but the other rule shows them", "shows": "decides"},
+		"reversed": {ReadOnly: "allows it without secrets, but the other rule shows them", "shows": "decides"},
 		"redacted": {ReadOnly: "decides"},
 	} {
 		assert.Equal(t, why, explain(user, method), user)

@@ -9,10 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// lineage is a role with all that it extends, each once, itself first. A role
-// that extends itself by whatever way, or one that there is not, is an error
-// that names the chain.
-func lineage(name string, roles map[string]Role) ([]string, error) {
+// extended returns the names of a role and of all roles that it extends, directly or not, each
+// once, the role itself first. It fails if a role extends itself or a role is missing; the error
+// names the chain.
+func extended(name string, roles map[string]Role) ([]string, error) {
 	var found []string
 	var visit func(chain []string) error
 	visit = func(chain []string) error {
@@ -39,11 +39,11 @@ func lineage(name string, roles map[string]Role) ([]string, error) {
 	return found, err
 }
 
-// missing says of a role that is not there what there is.
+// missing is the part of an error about a missing role that suggests another one.
 func missing(name string, roles map[string]Role) string {
 	names := slices.Sorted(maps.Keys(roles))
 	if near := rpcschema.Nearest(name, names); near != "" {
-		return fmt.Sprintf("which is not there: did you mean %s?", near)
+		return fmt.Sprintf("which does not exist: did you mean %s?", near)
 	}
-	return "which is neither built in nor under roles: there are " + strings.Join(names, ", ")
+	return "which is neither built in nor under roles: the roles are " + strings.Join(names, ", ")
 }

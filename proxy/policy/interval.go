@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// A number is any of int64's and uint64's, exactly.
+// A number is an integer in the range of int64 or uint64.
 type number struct {
 	negative  bool
 	magnitude uint64
 }
 
-// parseNumber reads a whole number in plain digits. JSON has other spellings,
-// such as 1e3, which nothing is decided on.
+// parseNumber reads an integer in plain digits. It refuses other spellings of JSON, such as 1e3.
 func parseNumber(text string) (number, bool) {
 	digits, negative := strings.CutPrefix(text, "-")
 	magnitude, err := strconv.ParseUint(digits, 10, 64)
@@ -26,14 +25,14 @@ func (n number) less(o number) bool {
 	return n.magnitude != o.magnitude && (n.magnitude < o.magnitude) != n.negative
 }
 
-// An interval is closed; a bound that is missing is none.
+// An interval includes its bounds; nil means no bound.
 type interval struct{ low, high *number }
 
 func (i interval) contains(n number) bool {
 	return (i.low == nil || !n.less(*i.low)) && (i.high == nil || !i.high.less(n))
 }
 
-// newInterval is that of two numbers, nil for no bound.
+// newInterval makes the interval between two numbers; nil means no bound.
 func newInterval(low, high *Integer) (i interval) {
 	if low != nil {
 		i.low = new(low.number())

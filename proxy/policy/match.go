@@ -7,11 +7,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// match lists the methods that a glob matches, of which there must be one.
+// match lists the methods that a glob matches. It is an error if there are none.
 func match(glob string, schema *rpcschema.Document) ([]*rpcschema.Method, error) {
 	methods, err := schema.Match(glob)
 	if err != nil {
-		return nil, fmt.Errorf("%w: globs know * ? and [a-z], and \\ before one that is meant literally", err)
+		return nil, fmt.Errorf("%w: globs support * ? [a-z], and \\ before a literal character", err)
 	}
 	if len(methods) > 0 {
 		return methods, nil
@@ -29,7 +29,7 @@ func match(glob string, schema *rpcschema.Document) ([]*rpcschema.Method, error)
 	return nil, fmt.Errorf("no method matches: `spdk-proxy call rpc_get_methods` lists the names")
 }
 
-// nearGlob is a glob for the methods whose names begin like glob the longest.
+// nearGlob returns a glob for the methods whose names share the longest beginning with glob.
 func nearGlob(glob string, schema *rpcschema.Document) string {
 	literal, _, _ := strings.Cut(glob, "*")
 	literal = literal[:min(len(literal), strings.IndexAny(literal+`?`, `?[\`))]
@@ -51,7 +51,7 @@ func nearGlob(glob string, schema *rpcschema.Document) string {
 	return ""
 }
 
-// commonPrefix of sorted names is that of the first and the last.
+// commonPrefix returns the common prefix of sorted names, which is that of the first and the last.
 func commonPrefix(sorted []string) string {
 	first, last := sorted[0], sorted[len(sorted)-1]
 	n := 0

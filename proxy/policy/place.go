@@ -10,15 +10,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// eachItem is what a pointer says for every item of a list. An index would be
-// about one of them, and let the others pass.
+// eachItem in a pointer stands for every item of a list. Indexes are refused, because they would
+// test one item and ignore the others.
 const eachItem = "*"
 
-// A place is where a pointer leads to in the parameters of a method.
+// A place is the part of a method's parameters that a pointer refers to.
 type place struct {
 	tokens []string
-	forms  []*rpcschema.Schema // of the value there; none: anything
-	kinds  []string            // x-spdk-resource, here and on the way
+	forms  []*rpcschema.Schema // schemas of the value; none: any value
+	kinds  []string            // x-spdk-resource of the value and of what contains it
 }
 
 // find follows a JSON pointer through the schema.
@@ -29,7 +29,7 @@ func find(pointer string, m *rpcschema.Method, schema *rpcschema.Document) (*pla
 	p := &place{tokens: strings.Split(pointer[1:], "/")}
 	for i, token := range p.tokens {
 		if strings.Contains(strings.NewReplacer("~0", "", "~1", "").Replace(token), "~") {
-			return nil, errors.New("in a JSON pointer ~ is written ~0, and / in a name ~1")
+			return nil, errors.New("in a JSON pointer, write ~0 for ~, and ~1 for a / in a name")
 		}
 		p.tokens[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
 	}
@@ -40,11 +40,11 @@ func find(pointer string, m *rpcschema.Method, schema *rpcschema.Document) (*pla
 	forms := []*rpcschema.Schema{{Type: rpcschema.TypeSet{"object"}, Properties: params}}
 	for i, token := range p.tokens {
 		if successor := successorOf(forms, token); successor != "" {
-			return nil, fmt.Errorf("%s took over from it: write that, and it holds for %s, too", successor, token)
+			return nil, fmt.Errorf("%s replaces it: write %s, which also applies to %s", successor, successor, token)
 		}
 		next, open := step(forms, token)
 		if len(next) == 0 && !open {
-			return nil, lost(forms, token, strings.Join(p.tokens[:i], "/"), m)
+			return nil, notFound(forms, token, strings.Join(p.tokens[:i], "/"), m)
 		}
 		forms = p.resolve(next, schema, 0)
 		if open {
@@ -56,7 +56,7 @@ func find(pointer string, m *rpcschema.Method, schema *rpcschema.Document) (*pla
 	return p, nil
 }
 
-// successorOf is the member that took over from another.
+// successorOf returns the member that replaces another one; "" if none does.
 func successorOf(forms []*rpcschema.Schema, token string) string {
 	for _, s := range forms {
 		for _, p := range s.Properties {
@@ -68,7 +68,8 @@ func successorOf(forms []*rpcschema.Schema, token string) string {
 	return ""
 }
 
-// step is one step down, and whether it leads to what the schema leaves open.
+// step follows one token of a pointer. open reports whether the schema does not describe the
+// value there.
 func step(forms []*rpcschema.Schema, token string) (next []*rpcschema.Schema, open bool) {
 	for _, s := range forms {
 		switch {
@@ -87,8 +88,8 @@ func step(forms []*rpcschema.Schema, token string) (next []*rpcschema.Schema, op
 	return next, open
 }
 
-// resolve lists the forms of schemas, without references and unions, and notes
-// what they name.
+// resolve lists the forms of schemas, with references and unions resolved, and adds the kinds of
+// objects that they name to p.kinds.
 func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, depth int) (forms []*rpcschema.Schema) {
 	for _, s := range schemas {
 		if s == nil || depth > 32 {
@@ -108,8 +109,8 @@ func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, de
 	return forms
 }
 
-// lost says why there is no step with a name.
-func lost(forms []*rpcschema.Schema, token, within string, m *rpcschema.Method) error {
+// notFound is the error for a token of a pointer that the schema does not have.
+func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Method) error {
 	of := m.Name
 	if within != "" {
 		of = "/" + within
@@ -128,35 +129,36 @@ func lost(forms []*rpcschema.Schema, token, within string, m *rpcschema.Method) 
 	case near != "":
 		return fmt.Errorf("%s has no %q: did you mean %s?", of, token, near)
 	case len(names) == 0 && within == "":
-		return fmt.Errorf("%s takes no parameters", of)
+		return fmt.Errorf("%s has no parameters", of)
 	case len(names) == 0:
 		return fmt.Errorf("%s has no members", of)
 	}
-	return fmt.Errorf("%s has no %q: there are %s", of, token, strings.Join(names, ", "))
+	return fmt.Errorf("%s has no %q, but %s", of, token, strings.Join(names, ", "))
 }
 
-// oneSpelling are the kinds of resource that SPDK knows by one name only, but for
-// its case. A bdev also has an alias and a UUID, an address leading zeros, a file
-// other paths.
+// oneSpelling lists the kinds of objects that have only one name in SPDK, apart from letter
+// case. Other kinds have several: a bdev has aliases and a UUID, an address may have leading
+// zeros, a file several paths.
 var oneSpelling = []string{"lvstore", "lvstore-uuid", "lvol-name", "nqn", "host-nqn", "iqn", "key", "crypto-key", "new-bdev", "new-lvstore", "new-nqn", "new-iqn", "new-key"}
 
-// takes checks that a test can be held against what stands at the place.
-func (p *place) takes(t Test, deny bool) error {
+// checkTest checks that a test is possible for the values at the place, and, for a deny, that no
+// other spelling of a value would bypass it.
+func (p *place) checkTest(t Test, deny bool) error {
 	if t.Glob == "" && len(t.Enum) == 0 && t.Minimum == nil && t.Maximum == nil {
 		if t.Absent == nil {
-			return errors.New("there is nothing to test: give glob, enum, minimum, maximum or absent")
+			return errors.New("the test is empty: set glob, enum, minimum, maximum or absent")
 		}
 		return nil
 	}
 	if _, err := path.Match(t.Glob, ""); err != nil {
-		return errors.New("globs know * ? and [a-z], and \\ before one that is meant literally")
+		return errors.New("globs support * ? [a-z], and \\ before a literal character")
 	}
 	if t.Minimum != nil && t.Maximum != nil && t.Minimum.n.Cmp(t.Maximum.n) > 0 {
-		return fmt.Errorf("nothing is at least %s and at most %s", t.Minimum, t.Maximum)
+		return fmt.Errorf("no number is at least %s and at most %s", t.Minimum, t.Maximum)
 	}
 	if len(p.forms) == 0 {
 		if deny {
-			return errors.New("the schema does not say what stands there, so that this deny could be got around: allow instead what may be")
+			return errors.New("the schema does not describe this value, so this deny could be bypassed: allow the permitted values instead")
 		}
 		return nil
 	}
@@ -165,20 +167,20 @@ func (p *place) takes(t Test, deny bool) error {
 		return fmt.Errorf("it is a list: write /%s/%s for each of its items", strings.Join(p.tokens, "/"), eachItem)
 	}
 	if t.Glob != "" && !kinds["string"] {
-		return errors.New("glob is for texts, and this is none")
+		return errors.New("glob is for strings, and this is not one")
 	}
 	if (t.Minimum != nil || t.Maximum != nil) && !kinds["integer"] && !kinds["number"] {
-		return errors.New("minimum and maximum are for numbers, and this is none")
+		return errors.New("minimum and maximum are for numbers, and this is not one")
 	}
 	for _, v := range t.Enum {
-		if err := p.takesValue(v, kinds); err != nil {
+		if err := p.checkValue(v, kinds); err != nil {
 			return err
 		}
 	}
-	return p.takesText(t, deny, kinds)
+	return p.checkText(t, deny, kinds)
 }
 
-// types are the JSON types of the forms.
+// types returns the JSON types of the forms.
 func (p *place) types() map[string]bool {
 	found := map[string]bool{}
 	for _, s := range p.forms {
@@ -194,9 +196,10 @@ func (p *place) types() map[string]bool {
 	return found
 }
 
-func (p *place) takesValue(v Value, types map[string]bool) error {
+// checkValue checks that a value of enum can occur at the place.
+func (p *place) checkValue(v Value, types map[string]bool) error {
 	if v.v == nil {
-		return errors.New("a value of enum is empty: fill it in, or take it out")
+		return errors.New("a value of enum is empty: set or remove it")
 	}
 	want := "boolean"
 	if _, ok := v.text(); ok {
@@ -209,9 +212,9 @@ func (p *place) takesValue(v Value, types map[string]bool) error {
 	case types[want], want == "integer" && types["number"]:
 		return nil
 	case types["string"]:
-		return fmt.Errorf("%s is no text: write %q", v, v.String())
+		return fmt.Errorf("%s is not a string: write %q", v, v.String())
 	}
-	return fmt.Errorf("%s can never be there: its type is %s", v, strings.Join(p.typeNames(), " or "))
+	return fmt.Errorf("%s is impossible here: the type is %s", v, strings.Join(p.typeNames(), " or "))
 }
 
 func (p *place) typeNames() (names []string) {
@@ -222,40 +225,40 @@ func (p *place) typeNames() (names []string) {
 	return slices.Compact(names)
 }
 
-// takesText checks what is said of texts: that it can hold at all, and that a
-// deny cannot be got around by another spelling.
-func (p *place) takesText(t Test, deny bool, types map[string]bool) error {
-	asksText := t.Glob != "" || slices.ContainsFunc(t.Enum, func(v Value) bool { _, ok := v.text(); return ok })
-	if !asksText {
+// checkText checks the tests of strings: that they can hold, and that another spelling cannot
+// bypass a deny.
+func (p *place) checkText(t Test, deny bool, types map[string]bool) error {
+	testsText := t.Glob != "" || slices.ContainsFunc(t.Enum, func(v Value) bool { _, ok := v.text(); return ok })
+	if !testsText {
 		return nil
 	}
-	var closed []string
-	isClosed := true
+	var values []string
+	allFixed := true
 	for _, s := range p.forms {
 		if len(s.Type) > 0 && !slices.Contains(s.Type, "string") {
 			continue
 		}
-		isClosed = isClosed && len(s.Enum) > 0
+		allFixed = allFixed && len(s.Enum) > 0
 		for _, v := range s.Enum {
-			closed = append(closed, fmt.Sprint(v))
+			values = append(values, fmt.Sprint(v))
 		}
 	}
-	if isClosed {
-		return fitsClosed(t, closed)
+	if allFixed {
+		return checkFixed(t, values)
 	}
-	known := len(p.kinds) > 0 && !slices.ContainsFunc(p.kinds, func(kind string) bool { return !slices.Contains(oneSpelling, kind) })
-	if deny && !known {
-		return errors.New("SPDK may take other spellings for the same (names, aliases and UUIDs, cases, paths), so that this deny could be got around: " +
-			"allow instead what may be, or make the user a tenant's")
+	unambiguous := len(p.kinds) > 0 && !slices.ContainsFunc(p.kinds, func(kind string) bool { return !slices.Contains(oneSpelling, kind) })
+	if deny && !unambiguous {
+		return errors.New("SPDK may accept other spellings of the same value (names, aliases and UUIDs, letter case, paths), so this deny could be bypassed: " +
+			"allow the permitted values instead, or assign the user to a tenant")
 	}
 	return nil
 }
 
-// fitsClosed checks what is said of a text that has a fixed set of values.
-func fitsClosed(t Test, values []string) error {
+// checkFixed checks the tests of a string with a fixed set of values.
+func checkFixed(t Test, values []string) error {
 	for _, v := range t.Enum {
 		if text, ok := v.text(); ok && !slices.Contains(values, text) {
-			return fmt.Errorf("%q can never be there: it is one of %s", text, strings.Join(values, ", "))
+			return fmt.Errorf("%q is impossible here: the values are %s", text, strings.Join(values, ", "))
 		}
 	}
 	if t.Glob != "" && !slices.ContainsFunc(values, func(s string) bool { ok, _ := path.Match(t.Glob, s); return ok }) {

@@ -1,11 +1,10 @@
-// Package policy answers one question of the proxy: may this user call this
-// method, with these parameters? Users have roles; roles allow and deny methods
-// by glob, some only where the parameters are so. What no role allows is denied,
-// and a deny of any role wins over every allow.
+// Package policy is the stage of the proxy that decides whether a user may call a method with
+// given parameters. Users have roles; roles allow and deny methods by glob, optionally with
+// conditions on parameters. A call that no role allows is denied, and a deny of any role takes
+// precedence over every allow.
 //
-// It may not know how a user was recognised, whose the objects are that a call
-// names, what a call's reply holds, or how an answer looks on the wire; no other
-// stage of the proxy is imported here.
+// The package may not know how a user was authenticated, who owns the objects that a call names,
+// what a result has, or how an answer looks on the wire. It imports no other stage of the proxy.
 package policy
 
 import (
@@ -18,36 +17,35 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A User is what the policy knows of a user.
+// A User has the roles of a user.
 type User struct {
 	Roles []string
-	// Learning lets pass what the roles would refuse.
+	// Learning allows calls that the roles would refuse.
 	Learning bool
 }
 
-// A Policy decides. It does not change and may be used concurrently.
+// A Policy decides which calls are allowed. It does not change, and may be used concurrently.
 type Policy struct {
 	users  map[string]*user
 	schema *rpcschema.Document
 }
 
-// A user is a User's rules, worked out. Users with the same roles share one.
+// A user has the compiled rules of a User. Users with the same roles share one.
 type user struct {
 	decisions map[string]Decision // by method
 	rules     []*rule             // for Explain
 	learning  bool
 }
 
-// New makes a Policy of roles, beside those that are built in, and of users.
-// Rules must match methods of the schema, and their pointers parameters: a rule
-// that matches none is a mistake, and a mistake in a deny would let calls pass.
-// All that is wrong is reported, joined.
+// New makes a Policy from users and from roles in addition to the built-in ones. Each rule must
+// match a method of the schema, and each pointer a parameter, because a mistake in a deny would
+// allow calls. The error joins everything that is wrong.
 func New(roles map[string]Role, users map[string]User, schema *rpcschema.Document) (*Policy, error) {
 	var wrong []error
 	all := BuiltIn(schema)
 	for _, name := range slices.Sorted(maps.Keys(roles)) {
 		if _, taken := all[name]; taken {
-			wrong = append(wrong, fmt.Errorf("role %s is built in and cannot be made anew: choose another name, with extends: [%s]", name, name))
+			wrong = append(wrong, fmt.Errorf("role %s is built in and cannot be redefined: choose another name, with extends: [%s]", name, name))
 			continue
 		}
 		all[name] = roles[name]
@@ -58,16 +56,16 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 		compiled[name] = rules
 		wrong = append(wrong, err)
 	}
-	rulesOf := map[string][]*rule{} // a role's own, and of all that it extends
+	rulesOf := map[string][]*rule{} // by role: its own rules and those of the roles that it extends
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		family, err := lineage(name, all)
+		names, err := extended(name, all)
 		wrong = append(wrong, err)
-		for _, member := range family {
-			rulesOf[name] = append(rulesOf[name], compiled[member]...)
+		for _, other := range names {
+			rulesOf[name] = append(rulesOf[name], compiled[other]...)
 		}
 	}
 	p := &Policy{users: make(map[string]*user, len(users)), schema: schema}
-	sameRoles := map[string]*user{} // so that a thousand alike users take no room
+	sameRoles := map[string]*user{} // so that many users with the same roles take little memory
 	for _, name := range slices.Sorted(maps.Keys(users)) {
 		u := users[name]
 		for _, role := range u.Roles {
@@ -76,7 +74,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 			}
 		}
 		if len(u.Roles) == 0 && !u.Learning {
-			wrong = append(wrong, fmt.Errorf("user %s has no roles, and so may do nothing: give one of roles, or leave the user out", name))
+			wrong = append(wrong, fmt.Errorf("user %s has no roles and may do nothing: add a role, or remove the user", name))
 		}
 		key := fmt.Sprint(u.Learning, "\x00", strings.Join(u.Roles, "\x00"))
 		if sameRoles[key] == nil {
@@ -90,7 +88,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 	return p, nil
 }
 
-// newUser works out what the rules say on each method that they match.
+// newUser makes the decisions for each method from the rules of the user's roles.
 func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *user {
 	made := &user{decisions: map[string]Decision{}, learning: u.Learning}
 	for _, role := range u.Roles {
@@ -112,7 +110,7 @@ func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *us
 	return made
 }
 
-// Decide tells whether user may call method. Whoever is not known may nothing.
+// Decide decides whether user may call method. Unknown users and methods are refused.
 func (p *Policy) Decide(user, method string) Decision {
 	if u := p.users[user]; u != nil {
 		if d, ok := u.decisions[method]; ok {
@@ -122,7 +120,7 @@ func (p *Policy) Decide(user, method string) Decision {
 	return Decision{Rule: NoRule}
 }
 
-// A rule is a Rule of a role, with what it is about.
+// A rule is a compiled Rule of a role.
 type rule struct {
 	role    string
 	name    string
@@ -162,7 +160,7 @@ func compileRule(r Rule, allow, redact bool, schema *rpcschema.Document) (*rule,
 		return nil, err
 	}
 	if r.Where != nil && len(r.Where) == 0 {
-		return nil, errors.New("where is empty: name parameters under it, such as /lvs_name: {glob: \"lvs-a*\"}, or leave it out")
+		return nil, errors.New("where is empty: add a parameter, such as /lvs_name: {glob: \"lvs-a*\"}, or remove the key")
 	}
 	compiled := &rule{methods: map[string]*bound{}}
 	var wrong []error

@@ -224,7 +224,7 @@ func FuzzConditions(f *testing.F) {
 		if !ok || err != nil || !isObject || yamlDecode(where, &r.Where) != nil || len(r.Where) == 0 {
 			t.Skip()
 		}
-		judged, certain := asJudged(m, params)
+		judged, certain := normalize(m, params)
 		allow, err := newConditions(r.Where, m, rpcschema.Default(), false)
 		if err != nil {
 			t.Skip()

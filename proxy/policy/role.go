@@ -12,35 +12,35 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Role says what whoever has it may call. In YAML a rule without conditions is
-// the glob alone.
+// A Role says what its users may call. In YAML, a rule without conditions may be written as its
+// glob.
 type Role struct {
-	Extends []string `yaml:"extends"` // roles whose rules are this one's, too
+	Extends []string `yaml:"extends"` // roles whose rules this role has too
 	Allow   []Rule   `yaml:"allow"`
 	Deny    []Rule   `yaml:"deny"`
 
-	redact bool // secrets are taken out of results
+	redact bool // results are shown without secrets
 }
 
-// A Rule is about the methods whose names a glob (* ? [a-z]) matches, or about
-// those of their calls whose parameters are so.
+// A Rule applies to the methods whose names a glob (* ? [a-z]) matches, and to those of their
+// calls whose parameters pass the tests.
 type Rule struct {
 	Method string          `yaml:"method" short:"yes"`
 	Where  map[string]Test `yaml:"where" empty:"no"` // by JSON pointer, /* for each item of a list; all must hold
 }
 
-// A Test is what a parameter must be. All that is given must hold.
+// A Test is a condition on a parameter. All members that are set must hold.
 type Test struct {
 	Glob    string   `yaml:"glob" empty:"no"`
 	Enum    []Value  `yaml:"enum" empty:"no"`
 	Minimum *Integer `yaml:"minimum" empty:"no"`
 	Maximum *Integer `yaml:"maximum" empty:"no"`
-	// Absent says whether the test holds where the parameter is not given. Without
-	// it the answer is the safe one: an allow does not hold, a deny does.
+	// Absent says whether the test holds if the parameter is absent. Without it, the test
+	// of an allow does not hold then, and that of a deny does.
 	Absent *bool `yaml:"absent" empty:"no"`
 }
 
-// UnmarshalYAML reads a rule, or its glob alone.
+// UnmarshalYAML reads a rule, or only its glob.
 func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		return n.Decode(&r.Method)
@@ -92,10 +92,10 @@ func (t Test) String() string {
 	return text + " and given"
 }
 
-// An Integer is a whole number, exactly.
-type Integer struct{ n *big.Int } // one that is int64's or uint64's
+// An Integer is an integer in the range of int64 or uint64.
+type Integer struct{ n *big.Int }
 
-// UnmarshalYAML reads plain digits.
+// UnmarshalYAML reads an integer in plain digits.
 func (i *Integer) UnmarshalYAML(n *yaml.Node) error {
 	number, ok := wholeNumber(n)
 	if !ok {
@@ -111,14 +111,13 @@ func (i Integer) number() number {
 	return number{i.n.Sign() < 0, new(big.Int).Abs(i.n).Uint64()}
 }
 
-// A Value is a text, a whole number or a boolean.
+// A Value is a string, an integer or a boolean.
 type Value struct{ v any } // string, json.Number, bool
 
-// Text is a Value.
+// Text returns a Value that is a string.
 func Text(s string) Value { return Value{s} }
 
-// UnmarshalYAML reads a scalar. What YAML takes for something else, such as
-// 1.5 or null, is refused.
+// UnmarshalYAML reads a scalar. It refuses other types of YAML, such as 1.5 or null.
 func (v *Value) UnmarshalYAML(n *yaml.Node) error {
 	switch n.ShortTag() {
 	case "!!str":
@@ -154,8 +153,7 @@ func (v Value) number() (n number, ok bool) {
 	return parseNumber(text.String())
 }
 
-// wholeNumber reads what both YAML and JSON take for the same whole number, as
-// far as SPDK knows them.
+// wholeNumber reads an integer that is the same number in YAML and JSON, in SPDK's range.
 func wholeNumber(n *yaml.Node) (*big.Int, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
 		return nil, false

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// A test is a Test, compiled.
+// A test is a compiled Test.
 //
-// Whatever cannot be told for sure (a number that is spelt 1e3, null, another
-// type) counts against the call: an allow does not hold then, a deny does.
+// An uncertain value (a number written as 1e3, null, another type) counts against the call: the
+// test of an allow does not hold then, that of a deny does.
 type test struct {
 	deny bool
 	path bool // the value is a path on the target's host
@@ -22,8 +22,8 @@ type test struct {
 	enum    bool
 	between *interval
 
-	tests bool // there is something to test beyond being given
-	given bool // what holds when there is not
+	tests bool // it tests the value, and not only that there is one
+	given bool // the result if it does not test the value
 }
 
 func newTest(t Test, deny, isPath bool) *test {
@@ -47,7 +47,7 @@ func newTest(t Test, deny, isPath bool) *test {
 	return c
 }
 
-// holds tells whether the rule is to be taken as holding for a value.
+// holds reports whether the test holds for a value.
 func (t *test) holds(v any) bool {
 	switch {
 	case v == nil:
@@ -67,16 +67,16 @@ func (t *test) matches(v any) bool {
 		return matchesWidely(t.glob, text)
 	}
 	if t.path && path.Clean(text) != text {
-		return false // such as /dev/mapper/../sda
+		return false // for example /dev/mapper/../sda
 	}
 	ok, err := path.Match(t.glob, text)
 	return ok && err == nil
 }
 
-// matchesWidely is for denies: cases are the same, and * matches slashes, too.
+// matchesWidely is for denies: it ignores letter case, and * also matches slashes.
 func matchesWidely(glob, text string) bool {
 	for _, fold := range []func(string) string{func(s string) string { return s }, strings.ToLower} {
-		// A character that is no slash stands for it.
+		// path.Match treats the replacement of a slash like any other character.
 		if ok, err := path.Match(strings.ReplaceAll(fold(glob), "/", "\x00"), strings.ReplaceAll(fold(text), "/", "\x00")); ok || err != nil {
 			return true
 		}
