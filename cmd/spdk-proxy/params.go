@@ -94,7 +94,7 @@ func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcsche
 		return nil, fmt.Errorf("%s has no %s: did you mean %s?", of, name, near)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no parameters", of)
+		return nil, fmt.Errorf("%s has no members", of)
 	}
 	return nil, fmt.Errorf("%s has no %s, but %s", of, name, strings.Join(names, ", "))
 }

@@ -208,7 +208,7 @@ func TestConditionsRefused(t *testing.T) {
 		`{/lvs_name: {glob: "["}}`:                 "globs support",
 		`{/lvs_name: {}}`:                          "the test is empty",
 		`{}`:                                       "where is empty",
-		`{"/a~2b": {glob: "a"}}`:                   "~ is written ~0",
+		`{"/a~2b": {glob: "a"}}`:                   "write ~0 for ~",
 	} {
 		for _, list := range []string{"allow", "deny"} {
 			_, err := New(parse(t, "r: {"+list+": [{method: bdev_lvol_create, where: "+where+"}]}"), nil, rpcschema.Default())
@@ -220,7 +220,7 @@ func TestConditionsRefused(t *testing.T) {
 		`{method: bdev_raid_create, where: {/base_bdevs: {glob: "a"}}}`:          "it is a list: write /base_bdevs/*",
 		`{method: bdev_raid_create, where: {/base_bdevs/0: {glob: "a"}}}`:        "/base_bdevs is a list: write /base_bdevs/*",
 		`{method: spdk_get_version, where: {/a: {glob: "a"}}}`:                   "spdk_get_version has no parameters",
-		`{method: nvmf_subsystem_add_ns, where: {/namespace/bdev: {glob: "a"}}}`: "/namespace has no \"bdev\": there are bdev_name, nsid",
+		`{method: nvmf_subsystem_add_ns, where: {/namespace/bdev: {glob: "a"}}}`: "/namespace has no \"bdev\", but bdev_name, nsid",
 		`{method: nvmf_subsystem_add_ns, where: {/namespace: {glob: "a"}}}`:      "glob is for strings",
 	} {
 		_, err := New(parse(t, "r: {allow: ["+rule+"]}"), nil, rpcschema.Default())
