@@ -144,7 +144,7 @@ func TestTargetWithoutItsConfiguration(t *testing.T) {
 	after, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
 	require.NoError(t, err)
 	assert.Equal(t, string(before), string(after))
-	assert.Contains(t, r.log.String(), "started without some of its saved configuration")
+	assert.Contains(t, r.log.String(), "the target lacks parts of its saved configuration")
 
 	r.call(t, "spdkgate_config_save", `{"accept_loss":true}`)
 	assert.Empty(t, r.status(t).Missing)

@@ -112,7 +112,7 @@ func TestTeamsOnOneTarget(t *testing.T) {
 
 	// What concerns everybody is refused, and said so.
 	refused := b.as(t, teamA, "nvmf_create_transport", `{"trtype":"RDMA"}`, http.StatusForbidden)
-	assert.Contains(t, refused.body, "not for tenants")
+	assert.Contains(t, refused.body, "tenants may not")
 	lines = b.log.lines(t, "call")
 	last = lines[len(lines)-1]
 	assert.Equal(t, "deny", last["decision"])

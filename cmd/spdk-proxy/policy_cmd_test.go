@@ -56,7 +56,7 @@ func TestPolicyExplain(t *testing.T) {
 		"--as small bdev_lvol_create lvol_name=v lvs_name=l size=1073741825 --spdk-version v24.01": {1, []string{"does not meet the condition /size_in_mib is at most 1024"}},
 		"--as small bdev_lvol_create lvol_name=v size_in_mib=1":                                    {1, []string{"small may not make this call: its parameters are not valid for bdev_lvol_create.\n", "decided by   the schema", "invalid "}},
 		"--as team nvmf_create_transport":                                                          {1, []string{"tenants may not call it", "decided by   tenant a", "tenant       a: refused: it "}},
-		"--as team bdev_get_bdevs":                                                                 {0, []string{"tenant       a: its result holds only what is theirs"}},
+		"--as team bdev_get_bdevs":                                                                 {0, []string{"tenant       a: allowed: its result has only the tenant's objects"}},
 		"--as team bdev_lvol_delete":                                                               {1, []string{"decided by   role small: deny bdev_lvol_delete", "role csi-controller: allow bdev_lvol_delete: allows it, but a deny takes precedence"}},
 		"--as new bdev_lvol_delete":                                                                {0, []string{"LEARNING: new may call bdev_lvol_delete only while learning is on.\n"}},
 		"--as newteam nvmf_create_transport":                                                       {1, []string{"newteam may not call nvmf_create_transport: tenants may not call it.\n", "decided by   tenant a"}},

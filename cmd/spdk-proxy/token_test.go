@@ -30,7 +30,7 @@ func TestNewToken(t *testing.T) {
 	o = run(t, "", "new-token")
 	assert.Regexp(t, `^token_hashes: \["sha256:[0-9a-f]{64}"\]\n$`, o.stderr)
 	for says, args := range map[string][]string{
-		"accepts no arguments":   {"spdkgate_x"},
+		"accepts no arguments": {"spdkgate_x"},
 		"must not be negative": {"--days", "-1"},
 		"must be one line":     {"--comment", "a\nb"},
 	} {

@@ -66,7 +66,7 @@ func (q Quota) quota() (quota tenancy.Quota, err error) {
 			return 0
 		}
 		if wrong := between("quota."+key, *n, most); wrong != nil {
-			err = errors.Join(err, fmt.Errorf("%w; leave it out for no bound", wrong))
+			err = errors.Join(err, fmt.Errorf("%w; remove the key for no limit", wrong))
 		}
 		return *n
 	}

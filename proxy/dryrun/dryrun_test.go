@@ -86,7 +86,7 @@ func TestTablesAreReadStrictly(t *testing.T) {
 		"- {who: reader, call: bdev_get_bdevs, params: [a], expect: allow}":                 "params must be a mapping",
 		"- {who: reader, call: bdev_get_bdevs, params: {name: 2026-01-01}, expect: allow}":  "JSON has no such value",
 		"- {who: reader, call: bdev_get_bdevs, params: {timeout: 0x10}, expect: allow}":     "JSON has no such value",
-		"- {who: reader, call: bdev_get_bdevs, params: {name: a, name: b}, expect: allow}":  "stands twice",
+		"- {who: reader, call: bdev_get_bdevs, params: {name: a, name: b}, expect: allow}":  "occurs twice",
 		"- {who: reader, call: bdev_get_bdevs, params: {a: &x b, name: *x}, expect: allow}": "write out what",
 	} {
 		rows, err := ReadTable([]byte(text))

@@ -136,7 +136,7 @@ func jsonValue(n *yaml.Node) (any, error) {
 		for i := 0; i < len(n.Content); i += 2 {
 			key := n.Content[i]
 			if _, twice := object[key.Value]; twice || key.Kind != yaml.ScalarNode {
-				return nil, fmt.Errorf("line %d: %s stands twice, or is no name", key.Line, key.Value)
+				return nil, fmt.Errorf("line %d: %s occurs twice, or is not a name", key.Line, key.Value)
 			}
 			v, err := jsonValue(n.Content[i+1])
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An amount is what a tenant takes up, or a call would take up.
+// An amount is what a tenant uses, or what a call would use.
 type amount struct{ bytes, volumes, subsystems uint64 }
 
 func (a amount) plus(b amount) amount {
@@ -22,78 +22,78 @@ func (a amount) plus(b amount) amount {
 	return amount{bytes, a.volumes + b.volumes, a.subsystems + b.subsystems}
 }
 
-// An account is what one tenant takes up. Calls that make something are under way
-// together, each with what it takes reserved; those that take over the size of a
-// bdev, or set it, are alone, as that must not change meanwhile.
+// An account is what one tenant uses. Calls that create something run concurrently, each with a
+// reservation of what it needs. A call that inherits or sets the size of a bdev runs alone,
+// because the size must not change in the meantime.
 type account struct {
-	gate chan struct{} // holds one value, for whoever is being decided on, or is alone
+	gate chan struct{} // has one element, which a call takes while it is admitted, or runs alone
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the members below
 	counted    amount
-	at         time.Time // of counting
-	exact      bool      // nothing was under way while it was counted
-	decreased  bool      // something of theirs may have gone since
-	during     amount    // what was made while it is being counted
-	under      map[*claim]amount
-	idle       chan struct{} // closed once none is under way; nil when nobody waits for it
+	at         time.Time // when counting began
+	exact      bool      // no call was running when counting began
+	decreased  bool      // objects of the tenant may have been deleted since
+	during     amount    // what calls created while counting
+	running    map[*claim]amount
+	idle       chan struct{} // closed when no call is running; nil: no call waits for that
 	unanswered []unansweredCall
-	subsystems map[string]bool // that it has made: one that is named by a volume outlives it
+	subsystems map[string]bool // that the tenant has created: one that is named after a volume may outlive it
 }
 
-// An unansweredCall had no answer: it may have been executed, or still be, at any
-// time until it is forgotten.
+// An unansweredCall is a call without an answer: until it is forgotten, it may have been
+// executed, or may still be.
 type unansweredCall struct {
 	amount
-	bdev  string // whose size it sets, or takes over
+	bdev  string // whose size it sets or inherits
 	until time.Time
 }
 
 func newAccount() *account {
-	a := &account{gate: make(chan struct{}, 1), under: map[*claim]amount{}, subsystems: map[string]bool{}}
+	a := &account{gate: make(chan struct{}, 1), running: map[*claim]amount{}, subsystems: map[string]bool{}}
 	a.gate <- struct{}{}
 	return a
 }
 
-// forgetCount has the target counted anew before anything is decided by the count.
+// forgetCount makes the next decision count at the target again.
 func (a *account) forgetCount() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at = time.Time{}
 }
 
-// A claim is what one call takes.
+// A claim is the reservation of one call.
 type claim struct {
 	account *account
 	asked   amount
-	makes   string // NQN of a subsystem
+	creates string // NQN of the subsystem that the call creates
 	sizes   []bdevSize
-	gate    bool // it holds the gate
+	gate    bool // it has taken the gate's element
 	settled bool
 }
 
-// A bdevSize is a bdev whose size a call sets, or takes over.
+// A bdevSize is a bdev whose size a call sets or inherits.
 type bdevSize struct {
 	bdev   string
-	size   uint64 // that it has then, or had
-	amount amount // that the call takes because of it
+	size   uint64 // the size that the call sets, or inherits
+	amount amount // what the call uses because of it
 }
 
-// settle notes how the call went. One that is executed at some time later may
-// find its volume smaller than it was, and then takes more than it asked for.
+// settle notes the outcome of the call. If the outcome is unknown, the call may be executed later,
+// when its volume is smaller, and so may use more than it asked for.
 func (c *claim) settle(err error) {
 	a := c.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.settled = true
 	unknown := errors.Is(err, spdkrpc.OutcomeUnknown)
-	if c.makes != "" && (err == nil || unknown) {
-		a.subsystems[c.makes] = true
+	if c.creates != "" && (err == nil || unknown) {
+		a.subsystems[c.creates] = true
 	}
 	switch {
 	case err == nil:
 		a.counted, a.during = a.counted.plus(c.asked), a.during.plus(c.asked)
 	case unknown:
-		until := now().Add(lostKeep)
+		until := now().Add(unansweredKeep)
 		for _, s := range c.sizes {
 			l := unansweredCall{s.amount, s.bdev, until}
 			l.bytes = max(l.bytes, s.size)
@@ -103,14 +103,14 @@ func (c *claim) settle(err error) {
 			a.unanswered = append(a.unanswered, unansweredCall{rest, "", until})
 		}
 	}
-	delete(a.under, c)
-	if len(a.under) == 0 && a.idle != nil {
+	delete(a.running, c)
+	if len(a.running) == 0 && a.idle != nil {
 		close(a.idle)
 		a.idle = nil
 	}
 }
 
-// besidesSizes is what the call takes besides what its bdevs' sizes make it take.
+// besidesSizes returns what the call uses in addition to the amounts of c.sizes.
 func (c *claim) besidesSizes() amount {
 	rest := c.asked
 	for _, s := range c.sizes {
@@ -120,7 +120,7 @@ func (c *claim) besidesSizes() amount {
 	return rest
 }
 
-// leave lets the next one be decided on.
+// leave opens the gate for the next call.
 func (c *claim) leave() {
 	if c.gate {
 		c.gate = false
@@ -129,7 +129,7 @@ func (c *claim) leave() {
 }
 
 // enter waits for the gate.
-func (c *claim) enter(ctx context.Context, bound <-chan time.Time) error {
+func (c *claim) enter(ctx context.Context, timeout <-chan time.Time) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -137,19 +137,18 @@ func (c *claim) enter(ctx context.Context, bound <-chan time.Time) error {
 	case <-c.account.gate:
 		c.gate = true
 		return nil
-	case <-bound:
+	case <-timeout:
 		return ErrBusy
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// drain waits until no other call is under way. The gate is held, so that none
-// begins.
-func (c *claim) drain(ctx context.Context, bound <-chan time.Time) error {
+// drain waits until no other call is running. The claim has entered the gate, so none begins.
+func (c *claim) drain(ctx context.Context, timeout <-chan time.Time) error {
 	a := c.account
 	a.mu.Lock()
-	if len(a.under) == 0 {
+	if len(a.running) == 0 {
 		a.mu.Unlock()
 		return nil
 	}
@@ -161,25 +160,24 @@ func (c *claim) drain(ctx context.Context, bound <-chan time.Time) error {
 	select {
 	case <-idle:
 		return nil
-	case <-bound:
+	case <-timeout:
 		return ErrBusy
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// noteDecrease notes that a call may have taken something away.
+// noteDecrease notes that a call may have deleted or shrunk something.
 func (a *account) noteDecrease() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.decreased = true
 }
 
-// taken is what the tenant may have taken up, with all that is under way or may
-// still be executed; whether it was counted lately; and whether counting it again
-// would find no less. Lost calls that the claim may change the outcome of are taken
-// into account so.
-func (a *account) taken(c *claim) (sum amount, fresh, surely bool) {
+// used returns the most that the tenant may use, including running calls and those that may
+// still be executed; whether it was counted recently; and whether a new count would certainly
+// find no less. It considers that the claim may change the outcome of an unanswered call.
+func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sum = a.counted
@@ -190,45 +188,46 @@ func (a *account) taken(c *claim) (sum amount, fresh, surely bool) {
 		}
 		for _, s := range c.sizes {
 			if l.bdev == s.bdev {
-				l.bytes = max(l.bytes, s.size) // if it comes after this one, it may take over this size
+				l.bytes = max(l.bytes, s.size) // if it is executed after this call, it may inherit this size
 			}
 		}
 		kept, sum = append(kept, l), sum.plus(l.amount)
 	}
 	a.unanswered = kept
-	for _, asked := range a.under {
+	for _, asked := range a.running {
 		sum = sum.plus(asked)
 	}
-	surely = a.exact && !a.decreased && len(a.under) == 0 && now().Before(a.at.Add(recountAfter))
-	return sum, now().Before(a.at.Add(countKeep)), surely
+	certain = a.exact && !a.decreased && len(a.running) == 0 && now().Before(a.at.Add(recountAfter))
+	return sum, now().Before(a.at.Add(countKeep)), certain
 }
 
-// hold reserves what a claim takes.
-func (a *account) hold(c *claim) {
+// add counts a claim's call as running.
+func (a *account) add(c *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.under[c] = c.asked
+	a.running[c] = c.asked
 }
 
-// recount takes over what is counted. What is made meanwhile may or may not be
-// in it, so it is counted besides. The gate is held; exact: nothing was under way.
+// recount replaces the count by the result of count. What calls create in the meantime may or may
+// not be in it, and is added. The caller has entered the gate. exact reports whether no call was
+// running.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
 	a.during, a.decreased = amount{}, false
-	exact = len(a.under) == 0
+	exact = len(a.running) == 0
 	a.mu.Unlock()
-	begun := now()
+	began := now()
 	counted, err := count()
 	if err != nil {
 		return false, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.counted, a.at, a.exact = counted.plus(a.during), begun, exact
+	a.counted, a.at, a.exact = counted.plus(a.during), began, exact
 	return exact, nil
 }
 
-// largest is the size that a bdev may have by calls that were lost, or size.
+// largest returns the largest size that a bdev may get by unanswered calls, or size.
 func (a *account) largest(bdev string, size uint64) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -240,22 +239,22 @@ func (a *account) largest(bdev string, size uint64) uint64 {
 	return size
 }
 
-// made says whether a subsystem is one that the tenant has made.
-func (a *account) made(nqn string) bool {
+// created reports whether the tenant has created a subsystem.
+func (a *account) created(nqn string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.subsystems[nqn]
 }
 
-// keep forgets the subsystems that are gone, unless a call may still make them.
-func (a *account) keep(there map[string]bool) {
+// forgetSubsystems forgets subsystems that no longer exist, unless a call may still create them.
+func (a *account) forgetSubsystems(existing map[string]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.unanswered)+len(a.under) > 0 {
+	if len(a.unanswered)+len(a.running) > 0 {
 		return
 	}
 	for nqn := range a.subsystems {
-		if !there[nqn] {
+		if !existing[nqn] {
 			delete(a.subsystems, nqn)
 		}
 	}

@@ -14,30 +14,29 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Grant is a call that may be made, with Params. Whoever got one must Close
-// it, and hand the call's outcome to Answer before.
+// A Grant is an admitted call, to be made with Params. The caller passes the call's outcome to
+// Answer, and then calls Close.
 type Grant struct {
 	Params map[string]any
 
-	scope        *Scope // nil: everything is theirs
+	scope        *Scope // nil: the user belongs to no tenant
 	method       *rpcschema.Method
 	plan         *plan
-	owned        bool              // all that the call names is theirs
-	namedObjects int               // objects that the call names
-	hidden       map[string]string // name that nothing bears → what the client wrote instead
-	raised       []string          // parameters that got another value than the client's
+	owned        bool              // all objects that the call names are the tenant's
+	namedObjects int               // number of objects that the call names
+	hidden       map[string]string // name that no object has → the foreign name in the client's call
+	raised       []string          // parameters that were changed to a safer value
 	ownership    *ownershipCheck
 	claim        *claim // on the quota
 }
 
-// Hidden counts the names in the call that are not theirs.
+// Hidden returns the number of names in the call that are not the tenant's.
 func (g *Grant) Hidden() int { return len(g.hidden) }
 
-// Raised are the parameters that got a safer value than the client gave.
+// Raised returns the parameters that were changed to a safer value than the client's.
 func (g *Grant) Raised() []string { return g.raised }
 
-// MayCall says whether the tenant's users may call a method at all, whatever its
-// parameters are.
+// MayCall reports whether the tenant's users may call a method with some parameters.
 func (s *Scope) MayCall(method string) bool {
 	if s == nil {
 		return true
@@ -46,8 +45,8 @@ func (s *Scope) MayCall(method string) bool {
 	return p != nil && p.refusal == ""
 }
 
-// Admit decides on a call whose parameters are valid. With an error, which is a
-// *Refusal, a *QuotaError, ErrBusy or that of ask, the call must not be made.
+// Admit decides on a call whose parameters are valid. The error is a *Refusal, a *QuotaError,
+// ErrBusy or that of ask; the call must not be made then.
 func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[string]any, ask Ask) (*Grant, error) {
 	g := &Grant{Params: params, scope: s, method: m}
 	if s == nil {
@@ -55,10 +54,10 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	}
 	g.plan = s.tenancy.plans[m.Name]
 	if g.plan == nil {
-		return nil, fmt.Errorf("%s: there is no plan for it", m.Name)
+		return nil, fmt.Errorf("%s: the method has no plan", m.Name)
 	}
 	if g.plan.refusal != "" {
-		return nil, s.refuse("%s is not for tenants: %s", m.Name, g.plan.refusal)
+		return nil, s.refuse("tenants may not call %s: %s", m.Name, g.plan.refusal)
 	}
 	if g.plan.open {
 		return g, nil
@@ -97,8 +96,8 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	}
 	admitted := false
 	defer func() {
-		if !admitted { // with an error or a panic
-			g.free()
+		if !admitted { // after an error or a panic
+			g.releaseClaim()
 		}
 	}()
 	if err := g.reserve(ctx, ask); err != nil {
@@ -108,22 +107,22 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	return g, nil
 }
 
-// checkNamedObjects decides on the call as a whole, once each of its values was.
+// checkNamedObjects decides on the call as a whole, after each of its values.
 func (g *Grant) checkNamedObjects() error {
 	for _, name := range g.plan.chosen {
 		if _, given := g.Params[name]; !given {
-			return g.scope.refuse("%s: SPDK would choose %s, which would be nobody's: give one of yours", g.method.Name, name)
+			return g.scope.refuse("%s: without %s, SPDK would choose a name that does not belong to this tenant: set it to a name of this tenant", g.method.Name, name)
 		}
 	}
 	if g.namedObjects == 0 && (g.method.Mutates || !g.plan.lists) {
-		return g.scope.refuse("%s concerns the whole target unless it names an object of yours: name one", g.method.Name)
+		return g.scope.refuse("%s is about the whole target unless it names an object: name an object of this tenant", g.method.Name)
 	}
 	g.owned = g.namedObjects > 0 && len(g.hidden) == 0
 	return nil
 }
 
-// admit takes one value of the parameters into the call: as it is, with names
-// that are not theirs replaced, or not at all.
+// admit returns the value to use for a value of the parameters: the same, or one with foreign
+// names replaced. The error is a *Refusal if the value is not permitted.
 func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, error) {
 	for _, o := range f.opens {
 		if o.By(v) {
@@ -188,17 +187,17 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 		return copied, nil
 	case string:
 		if f.free && !slices.Contains(harmlessTexts, path) || !plain(v) && v != "" {
-			return nil, g.scope.refuse("%s: what %s names can be nobody's: leave it out", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: %s may name an object of another tenant: leave it out", g.method.Name, g.shortPath(path))
 		}
 		if g.plan.creates && f.uuid {
-			return nil, g.scope.refuse("%s: a bdev's UUID is one of its names, and SPDK must choose it: leave %s out", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: a UUID is a name of a bdev, and tenants may not choose it: leave %s out", g.method.Name, g.shortPath(path))
 		}
 	}
 	return v, nil
 }
 
-// leftOut decides on a value that is not given, and so has its default. It
-// returns the value to give instead, or nil.
+// leftOut decides on an absent value, which has its default. It returns the value to use instead,
+// or nil.
 func (g *Grant) leftOut(f *form, path string) (instead any, err error) {
 	for _, o := range f.opens {
 		if o.byDefault {
@@ -210,8 +209,8 @@ func (g *Grant) leftOut(f *form, path string) (instead any, err error) {
 	return instead, nil
 }
 
-// open decides on a value that gives others access. It returns the value to give
-// instead, or nil where this one may stay.
+// open decides on a value that gives others access. It returns the value to use instead, or nil
+// if the value is permitted.
 func (g *Grant) open(o opening, path string) (instead any, err error) {
 	if slices.Contains(g.scope.Allow, o.To) {
 		return nil, nil
@@ -220,59 +219,59 @@ func (g *Grant) open(o opening, path string) (instead any, err error) {
 		g.raised = append(g.raised, g.shortPath(path))
 		return o.Instead, nil
 	}
-	return nil, g.scope.refuse("%s: with this value of %s, %s. This tenant may not do that: %s; an administrator can permit it by `allow: [%s]` under tenants",
+	return nil, g.scope.refuse("%s: with this value of %s, %s. This tenant may not do that: %s, or ask the administrator of this proxy for `allow: [%s]` under tenants",
 		g.method.Name, g.shortPath(path), opened[o.To].does, opened[o.To].instead, o.To)
 }
 
-// opened says what the kinds of x-spdk-opens do, and what to do instead.
+// opened describes the kinds of x-spdk-opens, and what to do instead.
 var opened = map[string]struct{ does, instead string }{
 	"any-host":        {"every host is admitted, not only those under `hosts`", "admit hosts one by one"},
-	"unauthenticated": {"initiators need not authenticate", "demand CHAP"},
-	"deleted-data":    {"others can read what was deleted", "have it zeroed"},
-	"device-commands": {"hosts' commands reach the device underneath, and with it what belongs to others", "leave it out"},
+	"unauthenticated": {"initiators need not authenticate", "require CHAP"},
+	"deleted-data":    {"others can read deleted data", "choose to have it zeroed"},
+	"device-commands": {"hosts can send commands to the device underneath, which others use too", "leave it out"},
 }
 
-// unknown refuses what the schema does not describe.
+// unknown refuses a value that the schema does not describe.
 func (g *Grant) unknown(path string) error {
-	return g.scope.refuse("%s: what %s names cannot be told: leave it out", g.method.Name, g.shortPath(path))
+	return g.scope.refuse("%s: the schema does not describe what %s names: leave it out", g.method.Name, g.shortPath(path))
 }
 
-// short is a path without its method.
+// shortPath returns a path without its method.
 func (g *Grant) shortPath(path string) string { return strings.TrimPrefix(path, g.method.Name+".") }
 
-// name decides on one value that names something.
+// name decides on a value that names an object, a host or an address.
 func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error) {
 	text, isText := v.(string)
 	switch {
 	case kind == "address":
 		if !g.scope.ownsAddress(v) {
-			return nil, g.scope.refuse("%s: %s is none of this tenant's addresses", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: %s is not an address of this tenant", g.method.Name, g.shortPath(path))
 		}
 		return v, nil
 	case !isText:
 	case isInner(kind):
-		// A slash could make the alias of a volume look like another lvstore's;
-		// what is too long is cut by SPDK.
+		// With a slash, the alias of a volume could look like that of another lvstore, and
+		// SPDK truncates long names.
 		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
-			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without slash", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without a slash", g.method.Name, g.shortPath(path))
 		}
 		return v, nil
-	case isGranted(kind):
+	case isConfigured(kind):
 		if !g.scope.ownsNamed(kind, text) {
-			return nil, g.scope.refuse("%s: %s is none of this tenant's hosts", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: %s is not a host of this tenant", g.method.Name, g.shortPath(path))
 		}
 		return v, nil
-	case isMade(kind):
-		own, err := g.ownership.owns(ctx, made[kind], text)
+	case isNew(kind):
+		own, err := g.ownership.owns(ctx, newKinds[kind], text)
 		if err != nil {
 			return nil, err
 		}
 		if !own || looksLikeUUID(text) {
-			return nil, g.scope.refuse("%s: %s is not among the names that this tenant may give", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: %s is not a name that this tenant may choose", g.method.Name, g.shortPath(path))
 		}
 		g.namedObjects++
 		return v, nil
-	case isHeld(kind):
+	case isObject(kind):
 		own, err := g.ownership.owns(ctx, kind, text)
 		if err != nil {
 			return nil, err
@@ -283,56 +282,55 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		}
 		return g.hide(kind, text), nil
 	}
-	return nil, g.scope.refuse("%s: %s names what no tenant can own (%s): leave it out", g.method.Name, g.shortPath(path), kind)
+	return nil, g.scope.refuse("%s: %s names an object that no tenant can own (%s): leave it out", g.method.Name, g.shortPath(path), kind)
 }
 
-// hide finds a name that nothing bears, of the kind's form. Equal names stay
-// equal, as SPDK may compare them.
+// hide returns a name of the same kind that no object has. Equal names get equal replacements,
+// because SPDK may compare them.
 func (g *Grant) hide(kind, text string) string {
-	for nothing, written := range g.hidden {
+	for unused, written := range g.hidden {
 		if written == text {
-			return nothing
+			return unused
 		}
 	}
-	nothing := uuid.NewString()
+	unused := uuid.NewString()
 	switch kind {
 	case "nqn":
-		nothing = "nqn.2014-08.org.nvmexpress:uuid:" + nothing
+		unused = "nqn.2014-08.org.nvmexpress:uuid:" + unused
 	case "iqn":
-		nothing = "iqn.2016-06.io.spdk:" + nothing
+		unused = "iqn.2016-06.io.spdk:" + unused
 	}
 	if g.hidden == nil {
 		g.hidden = map[string]string{}
 	}
-	g.hidden[nothing] = text
-	return nothing
+	g.hidden[unused] = text
+	return unused
 }
 
-// restore puts what the client wrote back into SPDK's words.
+// restore replaces the names of hide in SPDK's message by those that the client wrote.
 func (g *Grant) restore(message string) string {
-	for nothing, written := range g.hidden {
-		message = strings.ReplaceAll(message, nothing, written)
+	for unused, written := range g.hidden {
+		message = strings.ReplaceAll(message, unused, written)
 	}
 	return message
 }
 
-// Close ends the call. One that had no Answer may have been executed.
+// Close ends the call. If Answer was not called, the outcome counts as unknown.
 func (g *Grant) Close() {
 	if g.claim != nil && !g.claim.settled {
 		g.claim.settle(spdkrpc.OutcomeUnknown)
 	}
-	g.free()
+	g.releaseClaim()
 }
 
-func (g *Grant) free() {
+func (g *Grant) releaseClaim() {
 	if g.claim != nil {
 		g.claim.leave()
 		g.claim = nil
 	}
 }
 
-// Answer takes the outcome of the call that was made, and gives what the tenant
-// may see of it.
+// Answer notes the outcome of the call, and returns the part of it that the tenant may see.
 func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (json.RawMessage, error) {
 	if g.scope == nil {
 		return result, err

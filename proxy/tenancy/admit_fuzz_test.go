@@ -109,16 +109,16 @@ func (a *admission) compare(list []node, path string, saw, sent any) {
 				require.Equal(a, saw, sent, path)
 				require.NotContains(a, after, "\x00", path)
 				require.False(a, kind == "lvol-name" && (strings.Contains(after, "/") || len(after) > 63), path)
-			case isHeld(kind) && before != after:
+			case isObject(kind) && before != after:
 				require.False(a, a.owns(kind, before), "%s: %q is theirs", path, before)
 				require.Equal(a, before, a.grant.hidden[after], path)
 				_, err := uuid.Parse(freshNQN.ReplaceAllString(after, ""))
 				require.NoError(a, err, path)
-			case isHeld(kind), isGranted(kind):
+			case isObject(kind), isConfigured(kind):
 				require.True(a, a.owns(kind, before), "%s: %q (%s) is not theirs", path, before, kind)
-			case isMade(kind):
+			case isNew(kind):
 				require.Equal(a, saw, sent, path)
-				require.True(a, a.owns(made[kind], before), "%s: %q (%s) is not theirs", path, before, kind)
+				require.True(a, a.owns(newKinds[kind], before), "%s: %q (%s) is not theirs", path, before, kind)
 				_, err := uuid.Parse(before)
 				require.Error(a, err, path)
 			default:

@@ -9,16 +9,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A bdev is what bdev_get_bdevs tells, as far as it matters here.
+// A bdev has what tenancy needs of an item of bdev_get_bdevs.
 type bdev struct {
 	name      string
 	aliases   []string
 	uuid      string
 	blockSize uint64
 	numBlocks uint64
-	lvol      bool
-	store     string // UUID of a logical volume's lvstore
-	odd       bool   // what it is, or whose, cannot be told
+	lvol      bool   // it is a logical volume
+	store     string // UUID of its lvstore
+	ambiguous bool   // the answer is malformed or contradictory, so the owner is unknown
 }
 
 func (b *bdev) size() uint64 {
@@ -28,10 +28,10 @@ func (b *bdev) size() uint64 {
 	return math.MaxUint64
 }
 
-var errNoJSON = errors.New("it is no JSON, or not what the schema says")
+var errNoJSON = errors.New("it is not JSON, or does not match the schema")
 
-// eachBdev reads an answer to bdev_get_bdevs. What it hands out lasts until the
-// next one.
+// eachBdev calls visit for each bdev in an answer to bdev_get_bdevs. The bdev is valid until the
+// next call of visit.
 func eachBdev(answer string, visit func(*bdev) error) error {
 	t := &jsonwalk.Text{S: answer}
 	unreadable := &unreadableError{"bdev_get_bdevs", errNoJSON}
@@ -63,13 +63,13 @@ func (b *bdev) read(t *jsonwalk.Text, i int) (end int) {
 	for w.Next() {
 		switch w.Name {
 		case "name":
-			w.End = b.take(t, w.Value, &b.name)
+			w.End = b.readText(t, w.Value, &b.name)
 		case "uuid":
-			w.End = b.take(t, w.Value, &b.uuid)
+			w.End = b.readText(t, w.Value, &b.uuid)
 		case "block_size":
-			w.End = b.count(t, w.Value, &b.blockSize)
+			w.End = b.readNumber(t, w.Value, &b.blockSize)
 		case "num_blocks":
-			w.End = b.count(t, w.Value, &b.numBlocks)
+			w.End = b.readNumber(t, w.Value, &b.numBlocks)
 		case "aliases":
 			w.End = b.readAliases(t, w.Value)
 		case "driver_specific":
@@ -81,7 +81,7 @@ func (b *bdev) read(t *jsonwalk.Text, i int) (end int) {
 	return w.End
 }
 
-// readMember reads one member of an object, wherever it stands there.
+// readMember reads one member of an object, and skips the others.
 func (b *bdev) readMember(t *jsonwalk.Text, i int, name string, read func(t *jsonwalk.Text, i int) int) (end int) {
 	if t.TypeAt(i) != jsonwalk.Object {
 		return t.Skip(i)
@@ -99,41 +99,42 @@ func (b *bdev) readMember(t *jsonwalk.Text, i int, name string, read func(t *jso
 
 func (b *bdev) readVolume(t *jsonwalk.Text, i int) (end int) {
 	b.lvol = true
-	return b.readMember(t, i, "lvol_store_uuid", func(t *jsonwalk.Text, i int) int { return b.take(t, i, &b.store) })
+	return b.readMember(t, i, "lvol_store_uuid", func(t *jsonwalk.Text, i int) int { return b.readText(t, i, &b.store) })
 }
 
 func (b *bdev) readAliases(t *jsonwalk.Text, i int) (end int) {
 	if t.TypeAt(i) != jsonwalk.Array {
-		b.odd = true
+		b.ambiguous = true
 		return t.Skip(i)
 	}
 	w := t.Walk(i)
 	for w.Next() {
 		var alias string
-		w.End = b.take(t, w.Value, &alias)
+		w.End = b.readText(t, w.Value, &alias)
 		b.aliases = append(b.aliases, alias)
 	}
 	return w.End
 }
 
-// take reads a text. One that stands there twice must be the same.
-func (b *bdev) take(t *jsonwalk.Text, i int, into *string) (end int) {
+// readText reads a string. If a member occurs twice with different values, the bdev is ambiguous.
+func (b *bdev) readText(t *jsonwalk.Text, i int, into *string) (end int) {
 	value, sound, end := t.TextAt(i)
-	b.odd = b.odd || !sound || *into != "" && *into != value
+	b.ambiguous = b.ambiguous || !sound || *into != "" && *into != value
 	*into = value
 	return end
 }
 
-func (b *bdev) count(t *jsonwalk.Text, i int, into *uint64) (end int) {
+// readNumber reads a number, like readText.
+func (b *bdev) readNumber(t *jsonwalk.Text, i int, into *uint64) (end int) {
 	end = t.Skip(i)
 	n, err := strconv.ParseUint(t.S[i:end], 10, 64)
-	b.odd = b.odd || err != nil || *into != 0 && *into != n
+	b.ambiguous = b.ambiguous || err != nil || *into != 0 && *into != n
 	*into = n
 	return end
 }
 
-// eachVolume reads an answer to bdev_lvol_get_lvols: UUIDs of volumes and of
-// their lvstores. Of a volume that says several things nothing is told.
+// eachVolume calls visit for each volume in an answer to bdev_lvol_get_lvols, with the UUIDs of the
+// volume and of its lvstore. It skips ambiguous volumes.
 func eachVolume(answer string, visit func(volume, lvs string) error) error {
 	t := &jsonwalk.Text{S: answer}
 	unreadable := &unreadableError{"bdev_lvol_get_lvols", errNoJSON}
@@ -151,15 +152,15 @@ func eachVolume(answer string, visit func(volume, lvs string) error) error {
 		for m.Next() {
 			switch m.Name {
 			case "uuid":
-				m.End = b.take(t, m.Value, &b.uuid)
+				m.End = b.readText(t, m.Value, &b.uuid)
 			case "lvs":
-				m.End = b.readMember(t, m.Value, "uuid", func(t *jsonwalk.Text, i int) int { return b.take(t, i, &b.store) })
+				m.End = b.readMember(t, m.Value, "uuid", func(t *jsonwalk.Text, i int) int { return b.readText(t, i, &b.store) })
 			default:
 				m.End = t.Skip(m.Value)
 			}
 		}
 		w.End = m.End
-		if b.odd {
+		if b.ambiguous {
 			continue
 		}
 		if err := visit(b.uuid, b.store); err != nil {

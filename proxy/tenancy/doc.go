@@ -1,19 +1,17 @@
-// Package tenancy answers one question of the proxy: is what this call names
-// theirs? A tenant is bound to lvstores, bdevs, NQNs and the like; its users see
-// and touch nothing else on the target.
+// Package tenancy is the stage of the proxy that decides whether the objects which a call names
+// belong to the user's tenant. A tenant has lvstores, bdevs, NQNs and other objects; its users can
+// see and change nothing else on the target.
 //
-// It works from the schema's annotations (x-spdk-resource) alone, for every
-// method there is or will be:
+// It uses only the schema's annotations (x-spdk-resource), so it works for all methods:
 //
-//   - A parameter that names an object that is not theirs is replaced by a name
-//     that nothing bears, and SPDK is asked. So an object of somebody else and
-//     one that does not exist take the same way through this code and get the
-//     same answer, SPDK's own, whatever its release says.
-//   - A name that a call would create must be one of theirs; else it is refused.
-//   - Of a result stays what is theirs; what cannot be told is left out.
-//   - A method that the annotations do not scope is refused (plan.go).
-//   - What they take up is counted against their quota (quota.go).
+//   - A foreign name in a parameter is replaced by a name that no object has, and SPDK is called.
+//     So foreign and missing objects take the same path through this code and get the same
+//     answer, SPDK's own, whatever its release.
+//   - A name that a call would create must be the tenant's, or the call is refused.
+//   - A result is reduced to the tenant's objects; parts whose owner is unknown are left out.
+//   - A method that the annotations do not bind to objects is refused (plan.go).
+//   - What the tenant uses is counted against its quota (quota.go).
 //
-// It may not know how users are recognised, what roles allow, or how an answer
-// looks on the wire; no other stage of the proxy is imported here.
+// The package may not know how users are authenticated, what roles allow, or how an answer looks
+// on the wire. It imports no other stage of the proxy.
 package tenancy

@@ -10,7 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// filter leaves of a result what is theirs, as SPDK wrote it and in its order.
+// filter returns the part of a result that belongs to the tenant, as SPDK wrote it and in its
+// order.
 func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMessage, error) {
 	if g.plan.open || g.owned && g.plan.raw {
 		return result, nil
@@ -27,19 +28,19 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 			return nil, f.err
 		case f.Bad:
 			return nil, &unreadableError{g.method.Name, errNoJSON}
-		case len(g.ownership.unknown) > 0: // now they are all asked about at once, and it is gone through again
+		case len(g.ownership.unknown) > 0: // query them all at once, then filter again
 			if err := g.ownership.resolve(ctx); err != nil {
 				return nil, err
 			}
 		case !seen:
-			return nil, g.scope.refuse("%s was executed, and its result names what is not this tenant's", g.method.Name)
+			return nil, g.scope.refuse("%s was executed, but its result names objects that do not belong to this tenant", g.method.Name)
 		default:
 			return f.Kept(result), nil
 		}
 	}
 }
 
-// learnFromResult learns from the result itself what would otherwise take questions.
+// learnFromResult learns owners from the result itself, which saves queries.
 func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) {
 	g.ownership.filtering, g.ownership.began = true, now()
 	switch g.method.Name {
@@ -51,14 +52,14 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 	}
 	var unreadable *unreadableError
 	if errors.As(err, &unreadable) {
-		return nil // it teaches nothing, and is left out
+		return nil // it is left out later
 	}
 	return err
 }
 
-// A filter goes through one result. Owned, below, means that what surrounds a
-// value is theirs: a value that names nothing is then theirs as well. What is
-// decided on a value is decided before it is gone into.
+// A filter filters one result. In its methods, owned means that the object which contains a value
+// belongs to the tenant; a value that names nothing then belongs to the tenant too. The verdict on a
+// value comes before the verdicts on what it contains.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context
@@ -66,17 +67,17 @@ type filter struct {
 	err   error
 }
 
-// A verdict says what becomes of a value.
+// A verdict says how a value is treated.
 type verdict uint8
 
 const (
-	hide  verdict = iota // it must not be seen
-	show                 // as it is
-	enter                // what lies in it is decided on by itself
+	hide  verdict = iota // it is left out
+	show                 // it is kept unchanged
+	enter                // it is kept, and its content is filtered
 )
 
-// root filters the whole result, and is false when it must not be seen. What a
-// call that changes something names itself, it has made of what is theirs.
+// root filters the whole result. It returns false if the tenant may see nothing of it. A name in
+// the result of a call that changed the tenant's objects is that of an object which it created.
 func (f *filter) root(w *form) bool {
 	i, owned := f.Space(0), f.grant.owned
 	if w.sensitive {
@@ -94,7 +95,7 @@ func (f *filter) root(w *form) bool {
 	case jsonwalk.Array:
 		f.items(w, i, owned)
 	default:
-		if owned && f.grant.method.Mutates && slices.ContainsFunc(w.kinds[t], isHeld) {
+		if owned && f.grant.method.Mutates && slices.ContainsFunc(w.kinds[t], isObject) {
 			_, sound, _ := f.TextAt(i)
 			return sound
 		}
@@ -104,11 +105,11 @@ func (f *filter) root(w *form) bool {
 	return true
 }
 
-// value decides on a value below the root; inside, whether it surrounds what is theirs.
+// value decides on a value below the root. inside is owned for the values in it.
 func (f *filter) value(w *form, i int, owned bool) (v verdict, inside bool) {
 	t := f.TypeAt(i)
 	if w.sensitive || !w.fits[t] {
-		return hide, false // a secret, or not what the schema describes
+		return hide, false // it is secret, or the schema does not describe it
 	}
 	if kinds := w.kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
@@ -134,8 +135,8 @@ func (f *filter) value(w *form, i int, owned bool) (v verdict, inside bool) {
 	return hide, false
 }
 
-// item decides on one of several: what names itself must be theirs, and what
-// does not must lie in what is.
+// item decides on an item of an array or map: an object that names itself must belong to the
+// tenant; any other must be in an object that does.
 func (f *filter) item(w *form, i int, owned bool) (v verdict, inside bool) {
 	if f.TypeAt(i) != jsonwalk.Object || !w.fits[jsonwalk.Object] || len(w.kinds[jsonwalk.Object]) > 0 {
 		return f.value(w, i, owned)
@@ -152,9 +153,8 @@ func (f *filter) item(w *form, i int, owned bool) (v verdict, inside bool) {
 	return enter, true
 }
 
-// members filters an object's members. One that must not be seen is left out,
-// or empty where clients will look for it. Numbers and switches at the root are
-// nobody's.
+// members filters an object's members. A hidden member is left out, or is an empty string if the
+// schema permits that. Numbers and booleans at the root belong to no tenant, and are kept.
 func (f *filter) members(w *form, i int, owned, root bool) (end int) {
 	m := f.Walk(i)
 	c := f.Content(m.End)
@@ -170,7 +170,7 @@ func (f *filter) members(w *form, i int, owned, root bool) (end int) {
 		switch {
 		case named:
 			v, inside = f.value(below, m.Value, owned || root && t < jsonwalk.String)
-		case owned: // an entry of a map: its name may be an object's
+		case owned: // an entry of a map, whose name may be that of an object
 			v, inside = f.item(below, m.Value, owned)
 		}
 		switch {
@@ -209,7 +209,7 @@ func (f *filter) items(w *form, i int, owned bool) (end int) {
 	return m.End
 }
 
-// pass goes on behind a value that may be seen, or that is filtered itself.
+// pass skips a value that is shown, or filters its content.
 func (f *filter) pass(w *form, v verdict, i int, owned bool) (end int) {
 	switch {
 	case v == show:
@@ -221,17 +221,17 @@ func (f *filter) pass(w *form, v verdict, i int, owned bool) (end int) {
 	}
 }
 
-// What an object says of itself.
+// A self is the owner of an object, according to the member that names it.
 type self uint8
 
 const (
 	unnamed self = iota
-	theirs
-	another // not theirs, or it cannot be told
+	theirs       // the tenant's
+	another      // not the tenant's, or unknown
 )
 
-// identified reads whose an object is by the member that names itself. Should
-// that stand there several times, all must say so.
+// identified determines the owner of an object from the member that names it. If that member
+// occurs several times, all values must be names of the tenant.
 func (f *filter) identified(w *form, i int) self {
 	if w.identityKind == "" {
 		return unnamed
@@ -254,7 +254,7 @@ func (f *filter) identified(w *form, i int) self {
 	return says
 }
 
-// owns decides on a value that names something.
+// owns reports whether a value names an object of the tenant.
 func (f *filter) owns(kind string, i int) bool {
 	if f.err != nil {
 		return false
@@ -266,9 +266,9 @@ func (f *filter) owns(kind string, i int) bool {
 	switch {
 	case !sound:
 		return false
-	case isGranted(kind):
+	case isConfigured(kind):
 		return f.grant.scope.ownsNamed(kind, name)
-	case !isHeld(kind):
+	case !isObject(kind):
 		return false
 	}
 	own, err := f.grant.ownership.owns(f.ctx, kind, name)
@@ -276,7 +276,7 @@ func (f *filter) owns(kind string, i int) bool {
 	return own && err == nil
 }
 
-// ownsAddress decides on an address, which is an object.
+// ownsAddress reports whether an address, which is an object, is the tenant's.
 func (f *filter) ownsAddress(i int) bool {
 	if f.TypeAt(i) != jsonwalk.Object {
 		return false
@@ -285,14 +285,14 @@ func (f *filter) ownsAddress(i int) bool {
 	for m := f.Walk(i); m.Next(); {
 		var value string
 		var sound bool
-		if value, sound, m.End = f.TextAt(m.Value); !sound || !a.take(m.Name, value) {
+		if value, sound, m.End = f.TextAt(m.Value); !sound || !a.set(m.Name, value) {
 			return false
 		}
 	}
 	return f.grant.scope.ownsAddressParts(a)
 }
 
-// restored is SPDK's error in the client's words.
+// restored returns SPDK's error with the names that the client wrote.
 func (g *Grant) restored(err error) error {
 	var called *spdkrpc.Error
 	if len(g.hidden) == 0 || !errors.As(err, &called) {

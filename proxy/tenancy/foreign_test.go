@@ -176,7 +176,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 					ghost, ghostErr = w.call("alice", m.Name, with(gone(name)))
 				}
 				assert.Equal(t, outcome(ghost, ghostErr, gone(name)), outcome(result, err, name), where)
-				if !isHeld(s.kind) {
+				if !isObject(s.kind) {
 					var refused *Refusal
 					assert.ErrorAs(t, err, &refused, where)
 				}
@@ -188,7 +188,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 					}
 				}
 			}
-			if w.tenancy.plans[m.Name].refusal == "" && isHeld(s.kind) {
+			if w.tenancy.plans[m.Name].refusal == "" && isObject(s.kind) {
 				// The same call passes with what is theirs.
 				params, err := decoded(with(own(red)[s.kind]))
 				require.NoError(t, err)
@@ -209,7 +209,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 
 // foreign are blue's names for a kind of parameter.
 func foreign(blue things, kind string) []string {
-	if name := made[kind]; name != "" {
+	if name := newKinds[kind]; name != "" {
 		return append(blue.names(name), "blue-new", "lvs-blue", "nqn.2016-06.io.spdk:blue-new", "iqn.2016-06.io.spdk:blue-new")
 	}
 	if kind == "host-nqn" {

@@ -9,48 +9,48 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A form is what the schema says of a value in one place, made ready for calls:
-// the nodes that the value may have there, as one.
+// A form is what the schema says about a value in one place, prepared for calls: all nodes that
+// the value may have there, combined.
 type form struct {
 	fits      [jsonwalk.Types]bool
-	kinds     [jsonwalk.Types][]string // of resource that such a value may name
+	kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name
 	sensitive bool
 	opens     []opening
-	free      bool // may be any text
-	uuid      bool // may be a text that is a UUID
-	emptiable bool // may be an empty text
+	free      bool // may be any string
+	uuid      bool // may be a UUID
+	emptiable bool // may be an empty string
 
-	identity     string // member that names the object itself; "": none does
+	identity     string // the member that names the object itself; "": none does
 	identityKind string
-	members      []member       // in the schema's order, which is mostly SPDK's
+	members      []member       // in the schema's order, which is mostly the order of SPDK's answers
 	byName       map[string]int // index in members
-	others       *form          // members that have no name in the schema
+	others       *form          // of members that the schema does not name
 	items        *form
 }
 
-// An opening is what some values of a parameter open beyond the hosts that are
-// named (x-spdk-opens).
+// An opening is access that some values of a parameter give to others than the named hosts
+// (x-spdk-opens).
 type opening struct {
 	*rpcschema.Opens
-	byDefault bool // when the parameter is left out, too
+	byDefault bool // also if the parameter is absent
 }
 
-// A member is one of an object's that the schema describes.
+// A member is an object's member that the schema names.
 type member struct {
 	name string
 	*form
 }
 
-// forms makes forms, each once: a schema may hold itself.
+// forms makes forms, each once, because schemas may be recursive.
 type forms struct {
 	tenancy *Tenancy
 	made    map[string]*form
 }
 
-// samples are one value of each type, in jsonwalk.Type's order.
+// samples has one value of each type, in jsonwalk.Type's order.
 var samples = [jsonwalk.Types]any{nil, false, 0, "", []any{}, map[string]any{}}
 
-// typeOf is the type of a decoded value.
+// typeOf returns the type of a decoded value.
 func typeOf(v any) jsonwalk.Type {
 	switch v.(type) {
 	case nil:
@@ -107,17 +107,17 @@ func (m *forms) of(list []node) *form {
 	return f
 }
 
-// unfit is the form of what is not described: no value has it.
+// unfit is the form of values that the schema does not describe. No value fits it.
 var unfit = &form{}
 
-// member is the form of an object's member, and whether it is described by its name.
+// member returns the form of an object's member, and whether the schema names the member.
 func (f *form) member(name string) (below *form, named bool) {
 	after := 0
 	return f.memberAfter(name, &after)
 }
 
-// memberAfter is member for whoever takes them one after the other: after is
-// where the next one probably stands in the schema.
+// memberAfter is member for callers that look up the members in order: after is the index of the
+// probable next one.
 func (f *form) memberAfter(name string, after *int) (below *form, named bool) {
 	i := *after
 	if i >= len(f.members) || f.members[i].name != name {
@@ -133,7 +133,7 @@ func sensitive(list []node) bool {
 	return slices.ContainsFunc(list, func(n node) bool { return n.sensitive })
 }
 
-// emptiable texts may be empty by the schema.
+// emptiable reports whether the schema permits an empty string.
 func emptiable(list []node) bool {
 	return slices.ContainsFunc(list, func(n node) bool {
 		return n.fits("") && n.Format == "" && n.Pattern == "" && n.MinLength == 0 && len(n.Enum) == 0

@@ -9,26 +9,27 @@ import (
 	"time"
 )
 
-// stores knows the lvstores of the target by UUID. A name may pass to another
-// lvstore, so what was learnt counts only for a moment.
+// stores caches the lvstores of the target by UUID. A name may move to another lvstore, so the
+// cache is valid only for a moment.
 type stores struct {
 	known atomic.Pointer[lvstores]
 
-	mu        sync.Mutex // guards what follows
-	asking    *question  // the newest under way
+	mu        sync.Mutex    // guards the members below
+	running   *lvstoreQuery // the newest that is running; nil: none
 	forgotten time.Time
 }
 
-// lvstores are those that there were at a time.
+// lvstores are the lvstores at one moment.
 type lvstores struct {
 	byUUID map[string]store
 	asked  time.Time
 }
 
-// A question is one that calls share: it was put after each of them came.
-type question struct {
-	put    time.Time
-	done   chan struct{} // closed once answer and err are there
+// An lvstoreQuery is a query of the lvstores that several calls may share. It began after each of
+// them arrived.
+type lvstoreQuery struct {
+	began  time.Time
+	done   chan struct{} // closed when answer and err are set
 	answer *lvstores
 	err    error
 }
@@ -39,12 +40,12 @@ type store struct {
 	ClusterSize uint64 `json:"cluster_size"`
 }
 
-// storesKeep is how long the names of lvstores are taken to hold.
+// storesKeep is how long the cached names of lvstores are used.
 const storesKeep = 2 * time.Second
 
-// list asks for the lvstores, unless that was just done, and since fresh.
+// list returns the lvstores, from the cache if that is recent and not older than fresh.
 func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string]store, error) {
-	if k := s.learnt(fresh); k != nil {
+	if k := s.cached(fresh); k != nil {
 		return k.byUUID, nil
 	}
 	for joined := 0; ; joined++ {
@@ -52,11 +53,11 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		switch {
 		case k != nil:
 			return k.byUUID, nil
-		case joined > 1 && !mine: // so that a target that fails is not waited for over and over
-			q, mine = newQuestion(), true
+		case joined > 1 && !mine: // so that a call does not wait repeatedly for a failing target
+			q, mine = newQuery(), true
 		}
 		if mine {
-			s.put(ctx, ask, q)
+			s.run(ctx, ask, q)
 			if q.err != nil {
 				return nil, q.err
 			}
@@ -70,58 +71,58 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		if q.err == nil {
 			return q.answer.byUUID, nil
 		}
-		// Perhaps only because whoever put it has left: the next one is shared, too.
+		// It may have failed only because its caller has gone: share the next one.
 	}
 }
 
-// learnt is what was learnt a moment ago, and since fresh; nil for nothing.
-func (s *stores) learnt(fresh time.Time) *lvstores {
+// cached returns the cache if it is recent and not older than fresh, or else nil.
+func (s *stores) cached(fresh time.Time) *lvstores {
 	if k := s.known.Load(); k != nil && now().Before(k.asked.Add(storesKeep)) && !k.asked.Before(fresh) {
 		return k
 	}
 	return nil
 }
 
-// share is the question under way that was put since fresh, or a new one to put,
-// unless the answer has just come.
-func (s *stores) share(fresh time.Time) (k *lvstores, q *question, mine bool) {
+// share returns the running query if it began after fresh, or a new one that the caller must run
+// (mine), or the cache if an answer has just arrived.
+func (s *stores) share(fresh time.Time) (k *lvstores, q *lvstoreQuery, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.learnt(fresh); k != nil {
+	if k := s.cached(fresh); k != nil {
 		return k, nil, false
 	}
-	if q := s.asking; q != nil && !q.put.Before(fresh) {
+	if q := s.running; q != nil && !q.began.Before(fresh) {
 		return nil, q, false
 	}
-	s.asking = newQuestion()
-	return nil, s.asking, true
+	s.running = newQuery()
+	return nil, s.running, true
 }
 
-func newQuestion() *question { return &question{put: now(), done: make(chan struct{})} }
+func newQuery() *lvstoreQuery { return &lvstoreQuery{began: now(), done: make(chan struct{})} }
 
-// put puts a question to the target.
-func (s *stores) put(ctx context.Context, ask Ask, q *question) {
-	q.err = errCutShort
-	defer func() { // after a panic, too, or others would wait for ever
+// run runs a query, and stores its answer in the cache.
+func (s *stores) run(ctx context.Context, ask Ask, q *lvstoreQuery) {
+	q.err = errInterrupted
+	defer func() { // also after a panic, or other calls would wait for ever
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		defer close(q.done)
-		if s.asking == q {
-			s.asking = nil
+		if s.running == q {
+			s.running = nil
 		}
-		if k := s.known.Load(); q.err == nil && q.put.After(s.forgotten) && (k == nil || k.asked.Before(q.put)) {
+		if k := s.known.Load(); q.err == nil && q.began.After(s.forgotten) && (k == nil || k.asked.Before(q.began)) {
 			s.known.Store(q.answer)
 		}
 	}()
-	q.answer, q.err = askStores(ctx, ask, q.put)
+	q.answer, q.err = askStores(ctx, ask, q.began)
 }
 
-var errCutShort = errors.New("the question for the lvstores was cut short")
+var errInterrupted = errors.New("the query of the lvstores was interrupted")
 
 func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
 	answer, err := ask(ctx, "bdev_lvol_get_lvstores", nil)
 	if err != nil {
-		return nil, before(err)
+		return nil, notExecuted(err)
 	}
 	var list []store
 	if err := json.Unmarshal(answer, &list); err != nil {
@@ -136,10 +137,10 @@ func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
 	return l, nil
 }
 
-// forget lets nothing count that was learnt until now: a call has changed it.
+// forget empties the cache, because a call has changed the lvstores.
 func (s *stores) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asking, s.forgotten = nil, now()
+	s.running, s.forgotten = nil, now()
 	s.known.Store(nil)
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A sizing names the parameter that says which bdev's size the call takes over,
-// or sets.
+// A sizing names the parameter with the bdev whose size a call inherits or sets.
 type sizing struct {
-	source, volume string
-	list           string // the parameter is a member of each item of this one
+	source string // parameter with the bdev whose size is inherited
+	volume string // parameter with the volume whose size is set
+	list   string // parameter whose items have the member source
 }
 
-// sizedBy says where a method that makes or grows a volume gets its size from:
-// a parameter, or a bdev that it names. The schema does not tell.
+// sizedBy says where a method that creates or grows a volume gets its size from: a parameter, or a
+// bdev that it names. The schema cannot express this.
 var sizedBy = map[string]sizing{
 	"bdev_lvol_create":     {},
 	"bdev_lvol_resize":     {volume: "name"},
@@ -31,9 +31,8 @@ var sizedBy = map[string]sizing{
 	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
-// measure works out what the call takes. Bdevs that it is measured by, and the
-// lvstore that it is rounded by, are then named by UUID, so that the call means
-// them and no other.
+// measure returns what the call will use. The call then names by UUID the bdevs whose size counts
+// and the lvstore whose clusters round it, so that it cannot mean other ones.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if by.list != "" {
@@ -44,7 +43,7 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		if err != nil || b == nil {
 			return amount{}, err
 		}
-		size := g.claim.takesOver(b)
+		size := g.claim.inherit(b)
 		return amount{bytes: size, volumes: 1}, nil
 	}
 	size, err := g.requested()
@@ -60,7 +59,7 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		return amount{}, err
 	}
 	if !b.lvol {
-		return amount{}, nil // SPDK will say that it is no volume
+		return amount{}, nil // SPDK refuses: it is not a volume
 	}
 	list, err := g.scope.tenancy.stores.list(ctx, ask, time.Time{})
 	if err != nil {
@@ -71,35 +70,35 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	return amount{bytes: max(size, b.size()) - b.size()}, nil
 }
 
-// measureEach works out what the items of a list take.
+// measureEach returns what the items of a list will use.
 func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount, err error) {
 	items, _ := g.Params[by.list].([]any)
 	for _, item := range items {
 		params, ok := item.(map[string]any)
 		if !ok {
-			return amount{}, g.scope.refuse("%s: what %s takes cannot be counted against the quota", g.method.Name, by.list)
+			return amount{}, g.scope.refuse("%s: %s cannot be counted against this tenant's quota", g.method.Name, by.list)
 		}
 		b, err := g.pin(ctx, ask, params, by.source)
 		if err != nil {
 			return amount{}, err
 		}
 		if b != nil {
-			sum = sum.plus(amount{bytes: g.claim.takesOver(b), volumes: 1})
+			sum = sum.plus(amount{bytes: g.claim.inherit(b), volumes: 1})
 		}
 	}
 	return sum, nil
 }
 
-// takesOver notes that the call makes a volume of a bdev's size, which may be
-// larger than it is now by a call that was lost.
-func (c *claim) takesOver(b *bdev) uint64 {
+// inherit notes that the call creates a volume of a bdev's size, and returns the size. It may be
+// larger than the present one because of an unanswered call.
+func (c *claim) inherit(b *bdev) uint64 {
 	size := c.account.largest(b.name, b.size())
 	c.sizes = append(c.sizes, bdevSize{b.name, size, amount{bytes: size, volumes: 1}})
 	return size
 }
 
-// pinStore finds the lvstore that the call makes a volume in, and names it by
-// UUID. One that is not there is named as nothing is.
+// pinStore finds the lvstore in which the call creates a volume, and makes the call name it by
+// UUID. A missing one gets a name that no lvstore has.
 func (g *Grant) pinStore(ctx context.Context, ask Ask) (store, error) {
 	lvs, byName := g.Params["lvs_name"].(string)
 	id, _ := g.Params["uuid"].(string)
@@ -141,12 +140,11 @@ func (s store) round(size uint64) uint64 {
 	return size
 }
 
-// pin finds the bdev that a parameter names, and names it by UUID. One that
-// does not exist is named as nothing is: should it come to exist meanwhile, it
-// was not measured.
+// pin finds the bdev that a parameter names, and makes the call name it by UUID. A missing one
+// gets a name that no bdev has: if it appeared in the meantime, its size would be unknown.
 func (g *Grant) pin(ctx context.Context, ask Ask, params map[string]any, param string) (*bdev, error) {
 	name, _ := params[param].(string)
-	if _, nothing := g.hidden[name]; nothing {
+	if _, hidden := g.hidden[name]; hidden {
 		return nil, nil
 	}
 	answer, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
@@ -155,20 +153,20 @@ func (g *Grant) pin(ctx context.Context, ask Ask, params map[string]any, param s
 		return nil, nil
 	}
 	if err != nil {
-		return nil, before(err)
+		return nil, notExecuted(err)
 	}
 	var found []bdev
 	if err := eachBdev(string(answer), func(b *bdev) error { found = append(found, *b); return nil }); err != nil {
 		return nil, err
 	}
-	if len(found) != 1 || found[0].odd {
-		return nil, &unreadableError{"bdev_get_bdevs", errors.New("not one bdev")}
+	if len(found) != 1 || found[0].ambiguous {
+		return nil, &unreadableError{"bdev_get_bdevs", errors.New("it is not one bdev")}
 	}
 	params[param] = found[0].name
 	return &found[0], nil
 }
 
-// requested is the size that the call asks for, in bytes.
+// requested returns the size that the call requests, in bytes.
 func (g *Grant) requested() (size uint64, err error) {
 	given := false
 	for name, factor := range map[string]uint64{"size_in_mib": 1 << 20, "size": 1} {
@@ -178,7 +176,7 @@ func (g *Grant) requested() (size uint64, err error) {
 		}
 		n, err := strconv.ParseUint(number.String(), 10, 64)
 		if err != nil {
-			return 0, g.scope.refuse("%s: write %s in plain digits, or it cannot be counted against the quota", g.method.Name, name)
+			return 0, g.scope.refuse("%s: write %s in plain digits, so that it can be counted against the quota", g.method.Name, name)
 		}
 		over, bytes := bits.Mul64(n, factor)
 		if over > 0 {
@@ -187,7 +185,7 @@ func (g *Grant) requested() (size uint64, err error) {
 		size, given = max(size, bytes), true
 	}
 	if !given {
-		return 0, g.scope.refuse("%s: without a size it cannot be counted against the quota", g.method.Name)
+		return 0, g.scope.refuse("%s: give a size, so that it can be counted against the quota", g.method.Name)
 	}
 	return size, nil
 }

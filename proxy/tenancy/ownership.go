@@ -14,23 +14,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A ownershipCheck is what one call learns of whose the objects of the target are.
+// An ownershipCheck determines, for one call, which objects belong to the tenant.
 type ownershipCheck struct {
 	scope  *Scope
 	ask    Ask
-	bdevs  map[string]bool // by every UUID: theirs?
-	listed bool            // bdevs has all that there are
-	asked  int
-	began  time.Time // when the call, or its result, came
+	bdevs  map[string]bool // by UUID: whether the bdev belongs to the tenant
+	listed bool            // bdevs has all bdevs of the target
+	asked  int             // bdevs that were queried one by one
+	began  time.Time       // when the call, or its result, arrived
 
-	// In a result everything is asked about at once: what is not known is noted.
+	// While filtering a result, unknown UUIDs are collected, to query them all at once.
 	filtering bool
 	unknown   []string
 }
 
-// owns decides whether an object that the client, or SPDK, names is theirs.
-// Only names that are UUIDs, or hold one, take a question to the target; all others are
-// decided by their spelling, and so alike whether or not they exist.
+// owns reports whether an object that the client or SPDK names belongs to the tenant. Only names
+// that are or contain UUIDs need a query to the target. For all others the spelling decides, so
+// the answer does not depend on whether they exist.
 func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
 		return false, nil
@@ -49,8 +49,8 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 	return v.scope.ownsNamed(kind, name), nil
 }
 
-// ownsUUID decides on a bdev named by UUID: it is its lvstore's, or else the
-// name's that it has besides.
+// ownsUUID decides on a bdev that is named by UUID: the owner of its lvstore owns it, or else the
+// owner of its other name.
 func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if own, known := v.bdevs[name]; known || v.listed {
 		return own, nil
@@ -65,9 +65,9 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		v.note(name, owner == v.scope)
 		return owner == v.scope, err
 	}
-	// Before the call nothing may tell somebody else's volume from none, the time
-	// that it takes neither: what is remembered counts only where it says that it
-	// is theirs, and all else takes the same questions.
+	// Before the call, nothing may distinguish a foreign volume from a missing one, not even
+	// the time: remembered volumes count only if they belong to the tenant, and all other
+	// names need the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
 		return false, err
@@ -82,11 +82,11 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 	answer, err := v.ask(ctx, "bdev_get_bdevs", params)
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
 		v.note(name, false)
-		_, err := v.storeOwner(ctx, "") // as somebody else's would
+		_, err := v.storeOwner(ctx, "") // as for a foreign volume
 		return false, err
 	}
 	if err != nil {
-		return false, before(err)
+		return false, notExecuted(err)
 	}
 	if err := v.learn(ctx, string(answer)); err != nil {
 		return false, err
@@ -95,11 +95,11 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 	return v.bdevs[name], nil
 }
 
-// asksBeforeListing bounds how many bdevs are asked for one by one: a reactor
-// answers to nothing else while it lists them all.
+// asksBeforeListing is how many bdevs are queried one by one before all are listed. Listing all
+// delays everything else in the target.
 const asksBeforeListing = 4
 
-// resolve asks for all bdevs that a result names and that are not known, at once.
+// resolve queries all unknown bdevs that a result names, concurrently.
 func (v *ownershipCheck) resolve(ctx context.Context) error {
 	slices.Sort(v.unknown)
 	names := slices.Compact(v.unknown)
@@ -112,7 +112,7 @@ func (v *ownershipCheck) resolve(ctx context.Context) error {
 	var all sync.WaitGroup
 	for i, name := range names {
 		all.Go(func() {
-			defer func() { panics[i] = recover() }() // in a goroutine it would end the process
+			defer func() { panics[i] = recover() }() // in a goroutine, a panic would end the process
 			answers[i], errs[i] = v.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 		})
 	}
@@ -126,7 +126,7 @@ func (v *ownershipCheck) resolve(ctx context.Context) error {
 		switch {
 		case errors.Is(errs[i], spdkrpc.NoSuchDevice):
 		case errs[i] != nil:
-			return before(errs[i])
+			return notExecuted(errs[i])
 		default:
 			if err := v.learn(ctx, string(answers[i])); err != nil {
 				return err
@@ -139,17 +139,17 @@ func (v *ownershipCheck) resolve(ctx context.Context) error {
 	return nil
 }
 
-// list asks for all bdevs.
+// list queries all bdevs.
 func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 	text, err := v.ask(ctx, "bdev_get_bdevs", nil)
 	if err != nil {
-		return "", before(err)
+		return "", notExecuted(err)
 	}
 	v.listed = true
 	return string(text), v.learn(ctx, string(text))
 }
 
-// note notes whose a UUID is: theirs only if nothing else says otherwise.
+// note notes whether a UUID belongs to the tenant. If there are contradictory notes, it does not.
 func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}
@@ -158,18 +158,18 @@ func (v *ownershipCheck) note(name string, own bool) {
 	v.bdevs[name] = own && (before || !known)
 }
 
-// learn notes whose the bdevs of a list are, as far as they are named by UUIDs:
-// on other names their spelling decides.
+// learn notes the owners of the bdevs of a list, as far as they are named by UUIDs. For other
+// names, the spelling decides.
 func (v *ownershipCheck) learn(ctx context.Context, answer string) error {
-	var lie [][2]string
-	defer func() { v.scope.tenancy.volumes.learn(lie) }()
+	var locations [][2]string
+	defer func() { v.scope.tenancy.volumes.learn(locations) }()
 	return eachBdev(answer, func(b *bdev) error {
 		own, err := v.ownsBdev(ctx, b)
 		if err != nil {
 			return err
 		}
-		if b.lvol && !b.odd && looksLikeUUID(b.name) && b.store != "" {
-			lie = append(lie, [2]string{b.name, b.store})
+		if b.lvol && !b.ambiguous && looksLikeUUID(b.name) && b.store != "" {
+			locations = append(locations, [2]string{b.name, b.store})
 		}
 		v.noteUUID(b.name, own)
 		v.noteUUID(b.uuid, own)
@@ -186,14 +186,14 @@ func (v *ownershipCheck) noteUUID(name string, own bool) {
 	}
 }
 
-// learnVolumes notes whose the volumes of a list are, also those that have no
-// bdev at present.
+// learnVolumes notes the owners of the volumes of a list, also of those that have no bdev at
+// present.
 func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error {
-	var lie [][2]string
-	defer func() { v.scope.tenancy.volumes.learn(lie) }()
+	var locations [][2]string
+	defer func() { v.scope.tenancy.volumes.learn(locations) }()
 	return eachVolume(answer, func(volume, lvs string) error {
 		if looksLikeUUID(volume) && lvs != "" {
-			lie = append(lie, [2]string{volume, lvs})
+			locations = append(locations, [2]string{volume, lvs})
 		}
 		owner, err := v.storeOwner(ctx, lvs)
 		v.note(volume, owner == v.scope)
@@ -201,10 +201,11 @@ func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error 
 	})
 }
 
-// ownsBdev decides by the lvstore of a volume, and else by a bdev's name.
+// ownsBdev reports whether a bdev belongs to the tenant: by its lvstore if it is a volume, or else
+// by its name.
 func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	switch {
-	case b.odd:
+	case b.ambiguous:
 		return false, nil
 	case b.lvol:
 		owner, err := v.storeOwner(ctx, b.store)
@@ -213,9 +214,9 @@ func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	return matchesAny(v.scope.Bdevs, b.name), nil
 }
 
-// storeOwner is the tenant that an lvstore belongs to, nil for none. Before the
-// call, what was learnt earlier counts only where it says that it is theirs; in a
-// result it counts for whatever lvstore was there.
+// storeOwner returns the tenant that an lvstore belongs to; nil if there is none. Before the call,
+// the cache counts only if the lvstore belongs to this tenant; while filtering a result, it counts
+// for every lvstore in it.
 func (v *ownershipCheck) storeOwner(ctx context.Context, id string) (*Scope, error) {
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
@@ -235,7 +236,7 @@ func (v *ownershipCheck) ownerIn(list map[string]store, id string) *Scope {
 	return v.scope.tenancy.byLVStore[list[canonical(id)].Name]
 }
 
-// looksLikeUUID says whether a name may be a UUID, however it is spelt.
+// looksLikeUUID reports whether a name may be a UUID, in any spelling.
 func looksLikeUUID(name string) bool {
 	if len(name) < 32 || len(name) > 45 {
 		return false
@@ -244,7 +245,7 @@ func looksLikeUUID(name string) bool {
 	return err == nil
 }
 
-// canonical is the one spelling of a UUID, "" for what is none.
+// canonical returns SPDK's spelling of a UUID; "" if id is not a UUID.
 func canonical(id string) string {
 	if isCanonical(id) {
 		return id
@@ -259,7 +260,7 @@ func canonical(id string) string {
 	return parsed.String()
 }
 
-// isCanonical says whether a UUID is spelt as SPDK spells it.
+// isCanonical reports whether a UUID has SPDK's spelling.
 func isCanonical(id string) bool {
 	if len(id) != 36 {
 		return false
@@ -273,11 +274,11 @@ func isCanonical(id string) bool {
 	return true
 }
 
-// before makes the failure of a question that comes before the call one of a
-// call that was not made.
-func before(err error) error {
+// notExecuted converts the error of a query before the call to the error of a call that was not
+// executed.
+func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) {
-		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not say in time whose it is"}
+		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not answer in time to whom the object belongs"}
 	}
 	return err
 }

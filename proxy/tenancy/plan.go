@@ -6,23 +6,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A plan is what the schema alone says of a method to tenants.
+// A plan is how a method is treated for tenants, derived from the schema alone.
 type plan struct {
-	refusal string // why none of them may call it; "": they may
-	open    bool   // names nothing and changes nothing
+	refusal string // why tenants may not call it; "": they may
+	open    bool   // it names nothing and changes nothing
 	lists   bool   // its result can be filtered, whatever its parameters
-	raw     bool   // once its parameters are theirs, so is all of its result
-	creates bool   // makes a bdev by a name of its parameters
-	volume  bool   // makes a logical volume
+	raw     bool   // if all objects in its parameters are the tenant's, so is the whole result
+	creates bool   // it creates a bdev whose name is a parameter
+	volume  bool   // it creates a logical volume
 
 	params    map[string]paramPlan
 	result    *form
-	chosen    []string // names of what is made, which SPDK would choose where they are left out
-	subsystem bool     // makes a subsystem or an iSCSI target
-	lvstores  bool     // makes, renames or takes away an lvstore
+	chosen    []string // parameters with names of new objects, which SPDK chooses if they are absent
+	subsystem bool     // it creates a subsystem or an iSCSI target
+	lvstores  bool     // it creates, renames or deletes an lvstore
 }
 
-// A paramPlan is what is known of one parameter.
+// A paramPlan is how one parameter is treated.
 type paramPlan struct {
 	*form
 	path string // METHOD.PARAMETER
@@ -39,11 +39,11 @@ func (t *Tenancy) planAll() {
 			nodes := t.nodes(param.Schema)
 			p.params[param.Name] = paramPlan{ready.of(nodes), m.Name + "." + param.Name}
 			for _, n := range nodes {
-				if isMade(n.kind) && n.Format != "uuid" {
+				if isNew(n.kind) && n.Format != "uuid" {
 					p.chosen = append(p.chosen, param.Name)
 				}
-				p.subsystem = p.subsystem || made[n.kind] == "nqn" || made[n.kind] == "iqn"
-				p.lvstores = p.lvstores || made[n.kind] == "lvstore"
+				p.subsystem = p.subsystem || newKinds[n.kind] == "nqn" || newKinds[n.kind] == "iqn"
+				p.lvstores = p.lvstores || newKinds[n.kind] == "lvstore"
 			}
 		}
 		t.plans[m.Name] = &p
@@ -54,9 +54,9 @@ func (t *Tenancy) planAll() {
 func (t *Tenancy) planOf(m *rpcschema.Method) (p plan) {
 	params, result := &survey{method: m.Name}, &survey{method: m.Name}
 	for _, param := range m.Params {
-		t.look(t.nodes(param.Schema), param.Name, param.Required, params, 0)
+		t.survey(t.nodes(param.Schema), param.Name, param.Required, params, 0)
 	}
-	t.look(t.nodes(m.Result.Schema), "", true, result, 0)
+	t.survey(t.nodes(m.Result.Schema), "", true, result, 0)
 
 	p.creates = slices.Contains(params.kinds, "new-bdev")
 	p.volume = m.Mutates && slices.Contains(params.kinds, "lvol-name") && slices.Contains(t.rootKinds(m), "bdev")
@@ -66,34 +66,35 @@ func (t *Tenancy) planOf(m *rpcschema.Method) (p plan) {
 	case slices.Contains(harmless, m.Name):
 		p.open = true
 	case !slices.Contains(m.State, "runtime"):
-		p.refusal = "it belongs to the target's start"
+		p.refusal = "it is for the start of the target"
 	case slices.Contains(deferredTargets, m.Name), p.creates && slices.Contains(params.kinds, "bdev"):
-		p.refusal = "SPDK keeps it for bdevs that do not exist yet, which could become somebody else's"
+		p.refusal = "SPDK applies it to bdevs that do not exist yet, which could belong to another tenant"
 	case params.needs != "":
 		p.refusal = "it needs " + params.needs + ", which no tenant can own"
 	case slices.ContainsFunc(t.rootKinds(m), func(kind string) bool { return !scopes(kind) && !isInner(kind) }):
-		p.refusal = "its result names what no tenant can own"
+		p.refusal = "its result names objects that no tenant can own"
 	case slices.ContainsFunc(params.kinds, scopes), p.lists:
 	case !m.Mutates && len(params.kinds) == 0 && !result.texts && p.raw && !result.numbers:
 		p.open = true
 	default:
-		p.refusal = "it concerns the whole target, or what no tenant can own"
+		p.refusal = "it is about the whole target, or about objects that no tenant can own"
 	}
 	return p
 }
 
-// A survey gathers what the schema of a value may hold.
+// A survey is what a value may contain according to its schema.
 type survey struct {
 	method  string
 	kinds   []string
-	needs   string // what must be given, but can be nobody's
-	texts   bool   // free texts
+	needs   string // a required value that names an object which no tenant can own
+	texts   bool   // strings without a fixed set of values
 	numbers bool
 	secret  bool
-	open    bool // members that are not described
+	open    bool // members that the schema does not describe
 }
 
-func (t *Tenancy) look(list []node, path string, required bool, found *survey, depth int) {
+// survey adds to found what values of the nodes may contain.
+func (t *Tenancy) survey(list []node, path string, required bool, found *survey, depth int) {
 	if depth > 16 {
 		found.open = true
 		return
@@ -102,7 +103,7 @@ func (t *Tenancy) look(list []node, path string, required bool, found *survey, d
 		found.secret = found.secret || n.sensitive
 		if n.kind != "" {
 			found.kinds = append(found.kinds, n.kind)
-			if required && !scopes(n.kind) && !isGranted(n.kind) && !isInner(n.kind) {
+			if required && !scopes(n.kind) && !isConfigured(n.kind) && !isInner(n.kind) {
 				found.needs = path + " (" + n.kind + ")"
 			}
 			continue
@@ -121,19 +122,19 @@ func (t *Tenancy) look(list []node, path string, required bool, found *survey, d
 			}
 		}
 		for _, p := range n.Properties {
-			t.look(t.nodes(p.Schema), path+"."+p.Name, required && slices.Contains(n.Required, p.Name), found, depth+1)
+			t.survey(t.nodes(p.Schema), path+"."+p.Name, required && slices.Contains(n.Required, p.Name), found, depth+1)
 		}
 		if n.Items != nil {
-			t.look(t.nodes(n.Items), path, required && n.MinItems > 0, found, depth+1)
+			t.survey(t.nodes(n.Items), path, required && n.MinItems > 0, found, depth+1)
 		}
 		if n.Additional.Schema != nil {
 			found.texts = true // the members' names
-			t.look(t.nodes(n.Additional.Schema), path, false, found, depth+1)
+			t.survey(t.nodes(n.Additional.Schema), path, false, found, depth+1)
 		}
 	}
 }
 
-// rootKinds are what the result as a whole names.
+// rootKinds returns the kinds of objects that the result as a whole may name.
 func (t *Tenancy) rootKinds(m *rpcschema.Method) (kinds []string) {
 	for _, n := range t.nodes(m.Result.Schema) {
 		if n.kind != "" {
@@ -143,13 +144,12 @@ func (t *Tenancy) rootKinds(m *rpcschema.Method) (kinds []string) {
 	return kinds
 }
 
-// listable says whether a result is a list, or holds lists, of items that can
-// be told to be somebody's.
+// listable reports whether a result is or has a list of items whose owner can be determined.
 func (t *Tenancy) listable(list []node, root bool) bool {
 	for _, n := range list {
 		if n.Items != nil {
 			for _, item := range t.nodes(n.Items) {
-				if kind := identityKind(t, item); isHeld(kind) || isHeld(item.kind) {
+				if kind := identityKind(t, item); isObject(kind) || isObject(item.kind) {
 					return true
 				}
 			}
@@ -163,14 +163,14 @@ func (t *Tenancy) listable(list []node, root bool) bool {
 	return false
 }
 
-// identityKind is the kind of the member that names an object itself: by
-// convention the first that names anything.
+// identityKind returns the kind of the member that names an object itself: by convention, the
+// first member that names anything.
 func identityKind(t *Tenancy, n node) string {
 	_, kind := t.identity([]node{n})
 	return kind
 }
 
-// identity finds the member that names an object itself.
+// identity returns the member that names an object itself, and its kind.
 func (t *Tenancy) identity(object []node) (member, kind string) {
 	for _, n := range object {
 		for _, p := range n.Properties {

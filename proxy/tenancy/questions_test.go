@@ -82,10 +82,10 @@ func TestVolumesAreForgotten(t *testing.T) {
 	v.learn([][2]string{{"c", "lvs-c"}})
 	assert.Empty(t, v.of("b"))
 	assert.Equal(t, "lvs-c", v.of("c"))
-	for i := range 2 * (volumesMost + 2) {
+	for i := range 2 * (maxVolumes + 2) {
 		v.learn([][2]string{{fmt.Sprint(i), "lvs"}})
 	}
-	assert.LessOrEqual(t, len(v.recent)+len(v.older), 2*(volumesMost+1), "the memory is bounded")
+	assert.LessOrEqual(t, len(v.recent)+len(v.older), 2*(maxVolumes+1), "the memory is bounded")
 }
 
 // What a call makes of theirs is theirs: its answer is shown without a question.

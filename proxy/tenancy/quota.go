@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	countKeep    = 10 * time.Second // how long a count holds; what the tenant itself adds is added to it
-	recountAfter = time.Second      // until when what is too much is not counted again, unless something of theirs has gone: counting keeps the target busy
-	lostKeep     = 10 * time.Minute // how long a call without an answer counts as if it might still be executed
-	turnWait     = 30 * time.Second // how long a call waits for those before it
+	countKeep      = 10 * time.Second // how long a count is used; what the tenant's calls add is added to it
+	recountAfter   = time.Second      // how long a call over the quota does not cause a new count, unless objects of the tenant were deleted: counting keeps the target busy
+	unansweredKeep = 10 * time.Minute // how long a call without an answer counts as if it might still be executed
+	turnWait       = 30 * time.Second // how long a call waits for earlier ones
 )
 
-// reserve holds what the call takes against the quota, and keeps it reserved.
+// reserve checks what the call will use against the quota, and reserves it.
 func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	q := g.scope.Quota
 	by, sized := sizedBy[g.method.Name]
 	bounded := q.Bytes > 0 || q.Volumes > 0
 	switch {
 	case bounded && g.plan.creates, bounded && g.plan.volume && !sized, q.Bytes > 0 && slices.Contains(resizing, g.method.Name):
-		return g.scope.refuse("%s: what it takes up cannot be counted against this tenant's quota", g.method.Name)
+		return g.scope.refuse("%s cannot be counted against this tenant's quota", g.method.Name)
 	case bounded && sized, q.Subsystems > 0 && g.plan.subsystem:
 	default:
 		return nil
@@ -41,36 +41,35 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	}
 	if g.plan.subsystem {
 		c.asked.subsystems = 1
-		c.makes, _ = g.Params["nqn"].(string)
+		c.creates, _ = g.Params["nqn"].(string)
 	}
 	if sized && bounded {
-		taken, err := g.measure(ctx, ask)
+		needed, err := g.measure(ctx, ask)
 		if err != nil {
 			return err
 		}
-		c.asked = c.asked.plus(taken)
+		c.asked = c.asked.plus(needed)
 	}
-	if err := g.within(ctx, ask, timer.C); err != nil {
+	if err := g.checkQuota(ctx, ask, timer.C); err != nil {
 		return err
 	}
-	c.account.hold(c)
+	c.account.add(c)
 	if !alone {
 		c.leave()
 	}
 	return nil
 }
 
-// within holds what the call takes against the quota: against the last count if
-// that will do, or else against a new one, or else against one that is made while
-// nothing is under way.
-func (g *Grant) within(ctx context.Context, ask Ask, bound <-chan time.Time) error {
+// checkQuota checks what the call will use against the quota: with the last count if that is
+// sufficient, or else with a new one, or else with one that is made while no call is running.
+func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.scope.account, g.claim
-	fits := func() (fresh, surely bool, err error) {
-		used, fresh, surely := a.taken(c)
-		return fresh, surely, g.scope.Quota.allows(g.scope.Name, used, c.asked)
+	fits := func() (fresh, certain bool, err error) {
+		used, fresh, certain := a.used(c)
+		return fresh, certain, g.scope.Quota.allows(g.scope.Name, used, c.asked)
 	}
 	count := func() (amount, error) { return g.count(ctx, ask) }
-	if fresh, surely, err := fits(); fresh && err == nil || surely {
+	if fresh, certain, err := fits(); fresh && err == nil || certain {
 		return err
 	}
 	exact, err := a.recount(count)
@@ -80,7 +79,7 @@ func (g *Grant) within(ctx context.Context, ask Ask, bound <-chan time.Time) err
 	if _, _, err = fits(); err == nil || exact {
 		return err
 	}
-	if err := c.drain(ctx, bound); err != nil {
+	if err := c.drain(ctx, timeout); err != nil {
 		return err
 	}
 	if _, err := a.recount(count); err != nil {
@@ -90,8 +89,8 @@ func (g *Grant) within(ctx context.Context, ask Ask, bound <-chan time.Time) err
 	return err
 }
 
-// allows holds an amount against the bounds. What takes none passes, even where
-// more is taken already.
+// allows returns a *QuotaError if used and asked together exceed the quota. A call that asks for
+// nothing passes even if the quota is exceeded already.
 func (q Quota) allows(tenant string, used, asked amount) error {
 	for _, b := range []struct {
 		what              string

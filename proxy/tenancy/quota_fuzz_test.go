@@ -58,7 +58,7 @@ func (g *gambler) call(method string, params p) {
 	defer grant.Close()
 	if g.next(4) == 0 {
 		g.sent = append(g.sent, sent{"lost: " + method, grant.Params})
-		g.late = append(g.late, lateCall{sent{method, grant.Params}, g.clock.Add(lostKeep)})
+		g.late = append(g.late, lateCall{sent{method, grant.Params}, g.clock.Add(unansweredKeep)})
 		_, err = grant.Answer(g.t.Context(), nil, &spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown})
 		assert.ErrorIs(g.t, err, spdkrpc.OutcomeUnknown)
 		return

@@ -155,7 +155,7 @@ func TestLostCallsCount(t *testing.T) {
 	require.ErrorAs(t, w.create("y", 4), &over)
 
 	defer func() { now = time.Now }()
-	now = func() time.Time { return time.Now().Add(lostKeep + time.Second) }
+	now = func() time.Time { return time.Now().Add(unansweredKeep + time.Second) }
 	require.NoError(t, w.create("y", 4))
 }
 
@@ -211,9 +211,9 @@ func TestQuestionsThatFail(t *testing.T) {
 // The configuration's key is in GiB; what does not come out even must not be rounded.
 func TestQuotaErrorsNameTheUnitOfTheConfiguration(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 100 << 30, Used: 99<<30 + 512<<20, Asked: 1 << 30},
-		"tenant a: the quota is 100 GiB, of which 101888 MiB are taken, and this takes 1 GiB more")
+		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more")
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 1 << 30, Asked: 1<<30 + 512},
-		"tenant a: the quota is 1 GiB, of which 0 bytes are taken, and this takes 1073742336 bytes more")
+		"tenant a: the quota is 1 GiB, of which 0 bytes are used, and this call needs 1073742336 bytes more")
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "volumes", Most: 2, Used: 2, Asked: 1},
-		"tenant a: the quota is 2 volumes, of which 2 are taken, and this takes 1 more")
+		"tenant a: the quota is 2 volumes, of which 2 are used, and this call needs 1 more")
 }

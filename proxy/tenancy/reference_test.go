@@ -55,7 +55,7 @@ func (r *reference) root(list []node, v any) (any, bool) {
 	case []any:
 		return r.list(list, v, owned), true
 	}
-	if owned && r.grant.method.Mutates && slices.ContainsFunc(kindsOf(list, v), isHeld) {
+	if owned && r.grant.method.Mutates && slices.ContainsFunc(kindsOf(list, v), isObject) {
 		return v, true
 	}
 	_, text := v.(string)
@@ -146,10 +146,10 @@ func (r *reference) owns(kind string, v any) bool {
 	if !ok {
 		return false
 	}
-	if isGranted(kind) {
+	if isConfigured(kind) {
 		return r.grant.scope.ownsNamed(kind, name)
 	}
-	if !isHeld(kind) {
+	if !isObject(kind) {
 		return false
 	}
 	own, err := r.grant.ownership.owns(r.ctx, kind, name)

@@ -5,16 +5,15 @@ import (
 	"fmt"
 )
 
-// A Refusal says why a tenant's call was not made. It tells nothing of what
-// exists on the target.
+// A Refusal says why a tenant's call was refused. It does not reveal what exists on the target.
 type Refusal struct {
 	Tenant string
-	Reason string // what is wrong and what would be right
+	Reason string // what is wrong, and what to do
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("tenant %s: %s", r.Tenant, r.Reason) }
 
-// A QuotaError says which bound of a tenant a call would pass.
+// A QuotaError says which quota of a tenant a call would exceed.
 type QuotaError struct {
 	Tenant            string
 	What              string // bytes, volumes or subsystems
@@ -23,17 +22,17 @@ type QuotaError struct {
 
 func (e *QuotaError) Error() string {
 	if e.What == "bytes" {
-		return fmt.Sprintf("tenant %s: the quota is %s, of which %s are taken, and this takes %s more", e.Tenant, size(e.Most), size(e.Used), size(e.Asked))
+		return fmt.Sprintf("tenant %s: the quota is %s, of which %s are used, and this call needs %s more", e.Tenant, size(e.Most), size(e.Used), size(e.Asked))
 	}
-	return fmt.Sprintf("tenant %s: the quota is %d %s, of which %d are taken, and this takes %d more", e.Tenant, e.Most, e.What, e.Used, e.Asked)
+	return fmt.Sprintf("tenant %s: the quota is %d %s, of which %d are used, and this call needs %d more", e.Tenant, e.Most, e.What, e.Used, e.Asked)
 }
 
-// ErrBusy means that calls of the same tenant, which wait for each other, take
-// too long. Nothing was executed.
-var ErrBusy = errors.New("calls of this tenant that count against its quota wait for each other, and those before this one take too long")
+// ErrBusy means that earlier calls of the same tenant, for which this one must wait, take too
+// long. Nothing was executed.
+var ErrBusy = errors.New("earlier calls of this tenant that count against its quota take too long")
 
-// size writes bytes in the unit of the configuration's keys, or in MiB where GiB would
-// round: a message that rounds could say that what is refused fits.
+// size formats bytes in GiB, or in MiB or bytes if that is not exact: a rounded message could say
+// that a refused call fits.
 func size(bytes uint64) string {
 	for _, unit := range []struct {
 		name  string
@@ -50,12 +49,14 @@ func (s *Scope) refuse(format string, args ...any) error {
 	return &Refusal{Tenant: s.Name, Reason: fmt.Sprintf(format, args...)}
 }
 
-// An unreadableError is an answer of the target that is not what the schema says.
+// An unreadableError is about an answer of the target that does not match the schema.
 type unreadableError struct {
 	method string
 	err    error
 }
 
-func (e *unreadableError) Error() string { return e.method + ": the target's answer: " + e.err.Error() }
+func (e *unreadableError) Error() string {
+	return "read the target's answer to " + e.method + ": " + e.err.Error()
+}
 
 func (e *unreadableError) Unwrap() error { return e.err }

@@ -6,8 +6,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A node is one form that a value may have, with what the schema says of it on
-// all the ways that lead there: references and unions are resolved.
+// A node is one schema that a value may have, with references and unions resolved, and with the
+// annotations of the schemas that lead to it.
 type node struct {
 	*rpcschema.Schema
 	kind      string // x-spdk-resource
@@ -15,10 +15,10 @@ type node struct {
 	opens     *opening
 }
 
-// shapes remembers the forms of each schema.
+// shapes caches the nodes of each schema.
 type shapes struct{ known sync.Map } // *rpcschema.Schema → []node
 
-// of lists the forms of a schema; nil for none.
+// nodes lists the nodes of a schema; nil if s is nil.
 func (t *Tenancy) nodes(s *rpcschema.Schema) []node {
 	if s == nil {
 		return nil
@@ -31,7 +31,7 @@ func (t *Tenancy) nodes(s *rpcschema.Schema) []node {
 	return list
 }
 
-// expand lists the forms of s; above is what the nodes that refer to it say.
+// expand lists the nodes of s; above has the annotations of the schemas that refer to it.
 func (t *Tenancy) expand(s *rpcschema.Schema, above node, depth int) (list []node) {
 	if s == nil || depth > 32 {
 		return nil
@@ -56,8 +56,8 @@ func (t *Tenancy) expand(s *rpcschema.Schema, above node, depth int) (list []nod
 	return list
 }
 
-// fits says whether a form may be that of a value. A union itself is none: its
-// variants are.
+// fits reports whether a value may have this schema, by its type. A union itself fits no value;
+// its variants do.
 func (n node) fits(v any) bool {
 	if len(n.Type) == 0 {
 		return len(n.OneOf)+len(n.AnyOf) == 0
@@ -93,8 +93,8 @@ func (n node) fits(v any) bool {
 	return false
 }
 
-// member lists the forms of an object's member over all forms of the object,
-// and whether it is described by its name.
+// member lists the nodes of an object's member, over all nodes of the object, and reports whether
+// the schema names the member.
 func (t *Tenancy) member(object []node, name string) (list []node, named bool) {
 	for _, n := range object {
 		if p := n.Properties.Get(name); p != nil {
@@ -110,7 +110,7 @@ func (t *Tenancy) member(object []node, name string) (list []node, named bool) {
 	return list, false
 }
 
-// items lists the forms of an array's items.
+// items lists the nodes of an array's items.
 func (t *Tenancy) items(array []node) (list []node) {
 	if len(array) == 1 {
 		return t.nodes(array[0].Items)
@@ -121,7 +121,7 @@ func (t *Tenancy) items(array []node) (list []node) {
 	return list
 }
 
-// kindsOf are the kinds of resource that a value may name.
+// kindsOf returns the kinds of objects that a value may name.
 func kindsOf(list []node, v any) (kinds []string) {
 	for _, n := range list {
 		if n.kind != "" && n.fits(v) {
@@ -131,7 +131,7 @@ func kindsOf(list []node, v any) (kinds []string) {
 	return kinds
 }
 
-// free texts may hold anything, hence names, too.
+// free reports whether a value is a string without a fixed set of values, which may contain a name.
 func free(list []node, v any) bool {
 	if _, text := v.(string); !text {
 		return false

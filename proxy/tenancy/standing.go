@@ -1,16 +1,15 @@
 package tenancy
 
-// Standing says in words what a method is to the tenant's users, whatever its
-// parameters are.
+// Standing describes what the tenant's users may do with a method, whatever its parameters are.
 func (s *Scope) Standing(method string) string {
 	plan := s.tenancy.plans[method]
 	switch {
 	case plan.refusal != "":
 		return "refused: " + plan.refusal
 	case plan.open:
-		return "open: it names nothing and changes nothing"
+		return "allowed: it names nothing and changes nothing"
 	case plan.lists:
-		return "its result holds only what is theirs"
+		return "allowed: its result has only the tenant's objects"
 	}
-	return "only about what is theirs"
+	return "allowed for the tenant's objects"
 }

@@ -13,29 +13,29 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Tenant says what belongs to a team.
+// A Tenant lists the objects of a team.
 type Tenant struct {
 	Name        string
 	LVStores    []string // names of lvstores, with every volume in them
 	Bdevs       []string // globs (* ? [a-z]) over names of other bdevs
 	NQNPrefixes []string // of subsystems
-	VolumeNQN   string   // subsystems named by this and a volume's UUID belong to whom the volume belongs
+	VolumeNQN   string   // a subsystem named by this and a volume's UUID belongs to the volume's tenant
 	IQNPrefixes []string // of iSCSI targets
 	KeyPrefixes []string // of keys in the target's keyring
 	Addresses   []string // to listen on: IP:PORT, or IP for all ports of it
 	Hosts       []string // globs over the NQNs of hosts that may be admitted
-	Allow       []string // kinds of access beyond those hosts that they may open (rpcschema.Openings)
+	Allow       []string // kinds of access that they may give to others than those hosts (rpcschema.Openings)
 	Quota       Quota
 }
 
-// A Quota bounds what a tenant may take up; 0 is no bound.
+// A Quota bounds what a tenant may use; 0 means no bound.
 type Quota struct {
-	Bytes      uint64 // provisioned: the sizes of all volumes and snapshots, thin ones in full
+	Bytes      uint64 // provisioned: the sizes of all volumes and snapshots, in full even if they are thin
 	Volumes    int    // volumes and snapshots
 	Subsystems int    // NVMe subsystems and iSCSI targets
 }
 
-// Ask makes one call of the proxy's own on the target.
+// Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
 // A Tenancy knows all tenants. It may be used concurrently.
@@ -50,7 +50,7 @@ type Tenancy struct {
 	volumes   *volumes
 }
 
-// A Scope is one tenant's view. A nil Scope is that of a user who belongs to no
+// A Scope is what one tenant may see and change. A nil Scope is that of a user who belongs to no
 // tenant, and sees everything.
 type Scope struct {
 	Tenant
@@ -59,16 +59,15 @@ type Scope struct {
 	account   *account
 }
 
-// An address is one to listen on; port 0 stands for all.
+// An address is an address to listen on; port 0 means all ports.
 type address struct {
 	ip   netip.Addr
 	port uint16
 }
 
-// New makes a Tenancy of tenants and of the tenant that each user belongs to
-// (those of none are left out). What was learnt and counted by a former Tenancy
-// of the same target, if there is one, goes on to count. All that is wrong is
-// reported, joined.
+// New makes a Tenancy. ofUser maps users to their tenants; users without one are absent. If former
+// is not nil, a Tenancy of the same target, its caches and counts are kept. The error joins
+// everything that is wrong.
 func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
 	t := &Tenancy{
 		schema: schema, plans: map[string]*plan{}, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
@@ -92,7 +91,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		if former != nil && former.scopes[tenant.Name] != nil {
 			s.account = former.scopes[tenant.Name].account
 			if !reflect.DeepEqual(tenant, former.scopes[tenant.Name].Tenant) {
-				s.account.forgetCount() // other things are theirs now, or others are counted
+				s.account.forgetCount() // the tenant has other objects now, or others are counted
 			}
 		}
 		t.scopes[tenant.Name] = s
@@ -109,10 +108,10 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 	return t, nil
 }
 
-// Of is the scope of a user, nil for one that belongs to no tenant.
+// Of returns the scope of a user; nil if the user belongs to no tenant.
 func (t *Tenancy) Of(user string) *Scope { return t.ofUser[user] }
 
-// ownsNamed decides on names whose spelling alone says whose they are.
+// ownsNamed reports whether a name belongs to the tenant, by its spelling alone.
 func (s *Scope) ownsNamed(kind, name string) bool {
 	if !plain(name) {
 		return false
@@ -138,12 +137,11 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 	return false
 }
 
-// addressParts are an address as a call or a result names it: of NVMe-oF, or a portal
-// of iSCSI.
+// addressParts is an address in a call or a result: of NVMe-oF, or of a portal of iSCSI.
 type addressParts struct{ host, port string }
 
-// take takes one member of it, and is false on what no tenant's address has.
-func (a *addressParts) take(name, value string) bool {
+// set sets one member. It returns false for members and values that no tenant's address has.
+func (a *addressParts) set(name, value string) bool {
 	into := &a.port
 	switch name {
 	case "traddr":
@@ -164,8 +162,8 @@ func (a *addressParts) take(name, value string) bool {
 	return true
 }
 
-// ownsAddressParts decides on an address to listen on. Only IP addresses in plain
-// spelling are anybody's.
+// ownsAddressParts reports whether an address to listen on is the tenant's. Addresses that are not
+// IP addresses in plain spelling belong to no tenant.
 func (s *Scope) ownsAddressParts(a addressParts) bool {
 	ip, err := netip.ParseAddr(a.host)
 	number, portErr := strconv.ParseUint(a.port, 10, 16)
@@ -180,7 +178,7 @@ func (s *Scope) ownsAddressParts(a addressParts) bool {
 	return false
 }
 
-// ownsAddress decides on an address that a call names.
+// ownsAddress reports whether an address in a call is the tenant's.
 func (s *Scope) ownsAddress(v any) bool {
 	object, ok := v.(map[string]any)
 	if !ok {
@@ -189,14 +187,15 @@ func (s *Scope) ownsAddress(v any) bool {
 	var a addressParts
 	for name, member := range object {
 		value, ok := member.(string)
-		if !ok || !a.take(name, value) {
+		if !ok || !a.set(name, value) {
 			return false
 		}
 	}
 	return s.ownsAddressParts(a)
 }
 
-// plain texts hold nothing that could end a name early in C.
+// plain reports whether a name is not empty and has no control characters, which could end it
+// early in C.
 func plain(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
@@ -219,5 +218,5 @@ func matchesAny(globs []string, name string) bool {
 	return false
 }
 
-// now is when things happen; tests have their own.
+// now is the clock; tests replace it.
 var now = time.Now

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// validate finds what is wrong with tenants, above all where two of them would
-// own the same thing.
+// validate lists what is wrong with tenants, in particular where two of them would own the same
+// object.
 func validate(tenants []Tenant, ofUser map[string]string) error {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
@@ -23,7 +23,7 @@ func validate(tenants []Tenant, ofUser map[string]string) error {
 			complain("a tenant has no name")
 		}
 		if names[t.Name] {
-			complain("tenant %s stands twice", t.Name)
+			complain("tenant %s is listed twice", t.Name)
 		}
 		names[t.Name] = true
 		wrong = append(wrong, t.validate()...)
@@ -54,25 +54,25 @@ func (t Tenant) validate() (wrong []error) {
 	}
 	for _, lvs := range t.LVStores {
 		if !plain(lvs) || strings.Contains(lvs, "/") || len(lvs) > 63 {
-			complain("lvstores: a name has 1 to 63 bytes and no slash, or volumes of several lvstores could not be told apart")
+			complain("lvstores: a name must have 1 to 63 bytes and no slash, or volumes of different lvstores could not be distinguished")
 		}
 	}
 	for _, glob := range t.Bdevs {
 		if strings.Contains(glob, "/") {
-			complain("bdevs: %s has a slash: volumes belong to whom their lvstore belongs to, so name that under lvstores", glob)
+			complain("bdevs: %s has a slash: volumes belong to the tenant of their lvstore, so list that under lvstores", glob)
 		}
 		if literal(glob) == "" {
-			complain("bdevs: %s could match everything: begin with what only this tenant's names begin with", glob)
+			complain("bdevs: %s could match everything: begin with a prefix that only this tenant's names have", glob)
 		}
 	}
 	for _, glob := range slices.Concat(t.Bdevs, t.Hosts) {
 		if _, err := path.Match(glob, "x"); err != nil || !plain(glob) {
-			complain("%q is no glob: they know * ? and [a-z], and \\ before one that is meant literally", glob)
+			complain("%q is not a valid glob: globs support * ? [a-z], and \\ before a literal character", glob)
 		}
 	}
 	for _, kind := range t.Allow {
 		if !slices.Contains(rpcschema.Openings, kind) {
-			complain("allow: %q is unknown: it takes %s", kind, strings.Join(rpcschema.Openings, ", "))
+			complain("allow: %q is unknown: the values are %s", kind, strings.Join(rpcschema.Openings, ", "))
 		}
 	}
 	for key, list := range map[string][]string{"nqn_prefixes": t.NQNPrefixes, "iqn_prefixes": t.IQNPrefixes, "key_prefixes": t.KeyPrefixes} {
@@ -81,15 +81,15 @@ func (t Tenant) validate() (wrong []error) {
 				complain("%s: a prefix is empty or has control characters", key)
 			}
 			if strings.HasPrefix(p, "/") || strings.HasPrefix(p, ":") {
-				complain("%s: %s could be a file's path: begin with a letter", key, p)
+				complain("%s: %s could be the path of a file: begin with a letter", key, p)
 			}
 			if begin := key[:3] + "."; key != "key_prefixes" && (!strings.HasPrefix(p, begin) || !strings.Contains(p, ":")) {
-				complain("%s: %s must begin with %s and go on beyond the first colon, as %s2016-06.io.spdk:team-a-", key, p, begin, begin)
+				complain("%s: %s must begin with %s and include the first colon, such as %s2016-06.io.spdk:team-a-", key, p, begin, begin)
 			}
 		}
 	}
 	if p := t.VolumeNQN; p != "" && (!plain(p) || !strings.HasPrefix(p, "nqn.") || !strings.HasSuffix(p, ":")) {
-		complain("volume_nqn_prefix: it must begin with nqn. and end in a colon, as nqn.2020-04.io.spdk.csi:uuid:")
+		complain("volume_nqn_prefix: it must begin with nqn. and end with a colon, such as nqn.2020-04.io.spdk.csi:uuid:")
 	}
 	for _, a := range t.Addresses {
 		if _, err := parseAddress(a); err != nil {
@@ -97,16 +97,16 @@ func (t Tenant) validate() (wrong []error) {
 		}
 	}
 	if t.Quota.Volumes < 0 || t.Quota.Subsystems < 0 {
-		complain("quota: a number is negative; leave it out for no bound")
+		complain("quota: a number is negative; remove the key for no limit")
 	}
 	return wrong
 }
 
-// disjoint finds what two tenants would both own. Hosts and addresses may be
-// shared: they are no objects of the target.
+// disjoint lists what two tenants would both own. They may share hosts and addresses, which are not
+// objects of the target.
 func disjoint(a, b Tenant) (wrong []error) {
 	complain := func(key, x, y string) {
-		wrong = append(wrong, fmt.Errorf("tenants %s and %s would share what %s names: %s and %s overlap", a.Name, b.Name, key, x, y))
+		wrong = append(wrong, fmt.Errorf("tenants %s and %s overlap in %s: %s and %s", a.Name, b.Name, key, x, y))
 	}
 	pairs := func(xs, ys []string, overlap func(x, y string) bool, key string) {
 		for _, x := range xs {
@@ -118,27 +118,28 @@ func disjoint(a, b Tenant) (wrong []error) {
 		}
 	}
 	prefixes := func(x, y string) bool { return strings.HasPrefix(x, y) || strings.HasPrefix(y, x) }
-	// SPDK does not mind the case of iSCSI names.
+	// SPDK ignores the letter case of iSCSI names.
 	folded := func(x, y string) bool { return prefixes(strings.ToLower(x), strings.ToLower(y)) }
 	pairs(a.LVStores, b.LVStores, func(x, y string) bool { return x == y }, "lvstores")
 	pairs(a.Bdevs, b.Bdevs, globsOverlap, "bdevs")
 	pairs(a.NQNPrefixes, b.NQNPrefixes, prefixes, "nqn_prefixes")
-	pairs(a.NQNPrefixes, one(b.VolumeNQN), prefixes, "nqn_prefixes and volume_nqn_prefix")
-	pairs(one(a.VolumeNQN), b.NQNPrefixes, prefixes, "volume_nqn_prefix and nqn_prefixes")
+	pairs(a.NQNPrefixes, oneOrNone(b.VolumeNQN), prefixes, "nqn_prefixes and volume_nqn_prefix")
+	pairs(oneOrNone(a.VolumeNQN), b.NQNPrefixes, prefixes, "volume_nqn_prefix and nqn_prefixes")
 	pairs(a.IQNPrefixes, b.IQNPrefixes, folded, "iqn_prefixes")
 	pairs(a.KeyPrefixes, b.KeyPrefixes, prefixes, "key_prefixes")
 	return wrong
 }
 
-// one is the list of a text, if there is one.
-func one(text string) []string {
+// oneOrNone returns a list of one string, or nil if it is empty.
+func oneOrNone(text string) []string {
 	if text == "" {
 		return nil
 	}
 	return []string{text}
 }
 
-// globsOverlap errs on the safe side where both have wildcards.
+// globsOverlap reports whether two globs may match the same name. If both have wildcards, it
+// compares only their literal prefixes.
 func globsOverlap(x, y string) bool {
 	lx, ly := literal(x), literal(y)
 	switch {
@@ -152,7 +153,7 @@ func globsOverlap(x, y string) bool {
 	return strings.HasPrefix(lx, ly) || strings.HasPrefix(ly, lx)
 }
 
-// literal is a glob up to its first wildcard.
+// literal returns the part of a glob before its first wildcard.
 func literal(glob string) string {
 	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
 		return glob[:i]

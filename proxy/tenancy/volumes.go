@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// volumes remembers which lvstore a logical volume lies in, by the volume's UUID
-// in SPDK's own spelling. That never changes while there is the volume, and
-// nobody but an administrator could give its UUID to another bdev afterwards;
-// to what was not seen for a while it forgets. Whose the lvstore is, it does not know.
+// volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. It
+// never changes while the volume exists, and only an administrator could give the UUID to another
+// bdev afterwards. Volumes that were not used for a while are forgotten. The cache does not know
+// who owns an lvstore.
 type volumes struct {
 	mu     sync.RWMutex
 	recent map[string]string // volume → lvstore
 	older  map[string]string
-	turned time.Time // when recent began
+	turned time.Time // when recent was last emptied
 }
 
 const (
-	volumesKeep = 30 * time.Second // how long at least, and a third of how long at most
-	volumesMost = 64 << 10         // in each of the two
+	volumesKeep = 30 * time.Second // least time that an entry is kept; the most is three times as long
+	maxVolumes  = 64 << 10         // in each of the two maps
 )
 
-// of is the lvstore of a volume, "" when it is not known.
+// of returns the lvstore of a volume; "" if it is unknown.
 func (v *volumes) of(volume string) string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -38,11 +38,11 @@ func (v *volumes) of(volume string) string {
 	return v.recent[volume]
 }
 
-// learn notes where volumes lie.
+// learn adds pairs of a volume and its lvstore.
 func (v *volumes) learn(list [][2]string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if age := now().Sub(v.turned); age >= volumesKeep || len(v.recent) > volumesMost {
+	if age := now().Sub(v.turned); age >= volumesKeep || len(v.recent) > maxVolumes {
 		v.older = v.recent
 		if age >= 2*volumesKeep {
 			v.older = nil
@@ -51,7 +51,7 @@ func (v *volumes) learn(list [][2]string) {
 	}
 	for _, pair := range list {
 		if volume, lvs := pair[0], pair[1]; v.recent[volume] != lvs {
-			v.recent[strings.Clone(volume)] = strings.Clone(lvs) // keeps no listing alive
+			v.recent[strings.Clone(volume)] = strings.Clone(lvs) // copies, so that the whole answer can be freed
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestCallsAboutTheWholeTarget(t *testing.T) {
 		_, err := w.call("alice", m.Name, nil)
 		var refused *Refusal
 		require.ErrorAs(t, err, &refused, m.Name)
-		assert.Contains(t, refused.Reason, "concerns the whole target")
+		assert.Contains(t, refused.Reason, "is about the whole target")
 	}
 	assert.Positive(t, tried)
 	assert.Empty(t, w.sent, "and SPDK was not asked")
@@ -42,7 +42,7 @@ func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 		_, err := w.call("alice", "bdev_malloc_create", p{"name": name, "num_blocks": 64, "block_size": 512})
 		var refused *Refusal
 		require.ErrorAs(t, err, &refused)
-		assert.Contains(t, refused.Reason, "not among the names")
+		assert.Contains(t, refused.Reason, "not a name that this tenant may choose")
 	}
 }
 

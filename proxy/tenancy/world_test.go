@@ -74,7 +74,7 @@ func (x things) names(kind string) []string {
 
 // secrets are all texts by which a thing could be known.
 func (x things) secrets() (all []string) {
-	for _, kind := range held {
+	for _, kind := range objectKinds {
 		all = append(all, x.names(kind)...)
 	}
 	return all
