@@ -49,7 +49,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":{"key":"`+secret+`"`)
 	call("admin", secret, create)
 	call(secret, "x", create) // a password where the name should be
-	require.Len(t, b.log.lines(t, "call"), 8)
+	require.Len(t, b.log.Lines(t, "call"), 8)
 	for _, hidden := range []string{secret, adminPassword, viewerPassword, basicHeader("admin", adminPassword), hashes()[adminPassword], "$2a$"} {
 		assert.NotContains(t, b.log.String(), hidden)
 	}
@@ -60,7 +60,7 @@ func TestLongInputIsNotLogged(t *testing.T) {
 	b.post(`{"id":1,"method":"` + strings.Repeat("m", 100<<10) + `"}`)
 	b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("n", 100<<10) + `"}}`)
 	b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"` + strings.Repeat("n", 100<<10) + `":1}}`)
-	require.Len(t, b.log.lines(t, "call"), 3)
+	require.Len(t, b.log.Lines(t, "call"), 3)
 	assert.Less(t, len(b.log.String()), 16<<10)
 }
 
@@ -72,7 +72,7 @@ func TestPaddingHidesNoParameters(t *testing.T) {
 	assert.Equal(t, want, b.lastCall()["params"])
 	other := `,{"id":2,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("n", 255) + `"}}`
 	require.Equal(t, 200, b.post("["+createMalloc+strings.Repeat(other, 80)+"]").StatusCode)
-	for _, line := range b.log.lines(t, "call") {
+	for _, line := range b.log.Lines(t, "call") {
 		if line["method"] == "bdev_malloc_create" {
 			assert.Equal(t, want, line["params"])
 		}
@@ -93,14 +93,14 @@ func TestOnlyUnauthenticatedRequestsAreMerged(t *testing.T) {
 	for range 30 {
 		assert.Equal(t, http.StatusUnauthorized, b.do("POST", "/", "", "", strings.NewReader(createMalloc)).StatusCode)
 	}
-	require.Len(t, b.log.lines(t, "call"), linesPerSource)
+	require.Len(t, b.log.Lines(t, "call"), linesPerSource)
 	for range 30 {
 		assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc)).StatusCode)
 	}
-	require.Len(t, b.log.lines(t, "call"), linesPerSource+30)
+	require.Len(t, b.log.Lines(t, "call"), linesPerSource+30)
 	b.proxy.auditLog.Flush()
-	require.Len(t, b.log.lines(t, mergedMessage), 1)
-	assert.EqualValues(t, 20, b.log.lines(t, mergedMessage)[0]["count"])
+	require.Len(t, b.log.Lines(t, mergedMessage), 1)
+	assert.EqualValues(t, 20, b.log.Lines(t, mergedMessage)[0]["count"])
 	text := b.scrape()
 	assert.Contains(t, text, "\nspdk_proxy_audit_merged_total 20\n")
 	assert.Contains(t, text, fmt.Sprintf("\nspdk_proxy_audit_lines_total %d\n", linesPerSource+30))

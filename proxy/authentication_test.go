@@ -209,7 +209,7 @@ func TestRequiredCertificates(t *testing.T) {
 		_, err := g.ask(g.client(pair), right)
 		require.Error(t, err)
 	}
-	assert.Empty(t, g.log.lines(t, "call"))
+	assert.Empty(t, g.log.Lines(t, "call"))
 	for user, c := range map[string]struct {
 		pair    tls.Certificate
 		headers []string

@@ -51,7 +51,7 @@ func TestBatchIsDoneInOrder(t *testing.T) {
 	assert.Equal(t, "application/json", g.Header.Get("Content-Type"))
 	assert.Equal(t, []string{`"m0" "m0"`, "18446744073709551615 true", "null -19", "1.50 -32600", "null -32600", "null -32600", "2 true"}, g.answers(t))
 
-	lines := b.log.lines(t, "call")
+	lines := b.log.Lines(t, "call")
 	require.Len(t, lines, 8)
 	for i, line := range lines {
 		assert.Equal(t, fmt.Sprintf("%d/8", i+1), line["batch"])
@@ -165,8 +165,8 @@ func TestBatchEndsEarly(t *testing.T) {
 			require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
 			c.end(b, leave)
 			<-ended
-			require.Eventually(t, func() bool { return len(b.log.lines(t, "call")) == 2 }, long, time.Millisecond)
-			lines := b.log.lines(t, "call")
+			require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 2 }, long, time.Millisecond)
+			lines := b.log.Lines(t, "call")
 			assert.EqualValues(t, 200, lines[0]["status"])
 			assert.Equal(t, c.status, lines[1]["status"])
 			for _, c := range b.target.Calls() {

@@ -99,7 +99,7 @@ func TestCanariesAreNowhere(t *testing.T) {
 	assert.Contains(t, leaky, "accel_crypto_key_create")
 	assert.Greater(t, len(leaky), 5, "methods with secrets")
 	refused := 0
-	for _, line := range b.log.lines(t, "call") {
+	for _, line := range b.log.Lines(t, "call") {
 		if line["status"] == float64(http.StatusForbidden) {
 			refused++
 		}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
@@ -33,40 +33,7 @@ type bench struct {
 	config *config.Config
 	proxy  *Server
 	http   *httptest.Server
-	log    *logBook
-}
-
-// logBook keeps log lines.
-type logBook struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBook) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// lines are those with one message.
-func (b *logBook) lines(t *testing.T, msg string) (found []map[string]any) {
-	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
-		var m map[string]any
-		if line == "" {
-			continue
-		}
-		require.NoError(t, json.Unmarshal([]byte(line), &m), line)
-		if m["msg"] == msg {
-			found = append(found, m)
-		}
-	}
-	return found
+	log    *logtest.Log
 }
 
 const (
@@ -111,7 +78,7 @@ func newBench(t *testing.T, release string, change ...func(*config.Config)) *ben
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
-	b := &bench{t: t, target: target, config: testConfig(target.Socket()), log: new(logBook)}
+	b := &bench{t: t, target: target, config: testConfig(target.Socket()), log: new(logtest.Log)}
 	for _, f := range change {
 		f(b.config)
 	}
@@ -158,7 +125,7 @@ func (b *bench) post(body string) got {
 }
 
 func (b *bench) lastCall() map[string]any {
-	lines := b.log.lines(b.t, "call")
+	lines := b.log.Lines(b.t, "call")
 	require.NotEmpty(b.t, lines)
 	return lines[len(lines)-1]
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
@@ -97,7 +98,7 @@ func TestOldClientsLiveOn(t *testing.T) {
 			r, err := spdkrpc.NewClient(caller).Release(t.Context())
 			require.NoError(t, err)
 			told := map[string]int{}
-			for _, line := range b.log.lines(t, "call of an old client translated") {
+			for _, line := range b.log.Lines(t, "call of an old client translated") {
 				told[fmt.Sprint(line["user"], " ", line["method"], " ", line["from"], " ", line["to"])]++
 			}
 			want := map[string]int{}
@@ -227,7 +228,7 @@ func TestTranslationsAreTold(t *testing.T) {
 	b.as(t, "other", "bdev_get_iostat", `{"name":"lvs0/v0"}`, http.StatusOK)
 
 	var told []string
-	for _, line := range b.log.lines(t, "call of an old client translated") {
+	for _, line := range b.log.Lines(t, "call of an old client translated") {
 		assert.Equal(t, "INFO", line["level"])
 		told = append(told, fmt.Sprint(line["user"], ": ", line["method"], ": ", line["from"], " to ", line["to"]))
 	}
@@ -259,14 +260,14 @@ func TestTranslationCanBeSwitchedOff(t *testing.T) {
 		assert.Nil(t, b.lastCall()["translated"])
 	}
 	assert.Empty(t, b.reached())
-	assert.Empty(t, b.log.lines(t, "call of an old client translated"))
+	assert.Empty(t, b.log.Lines(t, "call of an old client translated"))
 	require.NoError(t, b.proxy.Reload(b.config))
 	b.as(t, "admin", "get_lvol_stores", "", http.StatusOK)
 }
 
 // However many users a proxy has seen, what it remembers of them is bounded.
 func TestWhatIsToldIsBounded(t *testing.T) {
-	book := new(logBook)
+	book := new(logtest.Log)
 	o := oldClients{log: config.NewLogger(book, config.Log{Format: "json"})}
 	for i := range 3 * maxOldClients {
 		assert.True(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
@@ -288,7 +289,7 @@ func TestOldClientsPage(t *testing.T) {
 	calls := b.target.Calls()
 	assert.Equal(t, json.Number("1024"), calls[len(calls)-1].Params["size_in_mib"])
 	var line, want map[string]any
-	lines := b.log.lines(t, "call of an old client translated")
+	lines := b.log.Lines(t, "call of an old client translated")
 	require.Len(t, lines, 1)
 	line = lines[0]
 	require.NoError(t, json.Unmarshal([]byte(answers[0]), &want))

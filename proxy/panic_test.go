@@ -38,7 +38,7 @@ func TestPanicsAreSeen(t *testing.T) {
 	g := b.post(createMalloc)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
 	assert.Equal(t, -32603, g.code(t))
-	lines := b.log.lines(t, "panic")
+	lines := b.log.Lines(t, "panic")
 	require.Len(t, lines, 1)
 	assert.Equal(t, "ERROR", lines[0]["level"])
 	assert.Equal(t, "bug in call", lines[0]["panic"])
@@ -70,14 +70,14 @@ func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	require.Error(t, err)
-	assert.Len(t, b.log.lines(t, "panic"), 1)
+	assert.Len(t, b.log.Lines(t, "panic"), 1)
 	_, err = server.Client().Get(server.URL + "/abort")
 	require.Error(t, err)
-	assert.Len(t, b.log.lines(t, "panic"), 1, "that one is meant so")
+	assert.Len(t, b.log.Lines(t, "panic"), 1, "that one is meant so")
 }
 
 func TestPanicsBesideRequests(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.containPanic("late reply", func() { panic("bug") })
-	assert.Len(t, b.log.lines(t, "panic"), 1)
+	assert.Len(t, b.log.Lines(t, "panic"), 1)
 }

@@ -194,7 +194,7 @@ func TestLateChangesAreSaved(t *testing.T) {
 	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 500 * time.Millisecond})
 	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
 	require.NoError(t, r.proxy.restart.saver.Save(t.Context(), false))
-	require.Eventually(t, func() bool { return len(r.log.lines(t, "late reply")) == 1 }, long, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(r.log.Lines(t, "late reply")) == 1 }, long, 5*time.Millisecond)
 	if !r.proxy.restart.saver.Status().Pending { // it was executed before it was read, on a busy machine
 		text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
 		require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestLateChangesAreSaved(t *testing.T) {
 	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
 	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
 	r.save(t)
-	require.Eventually(t, func() bool { return len(r.log.lines(t, "late reply")) == 2 }, long, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(r.log.Lines(t, "late reply")) == 2 }, long, 5*time.Millisecond)
 	assert.False(t, r.proxy.restart.saver.Status().Pending, "SPDK refused it: it is there")
 }
 

@@ -133,8 +133,8 @@ func TestMetricsOnLoopback(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.proxy.Serve(ctx, l) }()
-	require.Eventually(t, func() bool { return len(b.log.lines(t, "serving metrics")) == 1 }, long, 1)
-	url := b.log.lines(t, "serving metrics")[0]["url"].(string)
+	require.Eventually(t, func() bool { return len(b.log.Lines(t, "serving metrics")) == 1 }, long, 1)
+	url := b.log.Lines(t, "serving metrics")[0]["url"].(string)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for path, status := range map[string]int{"": http.StatusOK, "/debug/pprof/": http.StatusNotFound} {
 		resp, err := client.Get(url + path)
@@ -168,14 +168,14 @@ func TestMetricsAddressIsTaken(t *testing.T) {
 	require.NoError(t, err)
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = squatter.Addr().String() })
 	s := serve(t, b)
-	require.Eventually(t, func() bool { return len(b.log.lines(t, "cannot serve metrics")) == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.log.Lines(t, "cannot serve metrics")) == 1 }, long, time.Millisecond)
 	c := s.dial()
 	c.call(version)
 	assert.Equal(t, 200, c.answer().StatusCode)
 
 	require.NoError(t, squatter.Close())
-	require.Eventually(t, func() bool { return len(b.log.lines(t, "serving metrics")) == 1 }, long, time.Millisecond)
-	assert.Len(t, b.log.lines(t, "cannot serve metrics"), 1, "logged once")
+	require.Eventually(t, func() bool { return len(b.log.Lines(t, "serving metrics")) == 1 }, long, time.Millisecond)
+	assert.Len(t, b.log.Lines(t, "cannot serve metrics"), 1, "logged once")
 }
 
 var code = regexp.MustCompile("`([a-z_…]+)`")
@@ -241,7 +241,7 @@ func TestTheDocumentedAuditLog(t *testing.T) {
 	b.do("POST", "/", "admin", adminPassword, strings.NewReader(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"no"}]`))
 	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))
 	met := map[string]bool{}
-	for _, line := range b.log.lines(t, "call") {
+	for _, line := range b.log.Lines(t, "call") {
 		for key := range line {
 			met[key] = true
 		}
@@ -258,7 +258,7 @@ func TestTheDocumentedAuditLog(t *testing.T) {
 	b.proxy.auditLog.Flush()
 	page, err := os.ReadFile("../" + observability)
 	require.NoError(t, err)
-	for key := range b.log.lines(t, mergedMessage)[0] {
+	for key := range b.log.Lines(t, mergedMessage)[0] {
 		assert.Contains(t, string(page), "`"+key+"`")
 	}
 	assert.Contains(t, string(page), "`"+mergedMessage+"`")

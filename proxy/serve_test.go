@@ -133,7 +133,7 @@ func TestDrainIsBounded(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
 	s.stop()
 	require.NoError(t, <-s.done)
-	assert.Len(t, b.log.lines(t, "stopping although calls are running"), 1)
+	assert.Len(t, b.log.Lines(t, "stopping although calls are running"), 1)
 }
 
 func TestSlowBodiesAreCutOff(t *testing.T) {
@@ -172,7 +172,7 @@ func TestUnfinishedBody(t *testing.T) {
 	c := serve(t, b).dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nContent-Length: 100\r\n\r\n" + version)
 	require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
-	require.Eventually(t, func() bool { return len(b.log.lines(t, "call")) == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 1 }, long, time.Millisecond)
 	assert.EqualValues(t, statusClientGone, b.lastCall()["status"])
 	assert.Empty(t, b.reached())
 }
@@ -225,14 +225,14 @@ func TestSelfSignedCertificate(t *testing.T) {
 	assert.Contains(t, v.Version, "v26.05")
 
 	const msg = "showing a self-signed certificate: clients must be given it to trust, or see its fingerprint"
-	lines := b.log.lines(t, msg)
+	lines := b.log.Lines(t, msg)
 	require.Len(t, lines, 1)
 	assert.Equal(t, "WARN", lines[0]["level"])
 	assert.Equal(t, filepath.Join(dir, "tls.crt"), lines[0]["cert_file"])
 	assert.Regexp(t, "^([0-9A-F]{2}:){31}[0-9A-F]{2}$", lines[0]["sha256"])
 
 	again := newBench(t, "v26.05", withTLS(dir))
-	assert.Equal(t, lines[0]["sha256"], again.log.lines(t, msg)[0]["sha256"], "kept over a restart")
+	assert.Equal(t, lines[0]["sha256"], again.log.Lines(t, msg)[0]["sha256"], "kept over a restart")
 
 	fleeting := newBench(t, "v26.05", withTLS(""))
 	assert.Contains(t, fleeting.log.String(), "which clients cannot know")

@@ -359,7 +359,7 @@ func TestPanicsAreContained(t *testing.T) {
 	g := b.post(createMalloc)
 	assert.Equal(t, 500, g.StatusCode)
 	assert.Equal(t, -32603, g.code(t))
-	assert.Len(t, b.log.lines(t, "panic"), 1)
+	assert.Len(t, b.log.Lines(t, "panic"), 1)
 	assert.EqualValues(t, 500, b.lastCall()["status"])
 	b.proxy.settings.Store(working)
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
@@ -381,7 +381,7 @@ func TestTheClientLeaves(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
 	leave()
 	require.Error(t, <-failed)
-	require.Eventually(t, func() bool { return len(b.log.lines(t, "call")) == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 1 }, long, time.Millisecond)
 	assert.EqualValues(t, 200, b.lastCall()["status"], "what came of it is in the log all the same")
 }
 

@@ -75,7 +75,7 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 	metrics := b.call(t, metricsMethod, "")
 	assert.Contains(t, metrics, `spdk_proxy_freeze_duration_seconds_count 2`)
 	assert.Contains(t, metrics, `spdk_proxy_snapshots_refused_total 1`)
-	line := b.log.lines(t, "call")[7]
+	line := b.log.Lines(t, "call")[7]
 	assert.Equal(t, []any{"bdev:lvs0/v", "lvol-name:s1"}, line["resources"])
 }
 

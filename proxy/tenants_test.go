@@ -105,7 +105,7 @@ func TestTeamsOnOneTarget(t *testing.T) {
 		assert.Equal(t, strings.ReplaceAll(nobodys.body, none, "X"), strings.ReplaceAll(theirs.body, volumes[teamB], "X"), c.method)
 		assert.Contains(t, theirs.body, `"error"`, c.method)
 	}
-	lines := b.log.lines(t, "call")
+	lines := b.log.Lines(t, "call")
 	last := lines[len(lines)-1]
 	assert.Equal(t, "team-a", last["tenant"])
 	assert.EqualValues(t, 1, last["hidden"])
@@ -113,7 +113,7 @@ func TestTeamsOnOneTarget(t *testing.T) {
 	// What concerns everybody is refused, and said so.
 	refused := b.as(t, teamA, "nvmf_create_transport", `{"trtype":"RDMA"}`, http.StatusForbidden)
 	assert.Contains(t, refused.body, "tenants may not")
-	lines = b.log.lines(t, "call")
+	lines = b.log.Lines(t, "call")
 	last = lines[len(lines)-1]
 	assert.Equal(t, "deny", last["decision"])
 	assert.Equal(t, "tenant team-a", last["rule"])

@@ -1,56 +1,25 @@
 package auditlog
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
-
-// A logBook keeps log lines.
-type logBook struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBook) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// lines are those with one message.
-func (b *logBook) lines(t *testing.T, msg string) (found []map[string]any) {
-	for line := range strings.Lines(b.String()) {
-		var m map[string]any
-		require.NoError(t, json.Unmarshal([]byte(line), &m), line)
-		if m["msg"] == msg {
-			found = append(found, m)
-		}
-	}
-	return found
-}
 
 var source = netip.MustParseAddrPort("192.0.2.1:5")
 
 func TestAnEntryIsOneLine(t *testing.T) {
-	book := new(logBook)
+	book := new(logtest.Log)
 	l := New(slog.New(slog.NewJSONHandler(book, nil)), rpcschema.Default())
 	e := &Entry{
 		RequestID: "1", User: "a", Auth: "password", Credential: strings.Repeat("c", 200), Source: source,
@@ -60,7 +29,7 @@ func TestAnEntryIsOneLine(t *testing.T) {
 		Decision: Allowed, Rule: "role r: allow *", Status: 200,
 	}
 	assert.Equal(t, Written, l.Write(e))
-	lines := book.lines(t, message)
+	lines := book.Lines(t, message)
 	require.Len(t, lines, 1)
 	delete(lines[0], "time")
 	assert.Equal(t, map[string]any{
@@ -89,7 +58,7 @@ func TestManyResourcesAreCounted(t *testing.T) {
 }
 
 func TestTextLog(t *testing.T) {
-	book := new(logBook)
+	book := new(logtest.Log)
 	l := New(slog.New(slog.NewTextHandler(book, &slog.HandlerOptions{Level: slog.LevelWarn})), rpcschema.Default())
 	e := &Entry{Source: source, Method: "bdev_get_bdevs", Params: map[string]any{"a": json.Number("1"), "b": "<x>"}, Decision: Denied, Code: 1, Err: errors.New("no"), NotExecuted: true}
 	assert.Equal(t, Written, l.Write(e))
@@ -106,7 +75,7 @@ func TestParametersThatCannotBeLogged(t *testing.T) {
 
 // What is written is read again: the methods of each user that were allowed.
 func TestRolesAreLearnedOfWhatIsWritten(t *testing.T) {
-	book := new(logBook)
+	book := new(logtest.Log)
 	log := slog.New(slog.NewJSONHandler(book, nil))
 	l := New(log, rpcschema.Default())
 	for _, e := range []Entry{

@@ -10,10 +10,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
-func newThrottle() (*auditThrottle, *logBook) {
-	book := new(logBook)
+func newThrottle() (*auditThrottle, *logtest.Log) {
+	book := new(logtest.Log)
 	return &auditThrottle{log: slog.New(slog.NewJSONHandler(book, nil))}, book
 }
 
@@ -33,7 +35,7 @@ func TestAFloodHasOneLine(t *testing.T) {
 
 		time.Sleep(throttleWindow + time.Second)
 		synctest.Wait()
-		lines := book.lines(t, mergedMessage)
+		lines := book.Lines(t, mergedMessage)
 		require.Len(t, lines, 1)
 		assert.Equal(t, "192.0.2.1", lines[0]["source"])
 		assert.EqualValues(t, 10000-linesPerSource, lines[0]["count"])
@@ -44,7 +46,7 @@ func TestAFloodHasOneLine(t *testing.T) {
 		assert.True(t, throttle.admit(guest, ""), "a new minute")
 		throttle.flush()
 		throttle.flush() // as a stopping server does, whatever is going on
-		assert.Len(t, book.lines(t, mergedMessage), 1, "nothing was merged")
+		assert.Len(t, book.Lines(t, mergedMessage), 1, "nothing was merged")
 	})
 }
 
@@ -61,7 +63,7 @@ func TestFloodFromEverywhere(t *testing.T) {
 		}
 		throttle.flush()
 		assert.Equal(t, maxSources+linesPerSource, admitted, "one each, and of the others together as of one")
-		lines := book.lines(t, mergedMessage)
+		lines := book.Lines(t, mergedMessage)
 		require.LessOrEqual(t, len(lines), maxSources+1)
 		total := admitted
 		for _, line := range lines {
@@ -91,7 +93,7 @@ func TestFloodFromOneNetwork(t *testing.T) {
 		throttle.admit(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x%%eth0", i+1)), "")
 	}
 	throttle.flush()
-	lines := book.lines(t, mergedMessage)
+	lines := book.Lines(t, mergedMessage)
 	require.Len(t, lines, 1)
 	assert.Equal(t, "2001:db8::/64", lines[0]["source"])
 	assert.EqualValues(t, 90, lines[0]["count"])

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -126,28 +127,11 @@ type world struct {
 	dir    string
 	folder *Folder
 	saver  *Saver
-	log    *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	log    *logtest.Log
 }
 
 func newWorld(t *testing.T, change ...func(*Options)) *world {
-	w := &world{t: t, target: &fakeTarget{process: "p1", release: "v26.05", config: populated(), fail: map[string]error{}}, dir: t.TempDir(), log: new(syncBuffer)}
+	w := &world{t: t, target: &fakeTarget{process: "p1", release: "v26.05", config: populated(), fail: map[string]error{}}, dir: t.TempDir(), log: new(logtest.Log)}
 	require.NoError(t, os.Chmod(w.dir, 0o700))
 	w.open(change...)
 	return w

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -26,29 +27,12 @@ type bench struct {
 	rpc    *spdkrpc.Client
 	folder *Folder
 	q      *Quiescer
-	log    *logBook
+	log    *logtest.Log
 
 	mu        sync.Mutex
 	froze     int
 	refused   int
 	recovered int
-}
-
-type logBook struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *logBook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBook) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func newBench(t *testing.T, release string) *bench {
@@ -59,7 +43,7 @@ func newBench(t *testing.T, release string) *bench {
 	t.Cleanup(func() { _ = socket.Close() })
 	folder, err := OpenFolder(filepath.Join(t.TempDir(), "frozen"))
 	require.NoError(t, err)
-	b := &bench{t: t, target: target, rpc: spdkrpc.NewClient(socket), folder: folder, log: new(logBook)}
+	b := &bench{t: t, target: target, rpc: spdkrpc.NewClient(socket), folder: folder, log: new(logtest.Log)}
 	b.q = b.quiescer(target.Socket())
 	b.populate()
 	return b

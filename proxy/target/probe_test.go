@@ -6,34 +6,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
-// A book keeps a log.
-type book struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *book) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *book) count(text string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.buf.String(), text)
-}
-
 func TestState(t *testing.T) {
-	log := new(book)
+	log := new(logtest.Log)
 	f := newFake(t, "v24.01", echo)
 	target := newTarget(t, Config{Socket: f.path, Log: slog.New(slog.NewTextHandler(log, nil))})
 	state := target.State()
@@ -73,9 +56,9 @@ func TestState(t *testing.T) {
 	assert.Equal(t, 1, state.Reconnects)
 	assert.Equal(t, state, target.State())
 	for line, times := range map[string]int{"waits for framework_start_init": 1, `"target serves"`: 2} {
-		assert.Equal(t, times, log.count(line), line)
+		assert.Equal(t, times, log.Count(line), line)
 	}
-	assert.Positive(t, log.count("target unreachable"))
+	assert.Positive(t, log.Count("target unreachable"))
 }
 
 // A target that does not answer is asked one question, and not one more each time.

@@ -159,6 +159,7 @@ func TestRulesHold(t *testing.T) {
 		{"the driver's fixtures", "driver/drivertest", "driver/export", false},
 		{"the driver's fixtures", "driver/drivertest", "driver/volume", true},
 		{"the driver's fixtures", "driver/drivertest", "driver", true},
+		{"only tests keep", "proxy/auditlog", "proxy/logtest", true},
 		{"no package imports test/", "driver", "test/demo", true},
 		{"cmd/...", "cmd/spdk-proxy", "proxy/policy", false},
 		{"cmd/...", "cmd/spdk-proxy", "github.com/spf13/cobra", false},

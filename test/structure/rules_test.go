@@ -253,6 +253,13 @@ var rules = []rule{
 		reason: "internal tests of a room import the fixtures, so the fixtures cannot import the room",
 	},
 	{
+		who:    "only tests keep what is logged",
+		binds:  func(p pkg) bool { return !within(p.path(), "proxy/logtest", "test") },
+		not:    anyOf("proxy/logtest"),
+		linked: true,
+		reason: "it keeps the whole log in memory, and needs package testing",
+	},
+	{
 		who:    "no package imports test/",
 		binds:  func(p pkg) bool { return !within(p.path(), "test") },
 		not:    anyOf("test"),

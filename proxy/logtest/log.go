@@ -1,0 +1,49 @@
+// Package logtest keeps what is logged, for tests. It knows no other package, and only tests
+// may use it.
+package logtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A Log keeps what is written to it. It may be used concurrently.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns everything that was written.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Count returns how often a text was written.
+func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
+
+// Lines returns the lines with a message, decoded. Each line of the log must be JSON.
+func (l *Log) Lines(t testing.TB, message string) (found []map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(l.String()) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if fields["msg"] == message {
+			found = append(found, fields)
+		}
+	}
+	return found
+}
