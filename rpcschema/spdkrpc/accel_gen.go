@@ -146,8 +146,8 @@ func (c *Client) AccelSetDriver(ctx context.Context, params AccelSetDriverParams
 
 // AccelSetOptions calls accel_set_options: size the pools of the accel framework.
 //
-// What is not given stays as it is; the summaries tell what it is at first. To send no parameters at all is an
-// error.
+// Options that are not given keep their value; the summaries state the initial values. A call without parameters
+// is an error.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -417,7 +417,7 @@ type AccelCryptoKeyDestroyParams struct {
 
 // AccelCryptoKeysGetParams are the parameters of accel_crypto_keys_get.
 type AccelCryptoKeysGetParams struct {
-	// Name of the only key wanted.
+	// Name of the only key to list.
 	KeyName *string `json:"key_name,omitzero"`
 }
 

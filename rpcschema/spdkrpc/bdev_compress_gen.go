@@ -8,7 +8,7 @@ import (
 
 // BdevCompressCreate calls bdev_compress_create: make a bdev that compresses what it writes to another one.
 //
-// What the bdev below held is lost. The new bdev bears its name with `COMP_` before it. A map of the chunks is
+// What the bdev below held is lost. The new bdev has its name with `COMP_` before it. A map of the chunks is
 // kept in a file of the given directory, which is to lie on persistent memory.
 //
 // The result: name of the new bdev.

@@ -123,7 +123,7 @@ func (c *Client) BdevResetIOStat(ctx context.Context, params BdevResetIOStatPara
 // BdevSetOptions calls bdev_set_options: size the pools that all bdevs share, and choose whether new bdevs are
 // examined.
 //
-// What is not given stays as it is; the summaries tell what it is at first.
+// Options that are not given keep their value; the summaries state the initial values.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or the pool is too small for the caches
@@ -135,7 +135,7 @@ func (c *Client) BdevSetOptions(ctx context.Context, params BdevSetOptionsParams
 }
 
 // BdevSetQDSamplingPeriod calls bdev_set_qd_sampling_period: measure the queue depth of a bdev in intervals;
-// `bdev_get_iostat` then tells it.
+// `bdev_get_iostat` then reports it.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -335,7 +335,7 @@ const (
 	BdevDriverSpecificSelectorQueueDepth BdevDriverSpecificSelector = "queue_depth"
 )
 
-// BdevDriverSpecific is: what the bdev's module tells about it, mostly in one member named after the module.
+// BdevDriverSpecific is: what the bdev's module reports about it, mostly in one member named after the module.
 // Empty for malloc, null and some others. Modules not listed here may have members of their own.
 type BdevDriverSpecific struct {
 	Lvol       *BdevDriverLvol       `json:"lvol,omitzero"`
@@ -385,7 +385,7 @@ type BdevDriverUring struct {
 	Filename string `json:"filename"`
 }
 
-// BdevDriverZonedBlock describes a bdev that plays a zoned one.
+// BdevDriverZonedBlock describes a bdev that emulates a zoned one.
 type BdevDriverZonedBlock struct {
 	Name     string `json:"name"`
 	BaseBdev string `json:"base_bdev"`
@@ -416,7 +416,7 @@ type BdevHistogramBorders struct {
 	BordersCount []uint64 `json:"borders_count"`
 }
 
-// BdevIOStat is: I/O statistics, of bdevs or, if asked for, of the channels of one bdev.
+// BdevIOStat is: I/O statistics, of bdevs or, if requested, of the channels of one bdev.
 type BdevIOStat struct {
 	// Ticks in a second.
 	TickRate uint64 `json:"tick_rate"`
@@ -615,7 +615,7 @@ type BdevInfo struct {
 	MDInterleave *bool `json:"md_interleave,omitzero"`
 	// Type of protection information, 0 for none; only with metadata.
 	DIFType *uint32 `json:"dif_type,omitzero"`
-	// Whether protection information stands first in the metadata, or last; only with protection information.
+	// Whether protection information comes first in the metadata, or last; only with protection information.
 	DIFIsHeadOfMD        *bool              `json:"dif_is_head_of_md,omitzero"`
 	EnabledDIFCheckTypes *BdevDIFCheckTypes `json:"enabled_dif_check_types,omitzero"`
 	// Format of protection information: 0 for 16-bit, 1 for 32-bit, 2 for 64-bit guards; only with protection information. SPDK v24.09 and later.
@@ -692,7 +692,7 @@ type BdevNVMeAdminCommands struct {
 	NSManage uint32 `json:"ns_manage"`
 }
 
-// BdevNVMeControllerData is: what an NVMe controller tells about itself.
+// BdevNVMeControllerData is: what an NVMe controller reports about itself.
 type BdevNVMeControllerData struct {
 	Cntlid uint16 `json:"cntlid"`
 	// PCI vendor, as `0x8086`.
@@ -705,7 +705,7 @@ type BdevNVMeControllerData struct {
 	Oacs   BdevNVMeAdminCommands `json:"oacs"`
 	// Whether its subsystem may have several controllers.
 	MultiCtrlr bool `json:"multi_ctrlr"`
-	// Whether it tells by ANA which paths are best.
+	// Whether it reports by ANA which paths are best.
 	ANAReporting bool `json:"ana_reporting"`
 }
 
@@ -729,7 +729,7 @@ const (
 	BdevNVMeNamespaceDataANAStateChange         BdevNVMeNamespaceDataANAState = "change"
 )
 
-// BdevNVMeNamespaceData is: what an NVMe controller tells about a namespace.
+// BdevNVMeNamespaceData is: what an NVMe controller reports about a namespace.
 type BdevNVMeNamespaceData struct {
 	// NSID.
 	ID uint32 `json:"id"`
@@ -937,7 +937,7 @@ type BdevExamineParams struct {
 
 // BdevGetBdevsParams are the parameters of bdev_get_bdevs.
 type BdevGetBdevsParams struct {
-	// Bdev that alone is wanted, by name, alias or UUID.
+	// Only bdev to list, by name, alias or UUID.
 	Name *string `json:"name,omitzero"`
 	// With `name`, how long to wait for the bdev to appear if it does not exist yet. Unit: ms. Default: 0.
 	Timeout *uint64 `json:"timeout,omitzero"`
@@ -959,7 +959,7 @@ type BdevGetHistogramBordersParams struct {
 
 // BdevGetIOStatParams are the parameters of bdev_get_iostat.
 type BdevGetIOStatParams struct {
-	// Bdevs that alone are wanted; an empty list asks for none. Sent as name to releases that do not know it yet.
+	// Only bdevs to list; an empty list lists none. Sent as name to releases that do not know it yet.
 	Names []string `json:"names,omitzero"`
 	// Whether to count each thread's I/O by itself. Default: false.
 	PerChannel *bool `json:"per_channel,omitzero"`

@@ -79,8 +79,8 @@ func (c *Client) BdevLvolCreate(ctx context.Context, params BdevLvolCreateParams
 	return result, err
 }
 
-// BdevLvolCreateLvstore calls bdev_lvol_create_lvstore: format a bdev as an lvstore, the pool that logical
-// volumes are cut from.
+// BdevLvolCreateLvstore calls bdev_lvol_create_lvstore: format a bdev as an lvstore, the pool of space for
+// logical volumes.
 //
 // Everything on the bdev is lost. The bdev is claimed by the lvstore until that is deleted. If the bdev does not
 // answer I/O, neither does this call.
@@ -105,8 +105,8 @@ func (c *Client) BdevLvolCreateLvstore(ctx context.Context, params BdevLvolCreat
 // BdevLvolDecoupleParent calls bdev_lvol_decouple_parent: copy what a clone shares with its direct parent, so
 // that it no longer depends on it.
 //
-// Clusters that only a grandparent holds stay shared, and clusters nobody wrote stay unallocated. Answered when
-// the copying is done.
+// Clusters that only a grandparent holds stay shared, and clusters that were never written stay unallocated.
+// SPDK answers when the copying is done.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -206,7 +206,7 @@ func (c *Client) BdevLvolGrowLvstore(ctx context.Context, params BdevLvolGrowLvs
 }
 
 // BdevLvolInflate calls bdev_lvol_inflate: allocate every cluster of a thin volume and copy what it shares with
-// its parent, so that it stands alone.
+// its parent, so that it depends on no other volume.
 //
 // Answered when the copying is done. A volume that is not thin provisioned is left as it is.
 //
@@ -306,7 +306,7 @@ func (c *Client) BdevLvolSetReadOnly(ctx context.Context, params BdevLvolSetRead
 
 // BdevLvolSnapshot calls bdev_lvol_snapshot: take a snapshot of a logical volume.
 //
-// The snapshot is read-only and takes over the clusters that the volume has so far; the volume goes on as a thin
+// The snapshot is read-only and takes over the clusters that the volume has so far; the volume becomes a thin
 // clone of it. Volumes that are read-only already, snapshots among them, cannot be snapshotted.
 //
 // The result: name of the snapshot's bdev, which is the UUID of the snapshot.
@@ -342,8 +342,9 @@ func (c *Client) BdevLvolStartShallowCopy(ctx context.Context, params BdevLvolSt
 	return result, err
 }
 
-// LvolClearMethod is: what is done to clusters whose old contents are not to be seen. `unmap` does nothing on a
-// bdev that does not support it, and need not zero on one that does. Up to v26.05 SPDK does not mind upper case.
+// LvolClearMethod is: what is done to clusters so that their old contents cannot be read. `unmap` does nothing
+// on a bdev that does not support it, and need not zero on one that does. Up to v26.05 SPDK also accepts upper
+// case.
 type LvolClearMethod string
 
 // The values of LvolClearMethod.
@@ -420,7 +421,7 @@ type LvolStore struct {
 	MaxGrowableSize *uint64 `json:"max_growable_size,omitzero"`
 }
 
-// LvolStoreClearMethod is: what is done to the data area of an lvstore. Up to v26.05 SPDK does not mind upper
+// LvolStoreClearMethod is: what is done to the data area of an lvstore. Up to v26.05 SPDK also accepts upper
 // case.
 type LvolStoreClearMethod string
 
@@ -515,17 +516,17 @@ type BdevLvolDeleteLvstoreParams struct {
 
 // BdevLvolGetLvolsParams are the parameters of bdev_lvol_get_lvols.
 type BdevLvolGetLvolsParams struct {
-	// UUID of the only lvstore wanted.
+	// UUID of the only lvstore to list.
 	LvsUUID *string `json:"lvs_uuid,omitzero"`
-	// Name of the only lvstore wanted.
+	// Name of the only lvstore to list.
 	LvsName *string `json:"lvs_name,omitzero"`
 }
 
 // BdevLvolGetLvstoresParams are the parameters of bdev_lvol_get_lvstores.
 type BdevLvolGetLvstoresParams struct {
-	// UUID of the only lvstore wanted.
+	// UUID of the only lvstore to list.
 	UUID *string `json:"uuid,omitzero"`
-	// Name of the only lvstore wanted.
+	// Name of the only lvstore to list.
 	LvsName *string `json:"lvs_name,omitzero"`
 }
 

@@ -8,7 +8,7 @@ import (
 
 // BdevMallocCreate calls bdev_malloc_create: make a bdev of the target's memory.
 //
-// Its data are gone when the bdev or the target is.
+// Its data are lost when the bdev is deleted or the target ends.
 //
 // The result: name of the new bdev.
 //
@@ -43,7 +43,7 @@ type BdevMallocCreateParams struct {
 	BlockSize uint32 `json:"block_size"`
 	// Name of the new bdev; `Malloc0`, `Malloc1` and so on if not given.
 	Name *string `json:"name,omitzero"`
-	// Physical block size to tell, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
+	// Physical block size to report, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
 	PhysicalBlockSize *uint32 `json:"physical_block_size,omitzero"`
 	// UUID of the new bdev; a random one if not given.
 	UUID *string `json:"uuid,omitzero"`
@@ -55,7 +55,7 @@ type BdevMallocCreateParams struct {
 	MDInterleave *bool `json:"md_interleave,omitzero"`
 	// Type of protection information in the metadata; 0 for none. Default: 0.
 	DIFType *int32 `json:"dif_type,omitzero"`
-	// Whether protection information stands first in the metadata, rather than last. Default: false.
+	// Whether protection information comes first in the metadata, rather than last. Default: false.
 	DIFIsHeadOfMD *bool `json:"dif_is_head_of_md,omitzero"`
 	// Format of protection information: 0 for 16-bit, 1 for 32-bit, 2 for 64-bit guards. Default: 0. SPDK v24.09 and later.
 	DIFPiFormat *uint32 `json:"dif_pi_format,omitzero"`

@@ -6,8 +6,8 @@ import (
 	"context"
 )
 
-// BdevNullCreate calls bdev_null_create: make a bdev that forgets what is written and reads whatever is in the
-// buffer.
+// BdevNullCreate calls bdev_null_create: make a bdev that discards what is written; reads leave the buffer as it
+// is.
 //
 // The result: name of the new bdev.
 //
@@ -54,7 +54,7 @@ type BdevNullCreateParams struct {
 	NumBlocks uint64 `json:"num_blocks"`
 	// Size of a block, a multiple of 512; without metadata from v24.01 on, with them before. Of 0, the target aborts. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
-	// Physical block size to tell, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
+	// Physical block size to report, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
 	PhysicalBlockSize *uint32 `json:"physical_block_size,omitzero"`
 	// UUID of the new bdev; a random one if not given.
 	UUID *string `json:"uuid,omitzero"`
@@ -62,19 +62,19 @@ type BdevNullCreateParams struct {
 	MDSize *uint32 `json:"md_size,omitzero"`
 	// Type of protection information in the metadata; 0 for none. Default: 0.
 	DIFType *int32 `json:"dif_type,omitzero"`
-	// Whether protection information stands first in the metadata, rather than last. Default: false.
+	// Whether protection information comes first in the metadata, rather than last. Default: false.
 	DIFIsHeadOfMD *bool `json:"dif_is_head_of_md,omitzero"`
 	// Format of protection information: 0 for 16-bit, 1 for 32-bit, 2 for 64-bit guards. Default: 0. SPDK v24.09 and later.
 	DIFPiFormat *uint32 `json:"dif_pi_format,omitzero"`
-	// What multiple writes had better start at, to tell; 0 for nothing to tell. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Preferred alignment of writes, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	PreferredWriteAlignment *uint32 `json:"preferred_write_alignment,omitzero"`
-	// What multiple the length of writes had better be, to tell; 0 for nothing to tell. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Preferred granularity of the length of writes, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	PreferredWriteGranularity *uint32 `json:"preferred_write_granularity,omitzero"`
-	// Best length of a write, to tell; 0 for nothing to tell. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Optimal length of a write, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	OptimalWriteSize *uint32 `json:"optimal_write_size,omitzero"`
-	// What multiple unmaps had better start at, to tell; 0 for nothing to tell. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Preferred alignment of unmaps, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	PreferredUnmapAlignment *uint32 `json:"preferred_unmap_alignment,omitzero"`
-	// What multiple the length of unmaps had better be, to tell; 0 for nothing to tell. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Preferred granularity of the length of unmaps, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	PreferredUnmapGranularity *uint32 `json:"preferred_unmap_granularity,omitzero"`
 }
 

@@ -153,7 +153,7 @@ func (c *Client) BdevNVMeEnableController(ctx context.Context, params BdevNVMeEn
 // The result: how well it is.
 //
 // Errors of SPDK:
-//   - -32603: Parameters could not be decoded, no such controller, or it did not tell
+//   - -32603: Parameters could not be decoded, no such controller, or it did not answer
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeGetControllerHealthInfo(ctx context.Context, params BdevNVMeGetControllerHealthInfoParams) (result BdevNVMeHealth, err error) {
@@ -340,7 +340,8 @@ func (c *Client) BdevNVMeSetMultipathPolicy(ctx context.Context, params BdevNVMe
 
 // BdevNVMeSetOptions calls bdev_nvme_set_options: set options of all NVMe bdevs.
 //
-// Not while controllers are attached. What is not given stays as it is; the summaries tell what it is at first.
+// Not while controllers are attached. Options that are not given keep their value; the summaries state the
+// initial values.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -522,9 +523,9 @@ type BdevNVMeHealth struct {
 // BdevNVMeHost is: who the target connects as.
 type BdevNVMeHost struct {
 	NQN string `json:"nqn"`
-	// Address of this host that was asked for.
+	// Requested address of this host.
 	Addr string `json:"addr"`
-	// Port of this host that was asked for.
+	// Requested port of this host.
 	Svcid string `json:"svcid"`
 	// Whether the controller is not told when the target ends. SPDK v26.05 and later.
 	NoShnNotification *bool `json:"no_shn_notification,omitzero"`
@@ -681,8 +682,8 @@ type BdevNVMeReferral struct {
 	Trid BdevNVMeTransportID `json:"trid"`
 }
 
-// BdevNVMeTransportStat is: how busy a transport is. Beside the name, RDMA tells `devices`; of the other
-// members, PCIe, VFIOUSER and TCP tell those that they know.
+// BdevNVMeTransportStat is: how busy a transport is. Beside the name, RDMA reports `devices`; PCIe, VFIOUSER and
+// TCP report those of the other members that they have.
 type BdevNVMeTransportStat struct {
 	Trname  string                   `json:"trname"`
 	Devices []BdevNVMeRDMADeviceStat `json:"devices,omitzero"`
@@ -859,13 +860,13 @@ type BdevNVMeGetControllerHealthInfoParams struct {
 
 // BdevNVMeGetControllersParams are the parameters of bdev_nvme_get_controllers.
 type BdevNVMeGetControllersParams struct {
-	// Name of the only controller wanted.
+	// Name of the only controller to list.
 	Name *string `json:"name,omitzero"`
 }
 
 // BdevNVMeGetIOPathsParams are the parameters of bdev_nvme_get_io_paths.
 type BdevNVMeGetIOPathsParams struct {
-	// Name of the only bdev wanted; no alias or UUID.
+	// Name of the only bdev to list; no alias or UUID.
 	Name *string `json:"name,omitzero"`
 }
 

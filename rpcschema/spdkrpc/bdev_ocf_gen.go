@@ -45,7 +45,7 @@ func (c *Client) BdevOCFFlushStart(ctx context.Context, params BdevOCFFlushStart
 	return c.confirm(ctx, "bdev_ocf_flush_start", params)
 }
 
-// BdevOCFFlushStatus calls bdev_ocf_flush_status: report whether a caching bdev's flush goes on, and how the
+// BdevOCFFlushStatus calls bdev_ocf_flush_status: report whether a caching bdev's flush is running, and how the
 // last one ended.
 //
 // The result: the state of the flush.
@@ -165,7 +165,7 @@ type BdevOCFErrorStats struct {
 // BdevOCFFlush describes the state of a flush.
 type BdevOCFFlush struct {
 	InProgress bool `json:"in_progress"`
-	// How the last flush ended, 0 for well. Left out while one goes on.
+	// How the last flush ended, 0 for success. Left out while one is running.
 	Status *int32 `json:"status,omitzero"`
 }
 

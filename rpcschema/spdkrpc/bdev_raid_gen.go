@@ -82,7 +82,7 @@ func (c *Client) BdevRAIDRemoveBaseBdev(ctx context.Context, params BdevRAIDRemo
 
 // BdevRAIDSetOptions calls bdev_raid_set_options: choose how arrays are rebuilt.
 //
-// What is not given stays as it is; the summaries tell what it is at first.
+// Options that are not given keep their value; the summaries state the initial values.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -175,7 +175,7 @@ const (
 
 // BdevRAIDGetBdevsParams are the parameters of bdev_raid_get_bdevs.
 type BdevRAIDGetBdevsParams struct {
-	// State of the arrays that are wanted, or `all`. One of online, configuring, offline, all.
+	// State of the arrays to list, or `all`. One of online, configuring, offline, all.
 	Category BdevRAIDGetBdevsCategory `json:"category"`
 }
 

@@ -38,7 +38,7 @@ func (c *Client) BdevRBDDelete(ctx context.Context, params BdevRBDDeleteParams) 
 
 // BdevRBDGetClustersInfo calls bdev_rbd_get_clusters_info: list the connections to Ceph clusters, or report one.
 //
-// The result: the connections, or the one that was asked for.
+// The result: the connections, or the requested one.
 //
 // Errors of SPDK:
 //   - -2: No such connection or none at all
@@ -68,7 +68,7 @@ func (c *Client) BdevRBDRegisterCluster(ctx context.Context, params BdevRBDRegis
 //
 // Errors of SPDK:
 //   - -19: No such bdev
-//   - -22: The bdev is none of Ceph or would shrink
+//   - -22: The bdev is not one of Ceph
 //   - -32603: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -138,7 +138,7 @@ type BdevRBDGetClustersInfoParams struct {
 	Name *string `json:"name,omitzero"`
 }
 
-// BdevRBDGetClustersInfoResult is the connections, or the one that was asked for. Exactly one field must be set.
+// BdevRBDGetClustersInfoResult is the connections, or the requested one. Exactly one field must be set.
 type BdevRBDGetClustersInfoResult struct {
 	Array  []BdevRBDCluster
 	Object *BdevRBDCluster

@@ -286,7 +286,7 @@ type FrameworkConfigCall struct {
 	Params map[string]json.RawMessage `json:"params,omitzero"`
 }
 
-// FrameworkConfigEntry is a call, or, where batches were asked for, calls that may be sent together. Exactly one
+// FrameworkConfigEntry is a call, or, if batches were requested, calls that may be sent together. Exactly one
 // field must be set.
 type FrameworkConfigEntry struct {
 	Object *FrameworkConfigCall
@@ -331,7 +331,7 @@ type FrameworkGovernorCore struct {
 	CurrentFrequency uint32 `json:"current_frequency"`
 }
 
-// FrameworkGovernorInfo is: what a governor tells about itself.
+// FrameworkGovernorInfo is: what a governor reports about itself.
 type FrameworkGovernorInfo struct {
 	// For `dpdk_governor`: the interface to the kernel that it uses, such as `intel-pstate` or `acpi-cpufreq`.
 	Env *string `json:"env,omitzero"`
@@ -557,15 +557,15 @@ type FrameworkSetSchedulerParams struct {
 	CoreLimit *uint8 `json:"core_limit,omitzero"`
 	// For `dynamic`, load above which a core gives threads away; 95 at first. Unit: percent.
 	CoreBusy *uint8 `json:"core_busy,omitzero"`
-	// For `static`, cores to put threads on, as `THREAD:CORE` parted by commas; `thread_get_stats` tells the threads' numbers. SPDK v25.01 and later.
+	// For `static`, cores to put threads on, as `THREAD:CORE` separated by commas; `thread_get_stats` lists the threads' numbers. SPDK v25.01 and later.
 	Mappings *string `json:"mappings,omitzero"`
 }
 
 // RPCGetMethodsParams are the parameters of rpc_get_methods.
 type RPCGetMethodsParams struct {
-	// Whether only methods allowed in the present state, startup or runtime, are wanted. Default: false.
+	// Whether to list only methods that are allowed in the present state, startup or runtime. Default: false.
 	Current *bool `json:"current,omitzero"`
-	// Whether deprecated names are wanted too. Default: false.
+	// Whether to list deprecated names too. Default: false.
 	IncludeAliases *bool `json:"include_aliases,omitzero"`
 }
 

@@ -21,8 +21,8 @@ func (c *Client) IobufGetStats(ctx context.Context) (result []IobufModuleStats, 
 
 // IobufSetOptions calls iobuf_set_options: size the pools of buffers that the whole target shares.
 //
-// What is not given stays as it is; the summaries tell what it is at first. To send no parameters at all is an
-// error.
+// Options that are not given keep their value; the summaries state the initial values. A call without parameters
+// is an error.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded

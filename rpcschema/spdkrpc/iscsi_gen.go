@@ -30,7 +30,7 @@ func (c *Client) ISCSIAuthGroupRemoveSecret(ctx context.Context, params ISCSIAut
 // ISCSICreateAuthGroup calls iscsi_create_auth_group: create an authentication group, which holds CHAP secrets.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the tag is taken, or a user stands twice
+//   - -32602: A parameter is wrong, the tag is taken, or a user is listed twice
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSICreateAuthGroup(ctx context.Context, params ISCSICreateAuthGroupParams) error {
@@ -41,7 +41,7 @@ func (c *Client) ISCSICreateAuthGroup(ctx context.Context, params ISCSICreateAut
 // and address who may log in.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the tag is taken, or a name or netmask stands twice or is too long
+//   - -32602: A parameter is wrong, the tag is taken, or a name or netmask is listed twice or is too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSICreateInitiatorGroup(ctx context.Context, params ISCSICreateInitiatorGroupParams) error {

@@ -6,8 +6,8 @@ import (
 	"context"
 )
 
-// KeyringFileAddKey calls keyring_file_add_key: give the keyring a key that stands in a file of the target's
-// host, for NVMe-oF authentication and TLS.
+// KeyringFileAddKey calls keyring_file_add_key: add a key from a file on the target's host to the keyring, for
+// NVMe-oF authentication and TLS.
 //
 // The file must belong to the target's user and be closed to group and others. It is read each time the key is
 // used. Unknown members are ignored by SPDK.
@@ -27,12 +27,12 @@ func (c *Client) KeyringFileAddKey(ctx context.Context, params KeyringFileAddKey
 
 // KeyringFileRemoveKey calls keyring_file_remove_key: take a key out of the keyring; the file stays.
 //
-// What uses the key already goes on with it.
+// Connections that use the key already are not affected.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
 //   - -126: No such key (from v24.09 on)
-//   - -22: The key does not stand in a file (from v24.09 on)
+//   - -22: The key is not in a file (from v24.09 on)
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) KeyringFileRemoveKey(ctx context.Context, params KeyringFileRemoveKeyParams) error {
@@ -70,13 +70,13 @@ type KeyringKey struct {
 	Name string `json:"name"`
 	// `keyring_file` or `linux`.
 	Module string `json:"module"`
-	// Whether it was removed and only waits until nobody uses it.
+	// Whether it was removed and exists only until its last user is gone.
 	Removed bool `json:"removed"`
 	// Whether its module found it by itself.
 	Probed bool `json:"probed"`
 	// Users, the keyring counted.
 	Refcnt int32 `json:"refcnt"`
-	// File it stands in; only of a file's key that is not removed.
+	// File that contains it; only of a key in a file that is not removed.
 	Path *string `json:"path,omitzero"`
 	// Serial number in the kernel; only of a Linux key that is not removed.
 	Sn *uint32 `json:"sn,omitzero"`

@@ -17,8 +17,7 @@ func (c *Client) LogClearFlag(ctx context.Context, params LogClearFlagParams) er
 	return c.confirm(ctx, "log_clear_flag", params)
 }
 
-// LogEnableTimestamps calls log_enable_timestamps: choose whether messages on the standard error output tell the
-// time.
+// LogEnableTimestamps calls log_enable_timestamps: choose whether messages on standard error have a timestamp.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -105,7 +104,7 @@ func (c *Client) LogSetPrintLevel(ctx context.Context, params LogSetPrintLevelPa
 	return c.confirm(ctx, "log_set_print_level", params)
 }
 
-// LogLevel is: how important a message is, from most to least. Up to v26.01 SPDK does not mind lower case.
+// LogLevel is: how important a message is, from most to least. Up to v26.01 SPDK also accepts lower case.
 type LogLevel string
 
 // The values of LogLevel.
@@ -119,7 +118,7 @@ const (
 
 // LogClearFlagParams are the parameters of log_clear_flag.
 type LogClearFlagParams struct {
-	// Flag, as `log_get_flags` lists it, or `all`; `*` and `?` stand for any characters.
+	// Flag, as `log_get_flags` lists it, or `all`; `*` and `?` match any characters.
 	Flag string `json:"flag"`
 }
 
@@ -131,7 +130,7 @@ type LogEnableTimestampsParams struct {
 
 // LogSetFlagParams are the parameters of log_set_flag.
 type LogSetFlagParams struct {
-	// Flag, as `log_get_flags` lists it, or `all`; `*` and `?` stand for any characters.
+	// Flag, as `log_get_flags` lists it, or `all`; `*` and `?` match any characters.
 	Flag string `json:"flag"`
 }
 

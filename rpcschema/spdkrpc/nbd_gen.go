@@ -31,7 +31,7 @@ func (c *Client) NBDGetDisks(ctx context.Context, params NBDGetDisksParams) (res
 //   - -2: No such block device
 //   - -12: Out of memory
 //   - -16: The block device is in use
-//   - -19: No such bdev, no block device is free, or the path is none of nbd's
+//   - -19: No such bdev, no block device is free, or the path is not one of nbd's
 //   - -32603: A parameter is wrong or memory is out
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.

@@ -47,8 +47,8 @@ type NotifyEvent struct {
 
 // NotifyGetNotificationsParams are the parameters of notify_get_notifications.
 type NotifyGetNotificationsParams struct {
-	// Number of the first notification wanted. Ask next time for one more than the last one told. Default: 0.
+	// Number of the first notification to return. Next time, give the number after the last one returned. Default: 0.
 	ID *uint64 `json:"id,omitzero"`
-	// Notifications wanted at most. Default: 18446744073709551615.
+	// Maximum number of notifications to return. Default: 18446744073709551615.
 	Max *uint64 `json:"max,omitzero"`
 }

@@ -273,7 +273,7 @@ func (c *Client) NVMfSubsystemAddHost(ctx context.Context, params NVMfSubsystemA
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such subsystem or transport, the listener exists already, or the address cannot be listened on
-//   - -32603: No such target, the subsystem is busy (try again), or a secure channel was asked for a subsystem that admits any host
+//   - -32603: No such target, the subsystem is busy (try again), or a secure channel was requested for a subsystem that admits any host
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NVMfSubsystemAddListener(ctx context.Context, params NVMfSubsystemAddListenerParams) error {
@@ -410,8 +410,8 @@ func (c *Client) NVMfSubsystemRemoveNS(ctx context.Context, params NVMfSubsystem
 	return c.confirm(ctx, "nvmf_subsystem_remove_ns", params)
 }
 
-// NVMfSubsystemSetKeys calls nvmf_subsystem_set_keys: replace a host's authentication keys; connections that
-// stand are not affected.
+// NVMfSubsystemSetKeys calls nvmf_subsystem_set_keys: replace a host's authentication keys; existing connections
+// are not affected.
 //
 // A key that is left out is taken away. The controller's key needs the host's.
 //
@@ -669,7 +669,7 @@ const (
 	NVMfQpairAuthDhgroupUnknown   NVMfQpairAuthDhgroup = "unknown"
 )
 
-// NVMfQpairAuth is: how far a connection's authentication is. Only where it was asked for.
+// NVMfQpairAuth is: state of a connection's authentication. Only if it was requested.
 type NVMfQpairAuth struct {
 	// One of negotiate, challenge, reply, success1, success2, failure1, completed, error.
 	State NVMfQpairAuthState `json:"state"`
@@ -918,7 +918,7 @@ type NVMfCreateSubsystemParams struct {
 	MaxNamespaces *uint32 `json:"max_namespaces,omitzero"`
 	// Admit every host instead of only those added by `nvmf_subsystem_add_host`. Default: false.
 	AllowAnyHost *bool `json:"allow_any_host,omitzero"`
-	// Report asymmetric namespace access, which multipath hosts need to tell paths apart. Default: false.
+	// Report asymmetric namespace access, which multipath hosts need to distinguish paths. Default: false.
 	ANAReporting *bool `json:"ana_reporting,omitzero"`
 	// Lowest controller ID. Default: 1.
 	MinCntlid *uint16 `json:"min_cntlid,omitzero"`
@@ -930,7 +930,7 @@ type NVMfCreateSubsystemParams struct {
 	MaxWriteZeroesSizeKiB *uint64 `json:"max_write_zeroes_size_kib,omitzero"`
 	// Largest range of one deallocation in units of 512 bytes, 0 for no limit. Default: 2097152. SPDK v26.05 and later.
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
-	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. 12 stands for 16 MiB. Default: 12. SPDK v26.05 and later.
+	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. 12 means 16 MiB. Default: 12. SPDK v26.05 and later.
 	Wzsl *uint8 `json:"wzsl,omitzero"`
 	// Hand I/O commands and the namespaces' admin commands to the NVMe devices underneath. All namespaces must then be on bdev_nvme. Default: false. SPDK v24.09 and later.
 	Passthrough *bool `json:"passthrough,omitzero"`
@@ -1052,7 +1052,7 @@ type NVMfCreateTransportParams struct {
 	MaskedOncs []NVMfCreateTransportMaskedOnc `json:"masked_oncs,omitzero"`
 	// Fused operations that controllers shall not offer. SPDK v26.01 and later.
 	MaskedFuses []NVMfCreateTransportMaskedFuse `json:"masked_fuses,omitzero"`
-	// Leave out the completion of a successful read where the data's last PDU can stand for it. TCP only. Default: true.
+	// Leave out the completion of a successful read where the data's last PDU can replace it. TCP only. Default: true.
 	C2hSuccess *bool `json:"c2h_success,omitzero"`
 	// Priority of the connections' sockets. TCP only. Default: 0.
 	SockPriority *uint32 `json:"sock_priority,omitzero"`

@@ -6,12 +6,12 @@ import (
 	"context"
 )
 
-// SpdkgateConfigGetStatus calls spdkgate_config_get_status: tell how it stands with the saved configuration of
-// the target.
+// SpdkgateConfigGetStatus calls spdkgate_config_get_status: report the state of the target's saved
+// configuration.
 //
 // It is answered while the target is away, too.
 //
-// The result: how it stands.
+// The result: the state.
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
 //
@@ -28,7 +28,7 @@ func (c *Client) SpdkgateConfigGetStatus(ctx context.Context) (result ProxySaved
 // it was started without it, or has not loaded the one that an administrator chose, the saved file stays as it
 // is.
 //
-// The result: how it stands afterwards.
+// The result: the state afterwards.
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
 //
@@ -38,8 +38,8 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 	return result, err
 }
 
-// SpdkgateGetMetrics calls spdkgate_get_metrics: tell what the proxy has done and how it stands, in Prometheus'
-// text format.
+// SpdkgateGetMetrics calls spdkgate_get_metrics: report the proxy's counters and state, in Prometheus' text
+// format.
 //
 // `GET /metrics` answers the same, without JSON around it. The series name all users, so users of a tenant are
 // refused. It is answered while the target is away, too.
@@ -132,7 +132,7 @@ func (c *Client) SpdkgateLvolDelete(ctx context.Context, params SpdkgateLvolDele
 //   - -32602: Taking a snapshot failed, for instance because the volume is read-only; none was taken
 //   - -19: No such bdev, or no logical volume
 //   - -17: The name of a snapshot is taken
-//   - -22: A volume stands twice in the list
+//   - -22: A volume is listed twice
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
 //

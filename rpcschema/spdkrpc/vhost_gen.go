@@ -45,8 +45,8 @@ func (c *Client) VhostCreateSCSIController(ctx context.Context, params VhostCrea
 
 // VhostDeleteController calls vhost_delete_controller: delete a vhost controller and its socket.
 //
-// While a virtual machine is connected, SPDK answers with an error up to v24.05, and only when it has gone from
-// v24.09.
+// While a virtual machine is connected, SPDK up to v24.05 answers with an error, and SPDK from v24.09 answers
+// only when it has disconnected.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is wrong, no such controller, or a virtual machine is connected (up to v24.05)
@@ -147,7 +147,7 @@ type VhostBlkTransport struct {
 // VhostBlockBackend is: what a virtio-blk controller offers.
 type VhostBlockBackend struct {
 	ReadOnly bool `json:"readonly"`
-	// Name of the bdev, null when it has gone.
+	// Name of the bdev, null if it was removed.
 	Bdev      *string `json:"bdev"`
 	Transport string  `json:"transport"`
 }
