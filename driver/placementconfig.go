@@ -12,20 +12,20 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// A PlacementConfig says how targets and lvstores are chosen for new volumes, and how full they may become. All keys have
-// defaults.
+// A PlacementConfig configures how targets and lvstores are chosen for new volumes, and how full they may become. All keys
+// have defaults.
 type PlacementConfig struct {
-	// Candidates is how many targets of each topology may take the volume of a name; 2 by default.
+	// Candidates is how many targets of each topology may get the volume of a name; 2 by default.
 	Candidates int `json:"candidates,omitzero"`
-	// Margin is how many further targets are asked whether they hold it, so that as many targets can be added to nodes at a
-	// time while volumes are being created; 1 by default.
+	// Margin is how many further targets are asked whether they have the volume; 1 by default. Up to Margin targets can be
+	// added to nodes at a time while volumes are being created.
 	Margin *int `json:"margin,omitzero"`
 	// ThinOvercommit bounds the sum of the sizes of an lvstore's volumes, as a multiple of its size; 1 by default, so that
 	// thin volumes alone cannot fill it.
 	ThinOvercommit float64 `json:"thinOvercommit,omitzero"`
-	// ReservePercent of an lvstore are left free by new volumes; 5 by default.
+	// ReservePercent is the part of an lvstore that new volumes leave free; 5 by default.
 	ReservePercent *float64 `json:"reservePercent,omitzero"`
-	// TargetTimeout is how long one target may take to say what it holds, like 10s, which is the default.
+	// TargetTimeout limits how long one target may take to list its lvstores and volumes; 10s by default.
 	TargetTimeout string `json:"targetTimeout,omitzero"`
 }
 
@@ -88,15 +88,15 @@ func (p PlacementConfig) Space() volume.Space {
 	return volume.Space{Overcommit: p.ThinOvercommit, Reserve: *p.ReservePercent / 100}
 }
 
-// Timeout returns how long one target may take to say what it holds.
+// Timeout returns how long one target may take to list its lvstores and volumes.
 func (p PlacementConfig) Timeout() time.Duration {
 	p.setDefaults()
-	d, _ := time.ParseDuration(p.TargetTimeout) // checked
+	d, _ := time.ParseDuration(p.TargetTimeout) // check has parsed it
 	return d
 }
 
-// checkTopology checks the labels of targets. Topologies have the same keys everywhere: a volume on a target without a
-// zone, beside targets with one, would be accessible from all zones.
+// checkTopology checks the topologies and labels of targets. All topologies must have the same keys: if one target had no
+// zone and the others had one, its volumes would be accessible from all zones.
 func checkTopology(nodes []TargetConfig) (problems []error) {
 	keys := slices.Sorted(maps.Keys(nodes[0].Topology))
 	for i, n := range nodes {
@@ -118,7 +118,7 @@ func checkTopology(nodes []TargetConfig) (problems []error) {
 	return problems
 }
 
-// PlacementTargets returns the targets as package placement knows them.
+// PlacementTargets returns the targets as values of package placement.
 func (c *Config) PlacementTargets() []placement.Target {
 	targets := make([]placement.Target, len(c.Nodes))
 	for i, n := range c.Nodes {

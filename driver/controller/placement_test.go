@@ -29,7 +29,7 @@ func someSimTargets(t *testing.T, n int) (targets []*simTarget) {
 	return targets
 }
 
-// replace has another handler answer for the proxy of a target, or none if it is nil. It returns what undoes that.
+// replace replaces the proxy of a target by a handler, or stops it if the handler is nil. undo starts the proxy again.
 func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	t.Helper()
 	address, proxy := s.gateway.Listener.Addr().String(), s.gateway.Config.Handler
@@ -53,9 +53,9 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	}
 }
 
-// Volumes are made while one target is down and one hangs: all those of whose names the two cannot hold one. For the others
-// the answer comes in time and says which target is awaited, and nothing is made anywhere else.
-func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
+// While one target is down and one hangs, volumes are created whose names do not depend on the two. The calls for other
+// names fail in time, name the target that does not answer, and create nothing on other targets.
+func TestCreateWhileTargetsAreDown(t *testing.T) {
 	targets := someSimTargets(t, 5)
 	b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{TargetTimeout: "5s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target's connection is not new
@@ -87,10 +87,10 @@ func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
 			case !needed["t1"] && !needed["t3"]:
 				assert.NoError(t, err)
 				ids[i] = made.GetVolume().GetVolumeId()
-			default: // a connection that is cut says only that the outcome is not known
+			default: // after a closed connection the outcome of the call is unknown
 				assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "%v", err)
 				assert.Regexp(t, "target t[13]: ", err)
-				if strings.Contains(err.Error(), "target t3: unreachable: it did not say what it holds within 5s: nothing was made") {
+				if strings.Contains(err.Error(), "target t3: unreachable: it did not list its lvstores and volumes within 5s: nothing was made") {
 					late.Add(1)
 				}
 			}
@@ -100,11 +100,11 @@ func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
 	close(hanging)
 	undoDown()
 	undoHanging()
-	goneOn := 0
+	created := 0
 	seen := map[string]bool{}
 	for i, id := range ids {
 		if id != "" {
-			goneOn++
+			created++
 		}
 		got, err := drivertest.Retry(driver.Code, func() (*csi.CreateVolumeResponse, error) {
 			return b.CreateVolume(t.Context(), b.request(fmt.Sprintf("pvc-%d", i), 4*mib))
@@ -115,17 +115,17 @@ func TestCreateGoesOnWithoutSomeTargets(t *testing.T) {
 		}
 		seen[got.GetVolume().GetVolumeId()] = true
 	}
-	assert.Positive(t, goneOn)
+	assert.Positive(t, created)
 	assert.Positive(t, late.Load())
 	assert.Len(t, seen, names)
-	there := 0
+	total := 0
 	for _, s := range targets {
-		there += len(s.lvols(t))
+		total += len(s.lvols(t))
 	}
-	assert.Equal(t, names, there, "each volume was made once")
+	assert.Equal(t, names, total, "each volume must be created once")
 }
 
-// A hundred targets cost no more calls than five.
+// The number of calls does not depend on the number of targets: with 100 targets, volumes need no more than with five.
 func TestCallsDoNotGrowWithTargets(t *testing.T) {
 	calls := func(n int) (sum int) {
 		targets := someSimTargets(t, n)
@@ -144,14 +144,14 @@ func TestCallsDoNotGrowWithTargets(t *testing.T) {
 		}
 		return sum
 	}
-	// The first calls to a target read what is remembered of it: its lvols, and what is on them.
-	const remembered = 4
+	// The first operation on a target makes some more calls, whose results are cached.
+	const cached = 4
 	five, hundred := calls(5), calls(100)
-	assert.LessOrEqual(t, hundred, five+60*remembered, "at most three targets for each of twenty volumes are new")
+	assert.LessOrEqual(t, hundred, five+60*cached, "each of the 20 volumes uses at most three new targets")
 	assert.Less(t, hundred, 2*five)
 }
 
-// A volume that an unfinished call has made is found after a target was added.
+// A volume that an unfinished call has created is found after a target was added.
 func TestAddedTargetHidesNoVolume(t *testing.T) {
 	targets := someSimTargets(t, 4)
 	before := newTestControllerOf(t, driver.Config{}, targets[:3]...)
@@ -167,7 +167,7 @@ func TestAddedTargetHidesNoVolume(t *testing.T) {
 	for i := range 30 {
 		after.create(t, fmt.Sprintf("later-%d", i), 4*mib)
 	}
-	assert.NotEmpty(t, targets[3].lvols(t), "the added target takes volumes")
+	assert.NotEmpty(t, targets[3].lvols(t), "the added target has no volumes")
 }
 
 func inZone(zone string) map[string]string {
@@ -213,7 +213,7 @@ func TestTopology(t *testing.T) {
 	_, err = create("nowhere", nil, &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{"not a key": "x"}}}})
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "not a key")
 
-	// A copy lies beside its source.
+	// A copy is on the target of its source.
 	copyOf := func(name string, r *csi.TopologyRequirement) (*csi.Volume, error) {
 		req := b.request(name, 4*mib)
 		req.AccessibilityRequirements = r
@@ -227,7 +227,7 @@ func TestTopology(t *testing.T) {
 	_, err = copyOf("clone-2", &csi.TopologyRequirement{Requisite: zones("a")})
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "where its clones stay")
 
-	// Capacity by topology, which counts only who answers.
+	// The capacity by topology, which counts only the targets that answer.
 	capacity := func(z string) int64 {
 		req := &csi.GetCapacityRequest{}
 		if z != "" {
@@ -262,7 +262,7 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// Thin volumes are never promised more than the configuration allows, however many are made at a time.
+// The sizes of thin volumes never exceed the limit of the configuration, however many calls run in parallel.
 func TestThinOvercommit(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestThinOvercommit(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			require.Len(t, made, want, "of 20 MiB in an lvstore of 396 MiB")
+			require.Len(t, made, want, "volumes of 20 MiB in an lvstore of 396 MiB")
 			expand := func(size int64) error {
 				_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: made[0].GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: size}, Secrets: b.secrets})
 				return err
@@ -296,7 +296,7 @@ func TestThinOvercommit(t *testing.T) {
 			drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")
 			require.NoError(t, b.delete(t.Context(), made[1].GetVolumeId()))
 			_, err = b.CreateVolume(t.Context(), clone)
-			require.NoError(t, err, "what was deleted no longer counts")
+			require.NoError(t, err, "a deleted volume must not count")
 			require.NoError(t, b.delete(t.Context(), made[2].GetVolumeId()))
 			require.NoError(t, expand(40*mib))
 			drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(expand(60*mib)))
@@ -304,15 +304,15 @@ func TestThinOvercommit(t *testing.T) {
 	}
 }
 
-// What others delete counts no longer either: before a volume is refused, the sizes are read again.
-func TestOvercommitSeesWhatOthersDelete(t *testing.T) {
+// A volume that was deleted without the driver does not count: before a volume is refused, the sizes are read again.
+func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, driver.Config{}, target)
 	v := b.create(t, "pvc-1", 300*mib)
 	_, err := b.CreateVolume(t.Context(), b.request("pvc-2", 300*mib))
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err))
 	require.NoError(t, target.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.GetVolumeId()[len("t0:"):]}))
-	other := newTestControllerOf(t, driver.Config{}, target) // whose sums are not read yet
+	other := newTestControllerOf(t, driver.Config{}, target) // has not read the sums yet
 	other.create(t, "pvc-2", 300*mib)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// surveyed is what targets hold before a volume is made: their lvstores, and the volumes of its name.
+// surveyed has the lvstores of targets, and their volumes of one name, before a volume is created.
 type surveyed struct {
 	stores  []placement.Store
 	places  map[place]volume.Store
@@ -26,14 +26,14 @@ type surveyed struct {
 // A place is an lvstore of a target.
 type place struct{ target, store string }
 
-// A located volume knows its target.
+// A located is a volume and its target.
 type located struct {
 	target *volume.Service
 	volume.Volume
 }
 
-// survey asks targets side by side for their lvstores, and for the volume of spec. A target that does not answer in time is
-// an error: the volume may be there.
+// survey asks targets in parallel for their lvstores, and for the volume of spec. It fails if a target does not answer in
+// time, because the volume may be there.
 func (c *Controller) survey(ctx context.Context, services []*volume.Service, spec volume.Spec) (surveyed, error) {
 	answers := make([]surveyed, len(services))
 	g, ctx := errgroup.WithContext(ctx)
@@ -49,8 +49,7 @@ func (c *Controller) survey(ctx context.Context, services []*volume.Service, spe
 	return join(answers), nil
 }
 
-// surveyStores asks targets side by side for their lvstores. It leaves out those that do not answer in time, and returns
-// why.
+// surveyStores asks targets in parallel for their lvstores. It leaves out the targets that fail, and returns their errors.
 func (c *Controller) surveyStores(ctx context.Context, services []*volume.Service, wanted class.Class) (surveyed, []error) {
 	answers, failures := make([]surveyed, len(services)), make([]error, len(services))
 	var g errgroup.Group
@@ -113,7 +112,7 @@ func join(answers []surveyed) surveyed {
 	return all
 }
 
-// only returns the one volume that was found; an error of kind [volume.ErrNotFound] if there is none.
+// only returns the volume that was found. If there is none, the error is of kind [volume.ErrNotFound].
 func (f surveyed) only(name string) (located, error) {
 	switch len(f.volumes) {
 	case 0:
@@ -125,8 +124,8 @@ func (f surveyed) only(name string) (located, error) {
 	return located{}, fmt.Errorf("%w: volume %q is on the targets %s and %s: rename or delete one of them", volume.ErrIncompatible, name, f.volumes[0].target.Name, f.volumes[1].target.Name)
 }
 
-// createInFirst makes the volume in the first of the candidates' lvstores that has room for it. Any other failure ends it,
-// for the volume may have been made there.
+// createInFirst creates the volume in the first of the candidates' lvstores that has room for it. After any other failure
+// it tries no further lvstore, because the volume may have been created.
 func (f surveyed) createInFirst(ctx context.Context, candidates []placement.Target, spec volume.Spec, where placement.Accessibility) (located, error) {
 	byName := map[string]placement.Target{}
 	for _, t := range candidates {

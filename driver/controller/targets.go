@@ -22,7 +22,7 @@ type targets struct {
 	configs   []driver.TargetConfig
 	placement []placement.Target // the same, for package placement
 	choice    placement.Choice
-	timeout   time.Duration // within which a target must say what it holds
+	timeout   time.Duration // for a target to list its lvstores and volumes
 	byName    map[string]*volume.Target
 	pools     map[string]*x509.CertPool
 	metrics   *metrics.Metrics // nil: none
@@ -46,11 +46,11 @@ type client struct {
 	used    uint64 // the clock at the last use
 }
 
-// errNoAnswer is the kind of the error for a target that does not say in time what it holds.
-var errNoAnswer = fmt.Errorf("%w: it did not say what it holds", spdkrpc.Unreachable)
+// errNoAnswer is the kind of the error for a target that does not list its lvstores and volumes in time.
+var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spdkrpc.Unreachable)
 
-// maxClients limits how many clients are kept for each target, one for each of its credentials. Calls
-// ask several targets: with one limit for all together, as many targets would have each call make its clients again.
+// maxClients limits how many clients are kept for each target. There is one client for each of its credentials. The limit
+// is per target because calls ask several targets: with one limit for all, many targets would evict each other's clients.
 const maxClients = 16
 
 func newTargets(c *driver.Config) (*targets, error) {

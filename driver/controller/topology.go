@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// accessibility reads from where a volume must be accessible.
+// accessibility returns the topologies from which a volume must be accessible.
 func accessibility(r *csi.TopologyRequirement) (placement.Accessibility, error) {
 	a := placement.Accessibility{Requisite: segmentsOf(r.GetRequisite()), Preferred: segmentsOf(r.GetPreferred())}
 	for _, t := range append(a.Requisite, a.Preferred...) {
@@ -26,7 +26,7 @@ func segmentsOf(topologies []*csi.Topology) (segments []map[string]string) {
 	return segments
 }
 
-// accessibleTopology says from where the volumes of a target are accessible; nil for everywhere.
+// accessibleTopology returns the topologies from which a target's volumes are accessible, or nil for all.
 func accessibleTopology(t driver.TargetConfig) []*csi.Topology {
 	if len(t.Topology) == 0 {
 		return nil

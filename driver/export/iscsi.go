@@ -258,7 +258,7 @@ func (i iscsi) delete(ctx context.Context, id string) error {
 	}).Run()
 }
 
-// An iscsiState is what a target exports over iSCSI.
+// An iscsiState has the initiator groups and target nodes of a target.
 type iscsiState struct {
 	groups []spdkrpc.ISCSIInitiatorGroup
 	nodes  []spdkrpc.ISCSITargetNode

@@ -330,7 +330,7 @@ func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
 	for _, h := range hosts {
 		if !isMultipath(h.Hostnqn) {
 			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while SPDK changes the volume: detach the volume first; "+
-				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume anew", ErrInUse, h.Hostnqn)
+				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume again", ErrInUse, h.Hostnqn)
 		}
 	}
 	return nil

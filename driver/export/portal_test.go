@@ -120,7 +120,7 @@ func firstExportFails(t *testing.T, address, name string, inject func(*drivertes
 	inject(f.fault)
 	err := admit(t.Context(), s, id, n1)
 	method := f.fault.FailedMethod()
-	if errors.Is(err, export.ErrBusy) { // whose claim it is cannot be told when its creation was not answered
+	if errors.Is(err, export.ErrBusy) { // without a reply to its creation, the claim's owner is unknown
 		require.Equal(t, "reply lost: iscsi_create_initiator_group", name+": "+method)
 		return true
 	}

@@ -37,7 +37,7 @@ func TestFailingStepsFailTheCall(t *testing.T) {
 			_, err := n.NodePublishVolume(ctx, f.publishRequest(writer, target))
 			return err
 		}},
-		"publish anew": {false, true, []string{"connect", "mount", "unmount", "bind"}, func(n *Node, f *fakeNode, target string) error {
+		"publish again": {false, true, []string{"connect", "mount", "unmount", "bind"}, func(n *Node, f *fakeNode, target string) error {
 			_, err := n.NodePublishVolume(ctx, f.publishRequest(writer, target))
 			return err
 		}},
@@ -45,7 +45,7 @@ func TestFailingStepsFailTheCall(t *testing.T) {
 			_, err := n.NodePublishVolume(ctx, f.publishRequest(block, target))
 			return err
 		}},
-		"publish a device anew": {true, true, []string{"connect", "unmount", "bind device"}, func(n *Node, f *fakeNode, target string) error {
+		"publish a device again": {true, true, []string{"connect", "unmount", "bind device"}, func(n *Node, f *fakeNode, target string) error {
 			_, err := n.NodePublishVolume(ctx, f.publishRequest(block, target))
 			return err
 		}},

@@ -12,14 +12,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// A Store is an lvstore of a target, as that answered.
+// A Store describes an lvstore of a target.
 type Store struct {
 	Target, Name          string
 	FreeBytes, TotalBytes int64
-	// RoomBytes is how large a volume can be that is made now: a thick one takes clusters at once, a thin one only counts
-	// against the limit of what may be promised.
+	// RoomBytes is the size of the largest volume that can be created now. It depends on the class: a thick volume needs
+	// free clusters, a thin one is only limited by thinOvercommit.
 	RoomBytes int64
-	// SmallestBytes is the size of the smallest volume that it makes.
+	// SmallestBytes is the size of the smallest volume that can be created.
 	SmallestBytes int64
 }
 
@@ -37,8 +37,8 @@ func Stores(all []Store, c class.Class) ([]Store, error) {
 	return allowed, nil
 }
 
-// Order returns the stores in the order in which they are tried for a new volume: those of preferred targets first (see
-// [Accessibility.Rank]), and of these as the strategy says.
+// Order returns the stores in the order in which they are tried for a new volume: by the rank of their target (see
+// [Accessibility.Rank]), then by the strategy.
 func Order(stores []Store, volume string, strategy class.Strategy, rank func(target string) int) []Store {
 	before := func(a, b Store) int { return cmp.Compare(spread(b, volume), spread(a, volume)) }
 	switch strategy {
@@ -52,21 +52,21 @@ func Order(stores []Store, volume string, strategy class.Strategy, rank func(tar
 	})
 }
 
-// spread draws a number for the store from the volume's name and its own, weighted by its free space: volumes spread in
-// proportion to free space, even thin ones, which take none when they are made.
+// spread returns a pseudorandom number that depends on the store's and the volume's name, weighted by the store's free
+// space. Volumes are thus distributed in proportion to free space, even thin ones, which use none when they are created.
 func spread(s Store, volume string) float64 {
 	return float64(s.FreeBytes) / -math.Log(draw(s.Target, s.Name, volume))
 }
 
-// draw returns a number in (0, 1) that follows from the words.
+// draw returns a pseudorandom number in (0, 1) that depends only on the words.
 func draw(words ...string) float64 {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	return (float64(binary.BigEndian.Uint64(sum[:])>>11) + 0.5) / (1 << 53)
 }
 
-// CheckCopy refuses a class that a copy of a volume or snapshot on the target cannot have: copies are thin, and are in the
-// lvstore of their source. storeOfSource returns that lvstore, and is called only if the class names one. Errors are those
-// of storeOfSource, or of kind [class.ErrParameter].
+// CheckCopy returns an error if a copy of a volume or snapshot on the target cannot be of the class: copies are thin, and
+// are in the lvstore of their source. storeOfSource returns that lvstore; it is called only if the class names lvstores.
+// Errors are those of storeOfSource, or of kind [class.ErrParameter].
 func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {
 	switch {
 	case c.Thick:
@@ -74,7 +74,7 @@ func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error
 	case len(c.Targets) > 0 && !slices.Contains(c.Targets, target.Name):
 		return fmt.Errorf("%w: target is %q, but the source is on target %q, and a copy is made on the target of its source", class.ErrParameter, strings.Join(c.Targets, ","), target.Name)
 	case !c.Allows(target.Name, target.Labels):
-		return fmt.Errorf("%w: targetLabels are %q, which target %q does not have, where the source lies and its clones stay", class.ErrParameter, segments(c.TargetLabels), target.Name)
+		return fmt.Errorf("%w: targetLabels are %q, but the source is on target %q, which does not have them, and a copy is made on the target of its source", class.ErrParameter, segments(c.TargetLabels), target.Name)
 	case len(c.Stores) == 0:
 		return nil
 	}
@@ -85,19 +85,18 @@ func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error
 	return err
 }
 
-// A Capacity is what can still be made.
+// A Capacity describes the volumes that can be created now.
 type Capacity struct {
-	// Bytes is how much can be made in all; MaxBytes the size of the largest volume that can be made now, MinBytes of the
-	// smallest.
+	// Bytes is the total size of volumes. MaxBytes is the size of the largest volume, MinBytes that of the smallest.
 	Bytes, MaxBytes, MinBytes int64
 }
 
-// CapacityOf returns what can be made in the stores.
+// CapacityOf returns the capacity of the stores.
 func CapacityOf(stores []Store) Capacity {
 	var sum Capacity
 	for _, s := range stores {
 		if s.RoomBytes < s.SmallestBytes {
-			continue // not even the smallest
+			continue // no room even for the smallest volume
 		}
 		sum.Bytes += s.RoomBytes
 		sum.MaxBytes = max(sum.MaxBytes, s.RoomBytes)

@@ -11,15 +11,15 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// ErrNoTopology is the kind of the error for a volume that no target can provide where it is requested.
+// ErrNoTopology is the kind of the error if no target is accessible from the topologies that a volume is requested for.
 var ErrNoTopology = errors.New("no target is accessible from the requested topology")
 
 // A Target is a target of config.json.
 type Target struct {
 	Name string
-	// Topology holds the segments that a node must have to reach the target, such as its zone; any node reaches it if empty.
+	// Topology has the segments that a node must have to reach the target, such as its zone. If empty, every node can.
 	Topology map[string]string
-	// Labels are what classes select targets by.
+	// Labels are the labels by which classes select targets.
 	Labels map[string]string
 }
 
@@ -43,22 +43,22 @@ func Targets(configured []Target, c class.Class) ([]Target, error) {
 	return allowed, nil
 }
 
-// A Choice says how many targets of each topology are concerned with the volume of a name.
+// A Choice configures how many targets of each topology are chosen for the volume of a name.
 type Choice struct {
-	// Candidates may take it.
+	// Candidates is how many targets may get the volume.
 	Candidates int
-	// Margin is how many further targets are asked whether they hold it. A target that is added to config.json becomes a
-	// candidate of some names in place of another one: as many can be added at a time without losing sight of a volume
-	// that an unfinished call has made.
+	// Margin is how many further targets are asked whether they have the volume. A target that is added to config.json
+	// becomes a candidate of some names, in place of another target. Up to Margin targets can be added at a time, and a
+	// volume that an unfinished call has created is still found.
 	Margin int
 }
 
-// DefaultChoice holds unless config.json says otherwise: a full target has an alternative, and one target can be added.
+// DefaultChoice is the default: there is an alternative to a full target, and one target can be added at a time.
 var DefaultChoice = Choice{Candidates: 2, Margin: 1}
 
-// Of returns the targets that are asked for the volume of a name before it is made, and those of them that may take it.
-// These are the targets of each topology that draw the highest numbers (rendezvous hashing): they follow from the name and
-// the configuration alone, so each repetition of a call asks the same ones, and no other target has to answer.
+// Of returns the targets that are asked for the volume of a name before it is created, and those of them that may get it:
+// in each topology the targets with the highest pseudorandom numbers (rendezvous hashing). They depend only on the name and
+// the configuration, so each repetition of a call asks the same targets, and no other target must be reachable.
 func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target) {
 	highest := slices.SortedFunc(slices.Values(targets), func(a, b Target) int {
 		return cmp.Or(cmp.Compare(draw(b.Name, volume), draw(a.Name, volume)), cmp.Compare(a.Name, b.Name))
@@ -77,13 +77,13 @@ func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target)
 	return asked, candidates
 }
 
-// An Accessibility says from where a volume must be accessible: from one of the requisite topologies, if there are any,
-// and rather from an earlier than from a later one of the preferred.
+// An Accessibility has the topologies from which a volume must be accessible. If there are requisite topologies, it must
+// be accessible from one of them. Of the preferred topologies, an earlier one is better than a later one.
 type Accessibility struct {
 	Requisite, Preferred []map[string]string
 }
 
-// Filter returns those of the targets that can provide the volume. Errors are of kind [ErrNoTopology].
+// Filter returns the targets that are accessible from a requisite topology. Errors are of kind [ErrNoTopology].
 func (a Accessibility) Filter(targets []Target) ([]Target, error) {
 	if len(a.Requisite) == 0 {
 		return targets, nil
@@ -104,8 +104,8 @@ func (a Accessibility) Filter(targets []Target) ([]Target, error) {
 	return reached, nil
 }
 
-// Rank returns the place in the list of preferred topologies of the first one from which the target is accessible; its
-// length if it is accessible from none.
+// Rank returns the index of the first preferred topology from which the target is accessible. If there is none, it returns
+// the number of preferred topologies.
 func (a Accessibility) Rank(t Target) int {
 	if i := slices.IndexFunc(a.Preferred, t.isAccessibleFrom); i >= 0 {
 		return i
@@ -113,7 +113,7 @@ func (a Accessibility) Rank(t Target) int {
 	return len(a.Preferred)
 }
 
-// isAccessibleFrom reports whether all nodes of the topology reach the target.
+// isAccessibleFrom reports whether all nodes of the topology can reach the target.
 func (t Target) isAccessibleFrom(topology map[string]string) bool {
 	for key, value := range t.Topology {
 		if topology[key] != value {
@@ -123,7 +123,7 @@ func (t Target) isAccessibleFrom(topology map[string]string) bool {
 	return true
 }
 
-// segments writes labels in one way.
+// segments returns the labels as sorted text KEY=VALUE,….
 func segments(labels map[string]string) string {
 	var parts []string
 	for _, key := range slices.Sorted(maps.Keys(labels)) {

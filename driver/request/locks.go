@@ -20,7 +20,7 @@ type Locks struct {
 	held map[string]int // number of shared holders; -1 for an exclusive one
 }
 
-// NewLocks returns locks that nobody holds.
+// NewLocks returns locks, none of which is held.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
 // A Claim is a set of locks that a call takes one after the other and releases together.

@@ -117,7 +117,7 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 		})
 	}
 	t.Run("a bdev that is not visible", func(t *testing.T) {
-		got, err := b.clearMethod(t.Context(), Store{Name: "lvs0", Base: "somebody-else's"}, "")
+		got, err := b.clearMethod(t.Context(), Store{Name: "lvs0", Base: "unrelated-bdev"}, "")
 		require.NoError(t, err)
 		assert.Equal(t, spdkrpc.LvolClearMethodWriteZeroes, got)
 	})

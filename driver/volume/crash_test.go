@@ -169,7 +169,7 @@ var operations = []operation{
 	}},
 }
 
-// A failure is what is injected into one call of an operation.
+// A failure is injected into one call of an operation.
 type failure struct {
 	refused, executed, deadly bool
 }

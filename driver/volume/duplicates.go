@@ -18,7 +18,7 @@ import (
 // the calls counts, not the clocks: the older of two snapshots of a volume is the parent of the other.
 
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target. If there are several, it
-// returns the oldest, which is the one that callers were told of.
+// returns the oldest, which is the one that callers have got.
 func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
 	found, err := s.snapshotsNamed(ctx, name)
 	if err != nil {

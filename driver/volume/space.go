@@ -11,30 +11,31 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A thin volume takes its clusters when they are written. When an lvstore has no more, writes fail on all of its thin
-// volumes, so how much may be promised is bounded. SPDK does not add up the sizes of an lvstore's volumes, and tells them
-// only one by one: this file keeps the sum of each lvstore, reads it again at times, and follows what this process does.
+// A thin volume allocates a cluster when it is written first. When an lvstore has no free cluster, such writes fail on all
+// of its thin volumes. Therefore the sum of the sizes of an lvstore's volumes is limited. SPDK does not report this sum, and
+// reports sizes only one by one. This file keeps the sum for each lvstore, updates it with each volume that this process
+// creates, grows or deletes, and reads it again from time to time.
 
-// Space says how much of an lvstore may be promised to volumes. The zero Space bounds nothing.
+// Space limits how much of an lvstore may be promised to volumes. The zero Space has no limits.
 type Space struct {
-	// Overcommit bounds the sum of the sizes of an lvstore's volumes, as a multiple of the lvstore's size; 0: no bound.
+	// Overcommit limits the sum of the sizes of an lvstore's volumes, as a multiple of the lvstore's size; 0: no limit.
 	Overcommit float64
 	// Reserve is the part of an lvstore's size, from 0 to 1, that a new volume leaves free.
 	Reserve float64
 }
 
-// How old the sum of an lvstore may be: then it is read again beside the calls, for others make volumes, too. Before a
-// volume is refused it must be younger.
+// The maximum ages of the sum of an lvstore. An older sum than sumAge is read again in the background, because volumes are
+// also created by others. Before a volume is refused, a sum older than sumAgeIfFull is read again.
 const (
 	sumAge       = 5 * time.Minute
 	sumAgeIfFull = 10 * time.Second
 	forEver      = time.Duration(math.MaxInt64)
 )
 
-// A sum adds up what the volumes of an lvstore were promised.
+// A sum is the sum of the sizes of an lvstore's volumes.
 type sum struct {
 	mu     sync.Mutex
-	read   chan struct{}    // closed when the reading in progress has ended; nil: none
+	read   chan struct{}    // closed when the reading in progress has ended; nil if there is none
 	at     time.Time        // of the last reading; zero: never
 	sizes  map[string]int64 // bytes by UUID, and by name while a volume is being made
 	total  int64            // of sizes
@@ -52,7 +53,7 @@ func (m *memory) sum(st Store) *sum {
 	return m.sums[st.UUID]
 }
 
-// set notes the bytes that a volume was promised; -1: none any more.
+// set records a volume's size in bytes, or with -1 that the volume no longer exists.
 func (u *sum) set(volume string, bytes int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -72,8 +73,8 @@ func (u *sum) put(volume string, bytes int64) {
 	}
 }
 
-// known returns the sum of an lvstore. One that is older than sumAge is read again meanwhile; one that is older than wait,
-// or was never read, is waited for.
+// known returns the sum of an lvstore. If it is older than sumAge, it is read again in the background. If it is older than
+// wait, or was never read, known waits until it has been read.
 func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum, error) {
 	u := s.seen.sum(st)
 	u.mu.Lock()
@@ -123,8 +124,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	}
 }
 
-// sizesIn reads what the volumes of an lvstore were promised: their sizes. A snapshot counts with the clusters that only it
-// holds, where the release tells.
+// sizesIn reads the sizes of an lvstore's volumes. A snapshot counts with its own clusters, if the release reports them.
 func (s *Service) sizesIn(ctx context.Context, st Store) (map[string]int64, error) {
 	lvols, err := s.lvolsOf(ctx, st)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Service) sizesIn(ctx context.Context, st Store) (map[string]int64, erro
 		}
 		g.Go(func() error {
 			v, err := s.lookUp(ctx, l.UUID)
-			if errors.Is(err, ErrNotFound) { // deleted meanwhile, or without a bdev: SPDK does not tell its size
+			if errors.Is(err, ErrNotFound) { // deleted meanwhile, or without a bdev: SPDK does not report its size
 				return nil
 			}
 			bytes[i] = v.SizeBytes
@@ -158,7 +158,7 @@ func (s *Service) sizesIn(ctx context.Context, st Store) (map[string]int64, erro
 	return sizes, nil
 }
 
-// limit is how many bytes of volumes the lvstore may have; 0: no limit.
+// limit returns the limit of the sum of sizes for an lvstore; 0: no limit.
 func (s Space) limit(st Store) int64 { return int64(s.Overcommit * float64(st.TotalBytes)) }
 
 func (s Space) reserve(st Store) int64 { return int64(s.Reserve * float64(st.TotalBytes)) }
@@ -169,7 +169,7 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 	if free <= 0 {
 		return 0, nil
 	}
-	largest := st.TotalBytes // a thin volume takes its clusters later
+	largest := st.TotalBytes // a thin volume allocates its clusters later
 	if thick {
 		largest = free
 	}
@@ -185,16 +185,16 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 	return max(0, largest/st.ClusterBytes*st.ClusterBytes), nil
 }
 
-// A promise counts a volume that is being made or grown against its lvstore's limit.
+// A promise reserves the size of a volume that is being created or grown, within its lvstore's limit.
 type promise struct {
 	sum    *sum
 	volume string
-	before int64 // -1: nothing
+	before int64 // the volume's size in the sum before; -1: it was not in the sum
 }
 
-// promise returns an error of kind ErrNoSpace if the lvstore may not be promised bytes for a volume, which goes by its
-// UUID or, while it is being made, by its name. Until it is kept or taken back it counts; a promise whose outcome is not
-// known counts until the sizes are read again.
+// promise reserves bytes for a volume in the lvstore's sum. It fails with ErrNoSpace if the sum would exceed the limit. The
+// volume is identified by its UUID or, while it is being created, by its name. The caller ends the promise by keep or
+// takeBack. If the outcome of the creation is unknown, it does neither: then the bytes count until the sizes are read again.
 func (s *Service) promise(ctx context.Context, st Store, volume string, bytes int64) (*promise, error) {
 	if s.Space.Overcommit == 0 {
 		return nil, nil
@@ -205,7 +205,7 @@ func (s *Service) promise(ctx context.Context, st Store, volume string, bytes in
 	}
 	p, err := u.promise(volume, bytes, s.Space.limit(st))
 	if err != nil {
-		// Others may have deleted volumes meanwhile.
+		// Volumes may have been deleted without this process.
 		if u, err = s.known(ctx, st, sumAgeIfFull); err != nil {
 			return nil, err
 		}
@@ -231,7 +231,7 @@ func (u *sum) promise(volume string, bytes, limit int64) (*promise, error) {
 	return &promise{u, volume, before}, nil
 }
 
-// keep notes that the volume exists, under its UUID.
+// keep records the volume's UUID and size after it was created or grown.
 func (p *promise) keep(v Volume) {
 	if p == nil {
 		return
@@ -244,14 +244,14 @@ func (p *promise) keep(v Volume) {
 	p.sum.put(v.UUID, v.SizeBytes)
 }
 
-// takeBack notes that nothing was made.
+// takeBack restores the former size after the creation or growth was refused.
 func (p *promise) takeBack() {
 	if p != nil {
 		p.sum.set(p.volume, p.before)
 	}
 }
 
-// forget notes that a volume was deleted.
+// forget removes a deleted volume from the sums.
 func (s *Service) forget(id string) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
