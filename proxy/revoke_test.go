@@ -131,7 +131,7 @@ func TestFilesOfEverybodyAreRefused(t *testing.T) {
 	require.NoError(t, os.Chmod(filepath.Join(g.dir, "tls.key"), 0o604))
 	c := g.load("self_signed_dir: /var/lib/spdk-proxy", "cert_file: tls.crt\n  key_file: tls.key")
 	require.Len(t, c.Warnings(), 1)
-	assert.Contains(t, c.Warnings()[0], "everybody on this host may read")
+	assert.Contains(t, c.Warnings()[0], "every user of this host may read")
 }
 
 // A missing TLS file among the service's secrets is told in the words of other files.

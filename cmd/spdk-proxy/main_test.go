@@ -229,7 +229,7 @@ func TestTheOldCommandLine(t *testing.T) {
 	assert.NotContains(t, string(cmdline), "hunter2")
 	assert.Contains(t, string(cmdline), target.Socket())
 	d.waitFor("password stands on the command line")
-	d.waitFor("in the clear")
+	d.waitFor("unencrypted")
 	assert.NotContains(t, d.logged(), "hunter2")
 	d.hangUp()
 	d.waitFor("there is no configuration file")

@@ -162,7 +162,7 @@ func TestPolicyLearned(t *testing.T) {
 {"level":"INFO","msg":"serving"}
 {"level":"INFO","msg":"call","user":"grafana","method":"thread_get_stats","decision":"learn","status":200}
 `
-	const want = `# What 2 users needed for 5 calls in the log (1 other lines). Leave out what should not be; globs make it shorter.
+	const want = `# What 2 users needed for 5 calls in the log (1 other lines). Remove methods that should not be allowed; globs make the list shorter.
 roles:
   # For ["csi"]. The built-in role csi-controller has all of it.
   learned-of-csi:

@@ -1,6 +1,6 @@
-// Package auditlog is the log of calls: the entry that each call leaves, the [Log] that
-// writes it and bounds what strangers write, and the reader that learns roles of it
-// ([ReadLearned]). The keys of an entry are named once, for both.
+// Package auditlog is the log of calls: the entry of a call, the [Log] that writes it and limits
+// the entries of unauthenticated requests, and the reader that creates roles from it
+// ([ReadLearned]). Both use the same names of keys.
 //
-// It may not know the server, nor how a call is decided.
+// The package may not know the server, or how a call is decided.
 package auditlog

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Decision is what was decided on a call.
+// A Decision is the proxy's decision on a call.
 type Decision string
 
 // The decisions.
@@ -23,8 +23,8 @@ const (
 	Denied          Decision = "deny"
 )
 
-// An Entry is what the log says of one call: who, from where, what, how it was decided
-// and how it ended.
+// An Entry is the log's record of one call: who made it, from where, what was called, what was
+// decided, and how it ended.
 type Entry struct {
 	RequestID  string
 	User       string // "" or the name that was given, if the call is unauthenticated
@@ -146,8 +146,8 @@ func ClipName(name string) string { return clip(name, maxName) }
 
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
-// loggable is what the log has of parameters. Their own length decides, not that of
-// the request: a client could hide them behind spaces or other calls.
+// loggable returns the part of parameters that is logged. It depends on their own length and not on
+// that of the request, which a client could increase to hide them.
 func loggable(params map[string]any) any {
 	text, err := jsonrpc.Marshal(params)
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Usage is what an audit log tells of the calls that users make.
+// Usage has the methods that users call, according to an audit log.
 type Usage struct {
 	Calls   int // that were looked at
 	Skipped int // lines that are no calls
@@ -30,8 +30,8 @@ type Usage struct {
 // maxLogLine is more than any line of ours.
 const maxLogLine = 1 << 20
 
-// ReadLearned reads the JSON audit log: of each user the methods of calls that
-// were allowed, or let pass for learning; with denied also those that were not.
+// ReadLearned reads the JSON audit log: for each user, the methods of calls that were allowed, also
+// in learning mode, and with denied also those of denied calls.
 func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Usage, error) {
 	u := &Usage{byUser: map[string]map[string]bool{}, schema: schema}
 	lines := bufio.NewScanner(r)
@@ -47,12 +47,12 @@ func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Usage, 
 		return nil, fmt.Errorf("read the log: %w", err)
 	}
 	if u.Calls == 0 {
-		return nil, errors.New("there are no calls in it: it must be the log with log.format json and log.level info, such as `journalctl -u spdk-proxy -o cat` gives it")
+		return nil, errors.New("the log has no calls: it must be written with log.format json and log.level info, for example `journalctl -u spdk-proxy -o cat`")
 	}
 	return u, nil
 }
 
-// add counts a line, and tells whether it is the entry of a call.
+// add reads a line, and reports whether it is the entry of a call.
 func (u *Usage) add(line []byte, withDenied bool) bool {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(line, &fields) != nil || text(fields[keyMessage]) != message {
@@ -81,7 +81,7 @@ func text(value json.RawMessage) (s string) {
 // users who need the same share one.
 func (u *Usage) WriteRoles(w io.Writer) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# What %s. Leave out what should not be; globs make it shorter.\n", u.summary())
+	fmt.Fprintf(&b, "# What %s. Remove methods that should not be allowed; globs make the list shorter.\n", u.summary())
 	roles := &yaml.Node{Kind: yaml.MappingNode}
 	usersOf := map[string][]string{} // by what they need
 	for _, user := range slices.Sorted(maps.Keys(u.byUser)) {

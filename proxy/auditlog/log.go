@@ -7,19 +7,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Log writes entries. It may be used by many at once.
+// A Log writes entries. It may be used concurrently.
 type Log struct {
 	log      *slog.Logger
 	schema   *rpcschema.Document
 	throttle auditThrottle
 }
 
-// New makes a log that writes to log. The schema tells what parameters name.
+// New makes a Log that writes to log. The schema says which objects parameters name.
 func New(log *slog.Logger, schema *rpcschema.Document) *Log {
 	return &Log{log: log, schema: schema, throttle: auditThrottle{log: log}}
 }
 
-// An Outcome is what became of an entry.
+// An Outcome says how an entry was handled.
 type Outcome int
 
 // The outcomes.

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// An auditThrottle keeps unauthenticated requests from filling the log, and the disk
-// under it: anybody can send as many as the network carries. The first ones of each
-// source have a line each. The others are counted, and the log gets one line for each
-// source when the minute is over. Requests of authenticated users are never merged.
+// An auditThrottle limits the log lines of unauthenticated requests, which could otherwise fill the
+// disk. The first requests of each source have a line each. The others are counted, and share one
+// line for each source after a minute. Requests of authenticated users are never merged.
 type auditThrottle struct {
 	log *slog.Logger
 
@@ -42,8 +41,8 @@ const (
 // otherSources stand together for those that came later than as many as are told apart.
 var otherSources netip.Prefix
 
-// admit tells whether an unauthenticated request has a line of its own. user is the
-// existing user whose name it gives, "" if there is none.
+// admit reports whether an unauthenticated request gets a line of its own. user is the existing user
+// that it names, or "".
 func (t *auditThrottle) admit(source netip.Addr, user string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Config is what the configuration file says, with defaults filled in.
+// A Config is the decoded configuration file, with defaults.
 // systemd/spdk-proxy.yaml documents every key.
 type Config struct {
 	Listen string          `yaml:"listen"`
@@ -20,9 +20,9 @@ type Config struct {
 	Users  []User          `yaml:"users"`
 	OIDC   []OIDC          `yaml:"oidc"`
 	Roles  map[string]Role `yaml:"roles"`
-	// Learning lets every user's calls pass, see roles.go.
+	// Learning allows every user's calls, see roles.go.
 	Learning bool `yaml:"learning"`
-	// Tenants are teams that see nothing but what is theirs.
+	// Tenants are teams that see only their own objects.
 	Tenants map[string]Tenant `yaml:"tenants"`
 	Metrics Metrics           `yaml:"metrics"`
 	// Compatibility is with clients for other releases of SPDK.
@@ -31,12 +31,12 @@ type Config struct {
 	Log    Log    `yaml:"log"`
 	Limits Limits `yaml:"limits"`
 
-	file     string   // that it was read from
-	dir      string   // which relative paths start at
-	warnings []string // what is allowed, but should be known
+	file     string // that it was read from
+	dir      string // base of relative paths
+	warnings []string
 }
 
-// Target says where spdk_tgt listens and how much it is asked at once.
+// Target says where spdk_tgt listens, and how it is used.
 type Target struct {
 	Socket      string   `yaml:"socket"`
 	Connections int      `yaml:"connections"`
@@ -50,7 +50,7 @@ type Target struct {
 	SnapshotsInUse string `yaml:"snapshots_in_use"`
 }
 
-// Limits bounds what clients may take.
+// Limits bounds what clients may use.
 type Limits struct {
 	RequestKiB            int      `yaml:"request_kib"`
 	Read                  Duration `yaml:"read"`
@@ -64,7 +64,7 @@ type Limits struct {
 	ConnectionsPerSource int            `yaml:"connections_per_source"`
 }
 
-// Default returns what holds where the file says nothing.
+// Default returns the values of keys that the file does not have.
 func Default() Config {
 	return Config{
 		Target: Target{
@@ -83,8 +83,8 @@ func Default() Config {
 	}
 }
 
-// Load reads a configuration file. Its errors name the file, the line
-// and what to do, all of them at once; they never repeat a value.
+// Load reads a configuration file. The error joins everything that is wrong, with the file, the
+// line and what to do; it does not contain values.
 func Load(path string) (*Config, error) {
 	text, err := ReadTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,8 +105,8 @@ func Load(path string) (*Config, error) {
 	return &c, nil
 }
 
-// LoadWithoutSecrets reads a configuration file for what it says of users, roles and
-// tenants. The files that it names are not read, and other values are not checked.
+// LoadWithoutSecrets reads a configuration file for its users, roles and tenants. It does not read
+// the files that the configuration names, and does not check other values.
 func LoadWithoutSecrets(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,12 +131,12 @@ func LoadWhatDecodes(path string) (*Config, error) {
 		return nil, err
 	}
 	c := Default()
-	_ = yaml.Unmarshal(text, &c) // what it cannot decode, Load has reported
+	_ = yaml.Unmarshal(text, &c) // Load has reported what cannot be decoded
 	return &c, nil
 }
 
 func noConfig(path string) error {
-	return fmt.Errorf("there is no configuration at %s: copy spdk-proxy.yaml, which explains itself, or name another file with --config", path)
+	return fmt.Errorf("there is no configuration at %s: copy spdk-proxy.yaml, which documents every key, or name another file with --config", path)
 }
 
 // InFile puts the file's name before each of the errors joined in err.
@@ -152,7 +152,7 @@ func InFile(path string, err error) error {
 	return errors.Join(named...)
 }
 
-// Warnings are what the configuration allows but its author should know.
+// Warnings lists settings that are allowed but risky.
 func (c *Config) Warnings() []string { return c.warnings }
 
 func (c *Config) warnAbout(path string) {
@@ -161,21 +161,20 @@ func (c *Config) warnAbout(path string) {
 		inline = inline || u.PasswordHash != ""
 	}
 	if info, err := os.Stat(path); err == nil && inline && info.Mode().Perm()&0o004 != 0 {
-		c.warnings = append(c.warnings, fmt.Sprintf("%s holds password hashes and everybody on this host may read it: chmod o-r %s, or move the hashes into files (password_hash_file)", path, path))
+		c.warnings = append(c.warnings, fmt.Sprintf("%s contains password hashes, and every user of this host may read it: chmod o-r %s, or move the hashes into files (password_hash_file)", path, path))
 	}
 	if info, err := os.Stat(c.TLS.KeyFile); err == nil && info.Mode().Perm()&0o004 != 0 {
-		c.warnings = append(c.warnings, fmt.Sprintf("tls.key_file: everybody on this host may read %s: chmod o-r %s, and renew the certificate with another key", c.TLS.KeyFile, c.TLS.KeyFile))
+		c.warnings = append(c.warnings, fmt.Sprintf("tls.key_file: every user of this host may read %s: chmod o-r %s, and renew the certificate with another key", c.TLS.KeyFile, c.TLS.KeyFile))
 	}
 	c.warnAboutCredentials()
 	c.warnAboutTokens(time.Now())
 	c.warnAboutLearning()
 	if c.TLS.InsecurePlaintext {
-		c.warnings = append(c.warnings, "tls.insecure_plaintext: passwords and calls travel in the clear for whoever listens on the way")
+		c.warnings = append(c.warnings, "tls.insecure_plaintext: passwords and calls are sent unencrypted")
 	}
 }
 
-// Compatibility says what is done for clients that were made for another
-// release of SPDK than the target's.
+// Compatibility is about clients for other releases of SPDK than the target's.
 type Compatibility struct {
 	Translate bool `yaml:"translate"`
 }

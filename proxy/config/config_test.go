@@ -134,7 +134,7 @@ roles: {r: {allow: ["*"]}}
 	c, err = Load(writeFile(t, inline+"tls: {insecure_plaintext: true}\n"))
 	require.NoError(t, err)
 	require.Len(t, c.Warnings(), 1)
-	assert.Contains(t, c.Warnings()[0], "in the clear")
+	assert.Contains(t, c.Warnings()[0], "unencrypted")
 }
 
 // The example that is installed has nothing but what stands there.

@@ -8,17 +8,16 @@ import (
 	"strings"
 )
 
-// Freeze says where it stands in a journal what is frozen for snapshots.
-// Without a folder nothing is frozen.
+// Freeze names the directory of the journal of frozen volumes. Without it, no volume is frozen.
 type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }
 
-// What becomes of bdev_lvol_snapshot of a volume that hosts use.
+// How bdev_lvol_snapshot is handled for a volume that hosts use.
 const (
-	SnapshotsRefuse = "refuse" // refused, and told the safe method
-	SnapshotsFreeze = "freeze" // done as spdkgate_lvol_snapshot does
-	SnapshotsAllow  = "allow"  // sent to SPDK as it stands
+	SnapshotsRefuse = "refuse" // refuse, and name the safe method
+	SnapshotsFreeze = "freeze" // freeze, like spdkgate_lvol_snapshot
+	SnapshotsAllow  = "allow"  // send it to SPDK unchanged
 )
 
 var snapshotsInUse = []string{SnapshotsRefuse, SnapshotsFreeze, SnapshotsAllow}
@@ -27,11 +26,11 @@ func (c *Config) validateFreeze() error {
 	t := &c.Target
 	var wrong []error
 	if !slices.Contains(snapshotsInUse, t.SnapshotsInUse) {
-		wrong = append(wrong, fmt.Errorf("target.snapshots_in_use: give one of %s", strings.Join(snapshotsInUse, ", ")))
+		wrong = append(wrong, fmt.Errorf("target.snapshots_in_use must be one of %s", strings.Join(snapshotsInUse, ", ")))
 	}
 	if t.Freeze.Dir == "" {
 		if t.SnapshotsInUse == SnapshotsFreeze {
-			wrong = append(wrong, errors.New("target.snapshots_in_use: freeze needs a journal: give target.freeze.dir"))
+			wrong = append(wrong, errors.New("target.snapshots_in_use: freeze needs a journal: set target.freeze.dir"))
 		}
 		return errors.Join(wrong...)
 	}
@@ -40,7 +39,7 @@ func (c *Config) validateFreeze() error {
 	wrong = append(wrong, err)
 	for key, dir := range map[string]string{"target.save.dir": t.Save.Dir, "target.keys.dir": t.Keys.Dir} {
 		if dir != "" && filepath.Clean(dir) == filepath.Clean(t.Freeze.Dir) {
-			wrong = append(wrong, fmt.Errorf("target.freeze.dir and %s must be two folders", key))
+			wrong = append(wrong, fmt.Errorf("target.freeze.dir and %s must be different directories", key))
 		}
 	}
 	return errors.Join(wrong...)

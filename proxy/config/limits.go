@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// validateLimits checks who may take how much, and who may be the target.
+// validateLimits checks the limits of users and connections, and target.peer_users.
 func (c *Config) validateLimits() error {
 	var wrong []error
 	wrong = append(wrong,
@@ -19,14 +19,14 @@ func (c *Config) validateLimits() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Limits.UsersInFlight)) {
 		wrong = append(wrong, between("limits.users_in_flight."+name, c.Limits.UsersInFlight[name], 65536))
 		if !slices.ContainsFunc(c.Users, func(u User) bool { return u.Name == name }) {
-			wrong = append(wrong, fmt.Errorf("limits.users_in_flight: there is no user %s: name one of users", name))
+			wrong = append(wrong, fmt.Errorf("limits.users_in_flight: there is no user %s: use the name of a user", name))
 		}
 	}
 	_, err := c.PeerUIDs()
 	return errors.Join(append(wrong, err)...)
 }
 
-// PeerUIDs are the users of target.peer_users.
+// PeerUIDs returns the numbers of the users of target.peer_users.
 func (c *Config) PeerUIDs() ([]uint32, error) {
 	var uids []uint32
 	var wrong []error
@@ -37,10 +37,10 @@ func (c *Config) PeerUIDs() ([]uint32, error) {
 		}
 		uid, err := strconv.ParseUint(id, 10, 32)
 		if err != nil {
-			wrong = append(wrong, fmt.Errorf("target.peer_users: there is no user %s on this host: give the name or the number of the user that spdk_tgt runs as", name))
+			wrong = append(wrong, fmt.Errorf("target.peer_users: there is no user %s on this host: use the name or number of the user that spdk_tgt runs as", name))
 		}
 		if uid == 65534 {
-			wrong = append(wrong, fmt.Errorf("target.peer_users: %s (65534) stands for every user who cannot be told: run spdk_tgt as a user of its own", name))
+			wrong = append(wrong, fmt.Errorf("target.peer_users: %s (65534) is also how the kernel shows users of other namespaces: run spdk_tgt as a user of its own", name))
 		}
 		uids = append(uids, uint32(uid))
 	}

@@ -11,7 +11,7 @@ type Log struct {
 	Level  slog.Level `yaml:"level"`
 }
 
-// NewLogger makes the logger that a configuration asks for.
+// NewLogger makes the logger of a configuration.
 func NewLogger(w io.Writer, c Log) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
 	if c.Format == "text" {

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// OIDC is an issuer of JWTs whose tokens may be users'.
+// OIDC is an issuer of JWTs that users may authenticate with.
 type OIDC struct {
 	Name       string `yaml:"name"`
 	Issuer     string `yaml:"issuer"`
@@ -19,7 +19,7 @@ type OIDC struct {
 	BearerFile string `yaml:"bearer_file"`
 }
 
-// AuthIssuers reads what the configuration says of issuers, and asks none of them.
+// AuthIssuers returns the issuers for package authn. It reads files, and connects to none of them.
 func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 	var wrong []error
 	for i, o := range c.OIDC {
@@ -43,7 +43,7 @@ func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 			}
 		}
 		if o.BearerFile != "" {
-			// Read when it is needed, as it is renewed; here only that it is there.
+			// It is read for each fetch, because it is renewed; here only check that it exists.
 			if _, err := c.read(o.BearerFile); err != nil {
 				fail("bearer_file", err)
 			}

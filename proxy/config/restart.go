@@ -5,16 +5,14 @@ import (
 	"path/filepath"
 )
 
-// Save says where the target's configuration is saved. Without a folder it
-// is not.
+// Save says where the target's configuration is saved. Without a directory, it is not saved.
 type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`
 }
 
-// Keys says who keeps the files of keys: this process, in a folder, if it is
-// spdk_tgt's user; or another one that is, at a socket. Without either there is
-// no placing of keys.
+// Keys says where key files are stored: in a directory, if this process runs as spdk_tgt's user, or
+// by another process at a socket. Without either, keys cannot be added.
 type Keys struct {
 	Dir    string `yaml:"dir" empty:"no"`
 	Socket string `yaml:"socket" empty:"no"`
@@ -25,7 +23,7 @@ func (c *Config) validateRestart() error {
 	wrong = append(wrong, between("target.save.keep", c.Target.Save.Keep, 1000))
 	k := &c.Target.Keys
 	if k.Dir != "" && k.Socket != "" {
-		wrong = append(wrong, errors.New("target.keys: give dir, or the socket of who keeps them, not both"))
+		wrong = append(wrong, errors.New("target.keys: set either dir or socket, not both"))
 	}
 	for _, p := range []*string{&c.Target.Save.Dir, &k.Dir, &k.Socket} {
 		if *p != "" {
@@ -35,7 +33,7 @@ func (c *Config) validateRestart() error {
 		}
 	}
 	if k.Dir != "" && filepath.Clean(k.Dir) == filepath.Clean(c.Target.Save.Dir) {
-		wrong = append(wrong, errors.New("target.keys.dir and target.save.dir must be two folders"))
+		wrong = append(wrong, errors.New("target.keys.dir and target.save.dir must be different directories"))
 	}
 	return errors.Join(wrong...)
 }

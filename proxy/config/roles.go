@@ -9,10 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// Role says what whoever has the role may call.
+// Role says what its users may call.
 type Role = policy.Role
 
-// PolicyUsers are the users as the stage that knows who may call what takes them.
+// PolicyUsers returns the users for package policy.
 func (c *Config) PolicyUsers() map[string]policy.User {
 	users := make(map[string]policy.User, len(c.Users))
 	for _, u := range c.Users {
@@ -21,9 +21,9 @@ func (c *Config) PolicyUsers() map[string]policy.User {
 	return users
 }
 
-// warnAboutLearning tells whose calls pass although no role allows them.
+// warnAboutLearning warns about users whose calls are allowed although no role allows them.
 func (c *Config) warnAboutLearning() {
-	const means = "are let pass, and logged with decision learn; `spdk-proxy policy learned` makes a role of the log. It is meant for days: take the key out then"
+	const means = "are allowed, and logged with decision learn; `spdk-proxy policy learned` creates roles from the log. Remove the key after some days"
 	if c.Log.Level > slog.LevelWarn && (c.Learning || slices.ContainsFunc(c.Users, func(u User) bool { return u.Learning })) {
 		c.warnings = append(c.warnings, "LEARNING is on, and log.level hides what is learned: set it to info")
 	}
@@ -42,7 +42,7 @@ func (c *Config) warnAboutLearning() {
 	}
 }
 
-// LearningUsers counts the users whose calls learning lets pass.
+// LearningUsers returns the number of users in learning mode.
 func (c *Config) LearningUsers() (n int) {
 	for _, u := range c.Users {
 		if c.Learning || u.Learning {

@@ -15,8 +15,7 @@ type Script struct {
 	Cert                       string // PEM with certificate and key; "": plain HTTP
 }
 
-// Config makes the configuration that does what the script did: one user, who
-// may call everything.
+// Config makes a configuration with the behaviour of the script: one user, who may call everything.
 func (s Script) Config() (*Config, error) {
 	hash, err := authn.HashPassword(s.Password)
 	if err != nil {
@@ -33,9 +32,9 @@ func (s Script) Config() (*Config, error) {
 		return nil, err
 	}
 	c.warnings = append(c.warnings,
-		"the password stands on the command line, and one user may call everything: write a configuration and use `spdk-proxy serve` (see `spdk-proxy --help`)")
+		"the password is on the command line, and one user may call everything: write a configuration and use `spdk-proxy serve` (see `spdk-proxy --help`)")
 	if s.Cert == "" {
-		c.warnings = append(c.warnings, "without -c CERT, passwords and calls travel in the clear for whoever listens on the way")
+		c.warnings = append(c.warnings, "without -c CERT, passwords and calls are sent unencrypted")
 	}
 	return &c, nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// DecodeStrict decodes one YAML document. What is misspelt, twice there or of
-// the wrong type is an error that names the line: a key that is silently left
-// out could be the one that denies. All errors are joined.
+// DecodeStrict decodes one YAML document. A key that is misspelt, occurs twice or has the wrong type
+// is an error that names the line: an ignored key could be the one that denies. The error joins all
+// errors.
 func DecodeStrict(text []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
@@ -26,7 +26,7 @@ func DecodeStrict(text []byte, into any) error {
 		return fmt.Errorf("not YAML: %w", err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("there is a second document in the file (---): keep one")
+		return errors.New("the file has a second document (---): keep one")
 	}
 	var s strictness
 	s.check(document.Content[0], reflect.TypeOf(into).Elem(), "")
@@ -42,7 +42,7 @@ func (s *strictness) complain(n *yaml.Node, format string, args ...any) {
 	s.wrong = append(s.wrong, fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...)))
 }
 
-// check holds a node against the type that it will be decoded into.
+// check compares a node with the type that it will be decoded into.
 func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -77,7 +77,7 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 				return
 			}
 			if filled[key.Value] && (value.Value == "" || value.Tag == "!!null") && value.Kind == yaml.ScalarNode {
-				s.complain(key, "%s is empty: fill it in, or leave the key out", join(path, key.Value))
+				s.complain(key, "%s is empty: set it, or remove the key", join(path, key.Value))
 			}
 			s.check(value, field, join(path, key.Value))
 		})
@@ -121,7 +121,7 @@ func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *ya
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if line, twice := lines[key.Value]; twice {
-			s.complain(key, "%s stands in line %d already: keep one", join(path, key.Value), line)
+			s.complain(key, "%s occurs in line %d already: keep one", join(path, key.Value), line)
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -166,7 +166,7 @@ func where(path string) string {
 	return " of " + path
 }
 
-// Suggest says in an error which of names was probably meant by key, or lists them all.
+// Suggest is the part of an error that suggests one of names for a misspelt key, or lists them all.
 func Suggest(key string, names []string) string {
 	near := rpcschema.Nearest(key, names)
 	for _, name := range names {
@@ -177,5 +177,5 @@ func Suggest(key string, names []string) string {
 	if near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
-	return "there are " + strings.Join(names, ", ")
+	return "use one of " + strings.Join(names, ", ")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
-// Tenant says what belongs to a tenant.
+// Tenant lists the objects of a tenant.
 type Tenant struct {
 	LVStores    []string `yaml:"lvstores"`
 	Bdevs       []string `yaml:"bdevs"`
@@ -23,15 +23,15 @@ type Tenant struct {
 	Quota       Quota    `yaml:"quota"`
 }
 
-// Quota bounds what a tenant may take up. What is left out is not bounded,
-// and to write 0 for that is an error, as it could mean the opposite.
+// Quota bounds what a tenant may use. An absent key means no bound. 0 is an error, because it could
+// mean the opposite.
 type Quota struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`
 	Subsystems *int `yaml:"subsystems"`
 }
 
-// TenancyTenants are the tenants as the stage that knows whose what is takes them.
+// TenancyTenants returns the tenants for package tenancy.
 func (c *Config) TenancyTenants() (tenants []tenancy.Tenant, err error) {
 	var wrong []error
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
@@ -48,7 +48,7 @@ func (c *Config) TenancyTenants() (tenants []tenancy.Tenant, err error) {
 	return tenants, errors.Join(wrong...)
 }
 
-// TenantsOfUsers names, by user, the tenant of those who belong to one.
+// TenantsOfUsers maps users to their tenants. Users without one are absent.
 func (c *Config) TenantsOfUsers() map[string]string {
 	tenants := map[string]string{}
 	for _, u := range c.Users {

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Timeouts says how long SPDK's answer is waited for.
+// Timeouts says how long the proxy waits for SPDK's answer.
 type Timeouts struct {
 	Default Duration            `yaml:"default"`
 	Methods map[string]Duration `yaml:"methods"`
@@ -29,8 +29,7 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// slowMethods take as long as the data that they touch is large. The values are
-// the timeouts that hold unless the configuration names the method.
+// slowMethods has the default timeouts of methods whose duration depends on the amount of data.
 var slowMethods = map[string]time.Duration{
 	"bdev_lvol_create_lvstore":  10 * time.Minute,
 	"bdev_lvol_delete_lvstore":  10 * time.Minute,
@@ -43,7 +42,7 @@ var slowMethods = map[string]time.Duration{
 	"framework_wait_init":       10 * time.Minute,
 }
 
-// ByMethod are the timeouts of the methods that have one of their own.
+// ByMethod returns the timeouts of the methods that have one of their own.
 func (t Timeouts) ByMethod(schema *rpcschema.Document) (map[string]time.Duration, error) {
 	timeouts := map[string]time.Duration{}
 	for name, d := range slowMethods {

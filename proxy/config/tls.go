@@ -2,8 +2,7 @@ package config
 
 import "errors"
 
-// TLS says which certificate to show: that of two files, or else a
-// self-signed one; or none at all.
+// TLS says which certificate the server uses: that of two files, a self-signed one, or none.
 type TLS struct {
 	CertFile          string `yaml:"cert_file"`
 	KeyFile           string `yaml:"key_file"`
@@ -13,7 +12,7 @@ type TLS struct {
 	ClientAuth        string `yaml:"client_auth"`
 }
 
-// What tls.client_auth may be.
+// Values of tls.client_auth.
 const (
 	ClientAuthOptional = "optional"
 	ClientAuthRequired = "required"
@@ -22,9 +21,9 @@ const (
 func (t *TLS) validateClients() error {
 	switch {
 	case t.ClientCAFile == "" && t.ClientAuth != "":
-		return errors.New("tls: client_auth needs client_ca_file: the authorities that vouch for client certificates")
+		return errors.New("tls: client_auth needs client_ca_file, the authorities that sign client certificates")
 	case t.ClientCAFile != "" && t.InsecurePlaintext:
-		return errors.New("tls: with insecure_plaintext nobody can show a certificate: take client_ca_file away, or have TLS")
+		return errors.New("tls: client certificates need TLS: remove client_ca_file or insecure_plaintext")
 	case t.ClientAuth != "" && t.ClientAuth != ClientAuthOptional && t.ClientAuth != ClientAuthRequired:
 		return errors.New("tls: client_auth must be optional or required")
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// User is one user, who is recognised in one way at least.
+// User is one user, with at least one kind of credential.
 type User struct {
 	Name             string       `yaml:"name"`
 	PasswordHash     string       `yaml:"password_hash"`
@@ -21,12 +21,12 @@ type User struct {
 	JWT              *JWT         `yaml:"jwt"`
 	Roles            []string     `yaml:"roles"`
 	Learning         bool         `yaml:"learning"` // see roles.go
-	// Tenant is the one that the user belongs to. Without it a user may see
-	// everything: so the key must not stand there empty.
+	// Tenant is the user's tenant. A user without one may see everything, so an empty value is
+	// an error.
 	Tenant string `yaml:"tenant" empty:"no"`
 }
 
-// Certificate is the one name in a client certificate that is a user's.
+// Certificate is the name in a client certificate that identifies a user.
 type Certificate struct {
 	SANDNS   string `yaml:"san_dns"`
 	SANURI   string `yaml:"san_uri"`
@@ -34,7 +34,7 @@ type Certificate struct {
 	CN       string `yaml:"cn"`
 }
 
-// JWT says which of an issuer's tokens are a user's.
+// JWT says which of an issuer's tokens authenticate a user.
 type JWT struct {
 	Issuer  string            `yaml:"issuer"`
 	Subject string            `yaml:"subject"`
@@ -43,13 +43,13 @@ type JWT struct {
 
 func (c *Config) validateUsers() error {
 	if len(c.Users) == 0 {
-		return errors.New("there are no users, so nobody could call anything: give users a name, a password_hash (`spdk-proxy hash-password` makes one) and roles")
+		return errors.New("there are no users: add a user with a name, a password_hash (`spdk-proxy hash-password` creates one) and roles")
 	}
 	_, err := c.AuthUsers()
 	return err
 }
 
-// AuthUsers are the users as they are recognised.
+// AuthUsers returns the users for package authn.
 func (c *Config) AuthUsers() (users []authn.User, err error) {
 	var wrong []error
 	for i, u := range c.Users {
@@ -72,7 +72,7 @@ func (c *Config) authUser(u User) (user authn.User, err error) {
 	user.Name = u.Name
 	password, tokens := u.PasswordHash != "" || u.PasswordHashFile != "", len(u.TokenHashes) > 0 || u.TokenHashFile != ""
 	if u.PasswordHash != "" && u.PasswordHashFile != "" {
-		return user, errors.New("give one of password_hash and password_hash_file")
+		return user, errors.New("set either password_hash or password_hash_file")
 	}
 	var wrong []error
 	if password {
@@ -87,7 +87,7 @@ func (c *Config) authUser(u User) (user authn.User, err error) {
 		user.Certificate, err = u.Certificate.name()
 		wrong = append(wrong, err)
 		if c.TLS.ClientCAFile == "" {
-			wrong = append(wrong, errors.New("certificate needs tls.client_ca_file: the authorities that vouch for client certificates"))
+			wrong = append(wrong, errors.New("certificate needs tls.client_ca_file, the authorities that sign client certificates"))
 		}
 	}
 	if u.JWT != nil {
@@ -114,9 +114,9 @@ func (c *Config) hashOf(u User) (authn.Hash, error) {
 	return h, nil
 }
 
-// tokensOf reads the hashes of a user's tokens: those here and those in a file. A
-// file that is empty or missing holds none: were it an error, a reload would keep
-// the former configuration, and with it the tokens that were taken away.
+// tokensOf reads the hashes of a user's tokens, from the configuration and from a file. An empty or
+// missing file means no tokens: if that were an error, a reload would keep the old configuration,
+// and with it the removed tokens.
 func (c *Config) tokensOf(u User) (hashes []authn.TokenHash, err error) {
 	var wrong []error
 	for i, line := range u.TokenHashes {
@@ -148,28 +148,27 @@ func (c *Certificate) name() (*authn.CertificateName, error) {
 		}
 	}
 	if len(given) != 1 {
-		return nil, errors.New("certificate: give one of san_dns, san_uri, san_email and cn")
+		return nil, errors.New("certificate: set exactly one of san_dns, san_uri, san_email and cn")
 	}
 	return &given[0], nil
 }
 
-// warnAboutCredentials tells which users have no credentials, or no tokens where
-// tokens were meant.
+// warnAboutCredentials warns about users without credentials, or with a token file without tokens.
 func (c *Config) warnAboutCredentials() {
 	for _, u := range c.Users {
 		hashes, _ := c.tokensOf(u) // was read a moment ago
 		switch {
 		case u.TokenHashFile != "" && len(hashes) == 0:
-			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no token: %s is missing or holds none (spdk-proxy new-token makes one)", u.Name, u.TokenHashFile))
+			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no token: %s is missing or empty (spdk-proxy new-token creates one)", u.Name, u.TokenHashFile))
 		case u.PasswordHash == "" && u.PasswordHashFile == "" && len(hashes) == 0 && u.Certificate == nil && u.JWT == nil:
-			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no credentials, so that nobody can be this user: give one of password_hash, password_hash_file, token_hashes, token_hash_file, certificate and jwt, or take the user away", u.Name))
+			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no credentials and cannot log in: set one of password_hash, password_hash_file, token_hashes, token_hash_file, certificate and jwt, or remove the user", u.Name))
 		}
 	}
 }
 
 const tokenEndsSoon = 14 * 24 * time.Hour
 
-// warnAboutTokens tells which tokens have expired or will soon.
+// warnAboutTokens warns about tokens that have expired or will expire soon.
 func (c *Config) warnAboutTokens(now time.Time) {
 	for _, u := range c.Users {
 		hashes, _ := c.tokensOf(u) // was read a moment ago
@@ -177,15 +176,15 @@ func (c *Config) warnAboutTokens(now time.Time) {
 			switch {
 			case h.NotAfter.IsZero() || h.NotAfter.After(now.Add(tokenEndsSoon)):
 			case h.NotAfter.After(now):
-				c.warnings = append(c.warnings, fmt.Sprintf("the token %s of %s expires on %s: make another (spdk-proxy new-token)", h.ID(), u.Name, h.NotAfter.Format(time.DateOnly)))
+				c.warnings = append(c.warnings, fmt.Sprintf("token %s of user %s expires on %s: create another one (spdk-proxy new-token)", h.ID(), u.Name, h.NotAfter.Format(time.DateOnly)))
 			default:
-				c.warnings = append(c.warnings, fmt.Sprintf("the token %s of %s expired on %s: take its hash out", h.ID(), u.Name, h.NotAfter.Format(time.DateOnly)))
+				c.warnings = append(c.warnings, fmt.Sprintf("token %s of user %s expired on %s: remove its hash", h.ID(), u.Name, h.NotAfter.Format(time.DateOnly)))
 			}
 		}
 	}
 }
 
-// TokensExpire tells of each user with tokens that expire when the first does.
+// TokensExpire returns, by user, when the first of the user's tokens expires.
 func (c *Config) TokensExpire() map[string]time.Time {
 	first := map[string]time.Time{}
 	for _, u := range c.Users {

@@ -6,15 +6,15 @@ import (
 	"net"
 )
 
-// validate checks what each key may hold. What depends on the schema of SPDK's
-// methods is checked when a Server is made of it.
+// validate checks the values of the keys. Values that depend on the schema of SPDK's methods are
+// checked when a Server is made.
 func (c *Config) validate() error {
 	return errors.Join(c.validateListen(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateFreeze(), c.validateUsers(), c.validateRest(), c.validateLimits(), c.validateMetrics())
 }
 
 func (c *Config) validateListen() error {
 	if c.Listen == "" {
-		return errors.New(`listen is missing: give address and port, such as listen: "0.0.0.0:9009"`)
+		return errors.New(`listen is missing: set an address and a port, such as listen: "0.0.0.0:9009"`)
 	}
 	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port == "" {
 		return errors.New(`listen must be an address and a port, such as "0.0.0.0:9009" or "[::]:9009"`)
@@ -27,11 +27,11 @@ func (c *Config) validateTLS() (err error) {
 	files := t.CertFile != "" || t.KeyFile != ""
 	switch {
 	case t.InsecurePlaintext && (files || t.SelfSignedDir != ""):
-		return errors.New("tls: insecure_plaintext shows no certificate: give either it or the files")
+		return errors.New("tls: insecure_plaintext uses no certificate: set either it or the files")
 	case files && t.SelfSignedDir != "":
-		return errors.New("tls: give either cert_file and key_file, or self_signed_dir")
+		return errors.New("tls: set either cert_file and key_file, or self_signed_dir")
 	case files && (t.CertFile == "" || t.KeyFile == ""):
-		return errors.New("tls: cert_file and key_file are needed together; one file that holds both may be named twice")
+		return errors.New("tls: set both cert_file and key_file; a file with both can be used for both keys")
 	}
 	if err := t.validateClients(); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (c *Config) validateTLS() (err error) {
 func (c *Config) validateTarget() error {
 	var wrong []error
 	if c.Target.Socket == "" {
-		wrong = append(wrong, errors.New("target.socket is empty: it is the path that spdk_tgt was given by -r, /var/tmp/spdk.sock unless told otherwise"))
+		wrong = append(wrong, errors.New("target.socket is empty: set it to the path in spdk_tgt's option -r, by default /var/tmp/spdk.sock"))
 	}
 	// SPDK serves 64 connections in all; other programs need some.
 	wrong = append(wrong, between("target.connections", c.Target.Connections, 32), between("target.max_in_flight", c.Target.MaxInFlight, 65536))

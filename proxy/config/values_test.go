@@ -34,7 +34,7 @@ func TestScript(t *testing.T) {
 	assert.NotNil(t, users[0].Hash)
 	require.Len(t, c.Warnings(), 2)
 	assert.Contains(t, c.Warnings()[0], "command line")
-	assert.Contains(t, c.Warnings()[1], "in the clear")
+	assert.Contains(t, c.Warnings()[1], "unencrypted")
 
 	s.Cert = "both.pem"
 	c, err = s.Config()
@@ -62,8 +62,8 @@ func TestExpiringTokens(t *testing.T) {
 	c, err := Load(path)
 	require.NoError(t, err)
 	warnings := strings.Join(c.Warnings(), "\n")
-	assert.Contains(t, warnings, "of a expires on "+at(3).Format(time.DateOnly))
-	assert.Contains(t, warnings, "of a expired on "+at(-3).Format(time.DateOnly))
+	assert.Contains(t, warnings, "of user a expires on "+at(3).Format(time.DateOnly))
+	assert.Contains(t, warnings, "of user a expired on "+at(-3).Format(time.DateOnly))
 	assert.NotContains(t, warnings, at(400).Format(time.DateOnly))
 	expire := c.TokensExpire()
 	require.Len(t, expire, 1, "a token without an end is none")
@@ -135,7 +135,7 @@ func TestFilesOfIssuers(t *testing.T) {
 func TestTheFolderOfTheJournalIsItsOwn(t *testing.T) {
 	c := Default()
 	c.Target.Freeze.Dir, c.Target.Save.Dir = "/var/lib/x/", "/var/lib/x"
-	assert.ErrorContains(t, c.validateFreeze(), "must be two folders")
+	assert.ErrorContains(t, c.validateFreeze(), "must be different directories")
 }
 
 func TestLoggers(t *testing.T) {

@@ -68,12 +68,12 @@ func TestTableFailures(t *testing.T) {
 func TestTablesAreReadStrictly(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                                     "empty",
-		"[]":                                   "there are no rows",
+		"[]":                                   "the table has no rows",
 		"a: b":                                 "must be a list",
 		"- {who: a, cal: b, expect: allow}":    "did you mean call?",
 		"- {who: a, call: b, expect: allowed}": "line 1: expect must be allow or deny",
-		"- {who: a, expect: allow}":            "line 1: give who and call",
-		"- {who: a, who: b, expect: allow}":    "stands in line 1 already",
+		"- {who: a, expect: allow}":            "line 1: set who and call",
+		"- {who: a, who: b, expect: allow}":    "occurs in line 1 already",
 		"- {who: a, call: b, expect: allow}\n---": "a second document",
 	} {
 		_, err := ReadTable([]byte(text))
@@ -87,7 +87,7 @@ func TestTablesAreReadStrictly(t *testing.T) {
 		"- {who: reader, call: bdev_get_bdevs, params: {name: 2026-01-01}, expect: allow}":  "JSON has no such value",
 		"- {who: reader, call: bdev_get_bdevs, params: {timeout: 0x10}, expect: allow}":     "JSON has no such value",
 		"- {who: reader, call: bdev_get_bdevs, params: {name: a, name: b}, expect: allow}":  "occurs twice",
-		"- {who: reader, call: bdev_get_bdevs, params: {a: &x b, name: *x}, expect: allow}": "write out what",
+		"- {who: reader, call: bdev_get_bdevs, params: {a: &x b, name: *x}, expect: allow}": "do not use aliases",
 	} {
 		rows, err := ReadTable([]byte(text))
 		require.NoError(t, err, text)

@@ -51,20 +51,19 @@ func ReadTable(text []byte) ([]Row, error) {
 		r.line = document.Content[0].Content[i].Line
 		switch {
 		case r.Who == "", r.Call == "":
-			return nil, fmt.Errorf("line %d: give who and call", r.line)
+			return nil, fmt.Errorf("line %d: set who and call", r.line)
 		case r.Expect != expectAllow && r.Expect != expectDeny:
 			return nil, fmt.Errorf("line %d: expect must be allow or deny", r.line)
 		}
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("there are no rows: list such as {who: NAME, call: METHOD, expect: allow}")
+		return nil, fmt.Errorf("the table has no rows: add rows such as {who: NAME, call: METHOD, expect: allow}")
 	}
 	return rows, nil
 }
 
-// Check holds a table against the configuration. Without parameters, a row is
-// about the method, whatever they are. What is only let pass for learning counts
-// as denied.
+// Check compares a table with the configuration. A row without parameters is about the method with
+// any parameters. A call that is allowed only in learning mode counts as denied.
 func (d *DryRun) Check(rows []Row, release rpcschema.Release) (failures []Failure, err error) {
 	for _, row := range rows {
 		became, rule, err := d.decide(row, release)
@@ -167,5 +166,5 @@ func jsonValue(n *yaml.Node) (any, error) {
 			return json.Number(n.Value), nil
 		}
 	}
-	return nil, fmt.Errorf("line %d: JSON has no such value: quote it if it is text, and write out what *NAME stands for", n.Line)
+	return nil, fmt.Errorf("line %d: JSON has no such value: quote it if it is a string, and do not use aliases (*NAME)", n.Line)
 }

@@ -88,7 +88,7 @@ type Folder struct {
 // OpenFolder makes the folder if need be. It must be ours and closed to others.
 func OpenFolder(dir string) (*Folder, error) {
 	if !filepath.IsAbs(dir) {
-		return nil, fmt.Errorf("the folder for keys: %s is not absolute, and SPDK takes no other path", dir)
+		return nil, fmt.Errorf("the directory for keys: %s is not an absolute path, which SPDK requires", dir)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("the folder for keys: %w", err)
@@ -99,7 +99,7 @@ func OpenFolder(dir string) (*Folder, error) {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("the folder for keys: %s must be a folder of user %d, closed to others (chmod 700)", dir, os.Geteuid())
+		return nil, fmt.Errorf("the directory for keys: %s must be a directory of user %d without access for others (chmod 700)", dir, os.Geteuid())
 	}
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
 }

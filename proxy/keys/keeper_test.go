@@ -130,7 +130,7 @@ func TestTwoWhoPlaceAtOnce(t *testing.T) {
 
 func TestFolderMustBeOursAndClosed(t *testing.T) {
 	_, err := OpenFolder("keys")
-	require.ErrorContains(t, err, "not absolute")
+	require.ErrorContains(t, err, "not an absolute path")
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o755))
 	_, err = OpenFolder(dir)

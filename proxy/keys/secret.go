@@ -17,11 +17,11 @@ var forms = map[string]map[string][]int{
 }
 
 var (
-	errForm     = errors.New("a secret is DHHC-1:HASH:BASE64: (DH-HMAC-CHAP; nvme gen-dhchap-key makes one) or NVMeTLSkey-1:HASH:BASE64: (TLS; nvme gen-tls-key makes one)")
-	errHash     = errors.New("the secret's hash is none of those that its form has")
-	errBase64   = errors.New("the secret's third part is not base64 of the standard alphabet, with padding")
-	errLength   = errors.New("the secret is not as long as its hash wants it")
-	errChecksum = errors.New("the secret's checksum is wrong: a character may have been lost or changed on its way")
+	errForm     = errors.New("a secret must be DHHC-1:HASH:BASE64: (DH-HMAC-CHAP; nvme gen-dhchap-key creates one) or NVMeTLSkey-1:HASH:BASE64: (TLS; nvme gen-tls-key creates one)")
+	errHash     = errors.New("the hash of the secret is not one that its format has")
+	errBase64   = errors.New("the third part of the secret is not standard base64 with padding")
+	errLength   = errors.New("the length of the secret does not fit its hash")
+	errChecksum = errors.New("the checksum of the secret is wrong: a character may be missing or changed")
 )
 
 // CheckSecret says what is wrong with a secret, never repeating any of it.
