@@ -76,7 +76,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"old and new, members":    {"nvmf_subsystem_add_listener", `{"listen_address":{"transport":"TCP","trtype":"TCP"}}`, v2605, "/listen_address/transport: transport and trtype mean the same"},
 		"too large":               {"bdev_lvol_create", `{"size_in_mib":18446744073709551615}`, Oldest, "/size_in_mib: 18446744073709551615 is too large"},
 		"several in place of one": {"bdev_get_iostat", `{"names":["a","b"]}`, v2401, "/names: the target's release accepts only one: send one call for each"},
-		"none in place of one":    {"bdev_get_iostat", `{"names":[]}`, v2401, "/names: the target's release takes just one"},
+		"none in place of one":    {"bdev_get_iostat", `{"names":[]}`, v2401, "/names: the target's release accepts only one"},
 		"no power":                {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":24}`, MustRelease("v26.09"), "must be 0, or 8 times a power of 2"},
 		"less than two pages":     {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":4}`, MustRelease("v26.09"), "must be 0, or 8 times a power of 2"},
 	} {

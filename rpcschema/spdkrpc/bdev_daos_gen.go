@@ -38,7 +38,7 @@ func (c *Client) BdevDAOSDelete(ctx context.Context, params BdevDAOSDeleteParams
 //
 // Errors of SPDK:
 //   - -19: No such bdev
-//   - -22: The bdev is not one of DAOS
+//   - -22: The bdev is not one of DAOS, or would shrink
 //   - -32603: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.

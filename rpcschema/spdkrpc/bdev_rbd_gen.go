@@ -68,7 +68,7 @@ func (c *Client) BdevRBDRegisterCluster(ctx context.Context, params BdevRBDRegis
 //
 // Errors of SPDK:
 //   - -19: No such bdev
-//   - -22: The bdev is not one of Ceph
+//   - -22: The bdev is not one of Ceph, or would shrink
 //   - -32603: A parameter is wrong
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
