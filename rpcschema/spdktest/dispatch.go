@@ -98,6 +98,10 @@ func (s *server) perform(r *request, m *method, params map[string]any) (json.Raw
 		s.record(r, params, nil)
 		return m.shape(result)
 	}
+	if errors.Is(err, errDead) {
+		s.record(r, params, nil)
+		return nil, errSilent
+	}
 	if errors.Is(err, errSilent) || errors.Is(err, errCrash) {
 		s.record(r, params, nil)
 		return nil, err
