@@ -86,5 +86,5 @@ func subject(req any) (attrs []any) {
 // isQuery tells whether a method is one that callers use every few seconds and that changes nothing.
 func isQuery(method string) bool {
 	name := path.Base(method)
-	return strings.Contains(name, "Get") || strings.HasPrefix(name, "List") || name == "Probe"
+	return strings.Contains(name, "Get") || strings.HasPrefix(name, "List") || name == "Probe" || name == "Check"
 }

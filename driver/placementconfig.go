@@ -126,3 +126,6 @@ func (c *Config) PlacementTargets() []placement.Target {
 	}
 	return targets
 }
+
+// HasTopology reports whether not every node reaches every target.
+func (c *Config) HasTopology() bool { return len(c.Nodes[0].Topology) > 0 }

@@ -9,6 +9,9 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
@@ -40,12 +43,18 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)
 	}
+	// Tools for people and probes: grpcurl lists and calls methods, grpc-health-probe asks whether the process serves. Like
+	// Probe, the answer does not depend on targets.
+	reflection.Register(server)
+	state := health.NewServer()
+	healthpb.RegisterHealthServer(server, state)
 	stopped := make(chan struct{})
 	served := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		select {
 		case <-ctx.Done():
+			state.Shutdown() // not serving any more, for those that ask while calls end
 			s.stop(server)
 		case <-served:
 		}

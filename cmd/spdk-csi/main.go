@@ -76,8 +76,9 @@ The node plugin (--node) runs on every node, as root, and attaches volumes over 
 NVMe/RDMA or iSCSI, formats and mounts them. It needs no configuration and no secrets, because the
 controller decides for each volume which node may connect to it.
 
-Both may run in one process, and may be stopped at any time. The controller keeps no state. The
-node only records which volumes were used on it and must not be formatted again.`,
+Both may run in one process, and may be stopped at any time. The controller keeps no state. It
+applies changes of config.json and of the CA within seconds, or at once on SIGHUP. The node only
+records which volumes were used on it and must not be formatted again.`,
 		Example: `  spdk-csi --controller --endpoint unix:///csi/csi.sock
   spdk-csi --node --nodeid "$NODE_NAME" --endpoint unix:///csi/csi.sock`,
 		Version:       versionText(),
@@ -146,12 +147,12 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		server.Metrics = metrics.New(versionText())
 	}
 	if f.controller {
-		c, err := newController(log)
+		c, err := newController(server.Metrics, log)
 		if err != nil {
 			return err
 		}
-		c.Observe(server.Metrics)
 		defer c.Close()
+		go c.Follow(ctx, hangups(ctx))
 		server.Controller, server.Identity.Topology = c, c.HasTopology()
 	}
 	if f.node {
@@ -193,16 +194,34 @@ func logger(w io.Writer, level, format string) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q: use text or json", format)
 }
 
-func newController(log *slog.Logger) (*controller.Controller, error) {
-	config, err := driver.LoadConfig()
-	if err != nil {
-		return nil, err
-	}
+func newController(m *metrics.Metrics, log *slog.Logger) (*controller.Reloading, error) {
 	credentials, err := driver.CredentialsFile()
 	if err != nil {
 		return nil, err
 	}
-	return controller.New(config, credentials, log)
+	return controller.NewReloading(driver.LoadConfig, credentials, m, log)
+}
+
+// hangups receives when the process is asked to reload its configuration now.
+func hangups(ctx context.Context) <-chan struct{} {
+	signals, asked := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(signals)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-signals:
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case asked <- struct{}{}:
+			}
+		}
+	}()
+	return asked
 }
 
 func newNode(f flags, log *slog.Logger) (*node.Node, error) {

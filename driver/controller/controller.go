@@ -35,15 +35,20 @@ func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controlle
 	if err != nil {
 		return nil, err
 	}
+	warnOf(c, log)
+	return &Controller{targets: t, locks: request.NewLocks(), credentialsFile: credentialsFile, log: log}, nil
+}
+
+// warnOf logs settings of a configuration that are allowed but unsafe.
+func warnOf(c *driver.Config, log *slog.Logger) {
 	for _, n := range c.Nodes {
 		if strings.HasPrefix(n.RPCURL, "http:") {
 			log.Warn("credentials are sent unencrypted: use https:// with ca or caFile", "target", n.Name, "rpcURL", n.RPCURL)
 		}
 		if len(n.Lvstores) == 0 {
-			log.Warn("lvstores is not configured: volumes count as deleted if their lvstore is not loaded when the controller starts; name the target's lvstores in config.json", "target", n.Name)
+			log.Warn("lvstores is not configured: a volume in an lvstore that is not loaded when the controller starts counts as deleted: name the target's lvstores in config.json", "target", n.Name)
 		}
 	}
-	return &Controller{targets: t, locks: request.NewLocks(), credentialsFile: credentialsFile, log: log}, nil
 }
 
 // Observe makes the controller count its calls to targets. Call it before the controller serves calls.

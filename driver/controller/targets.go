@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ type targets struct {
 	byName    map[string]*volume.Target
 	pools     map[string]*x509.CertPool
 	metrics   *metrics.Metrics // nil: none
+
+	// former are services of targets that a reload has changed: their memory of lvstores goes on.
+	former map[clientKey]*volume.Service
 
 	mu      sync.Mutex
 	clients map[clientKey]*client
@@ -131,6 +135,9 @@ func (t *targets) client(c driver.TargetConfig, token driver.Credential) (*clien
 	t.evict(c.Name)
 	rpc := spdkrpc.NewClient(counted{https, c.Name, t.metrics})
 	made := &client{rpc: rpc, service: t.byName[c.Name].Service(rpc), https: https, used: t.clock}
+	if former := t.former[key]; former != nil {
+		made.service.Remember(former)
+	}
 	t.clients[key] = made
 	return made, nil
 }
@@ -162,4 +169,58 @@ func (t *targets) close() {
 	for _, c := range t.clients {
 		_ = c.https.Close()
 	}
+}
+
+// equal reports whether two configurations came to the same targets.
+func (t *targets) equal(other *targets) bool {
+	if t.choice != other.choice || t.timeout != other.timeout || len(t.configs) != len(other.configs) {
+		return false
+	}
+	for i, c := range t.configs {
+		if c.Name != other.configs[i].Name || !t.same(other, c.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// same reports whether a target is the same in two configurations.
+func (t *targets) same(other *targets, name string) bool {
+	mine, err := t.config(name)
+	if err != nil {
+		return false
+	}
+	theirs, err := other.config(name)
+	return err == nil && reflect.DeepEqual(mine, theirs) && t.pools[name].Equal(other.pools[name]) && t.byName[name].Space == other.byName[name].Space
+}
+
+// takeOver continues with the clients of targets that are the same as before. It returns the names of the others, and the
+// clients that are not used any more.
+func (t *targets) takeOver(old *targets) (changed []string, unused []*client) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	t.clock, t.former = old.clock, map[clientKey]*volume.Service{}
+	for _, c := range t.configs {
+		if t.same(old, c.Name) {
+			t.byName[c.Name] = old.byName[c.Name]
+		} else {
+			changed = append(changed, c.Name)
+		}
+	}
+	for _, c := range old.configs {
+		if _, err := t.config(c.Name); err != nil {
+			changed = append(changed, c.Name)
+		}
+	}
+	for key, known := range old.clients {
+		switch now, err := t.config(key.target); {
+		case t.same(old, key.target):
+			t.clients[key] = known
+			continue
+		case err == nil && slices.Equal(now.Lvstores, known.service.Config.Stores):
+			t.former[key] = known.service
+		}
+		unused = append(unused, known)
+	}
+	return changed, unused
 }

@@ -28,6 +28,7 @@ type Metrics struct {
 	targetCalls    *prometheus.CounterVec
 	targetDuration *prometheus.HistogramVec
 	targetUp       *prometheus.GaugeVec
+	reloaded       *prometheus.GaugeVec
 }
 
 const namespace = "spdk_csi"
@@ -51,10 +52,11 @@ func New(version string) *Metrics {
 		targetDuration: histogram("target_call_duration_seconds", "Time that SPDK RPCs took, the way to the target included.", "target"),
 		targetUp:       gauge("target_up", "Whether the last SPDK RPC to a target was answered, be it with an error. Without any yet, there is no series.", "target"),
 	}
+	m.reloaded = gauge("config_last_reload_successful", "Whether the controller's configuration was sound when it was last read. If not, the former one is in force.")
 	build := gauge("build_info", "1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, build,
+	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 	return m
@@ -91,9 +93,19 @@ func (m *Metrics) TargetUp(target string, up bool) {
 	if m == nil {
 		return
 	}
-	value := 0.0
-	if up {
-		value = 1
+	m.targetUp.WithLabelValues(target).Set(number(up))
+}
+
+// Reloaded records whether the configuration was sound when it was read.
+func (m *Metrics) Reloaded(sound bool) {
+	if m != nil {
+		m.reloaded.WithLabelValues().Set(number(sound))
 	}
-	m.targetUp.WithLabelValues(target).Set(value)
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -53,6 +53,9 @@ func (t *Target) Service(client *spdkrpc.Client) *Service {
 	return &Service{Target: t, rpc: client, exports: t.exports.Service(client), seen: newMemory()}
 }
 
+// Remember makes the service continue with what a former one has seen of the target. Call it before the service is used.
+func (s *Service) Remember(former *Service) { s.seen = former.seen }
+
 // A Volume describes a logical volume, which is a volume in CSI's sense, or a snapshot.
 type Volume struct {
 	UUID      string

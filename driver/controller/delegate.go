@@ -1,0 +1,85 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// The calls that [Controller] implements, each by the configuration that is in force now. TestReloadingServesEveryCall holds
+// this list complete.
+
+// ControllerExpandVolume serves the call.
+func (r *Reloading) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	return r.current.Load().ControllerExpandVolume(ctx, req)
+}
+
+// ControllerGetCapabilities serves the call.
+func (r *Reloading) ControllerGetCapabilities(ctx context.Context, req *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	return r.current.Load().ControllerGetCapabilities(ctx, req)
+}
+
+// ControllerGetVolume serves the call.
+func (r *Reloading) ControllerGetVolume(ctx context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+	return r.current.Load().ControllerGetVolume(ctx, req)
+}
+
+// ControllerModifyVolume serves the call.
+func (r *Reloading) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	return r.current.Load().ControllerModifyVolume(ctx, req)
+}
+
+// ControllerPublishVolume serves the call.
+func (r *Reloading) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	return r.current.Load().ControllerPublishVolume(ctx, req)
+}
+
+// ControllerUnpublishVolume serves the call.
+func (r *Reloading) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	return r.current.Load().ControllerUnpublishVolume(ctx, req)
+}
+
+// CreateSnapshot serves the call.
+func (r *Reloading) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	return r.current.Load().CreateSnapshot(ctx, req)
+}
+
+// CreateVolume serves the call.
+func (r *Reloading) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	return r.current.Load().CreateVolume(ctx, req)
+}
+
+// DeleteSnapshot serves the call.
+func (r *Reloading) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	return r.current.Load().DeleteSnapshot(ctx, req)
+}
+
+// DeleteVolume serves the call.
+func (r *Reloading) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	return r.current.Load().DeleteVolume(ctx, req)
+}
+
+// GetCapacity serves the call.
+func (r *Reloading) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	return r.current.Load().GetCapacity(ctx, req)
+}
+
+// GetSnapshot serves the call.
+func (r *Reloading) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+	return r.current.Load().GetSnapshot(ctx, req)
+}
+
+// ListSnapshots serves the call.
+func (r *Reloading) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	return r.current.Load().ListSnapshots(ctx, req)
+}
+
+// ListVolumes serves the call.
+func (r *Reloading) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	return r.current.Load().ListVolumes(ctx, req)
+}
+
+// ValidateVolumeCapabilities serves the call.
+func (r *Reloading) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	return r.current.Load().ValidateVolumeCapabilities(ctx, req)
+}

@@ -1,0 +1,117 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/metrics"
+)
+
+// A Reloading controller follows its configuration: each call is served by the configuration that was in force when it
+// began. Targets that did not change keep their connections, and what is known of their lvstores.
+type Reloading struct {
+	csi.UnimplementedControllerServer
+	current atomic.Pointer[Controller]
+	load    func() (*driver.Config, error)
+	metrics *metrics.Metrics
+	log     *slog.Logger
+
+	mu     sync.Mutex // one reload at a time
+	failed string     // the error that was logged last; empty after a success
+}
+
+// NewReloading returns the controller of the configuration that load reads. credentialsFile is as for [New]. metrics may be
+// nil.
+func NewReloading(load func() (*driver.Config, error), credentialsFile string, m *metrics.Metrics, log *slog.Logger) (*Reloading, error) {
+	config, err := load()
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(config, credentialsFile, log)
+	if err != nil {
+		return nil, err
+	}
+	c.Observe(m)
+	r := &Reloading{load: load, metrics: m, log: log}
+	r.current.Store(c)
+	m.Reloaded(true)
+	return r, nil
+}
+
+// reloadInterval is how often the configuration is read. Kubernetes updates mounted ConfigMaps within about a minute.
+const reloadInterval = 5 * time.Second
+
+// Follow reads the configuration now and then, and when now receives, until ctx ends.
+func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-now:
+		}
+		_ = r.Reload() // logged
+	}
+}
+
+// Reload reads the configuration, and puts it into force if it is sound and differs. Otherwise the former one stays in force.
+func (r *Reloading) Reload() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed, err := r.reload()
+	r.metrics.Reloaded(err == nil)
+	if err != nil {
+		if r.failed != err.Error() {
+			r.log.Error("configuration not reloaded: the former one stays in force", "err", err)
+			r.failed = err.Error()
+		}
+		return err
+	}
+	if r.failed = ""; len(changed) > 0 {
+		r.log.Info("configuration reloaded", "targets", changed)
+	}
+	return nil
+}
+
+func (r *Reloading) reload() (changed []string, err error) {
+	config, err := r.load()
+	if err != nil {
+		return nil, err
+	}
+	old := r.current.Load()
+	next, err := newTargets(config)
+	if err != nil {
+		return nil, err
+	}
+	if next.equal(old.targets) {
+		return nil, nil
+	}
+	if config.HasTopology() != old.HasTopology() {
+		return nil, fmt.Errorf("topology appeared or disappeared in config.json: restart the controller, because csi-provisioner learns of it only when it starts")
+	}
+	next.metrics = r.metrics
+	changed, unused := next.takeOver(old.targets)
+	warnOf(config, r.log)
+	c := *old
+	c.targets = next
+	r.current.Store(&c)
+	for _, u := range unused {
+		_ = u.https.Close() // calls in flight are not interrupted
+	}
+	return changed, nil
+}
+
+// Close drops the connections to the proxies.
+func (r *Reloading) Close() { r.current.Load().Close() }
+
+// HasTopology reports whether not every node reaches every target.
+func (r *Reloading) HasTopology() bool { return r.current.Load().HasTopology() }

@@ -1,0 +1,184 @@
+package controller
+
+import (
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A reloadingController is a controller whose configuration a test changes.
+type reloadingController struct {
+	*Reloading
+	config *driver.Config
+	broken error
+	logs   *drivertest.Log
+}
+
+func newReloadingController(t *testing.T, config *driver.Config) *reloadingController {
+	t.Helper()
+	r := &reloadingController{config: config, logs: &drivertest.Log{}}
+	var err error
+	r.Reloading, err = NewReloading(func() (*driver.Config, error) { c := *r.config; return &c, r.broken }, "", nil, r.logs.Logger())
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func configOf(placement driver.PlacementConfig, targets ...*simTarget) *driver.Config {
+	c := &driver.Config{Placement: placement}
+	for _, s := range targets {
+		c.Nodes = append(c.Nodes, driver.TargetConfig{
+			Name: s.name, RPCURL: s.gateway.URL, TargetType: driver.TargetNVMeTCP, TargetAddr: "127.0.0.1", TargetPort: "4420", ListenAddr: "127.0.0.1", ListenPort: "4420",
+		})
+	}
+	return c
+}
+
+func (r *reloadingController) create(t *testing.T, name string, targets ...string) (*csi.Volume, error) {
+	t.Helper()
+	resp, err := r.CreateVolume(t.Context(), &csi.CreateVolumeRequest{
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: 4 * mib}, VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: secretsFor(targets...),
+	})
+	return resp.GetVolume(), err
+}
+
+// A target that is added takes volumes without a restart, and calls to the others keep their connections.
+func TestReloadAddsTargets(t *testing.T) {
+	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
+	r := newReloadingController(t, configOf(driver.PlacementConfig{}, first))
+	_, err := r.create(t, "pvc-1", "t0")
+	require.NoError(t, err)
+	before := r.current.Load().targets
+	require.NoError(t, r.Reload())
+	require.Same(t, before, r.current.Load().targets, "nothing changed")
+
+	r.config = configOf(driver.PlacementConfig{}, first, second)
+	require.NoError(t, r.Reload())
+	assert.Contains(t, r.logs.String(), "configuration reloaded")
+	after := r.current.Load().targets
+	require.Len(t, before.clients, 1)
+	for key, c := range before.clients {
+		assert.Same(t, c, after.clients[key])
+	}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		_, err := r.create(t, name, "t0", "t1")
+		require.NoError(t, err)
+	}
+	assert.NotEmpty(t, second.lvols(t))
+
+	r.config = configOf(driver.PlacementConfig{}, second)
+	require.NoError(t, r.Reload())
+	v, err := r.create(t, "pvc-2", "t1")
+	require.NoError(t, err)
+	assert.Equal(t, "t1:", v.GetVolumeId()[:3])
+	_, err = r.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d", Secrets: secretsFor("t1")})
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), `"t0"`)
+}
+
+// A configuration with mistakes changes nothing, and is reported once.
+func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	r := newReloadingController(t, configOf(driver.PlacementConfig{}, target))
+	before := r.current.Load()
+	for range 3 {
+		_, r.broken = driver.ParseConfig([]byte(`{"nodes": []}`))
+		require.ErrorIs(t, r.Reload(), r.broken)
+	}
+	require.Same(t, before, r.current.Load())
+	assert.Equal(t, 1, strings.Count(r.logs.String(), "configuration not reloaded"))
+	r.broken, r.config = nil, configOf(driver.PlacementConfig{}, target)
+	r.config.Nodes[0].CAFile = "/does/not/exist"
+	require.ErrorContains(t, r.Reload(), "caFile")
+	r.config.Nodes[0].CAFile, r.config.Nodes[0].Topology = "", inZone("a")
+	require.ErrorContains(t, r.Reload(), "restart the controller")
+	require.Same(t, before, r.current.Load())
+	_, err := r.create(t, "pvc-1", "t0")
+	require.NoError(t, err)
+}
+
+// What a reload changes about a target takes effect, and an lvstore that was there before it is still missed.
+func TestReloadRemembersLvstores(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0", "lvs1")
+	r := newReloadingController(t, configOf(driver.PlacementConfig{}, target))
+	_, err := r.create(t, "pvc-1", "t0")
+	require.NoError(t, err)
+	r.config = configOf(driver.PlacementConfig{ThinOvercommit: 0.005}, target) // no room for a volume of 4 MiB
+	require.NoError(t, r.Reload())
+	_, err = r.create(t, "pvc-2", "t0")
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")
+	require.NoError(t, target.rpc.BdevMallocDelete(t.Context(), spdkrpc.BdevMallocDeleteParams{Name: "disk-lvs1"}))
+	_, err = r.create(t, "pvc-1", "t0")
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1")
+
+	// Naming those that remain is how an operator says that it is gone for good.
+	r.config = configOf(driver.PlacementConfig{}, target)
+	r.config.Nodes[0].Lvstores = []string{"lvs0"}
+	require.NoError(t, r.Reload())
+	_, err = r.create(t, "pvc-3", "t0")
+	require.NoError(t, err)
+}
+
+// Calls and reloads do not disturb each other.
+func TestReloadDuringCalls(t *testing.T) {
+	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
+	r := newReloadingController(t, configOf(driver.PlacementConfig{}, first, second))
+	stop := make(chan struct{})
+	var reloads, calls sync.WaitGroup
+	reloads.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			r.config = configOf(driver.PlacementConfig{ReservePercent: new(float64(i % 5))}, first, second)
+			assert.NoError(t, r.Reload())
+		}
+	})
+	for range 4 {
+		calls.Go(func() {
+			for range 5 {
+				v, err := drivertest.Retry(driver.Code, func() (*csi.Volume, error) { return r.create(t, "pvc-1", "t0", "t1") })
+				assert.NoError(t, err)
+				assert.NotEmpty(t, v.GetVolumeId())
+			}
+		})
+	}
+	calls.Wait()
+	close(stop)
+	reloads.Wait()
+	assert.Len(t, append(first.lvols(t), second.lvols(t)...), 1)
+}
+
+// Each call that the controller implements is passed on, and no other.
+func TestReloadingServesEveryCall(t *testing.T) {
+	// A service without anything panics in a call that it implements; one that it does not implement says so.
+	implements := func(service csi.ControllerServer, method string) (implemented bool) {
+		defer func() { implemented = recover() != nil || implemented }()
+		m := reflect.ValueOf(service).MethodByName(method)
+		results := m.Call([]reflect.Value{reflect.ValueOf(t.Context()), reflect.Zero(m.Type().In(1))})
+		err, _ := results[1].Interface().(error)
+		return status.Code(err) != codes.Unimplemented
+	}
+	server := reflect.TypeFor[csi.ControllerServer]()
+	implemented := 0
+	for i := range server.NumMethod() {
+		name := server.Method(i).Name
+		if implements(&Controller{}, name) {
+			implemented++
+		}
+		assert.Equal(t, implements(&Controller{}, name), implements(&Reloading{}, name), name)
+	}
+	assert.Greater(t, implemented, 10)
+}
