@@ -15,6 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // TestCrashPoints fails every operation at each of its calls, before and after the target executed it, with and without
