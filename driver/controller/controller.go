@@ -24,6 +24,7 @@ type Controller struct {
 	csi.UnimplementedControllerServer
 	targets *targets
 	locks   *request.Locks
+	nodes   *nodeNames
 	// credentialsFile is the path of the credentials for calls without a secret; empty if there are none.
 	credentialsFile string
 	log             *slog.Logger
@@ -36,7 +37,7 @@ func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controlle
 		return nil, err
 	}
 	warnOf(c, log)
-	return &Controller{targets: t, locks: request.NewLocks(), credentialsFile: credentialsFile, log: log}, nil
+	return &Controller{targets: t, locks: request.NewLocks(), nodes: &nodeNames{}, credentialsFile: credentialsFile, log: log}, nil
 }
 
 // warnOf logs settings of a configuration that are allowed but unsafe.

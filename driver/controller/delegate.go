@@ -24,6 +24,16 @@ func (r *Reloading) ControllerGetVolume(ctx context.Context, req *csi.Controller
 	return r.current.Load().ControllerGetVolume(ctx, req)
 }
 
+// ControllerGetVolumeHealth serves the call.
+func (r *Reloading) ControllerGetVolumeHealth(ctx context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+	return r.current.Load().ControllerGetVolumeHealth(ctx, req)
+}
+
+// ControllerListVolumeHealth serves the call.
+func (r *Reloading) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+	return r.current.Load().ControllerListVolumeHealth(ctx, req)
+}
+
 // ControllerModifyVolume serves the call.
 func (r *Reloading) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	return r.current.Load().ControllerModifyVolume(ctx, req)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -175,6 +176,12 @@ func newTestController(t *testing.T, targets ...*simTarget) *testController {
 	return newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}}, targets...)
 }
 
+// newTestControllerWith returns a controller whose one target exports over a transport.
+func newTestControllerWith(t *testing.T, transport string, target *simTarget) *testController {
+	t.Helper()
+	return newTestControllerOf(t, driver.Config{Nodes: []driver.TargetConfig{{TargetType: transport}}}, target)
+}
+
 // newTestControllerOf returns a controller with a configuration, in which each target may have its entry already.
 func newTestControllerOf(t *testing.T, c driver.Config, targets ...*simTarget) *testController {
 	t.Helper()
@@ -185,7 +192,7 @@ func newTestControllerOf(t *testing.T, c driver.Config, targets ...*simTarget) *
 			c.Nodes = append(c.Nodes, driver.TargetConfig{})
 		}
 		n := &c.Nodes[i]
-		n.Name, n.RPCURL, n.TargetType, n.TargetAddr = s.name, s.gateway.URL, driver.TargetNVMeTCP, "127.0.0.1"
+		n.Name, n.RPCURL, n.TargetType, n.TargetAddr = s.name, s.gateway.URL, cmp.Or(n.TargetType, driver.TargetNVMeTCP), "127.0.0.1"
 		names = append(names, s.name)
 	}
 	text, err := json.Marshal(c)

@@ -33,8 +33,11 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	if c.credentialsFile != "" {
 		types = append(types,
 			csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
+			csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
 			csi.ControllerServiceCapability_RPC_GET_CAPACITY,
 			csi.ControllerServiceCapability_RPC_GET_VOLUME,
+			csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH,
+			csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH,
 		)
 	}
 	resp := &csi.ControllerGetCapabilitiesResponse{}
@@ -47,19 +50,47 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 }
 
 // ListVolumes lists all volumes in the driver's lvstores, also those that the driver did not create, because an lvstore does
-// not record who created a volume.
+// not record who created a volume. A volume counts as published to a node if its export to it is complete, and if this
+// process has published or unpublished a volume there: otherwise Kubernetes publishes it again, which does no harm and is
+// what a target needs that came back without its configuration.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	entries, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).List)
+	entries, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), listPublished)
 	if err != nil {
 		return nil, err
 	}
 	resp := &csi.ListVolumesResponse{NextToken: next}
 	for _, e := range entries {
-		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: &csi.Volume{
-			VolumeId: e.id(e.entry.UUID), CapacityBytes: e.entry.SizeBytes,
-		}})
+		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{
+			Volume: &csi.Volume{VolumeId: e.id(e.entry.UUID), CapacityBytes: e.entry.SizeBytes},
+			Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: c.nodes.of(e.entry.hosts)},
+		})
 	}
 	return resp, nil
+}
+
+// A publishedVolume knows to which hosts it is exported.
+type publishedVolume struct {
+	volume.Volume
+	hosts []string
+}
+
+func listPublished(s *volume.Service, ctx context.Context, p volume.Page) (published []publishedVolume, next string, err error) {
+	volumes, next, err := s.List(ctx, p)
+	if err != nil {
+		return nil, "", err
+	}
+	ids := make([]string, len(volumes))
+	for i, v := range volumes {
+		ids[i] = v.UUID
+	}
+	hosts, err := s.Hosts(ctx, ids)
+	if err != nil {
+		return nil, "", err
+	}
+	for i, v := range volumes {
+		published = append(published, publishedVolume{v, hosts[i]})
+	}
+	return published, next, nil
 }
 
 // ListSnapshots lists one snapshot by its id, those of a volume, or all.
@@ -227,8 +258,12 @@ func (c *Controller) ControllerGetVolume(ctx context.Context, req *csi.Controlle
 	if err != nil {
 		return nil, err
 	}
+	hosts, err := service.Hosts(ctx, []string{id.UUID})
+	if err != nil {
+		return nil, err
+	}
 	return &csi.ControllerGetVolumeResponse{
 		Volume: &csi.Volume{VolumeId: id.String(), CapacityBytes: v.SizeBytes},
-		Status: &csi.ControllerGetVolumeResponse_VolumeStatus{},
+		Status: &csi.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: c.nodes.of(hosts[0])},
 	}, nil
 }

@@ -31,6 +31,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err := request.CheckNodeID(req.GetNodeId()); err != nil {
 		return nil, err
 	}
+	c.nodes.note(req.GetNodeId())
 	if c.exportedByHand(req.GetVolumeContext()) {
 		return &csi.ControllerPublishVolumeResponse{}, nil
 	}
@@ -97,6 +98,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 			return done, nil // no volume can have been published to it
 		}
 		host = new(hostOf(node))
+		c.nodes.note(node)
 	}
 	claim := c.locks.Claim()
 	defer claim.Release()

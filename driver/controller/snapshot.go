@@ -119,5 +119,8 @@ func (c *Controller) snapshot(ctx context.Context, text string, secrets map[stri
 	if err != nil {
 		return nil, err
 	}
+	if s, err = service.WithSource(ctx, s); err != nil {
+		return nil, err
+	}
 	return snapshotMessage(service.Name, s), nil
 }

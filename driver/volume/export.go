@@ -43,3 +43,12 @@ func (s *Service) removeExport(ctx context.Context, id string) error {
 	}
 	return nil
 }
+
+// Hosts returns for each volume the NVMe host NQNs or iSCSI initiator names to which it is exported.
+func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
+	hosts, err := s.exports.Hosts(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("target %s: read to which hosts volumes are exported: %w", s.Name, err)
+	}
+	return hosts, nil
+}

@@ -22,18 +22,48 @@ func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next stri
 	return s.page(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
 
-// ListSnapshots lists the snapshots that were requested, not the internal ones. If source is not empty, it lists only those
-// of this volume.
+// ListSnapshots lists the snapshots that were requested, not the bases, also those that spdk-csi took. If source is not empty,
+// it lists only those of that volume.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
 	volumes, next, err := s.page(ctx, p, func(name string, snapshot bool) bool {
 		n, ours := parseName(name)
-		return snapshot && ours && !n.base && (source == "" || n.source == source)
+		return snapshot && !(ours && n.base) && (source == "" || !ours || n.source == source)
 	})
-	for _, v := range volumes {
-		n, _ := parseName(v.Name)
-		snapshots = append(snapshots, Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt})
+	if err != nil {
+		return nil, "", err
 	}
-	return snapshots, next, err
+	for _, v := range volumes {
+		snap, err := s.asSnapshot(v)
+		if err != nil {
+			return nil, "", err
+		}
+		if snap, err = s.WithSource(ctx, snap); err != nil {
+			return nil, "", err
+		}
+		if source == "" || snap.SourceUUID == source {
+			snapshots = append(snapshots, snap)
+		}
+	}
+	return snapshots, next, nil
+}
+
+// WithSource adds the source of a snapshot that spdk-csi took, if it is certain: the one volume that was derived from the
+// snapshot. spdk-csi made no clones.
+func (s *Service) WithSource(ctx context.Context, snap Snapshot) (Snapshot, error) {
+	for at := snap.Volume; snap.SourceUUID == "" && len(at.Clones) == 1; {
+		below, err := s.lookUp(ctx, snap.Store+"/"+at.Clones[0])
+		if errors.Is(err, ErrNotFound) { // deleted meanwhile
+			return snap, nil
+		}
+		if err != nil {
+			return snap, err
+		}
+		if !below.Snapshot {
+			snap.SourceUUID = below.UUID
+		}
+		at = below
+	}
+	return snap, nil
 }
 
 func (s *Service) page(ctx context.Context, p Page, wanted func(name string, snapshot bool) bool) (volumes []Volume, next string, err error) {

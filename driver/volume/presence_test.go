@@ -118,6 +118,12 @@ func TestDegradedVolumeIsPresent(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, id, list[0].UUID)
+	adverse, _, err := b.ListHealth(ctx, Page{})
+	require.NoError(t, err)
+	require.Len(t, adverse, 1)
+	assert.Equal(t, id, adverse[0].UUID)
+	assert.Equal(t, []string{"VolumeNotLoaded"}, reasons(adverse[0]))
+	assert.True(t, adverse[0].Conditions[0].Inaccessible)
 	_, err = b.Find(ctx, stores, "pvc-2")
 	require.ErrorIs(t, err, ErrNotFound)
 

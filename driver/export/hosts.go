@@ -1,0 +1,72 @@
+package export
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// hostsInFlight is how many exports are read at a time.
+const hostsInFlight = 32
+
+// Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export. An export that is not
+// complete, such as one of a target that lost its configuration, admits nobody.
+func (s *Service) Hosts(ctx context.Context, volumes []string) ([][]string, error) {
+	if s.Transport == ISCSI {
+		return iscsi{s}.hosts(ctx, volumes)
+	}
+	return nvmf{s}.hosts(ctx, volumes)
+}
+
+func (n nvmf) hosts(ctx context.Context, volumes []string) ([][]string, error) {
+	hosts := make([][]string, len(volumes))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(hostsInFlight)
+	for i, id := range volumes {
+		g.Go(func() error {
+			sub, err := n.subsystem(ctx, id)
+			if errors.Is(err, errNotExported) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if len(sub.Namespaces) == 1 && !sub.AllowAnyHost && n.listens(sub) {
+				for _, h := range sub.Hosts {
+					hosts[i] = append(hosts[i], h.NQN)
+				}
+			}
+			return nil
+		})
+	}
+	return hosts, g.Wait()
+}
+
+// hosts reads all target nodes at once, for SPDK cannot be asked for one.
+func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) {
+	hosts := make([][]string, len(volumes))
+	if len(volumes) == 0 {
+		return hosts, nil
+	}
+	now, err := i.read(ctx, volumes[0])
+	if err != nil {
+		return nil, err
+	}
+	nodes := make(map[string]spdkrpc.ISCSITargetNode, len(now.nodes))
+	for _, n := range now.nodes {
+		nodes[n.Name] = n
+	}
+	for k, id := range volumes {
+		node, ok := nodes[IQN(id)]
+		if !ok || len(node.LUNs) == 0 {
+			continue
+		}
+		for _, m := range node.PGIGMaps {
+			hosts[k] = append(hosts[k], initiators(now.groups, m.IGTag)...)
+		}
+	}
+	return hosts, nil
+}

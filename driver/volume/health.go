@@ -1,0 +1,80 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// A Condition is something adverse that the target knows of a volume.
+type Condition struct {
+	// Inaccessible volumes cannot be read or written. Others still work, but not as they should.
+	Inaccessible bool
+	Reason       string // in CamelCase, for machines
+	Message      string // for people: what happened, and what to do
+}
+
+// A Health says what is adverse about a volume; nothing if Conditions is empty.
+type Health struct {
+	UUID       string
+	Conditions []Condition
+}
+
+// Health returns what is adverse about a volume. A target that does not answer is an error: hosts may still reach the volume.
+func (s *Service) Health(ctx context.Context, id string) (Health, error) {
+	v, err := s.GetVolume(ctx, id)
+	switch {
+	case errors.Is(err, ErrStoreMissing):
+		return Health{id, []Condition{{Inaccessible: true, Reason: "LvstoreMissing", Message: err.Error()}}}, nil
+	case errors.Is(err, ErrDegraded):
+		return Health{id, []Condition{{Inaccessible: true, Reason: "VolumeNotLoaded", Message: err.Error()}}}, nil
+	case err != nil:
+		return Health{}, err
+	}
+	st, err := s.store(ctx, v.Store)
+	if err != nil {
+		return Health{}, err
+	}
+	return healthIn(st, v), nil
+}
+
+// ListHealth lists the volumes of which something adverse is known.
+func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, next string, err error) {
+	stores, err := s.Stores(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	byName := make(map[string]Store, len(stores))
+	for _, st := range stores {
+		byName[st.Name] = st
+	}
+	volumes, next, err := s.List(ctx, p)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, v := range volumes {
+		st, known := byName[v.Store]
+		h := healthIn(st, v)
+		if !known || v.SizeBytes == 0 { // SPDK tells no size of a volume without a bdev
+			if h, err = s.Health(ctx, v.UUID); errors.Is(err, ErrNotFound) {
+				continue // deleted meanwhile
+			}
+			if err != nil {
+				return nil, "", err
+			}
+		}
+		if len(h.Conditions) > 0 {
+			adverse = append(adverse, h)
+		}
+	}
+	return adverse, next, nil
+}
+
+// healthIn returns what the lvstore of a volume means for it.
+func healthIn(st Store, v Volume) Health {
+	h := Health{UUID: v.UUID}
+	if v.Thin && st.FreeBytes == 0 {
+		h.Conditions = append(h.Conditions, Condition{Reason: "LvstoreFull", Message: fmt.Sprintf("lvstore %s has no free space: writes to parts of %s that were never written fail. Delete volumes or snapshots, or enlarge the lvstore", st.Name, v)})
+	}
+	return h
+}

@@ -1,0 +1,66 @@
+package volume
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
+)
+
+func reasons(h Health) (reasons []string) {
+	for _, c := range h.Conditions {
+		reasons = append(reasons, c.Reason)
+	}
+	return reasons
+}
+
+// A full lvstore is reported for its thin volumes, and for no others.
+func TestHealthOfAFullLvstore(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	thin := b.create(t, "thin", 4)
+	elsewhere, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "elsewhere", MinBytes: 4 * MiB})
+	require.NoError(t, err)
+	list := func() (adverse []Health) {
+		adverse, next, err := b.ListHealth(t.Context(), Page{})
+		require.NoError(t, err)
+		assert.Empty(t, next)
+		return adverse
+	}
+	assert.Empty(t, list())
+	thick, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "thick", MinBytes: b.store(t, "lvs0").FreeBytes, Class: class.Class{Thick: true}})
+	require.NoError(t, err)
+	require.Zero(t, b.store(t, "lvs0").FreeBytes)
+	adverse := list()
+	require.Len(t, adverse, 1)
+	assert.Equal(t, thin.UUID, adverse[0].UUID)
+	for v, want := range map[string][]string{thin.UUID: {"LvstoreFull"}, thick.UUID: nil, elsewhere.UUID: nil} {
+		h, err := b.Health(t.Context(), v)
+		require.NoError(t, err)
+		assert.Equal(t, want, reasons(h))
+	}
+	require.NoError(t, b.Delete(t.Context(), thick.UUID))
+	assert.Empty(t, list())
+	_, err = b.Health(t.Context(), uuid.NewString())
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// A volume whose lvstore is not loaded is inaccessible, and so is one that may lie there.
+func TestHealthWithoutTheLvstore(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	v := b.create(t, "pvc-1", 4)
+	b.detachDisk(t, "lvs0")
+	h, err := b.Health(t.Context(), v.UUID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"LvstoreMissing"}, reasons(h))
+	assert.True(t, h.Conditions[0].Inaccessible)
+	_, _, err = b.ListHealth(t.Context(), Page{})
+	require.ErrorIs(t, err, ErrStoreMissing, "which volumes are there is not known")
+	b.attachDisk(t, "lvs0")
+	h, err = b.Health(t.Context(), v.UUID)
+	require.NoError(t, err)
+	assert.Empty(t, h.Conditions)
+}
