@@ -98,7 +98,7 @@ func TestRefusalsNameTheNewWay(t *testing.T) {
 		"a list":        {"bdev_get_iostat", `{"name":"a"}`, "give names instead, a list"},
 		"another call":  {"bdev_set_options", `{"small_buf_pool_size":8191}`, "give small_pool_count to iobuf_set_options"},
 		"other options": {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":true}`, "give masked_oncs [nvmcmps] and masked_fuses [fcws]"},
-		"nothing":       {"bdev_compress_create", `{}`, "known to SPDK up to v25.05, and the target runs v26.05: SPDK compresses no more"},
+		"nothing":       {"bdev_compress_create", `{}`, "known to SPDK up to v25.05, and the target runs v26.05: SPDK no longer compresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, Default().ValidateParams(c.method, params(t, c.in), v2605), c.says)

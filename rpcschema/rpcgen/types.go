@@ -270,18 +270,25 @@ func (g *generator) fieldDoc(f field) string {
 	return strings.Join(parts, " ")
 }
 
+// docOf returns a type's description as the part of its doc comment that follows the name.
 func docOf(s *rpcschema.Schema) string {
 	if s.Description == "" {
 		return "is a part of SPDK's RPCs."
 	}
 	text := lowerFirst(strings.TrimSpace(s.Description))
-	for _, article := range []string{"a ", "an ", "the "} {
-		if strings.HasPrefix(text, article) {
-			if s.Type.Main() == "object" {
-				return "describes " + text
-			}
-			return "is " + text
+	first, _, _ := strings.Cut(text, " ")
+	object := s.Type.Main() == "object"
+	switch first {
+	case "a", "an", "the":
+		if object {
+			return "describes " + text
 		}
+		return "is " + text
+	case "how", "what", "where", "whether", "which", "who":
+		return "states " + text
 	}
-	return "is: " + text
+	if object || s.Type.Main() == "array" {
+		return "holds " + text
+	}
+	return "is the " + text
 }

@@ -7,9 +7,10 @@ import (
 	"encoding/json"
 )
 
-// AccelAssignOpc calls accel_assign_opc: choose the module that does an operation.
+// AccelAssignOpc calls accel_assign_opc: choose the module that executes an operation.
 //
-// Whether the module exists and can do it shows only when the target leaves the startup state.
+// SPDK checks only when the target leaves the startup state whether the module exists and supports the
+// operation.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -21,14 +22,14 @@ func (c *Client) AccelAssignOpc(ctx context.Context, params AccelAssignOpcParams
 	return c.confirm(ctx, "accel_assign_opc", params)
 }
 
-// AccelCryptoKeyCreate calls accel_crypto_key_create: make a data encryption key, for `bdev_crypto_create`.
+// AccelCryptoKeyCreate calls accel_crypto_key_create: create a data encryption key for `bdev_crypto_create`.
 //
-// Which ciphers and lengths will do depends on the module that encrypts. The software module, used if nothing
-// else is chosen, can do AES_XTS with 128 or 256 bits only.
+// The module that encrypts decides which ciphers and key lengths are supported. The software module, which is
+// used unless another one is chosen, supports only AES_XTS with 128 or 256 bits.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -32602: Making the key failed; its name exists, or cipher, keys and tweak mode do not fit each other or the module
+//   - -32602: The key could not be created: its name exists, or the cipher, keys and tweak mode do not fit each other or the module
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) AccelCryptoKeyCreate(ctx context.Context, params AccelCryptoKeyCreateParams) error {
@@ -48,7 +49,7 @@ func (c *Client) AccelCryptoKeyDestroy(ctx context.Context, params AccelCryptoKe
 	return c.confirm(ctx, "accel_crypto_key_destroy", params)
 }
 
-// AccelCryptoKeysGet calls accel_crypto_keys_get: tell the data encryption keys, or one of them, with their
+// AccelCryptoKeysGet calls accel_crypto_keys_get: list the data encryption keys, or one of them, with their
 // secrets.
 //
 // The result: the keys.
@@ -65,10 +66,10 @@ func (c *Client) AccelCryptoKeysGet(ctx context.Context, params AccelCryptoKeysG
 
 // AccelErrorInjectError calls accel_error_inject_error: make operations fail or give wrong results, for tests.
 //
-// The module `error` must have been assigned the operation, and only `crc32c` is possible.
+// The operation must be assigned to the module `error`. Only `crc32c` is possible.
 //
 // Errors of SPDK:
-//   - -22: The operation is not possible here
+//   - -22: The operation is not supported here
 //   - -1: Parameters could not be decoded
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
@@ -76,7 +77,7 @@ func (c *Client) AccelErrorInjectError(ctx context.Context, params AccelErrorInj
 	return c.confirm(ctx, "accel_error_inject_error", params)
 }
 
-// AccelGetModuleInfo calls accel_get_module_info: list the modules and what operations they can do.
+// AccelGetModuleInfo calls accel_get_module_info: list the modules and the operations that each supports.
 //
 // The result: the modules.
 //
@@ -89,7 +90,7 @@ func (c *Client) AccelGetModuleInfo(ctx context.Context) (result []AccelModule, 
 	return result, err
 }
 
-// AccelGetOpcAssignments calls accel_get_opc_assignments: tell which module does which operation.
+// AccelGetOpcAssignments calls accel_get_opc_assignments: report which module executes which operation.
 //
 // The result: module of each operation.
 //
@@ -102,7 +103,8 @@ func (c *Client) AccelGetOpcAssignments(ctx context.Context) (result map[string]
 	return result, err
 }
 
-// AccelGetStats calls accel_get_stats: tell how many operations were done.
+// AccelGetStats calls accel_get_stats: report the numbers of operations and sequences that the accel framework
+// executed.
 //
 // The result: the statistics.
 //
@@ -115,13 +117,13 @@ func (c *Client) AccelGetStats(ctx context.Context) (result AccelStats, err erro
 	return result, err
 }
 
-// AccelMlx5DumpStats calls accel_mlx5_dump_stats: tell what the mlx5 devices have done.
+// AccelMlx5DumpStats calls accel_mlx5_dump_stats: report statistics of the mlx5 devices.
 //
 // The result: the statistics; null if the devices are not in use.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -32603: Out of memory, or the numbers could not be read
+//   - -32603: Out of memory, or the statistics could not be read
 //
 // Only reads. State: runtime. Known to SPDK v24.09 and later.
 func (c *Client) AccelMlx5DumpStats(ctx context.Context, params AccelMlx5DumpStatsParams) (result map[string]json.RawMessage, err error) {
@@ -129,10 +131,9 @@ func (c *Client) AccelMlx5DumpStats(ctx context.Context, params AccelMlx5DumpSta
 	return result, err
 }
 
-// AccelSetDriver calls accel_set_driver: choose the driver that runs sequences of operations, or none.
+// AccelSetDriver calls accel_set_driver: choose the driver that executes sequences of operations, or none.
 //
-// To choose none give an empty name, for parameters that hold nothing are sent as none at all, which SPDK
-// refuses here.
+// To choose none, give an empty name: clients send empty parameters as no parameters, which SPDK refuses here.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -144,9 +145,9 @@ func (c *Client) AccelSetDriver(ctx context.Context, params AccelSetDriverParams
 	return c.confirm(ctx, "accel_set_driver", params)
 }
 
-// AccelSetOptions calls accel_set_options: size the pools of the accel framework.
+// AccelSetOptions calls accel_set_options: set the sizes of the accel framework's pools.
 //
-// Options that are not given keep their value; the summaries state the initial values. A call without parameters
+// Options that are not given keep their values; each summary states the initial value. A call without parameters
 // is an error.
 //
 // Errors of SPDK:
@@ -194,7 +195,7 @@ func (c *Client) CUDAScanAccelModule(ctx context.Context) error {
 	return c.confirm(ctx, "cuda_scan_accel_module", nil)
 }
 
-// DPDKCryptodevGetDriver calls dpdk_cryptodev_get_driver: tell the driver of DPDK's encryption devices.
+// DPDKCryptodevGetDriver calls dpdk_cryptodev_get_driver: report the driver of DPDK's encryption devices.
 //
 // The result: the driver.
 //
@@ -235,7 +236,7 @@ func (c *Client) DPDKCryptodevSetDriver(ctx context.Context, params DPDKCryptode
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
-//   - -114: They are in use already
+//   - -114: The devices are in use already
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -247,7 +248,7 @@ func (c *Client) DSAScanAccelModule(ctx context.Context, params DSAScanAccelModu
 //
 // Errors of SPDK:
 //   - -32602: Parameters were given
-//   - -114: They are in use already
+//   - -114: The devices are in use already
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -272,7 +273,7 @@ func (c *Client) IOATScanAccelModule(ctx context.Context) error {
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
 //   - -22: Invalid size
-//   - -17: They are in use already
+//   - -17: The devices are in use already
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -314,7 +315,7 @@ const (
 
 // AccelModule describes a module of the accel framework.
 type AccelModule struct {
-	// Its name.
+	// Name of the module.
 	Module       string        `json:"module"`
 	SupportedOps []AccelOpcode `json:"supported ops"`
 }
@@ -343,10 +344,10 @@ const (
 	AccelOpcodeDIXVerify       AccelOpcode = "dix_verify"
 )
 
-// AccelOperationStats is: how often an operation was done.
+// AccelOperationStats holds counts of one operation.
 type AccelOperationStats struct {
 	Opcode AccelOpcode `json:"opcode"`
-	// Module that does it. SPDK v23.09 and later.
+	// Module that executes it. SPDK v23.09 and later.
 	ModuleName *string `json:"module_name,omitzero"`
 	Executed   uint64  `json:"executed"`
 	Failed     uint64  `json:"failed"`
@@ -354,29 +355,29 @@ type AccelOperationStats struct {
 	NumBytes uint64 `json:"num_bytes"`
 }
 
-// AccelStats is: what the accel framework has done.
+// AccelStats holds statistics of the accel framework.
 type AccelStats struct {
-	// Sequences done.
+	// Sequences executed.
 	SequenceExecuted uint64 `json:"sequence_executed"`
 	// Sequences that failed.
 	SequenceFailed uint64 `json:"sequence_failed"`
-	// Sequences under way. SPDK v24.09 and later.
+	// Sequences in progress. SPDK v24.09 and later.
 	SequenceOutstanding *uint64 `json:"sequence_outstanding,omitzero"`
-	// Operations under way. SPDK v24.09 and later.
+	// Operations in progress. SPDK v24.09 and later.
 	TaskOutstanding *uint64 `json:"task_outstanding,omitzero"`
-	// Operations that were done at least once.
+	// Counts of each operation that was executed at least once.
 	Operations []AccelOperationStats `json:"operations"`
-	// Times that no operation was free, and that it was tried again. SPDK v23.09 and later.
+	// Times that no free operation was available and the attempt was repeated. SPDK v23.09 and later.
 	RetryTask *uint64 `json:"retry_task,omitzero"`
-	// The same for sequences. SPDK v23.09 and later.
+	// Times that no free sequence was available and the attempt was repeated. SPDK v23.09 and later.
 	RetrySequence *uint64 `json:"retry_sequence,omitzero"`
-	// The same for buffers. SPDK v23.09 and later.
+	// Times that no free buffer was available and the attempt was repeated. SPDK v23.09 and later.
 	RetryIobuf *uint64 `json:"retry_iobuf,omitzero"`
-	// The same for lent buffers. SPDK v23.09 and later.
+	// Times that no borrowed buffer was available and the attempt was repeated. SPDK v23.09 and later.
 	RetryBufdesc *uint64 `json:"retry_bufdesc,omitzero"`
 }
 
-// AccelTweakMode is: how the tweak of AES_XTS follows from the block number.
+// AccelTweakMode states how the tweak of AES_XTS is derived from the block number.
 type AccelTweakMode string
 
 // The values of AccelTweakMode.
@@ -403,9 +404,9 @@ type AccelCryptoKeyCreateParams struct {
 	Cipher AccelCipher `json:"cipher"`
 	// Key in hexadecimal. Secret.
 	Key string `json:"key"`
-	// Second key in hexadecimal, for `AES_XTS` only and needed there; as long as the first and not equal to it. Secret.
+	// Second key in hexadecimal. Only for `AES_XTS`, which requires it; it must be as long as the first key and differ from it. Secret.
 	Key2 *string `json:"key2,omitzero"`
-	// How the tweak follows from the block number. Default: SIMPLE_LBA. SPDK v23.05 and later.
+	// How the tweak is derived from the block number. Default: SIMPLE_LBA. SPDK v23.05 and later.
 	TweakMode *AccelTweakMode `json:"tweak_mode,omitzero"`
 }
 
@@ -435,13 +436,13 @@ const (
 type AccelErrorInjectErrorParams struct {
 	// Operation.
 	Opcode AccelOpcode `json:"opcode"`
-	// What is to happen. One of disable, corrupt, failure.
+	// What happens to the operations. One of disable, corrupt, failure.
 	Type AccelErrorInjectErrorType `json:"type"`
-	// How often it is to happen. Default: 18446744073709551615.
+	// How many times it happens. Default: 18446744073709551615.
 	Count *uint64 `json:"count,omitzero"`
-	// Operations from one time to the next; 0 for every one. Default: 0.
+	// Number of operations from one time to the next; 0 for every operation. Default: 0.
 	Interval *uint64 `json:"interval,omitzero"`
-	// For `failure`, the errno to fail with, negative. Default: 0.
+	// For `failure`, the errno to fail with, a negative number. Default: 0.
 	Errcode *int32 `json:"errcode,omitzero"`
 }
 
@@ -457,27 +458,27 @@ const (
 
 // AccelMlx5DumpStatsParams are the parameters of accel_mlx5_dump_stats.
 type AccelMlx5DumpStatsParams struct {
-	// How fine the numbers are to be. One of total, channel, device. Default: channel.
+	// Level of detail of the statistics. One of total, channel, device. Default: channel.
 	Level *AccelMlx5DumpStatsLevel `json:"level,omitzero"`
 }
 
 // AccelSetDriverParams are the parameters of accel_set_driver.
 type AccelSetDriverParams struct {
-	// Name of the driver; empty or not given for none. Required up to v24.05.
+	// Name of the driver; empty or left out for none. Required up to v24.05.
 	Name *string `json:"name,omitzero"`
 }
 
 // AccelSetOptionsParams are the parameters of accel_set_options.
 type AccelSetOptionsParams struct {
-	// Small buffers that each thread keeps for itself; 128 at first.
+	// Small buffers that each thread keeps in its cache; initially 128.
 	SmallCacheSize *uint32 `json:"small_cache_size,omitzero"`
-	// Large buffers that each thread keeps for itself; 16 at first.
+	// Large buffers that each thread keeps in its cache; initially 16.
 	LargeCacheSize *uint32 `json:"large_cache_size,omitzero"`
-	// Operations that a thread may have under way; 2048 at first. At least 8 from v24.09 on.
+	// Operations that a thread may have in progress; initially 2048. At least 8 from v24.09 on.
 	TaskCount *uint32 `json:"task_count,omitzero"`
-	// Sequences of operations that a thread may have under way; 2048 at first.
+	// Sequences of operations that a thread may have in progress; initially 2048.
 	SequenceCount *uint32 `json:"sequence_count,omitzero"`
-	// Buffers lent by the framework that a thread may have; 2048 at first.
+	// Buffers of the framework that a thread may borrow; initially 2048.
 	BufCount *uint32 `json:"buf_count,omitzero"`
 }
 
@@ -495,7 +496,7 @@ type DPDKCryptodevSetDriverParams struct {
 
 // DSAScanAccelModuleParams are the parameters of dsa_scan_accel_module.
 type DSAScanAccelModuleParams struct {
-	// Whether to reach the devices through the kernel's driver. Default: false.
+	// Whether to access the devices through the kernel's driver. Default: false.
 	ConfigKernelMode *bool `json:"config_kernel_mode,omitzero"`
 }
 
@@ -503,12 +504,12 @@ type DSAScanAccelModuleParams struct {
 type Mlx5ScanAccelModuleParams struct {
 	// Size of a queue pair. Default: 256.
 	QpSize *uint16 `json:"qp_size,omitzero"`
-	// Operations that may be under way in the whole target. Default: 2047.
+	// Operations that may be in progress in the whole target. Default: 2047.
 	NumRequests *uint32 `json:"num_requests,omitzero"`
-	// Devices to use, parted by commas; all if not given. SPDK v24.09 and later.
+	// Devices to use, separated by commas; all if not given. SPDK v24.09 and later.
 	AllowedDevs *string `json:"allowed_devs,omitzero"`
-	// Greatest number of blocks that one operation encrypts; 0 for no limit. Unit: blocks. Default: 0. SPDK v24.09 and later.
+	// Largest number of blocks that one operation encrypts; 0 for no limit. Unit: blocks. Default: 0. SPDK v24.09 and later.
 	CryptoSplitBlocks *uint16 `json:"crypto_split_blocks,omitzero"`
-	// Whether to use the driver that runs sequences of operations. Default: false. SPDK v25.01 and later.
+	// Whether to use the driver that executes sequences of operations. Default: false. SPDK v25.01 and later.
 	EnableDriver *bool `json:"enable_driver,omitzero"`
 }

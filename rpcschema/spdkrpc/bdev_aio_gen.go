@@ -6,19 +6,20 @@ import (
 	"context"
 )
 
-// BdevAIOCreate calls bdev_aio_create: make a bdev of a file or block device of the target's host, by Linux AIO.
+// BdevAIOCreate calls bdev_aio_create: create a bdev of a file or block device of the target's host, by Linux
+// AIO.
 //
-// Answered when the new bdev has been searched for lvstores and the like.
+// SPDK answers after it has examined the new bdev for lvstores and the like.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -95: `nowait` was asked of a file, or the host lacks it
+//   - -95: `nowait` was requested for a file, or the host does not support it
 //   - -22: Invalid name or block size, or the block size does not divide the file's size or is unknown
 //   - -21: The path is a directory
 //   - -17: A bdev with this name or UUID exists
-//   - -13: The file may not be opened
+//   - -13: The target has no permission to open the file
 //   - -12: Out of memory
 //   - -2: No such file
 //
@@ -32,21 +33,20 @@ func (c *Client) BdevAIOCreate(ctx context.Context, params BdevAIOCreateParams) 
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or no AIO bdev
+//   - -19: No such bdev, or it is not an AIO bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevAIODelete(ctx context.Context, params BdevAIODeleteParams) error {
 	return c.confirm(ctx, "bdev_aio_delete", params)
 }
 
-// BdevAIORescan calls bdev_aio_rescan: take over the present size of the file or block device behind an AIO
-// bdev.
+// BdevAIORescan calls bdev_aio_rescan: update an AIO bdev to the present size of its file or block device.
 //
-// Of size 0, the bdev is deleted.
+// If the size is 0, the bdev is deleted.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or no AIO bdev
+//   - -19: No such bdev, or it is not an AIO bdev
 //   - -16: The bdev is in use and cannot shrink
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -60,15 +60,15 @@ type BdevAIOCreateParams struct {
 	Name string `json:"name"`
 	// Path of the file or block device, which must exist.
 	Filename string `json:"filename"`
-	// Size of a block, a power of 2 of at least 512 that divides the file's size; 0 to take that of the block device. Needed for files. Unit: bytes. Default: 0.
+	// Size of a block, a power of 2 of at least 512 that divides the file's size; 0 for the block device's own. Required for files. Unit: bytes. Default: 0.
 	BlockSize *uint32 `json:"block_size,omitzero"`
-	// Whether writing is refused. Default: false.
+	// Whether SPDK refuses writes. Default: false.
 	ReadOnly *bool `json:"readonly,omitzero"`
 	// Whether unmapping and zeroing punch holes into the file. Default: false. SPDK v24.05 and later.
 	Fallocate *bool `json:"fallocate,omitzero"`
-	// UUID of the new bdev; a random one, new after each start, if not given. SPDK v24.09 and later.
+	// UUID of the new bdev. If it is not given, the bdev gets a random UUID, which differs after each start of the target. SPDK v24.09 and later.
 	UUID *string `json:"uuid,omitzero"`
-	// Whether I/O that would block the reactor is refused by the kernel and tried again. Block devices only. Default: false. SPDK v26.01 and later.
+	// Whether the kernel refuses I/O that would block the reactor; SPDK then retries it. Block devices only. Default: false. SPDK v26.01 and later.
 	Nowait *bool `json:"nowait,omitzero"`
 }
 

@@ -6,18 +6,19 @@ import (
 	"context"
 )
 
-// BdevCompressCreate calls bdev_compress_create: make a bdev that compresses what it writes to another one.
+// BdevCompressCreate calls bdev_compress_create: create a bdev that compresses data and writes it to another
+// bdev.
 //
-// What the bdev below held is lost. The new bdev has its name with `COMP_` before it. A map of the chunks is
-// kept in a file of the given directory, which is to lie on persistent memory.
+// The data on the base bdev is lost. The new bdev has the base bdev's name with the prefix `COMP_`. A file in
+// the given directory, which should be on persistent memory, stores the map of the chunks.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -22: The path is no directory, or the block size, the algorithm or the level is not supported
+//   - -22: The path is not a directory, or the block size, the algorithm or the level is not supported
 //   - -19: No such bdev
-//   - -16: The bdev below is compressed already
+//   - -16: The base bdev is compressed already
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to SPDK up to v25.05.
@@ -26,7 +27,7 @@ func (c *Client) BdevCompressCreate(ctx context.Context, params BdevCompressCrea
 	return result, err
 }
 
-// BdevCompressDelete calls bdev_compress_delete: delete a compress bdev and what it holds; the one below stays.
+// BdevCompressDelete calls bdev_compress_delete: delete a compress bdev with its data; its base bdev stays.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -64,15 +65,15 @@ const (
 
 // BdevCompressCreateParams are the parameters of bdev_compress_create.
 type BdevCompressCreateParams struct {
-	// Bdev below.
+	// Name of the base bdev.
 	BaseBdevName string `json:"base_bdev_name"`
 	// Directory on the target's host for the map of the chunks.
 	PmPath string `json:"pm_path"`
-	// Block size of the new bdev; 0 for that of the bdev below. Unit: bytes. One of 0, 512, 4096. Default: 0.
+	// Block size of the new bdev; 0 for that of the base bdev. Unit: bytes. One of 0, 512, 4096. Default: 0.
 	LbSize *uint32 `json:"lb_size,omitzero"`
 	// Algorithm. One of deflate, lz4. Default: deflate. SPDK v24.09 and later.
 	CompAlgo *BdevCompressCreateCompAlgo `json:"comp_algo,omitzero"`
-	// Level of the compression. Which there are depends on the algorithm. Default: 1. SPDK v24.09 and later.
+	// Level of the compression. The algorithm decides which levels exist. Default: 1. SPDK v24.09 and later.
 	CompLevel *uint32 `json:"comp_level,omitzero"`
 }
 
@@ -84,6 +85,6 @@ type BdevCompressDeleteParams struct {
 
 // BdevCompressGetOrphansParams are the parameters of bdev_compress_get_orphans.
 type BdevCompressGetOrphansParams struct {
-	// The only compress bdev to look at. It is an error if it is no orphan.
+	// The only compress bdev to check. If it is not an orphan, the call fails.
 	Name *string `json:"name,omitzero"`
 }

@@ -6,22 +6,22 @@ import (
 	"context"
 )
 
-// BdevCryptoCreate calls bdev_crypto_create: make a bdev that encrypts what it writes to another one.
+// BdevCryptoCreate calls bdev_crypto_create: create a bdev that encrypts data and writes it to another bdev.
 //
-// Make the key with `accel_crypto_key_create` first and give its name; to give the key itself here is the old
-// way. If the bdev below does not exist yet, this succeeds too, and the new bdev appears with it. The one below
-// is claimed.
+// Create the key with `accel_crypto_key_create` first and give its name here. The parameters that contain the
+// key itself are deprecated. If the base bdev does not exist yet, the call succeeds, and the new bdev appears
+// when the base bdev does. The base bdev is claimed.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -32603: No key could be made, or out of memory
+//   - -32603: The key could not be created, or out of memory
 //   - -32602: No such key
 //   - -22: The new bdev could not be registered
 //   - -17: A crypto bdev with this name exists
 //   - -12: Out of memory
-//   - -1: The bdev below is claimed
+//   - -1: The base bdev is claimed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevCryptoCreate(ctx context.Context, params BdevCryptoCreateParams) (result string, err error) {
@@ -29,11 +29,11 @@ func (c *Client) BdevCryptoCreate(ctx context.Context, params BdevCryptoCreatePa
 	return result, err
 }
 
-// BdevCryptoDelete calls bdev_crypto_delete: delete a crypto bdev; the one below stays, with its encrypted data.
+// BdevCryptoDelete calls bdev_crypto_delete: delete a crypto bdev; its base bdev stays, with the encrypted data.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
-//   - -19: No such bdev, or no crypto bdev
+//   - -19: No such bdev, or it is not a crypto bdev
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -43,15 +43,15 @@ func (c *Client) BdevCryptoDelete(ctx context.Context, params BdevCryptoDeletePa
 
 // BdevCryptoCreateParams are the parameters of bdev_crypto_create.
 type BdevCryptoCreateParams struct {
-	// Name of the bdev below.
+	// Name of the base bdev.
 	BaseBdevName string `json:"base_bdev_name"`
 	// Name of the new bdev.
 	Name string `json:"name"`
-	// Key to use. If it is given, the members that follow are ignored.
+	// Key to use. If it is given, SPDK ignores the parameters that follow.
 	KeyName *string `json:"key_name,omitzero"`
-	// Cipher of the key to make, `AES_CBC` or `AES_XTS`. Default: AES_CBC.
+	// Cipher of the key to create, `AES_CBC` or `AES_XTS`. Default: AES_CBC.
 	Cipher *string `json:"cipher,omitzero"`
-	// Key to make, in hexadecimal. It gets the name `NAME_CIPHER` and lives as long as the bdev. Secret.
+	// Key to create, in hexadecimal. It gets the name `NAME_CIPHER` and is deleted with the bdev. Secret.
 	Key *string `json:"key,omitzero"`
 	// Second key, for `AES_XTS`, in hexadecimal. Secret.
 	Key2 *string `json:"key2,omitzero"`

@@ -6,16 +6,16 @@ import (
 	"context"
 )
 
-// BdevDAOSCreate calls bdev_daos_create: make a bdev from an object in a DAOS container, which is made if need
-// be.
+// BdevDAOSCreate calls bdev_daos_create: create a bdev from an object in a DAOS container; an object that does
+// not exist is created.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
 //   - -12: Out of memory
-//   - -17: There is a bdev of this name
+//   - -17: A bdev with this name exists
 //   - -22: A value is out of range
-//   - -32700: A parameter is wrong
+//   - -32700: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevDAOSCreate(ctx context.Context, params BdevDAOSCreateParams) (result string, err error) {
@@ -23,23 +23,23 @@ func (c *Client) BdevDAOSCreate(ctx context.Context, params BdevDAOSCreateParams
 	return result, err
 }
 
-// BdevDAOSDelete calls bdev_daos_delete: delete a bdev of DAOS; the object stays.
+// BdevDAOSDelete calls bdev_daos_delete: delete a DAOS bdev; the object stays.
 //
 // Errors of SPDK:
-//   - -19: No such bdev of this kind
-//   - -32700: A parameter is wrong
+//   - -19: No such DAOS bdev
+//   - -32700: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevDAOSDelete(ctx context.Context, params BdevDAOSDeleteParams) error {
 	return c.confirm(ctx, "bdev_daos_delete", params)
 }
 
-// BdevDAOSResize calls bdev_daos_resize: grow a bdev of DAOS.
+// BdevDAOSResize calls bdev_daos_resize: grow a DAOS bdev.
 //
 // Errors of SPDK:
 //   - -19: No such bdev
-//   - -22: The bdev is not one of DAOS, or would shrink
-//   - -32603: A parameter is wrong
+//   - -22: The bdev is not a DAOS bdev, or would shrink
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevDAOSResize(ctx context.Context, params BdevDAOSResizeParams) error {
@@ -74,6 +74,6 @@ type BdevDAOSDeleteParams struct {
 type BdevDAOSResizeParams struct {
 	// Name of the bdev.
 	Name string `json:"name"`
-	// New size, not less than now. Unit: MiB.
+	// New size, not less than the present one. Unit: MiB.
 	NewSize uint64 `json:"new_size"`
 }

@@ -6,19 +6,20 @@ import (
 	"context"
 )
 
-// BdevDelayCreate calls bdev_delay_create: make a bdev that hands I/O on to another one and answers it late.
+// BdevDelayCreate calls bdev_delay_create: create a bdev that forwards I/O to another bdev and delays the
+// completions.
 //
-// If the bdev below does not exist yet, this succeeds too, and the new bdev appears with it. The one below is
-// claimed.
+// If the base bdev does not exist yet, the call succeeds, and the new bdev appears when the base bdev does. The
+// base bdev is claimed.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -22: A hundredth's latency is less than that of the others
+//   - -22: The 99th percentile of a latency is less than its average
 //   - -17: A bdev with this name or UUID exists
 //   - -12: Out of memory
-//   - -1: The bdev below is claimed
+//   - -1: The base bdev is claimed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevDelayCreate(ctx context.Context, params BdevDelayCreateParams) (result string, err error) {
@@ -26,22 +27,22 @@ func (c *Client) BdevDelayCreate(ctx context.Context, params BdevDelayCreatePara
 	return result, err
 }
 
-// BdevDelayDelete calls bdev_delay_delete: delete a delay bdev; the one below stays.
+// BdevDelayDelete calls bdev_delay_delete: delete a delay bdev; its base bdev stays.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or no delay bdev
+//   - -19: No such bdev, or it is not a delay bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevDelayDelete(ctx context.Context, params BdevDelayDeleteParams) error {
 	return c.confirm(ctx, "bdev_delay_delete", params)
 }
 
-// BdevDelayUpdateLatency calls bdev_delay_update_latency: change how late a delay bdev answers.
+// BdevDelayUpdateLatency calls bdev_delay_update_latency: change a latency of a delay bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: No such delay bdev; up to v26.01 also no such latency
+//   - -32602: No such delay bdev; up to v26.01 also no such type of latency
 //   - -32600: The latency could not be changed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -51,19 +52,19 @@ func (c *Client) BdevDelayUpdateLatency(ctx context.Context, params BdevDelayUpd
 
 // BdevDelayCreateParams are the parameters of bdev_delay_create.
 type BdevDelayCreateParams struct {
-	// Name of the bdev below.
+	// Name of the base bdev.
 	BaseBdevName string `json:"base_bdev_name"`
 	// Name of the new bdev.
 	Name string `json:"name"`
-	// How much later 99 of 100 reads are answered. Unit: us.
+	// Delay of 99 of 100 reads. Unit: us.
 	AvgReadLatency uint64 `json:"avg_read_latency"`
-	// How much later the hundredth read is answered; not less than the former. Unit: us.
+	// Delay of the hundredth read; not less than `avg_read_latency`. Unit: us.
 	P99ReadLatency uint64 `json:"p99_read_latency"`
-	// How much later 99 of 100 writes are answered. Unit: us.
+	// Delay of 99 of 100 writes. Unit: us.
 	AvgWriteLatency uint64 `json:"avg_write_latency"`
-	// How much later the hundredth write is answered; not less than the former. Unit: us.
+	// Delay of the hundredth write; not less than `avg_write_latency`. Unit: us.
 	P99WriteLatency uint64 `json:"p99_write_latency"`
-	// UUID of the new bdev; one that follows from that of the bdev below if not given. SPDK v23.05 and later.
+	// UUID of the new bdev; if not given, it is derived from the base bdev's UUID. SPDK v23.05 and later.
 	UUID *string `json:"uuid,omitzero"`
 }
 

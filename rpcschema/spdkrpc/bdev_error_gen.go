@@ -6,51 +6,52 @@ import (
 	"context"
 )
 
-// BdevErrorCreate calls bdev_error_create: make a bdev on top of another one that can be told to fail.
+// BdevErrorCreate calls bdev_error_create: create a bdev on top of another one that injects errors on request.
 //
-// Its name is that of the bdev below with `EE_` before it. If the bdev below does not exist yet, this succeeds
-// too, and the new bdev appears with it. The one below is claimed.
+// Its name is that of the base bdev with the prefix `EE_`. If the base bdev does not exist yet, the call
+// succeeds, and the new bdev appears when the base bdev does. The base bdev is claimed.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -17: There is one for this bdev
+//   - -17: This bdev already has an error bdev
 //   - -12: Out of memory
-//   - -1: The bdev below is claimed
+//   - -1: The base bdev is claimed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevErrorCreate(ctx context.Context, params BdevErrorCreateParams) error {
 	return c.confirm(ctx, "bdev_error_create", params)
 }
 
-// BdevErrorDelete calls bdev_error_delete: delete a bdev that can be told to fail; the one below stays.
+// BdevErrorDelete calls bdev_error_delete: delete an error bdev; its base bdev stays.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or not one that can be told to fail
+//   - -19: No such bdev, or it is not an error bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevErrorDelete(ctx context.Context, params BdevErrorDeleteParams) error {
 	return c.confirm(ctx, "bdev_error_delete", params)
 }
 
-// BdevErrorInjectError calls bdev_error_inject_error: tell a bdev to fail the next I/Os, or to stop failing.
+// BdevErrorInjectError calls bdev_error_inject_error: make the next I/Os of an error bdev fail, or stop the
+// failures.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -22: `corrupt_value` is 0, or the NVMe status is missing or out of place
-//   - -19: No such bdev, or not one that can be told to fail
+//   - -19: No such bdev, or it is not an error bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevErrorInjectError(ctx context.Context, params BdevErrorInjectErrorParams) error {
 	return c.confirm(ctx, "bdev_error_inject_error", params)
 }
 
-// BdevErrorResumePending calls bdev_error_resume_pending: go on with the I/Os that a bdev was told never to
-// answer, and stop holding them back.
+// BdevErrorResumePending calls bdev_error_resume_pending: complete the I/Os that an error bdev holds back
+// because they are never to be completed, and stop holding I/Os back.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or not one that can be told to fail
+//   - -19: No such bdev, or it is not an error bdev
 //
 // Changes the target. State: runtime. Known to SPDK v26.05 and later.
 func (c *Client) BdevErrorResumePending(ctx context.Context, params BdevErrorResumePendingParams) error {
@@ -59,15 +60,15 @@ func (c *Client) BdevErrorResumePending(ctx context.Context, params BdevErrorRes
 
 // BdevErrorCreateParams are the parameters of bdev_error_create.
 type BdevErrorCreateParams struct {
-	// Name of the bdev below.
+	// Name of the base bdev.
 	BaseName string `json:"base_name"`
-	// UUID of the new bdev; one that follows from that of the bdev below if not given. SPDK v23.05 and later.
+	// UUID of the new bdev; if not given, it is derived from the base bdev's UUID. SPDK v23.05 and later.
 	UUID *string `json:"uuid,omitzero"`
 }
 
 // BdevErrorDeleteParams are the parameters of bdev_error_delete.
 type BdevErrorDeleteParams struct {
-	// Its name, alias or UUID.
+	// Name, alias or UUID of the error bdev.
 	Name string `json:"name"`
 }
 
@@ -98,21 +99,21 @@ const (
 
 // BdevErrorInjectErrorParams are the parameters of bdev_error_inject_error.
 type BdevErrorInjectErrorParams struct {
-	// A bdev made by `bdev_error_create`, by name, alias or UUID.
+	// Error bdev, made by `bdev_error_create`, by name, alias or UUID.
 	Name string `json:"name"`
-	// Which I/Os are meant; `clear` to stop failing all of them. One of clear, read, write, unmap, flush, all.
+	// Type of I/O that fails; `clear` to stop all failures. One of clear, read, write, unmap, flush, all.
 	IOType BdevErrorInjectErrorIOType `json:"io_type"`
-	// What happens to them: they fail, are never answered, are done with wrong data, fail for lack of memory (from v23.09 on), or fail with an NVMe status (from v26.05 on). One of failure, pending, corrupt_data, nomem, nvme_failure.
+	// What happens to these I/Os: they fail, they are never completed, they complete with wrong data, they fail for lack of memory (from v23.09 on), or they fail with an NVMe status (from v26.05 on). One of failure, pending, corrupt_data, nomem, nvme_failure.
 	ErrorType BdevErrorInjectErrorErrorType `json:"error_type"`
-	// How many are meant. Default: 1.
+	// Number of I/Os that fail. Default: 1.
 	Num *uint32 `json:"num,omitzero"`
-	// How many others must be under way for one to be meant. Default: 0. SPDK v23.09 and later.
+	// Number of other I/Os that must be in progress for an I/O to fail. Default: 0. SPDK v23.09 and later.
 	QueueDepth *uint64 `json:"queue_depth,omitzero"`
-	// For `corrupt_data`, which byte of the data is changed. Unit: bytes. Default: 0.
+	// For `corrupt_data`, offset of the byte that is changed. Unit: bytes. Default: 0.
 	CorruptOffset *uint64 `json:"corrupt_offset,omitzero"`
-	// For `corrupt_data`, what that byte is changed with, by exclusive or; not 0. Default: 0.
+	// For `corrupt_data`, the value that this byte is combined with by exclusive or; not 0. Default: 0.
 	CorruptValue *uint8 `json:"corrupt_value,omitzero"`
-	// For `nvme_failure`, status code type. It or `nvme_sc` must not be 0; otherwise both must be. Default: 0. SPDK v26.05 and later.
+	// For `nvme_failure`, status code type. `nvme_sct` or `nvme_sc` must not be 0; for other errors both must be 0. Default: 0. SPDK v26.05 and later.
 	NVMeSct *uint32 `json:"nvme_sct,omitzero"`
 	// For `nvme_failure`, status code. Default: 0. SPDK v26.05 and later.
 	NVMeSc *uint32 `json:"nvme_sc,omitzero"`
@@ -120,6 +121,6 @@ type BdevErrorInjectErrorParams struct {
 
 // BdevErrorResumePendingParams are the parameters of bdev_error_resume_pending.
 type BdevErrorResumePendingParams struct {
-	// A bdev made by `bdev_error_create`, by name, alias or UUID.
+	// Error bdev, made by `bdev_error_create`, by name, alias or UUID.
 	Name string `json:"name"`
 }

@@ -7,17 +7,17 @@ import (
 	"encoding/json"
 )
 
-// BdevFTLCreate calls bdev_ftl_create: make a bdev with a flash translation layer from a large base bdev and a
-// fast cache bdev, or load one that was made before.
+// BdevFTLCreate calls bdev_ftl_create: create a bdev with a flash translation layer from a large base bdev and a
+// fast cache bdev, or load an existing one.
 //
-// Both bdevs are claimed. If one of them is not there yet, the new bdev is made when it appears, and the answer
-// is a sentence instead of an object.
+// Both bdevs are claimed. If one of them does not exist yet, the new bdev is created when it appears, and the
+// answer is a sentence instead of an object.
 //
-// The result: the new bdev, or a sentence that says that it has to wait for its bdevs.
+// The result: the new bdev, or a sentence that says that SPDK waits for the bdevs.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is a bdev of this name (from v24.09)
-//   - -32603: The bdev could not be made: a bdev is claimed or does not fit, or there is no FTL of this UUID on it
+//   - -32602: A parameter is invalid or a bdev with this name exists (from v24.09)
+//   - -32603: The bdev could not be created: a bdev is claimed or does not fit, or it holds no FTL with this UUID
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevFTLCreate(ctx context.Context, params BdevFTLCreateParams) (result BdevFTLCreateResult, err error) {
@@ -25,11 +25,11 @@ func (c *Client) BdevFTLCreate(ctx context.Context, params BdevFTLCreateParams) 
 	return result, err
 }
 
-// BdevFTLDelete calls bdev_ftl_delete: take an FTL bdev down; it can be loaded again.
+// BdevFTLDelete calls bdev_ftl_delete: unload an FTL bdev; it can be loaded again.
 //
 // Errors of SPDK:
 //   - -19: No such FTL bdev (from v23.05)
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevFTLDelete(ctx context.Context, params BdevFTLDeleteParams) error {
@@ -38,14 +38,14 @@ func (c *Client) BdevFTLDelete(ctx context.Context, params BdevFTLDeleteParams) 
 
 // BdevFTLGetProperties calls bdev_ftl_get_properties: list the properties of an FTL bdev.
 //
-// Those for experts are there while the property `verbose_mode` is true.
+// Properties for experts are listed only while the property `verbose_mode` is true.
 //
 // The result: the properties.
 //
 // Errors of SPDK:
 //   - -12: Out of memory
 //   - -19: No such FTL bdev
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //
 // Only reads. State: runtime. Known to SPDK v24.01 and later.
 func (c *Client) BdevFTLGetProperties(ctx context.Context, params BdevFTLGetPropertiesParams) (result BdevFTLProperties, err error) {
@@ -53,14 +53,14 @@ func (c *Client) BdevFTLGetProperties(ctx context.Context, params BdevFTLGetProp
 	return result, err
 }
 
-// BdevFTLGetStats calls bdev_ftl_get_stats: count what an FTL bdev has read and written, and why.
+// BdevFTLGetStats calls bdev_ftl_get_stats: report how much an FTL bdev has read and written, and why.
 //
-// The result: the counters. Up to v23.01 false where they could not be had.
+// The result: the counters. Up to v23.01 false if they were not available.
 //
 // Errors of SPDK:
 //   - -12: Out of memory
 //   - -19: No such FTL bdev
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevFTLGetStats(ctx context.Context, params BdevFTLGetStatsParams) (result BdevFTLStats, err error) {
@@ -74,10 +74,10 @@ func (c *Client) BdevFTLGetStats(ctx context.Context, params BdevFTLGetStatsPara
 // Errors of SPDK:
 //   - -2: No such property
 //   - -12: Out of memory
-//   - -13: The property cannot be set or is hidden
+//   - -13: The property is read-only or hidden
 //   - -19: No such FTL bdev
-//   - -22: The property does not take this value
-//   - -32602: A parameter is wrong
+//   - -22: The property does not accept this value
+//   - -32602: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
 func (c *Client) BdevFTLSetProperty(ctx context.Context, params BdevFTLSetPropertyParams) error {
@@ -88,10 +88,10 @@ func (c *Client) BdevFTLSetProperty(ctx context.Context, params BdevFTLSetProper
 //
 // Errors of SPDK:
 //   - -12: Out of memory
-//   - -16: The FTL bdev is not up yet
+//   - -16: The FTL bdev is not ready yet
 //   - -19: No such FTL bdev
-//   - -22: The range is empty or ends behind the bdev, or its bounds are not multiples of 1 MiB
-//   - -32602: A parameter is wrong
+//   - -22: The range is empty or ends beyond the bdev, or its bounds are not multiples of 1 MiB
+//   - -32602: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevFTLUnmap(ctx context.Context, params BdevFTLUnmapParams) error {
@@ -117,7 +117,7 @@ type BdevFTLBand struct {
 	ID uint64 `json:"id"`
 	// One of FREE, PREPARING, OPENING, OPEN, FULL, CLOSING, CLOSED.
 	State BdevFTLBandState `json:"state"`
-	// Share of its blocks that count, 0 to 1.
+	// Share of its blocks that contain valid data, 0 to 1.
 	Validity float64 `json:"validity"`
 }
 
@@ -141,14 +141,14 @@ type BdevFTLChunk struct {
 	Utilization float64 `json:"utilization"`
 }
 
-// BdevFTLCreated describes an FTL bdev that was made.
+// BdevFTLCreated describes an FTL bdev that was created.
 type BdevFTLCreated struct {
 	Name string `json:"name"`
 	// UUID with which it is loaded.
 	UUID string `json:"uuid"`
 }
 
-// BdevFTLIOStats is: reads and writes for one reason.
+// BdevFTLIOStats holds reads and writes for one reason.
 type BdevFTLIOStats struct {
 	Read  BdevFTLReadStats  `json:"read"`
 	Write BdevFTLWriteStats `json:"write"`
@@ -183,8 +183,8 @@ func (v BdevFTLPropertyValue) MarshalJSON() ([]byte, error) {
 	return marshalForm("BdevFTLPropertyValue", form{v.Boolean != nil, v.Boolean}, form{v.Integer != nil, v.Integer})
 }
 
-// BdevFTLProperty describes a property. `base_device` has bands, `cache_device` a type and chunks, all others a
-// value.
+// BdevFTLProperty describes a property. `base_device` has bands, `cache_device` a type and chunks; all others
+// have a value.
 type BdevFTLProperty struct {
 	Name string `json:"name"`
 	// The value.
@@ -195,22 +195,22 @@ type BdevFTLProperty struct {
 	Chunks []BdevFTLChunk `json:"chunks,omitzero"`
 	// Unit of the value.
 	Unit *string `json:"unit,omitzero"`
-	// What the property is.
+	// Description of the property.
 	Desc *string `json:"desc,omitzero"`
-	// True where it cannot be set; else left out.
+	// True if the property cannot be set; left out otherwise.
 	ReadOnly *bool `json:"read-only,omitzero"`
 }
 
-// BdevFTLReadErrors is: reads that failed.
+// BdevFTLReadErrors holds reads that failed.
 type BdevFTLReadErrors struct {
-	// By the medium.
+	// Failures of the medium.
 	Media uint64 `json:"media"`
-	// By a checksum.
+	// Wrong checksums.
 	CRC   uint64 `json:"crc"`
 	Other uint64 `json:"other"`
 }
 
-// BdevFTLReadStats is: reads.
+// BdevFTLReadStats holds reads.
 type BdevFTLReadStats struct {
 	// Number of reads.
 	IOs uint64 `json:"ios"`
@@ -219,31 +219,31 @@ type BdevFTLReadStats struct {
 	Errors BdevFTLReadErrors `json:"errors"`
 }
 
-// BdevFTLStats is: what an FTL bdev has read and written, by reason.
+// BdevFTLStats holds reads and writes of an FTL bdev, by reason.
 type BdevFTLStats struct {
 	Name string `json:"name"`
 	// For the bdev's users.
 	User BdevFTLIOStats `json:"user"`
-	// To move data from the cache to the base.
+	// To move data from the cache to the base bdev.
 	Cmp BdevFTLIOStats `json:"cmp"`
-	// To collect garbage.
+	// For garbage collection.
 	Gc BdevFTLIOStats `json:"gc"`
-	// For metadata on the base.
+	// For metadata on the base bdev.
 	MDBase BdevFTLIOStats `json:"md_base"`
 	// For metadata on the cache.
 	MDNvCache BdevFTLIOStats `json:"md_nv_cache"`
-	// For the table of addresses.
+	// For the table that maps logical to physical addresses.
 	L2p BdevFTLIOStats `json:"l2p"`
 }
 
-// BdevFTLWriteErrors is: writes that failed.
+// BdevFTLWriteErrors holds writes that failed.
 type BdevFTLWriteErrors struct {
-	// By the medium.
+	// Failures of the medium.
 	Media uint64 `json:"media"`
 	Other uint64 `json:"other"`
 }
 
-// BdevFTLWriteStats is: writes.
+// BdevFTLWriteStats holds writes.
 type BdevFTLWriteStats struct {
 	// Number of writes.
 	IOs uint64 `json:"ios"`
@@ -256,24 +256,24 @@ type BdevFTLWriteStats struct {
 type BdevFTLCreateParams struct {
 	// Name of the new bdev.
 	Name string `json:"name"`
-	// Bdev that holds the data, 4 KiB blocks.
+	// Bdev that stores the data, with blocks of 4 KiB.
 	BaseBdev string `json:"base_bdev"`
-	// Bdev that takes the writes first.
+	// Bdev that receives the writes first.
 	Cache string `json:"cache"`
-	// UUID of the FTL bdev to load. Left out, a new one is made, and what the bdevs hold is lost.
+	// UUID of the FTL bdev to load. If it is left out, a new FTL bdev is created, and the data on both bdevs is lost.
 	UUID *string `json:"uuid,omitzero"`
-	// Share of the base bdev that is kept back. Unit: percent. Default: 20.
+	// Share of the base bdev that is reserved. Unit: percent. Default: 20.
 	Overprovisioning *uint64 `json:"overprovisioning,omitzero"`
-	// Memory for the table of addresses. Unit: MiB. Default: 2048.
+	// Memory for the table that maps logical to physical addresses. Unit: MiB. Default: 2048.
 	L2pDRAMLimit *uint64 `json:"l2p_dram_limit,omitzero"`
-	// CPU mask of the FTL's thread, hexadecimal or a list such as `[0,2-3]`. Left out, all of the process's cores.
+	// CPU mask of the FTL's thread, hexadecimal or a list such as `[0,2-3]`. Default: all of the process's cores.
 	CoreMask *string `json:"core_mask,omitzero"`
 	// Keep the state in shared memory when the process ends, to start fast. Default: true.
 	FastShutdown *bool `json:"fast_shutdown,omitzero"`
 }
 
-// BdevFTLCreateResult is the new bdev, or a sentence that says that it has to wait for its bdevs. Exactly one
-// field must be set.
+// BdevFTLCreateResult is the new bdev, or a sentence that says that SPDK waits for the bdevs. Exactly one field
+// must be set.
 type BdevFTLCreateResult struct {
 	Object *BdevFTLCreated
 	String *string

@@ -7,29 +7,29 @@ import (
 	"encoding/json"
 )
 
-// BdevEnableHistogram calls bdev_enable_histogram: start or end counting the latencies of a bdev's I/O in a
+// BdevEnableHistogram calls bdev_enable_histogram: start or stop counting the latencies of a bdev's I/O in a
 // histogram.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded, or no such kind of I/O
 //   - -19: No such bdev
 //   - -12: Out of memory, or `min_nsec` is not less than `max_nsec`
-//   - -11: Counting is just being started or ended
+//   - -11: Another call is starting or stopping the counting
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevEnableHistogram(ctx context.Context, params BdevEnableHistogramParams) error {
 	return c.confirm(ctx, "bdev_enable_histogram", params)
 }
 
-// BdevExamine calls bdev_examine: have a bdev searched for lvstores, partitions and the like, where that is not
-// done for every bdev.
+// BdevExamine calls bdev_examine: examine a bdev for lvstores, partitions and the like, if SPDK does not examine
+// every bdev.
 //
-// Only where `bdev_set_options` has turned `bdev_auto_examine` off. The bdev need not exist yet. Does not wait;
-// `bdev_wait_for_examine` does.
+// Only possible if `bdev_set_options` has turned `bdev_auto_examine` off. The bdev need not exist yet. The call
+// does not wait for the examination to end; `bdev_wait_for_examine` does.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
-//   - -22: Every bdev is examined anyway
+//   - -22: SPDK examines every bdev anyway
 //   - -17: The name was given before
 //   - -12: Out of memory
 //
@@ -40,8 +40,8 @@ func (c *Client) BdevExamine(ctx context.Context, params BdevExamineParams) erro
 
 // BdevGetBdevs calls bdev_get_bdevs: describe the bdevs, or one of them.
 //
-// Without `name`, the answer grows with the number of bdevs and keeps the target's main reactor busy while it is
-// made; with it, a bdev is found by name, alias or UUID at a constant cost.
+// Without `name`, the answer grows with the number of bdevs, and keeps the target's main reactor busy while SPDK
+// writes it. With `name`, SPDK finds the bdev by name, alias or UUID at a constant cost.
 //
 // The result: the bdevs; exactly one if `name` was given.
 //
@@ -57,7 +57,7 @@ func (c *Client) BdevGetBdevs(ctx context.Context, params BdevGetBdevsParams) (r
 	return result, err
 }
 
-// BdevGetHistogram calls bdev_get_histogram: give the histogram of a bdev's latencies.
+// BdevGetHistogram calls bdev_get_histogram: return the histogram of a bdev's latencies.
 //
 // The result: the histogram.
 //
@@ -72,8 +72,8 @@ func (c *Client) BdevGetHistogram(ctx context.Context, params BdevGetHistogramPa
 	return result, err
 }
 
-// BdevGetHistogramBorders calls bdev_get_histogram_borders: tell how many of a bdev's I/Os took how long, in
-// classes of one's own.
+// BdevGetHistogramBorders calls bdev_get_histogram_borders: count a bdev's I/Os by latency, in ranges that the
+// caller chooses.
 //
 // The result: the counts.
 //
@@ -88,8 +88,8 @@ func (c *Client) BdevGetHistogramBorders(ctx context.Context, params BdevGetHist
 	return result, err
 }
 
-// BdevGetIOStat calls bdev_get_iostat: tell what I/O the bdevs have seen since they exist or since their
-// statistics were reset.
+// BdevGetIOStat calls bdev_get_iostat: report I/O statistics of bdevs, counted since each bdev was created or
+// its statistics were last reset.
 //
 // From v26.05 on, bdevs are chosen by `names` only; up to v25.09 by `name` only. With `per_channel`, exactly one
 // must be named.
@@ -120,10 +120,10 @@ func (c *Client) BdevResetIOStat(ctx context.Context, params BdevResetIOStatPara
 	return c.confirm(ctx, "bdev_reset_iostat", params)
 }
 
-// BdevSetOptions calls bdev_set_options: size the pools that all bdevs share, and choose whether new bdevs are
-// examined.
+// BdevSetOptions calls bdev_set_options: set the sizes of the pools that all bdevs share, and choose whether new
+// bdevs are examined.
 //
-// Options that are not given keep their value; the summaries state the initial values.
+// Options that are not given keep their values; each summary states the initial value.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or the pool is too small for the caches
@@ -134,7 +134,7 @@ func (c *Client) BdevSetOptions(ctx context.Context, params BdevSetOptionsParams
 	return c.confirm(ctx, "bdev_set_options", params)
 }
 
-// BdevSetQDSamplingPeriod calls bdev_set_qd_sampling_period: measure the queue depth of a bdev in intervals;
+// BdevSetQDSamplingPeriod calls bdev_set_qd_sampling_period: measure the queue depth of a bdev periodically;
 // `bdev_get_iostat` then reports it.
 //
 // Errors of SPDK:
@@ -146,15 +146,16 @@ func (c *Client) BdevSetQDSamplingPeriod(ctx context.Context, params BdevSetQDSa
 	return c.confirm(ctx, "bdev_set_qd_sampling_period", params)
 }
 
-// BdevSetQoSLimit calls bdev_set_qos_limit: limit the I/O to a bdev.
+// BdevSetQoSLimit calls bdev_set_qos_limit: limit the rate of I/O to a bdev.
 //
-// At least one limit must be given; 0 lifts it, and those not given stay. Several hold together.
+// At least one limit must be given; 0 removes a limit, and a limit that is not given stays as it is. Several
+// limits apply together.
 //
 // At least one of RWIOsPerSec, RWMbytesPerSec, RMbytesPerSec, WMbytesPerSec must be given.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Setting the limits failed, for instance because the limits are just being changed
+//   - -32602: Setting the limits failed, for instance because another call is changing them
 //   - -22: No limit given
 //   - -19: No such bdev
 //
@@ -163,7 +164,7 @@ func (c *Client) BdevSetQoSLimit(ctx context.Context, params BdevSetQoSLimitPara
 	return c.confirm(ctx, "bdev_set_qos_limit", params)
 }
 
-// BdevWaitForExamine calls bdev_wait_for_examine: wait until all bdevs found so far have been searched for
+// BdevWaitForExamine calls bdev_wait_for_examine: wait until SPDK has examined all bdevs found so far for
 // lvstores, partitions and the like.
 //
 // Errors of SPDK:
@@ -175,7 +176,8 @@ func (c *Client) BdevWaitForExamine(ctx context.Context) error {
 	return c.confirm(ctx, "bdev_wait_for_examine", nil)
 }
 
-// BdevDIFCheckTypes is: parts of the protection information that are checked; only with protection information.
+// BdevDIFCheckTypes holds parts of the protection information that are checked; only with protection
+// information.
 type BdevDIFCheckTypes struct {
 	Reftag bool `json:"reftag"`
 	Apptag bool `json:"apptag"`
@@ -185,12 +187,12 @@ type BdevDIFCheckTypes struct {
 // BdevDriverAIO describes a file or block device of the host, by Linux AIO.
 type BdevDriverAIO struct {
 	Filename string `json:"filename"`
-	// Whether the block size was given rather than found.
+	// Whether the block size was given by the caller instead of read from the device.
 	BlockSizeOverride bool `json:"block_size_override"`
 	ReadOnly          bool `json:"readonly"`
 	// Whether unmapping and zeroing punch holes into the file. SPDK v24.05 and later.
 	Fallocate *bool `json:"fallocate,omitzero"`
-	// Whether I/O that would block the reactor is refused and tried again. SPDK v26.01 and later.
+	// Whether the kernel refuses I/O that would block the reactor; SPDK then retries it. SPDK v26.01 and later.
 	Nowait *bool `json:"nowait,omitzero"`
 }
 
@@ -217,7 +219,7 @@ type BdevDriverDelay struct {
 	P99WriteLatency int64 `json:"p99_write_latency"`
 }
 
-// BdevDriverError describes a bdev that makes errors.
+// BdevDriverError describes a bdev that injects errors.
 type BdevDriverError struct {
 	BaseBdev string `json:"base_bdev"`
 }
@@ -231,7 +233,7 @@ type BdevDriverFTL struct {
 // BdevDriverGPT describes a partition of a GUID partition table.
 type BdevDriverGPT struct {
 	BaseBdev string `json:"base_bdev"`
-	// Where it starts on that. Unit: blocks.
+	// Where the part starts on the other bdev. Unit: blocks.
 	OffsetBlocks uint64 `json:"offset_blocks"`
 	// SPDK v26.05 and later.
 	PartitionTableGUID  *string `json:"partition_table_guid,omitzero"`
@@ -240,41 +242,41 @@ type BdevDriverGPT struct {
 	PartitionName       string  `json:"partition_name"`
 }
 
-// BdevDriverISCSI describes a logical unit of an iSCSI target elsewhere.
+// BdevDriverISCSI describes a logical unit of another iSCSI target.
 type BdevDriverISCSI struct {
 	InitiatorName string `json:"initiator_name"`
-	// May hold user and password. Secret.
+	// May contain a user name and a password. Secret.
 	URL string `json:"url"`
 }
 
 // BdevDriverLvol describes a logical volume. Empty while its lvstore is being deleted.
 type BdevDriverLvol struct {
 	LvolStoreUUID *string `json:"lvol_store_uuid,omitzero"`
-	// Bdev that the lvstore lies on.
+	// Bdev that contains the lvstore.
 	BaseBdev      *string `json:"base_bdev,omitzero"`
 	ThinProvision *bool   `json:"thin_provision,omitzero"`
-	// Clusters that it holds itself, those of its parents not counted. SPDK v24.05 and later.
+	// Number of clusters that the volume itself owns, without those of its parents. SPDK v24.05 and later.
 	NumAllocatedClusters *uint64 `json:"num_allocated_clusters,omitzero"`
 	// Whether it is a snapshot.
 	Snapshot *bool `json:"snapshot,omitzero"`
 	// Whether its parent is a snapshot of the same lvstore.
 	Clone *bool `json:"clone,omitzero"`
-	// Name of its parent within the lvstore, only of a clone.
+	// Name of its parent within the lvstore; only of a clone.
 	BaseSnapshot *string `json:"base_snapshot,omitzero"`
-	// Names of its clones within the lvstore, only of a snapshot that has some.
+	// Names of its clones within the lvstore; only of a snapshot that has clones.
 	Clones []string `json:"clones,omitzero"`
-	// Whether its parent is a bdev outside of the lvstore. SPDK v23.05 and later.
+	// Whether its parent is a bdev outside the lvstore. SPDK v23.05 and later.
 	EsnapClone *bool `json:"esnap_clone,omitzero"`
-	// UUID of that bdev, only of such a clone. SPDK v23.05 and later.
+	// UUID of that bdev; only of such a clone. SPDK v23.05 and later.
 	ExternalSnapshotName *string `json:"external_snapshot_name,omitzero"`
 }
 
-// BdevDriverNVMe describes the namespace behind an NVMe bdev, as one controller shows it.
+// BdevDriverNVMe describes the namespace behind an NVMe bdev, as one controller presents it.
 type BdevDriverNVMe struct {
-	// Address of a local controller, as `0000:5e:00.0`.
+	// PCI address of a local controller, such as `0000:5e:00.0`.
 	PCIAddress *string             `json:"pci_address,omitzero"`
 	Trid       BdevNVMeTransportID `json:"trid"`
-	// Character device that shows it to the host, if there is one.
+	// Character device through which the host accesses it, if there is one.
 	CUSEDevice *string                `json:"cuse_device,omitzero"`
 	CtrlrData  BdevNVMeControllerData `json:"ctrlr_data"`
 	Vs         BdevNVMeVersion        `json:"vs"`
@@ -285,11 +287,11 @@ type BdevDriverNVMe struct {
 // BdevDriverPart describes a part of another bdev.
 type BdevDriverPart struct {
 	BaseBdev string `json:"base_bdev"`
-	// Where it starts on that. Unit: blocks.
+	// Where the part starts on the other bdev. Unit: blocks.
 	OffsetBlocks uint64 `json:"offset_blocks"`
 }
 
-// BdevDriverPassthru describes a bdev that hands on to another one.
+// BdevDriverPassthru describes a bdev that forwards all I/O to another bdev.
 type BdevDriverPassthru struct {
 	Name         string `json:"name"`
 	BaseBdevName string `json:"base_bdev_name"`
@@ -297,27 +299,27 @@ type BdevDriverPassthru struct {
 
 // BdevDriverRAID describes an array of bdevs.
 type BdevDriverRAID struct {
-	// All zero as long as it is not known. SPDK v24.01 and later.
+	// All zero while it is unknown. SPDK v24.01 and later.
 	UUID *string `json:"uuid,omitzero"`
-	// Length of a strip; 0 where there are none. Unit: KiB.
+	// Length of a strip; 0 if the array has none. Unit: KiB.
 	StripSizeKB uint32        `json:"strip_size_kb"`
 	State       BdevRAIDState `json:"state"`
 	RAIDLevel   BdevRAIDLevel `json:"raid_level"`
-	// Whether the array is described on its bdevs. SPDK v24.01 and later.
+	// Whether the array's description is stored on its bdevs. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
 	// Bdevs that belong to it.
 	NumBaseBdevs uint32 `json:"num_base_bdevs"`
-	// Of these, bdevs that are there.
+	// How many of these bdevs exist.
 	NumBaseBdevsDiscovered uint32 `json:"num_base_bdevs_discovered"`
-	// Of these, bdevs that must be there for the array to go online. SPDK v24.01 and later.
+	// How many of these bdevs must exist for the array to be online. SPDK v24.01 and later.
 	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
 	Process *BdevRAIDProcess `json:"process,omitzero"`
-	// The bdevs that belong to it; up to v23.09 just their names, null for one that is missing.
+	// The bdevs that belong to the array; up to v23.09 only their names, null for a missing one.
 	BaseBdevsList []*BdevRAIDBaseBdevEntry `json:"base_bdevs_list"`
 }
 
-// BdevDriverSpecificMpPolicy is: how an NVMe bdev uses several paths.
+// BdevDriverSpecificMpPolicy states how an NVMe bdev uses several paths.
 type BdevDriverSpecificMpPolicy string
 
 // The values of BdevDriverSpecificMpPolicy.
@@ -326,7 +328,7 @@ const (
 	BdevDriverSpecificMpPolicyActiveActive  BdevDriverSpecificMpPolicy = "active_active"
 )
 
-// BdevDriverSpecificSelector is: how an NVMe bdev with active_active chooses a path.
+// BdevDriverSpecificSelector states how an NVMe bdev with active_active chooses a path.
 type BdevDriverSpecificSelector string
 
 // The values of BdevDriverSpecificSelector.
@@ -335,8 +337,8 @@ const (
 	BdevDriverSpecificSelectorQueueDepth BdevDriverSpecificSelector = "queue_depth"
 )
 
-// BdevDriverSpecific is: what the bdev's module reports about it, mostly in one member named after the module.
-// Empty for malloc, null and some others. Modules not listed here may have members of their own.
+// BdevDriverSpecific states what the bdev's module reports about it, mostly in one member named after the
+// module. Empty for malloc, null and some others. Modules not listed here may have members of their own.
 type BdevDriverSpecific struct {
 	Lvol       *BdevDriverLvol       `json:"lvol,omitzero"`
 	AIO        *BdevDriverAIO        `json:"aio,omitzero"`
@@ -352,17 +354,17 @@ type BdevDriverSpecific struct {
 	ISCSI      *BdevDriverISCSI      `json:"iscsi,omitzero"`
 	FTL        *BdevDriverFTL        `json:"ftl,omitzero"`
 	ZonedBlock *BdevDriverZonedBlock `json:"zoned_block,omitzero"`
-	// An image of Ceph; its configuration may hold keys. Secret.
+	// A Ceph RBD image; its configuration may contain keys. Secret.
 	RBD map[string]json.RawMessage `json:"rbd,omitzero"`
 	// A virtio device.
 	Virtio map[string]json.RawMessage `json:"virtio,omitzero"`
-	// The namespace behind an NVMe bdev, once for each controller that leads to it.
+	// The namespace behind an NVMe bdev, listed once for each controller that leads to it.
 	NVMe []BdevDriverNVMe `json:"nvme,omitzero"`
 	// How an NVMe bdev uses several paths. One of active_passive, active_active.
 	MpPolicy *BdevDriverSpecificMpPolicy `json:"mp_policy,omitzero"`
 	// How an NVMe bdev with active_active chooses a path. One of round_robin, queue_depth. SPDK v24.05 and later.
 	Selector *BdevDriverSpecificSelector `json:"selector,omitzero"`
-	// I/Os that an NVMe bdev with round_robin sends on a path before the next one. SPDK v24.05 and later.
+	// Number of I/Os that an NVMe bdev with round_robin sends on one path before it uses the next one. SPDK v24.05 and later.
 	RrMinIO *uint32 `json:"rr_min_io,omitzero"`
 	// Members beside those above, by name.
 	Others map[string]json.RawMessage `json:"-"`
@@ -402,25 +404,25 @@ type BdevHistogram struct {
 	BucketShift *int64 `json:"bucket_shift,omitzero"`
 	// Buckets in each range, as a power of 2. SPDK v25.05 and later.
 	Granularity *int64 `json:"granularity,omitzero"`
-	// The first range that is told. SPDK v25.05 and later.
+	// The first range that is included. SPDK v25.05 and later.
 	MinRange *uint32 `json:"min_range,omitzero"`
-	// The last range that is told. SPDK v25.05 and later.
+	// The last range that is included. SPDK v25.05 and later.
 	MaxRange *uint32 `json:"max_range,omitzero"`
-	// Ticks in a second; the buckets are in ticks.
+	// Ticks per second; the buckets are in ticks.
 	TSCRate int64 `json:"tsc_rate"`
 }
 
-// BdevHistogramBorders is: counts of I/Os in classes of latency.
+// BdevHistogramBorders holds counts of I/Os by range of latency.
 type BdevHistogramBorders struct {
-	// Count below the first border, between the first and the second, and so on; at last, beyond the last one.
+	// The counts: below the first border, between the first and the second, and so on; the last one is beyond the last border.
 	BordersCount []uint64 `json:"borders_count"`
 }
 
-// BdevIOStat is: I/O statistics, of bdevs or, if requested, of the channels of one bdev.
+// BdevIOStat holds I/O statistics, of bdevs or, if requested, of the channels of one bdev.
 type BdevIOStat struct {
-	// Ticks in a second.
+	// Ticks per second.
 	TickRate uint64 `json:"tick_rate"`
-	// When they were read. Unit: ticks.
+	// Time at which the statistics were read. Unit: ticks.
 	Ticks uint64 `json:"ticks"`
 	// Statistics of each bdev; not with `per_channel`.
 	Bdevs []BdevIOStatBdev `json:"bdevs,omitzero"`
@@ -430,7 +432,7 @@ type BdevIOStat struct {
 	Channels []BdevIOStatChannel `json:"channels,omitzero"`
 }
 
-// BdevIOStatBdev is: I/O statistics of a bdev.
+// BdevIOStatBdev holds I/O statistics of a bdev.
 type BdevIOStatBdev struct {
 	Name string `json:"name"`
 	// Unit: bytes.
@@ -445,44 +447,44 @@ type BdevIOStatBdev struct {
 	// Unit: bytes.
 	BytesCopied uint64 `json:"bytes_copied"`
 	NumCopyOps  uint64 `json:"num_copy_ops"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
-	// Count for each kind of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
+	// Count of each type of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
 	IOError map[string]uint32 `json:"io_error"`
-	// Time between two measurements of the queue depth; left out, like the three that follow, if it is not measured. Unit: us.
+	// Time between two measurements of the queue depth. This member and the three that follow are left out if the queue depth is not measured. Unit: us.
 	QueueDepthPollingPeriod *uint64 `json:"queue_depth_polling_period,omitzero"`
-	// I/Os under way when last measured.
+	// I/Os in progress at the last measurement.
 	QueueDepth *uint64 `json:"queue_depth,omitzero"`
-	// Time in which I/O was under way. Unit: us.
+	// Time during which at least one I/O was in progress. Unit: us.
 	IOTime *uint64 `json:"io_time,omitzero"`
-	// The same times the queue depth. Unit: us.
+	// The same time, weighted by the queue depth. Unit: us.
 	WeightedIOTime *uint64                   `json:"weighted_io_time,omitzero"`
 	DriverSpecific *BdevIOStatDriverSpecific `json:"driver_specific,omitzero"`
 }
 
-// BdevIOStatChannel is: I/O statistics of a bdev's channel, that is of one thread.
+// BdevIOStatChannel holds I/O statistics of a bdev's channel, which belongs to one thread.
 type BdevIOStatChannel struct {
 	// The thread, as `thread_get_stats` lists it.
 	ThreadID uint64 `json:"thread_id"`
@@ -498,35 +500,35 @@ type BdevIOStatChannel struct {
 	// Unit: bytes.
 	BytesCopied uint64 `json:"bytes_copied"`
 	NumCopyOps  uint64 `json:"num_copy_ops"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
-	// Count for each kind of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
+	// Count of each type of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
 	IOError map[string]uint32 `json:"io_error,omitzero"`
 }
 
-// BdevIOStatDriverSpecific is: statistics that the bdev's module keeps; left out if it keeps none.
+// BdevIOStatDriverSpecific holds statistics that the bdev's module keeps; left out if it keeps none.
 type BdevIOStatDriverSpecific struct {
 	NVMeError *BdevNVMeErrorStat `json:"nvme_error,omitzero"`
 	// Members beside those above, by name.
@@ -574,7 +576,7 @@ const (
 	BdevIOTypeWriteUncorrectable BdevIOType = "write_uncorrectable"
 )
 
-// BdevInfoClaimType is: how it is claimed, left out if it is not.
+// BdevInfoClaimType states how it is claimed; left out if it is not claimed.
 type BdevInfoClaimType string
 
 // The values of BdevInfoClaimType.
@@ -588,53 +590,53 @@ const (
 // BdevInfo describes a bdev.
 type BdevInfo struct {
 	Name string `json:"name"`
-	// Further names; of a logical volume `LVSTORE/LVOL`.
+	// Further names; a logical volume has the alias `LVSTORE/LVOL`.
 	Aliases []string `json:"aliases"`
 	// Kind of bdev, such as `Logical Volume` or `AIO disk`.
 	ProductName string `json:"product_name"`
-	// Size of a block, interleaved metadata counted. Unit: bytes.
+	// Size of a block, including interleaved metadata. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
 	// Size of the bdev. Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`
-	// Writes had better start at a multiple of this. Unit: blocks. SPDK v25.09 and later.
+	// Preferred alignment of the start of a write. Unit: blocks. SPDK v25.09 and later.
 	PreferredWriteAlignment *uint32 `json:"preferred_write_alignment,omitzero"`
-	// Writes had better have a multiple of this length. Unit: blocks. SPDK v25.09 and later.
+	// Preferred granularity of the length of a write. Unit: blocks. SPDK v25.09 and later.
 	PreferredWriteGranularity *uint32 `json:"preferred_write_granularity,omitzero"`
-	// Best length of a write, 0 if it does not matter. Unit: blocks. SPDK v25.09 and later.
+	// Optimal length of a write, 0 if it does not matter. Unit: blocks. SPDK v25.09 and later.
 	OptimalWriteSize *uint32 `json:"optimal_write_size,omitzero"`
-	// Unmaps had better start at a multiple of this. Unit: blocks. SPDK v25.09 and later.
+	// Preferred alignment of the start of an unmap. Unit: blocks. SPDK v25.09 and later.
 	PreferredUnmapAlignment *uint32 `json:"preferred_unmap_alignment,omitzero"`
-	// Unmaps had better have a multiple of this length. Unit: blocks. SPDK v25.09 and later.
+	// Preferred granularity of the length of an unmap. Unit: blocks. SPDK v25.09 and later.
 	PreferredUnmapGranularity *uint32 `json:"preferred_unmap_granularity,omitzero"`
 	UUID                      string  `json:"uuid"`
 	// NUMA node, left out if unknown. SPDK v24.09 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
-	// Size of a block's metadata, left out if there are none. Unit: bytes.
+	// Size of a block's metadata; left out if there is none. Unit: bytes.
 	MDSize *uint32 `json:"md_size,omitzero"`
-	// Whether metadata follow each block, or come in a buffer of their own; only with metadata.
+	// True if the metadata follows each block, false if it is in a separate buffer; only with metadata.
 	MDInterleave *bool `json:"md_interleave,omitzero"`
 	// Type of protection information, 0 for none; only with metadata.
 	DIFType *uint32 `json:"dif_type,omitzero"`
-	// Whether protection information comes first in the metadata, or last; only with protection information.
+	// True if protection information is at the start of the metadata, false if it is at the end; only with protection information.
 	DIFIsHeadOfMD        *bool              `json:"dif_is_head_of_md,omitzero"`
 	EnabledDIFCheckTypes *BdevDIFCheckTypes `json:"enabled_dif_check_types,omitzero"`
 	// Format of protection information: 0 for 16-bit, 1 for 32-bit, 2 for 64-bit guards; only with protection information. SPDK v24.09 and later.
 	DIFPiFormat        *uint32        `json:"dif_pi_format,omitzero"`
 	AssignedRateLimits BdevRateLimits `json:"assigned_rate_limits"`
-	// Whether a module has claimed it for itself.
+	// Whether a module has claimed the bdev for exclusive use.
 	Claimed bool `json:"claimed"`
-	// How it is claimed, left out if it is not. One of exclusive_write, read_many_write_one, read_many_write_none, read_many_write_shared. SPDK v23.05 and later.
+	// How it is claimed; left out if it is not claimed. One of exclusive_write, read_many_write_one, read_many_write_none, read_many_write_shared. SPDK v23.05 and later.
 	ClaimType *BdevInfoClaimType `json:"claim_type,omitzero"`
-	// Whether it has zones.
+	// Whether the bdev has zones.
 	Zoned bool `json:"zoned"`
 	// Size of a zone; only of zoned bdevs. Unit: blocks.
 	ZoneSize *uint64 `json:"zone_size,omitzero"`
-	// Zones that may be open at a time; only of zoned bdevs.
+	// Largest number of zones that may be open at the same time; only of zoned bdevs.
 	MaxOpenZones *uint64 `json:"max_open_zones,omitzero"`
-	// Zones best open at a time; only of zoned bdevs.
+	// Optimal number of zones open at the same time; only of zoned bdevs.
 	OptimalOpenZones *uint64              `json:"optimal_open_zones,omitzero"`
 	SupportedIOTypes BdevSupportedIOTypes `json:"supported_io_types"`
-	// Kinds of memory that it can work on besides the target's own; left out if there are none.
+	// Types of memory that the bdev can access besides the target's own; left out if there are none.
 	MemoryDomains  []BdevMemoryDomain `json:"memory_domains,omitzero"`
 	DriverSpecific BdevDriverSpecific `json:"driver_specific"`
 }
@@ -651,7 +653,7 @@ const (
 	BdevMemoryDomainDMADeviceTypeStringUnknown        BdevMemoryDomainDMADeviceTypeString = "UNKNOWN"
 )
 
-// BdevMemoryDomainDMADeviceType is: kind of device that reaches it. Exactly one field must be set.
+// BdevMemoryDomainDMADeviceType is the type of the device that accesses it. Exactly one field must be set.
 type BdevMemoryDomainDMADeviceType struct {
 	// SPDK v26.05 and later.
 	String *BdevMemoryDomainDMADeviceTypeString
@@ -676,15 +678,15 @@ func (v BdevMemoryDomainDMADeviceType) MarshalJSON() ([]byte, error) {
 	return marshalForm("BdevMemoryDomainDMADeviceType", form{v.String != nil, v.String}, form{v.Integer != nil, v.Integer})
 }
 
-// BdevMemoryDomain describes a kind of memory that a bdev can work on.
+// BdevMemoryDomain describes a type of memory that a bdev can access.
 type BdevMemoryDomain struct {
-	// Device that reaches it. SPDK up to v26.01.
+	// Device that accesses it. SPDK up to v26.01.
 	DMADeviceID *string `json:"dma_device_id,omitzero"`
-	// Kind of device that reaches it.
+	// Type of the device that accesses it.
 	DMADeviceType BdevMemoryDomainDMADeviceType `json:"dma_device_type"`
 }
 
-// BdevNVMeAdminCommands is: optional admin commands; 1 if the controller has them.
+// BdevNVMeAdminCommands holds optional admin commands; 1 if the controller supports the command.
 type BdevNVMeAdminCommands struct {
 	Security uint32 `json:"security"`
 	Format   uint32 `json:"format"`
@@ -692,24 +694,24 @@ type BdevNVMeAdminCommands struct {
 	NSManage uint32 `json:"ns_manage"`
 }
 
-// BdevNVMeControllerData is: what an NVMe controller reports about itself.
+// BdevNVMeControllerData states what an NVMe controller reports about itself.
 type BdevNVMeControllerData struct {
 	Cntlid uint16 `json:"cntlid"`
-	// PCI vendor, as `0x8086`.
+	// PCI vendor, such as `0x8086`.
 	VendorID         string `json:"vendor_id"`
 	ModelNumber      string `json:"model_number"`
 	SerialNumber     string `json:"serial_number"`
 	FirmwareRevision string `json:"firmware_revision"`
-	// Left out if it has none.
+	// NQN of the subsystem; left out if there is none.
 	Subnqn *string               `json:"subnqn,omitzero"`
 	Oacs   BdevNVMeAdminCommands `json:"oacs"`
-	// Whether its subsystem may have several controllers.
+	// Whether the subsystem may have several controllers.
 	MultiCtrlr bool `json:"multi_ctrlr"`
-	// Whether it reports by ANA which paths are best.
+	// Whether the controller reports by ANA which paths are best.
 	ANAReporting bool `json:"ana_reporting"`
 }
 
-// BdevNVMeErrorStat is: errors that NVMe controllers gave.
+// BdevNVMeErrorStat holds errors that NVMe controllers returned.
 type BdevNVMeErrorStat struct {
 	// Count for each status type, such as `generic`.
 	StatusType map[string]uint32 `json:"status_type"`
@@ -717,7 +719,7 @@ type BdevNVMeErrorStat struct {
 	StatusCode map[string]uint32 `json:"status_code"`
 }
 
-// BdevNVMeNamespaceDataANAState is: how good the path is; only with ANA.
+// BdevNVMeNamespaceDataANAState is the ANA state of the path; only with ANA.
 type BdevNVMeNamespaceDataANAState string
 
 // The values of BdevNVMeNamespaceDataANAState.
@@ -729,23 +731,23 @@ const (
 	BdevNVMeNamespaceDataANAStateChange         BdevNVMeNamespaceDataANAState = "change"
 )
 
-// BdevNVMeNamespaceData is: what an NVMe controller reports about a namespace.
+// BdevNVMeNamespaceData states what an NVMe controller reports about a namespace.
 type BdevNVMeNamespaceData struct {
 	// NSID.
 	ID uint32 `json:"id"`
-	// How good the path is; only with ANA. One of optimized, non_optimized, inaccessible, persistent_loss, change.
+	// ANA state of the path; only with ANA. One of optimized, non_optimized, inaccessible, persistent_loss, change.
 	ANAState *BdevNVMeNamespaceDataANAState `json:"ana_state,omitzero"`
-	// Whether several controllers may show it.
+	// Whether several controllers may attach the namespace.
 	CanShare bool `json:"can_share"`
 }
 
-// BdevNVMeSecurity is: what the controller can do for security; left out if nothing.
+// BdevNVMeSecurity holds security features of the controller; left out if it has none.
 type BdevNVMeSecurity struct {
 	// Whether Opal is in use.
 	Opal bool `json:"opal"`
 }
 
-// BdevNVMeTransportID is: where an NVMe controller is reached; members that do not apply are left out.
+// BdevNVMeTransportID describes the address of an NVMe controller; members that do not apply are left out.
 type BdevNVMeTransportID struct {
 	// Transport: `PCIe`, `RDMA`, `FC`, `TCP`, `VFIOUSER` or `CUSTOM`.
 	Trtype *string `json:"trtype,omitzero"`
@@ -759,23 +761,23 @@ type BdevNVMeTransportID struct {
 	Subnqn *string `json:"subnqn,omitzero"`
 }
 
-// BdevNVMeVersion is: version of the NVMe standard.
+// BdevNVMeVersion describes a version of the NVMe standard.
 type BdevNVMeVersion struct {
-	// As `1.4`.
+	// Version, such as `1.4`.
 	NVMeVersion string `json:"nvme_version"`
 }
 
 // BdevRAIDBaseBdev describes a bdev of an array.
 type BdevRAIDBaseBdev struct {
-	// Null if it is missing.
+	// Null if the bdev is missing.
 	Name *string `json:"name"`
-	// All zero if it is missing and unknown.
+	// All zero if the bdev is missing and its UUID is unknown.
 	UUID string `json:"uuid"`
 	// Whether the array uses it.
 	IsConfigured bool `json:"is_configured"`
-	// Where the array's data start on it. Unit: blocks.
+	// Where the array's data starts on the bdev. Unit: blocks.
 	DataOffset uint64 `json:"data_offset"`
-	// How much of the array's data it can hold. Unit: blocks.
+	// How much of the array's data the bdev can hold. Unit: blocks.
 	DataSize uint64 `json:"data_size"`
 }
 
@@ -804,7 +806,7 @@ func (v BdevRAIDBaseBdevEntry) MarshalJSON() ([]byte, error) {
 	return marshalForm("BdevRAIDBaseBdevEntry", form{v.Object != nil, v.Object}, form{v.String != nil, v.String})
 }
 
-// BdevRAIDLevel is: kind of an array.
+// BdevRAIDLevel is the kind of an array.
 type BdevRAIDLevel string
 
 // The values of BdevRAIDLevel.
@@ -824,24 +826,24 @@ const (
 	BdevRAIDProcessTypeRebuild BdevRAIDProcessType = "rebuild"
 )
 
-// BdevRAIDProcess is: what is being done to the array; left out if nothing is.
+// BdevRAIDProcess describes a background process of the array, such as a rebuild; left out if there is none.
 type BdevRAIDProcess struct {
 	// One of none, rebuild.
 	Type BdevRAIDProcessType `json:"type"`
-	// Bdev that it is done to.
+	// Bdev that the process works on.
 	Target   string           `json:"target"`
 	Progress BdevRAIDProgress `json:"progress"`
 }
 
-// BdevRAIDProgress is: how far it is.
+// BdevRAIDProgress describes the progress of the process.
 type BdevRAIDProgress struct {
-	// Blocks of the array that are done. Unit: blocks.
+	// Number of the array's blocks that are finished. Unit: blocks.
 	Blocks uint64 `json:"blocks"`
 	// Unit: percent.
 	Percent uint32 `json:"percent"`
 }
 
-// BdevRAIDState is: state of an array.
+// BdevRAIDState is the state of an array.
 type BdevRAIDState string
 
 // The values of BdevRAIDState.
@@ -851,11 +853,11 @@ const (
 	BdevRAIDStateOffline     BdevRAIDState = "offline"
 )
 
-// BdevRateLimits is: limits to the I/O; 0 for none.
+// BdevRateLimits holds limits to the rate of I/O; 0 for none.
 type BdevRateLimits struct {
-	// Reads and writes together. Unit: IO/s.
+	// Limit for reads and writes together. Unit: IO/s.
 	RWIOsPerSec uint64 `json:"rw_ios_per_sec"`
-	// Reads and writes together. Unit: MiB/s.
+	// Limit for reads and writes together. Unit: MiB/s.
 	RWMbytesPerSec uint64 `json:"rw_mbytes_per_sec"`
 	// Reads. Unit: MiB/s.
 	RMbytesPerSec uint64 `json:"r_mbytes_per_sec"`
@@ -863,8 +865,8 @@ type BdevRateLimits struct {
 	WMbytesPerSec uint64 `json:"w_mbytes_per_sec"`
 }
 
-// BdevResetStatMode is: which statistics are reset: all of them, only greatest and least latencies, only errors
-// (from v26.01 on), or none (from v25.01 on).
+// BdevResetStatMode states which statistics are reset: all of them, only the greatest and smallest latencies,
+// only errors (from v26.01 on), or none (from v25.01 on).
 type BdevResetStatMode string
 
 // The values of BdevResetStatMode.
@@ -875,7 +877,7 @@ const (
 	BdevResetStatModeNone   BdevResetStatMode = "none"
 )
 
-// BdevSupportedIOTypes is: kinds of I/O that the bdev can do.
+// BdevSupportedIOTypes holds kinds of I/O that the bdev supports.
 type BdevSupportedIOTypes struct {
 	Read      bool `json:"read"`
 	Write     bool `json:"write"`
@@ -886,7 +888,7 @@ type BdevSupportedIOTypes struct {
 	NVMeIO    bool `json:"nvme_io"`
 	// SPDK v24.09 and later.
 	NVMeIOMD *bool `json:"nvme_io_md,omitzero"`
-	// Also true where SPDK writes the zeroes itself.
+	// Also true if SPDK itself writes the zeroes.
 	WriteZeroes bool `json:"write_zeroes"`
 	// SPDK v24.09 and later.
 	Zcopy *bool `json:"zcopy,omitzero"`
@@ -917,27 +919,27 @@ type BdevSupportedIOTypes struct {
 type BdevEnableHistogramParams struct {
 	// Bdev to measure, by name, alias or UUID.
 	Name string `json:"name"`
-	// Whether to start or to end.
+	// True to start, false to stop.
 	Enable bool `json:"enable"`
-	// The only kind of I/O counted; all if not given. SPDK v24.09 and later.
+	// The only kind of I/O to count; all kinds if not given. SPDK v24.09 and later.
 	Opc *BdevIOType `json:"opc,omitzero"`
 	// Buckets in each range of the histogram, as a power of 2. Default: 7. SPDK v25.05 and later.
 	Granularity *uint8 `json:"granularity,omitzero"`
-	// Least latency counted; less than `max_nsec`. Unit: ns. Default: 1000. SPDK v25.05 and later.
+	// Smallest latency to count; less than `max_nsec`. Unit: ns. Default: 1000. SPDK v25.05 and later.
 	MinNsec *uint64 `json:"min_nsec,omitzero"`
-	// Greatest latency counted. Unit: ns. Default: 120000000000. SPDK v25.05 and later.
+	// Greatest latency to count. Unit: ns. Default: 120000000000. SPDK v25.05 and later.
 	MaxNsec *uint64 `json:"max_nsec,omitzero"`
 }
 
 // BdevExamineParams are the parameters of bdev_examine.
 type BdevExamineParams struct {
-	// Name or alias of the bdev, now or later.
+	// Name or alias of the bdev, which may not exist yet.
 	Name string `json:"name"`
 }
 
 // BdevGetBdevsParams are the parameters of bdev_get_bdevs.
 type BdevGetBdevsParams struct {
-	// Only bdev to list, by name, alias or UUID.
+	// The only bdev to list, by name, alias or UUID.
 	Name *string `json:"name,omitzero"`
 	// With `name`, how long to wait for the bdev to appear if it does not exist yet. Unit: ms. Default: 0.
 	Timeout *uint64 `json:"timeout,omitzero"`
@@ -945,23 +947,23 @@ type BdevGetBdevsParams struct {
 
 // BdevGetHistogramParams are the parameters of bdev_get_histogram.
 type BdevGetHistogramParams struct {
-	// Bdev measured, by name, alias or UUID.
+	// The bdev, by name, alias or UUID.
 	Name string `json:"name"`
 }
 
 // BdevGetHistogramBordersParams are the parameters of bdev_get_histogram_borders.
 type BdevGetHistogramBordersParams struct {
-	// Bdev measured, by name, alias or UUID.
+	// The bdev, by name, alias or UUID.
 	Name string `json:"name"`
-	// Latencies that part the classes, rising. With none, the answer is that of `bdev_get_histogram`.
+	// Latencies that separate the ranges, in ascending order. Without any, the answer is that of `bdev_get_histogram`.
 	Borders []uint64 `json:"borders"`
 }
 
 // BdevGetIOStatParams are the parameters of bdev_get_iostat.
 type BdevGetIOStatParams struct {
-	// Only bdevs to list; an empty list lists none. Sent as name to releases that do not know it yet.
+	// The only bdevs to list; an empty list lists none. Sent as name to releases that do not know it yet.
 	Names []string `json:"names,omitzero"`
-	// Whether to count each thread's I/O by itself. Default: false.
+	// Whether to count the I/O of each thread separately. Default: false.
 	PerChannel *bool `json:"per_channel,omitzero"`
 	// Which statistics to reset after reading them. Default: none. SPDK v25.01 and later.
 	ResetMode *BdevResetStatMode `json:"reset_mode,omitzero"`
@@ -969,7 +971,7 @@ type BdevGetIOStatParams struct {
 
 // BdevResetIOStatParams are the parameters of bdev_reset_iostat.
 type BdevResetIOStatParams struct {
-	// The only bdev meant.
+	// The only bdev whose statistics are reset.
 	Name *string `json:"name,omitzero"`
 	// Which statistics to reset. Default: all.
 	Mode *BdevResetStatMode `json:"mode,omitzero"`
@@ -977,19 +979,19 @@ type BdevResetIOStatParams struct {
 
 // BdevSetOptionsParams are the parameters of bdev_set_options.
 type BdevSetOptionsParams struct {
-	// I/Os that may be in flight in the whole target; 65535 at first. At least the number of threads plus one, times `bdev_io_cache_size`.
+	// I/Os that may be in flight in the whole target; initially 65535. At least the number of threads plus one, times `bdev_io_cache_size`.
 	BdevIOPoolSize *uint32 `json:"bdev_io_pool_size,omitzero"`
-	// Of these, I/Os that each thread keeps for itself; 256 at first.
+	// How many of these I/Os each thread keeps in its cache; initially 256.
 	BdevIOCacheSize *uint32 `json:"bdev_io_cache_size,omitzero"`
-	// Whether every new bdev is searched for lvstores, partitions and the like; true at first.
+	// Whether SPDK examines every new bdev for lvstores, partitions and the like; initially true.
 	BdevAutoExamine *bool `json:"bdev_auto_examine,omitzero"`
-	// Small buffers that each thread keeps for itself; 128 at first. SPDK v24.01 and later.
+	// Small buffers that each thread keeps in its cache; initially 128. SPDK v24.01 and later.
 	IobufSmallCacheSize *uint32 `json:"iobuf_small_cache_size,omitzero"`
-	// Large buffers that each thread keeps for itself; 16 at first. SPDK v24.01 and later.
+	// Large buffers that each thread keeps in its cache; initially 16. SPDK v24.01 and later.
 	IobufLargeCacheSize *uint32 `json:"iobuf_large_cache_size,omitzero"`
-	// Small buffers in the whole target; 8191 at first. `iobuf_set_options` sets it in later releases. SPDK up to v23.01.
+	// Small buffers in the whole target; initially 8191. `iobuf_set_options` sets it in later releases. SPDK up to v23.01.
 	SmallBufPoolSize *uint32 `json:"small_buf_pool_size,omitzero"`
-	// Large buffers in the whole target; 1023 at first. `iobuf_set_options` sets it in later releases. SPDK up to v23.01.
+	// Large buffers in the whole target; initially 1023. `iobuf_set_options` sets it in later releases. SPDK up to v23.01.
 	LargeBufPoolSize *uint32 `json:"large_buf_pool_size,omitzero"`
 }
 
@@ -997,7 +999,7 @@ type BdevSetOptionsParams struct {
 type BdevSetQDSamplingPeriodParams struct {
 	// Bdev to measure, by name, alias or UUID.
 	Name string `json:"name"`
-	// Time between two measurements; 0 ends them. Unit: us.
+	// Time between two measurements; 0 stops them. Unit: us.
 	Period uint64 `json:"period"`
 }
 
@@ -1005,9 +1007,9 @@ type BdevSetQDSamplingPeriodParams struct {
 type BdevSetQoSLimitParams struct {
 	// Bdev to limit, by name, alias or UUID.
 	Name string `json:"name"`
-	// Reads and writes together, rounded up to a multiple of 1000 a second. Unit: IO/s.
+	// Limit for reads and writes together, rounded up to a multiple of 1000 per second. Unit: IO/s.
 	RWIOsPerSec *uint64 `json:"rw_ios_per_sec,omitzero"`
-	// Reads and writes together. Unit: MiB/s.
+	// Limit for reads and writes together. Unit: MiB/s.
 	RWMbytesPerSec *uint64 `json:"rw_mbytes_per_sec,omitzero"`
 	// Reads. Unit: MiB/s.
 	RMbytesPerSec *uint64 `json:"r_mbytes_per_sec,omitzero"`

@@ -6,15 +6,15 @@ import (
 	"context"
 )
 
-// BdevISCSICreate calls bdev_iscsi_create: make a bdev from a LUN of another iSCSI target.
+// BdevISCSICreate calls bdev_iscsi_create: create a bdev from a LUN of another iSCSI target.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
 //   - -12: Out of memory
 //   - -22: The URL or the initiator's name is malformed
-//   - -32602: The other target could not be reached or refused the login, or there is a bdev of this name
-//   - -32603: A parameter is wrong
+//   - -32602: The other target could not be reached or refused the login, or a bdev with this name exists
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevISCSICreate(ctx context.Context, params BdevISCSICreateParams) (result string, err error) {
@@ -25,19 +25,19 @@ func (c *Client) BdevISCSICreate(ctx context.Context, params BdevISCSICreatePara
 // BdevISCSIDelete calls bdev_iscsi_delete: delete a bdev on another iSCSI target and log out; the LUN stays.
 //
 // Errors of SPDK:
-//   - -19: No such bdev of this kind
-//   - -32603: A parameter is wrong
+//   - -19: No such iSCSI bdev
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevISCSIDelete(ctx context.Context, params BdevISCSIDeleteParams) error {
 	return c.confirm(ctx, "bdev_iscsi_delete", params)
 }
 
-// BdevISCSISetOptions calls bdev_iscsi_set_options: set options of bdevs on other iSCSI targets. Counts for
-// those made afterwards.
+// BdevISCSISetOptions calls bdev_iscsi_set_options: set options of bdevs on other iSCSI targets. They apply to
+// bdevs that are created afterwards.
 //
 // Errors of SPDK:
-//   - -32603: A parameter is wrong
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevISCSISetOptions(ctx context.Context, params BdevISCSISetOptionsParams) error {
@@ -48,7 +48,7 @@ func (c *Client) BdevISCSISetOptions(ctx context.Context, params BdevISCSISetOpt
 type BdevISCSICreateParams struct {
 	// Name of the new bdev.
 	Name string `json:"name"`
-	// Name with which SPDK logs in.
+	// Initiator name that SPDK uses to log in.
 	InitiatorIQN string `json:"initiator_iqn"`
 	// The LUN, as `iscsi://[USER[%PASSWORD]@]HOST[:PORT]/TARGET-IQN/LUN`. Secret.
 	URL string `json:"url"`
@@ -62,6 +62,6 @@ type BdevISCSIDeleteParams struct {
 
 // BdevISCSISetOptionsParams are the parameters of bdev_iscsi_set_options.
 type BdevISCSISetOptionsParams struct {
-	// How long a command may take, 0 for ever. Unit: s. Default: 30.
+	// Time limit of a command, 0 for no limit. Unit: s. Default: 30.
 	TimeoutSec *uint64 `json:"timeout_sec,omitzero"`
 }

@@ -6,11 +6,11 @@ import (
 	"context"
 )
 
-// BdevLvolCheckShallowCopy calls bdev_lvol_check_shallow_copy: tell how far a shallow copy is.
+// BdevLvolCheckShallowCopy calls bdev_lvol_check_shallow_copy: report the progress of a shallow copy.
 //
-// Once `complete` or `error` was told, the operation is forgotten; asking again gives -19.
+// SPDK forgets the operation once it has reported `complete` or `error`; a later call gets -19.
 //
-// The result: how far it is.
+// The result: the progress.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -24,14 +24,14 @@ func (c *Client) BdevLvolCheckShallowCopy(ctx context.Context, params BdevLvolCh
 
 // BdevLvolClone calls bdev_lvol_clone: create a writable volume on top of a snapshot, in the same lvstore.
 //
-// The clone is thin provisioned and as large as the snapshot.
+// The clone is thin provisioned and has the size of the snapshot.
 //
 // The result: name of the clone's bdev, which is the UUID of the clone.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Cloning failed, for instance because the name is taken or the source is writable
-//   - -19: No such bdev, or no logical volume
+//   - -32602: Cloning failed, for instance because the name exists or the source is writable
+//   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevLvolClone(ctx context.Context, params BdevLvolCloneParams) (result string, err error) {
@@ -39,11 +39,11 @@ func (c *Client) BdevLvolClone(ctx context.Context, params BdevLvolCloneParams) 
 	return result, err
 }
 
-// BdevLvolCloneBdev calls bdev_lvol_clone_bdev: create a writable volume in an lvstore on top of any bdev
-// outside of it, its external snapshot.
+// BdevLvolCloneBdev calls bdev_lvol_clone_bdev: create a writable volume in an lvstore on top of a bdev outside
+// the lvstore, which becomes its external snapshot.
 //
-// Nobody may write to the bdev as long as clones of it exist. Its size must be a whole number of the lvstore's
-// clusters. The clone refers to the bdev by UUID.
+// Nothing may write to the bdev as long as clones of it exist. Its size must be a multiple of the lvstore's
+// cluster size. The clone refers to the bdev by UUID.
 //
 // The result: name of the clone's bdev, which is the UUID of the clone.
 //
@@ -67,8 +67,8 @@ func (c *Client) BdevLvolCloneBdev(ctx context.Context, params BdevLvolCloneBdev
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Creating failed, for instance for lack of space
-//   - -22: Invalid name or clear method, or neither or both of uuid and lvs_name given
+//   - -32602: Creating failed, for instance because there is not enough space
+//   - -22: Invalid name or clear method, or neither or both of `uuid` and `lvs_name` were given
 //   - -19: No such lvstore
 //   - -17: The lvstore has a volume with this name
 //   - -12: Out of memory
@@ -82,8 +82,8 @@ func (c *Client) BdevLvolCreate(ctx context.Context, params BdevLvolCreateParams
 // BdevLvolCreateLvstore calls bdev_lvol_create_lvstore: format a bdev as an lvstore, the pool of space for
 // logical volumes.
 //
-// Everything on the bdev is lost. The bdev is claimed by the lvstore until that is deleted. If the bdev does not
-// answer I/O, neither does this call.
+// All data on the bdev is lost. The lvstore claims the bdev until the lvstore is deleted. If the bdev does not
+// answer I/O, this call gets no answer either.
 //
 // The result: UUID of the new lvstore.
 //
@@ -102,16 +102,16 @@ func (c *Client) BdevLvolCreateLvstore(ctx context.Context, params BdevLvolCreat
 	return result, err
 }
 
-// BdevLvolDecoupleParent calls bdev_lvol_decouple_parent: copy what a clone shares with its direct parent, so
-// that it no longer depends on it.
+// BdevLvolDecoupleParent calls bdev_lvol_decouple_parent: copy the data that a clone shares with its direct
+// parent, so that the clone no longer depends on the parent.
 //
 // Clusters that only a grandparent holds stay shared, and clusters that were never written stay unallocated.
 // SPDK answers when the copying is done.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Decoupling failed, for instance because the volume has no parent or for lack of space
-//   - -19: No such bdev, or no logical volume
+//   - -32602: Decoupling failed, for instance because the volume has no parent or there is not enough space
+//   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevLvolDecoupleParent(ctx context.Context, params BdevLvolDecoupleParentParams) error {
@@ -120,8 +120,8 @@ func (c *Client) BdevLvolDecoupleParent(ctx context.Context, params BdevLvolDeco
 
 // BdevLvolDelete calls bdev_lvol_delete: delete a logical volume, snapshot or clone.
 //
-// A snapshot with one clone hands its clusters to that clone; with several it cannot be deleted. From v23.05 on,
-// degraded volumes, which have no bdev, can be named as well.
+// When a snapshot with one clone is deleted, the clone takes over its clusters; a snapshot with several clones
+// cannot be deleted. From v23.05 on, the call also accepts degraded volumes, which have no bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded, or deleting failed, for instance because a snapshot has several clones
@@ -135,14 +135,14 @@ func (c *Client) BdevLvolDelete(ctx context.Context, params BdevLvolDeleteParams
 // BdevLvolDeleteLvstore calls bdev_lvol_delete_lvstore: delete an lvstore with every volume, snapshot and clone
 // in it.
 //
-// The bdev below stays and is free to be used again.
+// The base bdev stays and can be used again.
 //
 // Exactly one of UUID, LvsName must be given.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -32602: Deleting failed
-//   - -22: Neither or both of uuid and lvs_name given
+//   - -22: Neither or both of `uuid` and `lvs_name` were given
 //   - -19: No such lvstore
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -152,15 +152,15 @@ func (c *Client) BdevLvolDeleteLvstore(ctx context.Context, params BdevLvolDelet
 
 // BdevLvolGetLvols calls bdev_lvol_get_lvols: list the logical volumes of all lvstores, or of one of them.
 //
-// To list them all, leave the parameters out of the request altogether: an empty object is refused with -22.
-// Otherwise give one of `lvs_uuid` and `lvs_name`, not both. Volumes that are not open, because they are being
-// created or deleted or could not be opened, are left out; degraded ones are listed.
+// To list them all, leave the parameters out of the request altogether: SPDK refuses an empty object with -22.
+// Otherwise give either `lvs_uuid` or `lvs_name`, not both. The list does not include volumes that are not open
+// because they are being created or deleted or could not be opened. It includes degraded volumes.
 //
 // The result: the logical volumes.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -22: Parameters were given, but neither or both of lvs_uuid and lvs_name
+//   - -22: Parameters were given, but neither or both of `lvs_uuid` and `lvs_name`
 //   - -19: No such lvstore
 //
 // Only reads. State: runtime. Known to SPDK v23.05 and later.
@@ -171,14 +171,14 @@ func (c *Client) BdevLvolGetLvols(ctx context.Context, params BdevLvolGetLvolsPa
 
 // BdevLvolGetLvstores calls bdev_lvol_get_lvstores: list the lvstores, or one of them.
 //
-// To list them all, leave the parameters out of the request altogether: an empty object is refused with -22.
-// Otherwise give one of `uuid` and `lvs_name`, not both.
+// To list them all, leave the parameters out of the request altogether: SPDK refuses an empty object with -22.
+// Otherwise give either `uuid` or `lvs_name`, not both.
 //
 // The result: the lvstores.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -22: Parameters were given, but neither or both of uuid and lvs_name
+//   - -22: Parameters were given, but neither or both of `uuid` and `lvs_name`
 //   - -19: No such lvstore
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -187,17 +187,17 @@ func (c *Client) BdevLvolGetLvstores(ctx context.Context, params BdevLvolGetLvst
 	return result, err
 }
 
-// BdevLvolGrowLvstore calls bdev_lvol_grow_lvstore: let an lvstore use all of its bdev after that has grown.
+// BdevLvolGrowLvstore calls bdev_lvol_grow_lvstore: let an lvstore use all of its bdev after the bdev has grown.
 //
-// Without growth it changes nothing and succeeds. How far an lvstore can grow was decided when it was created,
-// by `num_md_pages_per_cluster_ratio`.
+// If the bdev has not grown, the call succeeds and changes nothing. `num_md_pages_per_cluster_ratio`, given when
+// the lvstore was created, limits how far it can grow.
 //
 // Exactly one of UUID, LvsName must be given.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Growing failed, for instance because the metadata have no room for more clusters
-//   - -22: Neither or both of uuid and lvs_name given
+//   - -32602: Growing failed, for instance because the metadata has no room for more clusters
+//   - -22: Neither or both of `uuid` and `lvs_name` were given
 //   - -19: No such lvstore
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -205,15 +205,15 @@ func (c *Client) BdevLvolGrowLvstore(ctx context.Context, params BdevLvolGrowLvs
 	return c.confirm(ctx, "bdev_lvol_grow_lvstore", params)
 }
 
-// BdevLvolInflate calls bdev_lvol_inflate: allocate every cluster of a thin volume and copy what it shares with
-// its parent, so that it depends on no other volume.
+// BdevLvolInflate calls bdev_lvol_inflate: allocate every cluster of a thin volume and copy the data that it
+// shares with its parent, so that it depends on no other volume.
 //
-// Answered when the copying is done. A volume that is not thin provisioned is left as it is.
+// SPDK answers when the copying is done. A volume that is not thin provisioned is not changed.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Inflating failed, for instance for lack of space
-//   - -19: No such bdev, or no logical volume
+//   - -32602: Inflating failed, for instance because there is not enough space
+//   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevLvolInflate(ctx context.Context, params BdevLvolInflateParams) error {
@@ -224,8 +224,8 @@ func (c *Client) BdevLvolInflate(ctx context.Context, params BdevLvolInflatePara
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Renaming failed, for instance because the new name is taken
-//   - -19: No such bdev, or no logical volume
+//   - -32602: Renaming failed, for instance because the new name exists
+//   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevLvolRename(ctx context.Context, params BdevLvolRenameParams) error {
@@ -237,7 +237,7 @@ func (c *Client) BdevLvolRename(ctx context.Context, params BdevLvolRenameParams
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Renaming failed, for instance because the new name is taken
+//   - -32602: Renaming failed, for instance because the new name exists
 //   - -2: No such lvstore
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -247,57 +247,58 @@ func (c *Client) BdevLvolRenameLvstore(ctx context.Context, params BdevLvolRenam
 
 // BdevLvolResize calls bdev_lvol_resize: grow or shrink a logical volume.
 //
-// The size is rounded up to a whole number of the lvstore's clusters. Data beyond a smaller size are lost.
+// The size is rounded up to a whole number of the lvstore's clusters. Data beyond a smaller size is lost.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Resizing failed, for instance for lack of space or because the volume is read-only
-//   - -19: No such bdev, or no logical volume
+//   - -32602: Resizing failed, for instance because there is not enough space or the volume is read-only
+//   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevLvolResize(ctx context.Context, params BdevLvolResizeParams) error {
 	return c.confirm(ctx, "bdev_lvol_resize", params)
 }
 
-// BdevLvolSetParent calls bdev_lvol_set_parent: put a thin volume on top of another snapshot of its lvstore.
+// BdevLvolSetParent calls bdev_lvol_set_parent: replace the parent of a thin volume by another snapshot of its
+// lvstore.
 //
-// What the volume holds itself stays; the rest is read from the new parent. Both must have the same number of
-// clusters. It is for the caller to know that the data fit.
+// The volume keeps the clusters that it owns itself; the rest is read from the new parent. Both must have the
+// same number of clusters. The caller must know that the data fits.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Setting the parent failed, for instance because it is the parent already, no snapshot, or of another size
-//   - -19: No such bdev, or no logical volume
+//   - -32602: Setting the parent failed, for instance because it is the parent already, is not a snapshot, or has another size
+//   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) BdevLvolSetParent(ctx context.Context, params BdevLvolSetParentParams) error {
 	return c.confirm(ctx, "bdev_lvol_set_parent", params)
 }
 
-// BdevLvolSetParentBdev calls bdev_lvol_set_parent_bdev: put a thin volume on top of a bdev outside of its
-// lvstore, its external snapshot.
+// BdevLvolSetParentBdev calls bdev_lvol_set_parent_bdev: replace the parent of a thin volume by a bdev outside
+// its lvstore, which becomes its external snapshot.
 //
-// What the volume holds itself stays; the rest is read from the bdev. Nobody may write to the bdev any more. It
-// is for the caller to know that the data fit.
+// The volume keeps the clusters that it owns itself; the rest is read from the bdev. Nothing may write to the
+// bdev any more. The caller must know that the data fits.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: No such parent bdev, or setting it failed, for instance because its size does not fit
-//   - -19: No such volume bdev, or no logical volume
+//   - -32602: No such parent bdev, or setting the parent failed, for instance because its size does not fit
+//   - -19: No such volume bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) BdevLvolSetParentBdev(ctx context.Context, params BdevLvolSetParentBdevParams) error {
 	return c.confirm(ctx, "bdev_lvol_set_parent_bdev", params)
 }
 
-// BdevLvolSetReadOnly calls bdev_lvol_set_read_only: make a logical volume read-only, for good.
+// BdevLvolSetReadOnly calls bdev_lvol_set_read_only: make a logical volume read-only permanently.
 //
-// Nothing makes it writable again; a read-only volume can be cloned like a snapshot.
+// A read-only volume cannot become writable again; it can be cloned like a snapshot.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -32602: Making it read-only failed
-//   - -19: No such bdev, or no logical volume
+//   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevLvolSetReadOnly(ctx context.Context, params BdevLvolSetReadOnlyParams) error {
@@ -307,14 +308,14 @@ func (c *Client) BdevLvolSetReadOnly(ctx context.Context, params BdevLvolSetRead
 // BdevLvolSnapshot calls bdev_lvol_snapshot: take a snapshot of a logical volume.
 //
 // The snapshot is read-only and takes over the clusters that the volume has so far; the volume becomes a thin
-// clone of it. Volumes that are read-only already, snapshots among them, cannot be snapshotted.
+// clone of it. SPDK takes no snapshot of a volume that is read-only already, which includes snapshots.
 //
 // The result: name of the snapshot's bdev, which is the UUID of the snapshot.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Taking the snapshot failed, for instance because the name is taken or the volume read-only
-//   - -19: No such bdev, or no logical volume
+//   - -32602: Taking the snapshot failed, for instance because the name exists or the volume is read-only
+//   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevLvolSnapshot(ctx context.Context, params BdevLvolSnapshotParams) (result string, err error) {
@@ -323,17 +324,17 @@ func (c *Client) BdevLvolSnapshot(ctx context.Context, params BdevLvolSnapshotPa
 }
 
 // BdevLvolStartShallowCopy calls bdev_lvol_start_shallow_copy: start copying the clusters that a read-only
-// volume holds itself, not those of its parents, onto another bdev.
+// volume itself owns, without those of its parents, to another bdev.
 //
-// Runs in the background; ask `bdev_lvol_check_shallow_copy` how far it is. What the destination held there is
-// overwritten, and it is claimed meanwhile.
+// The copy runs in the background; `bdev_lvol_check_shallow_copy` reports its progress. The destination's data
+// is overwritten, and the destination is claimed until the copy ends.
 //
 // The result: what was started.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -32602: The destination does not exist, is claimed, or the copy could not be started
-//   - -19: No such source bdev, or no logical volume
+//   - -19: No such source bdev, or it is not a logical volume
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -342,9 +343,9 @@ func (c *Client) BdevLvolStartShallowCopy(ctx context.Context, params BdevLvolSt
 	return result, err
 }
 
-// LvolClearMethod is: what is done to clusters so that their old contents cannot be read. `unmap` does nothing
-// on a bdev that does not support it, and need not zero on one that does. Up to v26.05 SPDK also accepts upper
-// case.
+// LvolClearMethod states what SPDK does with clusters so that their old contents cannot be read. `unmap` does
+// nothing on a bdev that does not support it, and does not necessarily write zeroes on one that does. Up to
+// v26.05 SPDK also accepts upper case.
 type LvolClearMethod string
 
 // The values of LvolClearMethod.
@@ -367,18 +368,18 @@ type LvolInfo struct {
 	IsSnapshot        bool   `json:"is_snapshot"`
 	// Whether its parent is a snapshot of the same lvstore.
 	IsClone bool `json:"is_clone"`
-	// Whether its parent is a bdev outside of the lvstore.
+	// Whether its parent is a bdev outside the lvstore.
 	IsEsnapClone bool `json:"is_esnap_clone"`
 	// Whether its external snapshot is missing.
 	IsDegraded bool `json:"is_degraded"`
-	// Clusters that it holds itself, those of its parents not counted. SPDK v25.01 and later.
+	// Number of clusters that the volume itself owns, without those of its parents. SPDK v25.01 and later.
 	NumAllocatedClusters *uint64      `json:"num_allocated_clusters,omitzero"`
 	Lvs                  LvolStoreRef `json:"lvs"`
 }
 
-// LvolShallowCopyOperation describes a shallow copy under way.
+// LvolShallowCopyOperation describes a shallow copy in progress.
 type LvolShallowCopyOperation struct {
-	// Number to ask about it with, counted up from 1 since the target started.
+	// Number of the operation, for `bdev_lvol_check_shallow_copy`; counted from 1 since the target started.
 	OperationID uint32 `json:"operation_id"`
 }
 
@@ -392,10 +393,10 @@ const (
 	LvolShallowCopyStatusStateError      LvolShallowCopyStatusState = "error"
 )
 
-// LvolShallowCopyStatus is: how far a shallow copy is.
+// LvolShallowCopyStatus describes the progress of a shallow copy.
 type LvolShallowCopyStatus struct {
 	CopiedClusters uint64 `json:"copied_clusters"`
-	// Clusters that the source holds itself, all of which are copied.
+	// Number of clusters that the source itself owns, all of which are copied.
 	TotalClusters uint64 `json:"total_clusters"`
 	// One of in progress, complete, error.
 	State LvolShallowCopyStatusState `json:"state"`
@@ -407,22 +408,22 @@ type LvolShallowCopyStatus struct {
 type LvolStore struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
-	// Bdev that the lvstore lies on.
+	// Bdev that contains the lvstore.
 	BaseBdev string `json:"base_bdev"`
-	// Clusters for data, the metadata not counted.
+	// Clusters for data, without the metadata.
 	TotalDataClusters uint64 `json:"total_data_clusters"`
-	// Clusters that no volume has.
+	// Clusters that no volume uses.
 	FreeClusters uint64 `json:"free_clusters"`
 	// Block size of the volumes. Unit: bytes.
 	BlockSize uint64 `json:"block_size"`
 	// Size of a cluster. Unit: bytes.
 	ClusterSize uint64 `json:"cluster_size"`
-	// Size of the bdev below up to which the lvstore can be grown. Unit: bytes. SPDK v26.01 and later.
+	// Size of the base bdev up to which the lvstore can grow. Unit: bytes. SPDK v26.01 and later.
 	MaxGrowableSize *uint64 `json:"max_growable_size,omitzero"`
 }
 
-// LvolStoreClearMethod is: what is done to the data area of an lvstore. Up to v26.05 SPDK also accepts upper
-// case.
+// LvolStoreClearMethod states what SPDK does with the data area of an lvstore. Up to v26.05 SPDK also accepts
+// upper case.
 type LvolStoreClearMethod string
 
 // The values of LvolStoreClearMethod.
@@ -440,7 +441,7 @@ type LvolStoreRef struct {
 
 // BdevLvolCheckShallowCopyParams are the parameters of bdev_lvol_check_shallow_copy.
 type BdevLvolCheckShallowCopyParams struct {
-	// Number that `bdev_lvol_start_shallow_copy` gave.
+	// Number of the operation, from the answer of `bdev_lvol_start_shallow_copy`.
 	OperationID uint32 `json:"operation_id"`
 }
 
@@ -456,7 +457,7 @@ type BdevLvolCloneParams struct {
 type BdevLvolCloneBdevParams struct {
 	// Bdev to clone. A volume of the same lvstore is refused; clone it with `bdev_lvol_clone`.
 	Bdev string `json:"bdev"`
-	// Name of the lvstore that gets the clone.
+	// Name of the lvstore in which the clone is created.
 	LvsName string `json:"lvs_name"`
 	// Name of the clone, unique in the lvstore, 1 to 63 bytes.
 	CloneName string `json:"clone_name"`
@@ -472,9 +473,9 @@ type BdevLvolCreateParams struct {
 	UUID *string `json:"uuid,omitzero"`
 	// Name of the lvstore.
 	LvsName *string `json:"lvs_name,omitzero"`
-	// Whether clusters are taken from the lvstore only when they are first written. Default: false.
+	// True to allocate clusters only when they are first written. Default: false.
 	ThinProvision *bool `json:"thin_provision,omitzero"`
-	// What is done to the volume's clusters when they are freed, by shrinking or deleting it. Snapshots of it keep the method, clones only until the target restarts; then theirs is `unmap`. Default: unmap.
+	// What SPDK does with the volume's clusters when they are freed because the volume shrinks or is deleted. Snapshots of the volume keep the method. Clones keep it only until the target restarts; after that their method is `unmap`. Default: unmap.
 	ClearMethod *LvolClearMethod `json:"clear_method,omitzero"`
 }
 
@@ -484,11 +485,11 @@ type BdevLvolCreateLvstoreParams struct {
 	BdevName string `json:"bdev_name"`
 	// Name of the new lvstore, unique in this target, 1 to 63 bytes.
 	LvsName string `json:"lvs_name"`
-	// Size of a cluster, the unit that volumes are allocated in; a multiple of 4096 and of the bdev's block size, 0 for the default. Unit: bytes. Default: 4194304.
+	// Size of a cluster, which is the unit of allocation: a multiple of 4096 and of the bdev's block size, or 0 for the default. Unit: bytes. Default: 4194304.
 	ClusterSz *uint32 `json:"cluster_sz,omitzero"`
-	// What is done to the bdev's data area while it is formatted. Default: unmap.
+	// What SPDK does with the bdev's data area during formatting. Default: unmap.
 	ClearMethod *LvolStoreClearMethod `json:"clear_method,omitzero"`
-	// Metadata pages reserved per 100 clusters; more of them let the lvstore grow further later. 0 for the default. Default: 100.
+	// Metadata pages reserved per 100 clusters; with more pages the lvstore can grow further later. 0 for the default. Default: 100.
 	NumMDPagesPerClusterRatio *uint32 `json:"num_md_pages_per_cluster_ratio,omitzero"`
 	// Size of a metadata page, a power of 2; 0 for the larger of 4096 and the bdev's physical block size. Unit: bytes. One of 0, 4096, 8192, 16384, 32768, 65536. Default: 0. SPDK v25.01 and later.
 	MDPageSize *uint32 `json:"md_page_size,omitzero"`
@@ -548,7 +549,7 @@ type BdevLvolInflateParams struct {
 type BdevLvolRenameParams struct {
 	// Volume to rename, by bdev name, alias or UUID.
 	OldName string `json:"old_name"`
-	// New name within the lvstore. Keep to 63 bytes, SPDK does not refuse more but damages the name.
+	// New name within the lvstore, at most 63 bytes: SPDK accepts a longer name but damages it.
 	NewName string `json:"new_name"`
 }
 
@@ -556,7 +557,7 @@ type BdevLvolRenameParams struct {
 type BdevLvolRenameLvstoreParams struct {
 	// Present name of the lvstore.
 	OldName string `json:"old_name"`
-	// New name, unique in this target. SPDK cuts it off after 63 bytes without an error.
+	// New name, unique in this target. SPDK truncates it to 63 bytes without an error.
 	NewName string `json:"new_name"`
 }
 
@@ -586,7 +587,7 @@ type BdevLvolSetParentBdevParams struct {
 
 // BdevLvolSetReadOnlyParams are the parameters of bdev_lvol_set_read_only.
 type BdevLvolSetReadOnlyParams struct {
-	// Volume to protect, by bdev name, alias or UUID.
+	// Volume to make read-only, by bdev name, alias or UUID.
 	Name string `json:"name"`
 }
 

@@ -6,9 +6,9 @@ import (
 	"context"
 )
 
-// BdevMallocCreate calls bdev_malloc_create: make a bdev of the target's memory.
+// BdevMallocCreate calls bdev_malloc_create: create a bdev in the target's memory.
 //
-// Its data are lost when the bdev is deleted or the target ends.
+// Its data is lost when the bdev is deleted or the target ends.
 //
 // The result: name of the new bdev.
 //
@@ -28,7 +28,7 @@ func (c *Client) BdevMallocCreate(ctx context.Context, params BdevMallocCreatePa
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or no malloc bdev
+//   - -19: No such bdev, or it is not a malloc bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevMallocDelete(ctx context.Context, params BdevMallocDeleteParams) error {
@@ -51,15 +51,15 @@ type BdevMallocCreateParams struct {
 	OptimalIOBoundary *uint32 `json:"optimal_io_boundary,omitzero"`
 	// Size of a block's metadata; 0 for none. Unit: bytes. One of 0, 8, 16, 32, 64, 128. Default: 0.
 	MDSize *uint32 `json:"md_size,omitzero"`
-	// Whether metadata follow each block, rather than come in a buffer of their own. Default: false.
+	// True if the metadata follows each block, false if it is in a separate buffer. Default: false.
 	MDInterleave *bool `json:"md_interleave,omitzero"`
 	// Type of protection information in the metadata; 0 for none. Default: 0.
 	DIFType *int32 `json:"dif_type,omitzero"`
-	// Whether protection information comes first in the metadata, rather than last. Default: false.
+	// True if protection information is at the start of the metadata, false if it is at the end. Default: false.
 	DIFIsHeadOfMD *bool `json:"dif_is_head_of_md,omitzero"`
 	// Format of protection information: 0 for 16-bit, 1 for 32-bit, 2 for 64-bit guards. Default: 0. SPDK v24.09 and later.
 	DIFPiFormat *uint32 `json:"dif_pi_format,omitzero"`
-	// NUMA node to take the memory of; -1 for any. Default: -1. SPDK v26.01 and later.
+	// NUMA node of the memory; -1 for any. Default: -1. SPDK v26.01 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
 }
 

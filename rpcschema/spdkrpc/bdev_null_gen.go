@@ -6,8 +6,8 @@ import (
 	"context"
 )
 
-// BdevNullCreate calls bdev_null_create: make a bdev that discards what is written; reads leave the buffer as it
-// is.
+// BdevNullCreate calls bdev_null_create: create a bdev that discards what is written; reads leave the buffer as
+// it is.
 //
 // The result: name of the new bdev.
 //
@@ -27,7 +27,7 @@ func (c *Client) BdevNullCreate(ctx context.Context, params BdevNullCreateParams
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or no null bdev
+//   - -19: No such bdev, or it is not a null bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNullDelete(ctx context.Context, params BdevNullDeleteParams) error {
@@ -38,7 +38,7 @@ func (c *Client) BdevNullDelete(ctx context.Context, params BdevNullDeleteParams
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -22: No null bdev, or the size is less than the present one
+//   - -22: The bdev is not a null bdev, or the size is less than the present one
 //   - -19: No such bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -52,29 +52,29 @@ type BdevNullCreateParams struct {
 	Name string `json:"name"`
 	// Size of the bdev. Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`
-	// Size of a block, a multiple of 512; without metadata from v24.01 on, with them before. Of 0, the target aborts. Unit: bytes.
+	// Size of a block, a multiple of 512; without metadata from v24.01 on, including metadata before. A size of 0 makes the target abort. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
 	// Physical block size to report, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
 	PhysicalBlockSize *uint32 `json:"physical_block_size,omitzero"`
 	// UUID of the new bdev; a random one if not given.
 	UUID *string `json:"uuid,omitzero"`
-	// Size of a block's metadata, which follow it; 0 for none. Unit: bytes. One of 0, 8, 16, 32, 64, 128. Default: 0.
+	// Size of a block's metadata, which follows the block; 0 for none. Unit: bytes. One of 0, 8, 16, 32, 64, 128. Default: 0.
 	MDSize *uint32 `json:"md_size,omitzero"`
 	// Type of protection information in the metadata; 0 for none. Default: 0.
 	DIFType *int32 `json:"dif_type,omitzero"`
-	// Whether protection information comes first in the metadata, rather than last. Default: false.
+	// True if protection information is at the start of the metadata, false if it is at the end. Default: false.
 	DIFIsHeadOfMD *bool `json:"dif_is_head_of_md,omitzero"`
 	// Format of protection information: 0 for 16-bit, 1 for 32-bit, 2 for 64-bit guards. Default: 0. SPDK v24.09 and later.
 	DIFPiFormat *uint32 `json:"dif_pi_format,omitzero"`
-	// Preferred alignment of writes, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Preferred alignment of writes that the bdev reports; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	PreferredWriteAlignment *uint32 `json:"preferred_write_alignment,omitzero"`
-	// Preferred granularity of the length of writes, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Preferred granularity of the length of writes that the bdev reports; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	PreferredWriteGranularity *uint32 `json:"preferred_write_granularity,omitzero"`
-	// Optimal length of a write, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Optimal length of a write that the bdev reports; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	OptimalWriteSize *uint32 `json:"optimal_write_size,omitzero"`
-	// Preferred alignment of unmaps, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Preferred alignment of unmaps that the bdev reports; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	PreferredUnmapAlignment *uint32 `json:"preferred_unmap_alignment,omitzero"`
-	// Preferred granularity of the length of unmaps, to report; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
+	// Preferred granularity of the length of unmaps that the bdev reports; 0 to report none. Unit: blocks. Default: 0. SPDK v25.09 and later.
 	PreferredUnmapGranularity *uint32 `json:"preferred_unmap_granularity,omitzero"`
 }
 
@@ -88,6 +88,6 @@ type BdevNullDeleteParams struct {
 type BdevNullResizeParams struct {
 	// Null bdev, by name, alias or UUID.
 	Name string `json:"name"`
-	// New size, metadata counted, not less than the present one. Unit: MiB.
+	// New size, including metadata, not less than the present one. Unit: MiB.
 	NewSize uint64 `json:"new_size"`
 }

@@ -434,7 +434,7 @@ const (
 	BdevNVMeCommandTypeIO    BdevNVMeCommandType = "io"
 )
 
-// BdevNVMeCompletion is: what a controller answered to a command.
+// BdevNVMeCompletion states what a controller answered to a command.
 type BdevNVMeCompletion struct {
 	// The completion's 16 bytes, in URL-safe base64.
 	Cpl string `json:"cpl"`
@@ -486,7 +486,7 @@ type BdevNVMeDiscovery struct {
 	Referrals []BdevNVMeReferral `json:"referrals"`
 }
 
-// BdevNVMeHealth is: how well an NVMe controller is. Counts of 128 bits can be greater than a number's exact
+// BdevNVMeHealth states how well an NVMe controller is. Counts of 128 bits can be greater than a number's exact
 // range.
 type BdevNVMeHealth struct {
 	ModelNumber      string `json:"model_number"`
@@ -520,7 +520,7 @@ type BdevNVMeHealth struct {
 	TemperatureSensorCelsius *float64 `json:"temperature_sensor_celsius,omitzero"`
 }
 
-// BdevNVMeHost is: who the target connects as.
+// BdevNVMeHost states who the target connects as.
 type BdevNVMeHost struct {
 	NQN string `json:"nqn"`
 	// Requested address of this host.
@@ -543,7 +543,7 @@ type BdevNVMeIOPath struct {
 	Transport  BdevNVMeIOPathTransport `json:"transport"`
 }
 
-// BdevNVMeIOPathTransport is: where a path leads to.
+// BdevNVMeIOPathTransport states where a path leads to.
 type BdevNVMeIOPathTransport struct {
 	Trtype string `json:"trtype"`
 	Traddr string `json:"traddr"`
@@ -574,7 +574,7 @@ type BdevNVMeMDNSReferral struct {
 	Trid BdevNVMeTransportID `json:"trid"`
 }
 
-// BdevNVMeMultipathOptions is: how an NVMe bdev uses several paths.
+// BdevNVMeMultipathOptions states how an NVMe bdev uses several paths.
 type BdevNVMeMultipathOptions struct {
 	Policy   *BdevNVMeMultipathPolicy   `json:"policy,omitzero"`
 	Selector *BdevNVMeMultipathSelector `json:"selector,omitzero"`
@@ -582,7 +582,7 @@ type BdevNVMeMultipathOptions struct {
 	MinIO *uint32 `json:"min_io,omitzero"`
 }
 
-// BdevNVMeMultipathPolicy is: whether an NVMe bdev uses one path at a time, or all of them.
+// BdevNVMeMultipathPolicy states whether an NVMe bdev uses one path at a time, or all of them.
 type BdevNVMeMultipathPolicy string
 
 // The values of BdevNVMeMultipathPolicy.
@@ -591,7 +591,7 @@ const (
 	BdevNVMeMultipathPolicyActiveActive  BdevNVMeMultipathPolicy = "active_active"
 )
 
-// BdevNVMeMultipathSelector is: how an NVMe bdev that uses all paths chooses one.
+// BdevNVMeMultipathSelector states how an NVMe bdev that uses all paths chooses one.
 type BdevNVMeMultipathSelector string
 
 // The values of BdevNVMeMultipathSelector.
@@ -600,19 +600,19 @@ const (
 	BdevNVMeMultipathSelectorQueueDepth BdevNVMeMultipathSelector = "queue_depth"
 )
 
-// BdevNVMePathIOStat is: I/O statistics of an NVMe bdev's paths.
+// BdevNVMePathIOStat holds I/O statistics of an NVMe bdev's paths.
 type BdevNVMePathIOStat struct {
 	Name  string             `json:"name"`
 	Stats []BdevNVMePathStat `json:"stats"`
 }
 
-// BdevNVMePathStat is: I/O statistics of a path.
+// BdevNVMePathStat holds I/O statistics of a path.
 type BdevNVMePathStat struct {
 	Trid BdevNVMeTransportID    `json:"trid"`
 	Stat BdevNVMePathStatistics `json:"stat"`
 }
 
-// BdevNVMePathStatistics is: I/O that took a path.
+// BdevNVMePathStatistics holds I/O that took a path.
 type BdevNVMePathStatistics struct {
 	// Unit: bytes.
 	BytesRead  uint64 `json:"bytes_read"`
@@ -658,13 +658,13 @@ type BdevNVMePollGroupIOPaths struct {
 	IOPaths []BdevNVMeIOPath `json:"io_paths"`
 }
 
-// BdevNVMePollGroupStatistics is: how busy the NVMe transports are on a thread.
+// BdevNVMePollGroupStatistics states how busy the NVMe transports are on a thread.
 type BdevNVMePollGroupStatistics struct {
 	Thread     string                  `json:"thread"`
 	Transports []BdevNVMeTransportStat `json:"transports"`
 }
 
-// BdevNVMeRDMADeviceStat is: how busy an RDMA device is.
+// BdevNVMeRDMADeviceStat states how busy an RDMA device is.
 type BdevNVMeRDMADeviceStat struct {
 	DevName             string `json:"dev_name"`
 	Polls               uint64 `json:"polls"`
@@ -682,8 +682,8 @@ type BdevNVMeReferral struct {
 	Trid BdevNVMeTransportID `json:"trid"`
 }
 
-// BdevNVMeTransportStat is: how busy a transport is. Beside the name, RDMA reports `devices`; PCIe, VFIOUSER and
-// TCP report those of the other members that they have.
+// BdevNVMeTransportStat states how busy a transport is. Beside the name, RDMA reports `devices`; PCIe, VFIOUSER
+// and TCP report those of the other members that they have.
 type BdevNVMeTransportStat struct {
 	Trname  string                   `json:"trname"`
 	Devices []BdevNVMeRDMADeviceStat `json:"devices,omitzero"`
@@ -703,7 +703,7 @@ type BdevNVMeTransportStat struct {
 	SQShadowDoorbellUpdates *uint64 `json:"sq_shadow_doorbell_updates,omitzero"`
 }
 
-// BdevNVMeTransportStatistics is: how busy the NVMe transports are.
+// BdevNVMeTransportStatistics states how busy the NVMe transports are.
 type BdevNVMeTransportStatistics struct {
 	PollGroups []BdevNVMePollGroupStatistics `json:"poll_groups"`
 }

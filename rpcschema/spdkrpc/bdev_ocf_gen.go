@@ -138,7 +138,7 @@ type BdevOCFBase struct {
 	Attached bool `json:"attached"`
 }
 
-// BdevOCFBlockStats is: amounts read and written on the core bdev, the cache bdev and the caching bdev itself.
+// BdevOCFBlockStats holds amounts read and written on the core bdev, the cache bdev and the caching bdev itself.
 type BdevOCFBlockStats struct {
 	CoreVolumeRd     BdevOCFStat `json:"core_volume_rd"`
 	CoreVolumeWr     BdevOCFStat `json:"core_volume_wr"`
@@ -151,7 +151,7 @@ type BdevOCFBlockStats struct {
 	VolumeTotal      BdevOCFStat `json:"volume_total"`
 }
 
-// BdevOCFErrorStats is: requests that failed.
+// BdevOCFErrorStats holds requests that failed.
 type BdevOCFErrorStats struct {
 	CoreVolumeRd     BdevOCFStat `json:"core_volume_rd"`
 	CoreVolumeWr     BdevOCFStat `json:"core_volume_wr"`
@@ -169,7 +169,7 @@ type BdevOCFFlush struct {
 	Status *int32 `json:"status,omitzero"`
 }
 
-// BdevOCFRequestStats is: what requests found in the cache. `pt` are those that went around it.
+// BdevOCFRequestStats states what requests found in the cache. `pt` are those that went around it.
 type BdevOCFRequestStats struct {
 	RdHits          BdevOCFStat `json:"rd_hits"`
 	RdPartialMisses BdevOCFStat `json:"rd_partial_misses"`
@@ -203,7 +203,7 @@ type BdevOCFStat struct {
 	Units BdevOCFStatUnits `json:"units"`
 }
 
-// BdevOCFStats is: how a cache is used.
+// BdevOCFStats states how a cache is used.
 type BdevOCFStats struct {
 	Usage    BdevOCFUsageStats   `json:"usage"`
 	Requests BdevOCFRequestStats `json:"requests"`
@@ -211,7 +211,7 @@ type BdevOCFStats struct {
 	Errors   BdevOCFErrorStats   `json:"errors"`
 }
 
-// BdevOCFUsageStats is: what the cache holds.
+// BdevOCFUsageStats states what the cache holds.
 type BdevOCFUsageStats struct {
 	Occupancy BdevOCFStat `json:"occupancy"`
 	Free      BdevOCFStat `json:"free"`

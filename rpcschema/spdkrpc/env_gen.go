@@ -23,7 +23,7 @@ func (c *Client) EnvDPDKGetMemStats(ctx context.Context) (result EnvDPDKMemStats
 	return result, err
 }
 
-// EnvDPDKMemStats is: where DPDK's statistics of memory are.
+// EnvDPDKMemStats states where DPDK's statistics of memory are.
 type EnvDPDKMemStats struct {
 	// Always `/tmp/spdk_mem_dump.txt`.
 	Filename string `json:"filename"`

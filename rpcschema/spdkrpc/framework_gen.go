@@ -310,7 +310,7 @@ func (v FrameworkConfigEntry) MarshalJSON() ([]byte, error) {
 	return marshalForm("FrameworkConfigEntry", form{v.Object != nil, v.Object}, form{v.Array != nil, v.Array})
 }
 
-// FrameworkContextSwitchMonitor is: state of the logging of context switches.
+// FrameworkContextSwitchMonitor holds state of the logging of context switches.
 type FrameworkContextSwitchMonitor struct {
 	Enabled bool `json:"enabled"`
 }
@@ -331,7 +331,7 @@ type FrameworkGovernorCore struct {
 	CurrentFrequency uint32 `json:"current_frequency"`
 }
 
-// FrameworkGovernorInfo is: what a governor reports about itself.
+// FrameworkGovernorInfo states what a governor reports about itself.
 type FrameworkGovernorInfo struct {
 	// For `dpdk_governor`: the interface to the kernel that it uses, such as `intel-pstate` or `acpi-cpufreq`.
 	Env *string `json:"env,omitzero"`
@@ -450,7 +450,7 @@ type ThreadIOChannel struct {
 	Ref uint32 `json:"ref"`
 }
 
-// ThreadIOChannels is: I/O channels of a thread.
+// ThreadIOChannels holds I/O channels of a thread.
 type ThreadIOChannels struct {
 	Name       string            `json:"name"`
 	IOChannels []ThreadIOChannel `json:"io_channels"`
@@ -489,7 +489,7 @@ type ThreadPoller struct {
 	PeriodTicks *uint64 `json:"period_ticks,omitzero"`
 }
 
-// ThreadPollers is: pollers of a thread.
+// ThreadPollers holds pollers of a thread.
 type ThreadPollers struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
@@ -507,7 +507,7 @@ type ThreadPollersList struct {
 	Threads  []ThreadPollers `json:"threads"`
 }
 
-// ThreadStats is: statistics of a thread.
+// ThreadStats holds statistics of a thread.
 type ThreadStats struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`

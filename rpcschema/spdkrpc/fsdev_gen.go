@@ -54,7 +54,7 @@ func (c *Client) FsdevSetOpts(ctx context.Context, params FsdevSetOptsParams) er
 	return c.confirm(ctx, "fsdev_set_opts", params)
 }
 
-// FsdevOptions is: options of filesystem devices.
+// FsdevOptions holds options of filesystem devices.
 type FsdevOptions struct {
 	// I/Os in the process.
 	FsdevIOPoolSize uint32 `json:"fsdev_io_pool_size"`

@@ -34,14 +34,14 @@ func (c *Client) IobufSetOptions(ctx context.Context, params IobufSetOptionsPara
 	return c.confirm(ctx, "iobuf_set_options", params)
 }
 
-// IobufModuleStats is: how a module uses the pools of buffers.
+// IobufModuleStats states how a module uses the pools of buffers.
 type IobufModuleStats struct {
 	Module    string         `json:"module"`
 	SmallPool IobufPoolStats `json:"small_pool"`
 	LargePool IobufPoolStats `json:"large_pool"`
 }
 
-// IobufPoolStats is: how a module uses a pool of buffers.
+// IobufPoolStats states how a module uses a pool of buffers.
 type IobufPoolStats struct {
 	// Buffers that came from the thread's cache.
 	Cache uint64 `json:"cache"`

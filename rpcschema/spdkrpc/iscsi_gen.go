@@ -463,7 +463,7 @@ type ISCSIHistogram struct {
 	TSCRate int64 `json:"tsc_rate"`
 }
 
-// ISCSIInitiatorGroup is: who may log in.
+// ISCSIInitiatorGroup states who may log in.
 type ISCSIInitiatorGroup struct {
 	Tag int32 `json:"tag"`
 	// Names of initiators.
@@ -486,7 +486,7 @@ type ISCSILUNParams struct {
 	LUNID *int32 `json:"lun_id,omitzero"`
 }
 
-// ISCSIOptions is: options of the iSCSI target.
+// ISCSIOptions holds options of the iSCSI target.
 type ISCSIOptions struct {
 	// File with CHAP secrets. Left out where there is none.
 	AuthFile *string `json:"auth_file,omitzero"`
@@ -531,7 +531,7 @@ type ISCSIOptions struct {
 	DataOutPoolSize uint32 `json:"data_out_pool_size"`
 }
 
-// ISCSIPGIGMap is: initiators of one group may come in by the portals of another.
+// ISCSIPGIGMap holds initiators of one group may come in by the portals of another.
 type ISCSIPGIGMap struct {
 	// Tag of the portal group.
 	PGTag int32 `json:"pg_tag"`
@@ -555,7 +555,7 @@ type ISCSIPortalGroup struct {
 	Private bool `json:"private"`
 }
 
-// ISCSIStats is: numbers of connections.
+// ISCSIStats holds numbers of connections.
 type ISCSIStats struct {
 	// Connections that are being set up.
 	Invalid uint32 `json:"invalid"`

@@ -104,7 +104,7 @@ func (c *Client) LogSetPrintLevel(ctx context.Context, params LogSetPrintLevelPa
 	return c.confirm(ctx, "log_set_print_level", params)
 }
 
-// LogLevel is: how important a message is, from most to least. Up to v26.01 SPDK also accepts lower case.
+// LogLevel states how important a message is, from most to least. Up to v26.01 SPDK also accepts lower case.
 type LogLevel string
 
 // The values of LogLevel.

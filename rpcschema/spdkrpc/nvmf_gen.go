@@ -436,8 +436,8 @@ func (c *Client) NVMfSubsystemSetNSANAGroup(ctx context.Context, params NVMfSubs
 	return c.confirm(ctx, "nvmf_subsystem_set_ns_ana_group", params)
 }
 
-// NVMfAdminCmdPassthru is: which admin commands go to the NVMe device underneath. Each needs subsystems with one
-// bdev_nvme namespace.
+// NVMfAdminCmdPassthru states which admin commands go to the NVMe device underneath. Each needs subsystems with
+// one bdev_nvme namespace.
 type NVMfAdminCmdPassthru struct {
 	// Take some fields of Identify Controller from the device. Required up to v25.05. Default: false.
 	IdentifyCtrlr *bool `json:"identify_ctrlr,omitzero"`
@@ -459,7 +459,7 @@ type NVMfAdminCmdPassthru struct {
 	VendorSpecific *bool `json:"vendor_specific,omitzero"`
 }
 
-// NVMfControllerCntrltype is: kind of controller.
+// NVMfControllerCntrltype is the kind of controller.
 type NVMfControllerCntrltype string
 
 // The values of NVMfControllerCntrltype.
@@ -492,7 +492,7 @@ const (
 	NVMfDiscoveryFiltersValueSvcid     NVMfDiscoveryFiltersValue = "svcid"
 )
 
-// NVMfDiscoveryFilters is: what must agree with the host's connection; empty for nothing.
+// NVMfDiscoveryFilters states what must agree with the host's connection; empty for nothing.
 type NVMfDiscoveryFilters []NVMfDiscoveryFiltersValue
 
 // NVMfListenAddress describes an address of NVMe-oF, as it is given to SPDK.
@@ -528,7 +528,7 @@ const (
 	NVMfListenerANAStateANAStateChange         NVMfListenerANAStateANAState = "change"
 )
 
-// NVMfListenerANAState is: state of an ANA group on a listener.
+// NVMfListenerANAState holds state of an ANA group on a listener.
 type NVMfListenerANAState struct {
 	ANAGroup uint32 `json:"ana_group"`
 	// One of optimized, non_optimized, inaccessible, persistent_loss, change.
@@ -573,7 +573,7 @@ type NVMfNamespaceParams struct {
 	HideMetadata *bool `json:"hide_metadata,omitzero"`
 }
 
-// NVMfPollGroupStats is: counters of one poll group, which is one reactor's share of a target.
+// NVMfPollGroupStats holds counters of one poll group, which is one reactor's share of a target.
 type NVMfPollGroupStats struct {
 	// Name of the poll group's thread.
 	Name string `json:"name"`
@@ -594,7 +594,7 @@ type NVMfPollGroupStats struct {
 	Transports      []NVMfTransportStats `json:"transports"`
 }
 
-// NVMfQpairState is: `active` is what old releases call `enabled`.
+// NVMfQpairState is the `active` is what old releases call `enabled`.
 type NVMfQpairState string
 
 // The values of NVMfQpairState.
@@ -669,7 +669,7 @@ const (
 	NVMfQpairAuthDhgroupUnknown   NVMfQpairAuthDhgroup = "unknown"
 )
 
-// NVMfQpairAuth is: state of a connection's authentication. Only if it was requested.
+// NVMfQpairAuth holds state of a connection's authentication. Only if it was requested.
 type NVMfQpairAuth struct {
 	// One of negotiate, challenge, reply, success1, success2, failure1, completed, error.
 	State NVMfQpairAuthState `json:"state"`
@@ -679,7 +679,7 @@ type NVMfQpairAuth struct {
 	Dhgroup NVMfQpairAuthDhgroup `json:"dhgroup"`
 }
 
-// NVMfRDMADeviceStats is: counters of one RDMA device in one poll group.
+// NVMfRDMADeviceStats holds counters of one RDMA device in one poll group.
 type NVMfRDMADeviceStats struct {
 	// Name of the device.
 	Name string `json:"name"`
@@ -720,7 +720,7 @@ type NVMfReferral struct {
 	Subnqn string `json:"subnqn"`
 }
 
-// NVMfStats is: what the poll groups of a target have done.
+// NVMfStats states what the poll groups of a target have done.
 type NVMfStats struct {
 	// Ticks in a second.
 	TickRate   uint64               `json:"tick_rate"`
@@ -832,7 +832,7 @@ type NVMfTransport struct {
 	MinKato *uint32 `json:"min_kato,omitzero"`
 }
 
-// NVMfTransportIDAdrfam is: address family.
+// NVMfTransportIDAdrfam is the address family.
 type NVMfTransportIDAdrfam string
 
 // The values of NVMfTransportIDAdrfam.
@@ -858,7 +858,7 @@ type NVMfTransportID struct {
 	Transport *string `json:"transport,omitzero"`
 }
 
-// NVMfTransportStats is: counters of one transport in one poll group. TCP has none; `pending_data_buffer` and
+// NVMfTransportStats holds counters of one transport in one poll group. TCP has none; `pending_data_buffer` and
 // `devices` are RDMA's, all others VFIOUSER's.
 type NVMfTransportStats struct {
 	// Transport, such as TCP.

@@ -64,7 +64,7 @@ type SockDefaultImpl struct {
 	ImplName string `json:"impl_name"`
 }
 
-// SockImplOptions is: options of an implementation of sockets.
+// SockImplOptions holds options of an implementation of sockets.
 type SockImplOptions struct {
 	// Size of a socket's receive buffer. Unit: bytes.
 	RecvBufSize uint32 `json:"recv_buf_size"`

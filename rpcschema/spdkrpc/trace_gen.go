@@ -124,7 +124,7 @@ func (v TraceGroups) MarshalJSON() ([]byte, error) {
 	return marshalOthers(described(v), v.Others)
 }
 
-// TraceInfo is: where traces are written, and the groups of tracepoints, one member each.
+// TraceInfo states where traces are written, and the groups of tracepoints, one member each.
 type TraceInfo struct {
 	// Shared memory that they are written to.
 	TpointShmPath string `json:"tpoint_shm_path"`

@@ -133,7 +133,7 @@ func (c *Client) VirtioBlkGetTransports(ctx context.Context, params VirtioBlkGet
 	return result, err
 }
 
-// VhostBackend is: what a vhost controller offers: one of both.
+// VhostBackend states what a vhost controller offers: one of both.
 type VhostBackend struct {
 	Block *VhostBlockBackend `json:"block,omitzero"`
 	SCSI  []VhostSCSITarget  `json:"scsi,omitzero"`
@@ -144,7 +144,7 @@ type VhostBlkTransport struct {
 	Name string `json:"name"`
 }
 
-// VhostBlockBackend is: what a virtio-blk controller offers.
+// VhostBlockBackend states what a virtio-blk controller offers.
 type VhostBlockBackend struct {
 	ReadOnly bool `json:"readonly"`
 	// Name of the bdev, null if it was removed.

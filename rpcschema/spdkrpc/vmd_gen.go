@@ -39,7 +39,7 @@ func (c *Client) VMDRescan(ctx context.Context) (result VMDRescan, err error) {
 	return result, err
 }
 
-// VMDRescan is: what a scan behind VMD found.
+// VMDRescan states what a scan behind VMD found.
 type VMDRescan struct {
 	// Number of new drives.
 	Count uint32 `json:"count"`
