@@ -224,7 +224,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 	require.NoError(t, caller.Call(t.Context(), "spdk_get_version", nil, &v))
 	assert.Contains(t, v.Version, "v26.05")
 
-	const msg = "showing a self-signed certificate: clients must be given it to trust, or see its fingerprint"
+	const msg = "using a self-signed certificate: clients must trust this file, or check its fingerprint"
 	lines := b.log.Lines(t, msg)
 	require.Len(t, lines, 1)
 	assert.Equal(t, "WARN", lines[0]["level"])

@@ -232,7 +232,7 @@ func TestTheOldCommandLine(t *testing.T) {
 	d.waitFor("unencrypted")
 	assert.NotContains(t, d.logged(), "hunter2")
 	d.hangUp()
-	d.waitFor("there is no configuration file")
+	d.waitFor("without a configuration file")
 	assert.Zero(t, d.stop())
 
 	// The script's certificate file holds both parts.

@@ -63,5 +63,5 @@ func TestProfiles(t *testing.T) {
 	d.stop()
 	_, complaint, code := profile("heap")
 	assert.Equal(t, exitFailed, code)
-	assert.Contains(t, complaint, "is the service running?")
+	assert.Contains(t, complaint, "check that the service runs")
 }

@@ -110,7 +110,7 @@ func TestReloadAndItsOutcome(t *testing.T) {
 	d.stop()
 	o = reload()
 	assert.Equal(t, exitFailed, o.code)
-	assert.Contains(t, o.stderr, "is the service running?")
+	assert.Contains(t, o.stderr, "check that the service runs")
 }
 
 // What the configuration names is read anew once it changes, however it is put there.
@@ -254,7 +254,7 @@ func TestGrantSocket(t *testing.T) {
 	assert.Equal(t, outcome{}, grant("--group", group), "nothing to do yet")
 	o := grant("--group", group, "--wait", "1ms")
 	assert.Equal(t, exitFailed, o.code)
-	assert.Contains(t, o.stderr, "does spdk_tgt listen elsewhere")
+	assert.Contains(t, o.stderr, "check that spdk_tgt runs and listens there")
 	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
 
 	// SPDK comes while it waits, and again after it was killed: what it has left then is not waited for.
@@ -275,7 +275,7 @@ func TestGrantSocket(t *testing.T) {
 		require.NoError(t, l.Close())
 		o := grant("--group", group, "--wait", "1ms")
 		assert.Equal(t, exitFailed, o.code)
-		assert.Contains(t, o.stderr, "does spdk_tgt listen elsewhere")
+		assert.Contains(t, o.stderr, "check that spdk_tgt runs and listens there")
 	}
 	require.NoError(t, os.Remove(path))
 
@@ -291,7 +291,7 @@ func TestGrantSocket(t *testing.T) {
 		require.NoError(t, put(), name)
 		o := grant("--group", group)
 		assert.Equal(t, exitFailed, o.code, name)
-		assert.Contains(t, o.stderr, "nothing was changed", name)
+		assert.Contains(t, o.stderr, "Nothing was changed", name)
 		require.NoError(t, os.Remove(path))
 	}
 	info, err := os.Stat(secret)

@@ -21,13 +21,13 @@ import (
 
 // Usage has the methods that users call, according to an audit log.
 type Usage struct {
-	Calls   int // that were looked at
-	Skipped int // lines that are no calls
+	Calls   int // calls in the log
+	Skipped int // lines that are not calls
 	byUser  map[string]map[string]bool
 	schema  *rpcschema.Document
 }
 
-// maxLogLine is more than any line of ours.
+// maxLogLine is longer than any line of the audit log.
 const maxLogLine = 1 << 20
 
 // ReadLearned reads the JSON audit log: for each user, the methods of calls that were allowed, also
@@ -83,7 +83,7 @@ func (u *Usage) WriteRoles(w io.Writer) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# What %s. Remove methods that should not be allowed; globs make the list shorter.\n", u.summary())
 	roles := &yaml.Node{Kind: yaml.MappingNode}
-	usersOf := map[string][]string{} // by what they need
+	usersOf := map[string][]string{} // by the methods that they need
 	for _, user := range slices.Sorted(maps.Keys(u.byUser)) {
 		key := strings.Join(slices.Sorted(maps.Keys(u.byUser[user])), " ")
 		usersOf[key] = append(usersOf[key], user)
@@ -122,7 +122,7 @@ func (u *Usage) summary() string {
 	return words
 }
 
-// covers tells whether a role allows all of the methods, whatever their parameters.
+// covers reports whether a role allows all of the methods, with any parameters.
 func covers(role policy.Role, methods []string) bool {
 	return !slices.ContainsFunc(methods, func(m string) bool {
 		return !slices.ContainsFunc(role.Allow, func(r policy.Rule) bool { return r.Method == m && len(r.Where) == 0 })

@@ -25,7 +25,7 @@ type Outcome int
 // The outcomes.
 const (
 	Written Outcome = iota
-	Merged          // into the line that tells of many unauthenticated calls
+	Merged          // counted in a line for several unauthenticated calls
 	Hidden          // by the level of the log
 )
 

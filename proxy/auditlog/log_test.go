@@ -65,7 +65,7 @@ func TestTextLog(t *testing.T) {
 	assert.Contains(t, book.String(), `params="{\"a\":1,\"b\":\"<x>\"}"`)
 	e.Err, e.NotExecuted, e.Decision = nil, false, Allowed
 	assert.Equal(t, Hidden, l.Write(e))
-	assert.Equal(t, 1, strings.Count(book.String(), "\n"), "level warn holds only what was refused")
+	assert.Equal(t, 1, strings.Count(book.String(), "\n"), "level warn has only calls that were not executed")
 }
 
 func TestParametersThatCannotBeLogged(t *testing.T) {
@@ -73,8 +73,8 @@ func TestParametersThatCannotBeLogged(t *testing.T) {
 	assert.Contains(t, loggable(map[string]any{"a": strings.Repeat("x", maxParams)}), "too long to be logged")
 }
 
-// What is written is read again: the methods of each user that were allowed.
-func TestRolesAreLearnedOfWhatIsWritten(t *testing.T) {
+// ReadLearned returns the allowed methods of each user from what Write wrote.
+func TestRolesAreLearnedFromTheLog(t *testing.T) {
 	book := new(logtest.Log)
 	log := slog.New(slog.NewJSONHandler(book, nil))
 	l := New(log, rpcschema.Default())

@@ -24,21 +24,21 @@ type auditThrottle struct {
 
 // A throttledSource counts the requests of one source.
 type throttledSource struct {
-	lines int      // of its own
+	lines int      // requests with a line of their own
 	count int      // requests without
-	users []string // whose name was given, of those who exist
+	users []string // existing users that these requests name
 }
 
 const (
 	throttleWindow = time.Minute
 	linesPerSource = 10  // lines of its own
 	linesPerWindow = 100 // lines of all sources together
-	maxSources     = 64  // told apart
-	maxUsersNamed  = 8   // named in a line
+	maxSources     = 64  // counted separately
+	maxUsersNamed  = 8   // in one line
 	mergedMessage  = "unauthenticated calls"
 )
 
-// otherSources stand together for those that came later than as many as are told apart.
+// otherSources is one entry for all sources beyond maxSources.
 var otherSources netip.Prefix
 
 // admit reports whether an unauthenticated request gets a line of its own. user is the existing user
@@ -63,8 +63,8 @@ func (t *auditThrottle) admit(source netip.Addr, user string) bool {
 	return false
 }
 
-// source finds what is counted of an address. The addresses of an IPv6 network of 64
-// bits count as one source, as one host may use all of them.
+// source returns the entry of an address. All addresses of an IPv6 network of 64 bits
+// are one source, because one host may use all of them.
 func (t *auditThrottle) source(address netip.Addr) *throttledSource {
 	address = address.Unmap().WithZone("")
 	prefix, _ := address.Prefix(min(address.BitLen(), 64))
@@ -80,7 +80,7 @@ func (t *auditThrottle) source(address netip.Addr) *throttledSource {
 	return m
 }
 
-// flush writes what was merged, and ends the window.
+// flush writes the lines that requests share, and ends the window.
 func (t *auditThrottle) flush() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,7 +19,7 @@ func newThrottle() (*auditThrottle, *logtest.Log) {
 	return &auditThrottle{log: slog.New(slog.NewJSONHandler(book, nil))}, book
 }
 
-func TestAFloodHasOneLine(t *testing.T) {
+func TestRequestsOfOneSourceShareALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle, book := newThrottle()
 		guest := netip.MustParseAddr("192.0.2.1")
@@ -30,7 +30,7 @@ func TestAFloodHasOneLine(t *testing.T) {
 			}
 		}
 		assert.Equal(t, linesPerSource, admitted)
-		assert.True(t, throttle.admit(netip.MustParseAddr("192.0.2.2"), ""), "another one is seen all the same")
+		assert.True(t, throttle.admit(netip.MustParseAddr("192.0.2.2"), ""), "another source still gets a line")
 		assert.Empty(t, book.String())
 
 		time.Sleep(throttleWindow + time.Second)
@@ -45,13 +45,13 @@ func TestAFloodHasOneLine(t *testing.T) {
 
 		assert.True(t, throttle.admit(guest, ""), "a new minute")
 		throttle.flush()
-		throttle.flush() // as a stopping server does, whatever is going on
+		throttle.flush() // a stopping server flushes at any time
 		assert.Len(t, book.Lines(t, mergedMessage), 1, "nothing was merged")
 	})
 }
 
-// However many take part, the log of a minute has only so many lines.
-func TestFloodFromEverywhere(t *testing.T) {
+// Requests from any number of sources cause a bounded number of lines in a minute.
+func TestRequestsFromManySources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle, book := newThrottle()
 		admitted := 0
@@ -62,7 +62,7 @@ func TestFloodFromEverywhere(t *testing.T) {
 			}
 		}
 		throttle.flush()
-		assert.Equal(t, maxSources+linesPerSource, admitted, "one each, and of the others together as of one")
+		assert.Equal(t, maxSources+linesPerSource, admitted, "one line for each counted source, and the limit of one source for all others together")
 		lines := book.Lines(t, mergedMessage)
 		require.LessOrEqual(t, len(lines), maxSources+1)
 		total := admitted
@@ -70,7 +70,7 @@ func TestFloodFromEverywhere(t *testing.T) {
 			total += int(line["count"].(float64))
 			assert.LessOrEqual(t, len(line["users"].([]any)), maxUsersNamed)
 		}
-		assert.Equal(t, 50000, total, "none is lost")
+		assert.Equal(t, 50000, total, "all are counted")
 		assert.Equal(t, "others", lines[0]["source"])
 	})
 }
@@ -87,7 +87,7 @@ func TestLinesOfAllSourcesAreBounded(t *testing.T) {
 	throttle.flush()
 }
 
-func TestFloodFromOneNetwork(t *testing.T) {
+func TestRequestsFromOneIPv6Network(t *testing.T) {
 	throttle, book := newThrottle()
 	for i := range 100 {
 		throttle.admit(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x%%eth0", i+1)), "")

@@ -52,7 +52,7 @@ func TestNoAuthorities(t *testing.T) {
 
 func TestClientCertificates(t *testing.T) {
 	authority, stranger := authntest.NewAuthority(t, "ours"), authntest.NewAuthority(t, "ours")
-	between := authority.Between("between")
+	between := authority.Intermediate("between")
 	a, err := New(certificateUsers(), Options{FailuresPerMinute: 6000, ClientCAs: authority.Pool()})
 	require.NoError(t, err)
 	uri, err := url.Parse(spiffe)

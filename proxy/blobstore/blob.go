@@ -5,28 +5,28 @@ import (
 	"fmt"
 )
 
-// A blob is what its metadata pages say.
+// A blob is the content of a blob's metadata pages.
 type blob struct {
-	page      int64 // where it begins
+	page      int64 // the first one
 	attrs     map[string]string
 	parent    uint64 // id, 0 for none
-	unsettled bool   // a snapshot that was being taken or removed: it shares clusters with its clone
+	unsettled bool   // SPDK was creating or deleting this snapshot: it shares clusters with its clone
 	runs      []run
 	table     []uint32 // extent pages, 0 for none
-	clusters  uint64   // how many it could have, by its extent table
+	clusters  uint64   // the blob's size in clusters, according to its extent table
 }
 
-// A run is clusters that follow each other; first is 0 where none are allocated.
+// A run is a sequence of adjacent clusters; first is 0 if they are not allocated.
 type run struct{ first, length uint32 }
 
-// What internal attributes are called.
+// Names of internal attributes.
 const (
 	parentAttr   = "SNAP"
 	takingAttr   = "SNAPTMP"
 	removingAttr = "SNAPRM"
 )
 
-// name tells people which blob it is.
+// name returns the volume's name, if it has one, and the blob's id, for messages.
 func (b *blob) name() string {
 	text := fmt.Sprintf("blob %#x", uint64(firstID)+uint64(b.page))
 	if n, ok := b.attrs["name"]; ok {
@@ -59,7 +59,7 @@ func (b *blob) parse(d descriptor) error {
 			return short
 		}
 		if b.clusters = le.Uint64(d.data); b.clusters > 1<<32 {
-			return fmt.Errorf("its extent table is for %d clusters", b.clusters)
+			return fmt.Errorf("its extent table has a size of %d clusters", b.clusters)
 		}
 		for x := d.data[8:]; len(x) > 0; x = x[8:] {
 			page, count := le.Uint32(x), le.Uint32(x[4:])

@@ -8,42 +8,44 @@ import (
 	"time"
 )
 
-// A Finding is something that is not as it must be.
+// A Finding describes damage.
 type Finding struct {
-	// Page is the metadata page, counted from the first one, or -1 if it is about none; Offset is where it begins on the device.
+	// Page is the metadata page, counted from the first one, or -1 if the finding is about no page. Offset is where the page
+	// begins on the device, in bytes.
 	Page   int64
 	Offset int64
-	// What is wrong, and what that means.
+	// What describes the damage and its consequence.
 	What string
-	// Super says that it is the page without which no volume of the lvstore loads.
+	// Super means that the page is the one that describes the lvstore: without it, no volume loads.
 	Super bool
 }
 
-// A Report is what was found.
+// A Report is the result of a check.
 type Report struct {
 	Super    Super
 	Pages    int64     // metadata pages that were read
 	Blobs    int       // volumes and snapshots
-	Findings []Finding // none: sound, as far as was looked
-	// Allocated is how many clusters each volume or snapshot has, by UUID.
+	Findings []Finding // none: no damage in the part that was checked
+	// Allocated is the number of clusters of each volume and snapshot, by UUID.
 	Allocated map[string]uint64
 }
 
 // Options of a check.
 type Options struct {
-	// Quick has only the page read that says that it is an lvstore: the one that unprotected snapshots destroy.
+	// Quick checks only the super block and the page that describes the lvstore, which unprotected snapshots destroy.
 	Quick bool
-	// Looks is how often to look before a finding counts; targets that run change pages. 1 by default.
-	Looks int
-	// Pause is the time between two looks.
+	// Passes is the number of passes. Only damage that all passes find counts, because a running target changes pages.
+	// 1 by default.
+	Passes int
+	// Pause is the time between two passes.
 	Pause time.Duration
 }
 
-// Check looks for damage on a device of a size in bytes. The error is ErrNoBlobstore, ErrSuperBlock, one of reading, or the
-// context's.
+// Check looks for damage on a device; size is its size in bytes. The error is ErrNoBlobstore, ErrSuperBlock, an error of
+// reading, or the context's.
 func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Report, error) {
-	report, err := look(ctx, r, size, o.Quick)
-	for range o.Looks - 1 {
+	report, err := checkOnce(ctx, r, size, o.Quick)
+	for range o.Passes - 1 {
 		if err != nil && !errors.Is(err, ErrSuperBlock) || err == nil && len(report.Findings) == 0 {
 			break
 		}
@@ -53,7 +55,7 @@ func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Report, e
 		case <-time.After(o.Pause):
 		}
 		var again Report
-		again, err = look(ctx, r, size, o.Quick)
+		again, err = checkOnce(ctx, r, size, o.Quick)
 		if err == nil && len(report.Findings) > 0 {
 			again.Findings = both(report.Findings, again.Findings)
 		}
@@ -62,7 +64,7 @@ func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Report, e
 	return report, err
 }
 
-// both are the findings of two looks.
+// both returns the findings that two passes have in common.
 func both(a, b []Finding) (list []Finding) {
 	seen := map[Finding]bool{}
 	for _, f := range a {
@@ -76,17 +78,17 @@ func both(a, b []Finding) (list []Finding) {
 	return list
 }
 
-// A checker goes through a blobstore once.
+// A checker checks a blobstore once.
 type checker struct {
 	Report
 	r      io.ReaderAt
-	begins []int64          // pages in which a blob begins
+	begins []int64          // the first pages of blobs
 	users  map[uint32]*blob // by extent page
-	owners []uint32         // by cluster: the page in which its blob begins, plus 1
+	owners []uint32         // by cluster: the first page of its blob, plus 1
 	blobs  map[uint64]*blob // by id
 }
 
-func look(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Report, error) {
+func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Report, error) {
 	super, err := ReadSuper(r)
 	if super.Bytes == 0 {
 		super.Bytes = size
@@ -121,11 +123,11 @@ func look(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Report, e
 	return c.Report, nil
 }
 
-// most is how many findings are told: a store has more than that only if all is lost.
-const most = 100
+// maxFindings limits a report. An lvstore with more damage is lost as a whole.
+const maxFindings = 100
 
 func (c *checker) found(page int64, format string, args ...any) {
-	if len(c.Findings) >= most {
+	if len(c.Findings) >= maxFindings {
 		return
 	}
 	c.Findings = append(c.Findings, Finding{Page: page, Offset: c.Super.offset(page), What: fmt.Sprintf(format, args...)})
@@ -139,11 +141,11 @@ func (c *checker) read(at int64) (*page, error) {
 	return p, nil
 }
 
-// superBlob looks at the page that says that it is an lvstore.
+// superBlob checks the page that describes the lvstore.
 func (c *checker) superBlob() error {
 	at := int64(c.Super.SuperBlob) - firstID
 	if at < 0 || at >= c.Super.MetadataPages {
-		c.found(0, "the super block names blob %#x as the one that describes the lvstore, which cannot be", c.Super.SuperBlob)
+		c.found(0, "the super block names blob %#x as the one that describes the lvstore, which is out of range", c.Super.SuperBlob)
 		return nil
 	}
 	p, err := c.read(at)
@@ -151,25 +153,25 @@ func (c *checker) superBlob() error {
 		return err
 	}
 	c.Pages++
-	is := ""
+	state := ""
 	switch {
 	case p.zero():
-		is = "is empty"
+		state = "is empty"
 	case !p.intact():
-		is = "has a wrong checksum"
+		state = "has a wrong checksum"
 	case p.isExtent():
-		is = fmt.Sprintf("was overwritten by an extent page of blob %#x", p.id())
+		state = fmt.Sprintf("was overwritten by an extent page of blob %#x", p.id())
 	case p.id() != c.Super.SuperBlob || p.sequence() != 0:
-		is = fmt.Sprintf("holds page %d of blob %#x", p.sequence(), p.id())
+		state = fmt.Sprintf("holds page %d of blob %#x", p.sequence(), p.id())
 	}
-	if is != "" {
-		c.found(at, "the page that describes the lvstore %s: the lvstore does not load when the target starts next", is)
+	if state != "" {
+		c.found(at, "the page that describes the lvstore %s: the lvstore will not load when the target starts next", state)
 		c.Findings[0].Super = true
 	}
 	return nil
 }
 
-// scan reads all metadata pages, and notes where blobs begin.
+// scan reads all metadata pages and records the first pages of blobs.
 func (c *checker) scan(ctx context.Context) error {
 	const chunk = 256
 	buffer := make([]byte, chunk*PageSize)
@@ -193,7 +195,7 @@ func (c *checker) scan(ctx context.Context) error {
 	return nil
 }
 
-// blob reads a blob's pages, and looks at what it has.
+// blob reads the pages of a blob and checks its clusters.
 func (c *checker) blob(at int64) error {
 	b := &blob{page: at, attrs: map[string]string{}}
 	id := uint64(firstID + at)
@@ -203,7 +205,7 @@ func (c *checker) blob(at int64) error {
 			return err
 		}
 		if !p.intact() || p.id() != id || p.sequence() != n {
-			c.found(at, "it must be page %d of %s, and is not: that does not load", n, b.name())
+			c.found(at, "this page must be page %d of %s, but is not: the blob does not load", n, b.name())
 			return nil
 		}
 		list, err := p.descriptors()
@@ -211,7 +213,7 @@ func (c *checker) blob(at int64) error {
 			err = b.parse(list[i])
 		}
 		if err != nil {
-			c.found(at, "page %d of %s is malformed, so that it does not load: %v", n, b.name(), err)
+			c.found(at, "page %d of %s is malformed, so the blob does not load: %v", n, b.name(), err)
 			return nil
 		}
 		next := p.next()
@@ -219,7 +221,7 @@ func (c *checker) blob(at int64) error {
 			break
 		}
 		if int64(next) >= c.Super.MetadataPages || int64(n) > c.Super.MetadataPages {
-			c.found(at, "%s goes on in page %d, which cannot be: it does not load", b.name(), next)
+			c.found(at, "%s continues in page %d, which is out of range: it does not load", b.name(), next)
 			return nil
 		}
 		at = int64(next)
@@ -238,7 +240,7 @@ func (c *checker) blob(at int64) error {
 	return nil
 }
 
-// clusters goes through what a blob has allocated.
+// clusters checks and counts the clusters that a blob has allocated.
 func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 	for _, r := range b.runs {
 		for i := uint32(0); r.first != 0 && i < r.length && c.own(b, b.page, r.first+i); i++ {
@@ -250,7 +252,7 @@ func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 			continue
 		}
 		if int64(at) >= c.Super.MetadataPages {
-			c.found(b.page, "%s lists extent page %d, which cannot be: it does not load", b.name(), at)
+			c.found(b.page, "%s lists extent page %d, which is out of range: it does not load", b.name(), at)
 			continue
 		}
 		p, err := c.read(int64(at))
@@ -260,10 +262,10 @@ func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 		first, list, err := p.extents()
 		switch {
 		case !p.intact() || !p.isExtent() || err != nil || uint64(first) != uint64(i)*perExtent:
-			c.found(int64(at), "it must be extent page %d of %s, and is not: that does not load", i, b.name())
+			c.found(int64(at), "this page must be extent page %d of %s, but is not: the blob does not load", i, b.name())
 			continue
 		case c.users[at] != nil && !b.unsettled && !c.users[at].unsettled:
-			c.found(int64(at), "it is an extent page both of %s and of %s: they would overwrite each other", c.users[at].name(), b.name())
+			c.found(int64(at), "this page is an extent page both of %s and of %s: they would overwrite each other", c.users[at].name(), b.name())
 		}
 		c.users[at] = b
 		for _, cluster := range list {
@@ -275,11 +277,11 @@ func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 	return allocated, nil
 }
 
-// own notes whose a cluster is, and says whether it is one.
+// own records the owner of a cluster. It reports false if there is no such cluster for data.
 func (c *checker) own(b *blob, at int64, cluster uint32) bool {
 	metadata := (c.Super.MetadataStart + c.Super.MetadataPages) * PageSize
 	if int64(cluster) >= int64(len(c.owners)) || (int64(cluster)+1)*c.Super.ClusterSize <= metadata {
-		c.found(at, "%s has cluster %d, which is not one for data", b.name(), cluster)
+		c.found(at, "%s has cluster %d, which is not a cluster for data", b.name(), cluster)
 		return false
 	}
 	if other := c.blobs[uint64(firstID)+uint64(c.owners[cluster])-1]; other != nil && other != b && !b.unsettled && !other.unsettled {

@@ -19,7 +19,7 @@ func check(t *testing.T, m image, o Options) Report {
 	return r
 }
 
-func TestSound(t *testing.T) {
+func TestNoDamage(t *testing.T) {
 	r := check(t, newImage(), Options{})
 	assert.Empty(t, r.Findings)
 	assert.EqualValues(t, metadataPages, r.Pages)
@@ -42,18 +42,18 @@ func TestDamage(t *testing.T) {
 		{"an empty first page", func(m image) { clear(m[metadataStart*PageSize:][:PageSize]) }, "is empty", 0},
 		{"another blob's page", func(m image) { m.write(0, firstID+9, 0, noPage, nil) }, "page 0 of blob 0x100000009", 0},
 		{"a torn first page", func(m image) { m[metadataStart*PageSize+100]++ }, "wrong checksum", 0},
-		{"a torn second page", func(m image) { m[(metadataStart+6)*PageSize+100]++ }, `it must be page 1 of "t"`, 6},
+		{"a torn second page", func(m image) { m[(metadataStart+6)*PageSize+100]++ }, `this page must be page 1 of "t"`, 6},
 		{"a lost extent page", func(m image) { clear(m[(metadataStart+3)*PageSize:][:PageSize]) }, `must be extent page 0 of "v"`, 3},
-		{"an extent page of elsewhere", func(m image) { m.extent(1, 3, 512, 10) }, `must be extent page 0 of "v"`, 3},
-		{"an extent page twice", func(m image) { m.page(2, 0, noPage, attr(xattr, "name", "s\x00"), table(600, 3)) }, `both of "v" (blob 0x100000001) and of "s"`, 3},
-		{"a cluster twice", func(m image) { m.extent(1, 4, 0, 10) }, `cluster 10 belongs both to "v"`, 4},
-		{"a cluster of the metadata", func(m image) { m.extent(1, 4, 0, 2) }, "cluster 2, which is not one for data", 4},
-		{"a cluster too far", func(m image) { m.extent(1, 4, 0, clusters) }, "cluster 64, which is not one for data", 4},
-		{"too long a run", func(m image) { m.page(5, 6, noPage, runs(20, 1<<31)) }, "cluster 64, which is not one for data", 5},
+		{"an extent page with a wrong first cluster", func(m image) { m.extent(1, 3, 512, 10) }, `must be extent page 0 of "v"`, 3},
+		{"an extent page of two blobs", func(m image) { m.page(2, 0, noPage, attr(xattr, "name", "s\x00"), table(600, 3)) }, `both of "v" (blob 0x100000001) and of "s"`, 3},
+		{"a cluster of two blobs", func(m image) { m.extent(1, 4, 0, 10) }, `cluster 10 belongs both to "v"`, 4},
+		{"a cluster of the metadata", func(m image) { m.extent(1, 4, 0, 2) }, "cluster 2, which is not a cluster for data", 4},
+		{"a cluster out of range", func(m image) { m.extent(1, 4, 0, clusters) }, "cluster 64, which is not a cluster for data", 4},
+		{"a run out of range", func(m image) { m.page(5, 6, noPage, runs(20, 1<<31)) }, "cluster 64, which is not a cluster for data", 5},
 		{"a lost parent", func(m image) { clear(m[(metadataStart+2)*PageSize:][:PageSize]) }, "parent, blob 0x100000002, that does not exist", 1},
-		{"a table that goes too far", func(m image) { m.page(2, 0, noPage, table(600, metadataPages)) }, "lists extent page 60, which cannot be", 2},
-		{"a chain that goes too far", func(m image) { m.page(5, 0, metadataPages) }, "goes on in page 60, which cannot be", 5},
-		{"a chain in a circle", func(m image) { m.page(5, 0, 5) }, "it must be page 1 of", 5},
+		{"an extent page out of range", func(m image) { m.page(2, 0, noPage, table(600, metadataPages)) }, "lists extent page 60, which is out of range", 2},
+		{"a next page out of range", func(m image) { m.page(5, 0, metadataPages) }, "continues in page 60, which is out of range", 5},
+		{"a cycle of pages", func(m image) { m.page(5, 0, 5) }, "this page must be page 1 of", 5},
 		{"a malformed page", func(m image) { m.page(2, 0, noPage, desc(extentTable, []byte{1})) }, "malformed", 2},
 		{"an endless table", func(m image) {
 			m.page(2, 0, noPage, desc(extentTable, bytes.Repeat([]byte{0, 0, 0, 0, 255, 255, 255, 255}, 3)))
@@ -62,7 +62,7 @@ func TestDamage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := newImage()
 			c.damage(m)
-			r := check(t, m, Options{Looks: 2})
+			r := check(t, m, Options{Passes: 2})
 			require.NotEmpty(t, r.Findings)
 			f := r.Findings[0]
 			assert.Contains(t, f.What, c.want)
@@ -73,7 +73,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// While a snapshot is being taken or removed, it shares what its clone has. SPDK finishes that when it loads.
+// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. SPDK completes that when it loads.
 func TestUnsettledSnapshotsShare(t *testing.T) {
 	for _, name := range []string{takingAttr, removingAttr} {
 		m := newImage()
@@ -82,7 +82,7 @@ func TestUnsettledSnapshotsShare(t *testing.T) {
 	}
 }
 
-func TestNotUsable(t *testing.T) {
+func TestUnusableSuperBlocks(t *testing.T) {
 	_, err := Check(t.Context(), make(image, 1<<20), 1<<20, Options{})
 	require.ErrorIs(t, err, ErrNoBlobstore)
 	for name, damage := range map[string]func(m image){
@@ -95,14 +95,14 @@ func TestNotUsable(t *testing.T) {
 	} {
 		m := newImage()
 		damage(m)
-		_, err := Check(t.Context(), m, int64(len(m)), Options{Looks: 2})
+		_, err := Check(t.Context(), m, int64(len(m)), Options{Passes: 2})
 		assert.ErrorIs(t, err, ErrSuperBlock, name)
 	}
 }
 
 func (m image) sum() { le.PutUint32(m[PageSize-4:], checksum(m[:PageSize])) }
 
-// changing is a device that another process mends between two looks.
+// changing is a device whose damage another process corrects between two passes.
 type changing struct {
 	image
 	reads int
@@ -118,11 +118,11 @@ func (c *changing) ReadAt(b []byte, at int64) (int, error) {
 	return c.image.ReadAt(b, at)
 }
 
-func TestOnlyWhatLastsCounts(t *testing.T) {
+func TestOnlyDamageOfAllPassesCounts(t *testing.T) {
 	m := newImage()
 	m.extent(1, 4, 0, 10)
 	m.extent(1, 0, 0, 30)
-	r, err := Check(t.Context(), &changing{image: m, then: func(m image) { m.extent(1, 4, 0, 12) }}, int64(len(m)), Options{Looks: 3})
+	r, err := Check(t.Context(), &changing{image: m, then: func(m image) { m.extent(1, 4, 0, 12) }}, int64(len(m)), Options{Passes: 3})
 	require.NoError(t, err)
 	assert.Len(t, r.Findings, 1)
 	assert.EqualValues(t, 0, r.Findings[0].Page)
@@ -133,7 +133,7 @@ func TestOnlyWhatLastsCounts(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// The page as SPDK v26.05 wrote it for a new lvstore, but for zeroes.
+// The page equals the one that SPDK v26.05 wrote for a new lvstore.
 func TestSuperPage(t *testing.T) {
 	want, err := hex.DecodeString("00000000010000000000000000000000" + "0318000000040000000000000000000000000000000000000000000000" +
 		"022d00000004002500757569643037373739313730" + "2d326335302d346239632d383834612d64363437666439353532386300" + "020d000000040005006e616d656c76733000" + "05080000000000000000000000")
@@ -161,7 +161,7 @@ func FuzzCheck(f *testing.F) {
 			t.Skip()
 		}
 		copy(m[at:], b)
-		for i := 0; i <= metadataPages+metadataStart; i++ { // so that what is in there is looked at
+		for i := 0; i <= metadataPages+metadataStart; i++ { // with valid checksums, so that the content is checked
 			p := m[i*PageSize:][:PageSize]
 			if i == 0 || i >= metadataStart && !(*page)(p).zero() {
 				le.PutUint32(p[PageSize-4:], checksum(p))
@@ -171,7 +171,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// failing fails one read, counted from the first.
+// failing is a device of which one read fails.
 type failing struct {
 	image
 	at, reads int
@@ -187,7 +187,7 @@ func (f *failing) ReadAt(b []byte, at int64) (int, error) {
 
 var errRead = errors.New("input/output error")
 
-// Whichever read fails: what was not read is not called sound.
+// Whichever read fails, the check fails.
 func TestAnyReadMayFail(t *testing.T) {
 	for _, o := range []Options{{}, {Quick: true}} {
 		for at := 1; ; at++ {
@@ -203,12 +203,12 @@ func TestAnyReadMayFail(t *testing.T) {
 	}
 }
 
-// A check that is told to end says so.
-func TestCheckEnds(t *testing.T) {
+// A canceled check returns the context's error.
+func TestCheckIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	m := newImage()
-	m.extent(1, 0, 0, 30) // a finding is looked at again
-	_, err := Check(ctx, m, int64(len(m)), Options{Looks: 3, Pause: time.Hour})
+	m.extent(1, 0, 0, 30) // damage, so that there is a second pass
+	_, err := Check(ctx, m, int64(len(m)), Options{Passes: 3, Pause: time.Hour})
 	require.ErrorIs(t, err, context.Canceled)
 }

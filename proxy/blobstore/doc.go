@@ -1,8 +1,8 @@
 // Package blobstore reads the metadata of SPDK's blobstore, on which lvstores are made, and looks for damage in it.
 //
-// It only reads. A target that runs may write meanwhile: a finding counts when it is there again after a while.
+// It only reads. A running target may write meanwhile, so damage counts only if several passes find it.
 //
-// On the device: a super block in the first 4 KiB says where the metadata pages are. A metadata page has 4 KiB, and a checksum. Blob
-// N, whose id is 0x100000000+N, begins in page N; it may go on in further pages. Where a blob's clusters are is written either
-// in these pages (run lengths) or in extent pages, of 512 clusters each, that the blob's extent table lists.
+// The format on the device: a super block in the first 4 KiB has the position of the metadata pages. A metadata page has 4 KiB and
+// a checksum. Blob N, whose id is 0x100000000+N, begins in page N and may continue in further pages. These pages either contain the
+// blob's clusters (as run lengths), or an extent table, which lists extent pages of 512 clusters each.
 package blobstore

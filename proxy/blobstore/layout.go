@@ -15,23 +15,23 @@ const (
 
 	signature   = "SPDKBLOB"
 	lvstoreType = "LVOLSTORE"
-	newest      = 3 // version of the super block
+	newest      = 3 // newest known version of the super block
 	firstID     = 1 << 32
 	noPage      = 1<<32 - 1
 	perExtent   = 512 // clusters that an extent page describes
 )
 
-// ErrNoBlobstore says that there is none.
+// ErrNoBlobstore means that the device has no blobstore.
 var ErrNoBlobstore = errors.New("there is no blobstore")
 
-// ErrSuperBlock says that the super block is damaged, or of a kind that is not known here.
+// ErrSuperBlock means that the super block is damaged, or has an unknown version or page size.
 var ErrSuperBlock = errors.New("the super block cannot be used")
 
-// Super is what the super block says.
+// Super is the content of the super block.
 type Super struct {
 	Version       uint32
-	Clean         bool   // the target ended in order
-	SuperBlob     uint64 // id of the blob that says what the blobstore is used for
+	Clean         bool   // the target unloaded the blobstore
+	SuperBlob     uint64 // id of the blob that describes the use of the blobstore
 	ClusterSize   int64  // bytes
 	MetadataStart int64  // the first metadata page, counted from the beginning of the device
 	MetadataPages int64
@@ -60,11 +60,11 @@ func ReadSuper(r io.ReaderAt) (Super, error) {
 	case !intact(b):
 		return s, fmt.Errorf("%w: its checksum is wrong", ErrSuperBlock)
 	case s.Version == 0 || s.Version > newest:
-		return s, fmt.Errorf("%w: it has version %d, known are 1 to %d", ErrSuperBlock, s.Version, newest)
+		return s, fmt.Errorf("%w: it has version %d, but only 1 to %d are known", ErrSuperBlock, s.Version, newest)
 	case pageSize != 0 && pageSize != PageSize:
-		return s, fmt.Errorf("%w: metadata pages of %d bytes are not known here", ErrSuperBlock, pageSize)
+		return s, fmt.Errorf("%w: metadata pages of %d bytes are not supported", ErrSuperBlock, pageSize)
 	case s.MetadataStart == 0 || s.MetadataPages == 0 || s.ClusterSize < PageSize || s.ClusterSize%PageSize != 0 || s.Bytes < 0:
-		return s, fmt.Errorf("%w: what it says makes no sense", ErrSuperBlock)
+		return s, fmt.Errorf("%w: its values contradict each other", ErrSuperBlock)
 	}
 	return s, nil
 }
@@ -76,10 +76,10 @@ func checksum(page []byte) uint32 {
 	return crc32.Checksum(page[:PageSize-4], crc32.MakeTable(crc32.Castagnoli))
 }
 
-// offset is where a metadata page begins on the device.
+// offset returns where a metadata page begins on the device, in bytes.
 func (s Super) offset(page int64) int64 { return (s.MetadataStart + page) * PageSize }
 
-// clusters is how many there are.
+// clusters returns the number of clusters.
 func (s Super) clusters() int64 { return s.Bytes / s.ClusterSize }
 
 // A page is a metadata page.
@@ -111,7 +111,7 @@ type descriptor struct {
 	data []byte
 }
 
-// descriptors takes a page apart.
+// descriptors parses a page.
 func (p *page) descriptors() ([]descriptor, error) {
 	var list []descriptor
 	for b := p[16 : PageSize-8]; len(b) >= 5; {
@@ -128,7 +128,7 @@ func (p *page) descriptors() ([]descriptor, error) {
 	return list, nil
 }
 
-// extents reads an extent page: the clusters from the first on, 0 for none.
+// extents parses an extent page. first is the index of the first cluster in the blob; a cluster that is not allocated is 0.
 func (p *page) extents() (first uint32, clusters []uint32, err error) {
 	list, err := p.descriptors()
 	if err != nil || len(list) != 1 || len(list[0].data) < 4 || len(list[0].data)%4 != 0 {

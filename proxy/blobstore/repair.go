@@ -2,8 +2,8 @@ package blobstore
 
 import "fmt"
 
-// SuperPage returns what the page that describes an lvstore must hold: it says the lvstore's UUID and name, and nothing else, so
-// that it can be written anew when it was overwritten. It also returns where on the device the page belongs.
+// SuperPage returns the content of the page that describes an lvstore, and its offset on the device in bytes. The page contains only
+// the lvstore's UUID and name, so it can be written again after it was overwritten.
 func SuperPage(s Super, uuid, name string) (content []byte, offset int64, err error) {
 	at := int64(s.SuperBlob) - firstID
 	if at < 0 || at >= s.MetadataPages || len(uuid) != 36 || name == "" || len(name) > 63 {
@@ -29,5 +29,5 @@ func SuperPage(s Super, uuid, name string) (content []byte, offset int64, err er
 	return p, s.offset(at), nil
 }
 
-// usesExtentTable is the flag of a blob whose clusters stand in extent pages.
+// usesExtentTable is the flag of a blob whose clusters are listed in extent pages.
 const usesExtentTable = 4

@@ -12,31 +12,31 @@ import (
 	"time"
 )
 
-// A Source says where the server's certificate comes from: two files in PEM form,
-// which may be one and the same, or else a self-signed certificate.
+// A Source describes where the server's certificate comes from: two files in PEM
+// form, which may be the same file, or else a self-signed certificate.
 type Source struct {
 	CertFile, KeyFile string
-	SelfSignedDir     string // where a self-signed one is kept; "": it lives as long as the process
+	SelfSignedDir     string // where a self-signed one is kept; "": in memory, until the process ends
 	Listen            string // the server's address, for the names in a self-signed one
 
 	// ReadFile reads a certificate or key, and refuses a file that it does not trust.
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Shown is the certificate that a server shows. Load replaces it; it may be called
-// while others ask for Current, but not twice at once.
+// Shown is the certificate that a server presents. Load replaces it. Load and Current
+// may be called concurrently, but only one Load at a time.
 type Shown struct {
 	current atomic.Pointer[tls.Certificate]
-	// fleeting was made for want of any other, and is kept for the process's life: its
-	// clients know no other.
-	fleeting *tls.Certificate
+	// inMemory is a self-signed certificate without a file. It is kept until the process
+	// ends, because clients may trust it.
+	inMemory *tls.Certificate
 }
 
-// Current is the certificate of now; nil before the first Load.
+// Current returns the current certificate; nil before the first Load.
 func (s *Shown) Current() *tls.Certificate { return s.current.Load() }
 
-// Load makes the certificate of a source the one that is shown. With an error, the
-// former one stays.
+// Load makes the certificate of a source the current one. On an error, the previous
+// one stays.
 func (s *Shown) Load(from Source, log *slog.Logger) error {
 	if from.CertFile != "" || from.SelfSignedDir != "" {
 		loaded, err := Load(from, log)
@@ -45,18 +45,18 @@ func (s *Shown) Load(from Source, log *slog.Logger) error {
 		}
 		return err
 	}
-	if s.fleeting == nil {
+	if s.inMemory == nil {
 		var err error
-		if s.fleeting, err = Load(from, log); err != nil {
+		if s.inMemory, err = Load(from, log); err != nil {
 			return err
 		}
 	}
-	s.current.Store(s.fleeting)
+	s.current.Store(s.inMemory)
 	return nil
 }
 
-// Load reads the certificate of a source, or makes a self-signed one. It logs when a
-// self-signed one is shown, or when the certificate expires soon.
+// Load reads the certificate of a source, or makes a self-signed one. It logs a
+// warning if the certificate is self-signed or expires soon.
 func Load(from Source, log *slog.Logger) (*tls.Certificate, error) {
 	if from.CertFile == "" {
 		return selfSigned(from, log)
@@ -90,9 +90,9 @@ func readPair(certFile, keyFile string, read func(string) ([]byte, error)) (*tls
 	return &cert, nil
 }
 
-// LoadClientCAs reads the authorities that sign client certificates. expire is when the
-// first of the authorities' certificates expires. Without a path, the pool is nil. read
-// must refuse a file that it does not trust.
+// LoadClientCAs reads the authorities that sign client certificates. expire is the time
+// when the first of the authorities' certificates expires. Without a path, the pool is
+// nil. read must refuse a file that it does not trust.
 func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.CertPool, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil
@@ -113,7 +113,7 @@ func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.C
 	return pool, expire, nil
 }
 
-// Fingerprint is the SHA-256 of a certificate as openssl x509 -fingerprint writes it.
+// Fingerprint returns the SHA-256 of a certificate as `openssl x509 -fingerprint` writes it.
 func Fingerprint(cert *tls.Certificate) string {
 	sum := sha256.Sum256(cert.Certificate[0])
 	pairs := make([]string, len(sum))

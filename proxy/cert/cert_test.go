@@ -49,31 +49,31 @@ func TestASelfSignedCertificateIsKept(t *testing.T) {
 
 	require.NoError(t, os.Remove(pair.KeyFile))
 	_, err = Load(from, quiet)
-	require.ErrorContains(t, err, "remove both", "half a pair is not replaced")
+	require.ErrorContains(t, err, "remove both", "a certificate without its key is not replaced")
 }
 
-// A certificate that nothing keeps stays the same for the process, also when others
-// were shown in between.
-func TestShownKeepsTheFleetingCertificate(t *testing.T) {
+// A certificate in memory stays the same until the process ends, also when others
+// were presented in between.
+func TestShownKeepsTheCertificateInMemory(t *testing.T) {
 	var shown Shown
 	assert.Nil(t, shown.Current())
 	require.NoError(t, shown.Load(Source{Listen: "proxy.example:1"}, quiet))
-	fleeting := shown.Current()
-	require.NoError(t, fleeting.Leaf.VerifyHostname("proxy.example"))
+	inMemory := shown.Current()
+	require.NoError(t, inMemory.Leaf.VerifyHostname("proxy.example"))
 	kept := Source{SelfSignedDir: t.TempDir(), Listen: ":1", ReadFile: os.ReadFile}
 	require.NoError(t, shown.Load(kept, quiet))
 	other := shown.Current()
-	assert.NotSame(t, fleeting, other)
+	assert.NotSame(t, inMemory, other)
 
 	refused := errors.New("not trusted")
 	kept.ReadFile = func(string) ([]byte, error) { return nil, refused }
 	require.ErrorIs(t, shown.Load(kept, quiet), refused)
-	assert.Same(t, other, shown.Current(), "with an error, the former one stays")
+	assert.Same(t, other, shown.Current(), "after an error, the previous one stays")
 	require.NoError(t, shown.Load(Source{}, quiet))
-	assert.Same(t, fleeting, shown.Current())
+	assert.Same(t, inMemory, shown.Current())
 }
 
-func TestPairsThatDoNotFit(t *testing.T) {
+func TestCertificatesAndKeysThatDoNotMatch(t *testing.T) {
 	files := map[string][]byte{}
 	read := func(path string) ([]byte, error) {
 		if text, ok := files[path]; ok {
@@ -120,7 +120,7 @@ func TestClientCAs(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// A server that shows the certificate is believed by a client that trusts it.
+// A client that trusts the certificate accepts a server that presents it.
 func TestAClientTrustsTheSelfSignedCertificate(t *testing.T) {
 	var shown Shown
 	dir := t.TempDir()
@@ -135,7 +135,7 @@ func TestAClientTrustsTheSelfSignedCertificate(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// What cannot be read or written is told, and nothing is shown.
+// A state folder that cannot be read or written is an error.
 func TestAFolderThatCannotBeUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -149,7 +149,7 @@ func TestAFolderThatCannotBeUsed(t *testing.T) {
 	require.Error(t, generateInto(dir, filepath.Join(dir, "none", "tls.crt"), filepath.Join(dir, "key"), ":1"))
 }
 
-// A certificate that expires soon is warned of; one that has expired is refused.
+// A certificate that expires soon causes a warning; an expired one is refused.
 func TestCertificatesThatExpire(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

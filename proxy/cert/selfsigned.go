@@ -19,12 +19,13 @@ import (
 	"time"
 )
 
-// Ten years: whoever trusts a self-signed certificate trusts this very one, so
-// that a new one would lock clients out.
+// Ten years: clients that trust a self-signed certificate trust only this one, so a
+// new one would lock them out.
 const selfSignedFor = 10 * 365 * 24 * time.Hour
 
-// selfSigned is the certificate for whoever has none: kept in the state folder,
-// if there is one, so that it is the same after a restart. It is never silent.
+// selfSigned returns a self-signed certificate. It keeps it in the state folder, if
+// there is one, so that the certificate is the same after a restart. It always logs a
+// warning.
 func selfSigned(from Source, log *slog.Logger) (*tls.Certificate, error) {
 	dir := from.SelfSignedDir
 	if dir == "" {
@@ -32,7 +33,7 @@ func selfSigned(from Source, log *slog.Logger) (*tls.Certificate, error) {
 		if err != nil {
 			return nil, err
 		}
-		log.Warn("showing a self-signed certificate made just now, which clients cannot know: give tls.cert_file and tls.key_file, or tls.self_signed_dir to keep it",
+		log.Warn("using a new self-signed certificate, which clients cannot know: set tls.cert_file and tls.key_file, or tls.self_signed_dir to keep it",
 			"sha256", Fingerprint(cert))
 		return cert, nil
 	}
@@ -48,7 +49,7 @@ func selfSigned(from Source, log *slog.Logger) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("self-signed certificate: %w (remove both tls.crt and tls.key in %s to have new ones made)", err, dir)
 	}
-	log.Warn("showing a self-signed certificate: clients must be given it to trust, or see its fingerprint",
+	log.Warn("using a self-signed certificate: clients must trust this file, or check its fingerprint",
 		"cert_file", certFile, "key_file", keyFile, "sha256", Fingerprint(cert))
 	return cert, nil
 }
@@ -84,12 +85,12 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: names[len(names)-1], Organization: []string{"spdk-proxy, self-signed"}},
-		NotBefore:    now.Add(-time.Hour), // clocks differ
+		NotBefore:    now.Add(-time.Hour), // clients' clocks may be behind
 		NotAfter:     now.Add(selfSignedFor),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:     names, IPAddresses: addresses,
-		BasicConstraintsValid: true, // no CA: it vouches for itself only
+		BasicConstraintsValid: true, // not a CA
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -108,8 +109,8 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 	return &pair, certPEM, keyPEM, nil
 }
 
-// addressesOf are the names and addresses under which clients may reach a
-// server that listens at listen.
+// addressesOf returns the names and addresses by which clients may reach a server
+// that listens at listen.
 func addressesOf(listen string) (names []string, addresses []net.IP) {
 	names = []string{"localhost"}
 	if host, err := os.Hostname(); err == nil {

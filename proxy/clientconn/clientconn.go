@@ -10,17 +10,18 @@ import (
 	"time"
 )
 
-// Limits bound what clients may do to a server.
+// Limits bound the connections of a server's clients.
 type Limits struct {
 	Connections int           // in all
 	PerSource   int           // from one address, or from one IPv6 network of 64 bits
-	WriteWait   time.Duration // for a client to take the first bytes of an answer
+	WriteWait   time.Duration // for a client to read the first bytes of an answer
 }
 
-// A Set is the connections of a server's clients. It bounds how many there are, and
-// how many from one source. A newcomer at the limit replaces a connection of the largest source that has more
-// than the newcomer's and one to spare: the connection that has been idle, or
-// unauthenticated, for longest. Without such a source the newcomer is closed.
+// A Set holds the connections of a server's clients, and limits their number, in all
+// and for each source. When the limit is reached, a new connection replaces an
+// evictable one: idle, or not authenticated. It is the longest evictable connection of
+// the source with the most connections, among the sources that have more than the new
+// connection's source. If there is none, the new connection is closed.
 type Set struct {
 	limits Limits
 	log    *slog.Logger
@@ -28,31 +29,31 @@ type Set struct {
 	mu       sync.Mutex
 	sources  map[netip.Prefix]map[*Conn]struct{}
 	count    int
-	unlogged int // closed since that was last logged
+	unlogged int // closed since the last log message about it
 	loggedAt time.Time
 	closed   int // in all
 }
 
-// Open counts the connections that are in the set.
+// Open returns the number of open connections.
 func (s *Set) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
 }
 
-// Closed counts the connections that were closed for want of room.
+// Closed returns the number of connections that were closed because of the limits.
 func (s *Set) Closed() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
 }
 
-// New makes an empty set. Connections that it closes are logged to log.
+// New makes an empty set. It logs the connections that it closes to log.
 func New(limits Limits, log *slog.Logger) *Set {
 	return &Set{limits: limits, log: log, sources: map[netip.Prefix]map[*Conn]struct{}{}}
 }
 
-// closedLogInterval is how often the log tells of closed connections.
+// closedLogInterval is the shortest time between two log messages about closed connections.
 const closedLogInterval = 10 * time.Second
 
 // admit adds a connection to the set, or closes it.
@@ -64,7 +65,7 @@ func (s *Set) admit(raw net.Conn) (*Conn, bool) {
 		s.unlogged++
 		s.closed++
 		if now := time.Now(); now.Sub(s.loggedAt) > closedLogInterval {
-			s.log.Warn("connections closed, as too many were open", "source", c.from, "from_there", len(s.sources[c.from]), "open", s.count, "closed", s.unlogged)
+			s.log.Warn("connections closed because too many were open", "source", c.from, "from_there", len(s.sources[c.from]), "open", s.count, "closed", s.unlogged)
 			s.unlogged, s.loggedAt = 0, now
 		}
 	}
@@ -98,10 +99,11 @@ func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 	return evicted, true
 }
 
-// evictionCandidate finds the longest evictable connection of the largest source that has
-// one, of all sources with more connections than given. nil: there is none.
-func (s *Set) evictionCandidate(more int) (found *Conn) {
-	size := more
+// evictionCandidate finds the connection that has been evictable for longest, of the
+// largest source that has one. It considers sources with more connections than
+// moreThan. It returns nil if there is none.
+func (s *Set) evictionCandidate(moreThan int) (found *Conn) {
+	size := moreThan
 	for _, of := range s.sources {
 		if len(of) <= size {
 			continue
@@ -147,22 +149,23 @@ func (s *Set) drop(c *Conn) {
 	}
 }
 
-// sourceOf is a client's address, or its network where an address costs nothing.
+// sourceOf returns a client's IPv4 address, or its IPv6 network of 64 bits, of which
+// one client may use all addresses.
 func sourceOf(c net.Conn) netip.Prefix {
 	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
-		return netip.Prefix{} // of a listener's own making: one source
+		return netip.Prefix{} // not a TCP connection: all of them are one source
 	}
 	address, bits := from.Addr().Unmap(), 64
 	if address.Is4() {
 		bits = 32
 	}
-	p, _ := address.Prefix(bits) // cannot fail: the address has more
+	p, _ := address.Prefix(bits) // cannot fail: the address has at least that many bits
 	return p
 }
 
-// ConnState is told what becomes of a server's connections. An active one that has
-// never brought valid credentials stays evictable.
+// ConnState is for http.Server.ConnState. An active connection that has never brought
+// valid credentials stays evictable.
 func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
 	c := connOf(conn)
 	if c == nil {
@@ -183,7 +186,7 @@ func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// connOf finds the connection below TLS; nil: it is not a client's.
+// connOf returns the connection below TLS; nil if it is not from a Listener of a Set.
 func connOf(conn net.Conn) *Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -192,8 +195,7 @@ func connOf(conn net.Conn) *Conn {
 	return c
 }
 
-// Listener returns a listener whose connections are those that l accepts and that the
-// set admits.
+// Listener returns a listener for the connections that l accepts and the set admits.
 func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s} }
 
 type listener struct {
@@ -213,7 +215,8 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// A Conn is a client's connection. It gives its client a bounded time to take what is written to it.
+// A Conn is a client's connection. It bounds the time in which the client must read
+// what is written to it.
 type Conn struct {
 	net.Conn
 	from      netip.Prefix
@@ -238,7 +241,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end a connection so that its last answer arrives.
+// CloseWrite lets net/http close a connection such that the client can still read the
+// last answer.
 func (c *Conn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -260,7 +264,7 @@ const (
 	slowestClient = 128 << 10
 )
 
-// deadline is when the client has to have taken the next piece.
+// deadline returns the time by which the client must have read the next piece.
 func (c *Conn) deadline(piece int) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

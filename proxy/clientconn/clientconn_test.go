@@ -51,7 +51,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		flood, raws = append(flood, c), append(raws, raw)
 	}
 	_, _, ok := open("192.0.2.1:1001")
-	assert.False(t, ok, "one source may have so many")
+	assert.False(t, ok, "the limit of one source is reached")
 	a, _, ok := open("[2001:db8::1]:1")
 	require.True(t, ok)
 	_, _, ok = open("[2001:db8::ffff:2]:1")
@@ -62,16 +62,16 @@ func TestConnectionsAreBounded(t *testing.T) {
 	require.True(t, s.Authenticated(flood[0]))
 	flood[1].evictable = flood[2].evictable.Add(time.Minute)
 	_, _, ok = open("198.51.100.7:1")
-	assert.True(t, ok, "whoever takes all places makes room for others")
-	assert.Equal(t, []bool{false, false, true, false}, []bool{raws[0].closed, raws[1].closed, raws[2].closed, raws[3].closed}, "by the one that is idle for longest")
+	assert.True(t, ok, "a connection of the largest source is evicted")
+	assert.Equal(t, []bool{false, false, true, false}, []bool{raws[0].closed, raws[1].closed, raws[2].closed, raws[3].closed}, "the one that has been idle for longest")
 	assert.Equal(t, 6, s.count)
 	_, _, ok = open("[2001:db8::3]:1")
-	assert.False(t, ok, "a /64 is one source, which has no fewer than the largest")
-	assert.Equal(t, 1, strings.Count(log.String(), "connections closed, as too many were open"), "not for each")
-	assert.Equal(t, 3, s.Closed(), "two newcomers and one that was idle")
+	assert.False(t, ok, "a /64 is one source, which has as many as the largest")
+	assert.Equal(t, 1, strings.Count(log.String(), "connections closed because too many were open"), "one line for all")
+	assert.Equal(t, 3, s.Closed(), "two new connections and an idle one")
 
 	require.NoError(t, a.Close())
-	require.NoError(t, a.Close(), "counts once")
+	require.NoError(t, a.Close(), "a second close is not counted")
 	assert.Equal(t, 5, s.count)
 	for _, c := range flood {
 		require.NoError(t, c.Close())
@@ -94,9 +94,9 @@ func TestConnWritesEverything(t *testing.T) {
 	assert.Equal(t, text, string(read))
 }
 
-// A client that takes an answer as slowly as it may piece by piece is too slow
-// for the whole of it; and so is one that takes nothing.
-func TestSlowReadersAreCutOff(t *testing.T) {
+// A client that reads each piece of an answer just in time is too slow for the whole
+// answer. So is a client that reads nothing.
+func TestSlowReadersAreDisconnected(t *testing.T) {
 	const size = 32 << 20
 	for name, pause := range map[string]time.Duration{"nothing": time.Hour, "a piece every 29 s": 29 * time.Second, "all that comes": 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -129,9 +129,9 @@ func TestSlowReadersAreCutOff(t *testing.T) {
 	}
 }
 
-// The largest source may have nothing but calls under way: then the next one makes
-// room. A connection that was evicted before its user was known begins no call.
-func TestEvictionLooksAtEverySource(t *testing.T) {
+// If the largest source has no evictable connection, one of the next largest is
+// evicted. An evicted connection can no longer be authenticated.
+func TestEvictionConsidersEverySource(t *testing.T) {
 	var log bytes.Buffer
 	s := New(Limits{Connections: 5, PerSource: 4}, slog.New(slog.NewTextHandler(&log, nil)))
 	open := func(address string) (*Conn, bool) { return s.admit(&from{address: address}) }
@@ -150,14 +150,14 @@ func TestEvictionLooksAtEverySource(t *testing.T) {
 	}
 	require.True(t, s.Authenticated(second[0]))
 	_, ok := open("192.0.2.3:1")
-	require.True(t, ok, "for one that is not authenticated")
+	require.True(t, ok, "it replaces one that is not authenticated")
 	assert.False(t, s.Authenticated(second[1]))
 	assert.Equal(t, 5, s.count)
 
 	_, ok = open("192.0.2.4:1")
-	assert.False(t, ok, "all others are authenticated, or their source has no more than the newcomer's")
+	assert.False(t, ok, "all others are authenticated, or their source has no more connections than the new one's")
 	s.ConnState(second[0], http.StateIdle)
 	s.ConnState(second[0], http.StateActive)
 	_, ok = open("192.0.2.4:1")
-	assert.False(t, ok, "a connection stays known")
+	assert.False(t, ok, "a connection stays authenticated after it was idle")
 }

@@ -1,7 +1,6 @@
-// Package dryrun decides calls as the proxy would, on a configuration file alone: it
-// explains why a user may make a call, and holds a configuration against a table of
-// who may call what. It takes a call through policy, schema and tenancy, in the order
-// of the proxy.
+// Package dryrun decides calls like the proxy, from a configuration file alone: it
+// explains why a user may make a call, and compares a configuration with a table of
+// expected decisions. It applies policy, schema and tenancy, in the proxy's order.
 //
 // It may not know the server, a target, or the secrets of users.
 package dryrun

@@ -9,8 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A DryRun tells how calls would be decided, without a target, and without the users'
-// secrets.
+// A DryRun decides calls without a target and without the users' secrets.
 type DryRun struct {
 	config  *config.Config
 	schema  *rpcschema.Document
@@ -18,8 +17,8 @@ type DryRun struct {
 	tenancy *tenancy.Tenancy
 }
 
-// Load reads of a configuration file who may call what. What else is wrong with it,
-// check-config tells.
+// Load makes the DryRun of a configuration file. It does not check the parts of the file
+// that it does not need; check-config does.
 func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	c, err := config.LoadWithoutSecrets(path)
 	if err != nil {
@@ -32,40 +31,40 @@ func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	return d, nil
 }
 
-// New makes the dry run of a configuration.
+// New makes the DryRun of a configuration.
 func New(c *config.Config, schema *rpcschema.Document) (*DryRun, error) {
-	may, wrongRoles := policy.New(c.Roles, c.PolicyUsers(), schema)
+	roles, wrongRoles := policy.New(c.Roles, c.PolicyUsers(), schema)
 	tenants, wrongQuotas := c.TenancyTenants()
-	whose, wrongTenants := tenancy.New(tenants, c.TenantsOfUsers(), schema, nil)
+	scopes, wrongTenants := tenancy.New(tenants, c.TenantsOfUsers(), schema, nil)
 	if err := errors.Join(wrongRoles, wrongQuotas, wrongTenants); err != nil {
 		return nil, err
 	}
-	return &DryRun{config: c, schema: schema, policy: may, tenancy: whose}, nil
+	return &DryRun{config: c, schema: schema, policy: roles, tenancy: scopes}, nil
 }
 
-// Policy is what the configuration allows.
+// Policy returns the policy of the configuration.
 func (d *DryRun) Policy() *policy.Policy { return d.policy }
 
 // Users lists the users in the order of the configuration.
 func (d *DryRun) Users() []config.User { return d.config.Users }
 
-// A Result is all that is decided on a call.
+// A Result is the decision on a call, with its reasons.
 type Result struct {
 	User         config.User
 	Method       *rpcschema.Method
 	Translations []rpcschema.Translation
-	Invalid      error // why it is no call that SPDK takes; nil where no parameters were given
+	Invalid      error // why SPDK does not accept the parameters; nil if none were given
 	Decision     policy.Decision
 	Rules        []policy.Finding
-	Standing     string // of the method to the user's tenant, if there is one
-	Foreign      bool   // it is refused to tenants
+	Standing     string // how the method is treated for the user's tenant; "" without a tenant
+	Foreign      bool   // tenants may not call the method
 }
 
-// Allowed tells whether the call would be made. What a tenant's user may touch,
-// and the quota, only the target tells.
+// Allowed reports whether the proxy would send the call to SPDK, as far as can be decided
+// without a target: a tenant's objects and quota cannot be checked without one.
 func (c *Result) Allowed() bool { return c.Decision.Allowed && c.Invalid == nil && !c.Foreign }
 
-// Rule is what decides.
+// Rule returns the rule that decided.
 func (c *Result) Rule() string {
 	switch {
 	case c.Decision.Refused():
@@ -77,10 +76,9 @@ func (c *Result) Rule() string {
 	return c.Decision.Rule
 }
 
-// Call takes a call through the stages that need no target, in the order of the proxy
-// (perform in proxy/rpc.go).
-// Without given there are no parameters to decide on yet. The error is an
-// *rpcschema.UnknownMethodError.
+// Call decides a call by the stages that need no target, in the proxy's order (perform in
+// proxy/rpc.go). If given is false, it decides on the method with any parameters. The
+// error is an *rpcschema.UnknownMethodError.
 func (d *DryRun) Call(user config.User, name string, params map[string]any, given bool, release rpcschema.Release) (*Result, error) {
 	method, err := d.schema.Find(name, rpcschema.Release{})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// load makes a dry run of a configuration whose secrets nobody has.
+// load makes a dry run of a configuration without secrets.
 func load(t *testing.T, text string) *DryRun {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -109,10 +109,10 @@ func TestMistakesNameTheFile(t *testing.T) {
 		require.ErrorContains(t, err, path+": ")
 		require.ErrorContains(t, err, says)
 	}
-	require.ErrorContains(t, err, "quota.volumes", "all of them at once")
+	require.ErrorContains(t, err, "quota.volumes", "all mistakes are reported at once")
 }
 
-// The result names what decides: the roles, the tenant or the schema.
+// The result names the rule that decided: of a role, the tenant or the schema.
 func TestCall(t *testing.T) {
 	d := load(t, example)
 	release := rpcschema.MustRelease("v26.05")

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Row is one expectation of a table of who may call what.
+// A Row is one expected decision in a table.
 type Row struct {
 	Who    string    `yaml:"who" empty:"no"`
 	Call   string    `yaml:"call" empty:"no"`
@@ -24,7 +24,7 @@ type Row struct {
 	line int
 }
 
-// A Failure is an expectation that is not met.
+// A Failure is a row whose expectation is not met.
 type Failure struct {
 	Line             int
 	Who, Call        string
@@ -36,7 +36,8 @@ const (
 	expectDeny  = "deny"
 )
 
-// ReadTable reads a table, a YAML list, as strictly as a configuration.
+// ReadTable reads a table from a YAML list. Like a configuration, it must not have
+// unknown keys.
 func ReadTable(text []byte) ([]Row, error) {
 	var rows []Row
 	if err := config.DecodeStrict(text, &rows); err != nil {
@@ -126,8 +127,8 @@ func (d *DryRun) User(name string) (config.User, error) {
 	return config.User{}, fmt.Errorf("there is no user %q: %s", name, config.Suggest(name, names))
 }
 
-// jsonValue is what a YAML node is in JSON. What JSON does not know, or YAML reads
-// in ways of its own, is refused.
+// jsonValue converts a YAML node to a JSON value. Values that JSON does not have, or that
+// YAML reads differently, are errors.
 func jsonValue(n *yaml.Node) (any, error) {
 	switch n.Kind {
 	case yaml.MappingNode:

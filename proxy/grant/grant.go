@@ -1,5 +1,5 @@
-// Package grant lets a group open the target's socket, which SPDK makes for its
-// own user alone. It knows files and groups, and nothing of what is said there.
+// Package grant lets a group open the target's socket, which SPDK creates for its
+// own user alone. It knows files and groups, but not what is sent over the socket.
 package grant
 
 import (
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket gives the socket at path to the group. Without a socket nothing is done,
-// or, with wait, it must come within that time, and somebody listen there: a
-// target that was killed has left its socket, and the next one makes another.
+// Socket gives the socket at path to the group. With wait 0, it does nothing if there
+// is no socket. Otherwise it waits up to that time for a socket with a listener: a
+// target that was killed leaves its socket behind, and the next one makes a new one.
 func Socket(path string, gid int, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
 		err := grant(path, gid, wait > 0)
@@ -25,13 +25,14 @@ func Socket(path string, gid int, wait time.Duration) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%w after %s: does spdk_tgt listen elsewhere (its -r)?", err, wait)
+			return fmt.Errorf("%w after %s: check that spdk_tgt runs and listens there (its option -r)", err, wait)
 		}
 	}
 }
 
-// grant gives the socket to the group. The folder may be everybody's, as
-// /var/tmp is, so it holds on to the one thing that it has looked at.
+// grant gives the socket to the group; with live, only if a process listens there.
+// Everybody may write to the folder if it is one like /var/tmp, so grant keeps a file
+// descriptor of what it has checked and changes nothing else.
 func grant(path string, gid int, live bool) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -43,31 +44,31 @@ func grant(path string, gid int, live bool) error {
 		return &fs.PathError{Op: "grant", Path: path, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("grant %s: it is not a socket of user %d, who runs this: nothing was changed; find out who put it there", path, os.Geteuid())
+		return fmt.Errorf("grant %s: it is not a socket of user %d, who runs this. Nothing was changed; check which program created it, and remove it", path, os.Geteuid())
 	}
-	// What was opened by O_PATH is reached again by this name.
-	held := fmt.Sprintf("/proc/self/fd/%d", fd)
+	// This path leads to the opened socket, whatever happens to its name.
+	opened := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if live {
-		if err := connect(held); err != nil {
+		if err := connect(opened); err != nil {
 			return &fs.PathError{Op: "grant: connect to", Path: path, Err: err}
 		}
 	}
 	const mode = 0o660
 	if int(st.Gid) == gid && st.Mode&0o777 == mode {
-		return nil // no event for whoever watches it
+		return nil // a change would be an event for those who watch the socket
 	}
 	if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
 		return &fs.PathError{Op: "grant: change the group of", Path: path, Err: err}
 	}
-	// There is no fchmod for it on older kernels.
-	if err := unix.Chmod(held, mode); err != nil {
+	// Older kernels have no fchmod for a descriptor of O_PATH.
+	if err := unix.Chmod(opened, mode); err != nil {
 		return &fs.PathError{Op: "grant: change the mode of", Path: path, Err: err}
 	}
 	return nil
 }
 
-// connect fails if nobody listens at the socket. One with too many at its door is
-// somebody's.
+// connect fails if no process listens at the socket. EAGAIN is no failure: the queue
+// of a listener is full.
 func connect(path string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -14,42 +14,42 @@ import (
 	"time"
 )
 
-// A Store holds the files of keys.
+// A Store stores the files of keys.
 type Store interface {
 	// Place writes the file of a key and syncs it to disk. It does not change an existing file.
 	Place(name, secret string) (Outcome, error)
-	// Remove deletes the file of a key. It is no error if there is none.
+	// Remove deletes the file of a key. It is not an error if there is none.
 	Remove(name string) error
 	// List lists the files.
 	List() (Listing, error)
 }
 
-// An Outcome is what Place found.
+// An Outcome is the outcome of Place.
 type Outcome string
 
-// What Place may find.
+// The outcomes of Place.
 const (
-	Placed  Outcome = "placed"  // there was none
-	There   Outcome = "there"   // it was there, with this secret
-	Differs Outcome = "differs" // it is there, with another one
+	Placed  Outcome = "placed"  // there was no file, and now there is
+	There   Outcome = "there"   // there was a file with this secret
+	Differs Outcome = "differs" // there is a file with another secret
 )
 
-// A Listing is a folder and what it holds.
+// A Listing is a folder and the files of keys in it.
 type Listing struct {
 	Dir   string `json:"dir"` // as spdk_tgt sees it
 	Files []File `json:"files"`
 }
 
-// A File is that of one key.
+// A File is the file of one key.
 type File struct {
 	Name string    `json:"name"` // of the key
 	Made time.Time `json:"made"`
 }
 
-// Path is where the file of a key is.
+// Path returns the path of the file of a key.
 func (l Listing) Path(name string) string { return filepath.Join(l.Dir, name+suffix) }
 
-// Has says whether there is a file for a key.
+// Has reports whether there is a file for a key.
 func (l Listing) Has(name string) bool {
 	for _, f := range l.Files {
 		if f.Name == name {
@@ -60,14 +60,14 @@ func (l Listing) Has(name string) bool {
 }
 
 const (
-	suffix    = ".key"
-	tempTag   = ".new-"
-	leftovers = time.Hour // a temporary file as old as that is none's
-	longest   = 512       // bytes of a secret
+	suffix     = ".key"
+	tempTag    = ".new-"
+	tempMaxAge = time.Hour // a temporary file that is older is a leftover of a crash
+	longest    = 512       // bytes of a secret
 )
 
-// names are those that files can bear as they are, so that two keys never share
-// one. The schema says the same of spdkgate_key_add.
+// names matches the names that are valid file names without any escape, so that two
+// keys never share a file. The schema of spdkgate_key_add has the same pattern.
 var names = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,99}$`)
 
 func checkName(name string) error {
@@ -77,18 +77,19 @@ func checkName(name string) error {
 	return nil
 }
 
-// A Folder is a Store of this process's own. spdk_tgt takes only files of its own
-// user, so this must be the same.
+// A Folder is a Store in a folder of this process's user. spdk_tgt accepts only files of
+// its own user, so both must run as the same user.
 type Folder struct {
 	dir string
-	// fail stands before each step, so that tests can have it fail.
+	// fail is called before each step; tests make it return an error.
 	fail func(step string) error
 }
 
-// OpenFolder makes the folder if need be. It must be ours and closed to others.
+// OpenFolder opens a folder, and creates it if it does not exist. The folder must belong
+// to this process's user and be inaccessible to others.
 func OpenFolder(dir string) (*Folder, error) {
 	if !filepath.IsAbs(dir) {
-		return nil, fmt.Errorf("the directory for keys: %s is not an absolute path, which SPDK requires", dir)
+		return nil, fmt.Errorf("the directory for keys: %s is not an absolute path, as SPDK requires", dir)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("the folder for keys: %w", err)
@@ -104,8 +105,8 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
 }
 
-// Place implements Store. The file comes whole, by a link that takes no other's
-// place, so that two who place at once do not overwrite each other.
+// Place implements Store. It writes a temporary file and links it to its name, which
+// fails if that exists: concurrent calls do not overwrite each other's file.
 func (f *Folder) Place(name, secret string) (Outcome, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -138,8 +139,8 @@ func (f *Folder) Place(name, secret string) (Outcome, error) {
 	return Placed, nil
 }
 
-// compareFile tells whether a file has this secret, in a time that does not
-// depend on where they differ; "" if there is none.
+// compareFile compares the content of a file with a secret, in constant time. The
+// outcome is There or Differs, or "" if there is no file.
 func compareFile(path, secret string) (Outcome, error) {
 	there, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,7 +188,7 @@ func (f *Folder) Remove(name string) error {
 	return nil
 }
 
-// List implements Store, and clears away what a crash has left half written.
+// List implements Store. It also removes temporary files that a crash has left.
 func (f *Folder) List() (Listing, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -203,7 +204,7 @@ func (f *Folder) List() (Listing, error) {
 		switch {
 		case ok && checkName(name) == nil:
 			l.Files = append(l.Files, File{Name: name, Made: info.ModTime()})
-		case strings.HasPrefix(e.Name(), tempTag) && time.Since(info.ModTime()) > leftovers:
+		case strings.HasPrefix(e.Name(), tempTag) && time.Since(info.ModTime()) > tempMaxAge:
 			_ = os.Remove(filepath.Join(f.dir, e.Name()))
 		}
 	}

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HandOver gives the folder and its files of keys to another user, spdk_tgt's: SPDK
-// takes only files of the user that it runs as. It is for root, before spdk_tgt starts
-// as that user, and may be repeated. No folder is fine: there are no keys yet.
+// HandOver changes the owner of the folder and its files of keys to spdk_tgt's user,
+// because SPDK accepts only files of the user that it runs as. Call it as root before
+// spdk_tgt starts as that user; it may be repeated. It returns the number of files that
+// it changed. It is not an error if the folder does not exist.
 //
-// What is in the folder may be the former user's work, so no link is followed, and
-// nothing changes hands but regular files that hold a key. One that is refused does not
-// keep the others from it; the error names each.
+// The previous owner may have put anything into the folder. HandOver therefore follows
+// no links, and changes only regular files that contain a key. If it refuses a file, it
+// continues with the others; the error names each refused file.
 func HandOver(dir string, uid, gid int) (given int, err error) {
-	folder, err := openKnown(unix.AT_FDCWD, dir, dir, unix.O_DIRECTORY)
+	folder, err := openNoFollow(unix.AT_FDCWD, dir, dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -33,7 +34,7 @@ func HandOver(dir string, uid, gid int) (given int, err error) {
 		return 0, fmt.Errorf("hand over the keys: %w", err)
 	}
 	if own.Mode&0o077 != 0 {
-		return 0, fmt.Errorf("hand over the keys: %s is open to others: look at what is in it, then chmod 700", dir)
+		return 0, fmt.Errorf("hand over the keys: other users can access %s: check its content, then chmod 700", dir)
 	}
 	names, err := folder.Readdirnames(-1)
 	if err != nil {
@@ -53,17 +54,17 @@ func HandOver(dir string, uid, gid int) (given int, err error) {
 			given++
 		}
 	}
-	// The folder comes last: until then its files are looked at as those of its former user.
+	// The folder is last, because handOverFile compares the owner of each file with it.
 	if int(own.Uid) != uid || int(own.Gid) != gid {
 		failed = append(failed, folder.Chown(uid, gid))
 	}
 	return given, errors.Join(append(failed, folder.Sync())...)
 }
 
-// handOverFile gives one file to a user, unless it is that user's already.
+// handOverFile changes the owner of one file, unless it is already uid.
 func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int) (given bool, err error) {
 	path := filepath.Join(folder.Name(), name)
-	f, err := openKnown(int(folder.Fd()), name, path, 0)
+	f, err := openNoFollow(int(folder.Fd()), name, path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // removed meanwhile
 	}
@@ -76,20 +77,20 @@ func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int)
 	case err != nil:
 		return false, err
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return false, fmt.Errorf("%s is not a regular file: find out who put it there, and remove it", path)
+		return false, fmt.Errorf("%s is not a regular file: check which program created it, and remove it", path)
 	case int(st.Uid) == uid:
 		return false, nil
 	case st.Uid != folderUser && (st.Uid != 0 || st.Nlink > 1):
-		return false, fmt.Errorf("%s belongs to user %d, and its folder to user %d: look at where it comes from, then give it to spdk_tgt's user (chown)", path, st.Uid, folderUser)
+		return false, fmt.Errorf("%s belongs to user %d, but its folder to user %d: check which program created it, then give it to spdk_tgt's user (chown)", path, st.Uid, folderUser)
 	case st.Mode&0o077 != 0:
-		return false, fmt.Errorf("%s is open to others, and SPDK takes no such file: replace the key, or chmod 600", path)
+		return false, fmt.Errorf("other users can access %s, and SPDK refuses such a file: replace the key, or chmod 600", path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, longest+1))
 	if err != nil {
 		return false, err
 	}
 	if err := CheckSecret(string(text)); err != nil {
-		return false, fmt.Errorf("%s holds no key: %w", path, err)
+		return false, fmt.Errorf("%s does not contain a key: %w", path, err)
 	}
 	if err := f.Chown(uid, gid); err != nil {
 		return false, fmt.Errorf("%w: run this as root", err)
@@ -97,11 +98,11 @@ func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int)
 	return true, f.Sync()
 }
 
-// openKnown opens a name in a folder for reading, no link, and never waits for it.
-func openKnown(folder int, name, path string, flags int) (*os.File, error) {
+// openNoFollow opens a name in a folder for reading. It follows no link and never blocks.
+func openNoFollow(folder int, name, path string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {
-		return nil, fmt.Errorf("%s is a link, or not of the type that it must be: find out who put it there, and remove it", path)
+		return nil, fmt.Errorf("%s is a link, or has the wrong file type: check which program created it, and remove it", path)
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}

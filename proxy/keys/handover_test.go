@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	spdkUser  = 64123 // stand for users of the host; nobody is these
+	spdkUser  = 64123 // users and groups that do not exist on the host
 	spdkGroup = 64124
 	otherUser = 64125
 )
 
-func wantRoot(t *testing.T) {
+func needRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give files to other users")
 	}
@@ -36,9 +36,9 @@ func assertOwner(t *testing.T, path string, uid, gid int) {
 	assert.Equal(t, [2]int{uid, gid}, [2]int{u, g}, path)
 }
 
-// spdk_tgt moves to another user, and back: its keys go with it.
-func TestKeysAreHandedOver(t *testing.T) {
-	wantRoot(t)
+// HandOver changes the owner of the keys when spdk_tgt's user changes, and back.
+func TestHandOver(t *testing.T) {
+	needRoot(t)
 	f := newFolder(t)
 	_, err := f.Place("a", oneSecret)
 	require.NoError(t, err)
@@ -60,9 +60,9 @@ func TestKeysAreHandedOver(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-// A crash between two files, or a chown of the folder alone, leaves some files root's.
-func TestHalfAHandOverIsFinished(t *testing.T) {
-	wantRoot(t)
+// After a crash between two files, or a chown of the folder alone, HandOver changes the files that still belong to root.
+func TestInterruptedHandOverIsCompleted(t *testing.T) {
+	needRoot(t)
 	f := newFolder(t)
 	for _, name := range []string{"a", "b"} {
 		_, err := f.Place(name, oneSecret)
@@ -76,25 +76,25 @@ func TestHalfAHandOverIsFinished(t *testing.T) {
 	assertOwner(t, filepath.Join(f.dir, "b.key"), spdkUser, spdkGroup)
 }
 
-func TestNothingToHandOver(t *testing.T) {
+func TestHandOverWithoutAFolder(t *testing.T) {
 	given, err := HandOver(filepath.Join(t.TempDir(), "none"), os.Geteuid(), os.Getegid())
 	require.NoError(t, err)
 	assert.Zero(t, given)
 }
 
-// The folder's former user wants root to give away what is not a key of theirs.
-func TestHandOverGivesKeysOnly(t *testing.T) {
-	wantRoot(t)
+// The folder's previous owner cannot make root change the owner of other files.
+func TestHandOverChangesKeysOnly(t *testing.T) {
+	needRoot(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	for name, plant := range map[string]func(path string) error{
-		"a link":             func(path string) error { return os.Symlink(outside, path) },
-		"a second name":      func(path string) error { return os.Link(outside, path) },
-		"a FIFO":             func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"a folder":           func(path string) error { return os.Mkdir(path, 0o700) },
-		"no key":             func(path string) error { return os.WriteFile(path, []byte("root:x:0:0::/root:"), 0o600) },
-		"too long":           func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
-		"open to others":     func(path string) error { return os.WriteFile(path, []byte(oneSecret), 0o644) },
-		"of somebody else's": func(path string) error { return writeAs(path, otherUser) },
+		"a link":          func(path string) error { return os.Symlink(outside, path) },
+		"a hard link":     func(path string) error { return os.Link(outside, path) },
+		"a FIFO":          func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a folder":        func(path string) error { return os.Mkdir(path, 0o700) },
+		"no key":          func(path string) error { return os.WriteFile(path, []byte("root:x:0:0::/root:"), 0o600) },
+		"too long":        func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
+		"mode 644":        func(path string) error { return os.WriteFile(path, []byte(oneSecret), 0o644) },
+		"of a third user": func(path string) error { return writeAs(path, otherUser) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.RemoveAll(outside))
@@ -105,7 +105,7 @@ func TestHandOverGivesKeysOnly(t *testing.T) {
 			require.NoError(t, os.Chown(filepath.Join(f.dir, "good.key"), otherUser-10, 0))
 			path := filepath.Join(f.dir, "planted.key")
 			require.NoError(t, plant(path))
-			require.NoError(t, os.Chown(f.dir, otherUser-10, 0)) // the former user
+			require.NoError(t, os.Chown(f.dir, otherUser-10, 0)) // the previous owner
 			uid, gid := ownerOf(t, path)
 
 			given, err := HandOver(f.dir, spdkUser, spdkGroup)
@@ -129,7 +129,7 @@ func TestHandOverGivesKeysOnly(t *testing.T) {
 		assertOwner(t, f.dir, 0, 0)
 		assertOwner(t, filepath.Join(f.dir, "a.key"), 0, 0)
 	})
-	t.Run("the folder is open", func(t *testing.T) {
+	t.Run("the folder has mode 755", func(t *testing.T) {
 		f := newFolder(t)
 		require.NoError(t, os.Chmod(f.dir, 0o755))
 		_, err := HandOver(f.dir, spdkUser, spdkGroup)

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// A keeper is a process of spdk_tgt's user that does nothing but keep a Folder
-// for a proxy that is another user: SPDK takes only files of its own user. They
-// talk over a UNIX socket, one question for a connection.
-type question struct {
+// A keeper is a process of spdk_tgt's user that only stores keys, in a Folder, for a
+// proxy that runs as another user: SPDK accepts only files of its own user. The proxy
+// sends it requests over a UNIX socket, one for each connection.
+type request struct {
 	Do     string `json:"do"` // place, remove, list
 	Name   string `json:"name,omitempty"`
 	Secret string `json:"secret,omitempty"`
@@ -25,18 +25,19 @@ type reply struct {
 }
 
 const (
-	talkWithin     = 5 * time.Second
-	maxAskedLength = 4 << 10
-	maxReplyLength = 16 << 20
+	requestTimeout   = 5 * time.Second
+	maxRequestLength = 4 << 10
+	maxReplyLength   = 16 << 20
 )
 
-// Keep answers one question that comes on conn.
+// Keep reads one request from conn, executes it, and writes the reply to conn. It returns
+// the error that it replied with.
 func Keep(conn io.ReadWriter, folder *Folder) error {
-	var q question
-	dec := json.NewDecoder(io.LimitReader(conn, maxAskedLength))
+	var q request
+	dec := json.NewDecoder(io.LimitReader(conn, maxRequestLength))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&q); err != nil {
-		return errors.New("the question is not understood") // it may hold a secret
+		return errors.New("the request is malformed") // err may contain a secret
 	}
 	var r reply
 	var err error
@@ -52,7 +53,7 @@ func Keep(conn io.ReadWriter, folder *Folder) error {
 		l, err = folder.List()
 		r.Listing = &l
 	default:
-		err = errors.New("the question is none of place, remove and list")
+		err = errors.New("the request must be place, remove or list")
 	}
 	if err != nil {
 		r = reply{Error: err.Error()}
@@ -60,29 +61,29 @@ func Keep(conn io.ReadWriter, folder *Folder) error {
 	return errors.Join(err, json.NewEncoder(conn).Encode(r))
 }
 
-// A Keeper is the Store of a keeper that listens at a socket.
+// A Keeper is a Store that sends requests to the keeper at a socket.
 type Keeper struct{ Socket string }
 
 // Place implements Store.
 func (k Keeper) Place(name, secret string) (Outcome, error) {
-	r, err := k.ask(question{Do: "place", Name: name, Secret: secret})
+	r, err := k.do(request{Do: "place", Name: name, Secret: secret})
 	if err == nil && r.Outcome != Placed && r.Outcome != There && r.Outcome != Differs {
-		err = errors.New("the keeper of keys has not said what it did")
+		err = errors.New("the reply of the keeper of keys has no outcome")
 	}
 	return r.Outcome, err
 }
 
 // Remove implements Store.
 func (k Keeper) Remove(name string) error {
-	_, err := k.ask(question{Do: "remove", Name: name})
+	_, err := k.do(request{Do: "remove", Name: name})
 	return err
 }
 
 // List implements Store.
 func (k Keeper) List() (Listing, error) {
-	r, err := k.ask(question{Do: "list"})
+	r, err := k.do(request{Do: "list"})
 	if err == nil && r.Listing == nil {
-		err = errors.New("the keeper of keys has not listed them")
+		err = errors.New("the reply of the keeper of keys has no list")
 	}
 	if err != nil {
 		return Listing{}, err
@@ -90,13 +91,13 @@ func (k Keeper) List() (Listing, error) {
 	return *r.Listing, nil
 }
 
-func (k Keeper) ask(q question) (r reply, err error) {
-	conn, err := net.DialTimeout("unix", k.Socket, talkWithin)
+func (k Keeper) do(q request) (r reply, err error) {
+	conn, err := net.DialTimeout("unix", k.Socket, requestTimeout)
 	if err != nil {
-		return reply{}, fmt.Errorf("reach the keeper of keys: %w: is spdk-proxy-keys.socket started?", err)
+		return reply{}, fmt.Errorf("connect to the keeper of keys: %w: check that spdk-proxy-keys.socket is started", err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(talkWithin)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
 		return reply{}, fmt.Errorf("ask the keeper of keys: %w", err)
 	}
 	if err := json.NewEncoder(conn).Encode(q); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keep serves a folder as spdk-proxy-keys.socket does, a question a connection.
+// keep serves a folder like spdk-proxy-keys.socket, one request for each connection.
 func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 	path := filepath.Join(t.TempDir(), "keys.sock")
 	l, err := net.Listen("unix", path)
@@ -42,7 +42,7 @@ func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 	}
 }
 
-// Both stores do the same.
+// Both stores behave alike.
 func TestStores(t *testing.T) {
 	for _, name := range []string{"folder", "keeper"} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-func TestKeeperSaysNothingSecret(t *testing.T) {
+func TestKeeperRepliesWithoutSecrets(t *testing.T) {
 	f := newFolder(t)
 	k, failures := keep(t, f)
 	for _, text := range []string{`{"do":"place","name":"a","secret":"hunter2"}`, `{"do":"hunter2"}`, `{"hunter2":1}`, `hunter2`, strings.Repeat("hunter2", 1000), `{"do":"place","name":"../hunter2","secret":"` + oneSecret + `"}`} {
@@ -92,7 +92,7 @@ func TestKeeperSaysNothingSecret(t *testing.T) {
 		assert.NotContains(t, string(buf[:n]), oneSecret)
 		_ = c.Close()
 	}
-	_, err := k.List() // after all of those
+	_, err := k.List() // answered after all of those
 	require.NoError(t, err)
 	for _, err := range failures() {
 		if err != nil {
@@ -106,7 +106,7 @@ func TestKeeperSaysNothingSecret(t *testing.T) {
 	assert.NotContains(t, err.Error(), oneSecret)
 }
 
-func TestTwoWhoPlaceAtOnce(t *testing.T) {
+func TestConcurrentPlace(t *testing.T) {
 	f := newFolder(t)
 	var placing sync.WaitGroup
 	outcomes := make(chan Outcome, 40)
@@ -128,7 +128,7 @@ func TestTwoWhoPlaceAtOnce(t *testing.T) {
 	assert.Equal(t, []string{"k.key"}, f.names(t))
 }
 
-func TestFolderMustBeOursAndClosed(t *testing.T) {
+func TestFolderMustBePrivate(t *testing.T) {
 	_, err := OpenFolder("keys")
 	require.ErrorContains(t, err, "not an absolute path")
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 // An Ask makes one call to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Refusal is an answer like SPDK's own: an errno, and what to do.
+// A Refusal is an error with an errno, like SPDK's, and what to do.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -34,42 +34,42 @@ type Keys struct {
 	callers nameLocks
 }
 
-// most is how many keys there may be: SPDK lists them all at each change.
-const most = 4096
+// maxKeys is the maximum number of keys. Each change lists all of them.
+const maxKeys = 4096
 
 // New makes Keys.
 func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
-// Acquire waits until a caller has no other change under way: those of one, however
-// many, must not stand in the way of others'.
-func (k *Keys) Acquire(ctx context.Context, caller string) (give func(), err error) {
+// Acquire waits until no other change of this caller is in progress, and returns the
+// function that ends this one. Many changes of one caller must not delay others'.
+func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err error) {
 	return k.callers.acquire(ctx, caller)
 }
 
-// Add places a secret, and registers it under a name. The file comes first: a
-// registered key always has one. With the same secret it may be repeated.
+// Add places a secret and registers it under a name. It writes the file first, so that
+// a registered key always has one. It may be repeated with the same secret.
 func (k *Keys) Add(ctx context.Context, ask Ask, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
 	}
-	give, err := k.changes.acquire(ctx, name)
+	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer release()
 	files, err := k.store.List()
 	if err != nil {
 		return err
 	}
-	if len(files.Files) >= most && !files.Has(name) {
-		return refuse(syscall.ENOSPC, "there are %d keys, and no more may be: remove some (spdkgate_key_remove)", len(files.Files))
+	if len(files.Files) >= maxKeys && !files.Has(name) {
+		return refuse(syscall.ENOSPC, "there are %d keys, which is the limit: remove some (spdkgate_key_remove)", len(files.Files))
 	}
 	known, err := registered(ctx, ask, name)
 	if err != nil {
 		return err
 	}
 	if known != nil && !placed(known, files) {
-		return refuse(syscall.EEXIST, "a key of this name exists, which was not placed through this proxy: choose another name")
+		return refuse(syscall.EEXIST, "a key of this name exists that was not placed through this proxy: choose another name")
 	}
 	outcome, err := k.store.Place(name, secret)
 	switch {
@@ -84,24 +84,24 @@ func (k *Keys) Add(ctx context.Context, ask Ask, name, secret string) error {
 	if err == nil {
 		return nil
 	}
-	var said *spdkrpc.Error
-	if outcome == Placed && errors.As(err, &said) && said.Code != 0 && spdkrpc.KindOf(err) != spdkrpc.OutcomeUnknown {
+	var answer *spdkrpc.Error
+	if outcome == Placed && errors.As(err, &answer) && answer.Code != 0 && spdkrpc.KindOf(err) != spdkrpc.OutcomeUnknown {
 		err = errors.Join(err, k.store.Remove(name)) // SPDK has refused it, so nothing needs the file
 	}
-	if said != nil && said.Code == -int(syscall.EPERM) {
-		return refuse(syscall.EPERM, "spdk_tgt does not take the file: it must belong to the user that spdk_tgt runs as; see docs/restart.md")
+	if answer != nil && answer.Code == -int(syscall.EPERM) {
+		return refuse(syscall.EPERM, "spdk_tgt refused the file: it must belong to the user that spdk_tgt runs as; see docs/restart.md")
 	}
 	return err
 }
 
-// Remove takes a key out of the keyring, and then its file away. What is left of
-// a removal that was cut short is removed, too.
+// Remove removes a key from the keyring, and then its file. It also completes a removal
+// that was interrupted.
 func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
-	give, err := k.changes.acquire(ctx, name)
+	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer release()
 	files, err := k.store.List()
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	case known == nil:
 		return k.store.Remove(name)
 	case !placed(known, files):
-		return refuse(syscall.EINVAL, "this key was not placed through this proxy: remove it as it was added")
+		return refuse(syscall.EINVAL, "this key was not placed through this proxy: remove it with the method that matches how it was added")
 	case known.Refcnt > 1:
 		return refuse(syscall.EBUSY, "the key is in use: remove the hosts that use it first, or give them another one (nvmf_subsystem_set_keys)")
 	}
@@ -125,11 +125,11 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	return k.store.Remove(name)
 }
 
-// sweepAfter is how old a file must be before it can be left over.
+// sweepAfter is the age from which a file without a key counts as left over.
 const sweepAfter = time.Hour
 
-// Sweep removes files that no registered key and nothing else needs: those of
-// calls that were cut short and never repeated.
+// Sweep removes files that neither a registered key nor needed uses: interrupted calls
+// that were not repeated left them. It returns the names of the keys.
 func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (bool, error)) (removed []string, err error) {
 	candidates, err := k.leftOver(ctx, ask, "", needed)
 	for _, name := range candidates {
@@ -144,13 +144,13 @@ func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (boo
 	return removed, err
 }
 
-// sweep removes one file, if it is still left over when nobody can change it.
+// sweep removes one file, if it is still left over while the lock of its name is held.
 func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path string) (bool, error)) (removed bool, err error) {
-	give, err := k.changes.acquire(ctx, name)
+	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
 		return false, err
 	}
-	defer give()
+	defer release()
 	still, err := k.leftOver(ctx, ask, name, needed)
 	if err != nil || len(still) == 0 {
 		return false, err
@@ -158,7 +158,8 @@ func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path
 	return true, k.store.Remove(name)
 }
 
-// leftOver finds files that nothing needs; of all keys, or of one.
+// leftOver returns the names of keys whose files are left over. With only, it considers
+// this key alone.
 func (k *Keys) leftOver(ctx context.Context, ask Ask, only string, needed func(path string) (bool, error)) (names []string, err error) {
 	files, err := k.store.List()
 	if err != nil || len(files.Files) == 0 {
@@ -171,7 +172,7 @@ func (k *Keys) leftOver(ctx context.Context, ask Ask, only string, needed func(p
 	for _, f := range files.Files {
 		path := files.Path(f.Name)
 		inRing := slices.ContainsFunc(list, func(key spdkrpc.KeyringKey) bool {
-			// The path of a removed key that is still in use is not told.
+			// SPDK does not report the path of a removed key that is still in use.
 			return key.Name == f.Name || key.Path != nil && *key.Path == path
 		})
 		if inRing || time.Since(f.Made) < sweepAfter || only != "" && f.Name != only {
@@ -199,7 +200,7 @@ func keyring(ctx context.Context, ask Ask) (list []spdkrpc.KeyringKey, err error
 	return list, nil
 }
 
-// registered finds a key that has not been removed; nil if there is none.
+// registered returns the key of this name that has not been removed; nil if there is none.
 func registered(ctx context.Context, ask Ask, name string) (*spdkrpc.KeyringKey, error) {
 	list, err := keyring(ctx, ask)
 	for _, key := range list {
@@ -210,7 +211,7 @@ func registered(ctx context.Context, ask Ask, name string) (*spdkrpc.KeyringKey,
 	return nil, err
 }
 
-// placed says whether a registered key is one of ours.
+// placed reports whether a registered key was placed by this package.
 func placed(key *spdkrpc.KeyringKey, files Listing) bool {
 	return key.Path != nil && *key.Path == files.Path(key.Name)
 }

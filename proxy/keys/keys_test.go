@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// secretOf makes a secret of n times a byte.
+// secretOf makes a secret whose key is a byte, n times.
 func secretOf(form, hash string, fill byte, n int) string {
 	key := []byte(strings.Repeat(string(fill), n))
 	return form + ":" + hash + ":" + base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(key, crc32.ChecksumIEEE(key))) + ":"
@@ -34,7 +34,7 @@ var (
 
 func TestCheckSecret(t *testing.T) {
 	for _, good := range []string{
-		"DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", // of NVMe's base specification
+		"DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", // the example in NVMe's base specification
 		"NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:",
 		secretOf("DHHC-1", "00", 'a', 48), secretOf("DHHC-1", "00", 'a', 64), secretOf("DHHC-1", "02", 'a', 48), secretOf("DHHC-1", "03", 'a', 64),
 		secretOf("NVMeTLSkey-1", "00", 'a', 32), secretOf("NVMeTLSkey-1", "00", 'a', 48), secretOf("NVMeTLSkey-1", "02", 'a', 48),
@@ -65,7 +65,7 @@ func FuzzCheckSecret(f *testing.F) {
 		if CheckSecret(secret) != nil {
 			return
 		}
-		// What is accepted is a plain line that SPDK can take.
+		// An accepted secret is one line of printable characters, as SPDK requires.
 		assert.LessOrEqual(t, len(secret), 128)
 		for _, c := range secret {
 			assert.True(t, c > ' ' && c < 0x7f)
@@ -74,7 +74,7 @@ func FuzzCheckSecret(f *testing.F) {
 	})
 }
 
-// A ring is a simulated target's keyring.
+// A ring is the keyring of a simulated target.
 type ring struct {
 	*spdktest.Target
 	t   *testing.T
@@ -148,12 +148,12 @@ func TestAddAndRemove(t *testing.T) {
 	assert.Equal(t, oneSecret, string(text))
 	assert.Equal(t, []string{"host-a"}, r.keys())
 
-	require.NoError(t, k.Add(ctx, r.ask, "host-a", oneSecret), "again")
+	require.NoError(t, k.Add(ctx, r.ask, "host-a", oneSecret), "a repetition")
 	err = k.Add(ctx, r.ask, "host-a", otherSecret)
 	assert.Equal(t, syscall.EEXIST, errnoOf(err))
 	text, err = os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Equal(t, oneSecret, string(text), "it stays as it is")
+	assert.Equal(t, oneSecret, string(text), "the file is unchanged")
 	assert.Equal(t, syscall.EINVAL, errnoOf(k.Add(ctx, r.ask, "host-b", "hunter2")))
 
 	require.NoError(t, k.Remove(ctx, r.ask, "host-a"))
@@ -162,7 +162,7 @@ func TestAddAndRemove(t *testing.T) {
 	assert.Equal(t, syscall.ENOKEY, errnoOf(k.Remove(ctx, r.ask, "host-a")))
 }
 
-func TestKeysThatOthersAdded(t *testing.T) {
+func TestKeysOfOtherOriginAreRefused(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	path := filepath.Join(t.TempDir(), "theirs")
@@ -175,7 +175,7 @@ func TestKeysThatOthersAdded(t *testing.T) {
 	assert.Empty(t, f.names(t))
 }
 
-func TestKeyInUseStays(t *testing.T) {
+func TestKeyInUseIsNotRemoved(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	ctx := t.Context()
@@ -193,9 +193,9 @@ func TestKeyInUseStays(t *testing.T) {
 	require.NoError(t, k.Remove(ctx, r.ask, "k"))
 }
 
-// Each call to the target and each step on disk fails once, before or after it
-// was done; then the call is repeated. Never is a key registered without its file,
-// and in the end all is as it should be.
+// Each call to the target and each step on disk fails once, before or after its
+// execution; then the call is repeated. A registered key always has its file, and
+// the repetition succeeds.
 func TestEveryStepMayFail(t *testing.T) {
 	gone := errors.New("gone")
 	sound := func(r ring, f *Folder, where string) {
@@ -253,7 +253,7 @@ func TestEveryStepMayFail(t *testing.T) {
 					assert.Equal(t, []string{"k.key"}, f.names(t), where)
 					continue
 				}
-				if errnoOf(err) != syscall.ENOKEY { // that it is gone already
+				if errnoOf(err) != syscall.ENOKEY { // it was removed already
 					require.NoError(t, err, where)
 				}
 				assert.Empty(t, r.keys(), where)
@@ -263,7 +263,7 @@ func TestEveryStepMayFail(t *testing.T) {
 	}
 }
 
-func TestWhatSPDKRefusesLeavesNoFile(t *testing.T) {
+func TestKeyThatSPDKRefusesLeavesNoFile(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	r.Inject(spdktest.Fault{Method: "keyring_file_add_key", Times: 1, Do: spdktest.Fail})
@@ -303,15 +303,15 @@ func TestSweep(t *testing.T) {
 	removed, err := k.Sweep(ctx, r.ask, needed)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"orphan"}, removed)
-	assert.ElementsMatch(t, []string{"registered.key", "saved.key", "fresh.key", "README"}, f.names(t), "what is nobody's of ours stays")
+	assert.ElementsMatch(t, []string{"registered.key", "saved.key", "fresh.key", "README"}, f.names(t), "other files are kept")
 
 	_, err = k.Sweep(ctx, r.ask, func(string) (bool, error) { return false, errors.New("cannot tell") })
 	require.Error(t, err)
 	assert.Contains(t, f.names(t), "saved.key")
 }
 
-// While it cannot be told what is needed, no file is removed.
-func TestSweepCannotTell(t *testing.T) {
+// If any step of finding the needed files fails, no file is removed.
+func TestSweepRemovesNothingAfterAnError(t *testing.T) {
 	for at := 1; ; at++ {
 		r, f := newRing(t), newFolder(t)
 		k := New(f)
@@ -344,7 +344,7 @@ func TestSweepCannotTell(t *testing.T) {
 		assert.Empty(t, removed)
 		require.NoError(t, os.RemoveAll(f.dir))
 		_, err = k.Sweep(t.Context(), r.ask, nil)
-		require.Error(t, err, "the folder is away")
+		require.Error(t, err, "the folder does not exist")
 		require.Error(t, k.Add(t.Context(), r.ask, "x", oneSecret))
 		require.Error(t, k.Remove(t.Context(), r.ask, "orphan"))
 	}

@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// nameLocks are one lock for each of many names. Whoever waits for the target with one
-// name delays nobody with another.
+// nameLocks has one lock for each name. A change that waits for the target does not
+// delay changes of other names.
 type nameLocks struct {
 	mu    sync.Mutex
-	taken map[string]chan struct{} // closed when it is given back
+	taken map[string]chan struct{} // closed when the lock is released
 }
 
-// acquire waits for the lock of a name, and returns what releases it. The error is ctx's: nothing was done yet.
-func (t *nameLocks) acquire(ctx context.Context, name string) (give func(), err error) {
+// acquire waits for the lock of a name, and returns the function that releases it. The error is ctx's.
+func (t *nameLocks) acquire(ctx context.Context, name string) (release func(), err error) {
 	for {
 		t.mu.Lock()
 		other, busy := t.taken[name]
@@ -36,13 +36,13 @@ func (t *nameLocks) acquire(ctx context.Context, name string) (give func(), err 
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for a change of the same key, or user: %w", ctx.Err())
+			return nil, fmt.Errorf("wait for another change of the same key or by the same user: %w", ctx.Err())
 		}
 	}
 }
 
-// serialStore is a Store that is asked one thing at a time: a keeper is a process for
-// each question.
+// serialStore is a Store that makes one operation at a time, because systemd starts a
+// keeper process for each request.
 type serialStore struct {
 	mu    sync.Mutex
 	store Store

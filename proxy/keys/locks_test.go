@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A change that the target does not answer holds up none of another key, and
-// whoever waits for it may leave.
-func TestOneKeyHoldsUpNoOther(t *testing.T) {
+// A change that the target does not answer does not delay changes of other keys. A
+// call that waits for it can be canceled.
+func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 	r, k := newRing(t), New(newFolder(t))
 	asked, answer := make(chan struct{}), make(chan struct{})
 	hanging := func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
@@ -44,9 +44,9 @@ func TestOneKeyHoldsUpNoOther(t *testing.T) {
 	require.NoError(t, k.Remove(t.Context(), r.ask, "slow"))
 }
 
-func TestOneCallerHasOneTurn(t *testing.T) {
+func TestOneChangeForEachCaller(t *testing.T) {
 	k := New(newFolder(t))
-	give, err := k.Acquire(t.Context(), "a")
+	release, err := k.Acquire(t.Context(), "a")
 	require.NoError(t, err)
 	other, err := k.Acquire(t.Context(), "b")
 	require.NoError(t, err)
@@ -57,19 +57,19 @@ func TestOneCallerHasOneTurn(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	next := make(chan error)
 	go func() {
-		give, err := k.Acquire(t.Context(), "a")
+		release, err := k.Acquire(t.Context(), "a")
 		if err == nil {
-			give()
+			release()
 		}
 		next <- err
 	}()
-	give()
+	release()
 	require.NoError(t, <-next)
-	assert.Empty(t, k.callers.taken, "nothing is kept of them")
+	assert.Empty(t, k.callers.taken, "no lock is left")
 }
 
-// A key that comes back while files are swept stays.
-func TestSweepLooksAgain(t *testing.T) {
+// A key that is added again during a sweep is kept.
+func TestSweepChecksAgain(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	old := time.Now().Add(-2 * sweepAfter)
@@ -87,17 +87,17 @@ func TestSweepLooksAgain(t *testing.T) {
 	assert.Equal(t, []string{"back.key"}, f.names(t))
 }
 
-// However many keys somebody makes, others can still be listed and removed.
+// The number of keys is limited. At the limit, keys can still be repeated and removed.
 func TestKeysAreBounded(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
-	for i := range most {
+	for i := range maxKeys {
 		require.NoError(t, os.WriteFile(filepath.Join(f.dir, fmt.Sprintf("k%d.key", i)), []byte(oneSecret), 0o600))
 	}
 	k := New(f)
 	var refused *Refusal
 	require.ErrorAs(t, k.Add(t.Context(), r.ask, "more", oneSecret), &refused)
 	assert.Equal(t, syscall.ENOSPC, refused.Errno)
-	require.NoError(t, k.Add(t.Context(), r.ask, "k7", oneSecret), "what is there may be repeated")
+	require.NoError(t, k.Add(t.Context(), r.ask, "k7", oneSecret), "an existing key may be repeated")
 	require.NoError(t, k.Remove(t.Context(), r.ask, "k7"))
 	require.NoError(t, k.Add(t.Context(), r.ask, "more", oneSecret))
 }

@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// The two forms of secrets that SPDK takes, and which lengths their hashes allow:
-// NVMe's base specification for DH-HMAC-CHAP, and its TCP transport's for TLS.
-// Hash 00 stands for any of them.
+// forms are the two forms of secrets that SPDK accepts, and the key lengths in bytes
+// that each of their hashes allows. NVMe's base specification defines DHHC-1
+// (DH-HMAC-CHAP), its TCP transport specification NVMeTLSkey-1 (TLS). Hash 00 means any
+// of the hashes.
 var forms = map[string]map[string][]int{
 	"DHHC-1":       {"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}},
 	"NVMeTLSkey-1": {"00": {32, 48}, "01": {32}, "02": {48}},
@@ -24,7 +25,7 @@ var (
 	errChecksum = errors.New("the checksum of the secret is wrong: a character may be missing or changed")
 )
 
-// CheckSecret says what is wrong with a secret, never repeating any of it.
+// CheckSecret returns what is wrong with a secret. The error contains no part of it.
 func CheckSecret(secret string) error {
 	parts := strings.Split(secret, ":")
 	if len(parts) != 4 || parts[3] != "" || forms[parts[0]] == nil {

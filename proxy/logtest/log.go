@@ -1,5 +1,5 @@
-// Package logtest keeps what is logged, for tests. It knows no other package, and only tests
-// may use it.
+// Package logtest records a log, for tests. It knows no other package, and only tests may use
+// it.
 package logtest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A Log keeps what is written to it. It may be used concurrently.
+// A Log records what is written to it. It may be used concurrently.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -30,7 +30,7 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Count returns how often a text was written.
+// Count returns how often a text occurs in the log.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
 
 // Lines returns the lines with a message, decoded. Each line of the log must be JSON.

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// events are what is counted when it happens, besides calls.
+// events are the counters of events other than calls.
 type events struct {
 	denied       [denialKinds]prometheus.Counter
 	logins       [loginFailures]prometheus.Counter
@@ -17,8 +17,8 @@ type events struct {
 	panics       prometheus.Counter
 	reloaded     prometheus.Counter
 	refused      prometheus.Counter // reloads
-	lastReload   prometheus.Gauge   // 1: taken over, 0: refused
-	lastReloadAt prometheus.Gauge   // when it was last taken over
+	lastReload   prometheus.Gauge   // 1: applied, 0: refused
+	lastReloadAt prometheus.Gauge   // the last time one was applied
 }
 
 func newEvents(r prometheus.Registerer) events {
@@ -37,36 +37,36 @@ func newEvents(r prometheus.Registerer) events {
 		translations: counter("parameters_translated_total", "Parameters of old clients that were renamed for the target's release.", "user", "method", "from", "to"),
 		auditLines:   counter("audit_lines_total", "Lines written to the audit log.").WithLabelValues(),
 		auditMerged:  counter("audit_merged_total", "Unauthenticated requests that share a line of the audit log with others.").WithLabelValues(),
-		learned:      counter("learned_total", "Calls that were let pass because of learning, and would have been refused.").WithLabelValues(),
-		panics:       counter("panics_total", "Panics of the proxy, each a fault of its own; the log has their stacks.").WithLabelValues(),
+		learned:      counter("learned_total", "Calls that no role allows, and that were executed because the user is in learning mode.").WithLabelValues(),
+		panics:       counter("panics_total", "Panics of the proxy. Each is a bug of the proxy; the log has the stack.").WithLabelValues(),
 		reloaded:     reloads.WithLabelValues("success"),
 		refused:      reloads.WithLabelValues("failure"),
-		lastReload:   gauge("config_last_reload_successful", "Whether the last new configuration of the proxy was taken over; 1 before the first."),
-		lastReloadAt: gauge("config_last_reload_success_timestamp_seconds", "When the proxy's configuration was last taken over, in seconds since 1970."),
+		lastReload:   gauge("config_last_reload_successful", "Whether the last reload of the proxy's configuration succeeded; 1 before the first."),
+		lastReloadAt: gauge("config_last_reload_success_timestamp_seconds", "Time of the last successful load of the proxy's configuration, in seconds since 1970."),
 	}
-	denials := counter("denials_total", "Calls refused to users who are known, by the kind of rule (none: no rule allows it).", "rule")
+	denials := counter("denials_total", "Refused calls of authenticated users, by the kind of rule that refused them (none: no rule allows the call).", "rule")
 	for k := range denialKinds {
 		e.denied[k] = denials.WithLabelValues(k.String())
 	}
-	logins := counter("authentication_failures_total", "Requests whose user could not be told, by reason.", "reason")
+	logins := counter("authentication_failures_total", "Requests that could not be authenticated, by reason.", "reason")
 	for f := range loginFailures {
 		e.logins[f] = logins.WithLabelValues(f.String())
 	}
 	e.lastReload.Set(1)
-	e.lastReloadAt.Set(seconds(time.Now())) // it started with one
+	e.lastReloadAt.Set(seconds(time.Now())) // the proxy loaded one at its start
 	return e
 }
 
-// Denied counts a refusal by what refused it.
+// Denied counts a refused call by the kind of rule that refused it.
 func (m *Metrics) Denied(by Denial) { m.denied[by].Inc() }
 
-// LoginFailed counts a request without a user.
+// LoginFailed counts a request that could not be authenticated.
 func (m *Metrics) LoginFailed(why LoginFailure) { m.logins[why].Inc() }
 
 // Translated counts one parameter that was renamed. The names are the schema's.
 func (m *Metrics) Translated(user, method, from, to string) {
 	m.mu.RLock()
-	defer m.mu.RUnlock() // so that no reload ends this user's series meanwhile
+	defer m.mu.RUnlock() // so that no reload deletes this user's series meanwhile
 	if !m.users[user] {
 		user = ""
 	}
@@ -76,10 +76,10 @@ func (m *Metrics) Translated(user, method, from, to string) {
 // AuditLine counts a line of the audit log.
 func (m *Metrics) AuditLine() { m.auditLines.Inc() }
 
-// AuditMerged counts a request without a line of its own.
+// AuditMerged counts a request that shares a line of the audit log with others.
 func (m *Metrics) AuditMerged() { m.auditMerged.Inc() }
 
-// Reloaded notes what came of a reload of the proxy's configuration.
+// Reloaded records the outcome of a reload of the proxy's configuration; nil is success.
 func (m *Metrics) Reloaded(err error) {
 	if err != nil {
 		m.refused.Inc()
@@ -91,7 +91,7 @@ func (m *Metrics) Reloaded(err error) {
 	m.lastReloadAt.Set(seconds(time.Now()))
 }
 
-// Learned counts a call that no role allows, and that was let pass.
+// Learned counts a call that no role allows, and that was executed in learning mode.
 func (m *Metrics) Learned() { m.learned.Inc() }
 
 // Panicked counts a panic.

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// freezes are what is counted of volumes that are frozen for snapshots.
+// freezes are the metrics of volumes that are frozen for snapshots.
 type freezes struct {
 	took      prometheus.Histogram
 	overdue   prometheus.Counter
@@ -18,17 +18,17 @@ func newFreezes(r prometheus.Registerer) freezes {
 	f := freezes{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "freeze_duration_seconds", Buckets: buckets,
-			Help: "Time that volumes were frozen, so that their hosts held I/O back.",
+			Help: "Time that volumes were frozen, during which the I/O of their hosts waited.",
 		}),
 		overdue:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "freezes_overdue_total", Help: "Times that volumes were frozen for more than 2 seconds."}),
-		refused:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "snapshots_refused_total", Help: "Snapshots, deletions and other changes refused because a volume was in use and was not to be frozen, or could not be."}),
-		recovered: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "thaws_by_recovery_total", Help: "Times that volumes were left frozen, and thawed by recovery."}),
+		refused:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "snapshots_refused_total", Help: "Snapshots, deletions and other changes refused because a volume was in use and was not to be frozen, or could not be frozen."}),
+		recovered: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "thaws_by_recovery_total", Help: "Times that recovery thawed volumes that an interrupted operation had left frozen."}),
 	}
 	r.MustRegister(f.took, f.overdue, f.refused, f.recovered)
 	return f
 }
 
-// Froze counts volumes that were frozen together, and for how long.
+// Froze records one freeze of one or more volumes, and its duration.
 func (m *Metrics) Froze(took time.Duration, overdue bool) {
 	m.freezes.took.Observe(took.Seconds())
 	if overdue {
@@ -36,8 +36,8 @@ func (m *Metrics) Froze(took time.Duration, overdue bool) {
 	}
 }
 
-// SnapshotRefused counts a snapshot that was refused because of who uses the volume.
+// SnapshotRefused counts a snapshot that was refused because the volume is in use.
 func (m *Metrics) SnapshotRefused() { m.freezes.refused.Inc() }
 
-// Thawed counts what was left frozen, and was thawed by recovery.
+// Thawed counts operations whose volumes recovery has thawed.
 func (m *Metrics) Thawed(operations int) { m.freezes.recovered.Add(float64(operations)) }

@@ -15,22 +15,22 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// UnknownMethod is the label of what is no method of the schema.
+// UnknownMethod is the label of methods that the schema does not have.
 const UnknownMethod = "unknown"
 
-// buckets of seconds: a simulated target answers in 50 µs, a real one polls every
-// 4 ms, and inflating a volume takes minutes.
+// buckets of all durations, in seconds: a simulated target answers in 50 µs, a real one
+// polls every 4 ms, and inflating a volume takes minutes.
 var buckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
 // Options of New.
 type Options struct {
 	Version string       // of this program
 	Methods []string     // that have a label of their own
-	State   func() State // is asked at each scrape
+	State   func() State // is called at each scrape
 	Log     *slog.Logger // nil: none
 }
 
-// Metrics are those of one proxy. They may be used concurrently.
+// Metrics are the metrics of one proxy. They may be used concurrently.
 type Metrics struct {
 	registry *prometheus.Registry
 	handler  http.Handler
@@ -44,7 +44,7 @@ type Metrics struct {
 
 	mu     sync.RWMutex
 	users  map[string]bool
-	series map[seriesKey]series // so that a call looks up nothing by its labels
+	series map[seriesKey]series // a cache, so that a call needs no look-up by labels
 }
 
 type seriesKey struct {
@@ -54,7 +54,7 @@ type seriesKey struct {
 
 type series struct {
 	calls    prometheus.Counter
-	duration prometheus.Observer // nil: SPDK was not asked
+	duration prometheus.Observer // nil: SPDK did not get the call
 }
 
 const namespace = "spdk_proxy"
@@ -67,11 +67,11 @@ func New(opts Options) *Metrics {
 		series:   map[seriesKey]series{},
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "calls_total",
-			Help: "Calls that ended, by who made them, the method (unknown: none of the schema) and how they ended.",
+			Help: "Calls that ended, by user, method (unknown: not in the schema) and outcome.",
 		}, []string{"user", "method", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "call_duration_seconds", Buckets: buckets,
-			Help: "Time from a call's arrival to its answer, of calls that SPDK was asked.",
+			Help: "Time from a call's arrival to its answer, of the calls that were sent to SPDK.",
 		}, []string{"method"}),
 	}
 	for _, name := range opts.Methods {
@@ -79,7 +79,7 @@ func New(opts Options) *Metrics {
 	}
 	byOutcome := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace, Name: "outcomes_total",
-		Help: "Calls that ended, by how they ended. Unlike calls_total, each series is there from the start, so that the first event can be seen as an increase.",
+		Help: "Calls that ended, by outcome. Unlike those of calls_total, all series exist from the start, so that the first event is visible as an increase.",
 	}, []string{"outcome"})
 	for o := range outcomes {
 		m.outcome[o] = byOutcome.WithLabelValues(o.String())
@@ -103,15 +103,15 @@ func New(opts Options) *Metrics {
 
 func buildInfo(version string) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "1; the labels say what runs.",
+		Namespace: namespace, Name: "build_info", Help: "1; the labels are the versions of the proxy and of Go.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	})
 	g.Set(1)
 	return g
 }
 
-// startTime stands beside process_start_time_seconds, which a service that sees
-// nothing of /proc but its own processes lacks.
+// startTime is needed besides process_start_time_seconds, which is missing in a service
+// whose /proc shows only its own processes.
 func startTime() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "start_time_seconds", Help: "When the proxy started, in seconds since 1970.",
@@ -122,15 +122,15 @@ func startTime() prometheus.Collector {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// Handler answers scrapes. Who may have them is others' business.
+// Handler returns the handler of scrapes. It does not check who may read them.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
 var textFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
 
-// ContentType is that of Text.
+// ContentType is the content type of Text.
 var ContentType = string(textFormat)
 
-// Text is what a scrape without a Handler gets.
+// Text returns the metrics in Prometheus' text format.
 func (m *Metrics) Text() (string, error) {
 	families, err := m.registry.Gather()
 	if err != nil {
@@ -146,7 +146,8 @@ func (m *Metrics) Text() (string, error) {
 	return text.String(), nil
 }
 
-// SetUsers says which users have a label of their own. The series of others end.
+// SetUsers sets which users have a label of their own. The series of other users are
+// deleted.
 func (m *Metrics) SetUsers(names []string) {
 	users := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -168,20 +169,20 @@ func (m *Metrics) SetUsers(names []string) {
 	m.users = users
 }
 
-// Call counts one that ended.
+// Call counts a call that ended.
 func (m *Metrics) Call(user, method string, outcome Outcome, took time.Duration) {
 	m.outcome[outcome].Inc()
 	if !m.methods[method] {
 		method = UnknownMethod
 	}
-	s := m.of(user, method, outcome)
+	s := m.seriesOf(user, method, outcome)
 	s.calls.Inc()
 	if s.duration != nil {
 		s.duration.Observe(took.Seconds())
 	}
 }
 
-func (m *Metrics) of(user, method string, outcome Outcome) series {
+func (m *Metrics) seriesOf(user, method string, outcome Outcome) series {
 	m.mu.RLock()
 	if !m.users[user] {
 		user = ""
@@ -193,7 +194,7 @@ func (m *Metrics) of(user, method string, outcome Outcome) series {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.users[user] { // a reload came between
+	if !m.users[user] { // there may have been a reload meanwhile
 		user = ""
 	}
 	s.calls = m.calls.WithLabelValues(user, method, outcome.String())

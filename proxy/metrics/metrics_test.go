@@ -49,8 +49,8 @@ func filled() *Metrics {
 	return m
 }
 
-// What spdkgate_metrics answers is what a scrape gets.
-func TestTextIsAScrape(t *testing.T) {
+// spdkgate_metrics returns the same metrics as a scrape.
+func TestTextEqualsAScrape(t *testing.T) {
 	m := filled()
 	scraped := scrape(t, m)
 	text, err := m.Text()
@@ -63,7 +63,7 @@ func TestTextIsAScrape(t *testing.T) {
 	assert.Equal(t, "text/plain; version=0.0.4; charset=utf-8", strings.Split(ContentType, "; escaping")[0])
 }
 
-// Dashboards and alerts name the bounds of the histograms.
+// Dashboards and alerts use the bounds of the histograms.
 func TestBuckets(t *testing.T) {
 	var bounds []string
 	for _, found := range regexp.MustCompile(`(?m)^spdk_proxy_call_duration_seconds_bucket\{method="bdev_get_bdevs",le="([^"]+)"\}`).FindAllStringSubmatch(scrape(t, filled()), -1) {
@@ -75,12 +75,12 @@ func TestBuckets(t *testing.T) {
 	}, bounds)
 }
 
-func TestWhatIsScraped(t *testing.T) {
+func TestScrape(t *testing.T) {
 	text := scrape(t, filled())
 	for _, line := range []string{
 		`spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="unknown_outcome",user="ann"} 1`,
 		`spdk_proxy_outcomes_total{outcome="ok"} 2`,
-		`spdk_proxy_call_duration_seconds_count{method="bdev_get_bdevs"} 4`, // of SPDK alone
+		`spdk_proxy_call_duration_seconds_count{method="bdev_get_bdevs"} 4`, // only of calls that reached SPDK
 		`spdk_proxy_call_duration_seconds_bucket{method="bdev_get_bdevs",le="0.01"} 3`,
 		`spdk_proxy_parameters_translated_total{from="size",method="bdev_lvol_create",to="size_in_mib",user="bob"} 1`,
 		`spdk_proxy_denials_total{rule="quota"} 1`,
@@ -124,22 +124,22 @@ func TestWhatIsScraped(t *testing.T) {
 	assert.NotContains(t, text, `"stranger"`)
 }
 
-func TestFirstEventsAreSeen(t *testing.T) {
+func TestSeriesOfOutcomesExistFromTheStart(t *testing.T) {
 	text := scrape(t, New(Options{}))
 	for o := range outcomes {
 		assert.Contains(t, text, fmt.Sprintf("spdk_proxy_outcomes_total{outcome=%q} 0", o))
 	}
 	assert.Contains(t, text, `spdk_proxy_config_last_reload_successful 1`)
-	assert.NotContains(t, text, "target_config", "which nobody saves")
+	assert.NotContains(t, text, "target_config", "the configuration is not saved")
 }
 
-func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
+func TestNamesFollowPrometheusConventions(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(scrape(t, filled()))).Lint()
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }
 
-// Whatever clients make up, there are only so many series.
+// Names that clients make up create no series.
 func TestLabelsAreBounded(t *testing.T) {
 	m := New(Options{Methods: []string{"bdev_get_bdevs"}})
 	m.SetUsers([]string{"ann"})
@@ -154,22 +154,22 @@ func TestLabelsAreBounded(t *testing.T) {
 	assert.Contains(t, text, `spdk_proxy_calls_total{method="unknown",outcome="invalid",user="ann"} 1000`)
 }
 
-func TestSeriesOfDroppedUsersEnd(t *testing.T) {
+func TestSeriesOfRemovedUsersAreDeleted(t *testing.T) {
 	m := filled()
 	m.SetUsers([]string{"ann", "eve"})
 	text := scrape(t, m)
 	assert.NotContains(t, text, `"bob"`)
-	assert.Contains(t, text, `user="ann"`, "who stays, keeps what was counted")
-	m.Call("bob", "bdev_get_bdevs", OK, 0) // was under way
+	assert.Contains(t, text, `user="ann"`, "the series of remaining users are kept")
+	m.Call("bob", "bdev_get_bdevs", OK, 0) // a call that began before
 	m.Translated("bob", "bdev_lvol_create", "size", "size_in_mib")
 	assert.NotContains(t, scrape(t, m), `"bob"`)
 
 	m.SetUsers([]string{"bob"})
 	m.Call("bob", "bdev_get_bdevs", OK, 0)
-	assert.Contains(t, scrape(t, m), `spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="ok",user="bob"} 1`, "from the start again")
+	assert.Contains(t, scrape(t, m), `spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="ok",user="bob"} 1`, "the count starts again")
 }
 
-// Calls, reloads and scrapes at once; the race detector looks on.
+// Calls, reloads and scrapes run at once, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	m := New(Options{Methods: []string{"a", "b"}})
 	var wg sync.WaitGroup
@@ -196,7 +196,7 @@ func TestConcurrentUse(t *testing.T) {
 	assert.NotContains(t, scrape(t, m), `user="u`)
 }
 
-// Every member of the closed sets has a name of its own.
+// Each outcome has a name of its own.
 func TestNamesAreDistinct(t *testing.T) {
 	names := map[string]bool{}
 	for o := range outcomes {

@@ -1,25 +1,25 @@
 package metrics
 
-// An Outcome is how a call ended; there are no others.
+// An Outcome is how a call ended.
 type Outcome int
 
-// Outcomes. Only with OK, SPDKError and UnknownOutcome was SPDK asked.
+// The outcomes. Only with OK, SPDKError and UnknownOutcome was the call sent to SPDK.
 const (
 	OK              Outcome = iota
-	SPDKError               // SPDK refused or failed
-	UnknownOutcome          // no answer in time: it may have been executed
-	Unreachable             // no target to ask
-	Denied                  // by a role or a tenant's bounds, or sent by another site's page
+	SPDKError               // SPDK answered with an error
+	UnknownOutcome          // no answer in time: the call may have been executed
+	Unreachable             // the target could not be reached
+	Denied                  // by a role or the tenant's scope, or sent by a page of another site
 	OverQuota               // beyond a tenant's quota
 	Invalid                 // not a request, an unknown method, wrong parameters
-	InUse                   // what it would snapshot is in use and cannot be frozen
-	TooLarge                // for SPDK, or for an answer
-	Unauthenticated         // by nobody who is known
-	CannotTell              // whose token it was: its issuer is away
-	Busy                    // too much at once, or too many failed logins
+	InUse                   // the volume is in use and cannot be frozen for a snapshot
+	TooLarge                // the call is too large for SPDK, or the answer for the proxy
+	Unauthenticated         // no valid credentials
+	CannotTell              // the token could not be verified: its issuer is unavailable
+	Busy                    // too many calls at once, or too many failed logins
 	Draining                // the proxy was stopping
-	ClientGone              // who called left, or was too slow to say what
-	Failed                  // a fault of the proxy's own
+	ClientGone              // the client disconnected, or sent its request too slowly
+	Failed                  // an error of the proxy itself
 	outcomes
 )
 
@@ -30,19 +30,19 @@ var outcomeNames = [outcomes]string{
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// reachedSPDK tells whether SPDK had the call, so that the time it took says something.
+// reachedSPDK reports whether SPDK got the call; only then its duration is recorded.
 func (o Outcome) reachedSPDK() bool { return o == OK || o == SPDKError || o == UnknownOutcome }
 
 // A Denial is the kind of rule that refused a call.
 type Denial int
 
-// Kinds of rules.
+// The kinds of rules.
 const (
-	ByNoRule Denial = iota // no role allows it
+	ByNoRule Denial = iota // no role allows the call
 	ByRole                 // a role's deny, or a condition on parameters
-	ByTenant               // it is not for the user's tenant
-	ByQuota                // of the user's tenant
-	ByOrigin               // a page of another site had a browser send it
+	ByTenant               // the call is outside of the scope of the user's tenant
+	ByQuota                // the quota of the user's tenant
+	ByOrigin               // a browser sent the call from a page of another site
 	denialKinds
 )
 
@@ -50,16 +50,16 @@ var denialNames = [denialKinds]string{"none", "role", "tenant", "quota", "origin
 
 func (d Denial) String() string { return denialNames[d] }
 
-// A LoginFailure is why a request has no user.
+// A LoginFailure is the reason why a request could not be authenticated.
 type LoginFailure int
 
-// Reasons.
+// The reasons.
 const (
 	NoCredentials    LoginFailure = iota
 	WrongCredentials              // unknown user, wrong password, bad token or certificate
-	TooManyFailures               // and so not looked at any more
-	LoginBusy                     // could not be checked in time
-	IssuerAway                    // so that nobody can tell whose token it is
+	TooManyFailures               // the credentials were not checked, because too many were wrong before
+	LoginBusy                     // the credentials could not be checked in time
+	IssuerAway                    // the token could not be verified: its issuer is unavailable
 	loginFailures
 )
 

@@ -6,31 +6,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A State is how proxy and target are at the moment.
+// A State is the state of proxy and target at one moment.
 type State struct {
 	Connections  int                  // open ones from clients
-	Closed       int                  // connections, because too many were open
+	Closed       int                  // connections that were closed because too many were open
 	InFlight     int                  // calls that have not been answered
 	Certificates map[string]time.Time // when they expire: server, client_ca
 	Tokens       map[string]time.Time // by user, when the first of them expires
-	Learning     int                  // users whose calls are let pass by learning
+	Learning     int                  // users in learning mode
 	Target       TargetState
-	Saved        *SavedState // nil: the target's configuration is not to be saved
+	Saved        *SavedState // nil: the target's configuration is not saved
 }
 
-// SavedState tells how it stands with the saved configuration of the target.
+// SavedState is the state of the saved configuration of the target.
 type SavedState struct {
 	At      time.Time // of the file; zero: there is none
 	Pending bool      // there are changes that are not saved yet
 	Failed  bool      // the last attempt to save them failed
-	Missing int       // what the file has and the target lacks: the file stays as it is
-	Chosen  bool      // the file was chosen by an administrator, and was not loaded yet
+	Missing int       // objects that are in the file and not in the target; while there are any, the file is not replaced
+	Chosen  bool      // an administrator chose the file, and the target has not loaded it yet
 }
 
-// TargetState is what is known of the target.
+// TargetState is the state of the target.
 type TargetState struct {
 	Up            bool
-	UntrustedPeer bool            // somebody listens at the socket who must not
+	UntrustedPeer bool            // an untrusted user listens at the socket
 	Release       string          // "" when not known
 	Phase         string          // startup, runtime; "" when not known
 	Connections   int             // to it
@@ -38,7 +38,7 @@ type TargetState struct {
 	Loads         map[string]Load // by user
 }
 
-// A Load is what one user has at the target.
+// A Load counts the calls of one user at the target.
 type Load struct {
 	InFlight int // calls that it has not answered
 	Waiting  int // calls that wait for their turn
@@ -48,20 +48,20 @@ var (
 	connections       = desc("connections", "Connections of clients that are open.")
 	closed            = desc("connections_closed_total", "Connections of clients that were closed because too many were open.")
 	inFlight          = desc("calls_in_flight", "Calls that have not been answered yet.")
-	certificateExpiry = desc("certificate_expiry_timestamp_seconds", "When a certificate expires, in seconds since 1970; of several the first.", "certificate")
+	certificateExpiry = desc("certificate_expiry_timestamp_seconds", "When a certificate expires, in seconds since 1970; if there are several, the first of them.", "certificate")
 	tokenExpiry       = desc("token_expiry_timestamp_seconds", "When the first of a user's bearer tokens expires, in seconds since 1970.", "user")
-	learning          = desc("learning_users", "Users whose calls are let pass although no role allows them.")
-	targetStranger    = desc("target_stranger", "Whether somebody listens at the target's socket who must not; nothing is sent there.")
+	learning          = desc("learning_users", "Users in learning mode: their calls are executed although no role allows them.")
+	targetStranger    = desc("target_stranger", "Whether an untrusted user listens at the target's socket; nothing is sent there.")
 	targetUp          = desc("target_up", "Whether the target answers.")
-	targetInfo        = desc("target_info", "1; the labels say what is known of the target.", "release", "state")
+	targetInfo        = desc("target_info", "1; the labels are the release and the state of the target, empty if unknown.", "release", "state")
 	targetConnections = desc("target_connections", "Connections to the target that carry calls.")
-	targetReconnects  = desc("target_reconnects_total", "Times that the target was connected to again after it had been lost.")
-	targetInFlight    = desc("target_calls_in_flight", "Calls that the target has not answered, those that nobody waits for any more included, by user.", "user")
-	savedAt           = desc("target_config_saved_timestamp_seconds", "When the file with the target's configuration was saved, in seconds since 1970; 0: there is none.")
+	targetReconnects  = desc("target_reconnects_total", "Times that the proxy connected to the target again after it had lost the connection.")
+	targetInFlight    = desc("target_calls_in_flight", "Calls that the target has not answered, by user; including calls whose client no longer waits.", "user")
+	savedAt           = desc("target_config_saved_timestamp_seconds", "When the target's configuration was last saved, in seconds since 1970; 0 if there is no file.")
 	savePending       = desc("target_config_save_pending", "Whether there are changes of the target's configuration that are not saved yet.")
 	saveFailed        = desc("target_config_save_failed", "Whether the last attempt to save the target's configuration failed.")
-	saveMissing       = desc("target_config_missing", "What the saved configuration has and the target lacks. While there is any, the file stays as it is.")
-	saveChosen        = desc("target_config_chosen", "Whether the saved configuration was chosen by an administrator, and the target has not loaded it yet.")
+	saveMissing       = desc("target_config_missing", "Objects that are in the saved configuration and not in the target. While there are any, the file is not replaced.")
+	saveChosen        = desc("target_config_chosen", "Whether an administrator chose the saved configuration, and the target has not loaded it yet.")
 	queueLength       = desc("queue_length", "Calls that wait for their turn at the target, by user.", "user")
 )
 
@@ -69,7 +69,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 }
 
-// A stateCollector asks for the State at each scrape.
+// A stateCollector reads the State at each scrape.
 type stateCollector struct {
 	metrics *Metrics
 	read    func() State
@@ -126,8 +126,8 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// byUser adds the loads of users without a label of their own up under "". Those
-// with one are always there.
+// byUser returns a load for each user with a label of its own, and under "" the sum of
+// all others.
 func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

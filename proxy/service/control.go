@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// The control socket lies in the service's runtime folder, which is the
-// service's own: only it and root may connect. Whoever does has the
-// configuration read anew, and gets the outcome. A signal could not tell it.
+// The control socket is in the runtime folder of the service: only the service's
+// user and root may connect. A connection makes the service reload its
+// configuration, and receives the outcome, which a signal could not return.
 const (
 	runtimeFolder = "/run/spdk-proxy"
 	controlName   = "control"
 	reloaded      = "reloaded\n"
-	// controlWait bounds a reload: hashes are read, none is computed.
+	// controlWait bounds a reload, which reads password hashes but computes none.
 	controlWait = time.Minute
 )
 
@@ -29,17 +29,17 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 	if l == nil || err != nil {
 		return nil, err
 	}
-	asked := make(chan chan<- error)
-	go acceptReloads(l, asked, log)
-	return asked, nil
+	requests := make(chan chan<- error)
+	go acceptReloads(l, requests, log)
+	return requests, nil
 }
 
-// acceptAgain is how soon the socket is tried again after an error, such as too
-// many open files: a reload must be possible once that is over.
-const acceptAgain = 100 * time.Millisecond
+// acceptRetry is the time before the next attempt to accept after an error, such as
+// too many open files. A reload must be possible again when the cause is gone.
+const acceptRetry = 100 * time.Millisecond
 
 // acceptReloads accepts until the listener is closed, at the end of the process.
-func acceptReloads(l net.Listener, asked chan<- chan<- error, log *slog.Logger) {
+func acceptReloads(l net.Listener, requests chan<- chan<- error, log *slog.Logger) {
 	for failed := false; ; {
 		conn, err := l.Accept()
 		switch {
@@ -47,13 +47,13 @@ func acceptReloads(l net.Listener, asked chan<- chan<- error, log *slog.Logger) 
 			return
 		case err != nil:
 			if !failed {
-				log.Error("control socket cannot accept a connection; it is tried again", "socket", l.Addr().String(), "error", err)
+				log.Error("control socket cannot accept a connection; the proxy retries", "socket", l.Addr().String(), "error", err)
 			}
 			failed = true
-			time.Sleep(acceptAgain)
+			time.Sleep(acceptRetry)
 		default:
 			failed = false
-			go answer(conn, asked)
+			go handleReload(conn, requests)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func openSocket(name string) (net.Listener, error) {
 	}
 	path := socketPath(name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s socket: %w", name, err) // of a process that was killed
+		return nil, fmt.Errorf("%s socket: %w", name, err) // a process that was killed left it
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -77,15 +77,16 @@ func openSocket(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// socketPath is where a socket of the service lies.
+// socketPath returns the path of a socket of the service.
 func socketPath(name string) string {
 	return filepath.Join(cmp.Or(os.Getenv("RUNTIME_DIRECTORY"), runtimeFolder), name)
 }
 
-func answer(conn net.Conn, asked chan<- chan<- error) {
+// handleReload requests a reload and writes its outcome to conn.
+func handleReload(conn net.Conn, requests chan<- chan<- error) {
 	defer func() { _ = conn.Close() }()
 	outcome := make(chan error, 1)
-	asked <- outcome
+	requests <- outcome
 	text := reloaded
 	if err := <-outcome; err != nil {
 		text = err.Error()
@@ -94,26 +95,26 @@ func answer(conn net.Conn, asked chan<- chan<- error) {
 	_, _ = io.WriteString(conn, text)
 }
 
-// Reload has the running service read its configuration anew. Without an error,
-// the new configuration holds.
+// Reload makes the running service reload its configuration. It returns nil if the
+// new configuration is in effect, and otherwise why the old one stays.
 func Reload() error {
 	conn, err := net.Dial("unix", socketPath(controlName))
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("reload: %w: only root may", err)
+		return fmt.Errorf("reload: %w: run this as root", err)
 	case err != nil:
-		return fmt.Errorf("reload: %w: is the service running?", err)
+		return fmt.Errorf("reload: %w: check that the service runs (systemctl status spdk-proxy)", err)
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadDeadline(time.Now().Add(controlWait))
 	text, err := io.ReadAll(conn)
 	switch {
 	case err != nil:
-		return fmt.Errorf("reload: no outcome: %w: see the service's log", err)
+		return fmt.Errorf("reload: the service did not report the outcome: %w: see its log", err)
 	case len(text) == 0:
-		return errors.New("reload: the service ended: see its log")
+		return errors.New("reload: the service ended before it reported the outcome: see its log")
 	case string(text) != reloaded:
-		return fmt.Errorf("refused, the old configuration stays: %s", text)
+		return fmt.Errorf("reload refused, the old configuration stays: %s", text)
 	}
 	return nil
 }

@@ -27,20 +27,20 @@ func (l *fullListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// The control socket outlives errors, so that a reload is possible afterwards.
-func TestControlSocketOutlivesErrors(t *testing.T) {
+// The control socket still works after errors of accept.
+func TestControlSocketWorksAfterErrors(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
 	l, err := openSocket(controlName)
 	require.NoError(t, err)
 	full := &fullListener{Listener: l}
 	full.left.Store(2)
-	asked, ended := make(chan chan<- error), make(chan struct{})
+	requests, ended := make(chan chan<- error), make(chan struct{})
 	var log bytes.Buffer
 	go func() {
 		defer close(ended)
-		acceptReloads(full, asked, slog.New(slog.NewTextHandler(&log, nil)))
+		acceptReloads(full, requests, slog.New(slog.NewTextHandler(&log, nil)))
 	}()
-	go func() { (<-asked) <- nil }()
+	go func() { (<-requests) <- nil }()
 	require.NoError(t, Reload())
 	require.NoError(t, l.Close())
 	<-ended

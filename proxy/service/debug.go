@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// The debug socket lies beside the control socket, for whom that is, too. What it
-// tells may hold secrets: names in stacks, and how long what took. A port on
-// loopback would tell every user of this host, and one on the public address
-// everybody, so there is none.
+// The debug socket is in the same folder as the control socket, with the same
+// permissions. Profiles may contain secrets: names in stacks, and durations. A port
+// on loopback would show them to every user of this host, and a port on the public
+// address to everybody, so there is neither.
 const debugName = "debug"
 
-// profiles are what there is, as net/http/pprof calls it.
+// profiles maps the name of a profile to its path and query at net/http/pprof.
 var profiles = map[string]string{
 	"goroutines": "goroutine?debug=2",
 	"heap":       "heap?gc=1",
@@ -38,24 +38,24 @@ func openDebug() error {
 	if l == nil || err != nil {
 		return err
 	}
-	paths := http.NewServeMux() // net/http's own, which pprof adds itself to, nobody serves
+	paths := http.NewServeMux() // http.DefaultServeMux, to which pprof adds itself, is not served
 	paths.HandleFunc("GET /debug/pprof/", pprof.Index)
 	paths.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	paths.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	server := &http.Server{Handler: paths, ReadHeaderTimeout: controlWait}
-	go func() { _ = server.Serve(l) }() // it never closes; the process ends
+	go func() { _ = server.Serve(l) }() // until the process ends
 	return nil
 }
 
-// Profiles are the names that Profile knows.
+// Profiles returns the names that Profile accepts, sorted.
 func Profiles() []string { return slices.Sorted(maps.Keys(profiles)) }
 
-// Profile writes a profile of the running service to w. Of those that watch for
-// a while, seconds say how long.
+// Profile writes a profile of the running service to w. seconds is the duration of
+// the profiles that record for a while, cpu and trace.
 func Profile(ctx context.Context, name string, seconds int, w io.Writer) error {
 	path, ok := profiles[name]
 	if !ok {
-		return fmt.Errorf("there is no profile %q: there are %s", name, strings.Join(Profiles(), ", "))
+		return fmt.Errorf("unknown profile %q: use one of %s", name, strings.Join(Profiles(), ", "))
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+controlWait)
 	defer cancel()
@@ -66,31 +66,31 @@ func Profile(ctx context.Context, name string, seconds int, w io.Writer) error {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	asked, err := url.Parse("http://localhost/debug/pprof/" + path)
+	address, err := url.Parse("http://localhost/debug/pprof/" + path)
 	if err != nil {
 		return err
 	}
 	if name == "cpu" || name == "trace" {
-		asked.RawQuery = url.Values{"seconds": {strconv.Itoa(seconds)}}.Encode()
+		address.RawQuery = url.Values{"seconds": {strconv.Itoa(seconds)}}.Encode()
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, asked.String(), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
 		return err
 	}
 	resp, err := client.Do(r)
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("profile: %w: only root may", err)
+		return fmt.Errorf("profile: %w: run this as root", err)
 	case err != nil:
-		return fmt.Errorf("profile: %w: is the service running?", err)
+		return fmt.Errorf("profile: %w: check that the service runs (systemctl status spdk-proxy)", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		return fmt.Errorf("profile: the service answers %s: %s", resp.Status, strings.TrimSpace(string(why)))
+		reason, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		return fmt.Errorf("profile: the service answered %s: %s", resp.Status, strings.TrimSpace(string(reason)))
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("profile: %w: it is not complete", err)
+		return fmt.Errorf("profile: %w: the profile is not complete", err)
 	}
 	return nil
 }

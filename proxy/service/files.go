@@ -12,23 +12,24 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settleAfter passes between the first change and reading the files: certificate
-// and key are two, and editors write in pieces.
+// settleAfter is the time between the first change and reading the files: a
+// certificate and its key are two files, and editors write in pieces.
 const settleAfter = time.Second
 
-// files tells when the content of some files has changed. It watches their
-// folders, since editors, certificate managers and Kubernetes replace files, and
-// compares what the files hold, since much else may happen in their folders.
-// It belongs to one goroutine.
+// files detects when the content of some files has changed. It watches the files'
+// folders, because editors, certificate managers and Kubernetes replace files. It
+// then compares the content, because other files in these folders change, too. Only
+// one goroutine may use it.
 type files struct {
 	log     *slog.Logger
-	watcher *fsnotify.Watcher // nil: the system grants none
+	watcher *fsnotify.Watcher // nil: nothing is watched
 	paths   []string
 	sum     [sha256.Size]byte
-	settled <-chan time.Time // receives when it is time to look; nil: nothing happened
+	settled <-chan time.Time // receives when the files are to be compared; nil: no event since the last time
 }
 
-// watchFiles never fails: without it there is still SIGHUP, as the log says.
+// watchFiles returns files that watches paths. If that is impossible, it logs a
+// warning; SIGHUP and `spdk-proxy reload` still work.
 func watchFiles(paths []string, log *slog.Logger) *files {
 	f := &files{log: log}
 	if len(paths) == 0 {
@@ -46,7 +47,7 @@ func watchFiles(paths []string, log *slog.Logger) *files {
 }
 
 func (f *files) warn(path string, err error) {
-	f.log.Warn("changes of the configuration's files are not seen: reload by hand", "path", path, "error", err)
+	f.log.Warn("cannot watch the configuration's files: reload by hand after a change", "path", path, "error", err)
 }
 
 // watch replaces the files that are watched.
@@ -67,7 +68,7 @@ func (f *files) watch(paths []string) {
 	}
 	for _, old := range f.watcher.WatchList() {
 		if !folders[old] {
-			_ = f.watcher.Remove(old) // gone by itself, maybe
+			_ = f.watcher.Remove(old) // fails if the folder was removed
 		}
 	}
 	for folder := range folders {
@@ -77,7 +78,7 @@ func (f *files) watch(paths []string) {
 	}
 }
 
-// events receives what happens in the folders.
+// events receives the events in the watched folders.
 func (f *files) events() <-chan fsnotify.Event {
 	if f.watcher == nil {
 		return nil
@@ -93,15 +94,15 @@ func (f *files) lost() <-chan error {
 	return f.watcher.Errors
 }
 
-// touch has settled receive a moment after the first event: what never rests
-// must not put it off for ever.
+// touch makes settled receive settleAfter after the first event. Later events do not
+// postpone it: files that change all the time must not prevent a reload.
 func (f *files) touch() {
 	if f.settled == nil {
 		f.settled = time.After(settleAfter)
 	}
 }
 
-// changed tells whether the files hold anything else than when it was last called.
+// changed reports whether the content of the files differs from the last call's.
 func (f *files) changed() bool {
 	all := sha256.New()
 	for _, path := range f.paths {

@@ -9,29 +9,30 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// A manager tells systemd how the service does, if systemd started it.
+// A manager sends the state of the service to systemd, if systemd started it.
 type manager struct{ log *slog.Logger }
 
-func (m manager) ready() { m.tell(daemon.SdNotifyReady) }
+func (m manager) ready() { m.notify(daemon.SdNotifyReady) }
 
-func (m manager) stopping() { m.tell(daemon.SdNotifyStopping) }
+func (m manager) stopping() { m.notify(daemon.SdNotifyStopping) }
 
 func (m manager) reloading() {
-	m.tell(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
+	m.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// reloaded shows what came of it in `systemctl status`.
+// reloaded ends a reload; `systemctl status` shows the status.
 func (m manager) reloaded(status string) {
-	m.tell(daemon.SdNotifyReady + "\nSTATUS=" + strings.ReplaceAll(status, "\n", "; "))
+	m.notify(daemon.SdNotifyReady + "\nSTATUS=" + strings.ReplaceAll(status, "\n", "; "))
 }
 
-// watchdog tells systemd that this process lives, as often as it wants to hear
-// it, as long as that is so. When it is not, systemd ends it with SIGABRT, which
-// writes the stack of every goroutine to the log, and starts another.
+// watchdog notifies systemd that this process works, at the interval that systemd
+// requests, as long as alive returns nil. Without the notification, systemd ends the
+// process with SIGABRT, which writes the stack of every goroutine to the log, and
+// restarts it.
 func (m manager) watchdog(ctx context.Context, alive func(context.Context) error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		m.log.Warn("watchdog", "error", err)
+		m.log.Warn("the systemd watchdog is off", "error", err)
 	}
 	if interval <= 0 {
 		return
@@ -39,11 +40,11 @@ func (m manager) watchdog(ctx context.Context, alive func(context.Context) error
 	tick := time.NewTicker(interval / 3)
 	defer tick.Stop()
 	for {
-		if err := m.lives(ctx, interval/3, alive); err == nil {
-			m.tell(daemon.SdNotifyWatchdog)
+		if err := m.checkAlive(ctx, interval/3, alive); err == nil {
+			m.notify(daemon.SdNotifyWatchdog)
 		} else if ctx.Err() == nil {
 			m.log.Error("not alive", "error", err)
-			m.tell("STATUS=not alive: " + err.Error())
+			m.notify("STATUS=not alive: " + err.Error())
 		}
 		select {
 		case <-tick.C:
@@ -53,14 +54,14 @@ func (m manager) watchdog(ctx context.Context, alive func(context.Context) error
 	}
 }
 
-func (m manager) lives(ctx context.Context, within time.Duration, alive func(context.Context) error) error {
+func (m manager) checkAlive(ctx context.Context, within time.Duration, alive func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	return alive(ctx)
 }
 
-func (m manager) tell(state string) {
+func (m manager) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		m.log.Warn("tell systemd", "error", err)
+		m.log.Warn("cannot notify systemd", "error", err)
 	}
 }

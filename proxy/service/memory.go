@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// The proxy's own heap has some ten MiB, so that with Go's defaults the collector
-// would run after every few thousand calls and take a third of their time. It
-// runs less often, and even less while there is much to do: not always, for then
-// what lasts, such as connections, would lie scattered among what does not, and
-// hold 7 MiB for 1,000 connections that cannot be given back.
+// The proxy's live heap is about ten MiB. With Go's defaults, the garbage collector
+// would run after every few thousand calls and take a third of their time. Under
+// load, the proxy therefore raises GOGC further. It does not do so always: objects
+// that last, such as connections, would then be scattered among short-lived ones,
+// and for 1,000 connections 7 MiB could not be returned to the system.
 const (
 	gcPercent     = 200
 	gcPercentBusy = 400
-	// busyAbove is how much is allocated from one look to the next when there is
-	// much to do: some 15 KiB for a call.
+	// busyAbove is the number of bytes allocated in one restCheck above which the
+	// proxy is busy; a call allocates about 15 KiB.
 	busyAbove = 64 << 20
-	// softLimit is where the collector works harder again: SPDK's longest replies
-	// have 32 MiB, and several may be under way.
+	// softLimit is the heap size at which the collector runs more often again: SPDK's
+	// longest replies have 32 MiB, and several may be in memory at once.
 	softLimit = 512 << 20
 )
 
-// tuneMemory trades some MiB for speed, unless the environment says otherwise.
+// tuneMemory sets GOGC and GOMEMLIMIT, unless the environment sets them.
 func tuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -35,22 +35,22 @@ func tuneMemory() {
 	}
 }
 
-// What was needed under load, or for hashing a password, goes back to the system
-// when the proxy rests: Go would keep it for minutes.
+// Memory that was needed under load, or to hash a password, is returned to the system
+// when the proxy becomes idle: Go would keep it for minutes.
 const (
 	restCheck = 3 * time.Second
-	// restBelow is how much may be allocated from one look to the next at rest:
-	// probes and scrapes go on.
+	// restBelow is the number of bytes allocated in one restCheck below which the
+	// proxy is idle; probes and scrapes continue then.
 	restBelow = 2 << 20
 )
 
-// returnMemory gives memory back once each time that the proxy has come to rest, and
-// lets the collector run less often while there is much to do.
+// returnMemory returns memory to the system each time that the proxy becomes idle, and
+// makes the collector run less often while the proxy is busy.
 func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
 	defer tick.Stop()
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	worked := idleDetector{working: true} // starting is work
+	idle := idleDetector{working: true} // the start allocates, too
 	tuned, percent := os.Getenv("GOGC") == "", gcPercent
 	for {
 		select {
@@ -59,40 +59,42 @@ func returnMemory(ctx context.Context) {
 		case <-tick.C:
 		}
 		metrics.Read(sample)
-		more := worked.more(sample[0].Value.Uint64())
-		if want := percentFor(more); tuned && want != percent {
+		allocated := idle.sinceLast(sample[0].Value.Uint64())
+		if want := percentFor(allocated); tuned && want != percent {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
-		if worked.becomesIdle(more) {
-			runtime.GC() // what lies in a sync.Pool outlives one collection
+		if idle.becomesIdle(allocated) {
+			runtime.GC() // objects in a sync.Pool survive one collection
 			debug.FreeOSMemory()
 		}
 	}
 }
 
-// An idleDetector looks at how much was allocated in all, again and again.
+// An idleDetector decides from successive readings of the total number of bytes
+// allocated whether the proxy becomes idle.
 type idleDetector struct {
 	allocated uint64
 	working   bool
 }
 
-// more is how much was allocated since the last look.
-func (w *idleDetector) more(allocated uint64) uint64 {
-	more := allocated - w.allocated
-	w.allocated = allocated
+// sinceLast returns the number of bytes allocated since its last call.
+func (d *idleDetector) sinceLast(total uint64) uint64 {
+	more := total - d.allocated
+	d.allocated = total
 	return more
 }
 
-// becomesIdle tells whether it rests now and did not before.
-func (w *idleDetector) becomesIdle(more uint64) bool {
-	rests := w.working && more < restBelow
-	w.working = more >= restBelow
-	return rests
+// becomesIdle reports whether the proxy is idle now and was not before.
+func (d *idleDetector) becomesIdle(allocated uint64) bool {
+	idle := d.working && allocated < restBelow
+	d.working = allocated >= restBelow
+	return idle
 }
 
-func percentFor(more uint64) int {
-	if more > busyAbove {
+// percentFor returns GOGC for the number of bytes allocated in one restCheck.
+func percentFor(allocated uint64) int {
+	if allocated > busyAbove {
 		return gcPercentBusy
 	}
 	return gcPercent

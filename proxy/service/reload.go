@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A reloader reads the configuration anew when it is asked to, by SIGHUP or by
-// `spdk-proxy reload`, and when one of its files has changed. It does one at a
-// time, so that the last one sees the newest files.
+// A reloader reloads the configuration at SIGHUP, at `spdk-proxy reload`, and when one
+// of its files has changed. It makes one reload at a time, so that the last one reads
+// the newest files.
 type reloader struct {
 	server *proxy.Server
 	load   func() (*config.Config, error) // nil: there is no configuration file
@@ -21,15 +21,16 @@ type reloader struct {
 	files  *files
 }
 
-// run serves until ctx ends. Whoever sends a channel to asked gets the outcome.
-func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, asked <-chan chan<- error) {
+// run reloads until ctx ends. A channel that is sent to requests receives the outcome
+// of one reload.
+func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, requests <-chan chan<- error) {
 	defer r.files.close()
 	for {
 		select {
 		case <-hangups:
 			_ = r.reload("signal")
-		case answer := <-asked:
-			answer <- r.reload("spdk-proxy reload")
+		case outcome := <-requests:
+			outcome <- r.reload("spdk-proxy reload")
 		case <-r.files.events():
 			r.files.touch()
 		case <-r.files.lost():
@@ -45,20 +46,20 @@ func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, asked <-ch
 	}
 }
 
-var errNoFile = errors.New("there is no configuration file")
+var errNoFile = errors.New("the proxy was started without a configuration file, so there is nothing to reload")
 
-// reload replaces the configuration as a whole, or not at all. The outcome is
-// told in the log and in the service's status.
+// reload replaces the configuration as a whole, or not at all. It writes the outcome
+// to the log and to the service's status.
 func (r *reloader) reload(cause string) error {
 	if r.load == nil {
 		r.log.Warn("reload refused", "cause", cause, "error", errNoFile)
 		return errNoFile
 	}
 	r.notify.reloading()
-	r.files.changed() // what is read now needs no other reload
+	r.files.changed() // this reload reads the present content; it needs no second one
 	config, err := r.load()
 	if err == nil {
-		r.files.watch(config.Files()) // what makes it sound may come later
+		r.files.watch(config.Files()) // even if it is refused: a later change of these files may correct it
 		err = r.server.Reload(config)
 	}
 	r.server.Reloaded(err)

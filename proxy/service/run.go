@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Run serves a configuration until SIGTERM or SIGINT; load reads it anew, nil if
-// it cannot be; version is this program's.
+// Run serves a configuration until SIGTERM or SIGINT. load reads the configuration
+// again; it is nil if there is no configuration file. version is this program's.
 func Run(version string, c *config.Config, load func() (*config.Config, error)) error {
 	tuneMemory()
 	log := config.NewLogger(os.Stderr, c.Log)
@@ -25,7 +25,7 @@ func Run(version string, c *config.Config, load func() (*config.Config, error)) 
 	if err != nil {
 		return err
 	}
-	asked, err := openControl(log)
+	requests, err := openControl(log)
 	if err != nil {
 		return err
 	}
@@ -38,18 +38,18 @@ func Run(version string, c *config.Config, load func() (*config.Config, error)) 
 	signal.Notify(hangups, syscall.SIGHUP)
 	notify := manager{log}
 	reloader := reloader{server: server, load: load, log: log, notify: notify, files: watchFiles(filesOf(c, load), log)}
-	go reloader.run(ctx, hangups, asked)
+	go reloader.run(ctx, hangups, requests)
 	notify.ready()
 	go notify.watchdog(ctx, server.Alive)
 	go returnMemory(ctx)
 	context.AfterFunc(ctx, func() {
-		stop() // a second signal ends it at once
+		stop() // a second signal ends the process at once
 		notify.stopping()
 	})
 	return server.Serve(ctx, listener)
 }
 
-// filesOf are what a configuration was read from, if it was.
+// filesOf returns the files that a configuration was read from; none if load is nil.
 func filesOf(c *config.Config, load func() (*config.Config, error)) []string {
 	if load == nil {
 		return nil

@@ -23,14 +23,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A running service, with what systemd is told of it.
+// A running is a running service, with the notifications that systemd gets from it.
 type running struct {
 	t      *testing.T
 	file   string
 	listen string
 	ended  chan error
 	mu     sync.Mutex
-	told   []string
+	sent   []string
 }
 
 const hashOfNobody = "$2a$04$abcdefghijklmnopqrstuuMZq0Xz9Yb2yT8sJ6aFZpG8n7vKQ5xWy"
@@ -45,7 +45,7 @@ func (r *running) write(level string) {
 func (r *running) count(prefix string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.told {
+	for _, s := range r.sent {
 		if strings.HasPrefix(s, prefix) {
 			n++
 		}
@@ -77,7 +77,7 @@ func startService(t *testing.T, load bool) *running {
 				return
 			}
 			r.mu.Lock()
-			r.told = append(r.told, string(buf[:size]))
+			r.sent = append(r.sent, string(buf[:size]))
 			r.mu.Unlock()
 		}
 	}()
@@ -104,8 +104,8 @@ func (r *running) end() {
 	r.eventually("STOPPING=1", 1)
 }
 
-// The life of a service: it serves, reloads in each of the three ways, refuses a configuration with a mistake, shows what
-// it does, and ends.
+// A service starts, reloads in each of the three ways, refuses a configuration with a mistake, returns profiles, and
+// ends.
 func TestService(t *testing.T) {
 	r := startService(t, true)
 	resp, err := http.Get("http://" + r.listen + "/healthz")
@@ -118,7 +118,7 @@ func TestService(t *testing.T) {
 	r.eventually("READY=1\nSTATUS=", 1)
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	r.eventually("READY=1\nSTATUS=", 2)
-	r.write("debug") // by itself
+	r.write("debug") // the service detects the change
 	r.eventually("READY=1\nSTATUS=", 3)
 	r.write("loud")
 	require.ErrorContains(t, Reload(), "refused, the old configuration stays")
@@ -131,14 +131,14 @@ func TestService(t *testing.T) {
 		require.NoError(t, Profile(t.Context(), name, 1, &text), name)
 		assert.True(t, strings.HasPrefix(text.String(), says), "%s: %.20q", name, text.String())
 	}
-	require.ErrorContains(t, Profile(t.Context(), "secrets", 1, nil), "there are allocs, cpu, goroutines, heap, trace")
+	require.ErrorContains(t, Profile(t.Context(), "secrets", 1, nil), "use one of allocs, cpu, goroutines, heap, trace")
 	require.NoError(t, pprof.StartCPUProfile(&bytes.Buffer{}))
-	require.ErrorContains(t, Profile(t.Context(), "cpu", 1, &bytes.Buffer{}), "the service answers 500 Internal Server Error: Could not enable CPU profiling")
+	require.ErrorContains(t, Profile(t.Context(), "cpu", 1, &bytes.Buffer{}), "the service answered 500 Internal Server Error: Could not enable CPU profiling")
 	pprof.StopCPUProfile()
 	var text bytes.Buffer
 	require.NoError(t, Profile(t.Context(), "cpu", 1, &text))
 	assert.True(t, strings.HasPrefix(text.String(), "\x1f\x8b"))
-	require.ErrorContains(t, Profile(t.Context(), "goroutines", 1, fullWriter{}), "it is not complete")
+	require.ErrorContains(t, Profile(t.Context(), "goroutines", 1, fullWriter{}), "the profile is not complete")
 	r.end()
 }
 
@@ -146,7 +146,7 @@ type fullWriter struct{}
 
 func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// Without a file there is nothing to read anew, as for the drop-in for rpc_http_proxy.py.
+// Without a configuration file, as when the proxy replaces rpc_http_proxy.py, a reload is refused.
 func TestServiceWithoutAFile(t *testing.T) {
 	r := startService(t, false)
 	require.ErrorContains(t, Reload(), errNoFile.Error())
@@ -154,7 +154,7 @@ func TestServiceWithoutAFile(t *testing.T) {
 	assert.Zero(t, r.count("RELOADING"))
 }
 
-// A service that cannot have one of its sockets does not start.
+// A service that cannot open one of its sockets does not start.
 func TestServiceDoesNotStart(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	c := config.Default()
@@ -177,18 +177,18 @@ func TestServiceDoesNotStart(t *testing.T) {
 	require.Error(t, Run("v1", &c, nil))
 }
 
-// Without a runtime folder there are no sockets, and no error.
+// Without a runtime folder, there are no control and debug sockets, and no error.
 func TestNoRuntimeFolder(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
-	asked, err := openControl(slog.New(slog.DiscardHandler))
+	requests, err := openControl(slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	assert.Nil(t, asked)
+	assert.Nil(t, requests)
 	require.NoError(t, openDebug())
 	assert.Equal(t, "/run/spdk-proxy/control", socketPath(controlName))
 }
 
-// systemd's socket is served if it is where the configuration says.
-func TestSystemdsSocket(t *testing.T) {
+// The proxy serves systemd's socket if it is at the address of the configuration.
+func TestSystemdSocket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
@@ -197,55 +197,55 @@ func TestSystemdsSocket(t *testing.T) {
 		require.NoError(t, err)
 		return f
 	}
-	got, err := accept(pass(), l.Addr().String())
+	got, err := listenerOf(pass(), l.Addr().String())
 	require.NoError(t, err)
 	assert.Equal(t, l.Addr(), got.Addr())
 	require.NoError(t, got.Close())
-	_, err = accept(pass(), "127.0.0.1:1")
-	require.ErrorContains(t, err, "listen of the configuration says 127.0.0.1:1")
-	_, err = accept(pass(), "127.0.0.1:http-or-so")
+	_, err = listenerOf(pass(), "127.0.0.1:1")
+	require.ErrorContains(t, err, "listen in the configuration is 127.0.0.1:1")
+	_, err = listenerOf(pass(), "127.0.0.1:http-or-so")
 	require.Error(t, err)
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	require.NoError(t, err)
-	_, err = accept(file, l.Addr().String())
+	_, err = listenerOf(file, l.Addr().String())
 	require.ErrorContains(t, err, "systemd's socket")
 }
 
-// Where the system grants no watcher, a reload by hand is left.
+// Without a watcher, no method of files fails.
 func TestFilesAreNotWatched(t *testing.T) {
 	f := watchFiles(nil, slog.New(slog.DiscardHandler))
 	defer f.close()
 	f.watch([]string{"/etc/hostname"})
 	assert.Nil(t, f.events())
 	assert.Nil(t, f.lost())
-	f.changed() // the first look
+	f.changed() // notes the present content
 	assert.False(t, f.changed())
 }
 
-// Folders in which no file is any more are not watched.
+// Folders without a file of the configuration are no longer watched.
 func TestFoldersAreWatched(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(two, "real"), nil, 0o600))
 	require.NoError(t, os.Symlink(filepath.Join(two, "real"), filepath.Join(one, "link")))
 	f := watchFiles([]string{filepath.Join(one, "link")}, slog.New(slog.DiscardHandler))
 	defer f.close()
-	assert.ElementsMatch(t, []string{one, two}, f.watcher.WatchList(), "a link's folder and its file's")
+	assert.ElementsMatch(t, []string{one, two}, f.watcher.WatchList(), "the folder of the link, and that of its target")
 	f.watch([]string{filepath.Join(two, "real")})
 	assert.Equal(t, []string{two}, f.watcher.WatchList())
 	f.touch()
 	first := f.settled
 	f.touch()
-	assert.Equal(t, first, f.settled, "what never rests does not put it off")
+	assert.Equal(t, first, f.settled, "later events do not postpone it")
 	var log bytes.Buffer
 	f.log = slog.New(slog.NewTextHandler(&log, nil))
 	f.watch([]string{filepath.Join(one, "missing", "x")})
 	assert.Contains(t, log.String(), "reload by hand")
 }
 
-func TestReloadOfNoService(t *testing.T) {
+func TestReloadWithoutAService(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("RUNTIME_DIRECTORY", dir)
-	require.ErrorContains(t, Reload(), "is the service running?")
+	require.ErrorContains(t, Reload(), "check that the service runs")
 	l, err := net.Listen("unix", socketPath(controlName))
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()

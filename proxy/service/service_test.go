@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The watchdog is told nothing by a process that does not live.
-func TestWatchdogIsNotBlind(t *testing.T) {
+// A process that does not work does not notify the watchdog.
+func TestWatchdogDetectsAStuckProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestWatchdogIsNotBlind(t *testing.T) {
 	assert.Contains(t, log.String(), `msg="not alive" error=stuck`)
 }
 
-// Whoever can connect to one has the configuration read, or sees profiles.
+// Only the service's user and root may reload the configuration and read profiles.
 func TestSocketsAreClosedToOthers(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
 	for _, name := range []string{controlName, debugName} {
@@ -60,7 +60,7 @@ func TestSocketsAreClosedToOthers(t *testing.T) {
 	}
 }
 
-// What else happens in the folder is no reason to reload.
+// Only a change of content is a reason to reload.
 func TestFilesAreCompared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	require.NoError(t, os.WriteFile(path, []byte("1"), 0o600))
@@ -75,7 +75,7 @@ func TestFilesAreCompared(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	assert.True(t, f.changed())
 	require.NoError(t, os.WriteFile(path, nil, 0o644))
-	assert.True(t, f.changed(), "empty is not absent")
+	assert.True(t, f.changed(), "an empty file differs from a missing one")
 }
 
 func TestSameAddress(t *testing.T) {
@@ -96,7 +96,7 @@ func TestSameAddress(t *testing.T) {
 		require.NoError(t, err)
 		passed, err := net.ResolveTCPAddr("tcp", c.passed)
 		require.NoError(t, err)
-		assert.Equal(t, c.want, same(want, passed), c)
+		assert.Equal(t, c.want, sameAddress(want, passed), c)
 	}
-	assert.False(t, same(&net.TCPAddr{}, &net.UnixAddr{}))
+	assert.False(t, sameAddress(&net.TCPAddr{}, &net.UnixAddr{}))
 }

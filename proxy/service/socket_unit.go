@@ -15,7 +15,7 @@ import (
 
 const socketUnit = "spdk-proxy.socket"
 
-// unitFolders are where systemd looks for units; the first that has a file wins.
+// unitFolders are the folders where systemd looks for units, in order of precedence.
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
 // CheckSocketUnit refuses a configuration that listens at another address than
@@ -34,22 +34,22 @@ func checkSocketUnit(address string, folders []string) error {
 	}
 	want, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
-		return nil // the configuration's own check says so
+		return nil // the check of the configuration reports it
 	}
 	for _, stream := range streams {
-		if have, err := streamAddr(stream); err != nil || !same(want, have) {
-			return fmt.Errorf("listen is %s and %s listens at %s: the service would not start. %s", address, socketUnit, stream, makeSame(address))
+		if have, err := streamAddr(stream); err != nil || !sameAddress(want, have) {
+			return fmt.Errorf("listen is %s, but %s listens at %s: the service would not start. %s", address, socketUnit, stream, makeSame(address))
 		}
 	}
 	return nil
 }
 
-// makeSame says what to do when systemd's socket and the configuration differ.
+// makeSame returns what to do when systemd's socket and the configuration differ.
 func makeSame(address string) string {
 	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start spdk-proxy), or do without the socket (systemctl mask --now %s)", socketUnit, address, socketUnit)
 }
 
-// streamAddr is the address of a ListenStream= line, which may be a port alone.
+// streamAddr returns the address of a ListenStream= line, which may be a port alone.
 func streamAddr(stream string) (*net.TCPAddr, error) {
 	if !strings.Contains(stream, ":") {
 		stream = "[::]:" + stream
@@ -57,7 +57,8 @@ func streamAddr(stream string) (*net.TCPAddr, error) {
 	return net.ResolveTCPAddr("tcp", stream)
 }
 
-// listenStreams are the addresses at which the unit listens, its drop-ins included.
+// listenStreams returns the addresses at which the unit and its drop-ins listen; none
+// if there is no unit or if it is masked.
 func listenStreams(folders []string) ([]string, error) {
 	var files []string
 	for _, folder := range folders {
@@ -110,7 +111,7 @@ func listenStreams(folders []string) ([]string, error) {
 		for _, o := range options {
 			switch {
 			case o.Section != "Socket" || o.Name != "ListenStream":
-			case o.Value == "": // takes back what came before
+			case o.Value == "": // an empty value resets the list
 				streams = nil
 			default:
 				streams = append(streams, o.Value)

@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Result is what is known of one lvstore.
+// A Result is the result of the check of one lvstore.
 type Result struct {
-	Store string // its name; empty where only a device was looked at
+	Store string // its name; "" if a file or device was checked without a target
 	UUID  string
-	Bdev  string // that it is on
-	Place string // the file or device, for people
-	// Unchecked says why it could not be looked at; the report is empty then.
+	Bdev  string // the bdev that it is on
+	Place string // the file or device, for messages
+	// Unchecked is the reason why it could not be checked; the report is empty then.
 	Unchecked error
 	Report    blobstore.Report
 }
@@ -26,10 +26,10 @@ type Result struct {
 // Damaged reports whether damage was found.
 func (r Result) Damaged() bool { return len(r.Report.Findings) > 0 }
 
-// A target that runs writes between two looks; what is there all the time is no such write.
-var looks = blobstore.Options{Looks: 3, Pause: 300 * time.Millisecond}
+// A running target writes between two passes. Damage that all passes find is not such a write.
+var passes = blobstore.Options{Passes: 3, Pause: 300 * time.Millisecond}
 
-// Target looks at all lvstores of a target.
+// Target checks all lvstores of a running target.
 func Target(ctx context.Context, rpc *spdkrpc.Client, quick bool) ([]Result, error) {
 	stores, err := rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 		return fmt.Errorf("describe bdev %s: %w", r.Bdev, err)
 	}
 	if len(bdevs) != 1 {
-		return fmt.Errorf("bdev %s is not there", r.Bdev)
+		return fmt.Errorf("bdev %s does not exist", r.Bdev)
 	}
 	d, err := open(ctx, rpc, bdevs[0])
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 	}
 	defer func() { _ = d.Close() }()
 	r.Place = d.place
-	o := looks
+	o := passes
 	o.Quick = quick
 	if r.Report, err = blobstore.Check(ctx, d, d.size, o); err != nil {
 		return fmt.Errorf("%s: %w", d.place, err)
@@ -72,8 +72,8 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 	return nil
 }
 
-// compare holds what the target has in memory against what it would load. A volume that is written changes from look to look;
-// what is told is a difference that stays the same.
+// compare compares the target's metadata in memory with the metadata on the device, which it would load. The metadata of a volume
+// that is being written changes all the time, so compare reports only differences that stay the same.
 func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device, o blobstore.Options) error {
 	first, err := r.differences(ctx, rpc, r.Report)
 	if err != nil || len(first) == 0 {
@@ -102,14 +102,14 @@ func (r *Result) differences(ctx context.Context, rpc *spdkrpc.Client, report bl
 	}
 	for _, l := range lvols {
 		if on, ok := report.Allocated[l.UUID]; ok && l.NumAllocatedClusters != nil && on != *l.NumAllocatedClusters {
-			list = append(list, fmt.Sprintf("%q (%s) has %d clusters while the target runs, and %d on the device, which is what the target will have after its next start",
+			list = append(list, fmt.Sprintf("%q (%s) has %d clusters in the running target, but %d on the device: the target will have these after its next start",
 				l.Name, l.UUID, *l.NumAllocatedClusters, on))
 		}
 	}
 	return list, nil
 }
 
-// File looks at a device or an image. A target may be using it.
+// File checks a device or an image. A target may be using it.
 func File(ctx context.Context, path string, quick bool) Result {
 	r := Result{Place: path}
 	d, err := openFile(path)
@@ -118,7 +118,7 @@ func File(ctx context.Context, path string, quick bool) Result {
 		return r
 	}
 	defer func() { _ = d.Close() }()
-	o := looks
+	o := passes
 	o.Quick = quick
 	if r.Report, err = blobstore.Check(ctx, d, d.size, o); err != nil {
 		r.Unchecked = fmt.Errorf("%s: %w", path, err)
@@ -126,10 +126,10 @@ func File(ctx context.Context, path string, quick bool) Result {
 	return r
 }
 
-// ErrNotReadable says that what an lvstore is on can be read neither by this host nor through the target.
+// ErrNotReadable means that the bdev of an lvstore can be read neither by this host nor through the target.
 var ErrNotReadable = errors.New("cannot be read while the target runs")
 
-// A device is what an lvstore is on.
+// A device is the file, block device or namespace that an lvstore is on.
 type device struct {
 	io.ReaderAt
 	io.Closer
@@ -147,5 +147,5 @@ func open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*device
 	case len(s.NVMe) > 0:
 		return openNVMe(ctx, rpc, b)
 	}
-	return nil, fmt.Errorf("%w: bdev %s is a %q; files and block devices (AIO, io_uring) and NVMe namespaces can be read", ErrNotReadable, b.Name, b.ProductName)
+	return nil, fmt.Errorf("%w: bdev %s is a %q; only files and block devices (AIO, io_uring) and NVMe namespaces can be read", ErrNotReadable, b.Name, b.ProductName)
 }

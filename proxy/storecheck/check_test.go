@@ -24,7 +24,7 @@ const (
 	size      = 1 << 20
 )
 
-// newImage is a device with an empty lvstore.
+// newImage returns the content of a device with an empty lvstore.
 func newImage(t *testing.T) []byte {
 	m := make([]byte, size)
 	copy(m, "SPDKBLOB")
@@ -79,7 +79,7 @@ func TestFile(t *testing.T) {
 	require.Error(t, File(t.Context(), write(t, sound[:4096]), false).Unchecked)
 }
 
-// target answers at a socket as SPDK does.
+// target serves answer at a socket, in SPDK's protocol.
 func target(t *testing.T, answer func(method string, params map[string]any) any) *spdkrpc.Client {
 	path := filepath.Join(t.TempDir(), "sock")
 	l, err := net.Listen("unix", path)
@@ -147,12 +147,12 @@ func TestTarget(t *testing.T) {
 			reads++
 			sqe, err := base64.URLEncoding.DecodeString(params["cmdbuf"].(string))
 			assert.NoError(t, err)
-			assert.Equal(t, []any{"disk7", "io", "c2h", byte(2), byte(3)}, []any{params["name"], params["cmd_type"], params["data_direction"], sqe[0], sqe[4]}, "reads, and nothing else")
+			assert.Equal(t, []any{"disk7", "io", "c2h", byte(2), byte(3)}, []any{params["name"], params["cmd_type"], params["data_direction"], sqe[0], sqe[4]}, "only reads")
 			from, n := binary.LittleEndian.Uint64(sqe[40:])*512, (uint64(binary.LittleEndian.Uint16(sqe[48:]))+1)*512
 			assert.EqualValues(t, params["data_len"], n)
 			return p{"cpl": base64.URLEncoding.EncodeToString(make([]byte, 16)), "data": base64.URLEncoding.EncodeToString(m[from : from+n])}
 		}
-		assert.Fail(t, "asks for "+method)
+		assert.Fail(t, "unexpected call of "+method)
 		return nil
 	})
 	for _, quick := range []bool{true, false} {
@@ -170,7 +170,7 @@ func TestTarget(t *testing.T) {
 	assert.Positive(t, reads)
 }
 
-// The target has clusters in memory that are not on the device. A volume that changes meanwhile is no finding.
+// The check reports a volume that has other clusters in the target's memory than on the device, but not one that changes meanwhile.
 func TestDifferences(t *testing.T) {
 	m := write(t, newImage(t))
 	asked := uint64(0)
@@ -195,5 +195,5 @@ func TestDifferences(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, again[0], once[0])
 	assert.NotEqual(t, again[1], once[1])
-	assert.Contains(t, once[0], `"s" (s) has 7 clusters while the target runs, and 6 on the device`)
+	assert.Contains(t, once[0], `"s" (s) has 7 clusters in the running target, but 6 on the device`)
 }

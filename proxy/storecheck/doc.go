@@ -1,5 +1,5 @@
-// Package storecheck looks for damage in the lvstores of a target that runs, and on devices and images whose target is down.
+// Package storecheck looks for damage in the lvstores of a running target, and on devices and images without one.
 //
-// It only reads: files and block devices of the host by itself, NVMe namespaces through the target. What the metadata means is
-// package blobstore's.
+// It only reads: files and block devices of the host directly, NVMe namespaces through the target. Package blobstore interprets
+// the metadata.
 package storecheck

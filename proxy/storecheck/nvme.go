@@ -11,23 +11,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// openNVMe reads a namespace by NVMe's Read command, which the target sends for us.
+// openNVMe returns a namespace, which is read by NVMe Read commands that the target sends.
 func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*device, error) {
 	nsid := b.DriverSpecific.NVMe[0].NSData.ID
 	controller, ok := strings.CutSuffix(b.Name, fmt.Sprintf("n%d", nsid))
 	if !ok || b.MDSize != nil && *b.MDSize > 0 || b.BlockSize == 0 || pieceBytes%b.BlockSize != 0 {
-		return nil, fmt.Errorf("%w: bdev %s has a name that does not tell its controller, or metadata in its blocks", ErrNotReadable, b.Name)
+		return nil, fmt.Errorf("%w: the name of bdev %s does not contain its controller's, or its blocks have metadata", ErrNotReadable, b.Name)
 	}
 	n := &namespace{ctx, rpc, controller, uint32(nsid), int64(b.BlockSize)}
 	return &device{n, io.NopCloser(nil), int64(b.NumBlocks) * int64(b.BlockSize), fmt.Sprintf("namespace %d of NVMe controller %s", nsid, controller)}, nil
 }
 
-// pieceBytes is what one command reads: no controller takes less, and the answer stays small.
+// pieceBytes is the number of bytes that one command reads. All controllers support it, and the answer stays small.
 const pieceBytes = 4096
 
-// A namespace is read through the target.
+// A namespace is an NVMe namespace that is read through the target.
 type namespace struct {
-	ctx        context.Context // of the check: io.ReaderAt has none
+	ctx        context.Context // of the check, because io.ReaderAt has none
 	rpc        *spdkrpc.Client
 	controller string
 	nsid       uint32
@@ -77,7 +77,7 @@ func (n *namespace) piece(b []byte, at int64) error {
 	return nil
 }
 
-// decode takes URL-safe base64, with or without padding.
+// decode decodes URL-safe base64, with or without padding.
 func decode(s string) ([]byte, error) {
 	return base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// What Read commands would not show as it is on the namespace is not read at all.
-func TestNamespacesThatAreNotRead(t *testing.T) {
+// A namespace whose content Read commands would not return unchanged is refused.
+func TestUnsupportedNamespaces(t *testing.T) {
 	namespace := func(name string, block uint32, metadata *uint32) spdkrpc.BdevInfo {
 		b := spdkrpc.BdevInfo{Name: name, BlockSize: block, NumBlocks: 8, MDSize: metadata}
 		require.NoError(t, json.Unmarshal([]byte(`{"nvme": [{}]}`), &b.DriverSpecific))
@@ -23,15 +23,15 @@ func TestNamespacesThatAreNotRead(t *testing.T) {
 		bdev spdkrpc.BdevInfo
 		read bool
 	}{
-		"512":                         {namespace("a", 512, nil), false},
-		"512, named by its namespace": {namespace("an1", 512, nil), true},
-		"4096":                        {namespace("an1", 4096, new(uint32(0))), true},
-		"metadata":                    {namespace("an1", 4096, new(uint32(8))), false},
-		"little metadata":             {namespace("an1", 4096, new(uint32(1))), false},
-		"metadata in the blocks":      {namespace("an1", 520, nil), false},
-		"no blocks":                   {namespace("an1", 0, nil), false},
-		"larger than a piece":         {namespace("an1", 8192, nil), false},
-		"another namespace":           {namespace("an2", 512, nil), false},
+		"512":                            {namespace("a", 512, nil), false},
+		"512, named after its namespace": {namespace("an1", 512, nil), true},
+		"4096":                           {namespace("an1", 4096, new(uint32(0))), true},
+		"metadata":                       {namespace("an1", 4096, new(uint32(8))), false},
+		"little metadata":                {namespace("an1", 4096, new(uint32(1))), false},
+		"metadata in the blocks":         {namespace("an1", 520, nil), false},
+		"no blocks":                      {namespace("an1", 0, nil), false},
+		"larger than a piece":            {namespace("an1", 8192, nil), false},
+		"another namespace":              {namespace("an2", 512, nil), false},
 	} {
 		d, err := openNVMe(t.Context(), nil, c.bdev)
 		if !c.read {
@@ -44,7 +44,7 @@ func TestNamespacesThatAreNotRead(t *testing.T) {
 	}
 }
 
-// An answer that is not all of what was asked for is no data.
+// An incomplete answer is an error.
 func TestNamespaceAnswers(t *testing.T) {
 	text := func(n int, status byte) string {
 		b := make([]byte, n)

@@ -24,7 +24,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one with a certificate of its own.
+// NewAuthority makes an authority with a self-signed certificate.
 func NewAuthority(t testing.TB, name string) *Authority {
 	a := &Authority{t: t}
 	a.key = newKey(t)
@@ -53,8 +53,8 @@ func (a *Authority) template() *x509.Certificate {
 	}
 }
 
-// Between makes an authority whose own certificate is signed by a.
-func (a *Authority) Between(name string) *Authority {
+// Intermediate makes an authority whose own certificate is signed by a.
+func (a *Authority) Intermediate(name string) *Authority {
 	b := &Authority{t: a.t, key: newKey(a.t)}
 	template := a.template()
 	template.Subject.CommonName = name
@@ -71,8 +71,8 @@ func (a *Authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x50
 	return cert
 }
 
-// Client makes a client certificate, good for an hour unless change says
-// otherwise, with the certificates of its signers behind it.
+// Client makes a client certificate, followed by the certificates of above. It is valid
+// for an hour; change may modify it before it is signed.
 func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) tls.Certificate {
 	key, template := newKey(a.t), a.template()
 	template.KeyUsage = x509.KeyUsageDigitalSignature
@@ -86,14 +86,14 @@ func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) 
 	return pair
 }
 
-// Pool holds a alone.
+// Pool returns a pool that contains only a.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// PEM is the certificate of a.
+// PEM returns the certificate of a in PEM form.
 func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 
 func encode(kind string, der []byte) []byte {

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An Issuer signs JWTs and says its keys over HTTPS, at /keys, with discovery; /moved
-// leads there.
+// An Issuer signs JWTs and serves its keys over HTTPS at /keys, with discovery; /moved
+// redirects there.
 type Issuer struct {
 	t   testing.TB
 	URL string
@@ -30,12 +30,12 @@ type Issuer struct {
 	rotation int
 	fetches  int
 	away     bool
-	held     chan struct{} // if not nil, /keys waits for it
-	bearer   string        // if not "", what /keys wants to see
-	jwksURI  string        // if not "", what discovery says instead
+	held     chan struct{} // if not nil, /keys waits until it is closed
+	bearer   string        // if not "", the bearer token that /keys requires
+	jwksURI  string        // if not "", the URI of the keys in discovery
 }
 
-// NewIssuer starts one with an RSA key. It ends with the test.
+// NewIssuer starts an issuer with an RSA key. It ends with the test.
 func NewIssuer(t testing.TB) *Issuer {
 	i := &Issuer{t: t}
 	server := httptest.NewTLSServer(i.handler())
@@ -78,7 +78,7 @@ func (i *Issuer) handler() http.Handler {
 		case away:
 			http.Error(w, "away", http.StatusServiceUnavailable)
 		case bearer != "" && r.Header.Get("Authorization") != "Bearer "+bearer:
-			http.Error(w, "who are you?", http.StatusUnauthorized)
+			http.Error(w, "unauthorized", http.StatusUnauthorized)
 		default:
 			_, _ = w.Write(text)
 		}
@@ -92,21 +92,21 @@ func (i *Issuer) jwks() []byte {
 	return text
 }
 
-// JWKS is what /keys answers.
+// JWKS returns the answer of /keys.
 func (i *Issuer) JWKS() []byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.jwks()
 }
 
-// Rotate signs with a new RSA key from now on, and no longer shows others.
+// Rotate replaces the key by a new RSA key, and no longer serves other keys.
 func (i *Issuer) Rotate() {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(i.t, err)
 	i.SignWith(key, jose.RS256)
 }
 
-// SignWith is Rotate with a key of any kind.
+// SignWith replaces the key, like Rotate, by a key of any kind.
 func (i *Issuer) SignWith(key crypto.Signer, algorithm jose.SignatureAlgorithm) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -115,57 +115,57 @@ func (i *Issuer) SignWith(key crypto.Signer, algorithm jose.SignatureAlgorithm) 
 	i.shown = []jose.JSONWebKey{i.key.Public()}
 }
 
-// Show adds a public key to those that are shown.
+// Show adds a public key to those that are served.
 func (i *Issuer) Show(key jose.JSONWebKey) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.shown = append(i.shown, key)
 }
 
-// Key is the public key that signs now, and its id.
+// Key returns the current public key and its id.
 func (i *Issuer) Key() (crypto.PublicKey, string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.key.Public().Key, i.key.KeyID
 }
 
-// SetAway makes every request fail, or no longer.
+// SetAway sets whether all requests fail.
 func (i *Issuer) SetAway(away bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.away = away
 }
 
-// Hold lets requests for keys wait until the channel is closed.
+// Hold makes requests for keys wait until the channel is closed.
 func (i *Issuer) Hold(until chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.held = until
 }
 
-// Want asks for a bearer token.
+// Want makes /keys require a bearer token.
 func (i *Issuer) Want(bearer string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.bearer = bearer
 }
 
-// PointTo has discovery say another place for the keys.
+// PointTo sets the URI of the keys in discovery.
 func (i *Issuer) PointTo(uri string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.jwksURI = uri
 }
 
-// Fetches counts the requests for keys.
+// Fetches returns the number of requests for keys.
 func (i *Issuer) Fetches() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.fetches
 }
 
-// Claims are those of a token for somebody, good for an hour; more replaces
-// some, and takes away those that are nil.
+// Claims returns the claims of a token for a subject, valid for an hour. more replaces
+// claims, and removes those whose value is nil.
 func (i *Issuer) Claims(audience, subject string, more map[string]any) map[string]any {
 	now := time.Now()
 	claims := map[string]any{
@@ -177,19 +177,19 @@ func (i *Issuer) Claims(audience, subject string, more map[string]any) map[strin
 	return claims
 }
 
-// Token is a signed token with such claims.
+// Token returns a signed token with the claims of Claims.
 func (i *Issuer) Token(audience, subject string, more map[string]any) string {
 	return i.Sign(i.Claims(audience, subject, more))
 }
 
-// Sign signs claims with the key of now.
+// Sign signs claims with the current key.
 func (i *Issuer) Sign(claims map[string]any) string {
 	text, err := json.Marshal(claims)
 	require.NoError(i.t, err)
 	return i.SignText(text)
 }
 
-// SignText signs any payload with the key of now.
+// SignText signs any payload with the current key.
 func (i *Issuer) SignText(payload []byte) string {
 	i.mu.Lock()
 	key := i.key
@@ -197,7 +197,7 @@ func (i *Issuer) SignText(payload []byte) string {
 	return SignAs(i.t, payload, jose.SignatureAlgorithm(key.Algorithm), key.Key, key.KeyID)
 }
 
-// SignAs signs with any key, also one that is none of an issuer's.
+// SignAs signs with any key, also one that no issuer has.
 func SignAs(t testing.TB, payload []byte, algorithm jose.SignatureAlgorithm, key any, id string) string {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func SignAs(t testing.TB, payload []byte, algorithm jose.SignatureAlgorithm, key
 	return token
 }
 
-// Unsigned is a token with the algorithm "none".
+// Unsigned returns a token with the algorithm "none".
 func Unsigned(t testing.TB, claims map[string]any) string {
 	text, err := json.Marshal(claims)
 	require.NoError(t, err)
@@ -216,7 +216,7 @@ func Unsigned(t testing.TB, claims map[string]any) string {
 	return b64([]byte(`{"alg":"none"}`)) + "." + b64(text) + "."
 }
 
-// Private is the key that signs now.
+// Private returns the current private key.
 func (i *Issuer) Private() crypto.Signer {
 	i.mu.Lock()
 	defer i.mu.Unlock()
