@@ -36,7 +36,7 @@ func TestCommandsOfTheManual(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("run as root: each page of the manual gets a root folder and a network of its own")
 	}
-	for _, program := range []string{"bash", "curl", "jq"} {
+	for _, program := range []string{"bash", "curl", "jq", "openssl"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("%s is not installed", program)
 		}

@@ -33,10 +33,19 @@ var pages = []page{
 		path: "docs/service.md",
 		// A package of another version was made there before.
 		before: map[int]string{0: "mkdir bin && touch bin/spdk-proxy_1.0.0-1_amd64.deb"},
+		// hash-password reads more of a pipe than the first line, so a second one gets a pipe of its own.
+		typed: map[string]string{
+			"go build -o bin/ ./cmd/spdk-proxy ./cmd/spdk-sim": `(cd "$REPOSITORY" && go build -o /home/admin/bin/ ./cmd/spdk-proxy ./cmd/spdk-sim)`,
+			"bin/spdk-proxy hash-password":                     `printf '%s\n' "$SPDK_PROXY_PASSWORD" | bin/spdk-proxy hash-password`,
+			"bin/spdk-sim --socket /tmp/spdk.sock":             "bin/spdk-sim --socket /tmp/spdk.sock &\nuntil spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done",
+			"serve --config bin/try/spdk-proxy.yaml":           "serve --config bin/try/spdk-proxy.yaml &\nuntil (exec 3<>/dev/tcp/127.0.0.1/9443) 2>/dev/null; do sleep 0.1; done",
+		},
 	},
 	{
 		path:   "docs/authentication.md",
-		before: map[int]string{0: "(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)\nwrite_example docs/authentication.md\nmade_certificates\ntouch /etc/spdk-proxy/backup.tokens\nstart_later"},
+		before: map[int]string{0: "(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)\nwrite_example docs/authentication.md\nmade_certificates"},
+		// Without systemd-sysusers, the service has no group of its own.
+		typed: map[string]string{"install -m 640 -g spdk-proxy": "install -m 640"},
 	},
 	{path: "docs/authorization.md", before: map[int]string{1: installed + "spdk-proxy call spdk_get_version"}, leave: []int{0}},
 	{
@@ -51,6 +60,18 @@ spdk-proxy call bdev_malloc_create name=m0 num_blocks=2048 block_size=512
 spdk-proxy call spdkgate_config_save
 cp -p /var/lib/spdk-proxy/target/current.json /var/lib/spdk-proxy/target/replaced-20260101T000000.000Z.json`},
 		typed: map[string]string{"saved use NAME": "saved use replaced-20260101T000000.000Z.json"},
+	},
+	{
+		path: "docs/tenants.md",
+		before: map[int]string{0: installed + `
+for disk in disk-a disk-b; do spdk-proxy call bdev_malloc_create name=$disk num_blocks=524288 block_size=4096; done
+write_example docs/tenants.md yaml tenants.yaml
+printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-proxy}' | cat - tenants.yaml >/etc/spdk-proxy/spdk-proxy.yaml`},
+		// The proxy learns within 2 s whose the new lvstore is.
+		typed: map[string]string{
+			"spdk-proxy hash-password":                          `printf '%s\n' "$SPDK_PROXY_PASSWORD" | spdk-proxy hash-password`,
+			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
+		},
 	},
 	{path: "docs/wire.md", before: map[int]string{0: installed}},
 	{path: "docs/snapshots.md", before: map[int]string{0: installed + "systemctl stop spdk-proxy"}},
@@ -106,17 +127,5 @@ write_example() {
 made_certificates() {
 	cp "$CERTIFICATES/client-ca.crt" "$CERTIFICATES/cluster-1-ca.crt" /etc/spdk-proxy/
 	cp "$CERTIFICATES"/dashboard.* .
-}
-
-# start_later starts the service once there is a password, in the background as a person would in another window.
-start_later() {
-	(
-		while [ ! -s /etc/spdk-proxy/backup.tokens ]; do sleep 0.1; done
-		systemctl start spdk-proxy
-	) </dev/null >&2 &
-	spdk-proxy() {
-		if [ "$1" = call ]; then wait $(jobs -p); cp /var/lib/spdk-proxy/tls.crt .; unset -f spdk-proxy; fi
-		command spdk-proxy "$@"
-	}
 }
 `
