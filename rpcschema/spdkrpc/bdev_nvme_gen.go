@@ -7,13 +7,13 @@ import (
 )
 
 // BdevNVMeAddErrorInjection calls bdev_nvme_add_error_injection: make commands of an NVMe controller fail or
-// take long, for tests.
+// take longer, for tests.
 //
 // Errors of SPDK:
 //   - -22: Parameters could not be decoded
 //   - -19: No such controller
 //   - -12: Out of memory
-//   - 12: Out of memory, for admin commands
+//   - 12: Out of memory; for admin commands only
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeAddErrorInjection(ctx context.Context, params BdevNVMeAddErrorInjectionParams) error {
@@ -23,7 +23,7 @@ func (c *Client) BdevNVMeAddErrorInjection(ctx context.Context, params BdevNVMeA
 // BdevNVMeApplyFirmware calls bdev_nvme_apply_firmware: load firmware from a file of the target's host onto an
 // NVMe controller, and reset it.
 //
-// The result: that it succeeded.
+// The result: a message of success.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded, no such bdev or file, or loading failed
@@ -35,13 +35,14 @@ func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApply
 }
 
 // BdevNVMeAttachController calls bdev_nvme_attach_controller: connect to an NVMe controller, local or over a
-// fabric, and make bdevs of its namespaces.
+// fabric, and create bdevs for its namespaces.
 //
-// Given the name of a controller that is attached, this adds a path to it. Answered when the bdevs have been
-// searched for lvstores and the like. Never attach a target to a subsystem of its own, nor two targets to each
-// other. When a namespace of the controller is added, removed or resized, or its ANA state changes, SPDK's
-// thread asks the controller for details and does nothing else until it has the answer: a target that is
-// attached to itself stops answering for good, without a message (seen on v24.01 and v26.05).
+// With the name of a controller that is attached already, the call adds a path to that controller. SPDK answers
+// after it has examined the new bdevs for lvstores and the like. Never attach a target to a subsystem of its
+// own, nor two targets to each other. When a namespace of the controller is added, removed or resized, or its
+// ANA state changes, SPDK's thread requests details from the controller and is blocked until it has the answer:
+// a target that is attached to itself stops answering permanently, without a message (observed on v24.01 and
+// v26.05).
 //
 // The result: names of the bdevs.
 //
@@ -49,12 +50,12 @@ func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApply
 //   - -32603: Parameters could not be decoded
 //   - -32602: Attaching failed (up to v24.01)
 //   - -126: No such key
-//   - -114: The path is attached already, or the controller is and further paths are disabled
-//   - -95: The target cannot do this
+//   - -114: The path is attached already, or the controller is and adding paths is disabled
+//   - -95: The target does not support this
 //   - -34: More bdevs than `max_bdevs`
-//   - -22: Invalid name, address, NQN, time or number, or one that does not fit the controller of that name
+//   - -22: Invalid name, address, NQN, time or number, or a parameter that does not fit the controller with that name
 //   - -19: No such controller
-//   - -17: A controller of this address and host NQN is attached
+//   - -17: A controller with this address and host NQN is attached
 //   - -12: Out of memory
 //   - -5: The controller could not be reached
 //
@@ -64,13 +65,13 @@ func (c *Client) BdevNVMeAttachController(ctx context.Context, params BdevNVMeAt
 	return result, err
 }
 
-// BdevNVMeCUSERegister calls bdev_nvme_cuse_register: show an NVMe controller to the host as a character device,
-// if the target was built for it.
+// BdevNVMeCUSERegister calls bdev_nvme_cuse_register: make an NVMe controller accessible on the host as a
+// character device. Only if the target was built with CUSE.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -19: No such controller
-//   - -17: It is shown already
+//   - -17: The controller is registered already
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -78,27 +79,27 @@ func (c *Client) BdevNVMeCUSERegister(ctx context.Context, params BdevNVMeCUSERe
 	return c.confirm(ctx, "bdev_nvme_cuse_register", params)
 }
 
-// BdevNVMeCUSEUnregister calls bdev_nvme_cuse_unregister: stop showing an NVMe controller to the host as a
-// character device.
+// BdevNVMeCUSEUnregister calls bdev_nvme_cuse_unregister: remove the character device of an NVMe controller from
+// the host.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such controller, or it is not shown
+//   - -19: No such controller, or it is not registered
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeCUSEUnregister(ctx context.Context, params BdevNVMeCUSEUnregisterParams) error {
 	return c.confirm(ctx, "bdev_nvme_cuse_unregister", params)
 }
 
-// BdevNVMeDetachController calls bdev_nvme_detach_controller: disconnect from an NVMe controller, or take away
-// some of its paths.
+// BdevNVMeDetachController calls bdev_nvme_detach_controller: disconnect from an NVMe controller, or remove some
+// of its paths.
 //
-// The members beside the name choose paths; a path must match all of them that are given. With the last path go
-// the bdevs.
+// The parameters besides `name` select paths; a path must match all that are given. When the last path is
+// removed, so are the bdevs.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -110: The paths did not go in time
+//   - -110: The paths were not removed in time
 //   - -22: Invalid transport, address or NQN
 //   - -19: No such controller
 //   - -12: Out of memory
@@ -109,17 +110,17 @@ func (c *Client) BdevNVMeDetachController(ctx context.Context, params BdevNVMeDe
 	return c.confirm(ctx, "bdev_nvme_detach_controller", params)
 }
 
-// BdevNVMeDisableController calls bdev_nvme_disable_controller: disconnect from an NVMe controller, but keep its
+// BdevNVMeDisableController calls bdev_nvme_disable_controller: disconnect from an NVMe controller and keep its
 // bdevs.
 //
-// Of one that is disabled, it succeeds too.
+// Also succeeds for a controller that is disabled already.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
 //   - -19: No such controller
-//   - -16: It is just being reset
+//   - -16: The controller is being reset already
 //   - -12: Out of memory
-//   - -6: It is being detached
+//   - -6: The controller is being detached
 //
 // Changes the target. State: runtime. Known to SPDK v23.09 and later.
 func (c *Client) BdevNVMeDisableController(ctx context.Context, params BdevNVMeDisableControllerParams) error {
@@ -129,14 +130,14 @@ func (c *Client) BdevNVMeDisableController(ctx context.Context, params BdevNVMeD
 // BdevNVMeEnableController calls bdev_nvme_enable_controller: connect again to an NVMe controller that was
 // disabled.
 //
-// Of one that is not disabled, it succeeds too.
+// Also succeeds for a controller that is not disabled.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
 //   - -19: No such controller
-//   - -16: It is just being reset
+//   - -16: The controller is being reset already
 //   - -12: Out of memory
-//   - -6: It is being detached
+//   - -6: The controller is being detached
 //   - -5: Connecting failed
 //
 // Changes the target. State: runtime. Known to SPDK v23.09 and later.
@@ -144,16 +145,16 @@ func (c *Client) BdevNVMeEnableController(ctx context.Context, params BdevNVMeEn
 	return c.confirm(ctx, "bdev_nvme_enable_controller", params)
 }
 
-// BdevNVMeGetControllerHealthInfo calls bdev_nvme_get_controller_health_info: tell how well an NVMe controller
-// is (SMART).
+// BdevNVMeGetControllerHealthInfo calls bdev_nvme_get_controller_health_info: report the health of an NVMe
+// controller (SMART).
 //
-// From controllers with several temperature sensors, SPDK writes the member `temperature_sensor_celsius` once
-// for each of them.
+// For controllers with several temperature sensors, SPDK writes the member `temperature_sensor_celsius` once for
+// each sensor.
 //
-// The result: how well it is.
+// The result: the health information.
 //
 // Errors of SPDK:
-//   - -32603: Parameters could not be decoded, no such controller, or it did not answer
+//   - -32603: Parameters could not be decoded, no such controller, or the controller did not answer
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeGetControllerHealthInfo(ctx context.Context, params BdevNVMeGetControllerHealthInfoParams) (result BdevNVMeHealth, err error) {
@@ -187,7 +188,7 @@ func (c *Client) BdevNVMeGetDiscoveryInfo(ctx context.Context) (result []BdevNVM
 	return result, err
 }
 
-// BdevNVMeGetIOPaths calls bdev_nvme_get_io_paths: list the paths that NVMe bdevs use, for each thread.
+// BdevNVMeGetIOPaths calls bdev_nvme_get_io_paths: list the paths of NVMe bdevs, for each thread.
 //
 // The result: the paths.
 //
@@ -208,7 +209,7 @@ func (c *Client) BdevNVMeGetIOPaths(ctx context.Context, params BdevNVMeGetIOPat
 // The result: the discoveries.
 //
 // Errors of SPDK:
-//   - -95: The target was not built for it
+//   - -95: The target was not built with Avahi
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeGetMDNSDiscoveryInfo(ctx context.Context) (result []BdevNVMeMDNSDiscovery, err error) {
@@ -216,9 +217,9 @@ func (c *Client) BdevNVMeGetMDNSDiscoveryInfo(ctx context.Context) (result []Bde
 	return result, err
 }
 
-// BdevNVMeGetPathIOStat calls bdev_nvme_get_path_iostat: tell what I/O an NVMe bdev has seen on each path.
+// BdevNVMeGetPathIOStat calls bdev_nvme_get_path_iostat: report an NVMe bdev's I/O statistics for each path.
 //
-// Only if `bdev_nvme_set_options` has turned `io_path_stat` on.
+// Only possible if `bdev_nvme_set_options` has turned `io_path_stat` on.
 //
 // The result: the statistics.
 //
@@ -235,8 +236,8 @@ func (c *Client) BdevNVMeGetPathIOStat(ctx context.Context, params BdevNVMeGetPa
 	return result, err
 }
 
-// BdevNVMeGetTransportStatistics calls bdev_nvme_get_transport_statistics: tell how busy the NVMe transports
-// are, for each thread.
+// BdevNVMeGetTransportStatistics calls bdev_nvme_get_transport_statistics: report load statistics of the NVMe
+// transports, for each thread.
 //
 // The result: the statistics.
 //
@@ -250,8 +251,8 @@ func (c *Client) BdevNVMeGetTransportStatistics(ctx context.Context) (result Bde
 	return result, err
 }
 
-// BdevNVMeRemoveErrorInjection calls bdev_nvme_remove_error_injection: let commands of an NVMe controller pass
-// again.
+// BdevNVMeRemoveErrorInjection calls bdev_nvme_remove_error_injection: stop making commands of an NVMe
+// controller fail.
 //
 // Errors of SPDK:
 //   - -22: Parameters could not be decoded
@@ -269,9 +270,9 @@ func (c *Client) BdevNVMeRemoveErrorInjection(ctx context.Context, params BdevNV
 //   - -32603: Resetting failed (up to v23.05)
 //   - -32602: Parameters could not be decoded; up to v23.05 also no such controller
 //   - -19: No such controller
-//   - -16: It is just being reset
+//   - -16: The controller is being reset already
 //   - -12: Out of memory
-//   - -6: It is being detached
+//   - -6: The controller is being detached
 //   - -5: Resetting failed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -279,11 +280,11 @@ func (c *Client) BdevNVMeResetController(ctx context.Context, params BdevNVMeRes
 	return c.confirm(ctx, "bdev_nvme_reset_controller", params)
 }
 
-// BdevNVMeSendCmd calls bdev_nvme_send_cmd: send a command of one's own to an NVMe controller.
+// BdevNVMeSendCmd calls bdev_nvme_send_cmd: send an arbitrary command to an NVMe controller.
 //
 // SPDK does not check the command; it can destroy data and read anything on the controller.
 //
-// The result: what came back.
+// The result: the controller's answer.
 //
 // Errors of SPDK:
 //   - -32603: The command could not be sent, or out of memory
@@ -296,7 +297,7 @@ func (c *Client) BdevNVMeSendCmd(ctx context.Context, params BdevNVMeSendCmdPara
 }
 
 // BdevNVMeSetHotplug calls bdev_nvme_set_hotplug: choose whether NVMe controllers that are plugged in are
-// attached by themselves.
+// attached automatically.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or the target is not the primary process
@@ -306,15 +307,15 @@ func (c *Client) BdevNVMeSetHotplug(ctx context.Context, params BdevNVMeSetHotpl
 	return c.confirm(ctx, "bdev_nvme_set_hotplug", params)
 }
 
-// BdevNVMeSetKeys calls bdev_nvme_set_keys: change the keys that host and NVMe controller prove with who they
-// are, and prove it again.
+// BdevNVMeSetKeys calls bdev_nvme_set_keys: change the keys with which host and NVMe controller authenticate,
+// and authenticate again.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
 //   - -126: No such key
-//   - -22: A controller's key without one of the host
+//   - -22: The controller has a key and the host has none
 //   - -19: No such controller
-//   - -13: The proof failed
+//   - -13: Authentication failed
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
@@ -324,13 +325,13 @@ func (c *Client) BdevNVMeSetKeys(ctx context.Context, params BdevNVMeSetKeysPara
 
 // BdevNVMeSetMultipathPolicy calls bdev_nvme_set_multipath_policy: choose how an NVMe bdev uses several paths.
 //
-// From v26.05 on deprecated; `bdev_nvme_attach_controller` takes `multipath_opts` instead.
+// Deprecated from v26.05 on: `bdev_nvme_attach_controller` takes `multipath_opts` instead.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded, or a selector was given for `active_passive`
 //   - -22: `rr_min_io` is 0
-//   - -19: No such bdev, or no NVMe bdev
-//   - -16: It is just being changed
+//   - -19: No such bdev, or it is not an NVMe bdev
+//   - -16: Another call is changing the policy
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -340,12 +341,12 @@ func (c *Client) BdevNVMeSetMultipathPolicy(ctx context.Context, params BdevNVMe
 
 // BdevNVMeSetOptions calls bdev_nvme_set_options: set options of all NVMe bdevs.
 //
-// Not while controllers are attached. Options that are not given keep their value; the summaries state the
-// initial values.
+// Not possible while controllers are attached. Options that are not given keep their values; each summary states
+// the initial value.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -22: Options that do not fit each other
+//   - -22: Options contradict each other
 //   - -1: Controllers are attached
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
@@ -353,12 +354,12 @@ func (c *Client) BdevNVMeSetOptions(ctx context.Context, params BdevNVMeSetOptio
 	return c.confirm(ctx, "bdev_nvme_set_options", params)
 }
 
-// BdevNVMeSetPreferredPath calls bdev_nvme_set_preferred_path: choose the path that an NVMe bdev uses as long as
-// it is there.
+// BdevNVMeSetPreferredPath calls bdev_nvme_set_preferred_path: choose the path that an NVMe bdev uses while it
+// is available.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, no NVMe bdev, or no such path
+//   - -19: No such bdev, it is not an NVMe bdev, or no such path
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -366,16 +367,16 @@ func (c *Client) BdevNVMeSetPreferredPath(ctx context.Context, params BdevNVMeSe
 	return c.confirm(ctx, "bdev_nvme_set_preferred_path", params)
 }
 
-// BdevNVMeStartDiscovery calls bdev_nvme_start_discovery: ask a discovery service for subsystems, attach to
-// them, and follow what changes.
+// BdevNVMeStartDiscovery calls bdev_nvme_start_discovery: query a discovery service for subsystems, attach them,
+// and follow changes.
 //
-// With `wait_for_attach` but without `attach_timeout_ms` it may never answer.
+// With `wait_for_attach` but without `attach_timeout_ms` SPDK may never answer.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -110: The subsystems were not attached in time
 //   - -22: Invalid transport or address
-//   - -17: There is a discovery of this name, or of this service
+//   - -17: There is a discovery with this name, or with this service
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -383,13 +384,13 @@ func (c *Client) BdevNVMeStartDiscovery(ctx context.Context, params BdevNVMeStar
 	return c.confirm(ctx, "bdev_nvme_start_discovery", params)
 }
 
-// BdevNVMeStartMDNSDiscovery calls bdev_nvme_start_mdns_discovery: find discovery services by mDNS, and ask them
-// all for subsystems, if the target was built for it.
+// BdevNVMeStartMDNSDiscovery calls bdev_nvme_start_mdns_discovery: find discovery services by mDNS, and query
+// each of them for subsystems. Only if the target was built with Avahi.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -95: The target was not built for it
-//   - -17: There is a discovery of this name, or of this service
+//   - -95: The target was not built with Avahi
+//   - -17: There is a discovery with this name, or with this service
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -397,11 +398,12 @@ func (c *Client) BdevNVMeStartMDNSDiscovery(ctx context.Context, params BdevNVMe
 	return c.confirm(ctx, "bdev_nvme_start_mdns_discovery", params)
 }
 
-// BdevNVMeStopDiscovery calls bdev_nvme_stop_discovery: end a discovery, and detach from what it attached to.
+// BdevNVMeStopDiscovery calls bdev_nvme_stop_discovery: stop a discovery, and detach the controllers that it
+// attached.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -114: It is being ended
+//   - -114: The discovery is being stopped
 //   - -12: Out of memory
 //   - -2: No such discovery
 //
@@ -410,13 +412,13 @@ func (c *Client) BdevNVMeStopDiscovery(ctx context.Context, params BdevNVMeStopD
 	return c.confirm(ctx, "bdev_nvme_stop_discovery", params)
 }
 
-// BdevNVMeStopMDNSDiscovery calls bdev_nvme_stop_mdns_discovery: end a discovery by mDNS, and detach from what
-// it attached to.
+// BdevNVMeStopMDNSDiscovery calls bdev_nvme_stop_mdns_discovery: stop a discovery by mDNS, and detach the
+// controllers that it attached.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -114: It is being ended
-//   - -95: The target was not built for it
+//   - -114: The discovery is being stopped
+//   - -95: The target was not built with Avahi
 //   - -12: Out of memory
 //   - -2: No such discovery
 //
@@ -434,7 +436,7 @@ const (
 	BdevNVMeCommandTypeIO    BdevNVMeCommandType = "io"
 )
 
-// BdevNVMeCompletion states what a controller answered to a command.
+// BdevNVMeCompletion describes a controller's answer to a command.
 type BdevNVMeCompletion struct {
 	// The completion's 16 bytes, in URL-safe base64.
 	Cpl string `json:"cpl"`
@@ -467,10 +469,10 @@ const (
 type BdevNVMeControllerInfo struct {
 	// One of deleting, failed, resetting, reconnect_is_delayed, disabled, enabled.
 	State BdevNVMeControllerInfoState `json:"state"`
-	// Character device that shows it to the host, if there is one.
+	// Character device through which the host accesses the controller, if there is one.
 	CUSEDevice *string             `json:"cuse_device,omitzero"`
 	Trid       BdevNVMeTransportID `json:"trid"`
-	// Paths to fail over to, if there are any. SPDK v23.09 and later.
+	// Paths for failover, if there are any. SPDK v23.09 and later.
 	AlternateTrids []BdevNVMeTransportID `json:"alternate_trids,omitzero"`
 	Cntlid         uint16                `json:"cntlid"`
 	Host           BdevNVMeHost          `json:"host"`
@@ -482,12 +484,12 @@ type BdevNVMeControllerInfo struct {
 type BdevNVMeDiscovery struct {
 	Name string              `json:"name"`
 	Trid BdevNVMeTransportID `json:"trid"`
-	// Discovery services that are asked.
+	// Discovery services that SPDK queries.
 	Referrals []BdevNVMeReferral `json:"referrals"`
 }
 
-// BdevNVMeHealth states how well an NVMe controller is. Counts of 128 bits can be greater than a number's exact
-// range.
+// BdevNVMeHealth describes the health of an NVMe controller. Counts of 128 bits can exceed the exact range of a
+// number.
 type BdevNVMeHealth struct {
 	ModelNumber      string `json:"model_number"`
 	SerialNumber     string `json:"serial_number"`
@@ -495,11 +497,11 @@ type BdevNVMeHealth struct {
 	Traddr           string `json:"traddr"`
 	// Warnings, one bit each. SPDK v24.01 and later.
 	CriticalWarning *uint64 `json:"critical_warning,omitzero"`
-	// Below zero, SPDK writes a number near 2^32 or 2^64.
+	// Temperature in degrees Celsius. Below zero, SPDK writes a number near 2^32 or 2^64.
 	TemperatureCelsius                float64 `json:"temperature_celsius"`
 	AvailableSparePercentage          uint64  `json:"available_spare_percentage"`
 	AvailableSpareThresholdPercentage uint64  `json:"available_spare_threshold_percentage"`
-	// How much of its life is over; may pass 100.
+	// Percentage of its lifetime that is used; may exceed 100.
 	PercentageUsed uint64 `json:"percentage_used"`
 	// In units of 512000 bytes.
 	DataUnitsRead float64 `json:"data_units_read"`
@@ -516,18 +518,18 @@ type BdevNVMeHealth struct {
 	NumErrLogEntries                        float64 `json:"num_err_log_entries"`
 	WarningTemperatureTimeMinutes           uint64  `json:"warning_temperature_time_minutes"`
 	CriticalCompositeTemperatureTimeMinutes uint64  `json:"critical_composite_temperature_time_minutes"`
-	// Of a sensor, if there is one; written again for each further one.
+	// Temperature of a sensor, if there is one; SPDK writes the member again for each further sensor.
 	TemperatureSensorCelsius *float64 `json:"temperature_sensor_celsius,omitzero"`
 }
 
-// BdevNVMeHost states who the target connects as.
+// BdevNVMeHost describes the identity and address with which the target connects.
 type BdevNVMeHost struct {
 	NQN string `json:"nqn"`
-	// Requested address of this host.
+	// Requested local address.
 	Addr string `json:"addr"`
-	// Requested port of this host.
+	// Requested local port.
 	Svcid string `json:"svcid"`
-	// Whether the controller is not told when the target ends. SPDK v26.05 and later.
+	// Whether SPDK sends the controller no shutdown notification when the target ends. SPDK v26.05 and later.
 	NoShnNotification *bool `json:"no_shn_notification,omitzero"`
 }
 
@@ -535,15 +537,15 @@ type BdevNVMeHost struct {
 type BdevNVMeIOPath struct {
 	BdevName string `json:"bdev_name"`
 	Cntlid   uint32 `json:"cntlid"`
-	// Whether I/O takes it.
+	// Whether the bdev uses it for I/O.
 	Current   bool `json:"current"`
 	Connected bool `json:"connected"`
-	// Whether ANA allows to use it.
+	// Whether its ANA state allows I/O.
 	Accessible bool                    `json:"accessible"`
 	Transport  BdevNVMeIOPathTransport `json:"transport"`
 }
 
-// BdevNVMeIOPathTransport states where a path leads to.
+// BdevNVMeIOPathTransport describes the address that a path leads to.
 type BdevNVMeIOPathTransport struct {
 	Trtype string `json:"trtype"`
 	Traddr string `json:"traddr"`
@@ -561,7 +563,7 @@ type BdevNVMeIOPaths struct {
 // BdevNVMeMDNSDiscovery describes a discovery by mDNS.
 type BdevNVMeMDNSDiscovery struct {
 	Name string `json:"name"`
-	// Service that is looked for.
+	// Service that SPDK looks for.
 	Svcname string `json:"svcname"`
 	// Discovery services found.
 	Referrals []BdevNVMeMDNSReferral `json:"referrals"`
@@ -569,7 +571,7 @@ type BdevNVMeMDNSDiscovery struct {
 
 // BdevNVMeMDNSReferral describes a discovery service found by mDNS.
 type BdevNVMeMDNSReferral struct {
-	// Discovery that asks it.
+	// Name of the discovery that queries it.
 	Name string              `json:"name"`
 	Trid BdevNVMeTransportID `json:"trid"`
 }
@@ -578,7 +580,7 @@ type BdevNVMeMDNSReferral struct {
 type BdevNVMeMultipathOptions struct {
 	Policy   *BdevNVMeMultipathPolicy   `json:"policy,omitzero"`
 	Selector *BdevNVMeMultipathSelector `json:"selector,omitzero"`
-	// For round_robin, I/Os on a path before the next one; not 0 there.
+	// For round_robin, number of I/Os on a path before the next one is used; not 0.
 	MinIO *uint32 `json:"min_io,omitzero"`
 }
 
@@ -591,7 +593,7 @@ const (
 	BdevNVMeMultipathPolicyActiveActive  BdevNVMeMultipathPolicy = "active_active"
 )
 
-// BdevNVMeMultipathSelector states how an NVMe bdev that uses all paths chooses one.
+// BdevNVMeMultipathSelector states how an NVMe bdev that uses all paths selects one.
 type BdevNVMeMultipathSelector string
 
 // The values of BdevNVMeMultipathSelector.
@@ -612,7 +614,7 @@ type BdevNVMePathStat struct {
 	Stat BdevNVMePathStatistics `json:"stat"`
 }
 
-// BdevNVMePathStatistics holds I/O that took a path.
+// BdevNVMePathStatistics describes the I/O on a path.
 type BdevNVMePathStatistics struct {
 	// Unit: bytes.
 	BytesRead  uint64 `json:"bytes_read"`
@@ -626,29 +628,29 @@ type BdevNVMePathStatistics struct {
 	// Unit: bytes.
 	BytesCopied uint64 `json:"bytes_copied"`
 	NumCopyOps  uint64 `json:"num_copy_ops"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
-	// Time that they took, all added up. Unit: ticks.
+	// Sum of the latencies of these operations. Unit: ticks.
 	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
-	// Longest that one took. Unit: ticks.
+	// Greatest latency of one such operation. Unit: ticks.
 	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
-	// Shortest that one took, 0 if there was none. Unit: ticks.
+	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
 }
 
@@ -658,13 +660,13 @@ type BdevNVMePollGroupIOPaths struct {
 	IOPaths []BdevNVMeIOPath `json:"io_paths"`
 }
 
-// BdevNVMePollGroupStatistics states how busy the NVMe transports are on a thread.
+// BdevNVMePollGroupStatistics holds load statistics of the NVMe transports on a thread.
 type BdevNVMePollGroupStatistics struct {
 	Thread     string                  `json:"thread"`
 	Transports []BdevNVMeTransportStat `json:"transports"`
 }
 
-// BdevNVMeRDMADeviceStat states how busy an RDMA device is.
+// BdevNVMeRDMADeviceStat holds load statistics of an RDMA device.
 type BdevNVMeRDMADeviceStat struct {
 	DevName             string `json:"dev_name"`
 	Polls               uint64 `json:"polls"`
@@ -682,14 +684,14 @@ type BdevNVMeReferral struct {
 	Trid BdevNVMeTransportID `json:"trid"`
 }
 
-// BdevNVMeTransportStat states how busy a transport is. Beside the name, RDMA reports `devices`; PCIe, VFIOUSER
-// and TCP report those of the other members that they have.
+// BdevNVMeTransportStat holds load statistics of a transport. Besides the name, RDMA reports `devices`; PCIe,
+// VFIOUSER and TCP report those of the other members that they have.
 type BdevNVMeTransportStat struct {
 	Trname  string                   `json:"trname"`
 	Devices []BdevNVMeRDMADeviceStat `json:"devices,omitzero"`
-	// Looks at the queues or sockets.
+	// Polls of the queues or sockets.
 	Polls *uint64 `json:"polls,omitzero"`
-	// Looks that found nothing.
+	// Polls that found nothing.
 	IdlePolls         *uint64 `json:"idle_polls,omitzero"`
 	Completions       *uint64 `json:"completions,omitzero"`
 	SocketCompletions *uint64 `json:"socket_completions,omitzero"`
@@ -703,7 +705,7 @@ type BdevNVMeTransportStat struct {
 	SQShadowDoorbellUpdates *uint64 `json:"sq_shadow_doorbell_updates,omitzero"`
 }
 
-// BdevNVMeTransportStatistics states how busy the NVMe transports are.
+// BdevNVMeTransportStatistics holds load statistics of the NVMe transports.
 type BdevNVMeTransportStatistics struct {
 	PollGroups []BdevNVMePollGroupStatistics `json:"poll_groups"`
 }
@@ -716,15 +718,15 @@ type BdevNVMeAddErrorInjectionParams struct {
 	CmdType BdevNVMeCommandType `json:"cmd_type"`
 	// Opcode of the command.
 	Opc uint8 `json:"opc"`
-	// Whether the commands do not reach the controller at all. Default: false.
+	// Whether the commands are withheld from the controller. Default: false.
 	DoNotSubmit *bool `json:"do_not_submit,omitzero"`
-	// How long commands that do not reach the controller wait before they fail. Unit: us. Default: 0.
+	// How long commands that are withheld from the controller wait before they fail. Unit: us. Default: 0.
 	TimeoutInUS *uint64 `json:"timeout_in_us,omitzero"`
-	// How many commands are meant. Default: 1.
+	// Number of commands that fail. Default: 1.
 	ErrCount *uint32 `json:"err_count,omitzero"`
-	// Status code type that they fail with. Default: 0.
+	// Status code type of the failures. Default: 0.
 	Sct *uint8 `json:"sct,omitzero"`
-	// Status code that they fail with. Default: 0.
+	// Status code of the failures. Default: 0.
 	Sc *uint8 `json:"sc,omitzero"`
 }
 
@@ -732,7 +734,7 @@ type BdevNVMeAddErrorInjectionParams struct {
 type BdevNVMeApplyFirmwareParams struct {
 	// Path of the file.
 	Filename string `json:"filename"`
-	// A bdev of the controller.
+	// Name of one of the controller's bdevs.
 	BdevName string `json:"bdev_name"`
 }
 
@@ -750,57 +752,57 @@ const (
 type BdevNVMeAttachControllerParams struct {
 	// Name of the controller, 1 to 511 bytes; its bdevs are named after it.
 	Name string `json:"name"`
-	// Transport: `PCIe`, `RDMA`, `TCP`, `VFIOUSER` or another one that is built in; case does not matter.
+	// Transport: `PCIe`, `RDMA`, `TCP`, `VFIOUSER` or another transport that SPDK was built with; case does not matter.
 	Trtype string `json:"trtype"`
-	// Address: of a PCIe device, as `0000:5e:00.0`, or of a host.
+	// Address of a PCIe device, such as `0000:5e:00.0`, or of a host.
 	Traddr string `json:"traddr"`
 	// Kind of address: `IPv4`, `IPv6`, `IB` or `FC`; case does not matter.
 	Adrfam *string `json:"adrfam,omitzero"`
 	// Port, for TCP and RDMA.
 	Trsvcid *string `json:"trsvcid,omitzero"`
-	// Priority of the connection's packets, a number, for TCP.
+	// Priority of the connection's packets, a number; TCP only.
 	Priority *string `json:"priority,omitzero"`
 	// Subsystem to connect to.
 	Subnqn *string `json:"subnqn,omitzero"`
-	// NQN to connect as; one that SPDK makes up if not given.
+	// NQN that the target connects with; SPDK generates one if it is not given.
 	Hostnqn *string `json:"hostnqn,omitzero"`
-	// Address of this host to connect from.
+	// Local address to connect from.
 	Hostaddr *string `json:"hostaddr,omitzero"`
-	// Port of this host to connect from.
+	// Local port to connect from.
 	Hostsvcid *string `json:"hostsvcid,omitzero"`
-	// Whether the controller checks reference tags of protection information. Not for a further path. Default: false.
+	// Whether the controller checks reference tags of protection information. Not allowed when a path is added. Default: false.
 	PrchkReftag *bool `json:"prchk_reftag,omitzero"`
-	// Whether the controller checks guards of protection information. Not for a further path. Default: false.
+	// Whether the controller checks guards of protection information. Not allowed when a path is added. Default: false.
 	PrchkGuard *bool `json:"prchk_guard,omitzero"`
-	// Whether headers have a checksum, for TCP. Default: false.
+	// Whether headers have a checksum; TCP only. Default: false.
 	Hdgst *bool `json:"hdgst,omitzero"`
-	// Whether data have a checksum, for TCP. Default: false.
+	// Whether data has a checksum; TCP only. Default: false.
 	Ddgst *bool `json:"ddgst,omitzero"`
-	// How long connecting a queue may take. Unit: us.
+	// Time limit for connecting a queue. Unit: us.
 	FabricsConnectTimeoutUS *uint64 `json:"fabrics_connect_timeout_us,omitzero"`
-	// What a further path is for; with `disable` it is refused. If not given, `multipath` from v25.01 on, `failover` before. One of disable, failover, multipath.
+	// How an added path is used; `disable` refuses to add one. If not given, `multipath` from v25.01 on, `failover` before. One of disable, failover, multipath.
 	Multipath *BdevNVMeAttachControllerMultipath `json:"multipath,omitzero"`
-	// I/O queues to ask for. Default: 1024.
+	// Number of I/O queues to request. Default: 1024.
 	NumIOQueues *uint32 `json:"num_io_queues,omitzero"`
-	// How long a lost controller is tried again before it is given up; -1 for ever, 0 not at all. If not given, as `bdev_nvme_set_options` says. Unit: s.
+	// How long SPDK tries to reconnect to a lost controller before it deletes the controller; -1 for no limit, 0 for not at all. If not given, the value of `bdev_nvme_set_options` applies. Unit: s.
 	CtrlrLossTimeoutSec *int32 `json:"ctrlr_loss_timeout_sec,omitzero"`
-	// Time between two tries. 0 if and only if `ctrlr_loss_timeout_sec` is, and not more than that. Unit: s.
+	// Time between two attempts to reconnect. 0 if and only if `ctrlr_loss_timeout_sec` is 0; not greater than `ctrlr_loss_timeout_sec`. Unit: s.
 	ReconnectDelaySec *uint32 `json:"reconnect_delay_sec,omitzero"`
-	// How long I/O to a lost controller waits before it fails; 0 until the controller is given up. Not less than `reconnect_delay_sec`, not more than `ctrlr_loss_timeout_sec`. Unit: s.
+	// How long I/O to a lost controller waits before it fails; 0 for as long as SPDK tries to reconnect. Not less than `reconnect_delay_sec`, not greater than `ctrlr_loss_timeout_sec`. Unit: s.
 	FastIOFailTimeoutSec *uint32 `json:"fast_io_fail_timeout_sec,omitzero"`
-	// TLS key, by its name in the keyring from v24.05 on, as a file's path before; in v23.01 the key itself. Secret.
+	// TLS key: its name in the keyring from v24.05 on, a file's path before; in v23.01 the key itself. Secret.
 	PSK *string `json:"psk,omitzero"`
-	// How many bdevs' names are answered at most. Default: 128. SPDK v23.05 and later.
+	// Maximum number of bdev names in the answer. Default: 128. SPDK v23.05 and later.
 	MaxBdevs *uint32 `json:"max_bdevs,omitzero"`
-	// Key to prove with who this host is, by its name in the keyring. SPDK v24.05 and later.
+	// Name in the keyring of the key with which this host authenticates. SPDK v24.05 and later.
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
-	// Key that the controller has to prove with who it is, by its name in the keyring. SPDK v24.05 and later.
+	// Name in the keyring of the key with which the controller authenticates. SPDK v24.05 and later.
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
-	// Whether namespaces of a command set that SPDK does not know get bdevs too. Default: false. SPDK v24.09 and later.
+	// Whether namespaces of a command set that SPDK does not support get bdevs too. Default: false. SPDK v24.09 and later.
 	AllowUnrecognizedCSI *bool `json:"allow_unrecognized_csi,omitzero"`
 	// How several paths are used. SPDK v26.05 and later.
 	MultipathOpts *BdevNVMeMultipathOptions `json:"multipath_opts,omitzero"`
-	// Ask a controller over a fabric to do without flow control of the submission queues. Default: false. SPDK v26.09 and later.
+	// Whether to request that a controller over a fabric disables flow control of the submission queues. Default: false. SPDK v26.09 and later.
 	DisableSQFlowControl *bool `json:"disable_sq_flow_control,omitzero"`
 }
 
@@ -830,9 +832,9 @@ type BdevNVMeDetachControllerParams struct {
 	Trsvcid *string `json:"trsvcid,omitzero"`
 	// Subsystem of the paths.
 	Subnqn *string `json:"subnqn,omitzero"`
-	// Address of this host that the paths start from.
+	// Local address of the paths.
 	Hostaddr *string `json:"hostaddr,omitzero"`
-	// Port of this host that the paths start from.
+	// Local port of the paths.
 	Hostsvcid *string `json:"hostsvcid,omitzero"`
 }
 
@@ -840,7 +842,7 @@ type BdevNVMeDetachControllerParams struct {
 type BdevNVMeDisableControllerParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
-	// The only one to disable of the controllers that lead to the subsystem; 0 for all. Default: 0.
+	// Controller ID of the only controller to disable; 0 for all that lead to the subsystem. Default: 0.
 	Cntlid *uint16 `json:"cntlid,omitzero"`
 }
 
@@ -848,7 +850,7 @@ type BdevNVMeDisableControllerParams struct {
 type BdevNVMeEnableControllerParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
-	// The only one to enable of the controllers that lead to the subsystem; 0 for all. Default: 0.
+	// Controller ID of the only controller to enable; 0 for all that lead to the subsystem. Default: 0.
 	Cntlid *uint16 `json:"cntlid,omitzero"`
 }
 
@@ -866,7 +868,7 @@ type BdevNVMeGetControllersParams struct {
 
 // BdevNVMeGetIOPathsParams are the parameters of bdev_nvme_get_io_paths.
 type BdevNVMeGetIOPathsParams struct {
-	// Name of the only bdev to list; no alias or UUID.
+	// Name of the only bdev to list; not an alias or UUID.
 	Name *string `json:"name,omitzero"`
 }
 
@@ -890,7 +892,7 @@ type BdevNVMeRemoveErrorInjectionParams struct {
 type BdevNVMeResetControllerParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
-	// The only one to reset of the controllers that lead to the subsystem; 0 for all. Default: 0. SPDK v23.09 and later.
+	// Controller ID of the only controller to reset; 0 for all that lead to the subsystem. Default: 0. SPDK v23.09 and later.
 	Cntlid *uint16 `json:"cntlid,omitzero"`
 }
 
@@ -909,15 +911,15 @@ type BdevNVMeSendCmdParams struct {
 	Name string `json:"name"`
 	// Kind of command.
 	CmdType BdevNVMeCommandType `json:"cmd_type"`
-	// Whether data go to the controller (`h2c`) or come from it (`c2h`). One of h2c, c2h.
+	// Direction of the data: to the controller (`h2c`) or from the controller (`c2h`). One of h2c, c2h.
 	DataDirection BdevNVMeSendCmdDataDirection `json:"data_direction"`
 	// The command's 64 bytes, in URL-safe base64.
 	Cmdbuf string `json:"cmdbuf"`
-	// How long it may take; ignored by SPDK. Unit: ms. Default: 0.
+	// Time limit of the command; SPDK ignores it. Unit: ms. Default: 0.
 	TimeoutMS *uint32 `json:"timeout_ms,omitzero"`
-	// Length of the data; must fit them if they are given. Unit: bytes.
+	// Length of the data; if `data` is given, its length. Unit: bytes.
 	DataLen *uint32 `json:"data_len,omitzero"`
-	// Length of the metadata; must fit them if they are given. Unit: bytes.
+	// Length of the metadata; if `metadata` is given, its length. Unit: bytes.
 	MetadataLen *uint32 `json:"metadata_len,omitzero"`
 	// Data for the controller, in URL-safe base64. Secret.
 	Data *string `json:"data,omitzero"`
@@ -927,9 +929,9 @@ type BdevNVMeSendCmdParams struct {
 
 // BdevNVMeSetHotplugParams are the parameters of bdev_nvme_set_hotplug.
 type BdevNVMeSetHotplugParams struct {
-	// Whether they are.
+	// True to attach them.
 	Enable bool `json:"enable"`
-	// Time between two looks, at most 10000000; 0 for 100000. Unit: us. Default: 0.
+	// Time between two checks, at most 10000000; 0 for 100000. Unit: us. Default: 0.
 	PeriodUS *uint64 `json:"period_us,omitzero"`
 }
 
@@ -937,9 +939,9 @@ type BdevNVMeSetHotplugParams struct {
 type BdevNVMeSetKeysParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
-	// This host's key, by its name in the keyring; none if not given.
+	// Name in the keyring of this host's key; none if not given.
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
-	// The controller's key, by its name in the keyring; none if not given.
+	// Name in the keyring of the controller's key; none if not given.
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
@@ -947,11 +949,11 @@ type BdevNVMeSetKeysParams struct {
 type BdevNVMeSetMultipathPolicyParams struct {
 	// NVMe bdev, by name, alias or UUID.
 	Name string `json:"name"`
-	// Whether one path is used at a time, or all of them.
+	// Whether the bdev uses one path at a time, or all of them.
 	Policy BdevNVMeMultipathPolicy `json:"policy"`
-	// For `active_active`, how a path is chosen; `round_robin` if not given.
+	// For `active_active`, how the bdev selects a path; `round_robin` if not given.
 	Selector *BdevNVMeMultipathSelector `json:"selector,omitzero"`
-	// For `round_robin`, I/Os on a path before the next one; 1 if not given.
+	// For `round_robin`, number of I/Os on a path before the next one is used; 1 if not given.
 	RrMinIO *uint32 `json:"rr_min_io,omitzero"`
 }
 
@@ -990,71 +992,71 @@ const (
 
 // BdevNVMeSetOptionsParams are the parameters of bdev_nvme_set_options.
 type BdevNVMeSetOptionsParams struct {
-	// What is done about a command that takes too long; `none` at first. One of none, reset, abort.
+	// Action when a command exceeds its time limit; initially `none`. One of none, reset, abort.
 	ActionOnTimeout *BdevNVMeSetOptionsActionOnTimeout `json:"action_on_timeout,omitzero"`
-	// How long a connection stays without a sign of life; 10000 at first. Unit: ms.
+	// Keep-alive timeout of connections; initially 10000. Unit: ms.
 	KeepAliveTimeoutMS *uint32 `json:"keep_alive_timeout_ms,omitzero"`
-	// How long a command may take; 0, as at first, for ever. Unit: us.
+	// Time limit of a command; 0, the initial value, for no limit. Unit: us.
 	TimeoutUS *uint64 `json:"timeout_us,omitzero"`
-	// How long an admin command may take; 0, as at first, like `timeout_us`. Only with that. Unit: us.
+	// Time limit of an admin command; 0, the initial value, for that of `timeout_us`. Only together with `timeout_us`. Unit: us.
 	TimeoutAdminUS *uint64 `json:"timeout_admin_us,omitzero"`
-	// Commands that a controller takes of a queue at a time, as a power of 2; 0 at first.
+	// Number of commands that a controller takes from a queue at a time, as a power of 2; initially 0.
 	ArbitrationBurst *uint32 `json:"arbitration_burst,omitzero"`
-	// Commands of low priority in each round; 0 at first.
+	// Number of commands of low priority in each round; initially 0.
 	LowPriorityWeight *uint32 `json:"low_priority_weight,omitzero"`
-	// Commands of medium priority in each round; 0 at first.
+	// Number of commands of medium priority in each round; initially 0.
 	MediumPriorityWeight *uint32 `json:"medium_priority_weight,omitzero"`
-	// Commands of high priority in each round; 0 at first.
+	// Number of commands of high priority in each round; initially 0.
 	HighPriorityWeight *uint32 `json:"high_priority_weight,omitzero"`
-	// Commands that may be under way in each I/O queue; 0, as at first, for the default.
+	// Number of commands that may be in progress in each I/O queue; 0, the initial value, for the default.
 	IOQueueRequests *uint32 `json:"io_queue_requests,omitzero"`
-	// Time between two looks at the admin queue; 10000 at first. Unit: us.
+	// Time between two polls of the admin queue; initially 10000. Unit: us.
 	NVMeAdminqPollPeriodUS *uint64 `json:"nvme_adminq_poll_period_us,omitzero"`
-	// Time between two looks at the I/O queues; 0, as at first, for always looking. Unit: us.
+	// Time between two polls of the I/O queues; 0, the initial value, to poll continuously. Unit: us.
 	NVMeIOQPollPeriodUS *uint64 `json:"nvme_ioq_poll_period_us,omitzero"`
-	// Whether commands are gathered before a PCIe controller is told of them; true at first.
+	// Whether several commands are collected before a PCIe controller's doorbell is rung; initially true.
 	DelayCmdSubmit *bool `json:"delay_cmd_submit,omitzero"`
-	// How often a failed command is tried again on the same path; 4 at first.
+	// Number of retries of a failed command on the same path; initially 4.
 	TransportRetryCount *uint32 `json:"transport_retry_count,omitzero"`
-	// How often a failed I/O is tried again, on any path; 3 at first, -1 for ever.
+	// Number of retries of a failed I/O, on any path; initially 3, -1 for no limit.
 	BdevRetryCount *int32 `json:"bdev_retry_count,omitzero"`
-	// How long a lost controller is tried again before it is given up; -1 for ever, 0, as at first, not at all. Unit: s.
+	// How long SPDK tries to reconnect to a lost controller before it deletes the controller; -1 for no limit, 0, the initial value, for not at all. Unit: s.
 	CtrlrLossTimeoutSec *int32 `json:"ctrlr_loss_timeout_sec,omitzero"`
-	// Time between two tries; 0 at first. 0 if and only if `ctrlr_loss_timeout_sec` is, and not more than that. Unit: s.
+	// Time between two attempts to reconnect; initially 0. 0 if and only if `ctrlr_loss_timeout_sec` is 0; not greater than `ctrlr_loss_timeout_sec`. Unit: s.
 	ReconnectDelaySec *uint32 `json:"reconnect_delay_sec,omitzero"`
-	// How long I/O to a lost controller waits before it fails; 0, as at first, until the controller is given up. Unit: s.
+	// How long I/O to a lost controller waits before it fails; 0, the initial value, for as long as SPDK tries to reconnect. Unit: s.
 	FastIOFailTimeoutSec *uint32 `json:"fast_io_fail_timeout_sec,omitzero"`
-	// For RDMA, how long to wait for an acknowledgement, as a power of 2 of 4.096 microseconds; 0, as at first, for the default.
+	// For RDMA, how long to wait for an acknowledgement, as a power of 2 of 4.096 microseconds; 0, the initial value, for the default.
 	TransportACKTimeout *uint8 `json:"transport_ack_timeout,omitzero"`
-	// Whether I/O stays on a further path when the preferred one is back; false at first.
+	// Whether I/O stays on another path when the preferred one is available again; initially false.
 	DisableAutoFailback *bool `json:"disable_auto_failback,omitzero"`
-	// Whether namespaces without UUID get one that follows from serial number and NSID; false at first.
+	// Whether namespaces without a UUID get one that is derived from serial number and NSID; initially false.
 	GenerateUUIDs *bool `json:"generate_uuids,omitzero"`
-	// For RDMA, type of service of the packets; 0 at first.
+	// For RDMA, type of service of the packets; initially 0.
 	TransportTOS *uint8 `json:"transport_tos,omitzero"`
-	// Whether errors are counted by status, for `bdev_get_iostat`; false at first.
+	// Whether errors are counted by status, for `bdev_get_iostat`; initially false.
 	NVMeErrorStat *bool `json:"nvme_error_stat,omitzero"`
-	// Whether I/O is counted by path, for `bdev_nvme_get_path_iostat`; false at first.
+	// Whether I/O is counted by path, for `bdev_nvme_get_path_iostat`; initially false.
 	IOPathStat *bool `json:"io_path_stat,omitzero"`
-	// Whether sequences of the accel framework may reach NVMe bdevs; false at first. SPDK v23.09 and later.
+	// Whether NVMe bdevs support sequences of the accel framework; initially false. SPDK v23.09 and later.
 	AllowAccelSequence *bool `json:"allow_accel_sequence,omitzero"`
-	// For RDMA, size of a shared receive queue; 0, as at first, for none.
+	// For RDMA, size of a shared receive queue; 0, the initial value, for none.
 	RDMASRQSize *uint32 `json:"rdma_srq_size,omitzero"`
-	// For RDMA, greatest size of a completion queue; 0, as at first, for no limit. SPDK v24.01 and later.
+	// For RDMA, largest size of a completion queue; 0, the initial value, for no limit. SPDK v24.01 and later.
 	RDMAMaxCQSize *uint32 `json:"rdma_max_cq_size,omitzero"`
-	// For RDMA, how long to wait for an event of the connection manager; 0, as at first, for the default. Unit: ms. SPDK v24.05 and later.
+	// For RDMA, how long to wait for an event of the connection manager; 0, the initial value, for the default. Unit: ms. SPDK v24.05 and later.
 	RDMACMEventTimeoutMS *uint16 `json:"rdma_cm_event_timeout_ms,omitzero"`
-	// Digests allowed for authentication; all at first. SPDK v24.05 and later.
+	// Digests allowed for authentication; initially all. SPDK v24.05 and later.
 	DHCHAPDigests []BdevNVMeSetOptionsDHCHAPDigest `json:"dhchap_digests,omitzero"`
-	// Diffie-Hellman groups allowed for authentication; all at first. SPDK v24.05 and later.
+	// Diffie-Hellman groups allowed for authentication; initially all. SPDK v24.05 and later.
 	DHCHAPDhgroups []BdevNVMeSetOptionsDHCHAPDhgroup `json:"dhchap_dhgroups,omitzero"`
-	// For RDMA, whether scattered data are sent as one piece by way of a memory key; false at first. SPDK v25.01 and later.
+	// For RDMA, whether scattered data is sent as one piece through a memory key; initially false. SPDK v25.01 and later.
 	RDMAUMRPerIO *bool `json:"rdma_umr_per_io,omitzero"`
-	// For TCP, how long connecting may take; 0, as at first, for the default. Unit: ms. SPDK v25.05 and later.
+	// For TCP, time limit for connecting; 0, the initial value, for the default. Unit: ms. SPDK v25.05 and later.
 	TCPConnectTimeoutMS *uint32 `json:"tcp_connect_timeout_ms,omitzero"`
-	// Whether flushes are sent to controllers with a volatile write cache; false at first. SPDK v25.09 and later.
+	// Whether flushes are sent to controllers with a volatile write cache; initially false. SPDK v25.09 and later.
 	EnableFlush *bool `json:"enable_flush,omitzero"`
-	// How several paths are used, if `bdev_nvme_attach_controller` does not say. SPDK v26.05 and later.
+	// How several paths are used unless `bdev_nvme_attach_controller` has `multipath_opts`. SPDK v26.05 and later.
 	MultipathOpts *BdevNVMeMultipathOptions `json:"multipath_opts,omitzero"`
 }
 
@@ -1068,9 +1070,9 @@ type BdevNVMeSetPreferredPathParams struct {
 
 // BdevNVMeStartDiscoveryParams are the parameters of bdev_nvme_start_discovery.
 type BdevNVMeStartDiscoveryParams struct {
-	// Name of this discovery; the controllers are named after it.
+	// Name of this discovery; the names of its controllers start with it.
 	Name string `json:"name"`
-	// Transport: `RDMA`, `TCP` or another one that is built in; case does not matter.
+	// Transport: `RDMA`, `TCP` or another transport that SPDK was built with; case does not matter.
 	Trtype string `json:"trtype"`
 	// Address of the service.
 	Traddr string `json:"traddr"`
@@ -1078,27 +1080,27 @@ type BdevNVMeStartDiscoveryParams struct {
 	Adrfam *string `json:"adrfam,omitzero"`
 	// Port of the service.
 	Trsvcid *string `json:"trsvcid,omitzero"`
-	// NQN to connect as; one that SPDK makes up if not given.
+	// NQN that the target connects with; SPDK generates one if it is not given.
 	Hostnqn *string `json:"hostnqn,omitzero"`
-	// Whether the answer waits until the subsystems found first are attached. Default: false.
+	// Whether SPDK answers only after the first subsystems found are attached. Default: false.
 	WaitForAttach *bool `json:"wait_for_attach,omitzero"`
-	// How long it waits at most; 0 for ever. If given, it waits. Unit: ms. Default: 0.
+	// Time limit for attaching these subsystems; 0 for no limit. If it is given, SPDK waits for them. Unit: ms. Default: 0.
 	AttachTimeoutMS *uint64 `json:"attach_timeout_ms,omitzero"`
-	// How long a lost controller is tried again before it is given up; -1 for ever, 0 not at all. Unit: s. Default: 0.
+	// How long SPDK tries to reconnect to a lost controller before it deletes the controller; -1 for no limit, 0 for not at all. Unit: s. Default: 0.
 	CtrlrLossTimeoutSec *int32 `json:"ctrlr_loss_timeout_sec,omitzero"`
-	// Time between two tries. 0 if and only if `ctrlr_loss_timeout_sec` is, and not more than that. Unit: s. Default: 0.
+	// Time between two attempts to reconnect. 0 if and only if `ctrlr_loss_timeout_sec` is 0; not greater than `ctrlr_loss_timeout_sec`. Unit: s. Default: 0.
 	ReconnectDelaySec *uint32 `json:"reconnect_delay_sec,omitzero"`
-	// How long I/O to a lost controller waits before it fails; 0 until the controller is given up. Unit: s. Default: 0.
+	// How long I/O to a lost controller waits before it fails; 0 for as long as SPDK tries to reconnect. Unit: s. Default: 0.
 	FastIOFailTimeoutSec *uint32 `json:"fast_io_fail_timeout_sec,omitzero"`
 }
 
 // BdevNVMeStartMDNSDiscoveryParams are the parameters of bdev_nvme_start_mdns_discovery.
 type BdevNVMeStartMDNSDiscoveryParams struct {
-	// Name of this discovery; the discoveries it starts are named after it.
+	// Name of this discovery; the names of the discoveries that it starts begin with it.
 	Name string `json:"name"`
 	// Service to find, such as `_nvme-disc._tcp`.
 	Svcname string `json:"svcname"`
-	// NQN to connect as; one that SPDK makes up if not given.
+	// NQN that the target connects with; SPDK generates one if it is not given.
 	Hostnqn *string `json:"hostnqn,omitzero"`
 }
 

@@ -6,15 +6,15 @@ import (
 	"context"
 )
 
-// BdevOCFCreate calls bdev_ocf_create: make a bdev that caches a slow bdev on a fast one.
+// BdevOCFCreate calls bdev_ocf_create: create a bdev that caches a slow bdev on a fast one.
 //
-// Both bdevs are claimed. Those that are not there yet are waited for.
+// Both bdevs are claimed. SPDK waits for those that do not exist yet.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: The bdev could not be made: the name is taken, or a bdev is claimed or does not fit
+//   - -32602: A parameter is invalid
+//   - -32603: The bdev could not be created: the name exists, or a bdev is claimed or does not fit
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOCFCreate(ctx context.Context, params BdevOCFCreateParams) (result string, err error) {
@@ -22,10 +22,10 @@ func (c *Client) BdevOCFCreate(ctx context.Context, params BdevOCFCreateParams) 
 	return result, err
 }
 
-// BdevOCFDelete calls bdev_ocf_delete: delete a caching bdev; its bdevs stay.
+// BdevOCFDelete calls bdev_ocf_delete: delete a caching bdev; its two bdevs stay.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such caching bdev
+//   - -32602: A parameter is invalid or there is no such caching bdev
 //   - -32603: The caching bdev could not be deleted
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -33,11 +33,11 @@ func (c *Client) BdevOCFDelete(ctx context.Context, params BdevOCFDeleteParams) 
 	return c.confirm(ctx, "bdev_ocf_delete", params)
 }
 
-// BdevOCFFlushStart calls bdev_ocf_flush_start: start writing a caching bdev's dirty data to its core bdev.
-// Answers at once, see `bdev_ocf_flush_status`.
+// BdevOCFFlushStart calls bdev_ocf_flush_start: start writing a caching bdev's dirty data to its core bdev. SPDK
+// answers immediately; see `bdev_ocf_flush_status`.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such caching bdev, or its cache is not attached
+//   - -32602: A parameter is invalid, no such caching bdev, or its cache is not attached
 //   - -32603: The cache could not be locked
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -45,13 +45,13 @@ func (c *Client) BdevOCFFlushStart(ctx context.Context, params BdevOCFFlushStart
 	return c.confirm(ctx, "bdev_ocf_flush_start", params)
 }
 
-// BdevOCFFlushStatus calls bdev_ocf_flush_status: report whether a caching bdev's flush is running, and how the
-// last one ended.
+// BdevOCFFlushStatus calls bdev_ocf_flush_status: report whether a caching bdev is being flushed, and the result
+// of the last flush.
 //
 // The result: the state of the flush.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such caching bdev
+//   - -32602: A parameter is invalid or there is no such caching bdev
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOCFFlushStatus(ctx context.Context, params BdevOCFFlushStatusParams) (result BdevOCFFlush, err error) {
@@ -64,7 +64,7 @@ func (c *Client) BdevOCFFlushStatus(ctx context.Context, params BdevOCFFlushStat
 // The result: the caching bdevs.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such bdev
+//   - -32602: A parameter is invalid or there is no such bdev
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOCFGetBdevs(ctx context.Context, params BdevOCFGetBdevsParams) (result []BdevOCF, err error) {
@@ -72,13 +72,13 @@ func (c *Client) BdevOCFGetBdevs(ctx context.Context, params BdevOCFGetBdevsPara
 	return result, err
 }
 
-// BdevOCFGetStats calls bdev_ocf_get_stats: report how a caching bdev's cache is used.
+// BdevOCFGetStats calls bdev_ocf_get_stats: report usage statistics of a caching bdev's cache.
 //
 // The result: the statistics.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such caching bdev
-//   - -32603: The cache could not be locked or is not up
+//   - -32602: A parameter is invalid or there is no such caching bdev
+//   - -32603: The cache could not be locked or is not ready
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOCFGetStats(ctx context.Context, params BdevOCFGetStatsParams) (result BdevOCFStats, err error) {
@@ -89,8 +89,8 @@ func (c *Client) BdevOCFGetStats(ctx context.Context, params BdevOCFGetStatsPara
 // BdevOCFResetStats calls bdev_ocf_reset_stats: set a caching bdev's statistics to zero.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such caching bdev
-//   - -32603: The cache could not be locked or is not up
+//   - -32602: A parameter is invalid or there is no such caching bdev
+//   - -32603: The cache could not be locked or is not ready
 //
 // Changes the target. State: runtime. Known to SPDK v23.05 and later.
 func (c *Client) BdevOCFResetStats(ctx context.Context, params BdevOCFResetStatsParams) error {
@@ -99,11 +99,11 @@ func (c *Client) BdevOCFResetStats(ctx context.Context, params BdevOCFResetStats
 
 // BdevOCFSetCacheMode calls bdev_ocf_set_cache_mode: change the mode of a caching bdev.
 //
-// The result: the mode that now counts.
+// The result: the mode that is now in effect.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such caching bdev
-//   - -32603: The mode is unknown or the cache is not up
+//   - -32602: A parameter is invalid or there is no such caching bdev
+//   - -32603: The mode is unknown or the cache is not ready
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOCFSetCacheMode(ctx context.Context, params BdevOCFSetCacheModeParams) (result BdevOCFSetCacheModeResult, err error) {
@@ -111,11 +111,11 @@ func (c *Client) BdevOCFSetCacheMode(ctx context.Context, params BdevOCFSetCache
 	return result, err
 }
 
-// BdevOCFSetSeqcutoff calls bdev_ocf_set_seqcutoff: choose when sequential I/O goes around the cache.
+// BdevOCFSetSeqcutoff calls bdev_ocf_set_seqcutoff: choose when sequential I/O bypasses the cache.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such caching bdev
-//   - -32603: A value is out of range or the cache is not up
+//   - -32602: A parameter is invalid or there is no such caching bdev
+//   - -32603: A value is out of range or the cache is not ready
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOCFSetSeqcutoff(ctx context.Context, params BdevOCFSetSeqcutoffParams) error {
@@ -125,7 +125,7 @@ func (c *Client) BdevOCFSetSeqcutoff(ctx context.Context, params BdevOCFSetSeqcu
 // BdevOCF describes a caching bdev.
 type BdevOCF struct {
 	Name string `json:"name"`
-	// Whether the bdev is there for use.
+	// Whether the bdev is ready for use.
 	Started bool        `json:"started"`
 	Cache   BdevOCFBase `json:"cache"`
 	Core    BdevOCFBase `json:"core"`
@@ -134,7 +134,7 @@ type BdevOCF struct {
 // BdevOCFBase describes a bdev under a caching bdev.
 type BdevOCFBase struct {
 	Name string `json:"name"`
-	// Whether it has appeared.
+	// Whether the bdev exists and is attached.
 	Attached bool `json:"attached"`
 }
 
@@ -165,11 +165,12 @@ type BdevOCFErrorStats struct {
 // BdevOCFFlush describes the state of a flush.
 type BdevOCFFlush struct {
 	InProgress bool `json:"in_progress"`
-	// How the last flush ended, 0 for success. Left out while one is running.
+	// Result of the last flush, 0 for success. Left out while a flush is running.
 	Status *int32 `json:"status,omitzero"`
 }
 
-// BdevOCFRequestStats states what requests found in the cache. `pt` are those that went around it.
+// BdevOCFRequestStats holds requests by the result of the cache lookup. `pt` (pass-through) are requests that
+// bypassed the cache.
 type BdevOCFRequestStats struct {
 	RdHits          BdevOCFStat `json:"rd_hits"`
 	RdPartialMisses BdevOCFStat `json:"rd_partial_misses"`
@@ -197,13 +198,13 @@ const (
 // BdevOCFStat describes a number, and its share of the whole.
 type BdevOCFStat struct {
 	Count uint64 `json:"count"`
-	// Percentage with two places behind the point, the first of them left out when it is 0.
+	// Percentage with two decimal places. SPDK leaves out the first of them if it is 0.
 	Percentage string `json:"percentage"`
 	// One of 4KiB blocks, Requests.
 	Units BdevOCFStatUnits `json:"units"`
 }
 
-// BdevOCFStats states how a cache is used.
+// BdevOCFStats holds usage statistics of a cache.
 type BdevOCFStats struct {
 	Usage    BdevOCFUsageStats   `json:"usage"`
 	Requests BdevOCFRequestStats `json:"requests"`
@@ -211,7 +212,7 @@ type BdevOCFStats struct {
 	Errors   BdevOCFErrorStats   `json:"errors"`
 }
 
-// BdevOCFUsageStats states what the cache holds.
+// BdevOCFUsageStats holds contents of the cache.
 type BdevOCFUsageStats struct {
 	Occupancy BdevOCFStat `json:"occupancy"`
 	Free      BdevOCFStat `json:"free"`
@@ -238,11 +239,11 @@ type BdevOCFCreateParams struct {
 	Name string `json:"name"`
 	// Cache mode: write-through, write-back, write-around, pass-through, write-invalidate or write-only. One of wt, wb, wa, pt, wi, wo.
 	Mode BdevOCFCreateMode `json:"mode"`
-	// Fast bdev.
+	// Fast bdev, which holds the cache.
 	CacheBdevName string `json:"cache_bdev_name"`
-	// Slow bdev.
+	// Slow bdev, which holds the data.
 	CoreBdevName string `json:"core_bdev_name"`
-	// Size of a cache line. 0 or left out means 4 KiB. Unit: KiB. One of 0, 4, 8, 16, 32, 64.
+	// Size of a cache line. Default: 4 KiB, also for 0. Unit: KiB. One of 0, 4, 8, 16, 32, 64.
 	CacheLineSize *uint64 `json:"cache_line_size,omitzero"`
 }
 
@@ -266,7 +267,7 @@ type BdevOCFFlushStatusParams struct {
 
 // BdevOCFGetBdevsParams are the parameters of bdev_ocf_get_bdevs.
 type BdevOCFGetBdevsParams struct {
-	// Only the caching bdev of this name, or those whose cache or core bdev has it.
+	// List only the caching bdev with this name, or those whose cache or core bdev has it.
 	Name *string `json:"name,omitzero"`
 }
 
@@ -303,7 +304,7 @@ type BdevOCFSetCacheModeParams struct {
 	Mode BdevOCFSetCacheModeMode `json:"mode"`
 }
 
-// BdevOCFSetCacheModeResult is the mode that now counts.
+// BdevOCFSetCacheModeResult is the mode that is now in effect.
 type BdevOCFSetCacheModeResult string
 
 // The values of BdevOCFSetCacheModeResult.
@@ -330,10 +331,10 @@ const (
 type BdevOCFSetSeqcutoffParams struct {
 	// Name of the caching bdev.
 	Name string `json:"name"`
-	// Always, only when the cache is full, or never. One of always, full, never.
+	// When sequential I/O bypasses the cache: always, only when the cache is full, or never. One of always, full, never.
 	Policy BdevOCFSetSeqcutoffPolicy `json:"policy"`
-	// Length from which a sequential stream goes around the cache. 0 or left out, it stays as it is. Unit: KiB. Default: 0.
+	// Length from which a sequential stream bypasses the cache. 0 leaves it unchanged, as does leaving it out. Unit: KiB. Default: 0.
 	Threshold *uint32 `json:"threshold,omitzero"`
-	// Number of requests after which a stream counts as one. 0 or left out, it stays as it is. Default: 0.
+	// Number of requests after which a stream counts as sequential. 0 leaves it unchanged, as does leaving it out. Default: 0.
 	PromotionCount *uint32 `json:"promotion_count,omitzero"`
 }

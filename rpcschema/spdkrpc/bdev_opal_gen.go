@@ -6,36 +6,35 @@ import (
 	"context"
 )
 
-// BdevNVMeOpalInit calls bdev_nvme_opal_init: take ownership of an Opal drive and switch its locking on.
+// BdevNVMeOpalInit calls bdev_nvme_opal_init: take ownership of an Opal drive and enable its locking.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such controller, or it has no Opal
-//   - -32603: The drive has an owner already or refused
+//   - -32602: A parameter is invalid, no such controller, or it does not support Opal
+//   - -32603: The drive has an owner already or refused the command
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeOpalInit(ctx context.Context, params BdevNVMeOpalInitParams) error {
 	return c.confirm(ctx, "bdev_nvme_opal_init", params)
 }
 
-// BdevNVMeOpalRevert calls bdev_nvme_opal_revert: set an Opal drive back to what it was when new. All data is
-// lost.
+// BdevNVMeOpalRevert calls bdev_nvme_opal_revert: reset an Opal drive to its factory state. All data is lost.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such controller, or it has no Opal
-//   - -32603: The password is wrong or the drive refused
+//   - -32602: A parameter is invalid, no such controller, or it does not support Opal
+//   - -32603: The password is wrong or the drive refused the command
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeOpalRevert(ctx context.Context, params BdevNVMeOpalRevertParams) error {
 	return c.confirm(ctx, "bdev_nvme_opal_revert", params)
 }
 
-// BdevOpalCreate calls bdev_opal_create: make a bdev from a locking range of an Opal drive, and lock it.
+// BdevOpalCreate calls bdev_opal_create: create a bdev from a locking range of an Opal drive, and lock it.
 //
-// The result: name of the new bdev, made from the controller's name, the NSID and the range, as in `Nvme0n1r1`.
+// The result: name of the new bdev: the controller's name, the NSID and the range, such as `Nvme0n1r1`.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: No such controller or namespace, it has no Opal, the password is wrong, or the drive refused
+//   - -32602: A parameter is invalid
+//   - -32603: No such controller or namespace, it does not support Opal, the password is wrong, or the drive refused the command
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOpalCreate(ctx context.Context, params BdevOpalCreateParams) (result string, err error) {
@@ -46,8 +45,8 @@ func (c *Client) BdevOpalCreate(ctx context.Context, params BdevOpalCreateParams
 // BdevOpalDelete calls bdev_opal_delete: delete the bdev of a locking range and erase the range.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: No such bdev, the password is wrong, or the drive refused
+//   - -32602: A parameter is invalid
+//   - -32603: No such bdev, the password is wrong, or the drive refused the command
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOpalDelete(ctx context.Context, params BdevOpalDeleteParams) error {
@@ -59,8 +58,8 @@ func (c *Client) BdevOpalDelete(ctx context.Context, params BdevOpalDeleteParams
 // The result: the locking range.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: No such bdev, the password is wrong, or the drive refused
+//   - -32602: A parameter is invalid
+//   - -32603: No such bdev, the password is wrong, or the drive refused the command
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOpalGetInfo(ctx context.Context, params BdevOpalGetInfoParams) (result BdevOpalInfo, err error) {
@@ -68,12 +67,12 @@ func (c *Client) BdevOpalGetInfo(ctx context.Context, params BdevOpalGetInfoPara
 	return result, err
 }
 
-// BdevOpalNewUser calls bdev_opal_new_user: switch on a user of an Opal drive and let it lock and unlock a
-// range.
+// BdevOpalNewUser calls bdev_opal_new_user: enable a user of an Opal drive and allow the user to lock and unlock
+// a range.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: No such bdev, the password is wrong, or the drive refused
+//   - -32602: A parameter is invalid
+//   - -32603: No such bdev, the password is wrong, or the drive refused the command
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOpalNewUser(ctx context.Context, params BdevOpalNewUserParams) error {
@@ -83,8 +82,8 @@ func (c *Client) BdevOpalNewUser(ctx context.Context, params BdevOpalNewUserPara
 // BdevOpalSetLockState calls bdev_opal_set_lock_state: lock or unlock a locking range.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: No such bdev, the password is wrong, or the drive refused
+//   - -32602: A parameter is invalid
+//   - -32603: No such bdev, the password is wrong, or the drive refused the command
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevOpalSetLockState(ctx context.Context, params BdevOpalSetLockStateParams) error {
@@ -99,9 +98,9 @@ type BdevOpalInfo struct {
 	RangeStart uint64 `json:"range_start"`
 	// Length. Unit: blocks.
 	RangeLength uint64 `json:"range_length"`
-	// Whether reads can be locked.
+	// Whether locking of reads is enabled.
 	ReadLockEnabled bool `json:"read_lock_enabled"`
-	// Whether writes can be locked.
+	// Whether locking of writes is enabled.
 	WriteLockEnabled bool `json:"write_lock_enabled"`
 	ReadLocked       bool `json:"read_locked"`
 	WriteLocked      bool `json:"write_locked"`
@@ -129,7 +128,7 @@ type BdevOpalCreateParams struct {
 	NVMeCtrlrName string `json:"nvme_ctrlr_name"`
 	// NSID of the namespace.
 	NSID uint32 `json:"nsid"`
-	// Number of the locking range. SPDK cuts more than 255 silently.
+	// Number of the locking range. SPDK silently truncates numbers above 255.
 	LockingRangeID uint16 `json:"locking_range_id"`
 	// First block of the range. Unit: blocks.
 	RangeStart uint64 `json:"range_start"`

@@ -6,11 +6,11 @@ import (
 	"context"
 )
 
-// BdevPassthruCreate calls bdev_passthru_create: make a bdev that hands all I/O on to another one.
+// BdevPassthruCreate calls bdev_passthru_create: create a bdev that forwards all I/O to another bdev.
 //
-// If the bdev below does not exist yet, this succeeds too, and the new bdev appears with it. The one below is
-// claimed. Make sure that no other bdev has the name or UUID: SPDK (measured on v24.01 and v26.05) does not
-// answer with an error then, the target aborts.
+// If the base bdev does not exist yet, the call succeeds, and the new bdev appears when the base bdev does. The
+// base bdev is claimed. Make sure that no other bdev has the name or UUID: if one has, SPDK does not answer with
+// an error, but the target aborts (measured on v24.01 and v26.05).
 //
 // The result: name of the new bdev.
 //
@@ -18,7 +18,7 @@ import (
 //   - -32603: Parameters could not be decoded
 //   - -17: A passthru bdev with this name exists
 //   - -12: Out of memory
-//   - -1: The bdev below is claimed
+//   - -1: The base bdev is claimed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevPassthruCreate(ctx context.Context, params BdevPassthruCreateParams) (result string, err error) {
@@ -26,11 +26,11 @@ func (c *Client) BdevPassthruCreate(ctx context.Context, params BdevPassthruCrea
 	return result, err
 }
 
-// BdevPassthruDelete calls bdev_passthru_delete: delete a passthru bdev; the one below stays.
+// BdevPassthruDelete calls bdev_passthru_delete: delete a passthru bdev; its base bdev stays.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or no passthru bdev
+//   - -19: No such bdev, or it is not a passthru bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevPassthruDelete(ctx context.Context, params BdevPassthruDeleteParams) error {
@@ -39,11 +39,11 @@ func (c *Client) BdevPassthruDelete(ctx context.Context, params BdevPassthruDele
 
 // BdevPassthruCreateParams are the parameters of bdev_passthru_create.
 type BdevPassthruCreateParams struct {
-	// Name of the bdev below.
+	// Name of the base bdev.
 	BaseBdevName string `json:"base_bdev_name"`
-	// Name of the new bdev, of no other bdev yet.
+	// Name of the new bdev; no other bdev may have it.
 	Name string `json:"name"`
-	// UUID of the new bdev, of no other bdev yet; one that follows from that of the bdev below if not given. SPDK v23.09 and later.
+	// UUID of the new bdev; no other bdev may have it. If not given, it is derived from the base bdev's UUID. SPDK v23.09 and later.
 	UUID *string `json:"uuid,omitzero"`
 }
 

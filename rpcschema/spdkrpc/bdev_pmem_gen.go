@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevPmemCreate calls bdev_pmem_create: make a bdev from a pool of blocks in persistent memory.
+// BdevPmemCreate calls bdev_pmem_create: create a bdev from a pool of blocks in persistent memory.
 //
 // The result: name of the new bdev.
 //
@@ -15,7 +15,7 @@ import (
 //   - -22: The pool has no blocks
 //   - -17: A bdev with this name exists
 //   - -12: Out of memory
-//   - -5: The file is not a sound pool
+//   - -5: The file is not a valid pool
 //
 // Changes the target. State: runtime. Known to SPDK up to v23.01.
 func (c *Client) BdevPmemCreate(ctx context.Context, params BdevPmemCreateParams) (result string, err error) {
@@ -23,12 +23,12 @@ func (c *Client) BdevPmemCreate(ctx context.Context, params BdevPmemCreateParams
 	return result, err
 }
 
-// BdevPmemCreatePool calls bdev_pmem_create_pool: make a pool of blocks in persistent memory.
+// BdevPmemCreatePool calls bdev_pmem_create_pool: create a pool of blocks in persistent memory.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -22: The pool would be too small
-//   - 32602: The pool could not be made
+//   - 32602: The pool could not be created
 //
 // Changes the target. State: runtime. Known to SPDK up to v23.01.
 func (c *Client) BdevPmemCreatePool(ctx context.Context, params BdevPmemCreatePoolParams) error {
@@ -50,20 +50,20 @@ func (c *Client) BdevPmemDelete(ctx context.Context, params BdevPmemDeleteParams
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - 32602: The file is not a sound pool
+//   - 32602: The file is not a valid pool
 //
 // Changes the target. State: runtime. Known to SPDK up to v23.01.
 func (c *Client) BdevPmemDeletePool(ctx context.Context, params BdevPmemDeletePoolParams) error {
 	return c.confirm(ctx, "bdev_pmem_delete_pool", params)
 }
 
-// BdevPmemGetPoolInfo calls bdev_pmem_get_pool_info: tell the size of a pool in persistent memory.
+// BdevPmemGetPoolInfo calls bdev_pmem_get_pool_info: report the size of a pool in persistent memory.
 //
 // The result: the pool, as the only element.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - 32602: The file is not a sound pool
+//   - 32602: The file is not a valid pool
 //
 // Only reads. State: runtime. Known to SPDK up to v23.01.
 func (c *Client) BdevPmemGetPoolInfo(ctx context.Context, params BdevPmemGetPoolInfoParams) (result []BdevPmemPool, err error) {
@@ -91,9 +91,9 @@ type BdevPmemCreateParams struct {
 type BdevPmemCreatePoolParams struct {
 	// File of the pool on the target's host.
 	PmemFile string `json:"pmem_file"`
-	// Number of blocks; with the overhead of the pool fewer will be usable. Unit: blocks.
+	// Number of blocks. Fewer are usable, because of the pool's overhead. Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`
-	// Size of a block. The pool must have some 16 MiB in all. Unit: bytes.
+	// Size of a block. The whole pool must have about 16 MiB or more. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
 }
 

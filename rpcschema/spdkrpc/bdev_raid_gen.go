@@ -6,29 +6,29 @@ import (
 	"context"
 )
 
-// BdevRAIDAddBaseBdev calls bdev_raid_add_base_bdev: give an array that lacks one a bdev; data are rebuilt onto
-// it.
+// BdevRAIDAddBaseBdev calls bdev_raid_add_base_bdev: add a bdev to an array in which one is missing; data is
+// rebuilt onto it.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -22: The array lacks none, or the bdev does not fit
+//   - -22: No bdev of the array is missing, or the bdev does not fit
 //   - -19: No such array or bdev
 //   - -12: Out of memory
-//   - -1: The bdev is claimed, or the array is just being rebuilt
+//   - -1: The bdev is claimed, or the array is being rebuilt
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
 func (c *Client) BdevRAIDAddBaseBdev(ctx context.Context, params BdevRAIDAddBaseBdevParams) error {
 	return c.confirm(ctx, "bdev_raid_add_base_bdev", params)
 }
 
-// BdevRAIDCreate calls bdev_raid_create: make an array of bdevs.
+// BdevRAIDCreate calls bdev_raid_create: create an array of bdevs.
 //
-// The bdevs need not exist yet; the array stays in state `configuring` and has no bdev of its own until they do.
-// They are claimed.
+// The bdevs need not exist yet; until all of them do, the array is in state `configuring` and has no bdev of its
+// own. The array claims the bdevs.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -22: Name, level, strip size, or number or sizes of the bdevs do not fit
+//   - -22: Name, RAID level, strip size, or number or sizes of the bdevs do not fit
 //   - -17: An array with this name exists
 //   - -12: Out of memory
 //   - -1: One of the bdevs is claimed
@@ -42,7 +42,7 @@ func (c *Client) BdevRAIDCreate(ctx context.Context, params BdevRAIDCreateParams
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -32603: Deleting failed, or is under way
+//   - -32603: Deleting failed or is in progress
 //   - -19: No such array
 //   - -12: Out of memory
 //
@@ -51,7 +51,7 @@ func (c *Client) BdevRAIDDelete(ctx context.Context, params BdevRAIDDeleteParams
 	return c.confirm(ctx, "bdev_raid_delete", params)
 }
 
-// BdevRAIDGetBdevs calls bdev_raid_get_bdevs: describe the arrays in a state.
+// BdevRAIDGetBdevs calls bdev_raid_get_bdevs: list the arrays that are in a given state.
 //
 // From v24.01 on, SPDK writes the member `uuid` of each array twice, with the same value.
 //
@@ -67,22 +67,22 @@ func (c *Client) BdevRAIDGetBdevs(ctx context.Context, params BdevRAIDGetBdevsPa
 	return result, err
 }
 
-// BdevRAIDRemoveBaseBdev calls bdev_raid_remove_base_bdev: take a bdev out of its array.
+// BdevRAIDRemoveBaseBdev calls bdev_raid_remove_base_bdev: remove a bdev from its array.
 //
-// An array that cannot do without goes offline.
+// An array that cannot work without the bdev goes offline.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -19: No such bdev, or of no array, or being taken out already
+//   - -19: No such bdev, it belongs to no array, or it is being removed already
 //
 // Changes the target. State: runtime. Known to SPDK v23.09 and later.
 func (c *Client) BdevRAIDRemoveBaseBdev(ctx context.Context, params BdevRAIDRemoveBaseBdevParams) error {
 	return c.confirm(ctx, "bdev_raid_remove_base_bdev", params)
 }
 
-// BdevRAIDSetOptions calls bdev_raid_set_options: choose how arrays are rebuilt.
+// BdevRAIDSetOptions calls bdev_raid_set_options: set options for rebuilding arrays.
 //
-// Options that are not given keep their value; the summaries state the initial values.
+// Options that are not given keep their values; each summary states the initial value.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -96,23 +96,23 @@ func (c *Client) BdevRAIDSetOptions(ctx context.Context, params BdevRAIDSetOptio
 // BdevRAIDInfo describes an array.
 type BdevRAIDInfo struct {
 	Name string `json:"name"`
-	// All zero as long as it is not known. SPDK v24.01 and later.
+	// All zero while it is unknown. SPDK v24.01 and later.
 	UUID *string `json:"uuid,omitzero"`
-	// Length of a strip; 0 where there are none. Unit: KiB.
+	// Length of a strip; 0 if the array has none. Unit: KiB.
 	StripSizeKB uint32        `json:"strip_size_kb"`
 	State       BdevRAIDState `json:"state"`
 	RAIDLevel   BdevRAIDLevel `json:"raid_level"`
-	// Whether the array is described on its bdevs. SPDK v24.01 and later.
+	// Whether the array's description is stored on its bdevs. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
 	// Bdevs that belong to it.
 	NumBaseBdevs uint32 `json:"num_base_bdevs"`
-	// Of these, bdevs that are there.
+	// How many of these bdevs exist.
 	NumBaseBdevsDiscovered uint32 `json:"num_base_bdevs_discovered"`
-	// Of these, bdevs that must be there for the array to go online. SPDK v24.01 and later.
+	// How many of these bdevs must exist for the array to be online. SPDK v24.01 and later.
 	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
 	Process *BdevRAIDProcess `json:"process,omitzero"`
-	// The bdevs that belong to it; up to v23.09 just their names, null for one that is missing.
+	// The bdevs that belong to the array; up to v23.09 only their names, null for a missing one.
 	BaseBdevsList []*BdevRAIDBaseBdevEntry `json:"base_bdevs_list"`
 }
 
@@ -120,7 +120,7 @@ type BdevRAIDInfo struct {
 type BdevRAIDAddBaseBdevParams struct {
 	// Name of the array.
 	RAIDBdev string `json:"raid_bdev"`
-	// Name of the bdev to give it.
+	// Name of the bdev to add.
 	BaseBdev string `json:"base_bdev"`
 }
 
@@ -142,15 +142,15 @@ const (
 type BdevRAIDCreateParams struct {
 	// Name of the new array, 1 to 63 bytes.
 	Name string `json:"name"`
-	// Kind of the array. One of raid0, 0, raid1, 1, raid5f, 5f, concat.
+	// RAID level of the array. One of raid0, 0, raid1, 1, raid5f, 5f, concat.
 	RAIDLevel BdevRAIDCreateRAIDLevel `json:"raid_level"`
-	// Names of the bdevs, at least one, two for raid1, three for raid5f.
+	// Names of the bdevs: at least one, at least two for raid1, at least three for raid5f.
 	BaseBdevs []string `json:"base_bdevs"`
-	// Length of a strip, a power of 2; needed except for raid1, which takes none. Unit: KiB.
+	// Length of a strip, a power of 2. Required, except for raid1, which does not accept it. Unit: KiB.
 	StripSizeKB *uint32 `json:"strip_size_kb,omitzero"`
 	// UUID of the new bdev; a random one if not given. SPDK v23.05 and later.
 	UUID *string `json:"uuid,omitzero"`
-	// Whether the array is described on its bdevs, so that a target finds it by itself. Default: false. SPDK v24.01 and later.
+	// Whether to store the array's description on its bdevs, so that a target assembles the array automatically. Default: false. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
 }
 
@@ -158,7 +158,7 @@ type BdevRAIDCreateParams struct {
 type BdevRAIDDeleteParams struct {
 	// Name of the array.
 	Name string `json:"name"`
-	// Whether its description is wiped from its bdevs. Up to v26.01 it never is. Default: false. SPDK v26.05 and later.
+	// Whether to remove the array's description from its bdevs. Up to v26.01 SPDK never removes it. Default: false. SPDK v26.05 and later.
 	ClearSb *bool `json:"clear_sb,omitzero"`
 }
 
@@ -181,14 +181,14 @@ type BdevRAIDGetBdevsParams struct {
 
 // BdevRAIDRemoveBaseBdevParams are the parameters of bdev_raid_remove_base_bdev.
 type BdevRAIDRemoveBaseBdevParams struct {
-	// Bdev to take out, by name, alias or UUID.
+	// Bdev to remove, by name, alias or UUID.
 	Name string `json:"name"`
 }
 
 // BdevRAIDSetOptionsParams are the parameters of bdev_raid_set_options.
 type BdevRAIDSetOptionsParams struct {
-	// How much of an array is rebuilt at a time; 1024 at first. Unit: KiB.
+	// Size of the part of an array that is rebuilt at a time; initially 1024. Unit: KiB.
 	ProcessWindowSizeKB *uint32 `json:"process_window_size_kb,omitzero"`
-	// How fast an array is rebuilt at most; 0 for no limit, as at first. Unit: MiB/s. SPDK v24.09 and later.
+	// Limit to the bandwidth of a rebuild; 0, the initial value, for no limit. Unit: MiB/s. SPDK v24.09 and later.
 	ProcessMaxBandwidthMBSec *uint32 `json:"process_max_bandwidth_mb_sec,omitzero"`
 }

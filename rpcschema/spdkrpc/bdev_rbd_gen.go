@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 )
 
-// BdevRBDCreate calls bdev_rbd_create: make a bdev from a Ceph RBD image.
+// BdevRBDCreate calls bdev_rbd_create: create a bdev from a Ceph RBD image.
 //
 // The result: name of the new bdev.
 //
@@ -15,9 +15,9 @@ import (
 //   - -1: The cluster or the image could not be reached
 //   - -2: No such pool or image
 //   - -12: Out of memory
-//   - -17: There is a bdev of this name
+//   - -17: A bdev with this name exists
 //   - -22: A value is out of range
-//   - -32603: A parameter is wrong
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevRBDCreate(ctx context.Context, params BdevRBDCreateParams) (result string, err error) {
@@ -25,11 +25,11 @@ func (c *Client) BdevRBDCreate(ctx context.Context, params BdevRBDCreateParams) 
 	return result, err
 }
 
-// BdevRBDDelete calls bdev_rbd_delete: delete a bdev of a Ceph RBD image; the image stays.
+// BdevRBDDelete calls bdev_rbd_delete: delete a Ceph RBD bdev; the image stays.
 //
 // Errors of SPDK:
-//   - -19: No such bdev of this kind
-//   - -32603: A parameter is wrong
+//   - -19: No such bdev, or it is of another kind
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevRBDDelete(ctx context.Context, params BdevRBDDeleteParams) error {
@@ -41,8 +41,8 @@ func (c *Client) BdevRBDDelete(ctx context.Context, params BdevRBDDeleteParams) 
 // The result: the connections, or the requested one.
 //
 // Errors of SPDK:
-//   - -2: No such connection or none at all
-//   - -32603: A parameter is wrong
+//   - -2: No such connection, or there are no connections
+//   - -32603: A parameter is invalid
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevRBDGetClustersInfo(ctx context.Context, params BdevRBDGetClustersInfoParams) (result BdevRBDGetClustersInfoResult, err error) {
@@ -50,13 +50,14 @@ func (c *Client) BdevRBDGetClustersInfo(ctx context.Context, params BdevRBDGetCl
 	return result, err
 }
 
-// BdevRBDRegisterCluster calls bdev_rbd_register_cluster: connect to a Ceph cluster, for use by several bdevs.
+// BdevRBDRegisterCluster calls bdev_rbd_register_cluster: connect to a Ceph cluster; several bdevs can share the
+// connection.
 //
 // The result: name of the connection.
 //
 // Errors of SPDK:
 //   - -1: The name is taken or the cluster could not be reached
-//   - -32603: A parameter is wrong
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevRBDRegisterCluster(ctx context.Context, params BdevRBDRegisterClusterParams) (result string, err error) {
@@ -68,27 +69,28 @@ func (c *Client) BdevRBDRegisterCluster(ctx context.Context, params BdevRBDRegis
 //
 // Errors of SPDK:
 //   - -19: No such bdev
-//   - -22: The bdev is not one of Ceph, or would shrink
-//   - -32603: A parameter is wrong
+//   - -22: The bdev is not a Ceph RBD bdev, or would shrink
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevRBDResize(ctx context.Context, params BdevRBDResizeParams) error {
 	return c.confirm(ctx, "bdev_rbd_resize", params)
 }
 
-// BdevRBDUnregisterCluster calls bdev_rbd_unregister_cluster: end the connection to a Ceph cluster that no bdev
+// BdevRBDUnregisterCluster calls bdev_rbd_unregister_cluster: close a connection to a Ceph cluster that no bdev
 // uses.
 //
 // Errors of SPDK:
-//   - -1: No such connection or a bdev uses it
-//   - -32603: A parameter is wrong
+//   - -1: No such connection, or a bdev uses it
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevRBDUnregisterCluster(ctx context.Context, params BdevRBDUnregisterClusterParams) error {
 	return c.confirm(ctx, "bdev_rbd_unregister_cluster", params)
 }
 
-// BdevRBDCluster describes a connection to a Ceph cluster. What was not given when it was made is left out.
+// BdevRBDCluster describes a connection to a Ceph cluster. Members that were not given when it was created are
+// left out.
 type BdevRBDCluster struct {
 	// Name of the connection.
 	ClusterName string `json:"cluster_name"`
@@ -112,17 +114,17 @@ type BdevRBDCreateParams struct {
 	RBDName string `json:"rbd_name"`
 	// Block size of the new bdev. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
-	// Name of the new bdev. Left out, `Ceph` and a number.
+	// Name of the new bdev. Default: `Ceph` and a number.
 	Name *string `json:"name,omitzero"`
-	// Connection to use. Left out, the bdev makes one of its own with `user_id` and `config`.
+	// Connection to use. If it is left out, the bdev opens its own connection with `user_id` and `config`.
 	ClusterName *string `json:"cluster_name,omitzero"`
-	// Ceph user, without `client.`, of a connection of its own.
+	// Ceph user, without `client.`, of the bdev's own connection.
 	UserID *string `json:"user_id,omitzero"`
-	// Options of librados by name, of a connection of its own. Left out, the usual configuration file is read.
+	// Options of librados by name, of the bdev's own connection. If they are left out, librados reads the usual configuration file.
 	Config map[string]string `json:"config,omitzero"`
 	// UUID of the new bdev.
 	UUID *string `json:"uuid,omitzero"`
-	// Refuse writes. Default: false. SPDK v25.09 and later.
+	// Whether the bdev refuses writes. Default: false. SPDK v25.09 and later.
 	ReadOnly *bool `json:"read_only,omitzero"`
 }
 
@@ -134,7 +136,7 @@ type BdevRBDDeleteParams struct {
 
 // BdevRBDGetClustersInfoParams are the parameters of bdev_rbd_get_clusters_info.
 type BdevRBDGetClustersInfoParams struct {
-	// Only this connection; the answer is then an object instead of an array.
+	// Name of the only connection to report; the answer is then an object instead of an array.
 	Name *string `json:"name,omitzero"`
 }
 
@@ -169,7 +171,7 @@ type BdevRBDRegisterClusterParams struct {
 	UserID *string `json:"user_id,omitzero"`
 	// Options of librados by name.
 	ConfigParam map[string]string `json:"config_param,omitzero"`
-	// Ceph configuration file on the target's host. Left out, the usual one.
+	// Ceph configuration file on the target's host. Default: the usual one.
 	ConfigFile *string `json:"config_file,omitzero"`
 	// Keyring file on the target's host.
 	KeyFile *string `json:"key_file,omitzero"`
@@ -181,7 +183,7 @@ type BdevRBDRegisterClusterParams struct {
 type BdevRBDResizeParams struct {
 	// Name of the bdev.
 	Name string `json:"name"`
-	// New size, not less than now. Unit: MiB.
+	// New size, not less than the present one. Unit: MiB.
 	NewSize uint64 `json:"new_size"`
 }
 

@@ -6,12 +6,12 @@ import (
 	"context"
 )
 
-// BdevSplitCreate calls bdev_split_create: split a bdev into several of the same size.
+// BdevSplitCreate calls bdev_split_create: split a bdev into several bdevs of the same size.
 //
-// Their names are that of the bdev below with `p0`, `p1` and so on after it. If it does not exist yet, this
-// succeeds too, and they appear with it. It is claimed.
+// The names of the new bdevs are that of the base bdev with `p0`, `p1` and so on appended. If the base bdev does
+// not exist yet, the call succeeds, and the new bdevs appear when the base bdev does. The base bdev is claimed.
 //
-// The result: names of the new bdevs; none if the bdev below does not exist yet.
+// The result: names of the new bdevs; empty if the base bdev does not exist yet.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or splitting failed, for instance because the bdev is split or claimed
@@ -22,7 +22,7 @@ func (c *Client) BdevSplitCreate(ctx context.Context, params BdevSplitCreatePara
 	return result, err
 }
 
-// BdevSplitDelete calls bdev_split_delete: delete the bdevs that another one was split into; that one stays.
+// BdevSplitDelete calls bdev_split_delete: delete the bdevs that a bdev was split into; the base bdev stays.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or the bdev was not split
@@ -36,9 +36,9 @@ func (c *Client) BdevSplitDelete(ctx context.Context, params BdevSplitDeletePara
 type BdevSplitCreateParams struct {
 	// Name of the bdev to split.
 	BaseBdev string `json:"base_bdev"`
-	// How many to make; fewer are made if there is no room.
+	// Number of bdevs to create; SPDK creates fewer if there is not enough space.
 	SplitCount uint32 `json:"split_count"`
-	// Size of each; 0 for as much as there is. Unit: MiB. Default: 0.
+	// Size of each new bdev; 0 to divide the whole base bdev. Unit: MiB. Default: 0.
 	SplitSizeMB *uint64 `json:"split_size_mb,omitzero"`
 }
 

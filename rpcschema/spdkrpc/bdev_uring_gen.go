@@ -6,13 +6,13 @@ import (
 	"context"
 )
 
-// BdevUringCreate calls bdev_uring_create: make a bdev of a file or block device of the target's host, by
+// BdevUringCreate calls bdev_uring_create: create a bdev of a file or block device of the target's host, by
 // io_uring.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
-//   - -32603: Parameters could not be decoded, or making the bdev failed, for instance because the file does not exist or the name does
+//   - -32603: Parameters could not be decoded, or the bdev could not be created, for instance because the file does not exist or the bdev's name does
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevUringCreate(ctx context.Context, params BdevUringCreateParams) (result string, err error) {
@@ -24,21 +24,20 @@ func (c *Client) BdevUringCreate(ctx context.Context, params BdevUringCreatePara
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or no uring bdev
+//   - -19: No such bdev, or it is not a uring bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevUringDelete(ctx context.Context, params BdevUringDeleteParams) error {
 	return c.confirm(ctx, "bdev_uring_delete", params)
 }
 
-// BdevUringRescan calls bdev_uring_rescan: take over the present size of the file or block device behind a uring
-// bdev.
+// BdevUringRescan calls bdev_uring_rescan: update a uring bdev to the present size of its file or block device.
 //
-// Of size 0, the bdev is deleted.
+// If the size is 0, the bdev is deleted.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, or no uring bdev
+//   - -19: No such bdev, or it is not a uring bdev
 //   - -16: The bdev is in use and cannot shrink
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -52,9 +51,9 @@ type BdevUringCreateParams struct {
 	Name string `json:"name"`
 	// Path of the file or block device, which must exist.
 	Filename string `json:"filename"`
-	// Size of a block, a power of 2 of at least 512 that divides the file's size; 0 to take that of the block device. Needed for files. Unit: bytes. Default: 0.
+	// Size of a block, a power of 2 of at least 512 that divides the file's size; 0 for the block device's own. Required for files. Unit: bytes. Default: 0.
 	BlockSize *uint32 `json:"block_size,omitzero"`
-	// UUID of the new bdev; a random one, new after each start, if not given. SPDK v24.05 and later.
+	// UUID of the new bdev. If it is not given, the bdev gets a random UUID, which differs after each start of the target. SPDK v24.05 and later.
 	UUID *string `json:"uuid,omitzero"`
 }
 

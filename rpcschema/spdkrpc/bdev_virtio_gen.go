@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevVirtioAttachController calls bdev_virtio_attach_controller: make bdevs from a virtio device, one for
+// BdevVirtioAttachController calls bdev_virtio_attach_controller: create bdevs from a virtio device: one for
 // virtio-blk, one for each LUN found for virtio-scsi.
 //
 // The result: names of the new bdevs.
@@ -15,8 +15,8 @@ import (
 //   - -12: Out of memory
 //   - -22: The PCI address is malformed or queues were given for another transport than `user` (from v26.05)
 //   - 22: The PCI address, transport or device type is unknown, or queues were given for another transport than `user` (up to v26.01)
-//   - -32602: The device could not be reached or the name is taken
-//   - -32603: A parameter is wrong
+//   - -32602: The device could not be reached or the name exists
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevVirtioAttachController(ctx context.Context, params BdevVirtioAttachControllerParams) (result []string, err error) {
@@ -24,11 +24,11 @@ func (c *Client) BdevVirtioAttachController(ctx context.Context, params BdevVirt
 	return result, err
 }
 
-// BdevVirtioBlkSetHotplug calls bdev_virtio_blk_set_hotplug: make bdevs from virtio-blk PCI devices as they
-// appear, or stop that.
+// BdevVirtioBlkSetHotplug calls bdev_virtio_blk_set_hotplug: start or stop creating bdevs automatically for
+// virtio-blk PCI devices that appear.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or the kernel's events cannot be listened to
+//   - -32602: A parameter is invalid, or SPDK cannot listen to the kernel's events
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevVirtioBlkSetHotplug(ctx context.Context, params BdevVirtioBlkSetHotplugParams) error {
@@ -40,7 +40,7 @@ func (c *Client) BdevVirtioBlkSetHotplug(ctx context.Context, params BdevVirtioB
 // Errors of SPDK:
 //   - -19: No such device
 //   - -32602: The device could not be detached
-//   - -32603: A parameter is wrong
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevVirtioDetachController(ctx context.Context, params BdevVirtioDetachControllerParams) error {
@@ -70,7 +70,7 @@ const (
 	BdevVirtioInfoTypeUser      BdevVirtioInfoType = "user"
 )
 
-// BdevVirtioInfo describes a virtio device. Those over vfio-user have neither type nor address.
+// BdevVirtioInfo describes a virtio device. Devices over vfio-user have neither type nor address.
 type BdevVirtioInfo struct {
 	// Number of queues.
 	VQCount uint32 `json:"vq_count"`
@@ -85,7 +85,7 @@ type BdevVirtioInfo struct {
 
 // BdevVirtioSCSIDevice describes a virtio-scsi device.
 type BdevVirtioSCSIDevice struct {
-	// Name with which it was attached.
+	// Name that was given when the device was attached.
 	Name   string         `json:"name"`
 	Virtio BdevVirtioInfo `json:"virtio"`
 }
@@ -111,13 +111,13 @@ const (
 
 // BdevVirtioAttachControllerParams are the parameters of bdev_virtio_attach_controller.
 type BdevVirtioAttachControllerParams struct {
-	// Name of the new bdev for virtio-blk; for virtio-scsi the new bdevs' names start with it, as in `NAMEt0`.
+	// Name of the new bdev for virtio-blk; for virtio-scsi the prefix of the new bdevs' names, such as `NAMEt0`.
 	Name string `json:"name"`
-	// How the device is reached. One of pci, user, vfio-user.
+	// Transport of the device. One of pci, user, vfio-user.
 	Trtype BdevVirtioAttachControllerTrtype `json:"trtype"`
 	// PCI address for `pci`, else the path of a socket on the target's host.
 	Traddr string `json:"traddr"`
-	// What the device is. One of blk, scsi.
+	// Type of the device. One of blk, scsi.
 	DevType BdevVirtioAttachControllerDevType `json:"dev_type"`
 	// Number of request queues, 0 for the default of 1. For `user` only.
 	VQCount *uint32 `json:"vq_count,omitzero"`
@@ -129,12 +129,12 @@ type BdevVirtioAttachControllerParams struct {
 type BdevVirtioBlkSetHotplugParams struct {
 	// True to start, false to stop.
 	Enable bool `json:"enable"`
-	// Interval at which devices are looked for, 0 for the default of 100 ms. More than 10 s is lowered to 10 s. Unit: us. Default: 100000.
+	// Interval at which SPDK looks for devices, 0 for the default of 100 ms. More than 10 s is lowered to 10 s. Unit: us. Default: 100000.
 	PeriodUS *uint64 `json:"period_us,omitzero"`
 }
 
 // BdevVirtioDetachControllerParams are the parameters of bdev_virtio_detach_controller.
 type BdevVirtioDetachControllerParams struct {
-	// Name with which the device was attached.
+	// Name that was given when the device was attached.
 	Name string `json:"name"`
 }

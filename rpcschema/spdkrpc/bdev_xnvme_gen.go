@@ -6,12 +6,12 @@ import (
 	"context"
 )
 
-// BdevXNVMeCreate calls bdev_xnvme_create: make a bdev from a device of the target's host by way of xNVMe.
+// BdevXNVMeCreate calls bdev_xnvme_create: create a bdev from a device of the target's host through xNVMe.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
-//   - -32603: A parameter is wrong, the name is taken, or the device cannot be opened or used
+//   - -32603: A parameter is invalid, the name exists, or the device cannot be opened or used
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevXNVMeCreate(ctx context.Context, params BdevXNVMeCreateParams) (result string, err error) {
@@ -19,11 +19,11 @@ func (c *Client) BdevXNVMeCreate(ctx context.Context, params BdevXNVMeCreatePara
 	return result, err
 }
 
-// BdevXNVMeDelete calls bdev_xnvme_delete: delete a bdev of xNVMe; the device stays.
+// BdevXNVMeDelete calls bdev_xnvme_delete: delete an xNVMe bdev; the device stays.
 //
 // Errors of SPDK:
-//   - -19: No such bdev of this kind
-//   - -32603: A parameter is wrong
+//   - -19: No such bdev, or it is of another kind
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevXNVMeDelete(ctx context.Context, params BdevXNVMeDeleteParams) error {
@@ -36,9 +36,9 @@ type BdevXNVMeCreateParams struct {
 	Name string `json:"name"`
 	// Path of the device.
 	Filename string `json:"filename"`
-	// How I/O is done, such as `libaio`, `io_uring` or `io_uring_cmd`.
+	// I/O mechanism, such as `libaio`, `io_uring` or `io_uring_cmd`.
 	IOMechanism string `json:"io_mechanism"`
-	// Don't poll for completions. Default: false.
+	// Whether to save CPU time by not polling for completions. Default: false.
 	ConserveCPU *bool `json:"conserve_cpu,omitzero"`
 }
 

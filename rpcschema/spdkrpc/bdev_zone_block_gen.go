@@ -6,15 +6,15 @@ import (
 	"context"
 )
 
-// BdevZoneBlockCreate calls bdev_zone_block_create: make a zoned bdev on one that has no zones.
+// BdevZoneBlockCreate calls bdev_zone_block_create: create a zoned bdev on top of a bdev that has no zones.
 //
-// The bdev underneath is claimed. If it is not there yet, the new bdev is made when it appears.
+// The base bdev is claimed. If it does not exist yet, the new bdev is created when it appears.
 //
 // The result: name of the new bdev.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: The bdev could not be made: the name is taken, or the bdev underneath is zoned, in use or claimed
+//   - -32602: A parameter is invalid
+//   - -32603: The bdev could not be created: the name exists, or the base bdev is zoned, in use or claimed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevZoneBlockCreate(ctx context.Context, params BdevZoneBlockCreateParams) (result string, err error) {
@@ -22,11 +22,11 @@ func (c *Client) BdevZoneBlockCreate(ctx context.Context, params BdevZoneBlockCr
 	return result, err
 }
 
-// BdevZoneBlockDelete calls bdev_zone_block_delete: delete a zoned bdev; the one underneath stays.
+// BdevZoneBlockDelete calls bdev_zone_block_delete: delete a zoned bdev; its base bdev stays.
 //
 // Errors of SPDK:
 //   - -19: No such zoned bdev (from v23.05)
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevZoneBlockDelete(ctx context.Context, params BdevZoneBlockDeleteParams) error {
@@ -37,11 +37,11 @@ func (c *Client) BdevZoneBlockDelete(ctx context.Context, params BdevZoneBlockDe
 type BdevZoneBlockCreateParams struct {
 	// Name of the new bdev.
 	Name string `json:"name"`
-	// Bdev underneath.
+	// Base bdev.
 	BaseBdev string `json:"base_bdev"`
-	// Usable blocks of a zone. The zone's size is the next power of two. Unit: blocks.
+	// Usable blocks of a zone. The zone's size is rounded up to a power of two. Unit: blocks.
 	ZoneCapacity uint64 `json:"zone_capacity"`
-	// Number of zones that may be open without loss of speed.
+	// Number of zones that may be open at the same time without loss of speed.
 	OptimalOpenZones uint64 `json:"optimal_open_zones"`
 }
 

@@ -19,9 +19,9 @@ func (c *Client) BlobfsCreate(ctx context.Context, params BlobfsCreateParams) er
 	return c.confirm(ctx, "blobfs_create", params)
 }
 
-// BlobfsDetect calls blobfs_detect: tell whether there is a blobfs on a bdev.
+// BlobfsDetect calls blobfs_detect: report whether a bdev contains a blobfs.
 //
-// It loads and unloads what it finds, and so writes its metadata anew.
+// SPDK loads and unloads the blobfs that it finds, and so rewrites its metadata.
 //
 // Errors of SPDK:
 //   - -32603: The bdev could not be opened or read, or out of memory
@@ -32,27 +32,27 @@ func (c *Client) BlobfsDetect(ctx context.Context, params BlobfsDetectParams) er
 	return c.confirm(ctx, "blobfs_detect", params)
 }
 
-// BlobfsMount calls blobfs_mount: mount a blobfs on a directory of the target's host, by FUSE.
+// BlobfsMount calls blobfs_mount: mount a blobfs on a directory of the target's host, through FUSE.
 //
-// Works where SPDK was built with FUSE.
+// Only if SPDK was built with FUSE.
 //
 // Errors of SPDK:
 //   - -32603: Mounting failed, or out of memory
-//   - -32602: Parameters could not be decoded, or there is no blobfs on the bdev
+//   - -32602: Parameters could not be decoded, or the bdev contains no blobfs
 //
 // Changes the target. State: runtime. Known to SPDK up to v25.05.
 func (c *Client) BlobfsMount(ctx context.Context, params BlobfsMountParams) error {
 	return c.confirm(ctx, "blobfs_mount", params)
 }
 
-// BlobfsSetCacheSize calls blobfs_set_cache_size: set the size of the cache that all blobfs share, before there
-// is one.
+// BlobfsSetCacheSize calls blobfs_set_cache_size: set the size of the cache that all blobfs share, before the
+// first of them is loaded.
 //
-// Up to v23.01 the answer is false when the size could not be set.
+// Up to v23.01 the answer is false if the size could not be set.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
-//   - -1: There is a blobfs already
+//   - -1: A blobfs is loaded already
 //
 // Changes the target. State: startup, runtime. Known to SPDK up to v25.05.
 func (c *Client) BlobfsSetCacheSize(ctx context.Context, params BlobfsSetCacheSizeParams) error {
@@ -63,19 +63,19 @@ func (c *Client) BlobfsSetCacheSize(ctx context.Context, params BlobfsSetCacheSi
 type BlobfsCreateParams struct {
 	// Bdev to format.
 	BdevName string `json:"bdev_name"`
-	// Size of a cluster as a string such as `1M`, a multiple of 4096 bytes and at least 1 MiB. Left out, 1 MiB.
+	// Size of a cluster as a string such as `1M`, a multiple of 4096 bytes and at least 1 MiB. Default: 1 MiB.
 	ClusterSz *string `json:"cluster_sz,omitzero"`
 }
 
 // BlobfsDetectParams are the parameters of blobfs_detect.
 type BlobfsDetectParams struct {
-	// Bdev to look at.
+	// Bdev to examine.
 	BdevName string `json:"bdev_name"`
 }
 
 // BlobfsMountParams are the parameters of blobfs_mount.
 type BlobfsMountParams struct {
-	// Bdev that the blobfs is on.
+	// Bdev that contains the blobfs.
 	BdevName string `json:"bdev_name"`
 	// Directory on the target's host.
 	Mountpoint string `json:"mountpoint"`

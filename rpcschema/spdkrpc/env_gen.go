@@ -6,12 +6,12 @@ import (
 	"context"
 )
 
-// EnvDPDKGetMemStats calls env_dpdk_get_mem_stats: write DPDK's statistics of memory to a file on the target's
+// EnvDPDKGetMemStats calls env_dpdk_get_mem_stats: write DPDK's memory statistics to a file on the target's
 // host.
 //
 // The file is overwritten.
 //
-// The result: where they are.
+// The result: where the statistics are.
 //
 // Errors of SPDK:
 //   - -32603: The file could not be written
@@ -23,7 +23,7 @@ func (c *Client) EnvDPDKGetMemStats(ctx context.Context) (result EnvDPDKMemStats
 	return result, err
 }
 
-// EnvDPDKMemStats states where DPDK's statistics of memory are.
+// EnvDPDKMemStats describes the place of DPDK's memory statistics.
 type EnvDPDKMemStats struct {
 	// Always `/tmp/spdk_mem_dump.txt`.
 	Filename string `json:"filename"`

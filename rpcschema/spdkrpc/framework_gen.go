@@ -7,11 +7,11 @@ import (
 	"encoding/json"
 )
 
-// FrameworkDisableCpumaskLocks calls framework_disable_cpumask_locks: give up the locks on the target's cores,
+// FrameworkDisableCpumaskLocks calls framework_disable_cpumask_locks: release the locks on the target's cores,
 // so that another SPDK process may share them.
 //
 // Errors of SPDK:
-//   - -32603: A lock could not be given up
+//   - -32603: A lock could not be released
 //   - -32602: Parameters were given
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
@@ -31,13 +31,13 @@ func (c *Client) FrameworkEnableCpumaskLocks(ctx context.Context) error {
 	return c.confirm(ctx, "framework_enable_cpumask_locks", nil)
 }
 
-// FrameworkGetConfig calls framework_get_config: tell with which calls the present configuration of a subsystem
-// can be made again.
+// FrameworkGetConfig calls framework_get_config: report the calls that recreate the present configuration of a
+// subsystem.
 //
-// What `spdk_tgt -c` reads is made of these. The parameters hold secrets in the clear, such as those of
-// encryption keys.
+// The file that `spdk_tgt -c` reads consists of these calls. Their parameters contain secrets in plain text,
+// such as encryption keys.
 //
-// The result: the calls in the order to make them in; null for a subsystem that has no configuration.
+// The result: the calls, in the order in which to send them; null for a subsystem that has no configuration.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or no such subsystem
@@ -48,8 +48,8 @@ func (c *Client) FrameworkGetConfig(ctx context.Context, params FrameworkGetConf
 	return result, err
 }
 
-// FrameworkGetGovernor calls framework_get_governor: tell which governor sets the cores' frequencies, and what
-// these are.
+// FrameworkGetGovernor calls framework_get_governor: report which governor sets the cores' frequencies, and the
+// frequencies.
 //
 // The result: the governor; an empty object if there is none.
 //
@@ -75,8 +75,8 @@ func (c *Client) FrameworkGetPCIDevices(ctx context.Context) (result []Framework
 	return result, err
 }
 
-// FrameworkGetReactors calls framework_get_reactors: tell how busy the reactors are, the cores that the target
-// runs on, and which threads they run.
+// FrameworkGetReactors calls framework_get_reactors: report the load and the threads of the reactors, which are
+// the cores that the target runs on.
 //
 // The result: the reactors.
 //
@@ -90,9 +90,9 @@ func (c *Client) FrameworkGetReactors(ctx context.Context) (result FrameworkReac
 	return result, err
 }
 
-// FrameworkGetScheduler calls framework_get_scheduler: tell which scheduler is in use, and how it is set.
+// FrameworkGetScheduler calls framework_get_scheduler: report which scheduler is in use, and its options.
 //
-// Up to v24.05 not in the startup state.
+// Up to v24.05, SPDK refuses the call in the startup state.
 //
 // The result: the scheduler.
 //
@@ -120,12 +120,12 @@ func (c *Client) FrameworkGetSubsystems(ctx context.Context) (result []Framework
 }
 
 // FrameworkMonitorContextSwitch calls framework_monitor_context_switch: turn the logging of context switches of
-// the reactors on or off, or ask whether it is on.
+// the reactors on or off, or query whether it is on.
 //
-// To ask only, leave the parameters out of the request altogether. From v26.05 on, an empty object turns the
-// logging off; before, it is refused.
+// To query only, leave the parameters out of the request altogether. From v26.05 on, an empty object turns the
+// logging off; before, SPDK refuses it.
 //
-// The result: whether the logging is on now.
+// The result: whether the logging is now on.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -136,14 +136,14 @@ func (c *Client) FrameworkMonitorContextSwitch(ctx context.Context, params Frame
 	return result, err
 }
 
-// FrameworkSetScheduler calls framework_set_scheduler: choose the scheduler, which spreads the threads over the
-// reactors.
+// FrameworkSetScheduler calls framework_set_scheduler: choose the scheduler, which distributes the threads to
+// the reactors.
 //
-// The period is set even if the scheduler is then refused. Going back to `static` is possible from v25.01 on.
-// SPDK ignores options that are another scheduler's.
+// The period is set even if the scheduler is then refused. Changing back to `static` is possible from v25.01 on.
+// SPDK ignores options of other schedulers.
 //
 // Errors of SPDK:
-//   - -32603: No such scheduler, or it could not be started, or refuses its options
+//   - -32603: No such scheduler, it could not be started, or it refuses its options
 //   - -32602: Parameters could not be decoded
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
@@ -154,7 +154,7 @@ func (c *Client) FrameworkSetScheduler(ctx context.Context, params FrameworkSetS
 // FrameworkStartInit calls framework_start_init: leave the startup state, which `--wait-for-rpc` keeps the
 // target in, and start the subsystems.
 //
-// Answered when they run. No other request is read meanwhile. If a subsystem fails, the target ends.
+// SPDK answers when they run, and reads no other request until then. If a subsystem fails, the target ends.
 //
 // Errors of SPDK:
 //   - -32603: A subsystem could not be started
@@ -168,7 +168,7 @@ func (c *Client) FrameworkStartInit(ctx context.Context) error {
 
 // FrameworkWaitInit calls framework_wait_init: wait until the target has left the startup state.
 //
-// Answered at once when it has. Parameters are ignored.
+// If the target has left it already, SPDK answers immediately. Parameters are ignored.
 //
 // Errors of SPDK:
 //   - -32603: Out of memory
@@ -178,9 +178,9 @@ func (c *Client) FrameworkWaitInit(ctx context.Context) error {
 	return c.confirm(ctx, "framework_wait_init", nil)
 }
 
-// RPCGetMethods calls rpc_get_methods: list the methods that the target has.
+// RPCGetMethods calls rpc_get_methods: list the target's methods.
 //
-// The result: names of the methods, in no useful order.
+// The result: names of the methods, in no particular order.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -191,11 +191,11 @@ func (c *Client) RPCGetMethods(ctx context.Context, params RPCGetMethodsParams) 
 	return result, err
 }
 
-// SchedulerSetOptions calls scheduler_set_options: set which cores the scheduler keeps its hands off, and which
-// one it runs on.
+// SchedulerSetOptions calls scheduler_set_options: set which cores the scheduler leaves alone, and which core it
+// runs on.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, or a core is not one of the target's, or both isolated and to schedule on
+//   - -32602: Parameters could not be decoded, a core is not one of the target's, or the scheduler's core is isolated
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to SPDK v24.09 and later.
@@ -203,7 +203,7 @@ func (c *Client) SchedulerSetOptions(ctx context.Context, params SchedulerSetOpt
 	return c.confirm(ctx, "scheduler_set_options", params)
 }
 
-// SpdkGetVersion calls spdk_get_version: tell which SPDK release the target is.
+// SpdkGetVersion calls spdk_get_version: report the target's SPDK release.
 //
 // The result: the release.
 //
@@ -254,7 +254,7 @@ func (c *Client) ThreadGetPollers(ctx context.Context) (result ThreadPollersList
 	return result, err
 }
 
-// ThreadGetStats calls thread_get_stats: tell how busy each thread is.
+// ThreadGetStats calls thread_get_stats: report the load of each thread.
 //
 // The result: the threads' statistics.
 //
@@ -279,7 +279,7 @@ func (c *Client) ThreadSetCpumask(ctx context.Context, params ThreadSetCpumaskPa
 	return c.confirm(ctx, "thread_set_cpumask", params)
 }
 
-// FrameworkConfigCall describes a call that makes a part of the configuration.
+// FrameworkConfigCall describes a call that restores a part of the configuration.
 type FrameworkConfigCall struct {
 	Method string `json:"method"`
 	// Parameters of the method. Secret.
@@ -310,7 +310,7 @@ func (v FrameworkConfigEntry) MarshalJSON() ([]byte, error) {
 	return marshalForm("FrameworkConfigEntry", form{v.Object != nil, v.Object}, form{v.Array != nil, v.Array})
 }
 
-// FrameworkContextSwitchMonitor holds state of the logging of context switches.
+// FrameworkContextSwitchMonitor describes the state of the logging of context switches.
 type FrameworkContextSwitchMonitor struct {
 	Enabled bool `json:"enabled"`
 }
@@ -339,7 +339,7 @@ type FrameworkGovernorInfo struct {
 
 // FrameworkPCIDevice describes a PCI device that the target has attached.
 type FrameworkPCIDevice struct {
-	// As `0000:5e:00.0`.
+	// PCI address, such as `0000:5e:00.0`.
 	Address string `json:"address"`
 	// `pci`, or `vmd` for a device behind a VMD.
 	Type string `json:"type"`
@@ -355,23 +355,23 @@ type FrameworkReactor struct {
 	Lcore uint32 `json:"lcore"`
 	// NUMA node, -1 if unknown. SPDK v26.05 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
-	// Thread of the operating system. SPDK v24.09 and later.
+	// Thread ID in the operating system. SPDK v24.09 and later.
 	TID *uint64 `json:"tid,omitzero"`
-	// Time in which there was something to do. Unit: ticks.
+	// Time during which pollers found work. Unit: ticks.
 	Busy uint64 `json:"busy"`
-	// Time in which there was nothing to do. Unit: ticks.
+	// Time during which pollers found no work. Unit: ticks.
 	Idle uint64 `json:"idle"`
 	// Whether it waits for interrupts instead of polling.
 	InInterrupt bool `json:"in_interrupt"`
-	// The core's time in interrupts, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
+	// Interrupt time of the core, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
 	IRQ *uint64 `json:"irq,omitzero"`
-	// The core's time in the kernel, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
+	// Kernel time of the core, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
 	Sys *uint64 `json:"sys,omitzero"`
-	// The core's time in processes, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
+	// User time of the core, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
 	Usr *uint64 `json:"usr,omitzero"`
-	// Present frequency in MHz, only with a governor.
+	// Present frequency in MHz; only if a governor is in use.
 	CoreFreq *uint32 `json:"core_freq,omitzero"`
-	// Threads that it runs.
+	// Threads on the core.
 	LwThreads []FrameworkReactorThread `json:"lw_threads"`
 }
 
@@ -381,42 +381,42 @@ type FrameworkReactorThread struct {
 	ID   uint64 `json:"id"`
 	// Cores that it may run on, in hexadecimal.
 	Cpumask string `json:"cpumask"`
-	// Time since it came to this reactor. Unit: ticks.
+	// Time since the thread came to this reactor. Unit: ticks.
 	Elapsed uint64 `json:"elapsed"`
 }
 
 // FrameworkReactors describes the reactors.
 type FrameworkReactors struct {
-	// Ticks in a second.
+	// Ticks per second.
 	TickRate uint64 `json:"tick_rate"`
 	// Process that the target runs as. SPDK v24.09 and later.
 	PID      *uint64            `json:"pid,omitzero"`
 	Reactors []FrameworkReactor `json:"reactors"`
 }
 
-// FrameworkScheduler describes the scheduler in use. The load limits are told by `dynamic` only.
+// FrameworkScheduler describes the scheduler in use. Only `dynamic` reports the load limits.
 type FrameworkScheduler struct {
 	// Left out if there is none.
 	SchedulerName *string `json:"scheduler_name,omitzero"`
-	// Time between two rounds, 0 if it does not run. Unit: us.
+	// Time between two rounds, 0 if the scheduler does not run. Unit: us.
 	SchedulerPeriod uint64 `json:"scheduler_period"`
-	// Cores that it keeps its hands off, in hexadecimal. SPDK v24.09 and later.
+	// Isolated cores, which the scheduler leaves alone, in hexadecimal. SPDK v24.09 and later.
 	IsolatedCoreMask *string `json:"isolated_core_mask,omitzero"`
-	// Core that it runs on. SPDK v24.09 and later.
+	// Core that the scheduler runs on. SPDK v24.09 and later.
 	SchedulingCore *uint32 `json:"scheduling_core,omitzero"`
 	// Governor of the cores' frequencies, left out if there is none.
 	GovernorName *string `json:"governor_name,omitzero"`
 	// Load below which a thread counts as idle. Unit: percent.
 	LoadLimit *uint8 `json:"load_limit,omitzero"`
-	// Load up to which threads are put on a core. Unit: percent.
+	// Load up to which threads are moved to a core. Unit: percent.
 	CoreLimit *uint8 `json:"core_limit,omitzero"`
-	// Load above which a core gives threads away. Unit: percent.
+	// Load above which threads are moved away from a core. Unit: percent.
 	CoreBusy *uint8 `json:"core_busy,omitzero"`
 }
 
 // FrameworkSubsystem describes a subsystem of the target.
 type FrameworkSubsystem struct {
-	// Its name.
+	// Name of the subsystem.
 	Subsystem string `json:"subsystem"`
 	// Subsystems that start before it.
 	DependsOn []string `json:"depends_on"`
@@ -424,19 +424,19 @@ type FrameworkSubsystem struct {
 
 // FrameworkVersion describes an SPDK release.
 type FrameworkVersion struct {
-	// As people read it, such as `SPDK v26.05 git sha1 1234567`.
+	// Full text, such as `SPDK v26.05 git sha1 1234567`.
 	Version string                 `json:"version"`
 	Fields  FrameworkVersionFields `json:"fields"`
 }
 
-// FrameworkVersionFields describes the parts of a release's name.
+// FrameworkVersionFields describes the parts of a release's number.
 type FrameworkVersionFields struct {
 	// The year without the century.
 	Major uint32 `json:"major"`
 	// The month.
 	Minor uint32 `json:"minor"`
 	Patch uint32 `json:"patch"`
-	// Such as `-pre`; empty in a release.
+	// Suffix, such as `-pre`; empty in a release.
 	Suffix string `json:"suffix"`
 	// Git commit that the target was built from, if it was built from a git tree.
 	Commit *string `json:"commit,omitzero"`
@@ -446,7 +446,7 @@ type FrameworkVersionFields struct {
 type ThreadIOChannel struct {
 	// I/O device that it leads to.
 	Name string `json:"name"`
-	// References to it.
+	// Number of references to it.
 	Ref uint32 `json:"ref"`
 }
 
@@ -458,7 +458,7 @@ type ThreadIOChannels struct {
 
 // ThreadIOChannelsList describes the threads with their I/O channels.
 type ThreadIOChannelsList struct {
-	// Ticks in a second.
+	// Ticks per second.
 	TickRate uint64             `json:"tick_rate"`
 	Threads  []ThreadIOChannels `json:"threads"`
 }
@@ -481,11 +481,11 @@ type ThreadPoller struct {
 	ID   uint64 `json:"id"`
 	// One of waiting, running, unregistered, pausing, paused.
 	State ThreadPollerState `json:"state"`
-	// Times that it was run.
+	// Number of runs.
 	RunCount uint64 `json:"run_count"`
-	// Times that it found something to do.
+	// Number of runs that found work.
 	BusyCount uint64 `json:"busy_count"`
-	// Time between two runs, only of timed pollers. Unit: ticks.
+	// Time between two runs; only of timed pollers. Unit: ticks.
 	PeriodTicks *uint64 `json:"period_ticks,omitzero"`
 }
 
@@ -493,16 +493,16 @@ type ThreadPoller struct {
 type ThreadPollers struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
-	// Run in every round.
+	// Pollers that run in every round.
 	ActivePollers []ThreadPoller `json:"active_pollers"`
-	// Run in intervals.
+	// Pollers that run periodically.
 	TimedPollers  []ThreadPoller `json:"timed_pollers"`
 	PausedPollers []ThreadPoller `json:"paused_pollers"`
 }
 
 // ThreadPollersList describes the threads with their pollers.
 type ThreadPollersList struct {
-	// Ticks in a second.
+	// Ticks per second.
 	TickRate uint64          `json:"tick_rate"`
 	Threads  []ThreadPollers `json:"threads"`
 }
@@ -513,20 +513,20 @@ type ThreadStats struct {
 	ID   uint64 `json:"id"`
 	// Cores that it may run on, in hexadecimal.
 	Cpumask string `json:"cpumask"`
-	// Time in which there was something to do. Unit: ticks.
+	// Time during which pollers found work. Unit: ticks.
 	Busy uint64 `json:"busy"`
-	// Time in which there was nothing to do. Unit: ticks.
+	// Time during which pollers found no work. Unit: ticks.
 	Idle uint64 `json:"idle"`
-	// Pollers run in every round.
+	// Pollers that run in every round.
 	ActivePollersCount uint64 `json:"active_pollers_count"`
-	// Pollers run in intervals.
+	// Pollers that run periodically.
 	TimedPollersCount  uint64 `json:"timed_pollers_count"`
 	PausedPollersCount uint64 `json:"paused_pollers_count"`
 }
 
 // ThreadStatsList describes the threads' statistics.
 type ThreadStatsList struct {
-	// Ticks in a second.
+	// Ticks per second.
 	TickRate uint64        `json:"tick_rate"`
 	Threads  []ThreadStats `json:"threads"`
 }
@@ -535,13 +535,13 @@ type ThreadStatsList struct {
 type FrameworkGetConfigParams struct {
 	// Subsystem, as `framework_get_subsystems` lists it.
 	Name string `json:"name"`
-	// Whether calls that may be sent together come as one array instead of one by one. Default: false. SPDK v26.05 and later.
+	// Whether calls that may be sent together are reported as one array instead of one by one. Default: false. SPDK v26.05 and later.
 	WithBatches *bool `json:"with_batches,omitzero"`
 }
 
 // FrameworkMonitorContextSwitchParams are the parameters of framework_monitor_context_switch.
 type FrameworkMonitorContextSwitchParams struct {
-	// Whether context switches are to be logged.
+	// Whether to log context switches.
 	Enabled *bool `json:"enabled,omitzero"`
 }
 
@@ -549,15 +549,15 @@ type FrameworkMonitorContextSwitchParams struct {
 type FrameworkSetSchedulerParams struct {
 	// Scheduler: `static`, `dynamic` or `gscheduler`.
 	Name string `json:"name"`
-	// Time between two rounds of the scheduler; 0 leaves it as it is, which is one second at first. Unit: us. Default: 0.
+	// Time between two rounds of the scheduler; 0 leaves it unchanged. Initially one second. Unit: us. Default: 0.
 	Period *uint64 `json:"period,omitzero"`
-	// For `dynamic`, load below which a thread counts as idle and is moved to the main core; 20 at first. Unit: percent.
+	// For `dynamic`, load below which a thread counts as idle and is moved to the main core; initially 20. Unit: percent.
 	LoadLimit *uint8 `json:"load_limit,omitzero"`
-	// For `dynamic`, load up to which threads are put on a core; 80 at first. Unit: percent.
+	// For `dynamic`, load up to which threads are moved to a core; initially 80. Unit: percent.
 	CoreLimit *uint8 `json:"core_limit,omitzero"`
-	// For `dynamic`, load above which a core gives threads away; 95 at first. Unit: percent.
+	// For `dynamic`, load above which threads are moved away from a core; initially 95. Unit: percent.
 	CoreBusy *uint8 `json:"core_busy,omitzero"`
-	// For `static`, cores to put threads on, as `THREAD:CORE` separated by commas; `thread_get_stats` lists the threads' numbers. SPDK v25.01 and later.
+	// For `static`, cores to run threads on, as `THREAD:CORE` separated by commas; `thread_get_stats` lists the threads' numbers. SPDK v25.01 and later.
 	Mappings *string `json:"mappings,omitzero"`
 }
 
@@ -571,9 +571,9 @@ type RPCGetMethodsParams struct {
 
 // SchedulerSetOptionsParams are the parameters of scheduler_set_options.
 type SchedulerSetOptionsParams struct {
-	// Cores whose threads are neither moved nor joined by others, as a mask (`0x6`) or a list (`[1,2]`); all of them the target's.
+	// Isolated cores: threads on them are not moved, and no other threads are moved to them. A mask (`0x6`) or a list (`[1,2]`); all of them must be the target's.
 	IsolatedCoreMask *string `json:"isolated_core_mask,omitzero"`
-	// Core that the scheduler runs on, not an isolated one; left as it is if not given.
+	// Core that the scheduler runs on; must not be isolated. Unchanged if not given.
 	SchedulingCore *uint32 `json:"scheduling_core,omitzero"`
 }
 
@@ -592,7 +592,7 @@ const (
 
 // SpdkKillInstanceParams are the parameters of spdk_kill_instance.
 type SpdkKillInstanceParams struct {
-	// Signal to send; `SIGTERM` and `SIGINT` end the target in order. One of SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGKILL, SIGUSR1.
+	// Signal to send; `SIGTERM` and `SIGINT` end the target cleanly. One of SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGKILL, SIGUSR1.
 	SigName SpdkKillInstanceSigName `json:"sig_name"`
 }
 
@@ -600,6 +600,6 @@ type SpdkKillInstanceParams struct {
 type ThreadSetCpumaskParams struct {
 	// Number of the thread, as `thread_get_stats` lists it.
 	ID uint64 `json:"id"`
-	// Cores, as a mask (`0x3`) or a list (`[0,1]`); those that are not the target's are ignored, but one must be left.
+	// Cores, as a mask (`0x3`) or a list (`[0,1]`). Cores that are not the target's are ignored, but at least one must be the target's.
 	Cpumask string `json:"cpumask"`
 }

@@ -11,8 +11,8 @@ import (
 // The result: name of the filesystem device.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: The filesystem device could not be created: the name is taken or the directory cannot be opened
+//   - -32602: A parameter is invalid
+//   - -32603: The filesystem device could not be created: the name exists or the directory cannot be opened
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
 func (c *Client) FsdevAIOCreate(ctx context.Context, params FsdevAIOCreateParams) (result string, err error) {
@@ -20,11 +20,11 @@ func (c *Client) FsdevAIOCreate(ctx context.Context, params FsdevAIOCreateParams
 	return result, err
 }
 
-// FsdevAIODelete calls fsdev_aio_delete: delete a filesystem device that was made from a directory.
+// FsdevAIODelete calls fsdev_aio_delete: delete a filesystem device that was created from a directory.
 //
 // Errors of SPDK:
 //   - -19: No such filesystem device
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
 func (c *Client) FsdevAIODelete(ctx context.Context, params FsdevAIODeleteParams) error {
@@ -47,7 +47,7 @@ func (c *Client) FsdevGetOpts(ctx context.Context) (result FsdevOptions, err err
 // FsdevSetOpts calls fsdev_set_opts: set the options of filesystem devices.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or the pool is too small for the caches
+//   - -32602: A parameter is invalid or the pool is too small for the caches
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
 func (c *Client) FsdevSetOpts(ctx context.Context, params FsdevSetOptsParams) error {
@@ -68,13 +68,13 @@ type FsdevAIOCreateParams struct {
 	Name string `json:"name"`
 	// The directory, on the target's host.
 	RootPath string `json:"root_path"`
-	// Offer extended attributes. Must stay false, for true ends the target in all releases up to v26.05. Default: false.
+	// Whether to offer extended attributes. Must be false: in all releases up to v26.05, true makes the target crash. Default: false.
 	EnableXattr *bool `json:"enable_xattr,omitzero"`
-	// Let clients cache writes. Without effect from v25.01, where they may. Default: true.
+	// Whether clients may cache writes. No effect from v25.01 on, where they always may. Default: true.
 	EnableWritebackCache *bool `json:"enable_writeback_cache,omitzero"`
-	// Largest write of a client. Without effect from v25.01, where it is the default. Unit: bytes. Default: 131072.
+	// Size of a client's largest write. No effect from v25.01 on, where it is the default. Unit: bytes. Default: 131072.
 	MaxWrite *uint32 `json:"max_write,omitzero"`
-	// Complete reads and writes without doing them, for measurements. Default: false. SPDK v25.01 and later.
+	// Whether to complete reads and writes without executing them, for measurements. Default: false. SPDK v25.01 and later.
 	SkipRW *bool `json:"skip_rw,omitzero"`
 }
 
@@ -86,7 +86,7 @@ type FsdevAIODeleteParams struct {
 
 // FsdevSetOptsParams are the parameters of fsdev_set_opts.
 type FsdevSetOptsParams struct {
-	// Number of I/Os in the process. At least `fsdev_io_cache_size` for each thread and one more.
+	// Number of I/Os in the process. At least the number of threads plus one, times `fsdev_io_cache_size`.
 	FsdevIOPoolSize uint32 `json:"fsdev_io_pool_size"`
 	// Number of I/Os that each thread keeps for itself.
 	FsdevIOCacheSize uint32 `json:"fsdev_io_cache_size"`

@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// IobufGetStats calls iobuf_get_stats: tell how the modules use the pools of buffers.
+// IobufGetStats calls iobuf_get_stats: report how the modules use the pools of buffers.
 //
 // The result: the statistics of each module.
 //
@@ -19,9 +19,9 @@ func (c *Client) IobufGetStats(ctx context.Context) (result []IobufModuleStats, 
 	return result, err
 }
 
-// IobufSetOptions calls iobuf_set_options: size the pools of buffers that the whole target shares.
+// IobufSetOptions calls iobuf_set_options: set the sizes of the pools of buffers that the whole target shares.
 //
-// Options that are not given keep their value; the summaries state the initial values. A call without parameters
+// Options that are not given keep their values; each summary states the initial value. A call without parameters
 // is an error.
 //
 // Errors of SPDK:
@@ -34,20 +34,20 @@ func (c *Client) IobufSetOptions(ctx context.Context, params IobufSetOptionsPara
 	return c.confirm(ctx, "iobuf_set_options", params)
 }
 
-// IobufModuleStats states how a module uses the pools of buffers.
+// IobufModuleStats describes a module's use of the pools of buffers.
 type IobufModuleStats struct {
 	Module    string         `json:"module"`
 	SmallPool IobufPoolStats `json:"small_pool"`
 	LargePool IobufPoolStats `json:"large_pool"`
 }
 
-// IobufPoolStats states how a module uses a pool of buffers.
+// IobufPoolStats describes a module's use of a pool of buffers.
 type IobufPoolStats struct {
 	// Buffers that came from the thread's cache.
 	Cache uint64 `json:"cache"`
 	// Buffers that came from the pool.
 	Main uint64 `json:"main"`
-	// Times that none was free and one had to be waited for.
+	// Number of times that no buffer was free and the module had to wait.
 	Retry uint64 `json:"retry"`
 	// Buffers that the threads' caches can hold. SPDK v26.05 and later.
 	CacheSize *uint32 `json:"cache_size,omitzero"`
@@ -55,14 +55,14 @@ type IobufPoolStats struct {
 
 // IobufSetOptionsParams are the parameters of iobuf_set_options.
 type IobufSetOptionsParams struct {
-	// Small buffers; 8192 at first.
+	// Small buffers; initially 8192.
 	SmallPoolCount *uint64 `json:"small_pool_count,omitzero"`
-	// Large buffers; 1024 at first.
+	// Large buffers; initially 1024.
 	LargePoolCount *uint64 `json:"large_pool_count,omitzero"`
-	// Size of a small buffer; 8 KiB at first. Unit: bytes.
+	// Size of a small buffer; initially 8 KiB. Unit: bytes.
 	SmallBufSize *uint32 `json:"small_bufsize,omitzero"`
-	// Size of a large buffer; 132 KiB at first. Unit: bytes.
+	// Size of a large buffer; initially 132 KiB. Unit: bytes.
 	LargeBufSize *uint32 `json:"large_bufsize,omitzero"`
-	// Whether each NUMA node gets pools of its own, of the sizes given; false at first. SPDK v25.01 and later.
+	// Whether each NUMA node gets its own pools, of the given sizes; initially false. SPDK v25.01 and later.
 	EnableNUMA *bool `json:"enable_numa,omitzero"`
 }
