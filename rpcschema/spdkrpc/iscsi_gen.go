@@ -9,7 +9,7 @@ import (
 // ISCSIAuthGroupAddSecret calls iscsi_auth_group_add_secret: add a CHAP secret to an authentication group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such authentication group, or the user is there already
+//   - -32602: A parameter is invalid, no such authentication group, or the user exists already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIAuthGroupAddSecret(ctx context.Context, params ISCSIAuthGroupAddSecretParams) error {
@@ -20,7 +20,7 @@ func (c *Client) ISCSIAuthGroupAddSecret(ctx context.Context, params ISCSIAuthGr
 // group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or no such authentication group or user
+//   - -32602: A parameter is invalid, or no such authentication group or user
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIAuthGroupRemoveSecret(ctx context.Context, params ISCSIAuthGroupRemoveSecretParams) error {
@@ -30,18 +30,18 @@ func (c *Client) ISCSIAuthGroupRemoveSecret(ctx context.Context, params ISCSIAut
 // ISCSICreateAuthGroup calls iscsi_create_auth_group: create an authentication group, which holds CHAP secrets.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the tag is taken, or a user is listed twice
+//   - -32602: A parameter is invalid, the tag is in use, or a user is listed twice
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSICreateAuthGroup(ctx context.Context, params ISCSICreateAuthGroupParams) error {
 	return c.confirm(ctx, "iscsi_create_auth_group", params)
 }
 
-// ISCSICreateInitiatorGroup calls iscsi_create_initiator_group: create an initiator group, which says by name
+// ISCSICreateInitiatorGroup calls iscsi_create_initiator_group: create an initiator group, which defines by name
 // and address who may log in.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the tag is taken, or a name or netmask is listed twice or is too long
+//   - -32602: A parameter is invalid, the tag is in use, or a name or netmask is listed twice or is too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSICreateInitiatorGroup(ctx context.Context, params ISCSICreateInitiatorGroupParams) error {
@@ -52,21 +52,21 @@ func (c *Client) ISCSICreateInitiatorGroup(ctx context.Context, params ISCSICrea
 // listen on.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the tag or a portal is taken, or an address cannot be listened on
+//   - -32602: A parameter is invalid, the tag or a portal is in use, or SPDK cannot listen on an address
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSICreatePortalGroup(ctx context.Context, params ISCSICreatePortalGroupParams) error {
 	return c.confirm(ctx, "iscsi_create_portal_group", params)
 }
 
-// ISCSICreateTargetNode calls iscsi_create_target_node: create an iSCSI target node with its LUNs and the access
-// to it.
+// ISCSICreateTargetNode calls iscsi_create_target_node: create an iSCSI target node with its LUNs and its access
+// rules.
 //
-// The portal groups and initiator groups must exist. A name that does not start with `iqn.`, `eui.` or `naa.` is
-// put behind `node_base` and a colon. One LUN must have number 0.
+// The portal groups and initiator groups must exist. A name that does not start with `iqn.`, `eui.` or `naa.`
+// gets the prefix `node_base` and a colon. One LUN must have number 0.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the name is taken or malformed, a group or bdev is missing, a bdev is claimed, or LUN 0 is missing
+//   - -32602: A parameter is invalid, the name exists or malformed, a group or bdev is missing, a bdev is claimed, or LUN 0 is missing
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSICreateTargetNode(ctx context.Context, params ISCSICreateTargetNodeParams) error {
@@ -76,7 +76,7 @@ func (c *Client) ISCSICreateTargetNode(ctx context.Context, params ISCSICreateTa
 // ISCSIDeleteAuthGroup calls iscsi_delete_auth_group: delete an authentication group with its secrets.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such authentication group
+//   - -32602: A parameter is invalid or there is no such authentication group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIDeleteAuthGroup(ctx context.Context, params ISCSIDeleteAuthGroupParams) error {
@@ -86,7 +86,7 @@ func (c *Client) ISCSIDeleteAuthGroup(ctx context.Context, params ISCSIDeleteAut
 // ISCSIDeleteInitiatorGroup calls iscsi_delete_initiator_group: delete an initiator group and its mappings.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such initiator group
+//   - -32602: A parameter is invalid or there is no such initiator group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIDeleteInitiatorGroup(ctx context.Context, params ISCSIDeleteInitiatorGroupParams) error {
@@ -96,18 +96,18 @@ func (c *Client) ISCSIDeleteInitiatorGroup(ctx context.Context, params ISCSIDele
 // ISCSIDeletePortalGroup calls iscsi_delete_portal_group: delete a portal group and its mappings.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such portal group
+//   - -32602: A parameter is invalid or there is no such portal group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIDeletePortalGroup(ctx context.Context, params ISCSIDeletePortalGroupParams) error {
 	return c.confirm(ctx, "iscsi_delete_portal_group", params)
 }
 
-// ISCSIDeleteTargetNode calls iscsi_delete_target_node: delete an iSCSI target node and end its connections.
+// ISCSIDeleteTargetNode calls iscsi_delete_target_node: delete an iSCSI target node and close its connections.
 //
 // Errors of SPDK:
 //   - -2: No such target node (from v23.05)
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //   - -32603: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -116,19 +116,19 @@ func (c *Client) ISCSIDeleteTargetNode(ctx context.Context, params ISCSIDeleteTa
 }
 
 // ISCSIEnableHistogram calls iscsi_enable_histogram: start or stop the latency histogram of an iSCSI target
-// node. Stopping throws it away.
+// node. Stopping deletes it.
 //
 // Errors of SPDK:
 //   - -32602: No such target node
-//   - -32603: A parameter is wrong or memory is out
+//   - -32603: A parameter is invalid, or out of memory
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) ISCSIEnableHistogram(ctx context.Context, params ISCSIEnableHistogramParams) error {
 	return c.confirm(ctx, "iscsi_enable_histogram", params)
 }
 
-// ISCSIGetAuthGroups calls iscsi_get_auth_groups: list the authentication groups with their secrets, in the
-// clear.
+// ISCSIGetAuthGroups calls iscsi_get_auth_groups: list the authentication groups with their secrets, in plain
+// text.
 //
 // The result: the authentication groups.
 //
@@ -161,7 +161,7 @@ func (c *Client) ISCSIGetConnections(ctx context.Context) (result []ISCSIConnect
 //
 // Errors of SPDK:
 //   - -32602: No such target node or its histogram was not started
-//   - -32603: A parameter is wrong or memory is out
+//   - -32603: A parameter is invalid, or out of memory
 //
 // Only reads. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) ISCSIGetHistogram(ctx context.Context, params ISCSIGetHistogramParams) (result ISCSIHistogram, err error) {
@@ -210,7 +210,7 @@ func (c *Client) ISCSIGetPortalGroups(ctx context.Context) (result []ISCSIPortal
 
 // ISCSIGetStats calls iscsi_get_stats: count the connections of initiators by state.
 //
-// The result: the numbers of connections.
+// The result: the counts of connections.
 //
 // Errors of SPDK:
 //   - -12: Out of memory
@@ -236,10 +236,10 @@ func (c *Client) ISCSIGetTargetNodes(ctx context.Context) (result []ISCSITargetN
 }
 
 // ISCSIInitiatorGroupAddInitiators calls iscsi_initiator_group_add_initiators: add names or addresses to an
-// initiator group, all or none.
+// initiator group: all of them or none.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such initiator group, or a name or netmask is there already
+//   - -32602: A parameter is invalid, no such initiator group, or a name or netmask exists already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIInitiatorGroupAddInitiators(ctx context.Context, params ISCSIInitiatorGroupAddInitiatorsParams) error {
@@ -247,10 +247,10 @@ func (c *Client) ISCSIInitiatorGroupAddInitiators(ctx context.Context, params IS
 }
 
 // ISCSIInitiatorGroupRemoveInitiators calls iscsi_initiator_group_remove_initiators: remove names or addresses
-// from an initiator group, all or none.
+// from an initiator group: all of them or none.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or no such initiator group, name or netmask
+//   - -32602: A parameter is invalid, or no such initiator group, name or netmask
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIInitiatorGroupRemoveInitiators(ctx context.Context, params ISCSIInitiatorGroupRemoveInitiatorsParams) error {
@@ -261,7 +261,7 @@ func (c *Client) ISCSIInitiatorGroupRemoveInitiators(ctx context.Context, params
 // portal group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such portal group, or the CHAP parameters contradict each other
+//   - -32602: A parameter is invalid, no such portal group, or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIPortalGroupSetAuth(ctx context.Context, params ISCSIPortalGroupSetAuthParams) error {
@@ -271,31 +271,32 @@ func (c *Client) ISCSIPortalGroupSetAuth(ctx context.Context, params ISCSIPortal
 // ISCSISetDiscoveryAuth calls iscsi_set_discovery_auth: set how initiators authenticate for discovery.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or the CHAP parameters contradict each other
+//   - -32602: A parameter is invalid or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSISetDiscoveryAuth(ctx context.Context, params ISCSISetDiscoveryAuthParams) error {
 	return c.confirm(ctx, "iscsi_set_discovery_auth", params)
 }
 
-// ISCSISetOptions calls iscsi_set_options: set the options of the iSCSI target before it starts. Once only.
+// ISCSISetOptions calls iscsi_set_options: set the options of the iSCSI target before it starts. Only possible
+// once.
 //
-// SPDK checks the ranges only when it starts, and then ends if a value is out of range.
+// SPDK checks the ranges only when the iSCSI target starts, and exits if a value is out of range.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
-//   - -32603: The options were set already or memory is out
+//   - -32602: A parameter is invalid
+//   - -32603: The options were set already, or out of memory
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
 func (c *Client) ISCSISetOptions(ctx context.Context, params ISCSISetOptionsParams) error {
 	return c.confirm(ctx, "iscsi_set_options", params)
 }
 
-// ISCSIStartPortalGroup calls iscsi_start_portal_group: let a portal group that was created with `wait` accept
-// connections.
+// ISCSIStartPortalGroup calls iscsi_start_portal_group: start accepting connections on a portal group that was
+// created with `wait`.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such portal group
+//   - -32602: A parameter is invalid or there is no such portal group
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIStartPortalGroup(ctx context.Context, params ISCSIStartPortalGroupParams) error {
@@ -306,40 +307,40 @@ func (c *Client) ISCSIStartPortalGroup(ctx context.Context, params ISCSIStartPor
 // connections.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such target node or bdev, the bdev is claimed, the LUN number is taken, or the target node has connections
+//   - -32602: A parameter is invalid, no such target node or bdev, the bdev is claimed, the LUN number is in use, or the target node has connections
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeAddLUN(ctx context.Context, params ISCSITargetNodeAddLUNParams) error {
 	return c.confirm(ctx, "iscsi_target_node_add_lun", params)
 }
 
-// ISCSITargetNodeAddPGIGMaps calls iscsi_target_node_add_pg_ig_maps: open an iSCSI target node to further
-// initiators, as pairs of portal group and initiator group.
+// ISCSITargetNodeAddPGIGMaps calls iscsi_target_node_add_pg_ig_maps: allow further initiators to log in to an
+// iSCSI target node, as pairs of portal group and initiator group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such target node or group, or a pair is there already
+//   - -32602: A parameter is invalid, no such target node or group, or a pair exists already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeAddPGIGMaps(ctx context.Context, params ISCSITargetNodeAddPGIGMapsParams) error {
 	return c.confirm(ctx, "iscsi_target_node_add_pg_ig_maps", params)
 }
 
-// ISCSITargetNodeRemovePGIGMaps calls iscsi_target_node_remove_pg_ig_maps: close an iSCSI target node to
-// initiators, as pairs of portal group and initiator group.
+// ISCSITargetNodeRemovePGIGMaps calls iscsi_target_node_remove_pg_ig_maps: withdraw initiators' access to an
+// iSCSI target node, as pairs of portal group and initiator group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or no such target node, group or pair
+//   - -32602: A parameter is invalid, or no such target node, group or pair
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeRemovePGIGMaps(ctx context.Context, params ISCSITargetNodeRemovePGIGMapsParams) error {
 	return c.confirm(ctx, "iscsi_target_node_remove_pg_ig_maps", params)
 }
 
-// ISCSITargetNodeRequestLogout calls iscsi_target_node_request_logout: ask the initiators that are logged in at
-// an iSCSI target node to log out.
+// ISCSITargetNodeRequestLogout calls iscsi_target_node_request_logout: request the initiators that are logged in
+// to an iSCSI target node to log out.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such target node
+//   - -32602: A parameter is invalid or there is no such target node
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeRequestLogout(ctx context.Context, params ISCSITargetNodeRequestLogoutParams) error {
@@ -350,7 +351,7 @@ func (c *Client) ISCSITargetNodeRequestLogout(ctx context.Context, params ISCSIT
 // node.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such target node, or the CHAP parameters contradict each other
+//   - -32602: A parameter is invalid, no such target node, or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeSetAuth(ctx context.Context, params ISCSITargetNodeSetAuthParams) error {
@@ -358,20 +359,20 @@ func (c *Client) ISCSITargetNodeSetAuth(ctx context.Context, params ISCSITargetN
 }
 
 // ISCSITargetNodeSetRedirect calls iscsi_target_node_set_redirect: redirect logins at a portal group to another
-// portal, or end the redirection.
+// portal, or stop the redirection.
 //
-// Without `redirect_host` and `redirect_port` the redirection ends.
+// Without `redirect_host` and `redirect_port`, the redirection stops.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such target node, or the portal group or the address does not fit
+//   - -32602: A parameter is invalid, no such target node, or the portal group or the address does not fit
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeSetRedirect(ctx context.Context, params ISCSITargetNodeSetRedirectParams) error {
 	return c.confirm(ctx, "iscsi_target_node_set_redirect", params)
 }
 
-// SCSIGetDevices calls scsi_get_devices: list the SCSI devices, of iSCSI target nodes and vhost-scsi controllers
-// alike.
+// SCSIGetDevices calls scsi_get_devices: list the SCSI devices of iSCSI target nodes and of vhost-scsi
+// controllers.
 //
 // The result: the SCSI devices.
 //
@@ -390,13 +391,13 @@ type ISCSIAuthGroup struct {
 	Secrets []ISCSIAuthSecret `json:"secrets"`
 }
 
-// ISCSIAuthSecret describes a CHAP secret, and perhaps one of the target's own.
+// ISCSIAuthSecret describes a CHAP secret of an initiator, and optionally one of the target.
 type ISCSIAuthSecret struct {
-	// Name with which the initiator authenticates.
+	// User name with which the initiator authenticates.
 	User string `json:"user"`
 	// Secret with which the initiator authenticates. Secret.
 	Secret string `json:"secret"`
-	// Name with which the target authenticates. Needs msecret.
+	// User name with which the target authenticates. Requires msecret.
 	Muser *string `json:"muser,omitzero"`
 	// Secret with which the target authenticates. Secret.
 	Msecret *string `json:"msecret,omitzero"`
@@ -441,29 +442,29 @@ type ISCSIConnection struct {
 	InitiatorAddr string `json:"initiator_addr"`
 	// The target's IP address.
 	TargetAddr string `json:"target_addr"`
-	// The target node's name from behind its first colon, empty before the login.
+	// Part of the target node's name after its first colon; empty before the login.
 	TargetNodeName string `json:"target_node_name"`
 	// SPDK thread that serves it.
 	ThreadName string `json:"thread_name"`
 }
 
-// ISCSIHistogram describes a latency histogram in ticks.
+// ISCSIHistogram describes a latency histogram, in ticks.
 type ISCSIHistogram struct {
-	// The buckets, 64-bit counters of the target's byte order, in base64.
+	// The buckets: 64-bit counters in the target's byte order, in base64.
 	Histogram string `json:"histogram"`
-	// A range has 2 to the power of granularity buckets. SPDK v25.05 and later.
+	// Each range has 2 to the power of granularity buckets. SPDK v25.05 and later.
 	Granularity *int64 `json:"granularity,omitzero"`
-	// First range that has buckets. SPDK v25.05 and later.
+	// First range that contains buckets. SPDK v25.05 and later.
 	MinRange *uint32 `json:"min_range,omitzero"`
-	// Last range that has buckets. SPDK v25.05 and later.
+	// Last range that contains buckets. SPDK v25.05 and later.
 	MaxRange *uint32 `json:"max_range,omitzero"`
 	// Same as granularity. SPDK up to v25.01.
 	BucketShift *int64 `json:"bucket_shift,omitzero"`
-	// Ticks in a second.
+	// Ticks per second.
 	TSCRate int64 `json:"tsc_rate"`
 }
 
-// ISCSIInitiatorGroup states who may log in.
+// ISCSIInitiatorGroup describes a group of initiators that may log in.
 type ISCSIInitiatorGroup struct {
 	Tag int32 `json:"tag"`
 	// Names of initiators.
@@ -488,40 +489,40 @@ type ISCSILUNParams struct {
 
 // ISCSIOptions holds options of the iSCSI target.
 type ISCSIOptions struct {
-	// File with CHAP secrets. Left out where there is none.
+	// File with CHAP secrets. Left out if there is none.
 	AuthFile *string `json:"auth_file,omitzero"`
-	// Prefix of target names that are not complete.
+	// Prefix for incomplete target names.
 	NodeBase                 string `json:"node_base"`
 	MaxSessions              uint32 `json:"max_sessions"`
 	MaxConnectionsPerSession uint32 `json:"max_connections_per_session"`
 	// Largest number of outstanding commands of a connection.
 	MaxQueueDepth uint32 `json:"max_queue_depth"`
-	// Wait before logging in again after a failure. Unit: s.
+	// How long an initiator waits before it logs in again after a failure. Unit: s.
 	DefaultTime2wait uint32 `json:"default_time2wait"`
-	// How long tasks are kept after a failure. Unit: s.
+	// How long a session's tasks are kept after a failure. Unit: s.
 	DefaultTime2retain uint32 `json:"default_time2retain"`
-	// Largest amount of data sent unasked with a write. Unit: bytes.
+	// Largest amount of unsolicited data with a write. Unit: bytes.
 	FirstBurstLength uint32 `json:"first_burst_length"`
-	// Data inside a command's PDU is admitted.
+	// Whether data inside a command's PDU is allowed.
 	ImmediateData bool `json:"immediate_data"`
-	// Several sessions of the same initiator port are admitted.
+	// Whether several sessions of the same initiator port are allowed.
 	AllowDuplicatedISID bool   `json:"allow_duplicated_isid"`
 	ErrorRecoveryLevel  uint32 `json:"error_recovery_level"`
-	// How long a NOP may stay unanswered. Unit: s.
+	// How long SPDK waits for the answer to a NOP. Unit: s.
 	NopTimeout int32 `json:"nop_timeout"`
 	// Interval of NOPs on idle connections, 0 for none. Unit: s.
 	NopInInterval int32 `json:"nop_in_interval"`
-	// Initiators must do without CHAP for discovery.
+	// Whether initiators must do discovery without CHAP.
 	DisableCHAP bool `json:"disable_chap"`
-	// Initiators must authenticate by CHAP for discovery.
+	// Whether initiators must authenticate by CHAP for discovery.
 	RequireCHAP bool `json:"require_chap"`
-	// The target authenticates too.
+	// Whether the target authenticates too.
 	MutualCHAP bool `json:"mutual_chap"`
 	// Tag of the authentication group for discovery, 0 for none.
 	CHAPGroup int32 `json:"chap_group"`
 	// Largest number of outstanding split reads.
 	MaxLargeDatainPerConnection uint32 `json:"max_large_datain_per_connection"`
-	// Largest number of outstanding requests for a write's data.
+	// Largest number of outstanding R2Ts (requests for a write's data).
 	MaxR2tPerConnection uint32 `json:"max_r2t_per_connection"`
 	// PDUs in the pool.
 	PDUPoolSize uint32 `json:"pdu_pool_size"`
@@ -531,7 +532,8 @@ type ISCSIOptions struct {
 	DataOutPoolSize uint32 `json:"data_out_pool_size"`
 }
 
-// ISCSIPGIGMap holds initiators of one group may come in by the portals of another.
+// ISCSIPGIGMap describes a pair of groups: initiators of the initiator group may log in through portals of the
+// portal group.
 type ISCSIPGIGMap struct {
 	// Tag of the portal group.
 	PGTag int32 `json:"pg_tag"`
@@ -541,7 +543,7 @@ type ISCSIPGIGMap struct {
 
 // ISCSIPortal describes an address to listen on.
 type ISCSIPortal struct {
-	// IP address, IPv6 in brackets. 0.0.0.0 or [::] for all.
+	// IP address, IPv6 in brackets. 0.0.0.0 or [::] for all addresses.
 	Host string `json:"host"`
 	// Port, as a string.
 	Port string `json:"port"`
@@ -551,11 +553,11 @@ type ISCSIPortal struct {
 type ISCSIPortalGroup struct {
 	Tag     int32         `json:"tag"`
 	Portals []ISCSIPortal `json:"portals"`
-	// Kept out of discovery.
+	// Whether the portals are left out of discovery.
 	Private bool `json:"private"`
 }
 
-// ISCSIStats holds numbers of connections.
+// ISCSIStats holds counts of connections.
 type ISCSIStats struct {
 	// Connections that are being set up.
 	Invalid uint32 `json:"invalid"`
@@ -568,29 +570,29 @@ type ISCSIStats struct {
 type ISCSITargetNode struct {
 	// Complete name.
 	Name string `json:"name"`
-	// Alias; left out where it is empty.
+	// Alias; left out if it is empty.
 	AliasName  *string        `json:"alias_name,omitzero"`
 	PGIGMaps   []ISCSIPGIGMap `json:"pg_ig_maps"`
 	LUNs       []ISCSILUN     `json:"luns"`
 	QueueDepth int32          `json:"queue_depth"`
-	// Initiators must do without CHAP.
+	// Whether initiators must log in without CHAP.
 	DisableCHAP bool `json:"disable_chap"`
-	// Initiators must authenticate by CHAP.
+	// Whether initiators must authenticate by CHAP.
 	RequireCHAP bool `json:"require_chap"`
-	// The target authenticates too.
+	// Whether the target authenticates too.
 	MutualCHAP bool `json:"mutual_chap"`
 	// Tag of the authentication group, 0 for none.
 	CHAPGroup int32 `json:"chap_group"`
-	// Header digests are demanded.
+	// Whether header digests are required.
 	HeaderDigest bool `json:"header_digest"`
-	// Data digests are demanded.
+	// Whether data digests are required.
 	DataDigest bool `json:"data_digest"`
 }
 
 // SCSIDevice describes a SCSI device.
 type SCSIDevice struct {
 	ID int32 `json:"id"`
-	// For iSCSI the target node's complete name, for vhost a name of SPDK's making.
+	// For iSCSI the target node's complete name, for vhost a name that SPDK generates.
 	DeviceName string `json:"device_name"`
 }
 
@@ -598,13 +600,13 @@ type SCSIDevice struct {
 type ISCSIAuthGroupAddSecretParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
-	// Name with which the initiator authenticates.
+	// User name with which the initiator authenticates.
 	User string `json:"user"`
 	// Secret with which the initiator authenticates. Secret.
 	Secret string `json:"secret"`
-	// Name with which the target authenticates. Needs `msecret`.
+	// User name with which the target authenticates. Requires `msecret`.
 	Muser *string `json:"muser,omitzero"`
-	// Secret with which the target authenticates. Counts only together with `muser`. Secret.
+	// Secret with which the target authenticates. Has an effect only together with `muser`. Secret.
 	Msecret *string `json:"msecret,omitzero"`
 }
 
@@ -612,7 +614,7 @@ type ISCSIAuthGroupAddSecretParams struct {
 type ISCSIAuthGroupRemoveSecretParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
-	// Name with which the initiator authenticates.
+	// User name with which the initiator authenticates.
 	User string `json:"user"`
 }
 
@@ -628,9 +630,9 @@ type ISCSICreateAuthGroupParams struct {
 type ISCSICreateInitiatorGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
-	// Names of initiators. `ANY` for all, `!NAME` to exclude one.
+	// Names of initiators. `ANY` allows all, `!NAME` excludes one.
 	Initiators []string `json:"initiators"`
-	// Addresses of initiators, such as `192.0.2.0/24` or `[2001:db8::]/32`. `ANY` for all.
+	// Addresses of initiators, such as `192.0.2.0/24` or `[2001:db8::]/32`. `ANY` allows all.
 	Netmasks []string `json:"netmasks"`
 }
 
@@ -640,35 +642,35 @@ type ISCSICreatePortalGroupParams struct {
 	Tag int32 `json:"tag"`
 	// The addresses.
 	Portals []ISCSIPortal `json:"portals"`
-	// Keep the portals out of discovery. Initiators get there only by a redirection. Default: false.
+	// Whether to leave the portals out of discovery. Initiators reach them only through a redirection. Default: false.
 	Private *bool `json:"private,omitzero"`
-	// Accept no connections until `iscsi_start_portal_group`. Default: false.
+	// Whether to accept no connections until `iscsi_start_portal_group` is called. Default: false.
 	Wait *bool `json:"wait,omitzero"`
 }
 
 // ISCSICreateTargetNodeParams are the parameters of iscsi_create_target_node.
 type ISCSICreateTargetNodeParams struct {
-	// Name of the target node, complete or as its part behind `node_base`.
+	// Name of the target node, complete or without its prefix `node_base`.
 	Name string `json:"name"`
-	// Alias that initiators see, may be empty.
+	// Alias that initiators see; may be empty.
 	AliasName string `json:"alias_name"`
-	// Who may come in where, as pairs of portal group and initiator group.
+	// Access rules, as pairs of portal group and initiator group: initiators of the one may log in through portals of the other.
 	PGIGMaps []ISCSIPGIGMap `json:"pg_ig_maps"`
 	// The LUNs, one of them number 0.
 	LUNs []ISCSILUNParams `json:"luns"`
-	// Queue depth. The target's `max_queue_depth` is used instead of values out of 1 to that number.
+	// Queue depth. Outside the range of 1 to the target's `max_queue_depth`, SPDK uses `max_queue_depth`.
 	QueueDepth int32 `json:"queue_depth"`
-	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must log in without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
-	// Demand that initiators authenticate by CHAP. Default: false.
+	// Whether initiators must authenticate by CHAP. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Let the target authenticate too. Only together with `require_chap`. Default: false.
+	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
-	// Tag of the authentication group whose secrets count, 0 for none. Default: 0.
+	// Tag of the authentication group that contains the secrets, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
-	// Demand header digests. Default: false.
+	// Whether header digests are required. Default: false.
 	HeaderDigest *bool `json:"header_digest,omitzero"`
-	// Demand data digests. Default: false.
+	// Whether data digests are required. Default: false.
 	DataDigest *bool `json:"data_digest,omitzero"`
 }
 
@@ -734,25 +736,25 @@ type ISCSIInitiatorGroupRemoveInitiatorsParams struct {
 type ISCSIPortalGroupSetAuthParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
-	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must log in without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
-	// Demand that initiators authenticate by CHAP. Default: false.
+	// Whether initiators must authenticate by CHAP. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Let the target authenticate too. Only together with `require_chap`. Default: false.
+	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
-	// Tag of the authentication group whose secrets count, 0 for none. Default: 0.
+	// Tag of the authentication group that contains the secrets, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
 }
 
 // ISCSISetDiscoveryAuthParams are the parameters of iscsi_set_discovery_auth.
 type ISCSISetDiscoveryAuthParams struct {
-	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must log in without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
-	// Demand that initiators authenticate by CHAP. Default: false.
+	// Whether initiators must authenticate by CHAP. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Let the target authenticate too. Only together with `require_chap`. Default: false.
+	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
-	// Tag of the authentication group whose secrets count, 0 for none. Default: 0.
+	// Tag of the authentication group that contains the secrets, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
 }
 
@@ -760,19 +762,19 @@ type ISCSISetDiscoveryAuthParams struct {
 type ISCSISetOptionsParams struct {
 	// Path, on the target's host, of a file with CHAP secrets.
 	AuthFile *string `json:"auth_file,omitzero"`
-	// Prefix of target names that are not complete. Default: iqn.2016-06.io.spdk.
+	// Prefix for incomplete target names. Default: iqn.2016-06.io.spdk.
 	NodeBase *string `json:"node_base,omitzero"`
-	// How long an initiator may leave a NOP unanswered before it is disconnected. Unit: s. Default: 60.
+	// How long SPDK waits for the answer to a NOP before it disconnects the initiator. Unit: s. Default: 60.
 	NopTimeout *int32 `json:"nop_timeout,omitzero"`
 	// Interval of NOPs on idle connections, 0 for none. Unit: s. Default: 30.
 	NopInInterval *int32 `json:"nop_in_interval,omitzero"`
-	// Demand that initiators do without CHAP for discovery. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must do discovery without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
-	// Demand that initiators authenticate by CHAP for discovery. Default: false.
+	// Whether initiators must authenticate by CHAP for discovery. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Let the target authenticate too. Only together with `require_chap`. Default: false.
+	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
-	// Tag of the authentication group whose secrets count for discovery, 0 for none. Default: 0.
+	// Tag of the authentication group that contains the secrets for discovery, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
 	// Largest number of sessions in the process. Default: 128.
 	MaxSessions *uint32 `json:"max_sessions,omitzero"`
@@ -784,19 +786,19 @@ type ISCSISetOptionsParams struct {
 	DefaultTime2wait *uint32 `json:"default_time2wait,omitzero"`
 	// How long a session's tasks are kept after a failure. Unit: s. Default: 20.
 	DefaultTime2retain *uint32 `json:"default_time2retain,omitzero"`
-	// Largest amount of data sent unasked with a write. Unit: bytes. Default: 8192.
+	// Largest amount of unsolicited data with a write. Unit: bytes. Default: 8192.
 	FirstBurstLength *uint32 `json:"first_burst_length,omitzero"`
-	// Admit data inside a command's PDU. Default: true.
+	// Whether data inside a command's PDU is allowed. Default: true.
 	ImmediateData *bool `json:"immediate_data,omitzero"`
 	// Error recovery level of the iSCSI standard. Default: 0.
 	ErrorRecoveryLevel *uint32 `json:"error_recovery_level,omitzero"`
-	// Admit several sessions of the same initiator port. Default: false.
+	// Whether several sessions of the same initiator port are allowed. Default: false.
 	AllowDuplicatedISID *bool `json:"allow_duplicated_isid,omitzero"`
 	// Largest number of outstanding split reads of a connection. Default: 64.
 	MaxLargeDatainPerConnection *uint32 `json:"max_large_datain_per_connection,omitzero"`
-	// Largest number of outstanding requests for a write's data of a connection. Default: 4.
+	// Largest number of outstanding R2Ts (requests for a write's data) of a connection. Default: 4.
 	MaxR2tPerConnection *uint32 `json:"max_r2t_per_connection,omitzero"`
-	// Number of PDUs in the pool. Grow it with `max_sessions` and the limits of a connection. Default: 36864.
+	// Number of PDUs in the pool. Increase it together with `max_sessions` and the limits of a connection. Default: 36864.
 	PDUPoolSize *uint32 `json:"pdu_pool_size,omitzero"`
 	// Number of buffers for immediate data. Default: 16384.
 	ImmediateDataPoolSize *uint32 `json:"immediate_data_pool_size,omitzero"`
@@ -840,7 +842,7 @@ type ISCSITargetNodeRemovePGIGMapsParams struct {
 type ISCSITargetNodeRequestLogoutParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
-	// Only those who came in by the portal group of this tag, -1 for all. Default: -1.
+	// Only initiators that logged in through the portal group with this tag, -1 for all. Default: -1.
 	PGTag *int32 `json:"pg_tag,omitzero"`
 }
 
@@ -848,13 +850,13 @@ type ISCSITargetNodeRequestLogoutParams struct {
 type ISCSITargetNodeSetAuthParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
-	// Demand that initiators do without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must log in without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
-	// Demand that initiators authenticate by CHAP. Default: false.
+	// Whether initiators must authenticate by CHAP. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Let the target authenticate too. Only together with `require_chap`. Default: false.
+	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
-	// Tag of the authentication group whose secrets count, 0 for none. Default: 0.
+	// Tag of the authentication group that contains the secrets, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
 }
 
@@ -862,10 +864,10 @@ type ISCSITargetNodeSetAuthParams struct {
 type ISCSITargetNodeSetRedirectParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
-	// Tag of the portal group where initiators log in; public, and mapped to the target node.
+	// Tag of the portal group where initiators log in. The group must be public and mapped to the target node.
 	PGTag int32 `json:"pg_tag"`
-	// IP address of the portal to go to. Not a portal of the same group.
+	// IP address of the portal that initiators are redirected to. Not a portal of the same group.
 	RedirectHost *string `json:"redirect_host,omitzero"`
-	// Port of the portal to go to, as a string.
+	// Port of the portal that initiators are redirected to, as a string.
 	RedirectPort *string `json:"redirect_port,omitzero"`
 }

@@ -9,30 +9,30 @@ import (
 // KeyringFileAddKey calls keyring_file_add_key: add a key from a file on the target's host to the keyring, for
 // NVMe-oF authentication and TLS.
 //
-// The file must belong to the target's user and be closed to group and others. It is read each time the key is
-// used. Unknown members are ignored by SPDK.
+// The file must be owned by the target's user, without permissions for group and others. SPDK reads it each time
+// the key is used. SPDK ignores unknown parameters.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
-//   - -22: The name has a colon
+//   - -22: The name contains a colon
 //   - -17: A key with this name exists
 //   - -12: Out of memory
 //   - -2: No such file
-//   - -1: The path is not absolute, or the file is another user's or open to others
+//   - -1: The path is not absolute, the file has another owner, or group or others have permissions
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) KeyringFileAddKey(ctx context.Context, params KeyringFileAddKeyParams) error {
 	return c.confirm(ctx, "keyring_file_add_key", params)
 }
 
-// KeyringFileRemoveKey calls keyring_file_remove_key: take a key out of the keyring; the file stays.
+// KeyringFileRemoveKey calls keyring_file_remove_key: remove a key from the keyring; the file stays.
 //
-// Connections that use the key already are not affected.
+// Connections that already use the key are not affected.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
 //   - -126: No such key (from v24.09 on)
-//   - -22: The key is not in a file (from v24.09 on)
+//   - -22: The key does not come from a file (from v24.09 on)
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) KeyringFileRemoveKey(ctx context.Context, params KeyringFileRemoveKeyParams) error {
@@ -54,7 +54,7 @@ func (c *Client) KeyringGetKeys(ctx context.Context) (result []KeyringKey, err e
 // KeyringLinuxSetOptions calls keyring_linux_set_options: choose whether keys of the Linux session keyring can
 // be used.
 //
-// To send no parameters at all is an error.
+// A call without parameters is an error.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -70,21 +70,21 @@ type KeyringKey struct {
 	Name string `json:"name"`
 	// `keyring_file` or `linux`.
 	Module string `json:"module"`
-	// Whether it was removed and exists only until its last user is gone.
+	// Whether the key was removed and exists only until its last user releases it.
 	Removed bool `json:"removed"`
-	// Whether its module found it by itself.
+	// Whether its module found it automatically.
 	Probed bool `json:"probed"`
-	// Users, the keyring counted.
+	// Number of users, including the keyring.
 	Refcnt int32 `json:"refcnt"`
-	// File that contains it; only of a key in a file that is not removed.
+	// File that contains the key; only for a key from a file, not for a removed one.
 	Path *string `json:"path,omitzero"`
-	// Serial number in the kernel; only of a Linux key that is not removed.
+	// Serial number in the kernel; only for a Linux key, not for a removed one.
 	Sn *uint32 `json:"sn,omitzero"`
 }
 
 // KeyringFileAddKeyParams are the parameters of keyring_file_add_key.
 type KeyringFileAddKeyParams struct {
-	// Name of the key, unique in the keyring, without colon.
+	// Name of the key, unique in the keyring, without a colon.
 	Name string `json:"name"`
 	// Absolute path of the file.
 	Path string `json:"path"`
@@ -98,6 +98,6 @@ type KeyringFileRemoveKeyParams struct {
 
 // KeyringLinuxSetOptionsParams are the parameters of keyring_linux_set_options.
 type KeyringLinuxSetOptionsParams struct {
-	// Whether they can be used; left as it is if not given, false at first.
+	// Whether they can be used; unchanged if not given. Initially false.
 	Enable *bool `json:"enable,omitzero"`
 }

@@ -27,8 +27,8 @@ func (c *Client) LogEnableTimestamps(ctx context.Context, params LogEnableTimest
 	return c.confirm(ctx, "log_enable_timestamps", params)
 }
 
-// LogGetFlags calls log_get_flags: list the parts of the target whose informative and debugging messages can be
-// turned on, and whether they are.
+// LogGetFlags calls log_get_flags: list the log flags, which turn on informative and debugging messages of parts
+// of the target.
 //
 // The result: whether each flag is on.
 //
@@ -41,7 +41,7 @@ func (c *Client) LogGetFlags(ctx context.Context) (result map[string]bool, err e
 	return result, err
 }
 
-// LogGetLevel calls log_get_level: tell down to which level messages are written to the log.
+// LogGetLevel calls log_get_level: report the least important level of messages that are written to the log.
 //
 // The result: the level.
 //
@@ -55,8 +55,8 @@ func (c *Client) LogGetLevel(ctx context.Context) (result LogLevel, err error) {
 	return result, err
 }
 
-// LogGetPrintLevel calls log_get_print_level: tell down to which level messages are written to the standard
-// error output.
+// LogGetPrintLevel calls log_get_print_level: report the least important level of messages that are written to
+// standard error.
 //
 // The result: the level.
 //
@@ -81,7 +81,7 @@ func (c *Client) LogSetFlag(ctx context.Context, params LogSetFlagParams) error 
 	return c.confirm(ctx, "log_set_flag", params)
 }
 
-// LogSetLevel calls log_set_level: set down to which level messages are written to the log.
+// LogSetLevel calls log_set_level: set the least important level of messages that are written to the log.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded, which from v26.05 on includes an unknown level
@@ -92,8 +92,8 @@ func (c *Client) LogSetLevel(ctx context.Context, params LogSetLevelParams) erro
 	return c.confirm(ctx, "log_set_level", params)
 }
 
-// LogSetPrintLevel calls log_set_print_level: set down to which level messages are written to the standard error
-// output.
+// LogSetPrintLevel calls log_set_print_level: set the least important level of messages that are written to
+// standard error.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded, which from v26.05 on includes an unknown level
@@ -124,7 +124,7 @@ type LogClearFlagParams struct {
 
 // LogEnableTimestampsParams are the parameters of log_enable_timestamps.
 type LogEnableTimestampsParams struct {
-	// Whether they do.
+	// True to write timestamps.
 	Enabled bool `json:"enabled"`
 }
 
@@ -136,12 +136,12 @@ type LogSetFlagParams struct {
 
 // LogSetLevelParams are the parameters of log_set_level.
 type LogSetLevelParams struct {
-	// The level; less important messages are left out.
+	// The level; less important messages are not written.
 	Level LogLevel `json:"level"`
 }
 
 // LogSetPrintLevelParams are the parameters of log_set_print_level.
 type LogSetPrintLevelParams struct {
-	// The level; less important messages are left out.
+	// The level; less important messages are not written.
 	Level LogLevel `json:"level"`
 }

@@ -11,8 +11,8 @@ import (
 // The result: the block devices.
 //
 // Errors of SPDK:
-//   - -19: The target has no such block device
-//   - -32603: A parameter is wrong
+//   - -19: The target serves no such block device
+//   - -32603: A parameter is invalid
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NBDGetDisks(ctx context.Context, params NBDGetDisksParams) (result []NBDDisk, err error) {
@@ -20,19 +20,19 @@ func (c *Client) NBDGetDisks(ctx context.Context, params NBDGetDisksParams) (res
 	return result, err
 }
 
-// NBDStartDisk calls nbd_start_disk: make a bdev a block device of the target's host, /dev/nbdN.
+// NBDStartDisk calls nbd_start_disk: export a bdev as a block device of the target's host, /dev/nbdN.
 //
-// The kernel's module nbd must be loaded.
+// The kernel module nbd must be loaded.
 //
 // The result: path of the block device.
 //
 // Errors of SPDK:
-//   - -1: The bdev is claimed or the process may not open the block device
+//   - -1: The bdev is claimed, or the process has no permission to open the block device
 //   - -2: No such block device
 //   - -12: Out of memory
 //   - -16: The block device is in use
 //   - -19: No such bdev, no block device is free, or the path is not one of nbd's
-//   - -32603: A parameter is wrong or memory is out
+//   - -32603: A parameter is invalid, or out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NBDStartDisk(ctx context.Context, params NBDStartDiskParams) (result string, err error) {
@@ -40,11 +40,11 @@ func (c *Client) NBDStartDisk(ctx context.Context, params NBDStartDiskParams) (r
 	return result, err
 }
 
-// NBDStopDisk calls nbd_stop_disk: disconnect an nbd block device. Answers when its data is flushed.
+// NBDStopDisk calls nbd_stop_disk: disconnect an nbd block device. SPDK answers when its data is flushed.
 //
 // Errors of SPDK:
-//   - -19: The target has no such block device
-//   - -32603: A parameter is wrong or memory is out
+//   - -19: The target serves no such block device
+//   - -32603: A parameter is invalid, or out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NBDStopDisk(ctx context.Context, params NBDStopDiskParams) error {
@@ -60,7 +60,7 @@ type NBDDisk struct {
 
 // NBDGetDisksParams are the parameters of nbd_get_disks.
 type NBDGetDisksParams struct {
-	// Only this block device.
+	// The only block device to list.
 	NBDDevice *string `json:"nbd_device,omitzero"`
 }
 
@@ -68,7 +68,7 @@ type NBDGetDisksParams struct {
 type NBDStartDiskParams struct {
 	// Bdev behind the block device.
 	BdevName string `json:"bdev_name"`
-	// Block device to use, /dev/nbdN. Left out, the first that is free.
+	// Block device to use, /dev/nbdN. Default: the first free one.
 	NBDDevice *string `json:"nbd_device,omitzero"`
 }
 

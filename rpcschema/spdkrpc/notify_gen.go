@@ -6,10 +6,10 @@ import (
 	"context"
 )
 
-// NotifyGetNotifications calls notify_get_notifications: tell what happened in the target, such as the coming
-// and going of bdevs.
+// NotifyGetNotifications calls notify_get_notifications: return notifications of events in the target, such as
+// the creation and deletion of bdevs.
 //
-// The target keeps the last 1024 notifications; older ones are skipped. Does not wait for new ones.
+// The target keeps the last 1024 notifications; older ones are skipped. The call does not wait for new ones.
 //
 // The result: the notifications, oldest first.
 //
@@ -37,11 +37,11 @@ func (c *Client) NotifyGetTypes(ctx context.Context) (result []string, err error
 
 // NotifyEvent describes a notification.
 type NotifyEvent struct {
-	// Its kind.
+	// Kind of the notification.
 	Type string `json:"type"`
-	// What it is about, mostly the name of a bdev; cut off after 127 bytes.
+	// Object of the notification, mostly the name of a bdev; truncated to 127 bytes.
 	Ctx string `json:"ctx"`
-	// Its number, counted up from 0 since the target started.
+	// Number of the notification, counted from 0 since the target started.
 	ID uint64 `json:"id"`
 }
 
@@ -49,6 +49,6 @@ type NotifyEvent struct {
 type NotifyGetNotificationsParams struct {
 	// Number of the first notification to return. Next time, give the number after the last one returned. Default: 0.
 	ID *uint64 `json:"id,omitzero"`
-	// Maximum number of notifications to return. Default: 18446744073709551615.
+	// Largest number of notifications to return. Default: 18446744073709551615.
 	Max *uint64 `json:"max,omitzero"`
 }

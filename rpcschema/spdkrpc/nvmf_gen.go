@@ -11,22 +11,22 @@ import (
 // hosts.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or so is the range of controller IDs
-//   - -32603: No such target, or the subsystem could not be created: its NQN is taken or malformed, or the target is full
+//   - -32602: A parameter or the range of controller IDs is wrong
+//   - -32603: No such target, or the subsystem could not be created: its NQN exists or is malformed, or the target has the largest number of subsystems
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NVMfCreateSubsystem(ctx context.Context, params NVMfCreateSubsystemParams) error {
 	return c.confirm(ctx, "nvmf_create_subsystem", params)
 }
 
-// NVMfCreateTarget calls nvmf_create_target: create a further NVMe-oF target inside the process.
+// NVMfCreateTarget calls nvmf_create_target: create another NVMe-oF target in the process.
 //
-// Once there are several, every other call must name its target.
+// When there are several targets, every other call must name its target.
 //
 // The result: name of the target.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or the target exists already
+//   - -32602: A parameter is invalid or the target exists already
 //   - -32603: The target could not be created
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -42,7 +42,7 @@ func (c *Client) NVMfCreateTarget(ctx context.Context, params NVMfCreateTargetPa
 // depend on the transport. Sizes in bytes unless a parameter says otherwise.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or the transport type is unknown
+//   - -32602: A parameter is invalid or the transport type is unknown
 //   - -32603: No such target, the transport exists already, or it could not be created
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -54,7 +54,7 @@ func (c *Client) NVMfCreateTransport(ctx context.Context, params NVMfCreateTrans
 // and disconnect its controllers.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such subsystem
+//   - -32602: A parameter is invalid or there is no such subsystem
 //   - -32603: No such target, the subsystem is changing its state (try again), or it is being deleted already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -65,18 +65,18 @@ func (c *Client) NVMfDeleteSubsystem(ctx context.Context, params NVMfDeleteSubsy
 // NVMfDeleteTarget calls nvmf_delete_target: delete an NVMe-oF target with its subsystems and transports.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such target
+//   - -32602: A parameter is invalid or there is no such target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NVMfDeleteTarget(ctx context.Context, params NVMfDeleteTargetParams) error {
 	return c.confirm(ctx, "nvmf_delete_target", params)
 }
 
-// NVMfDiscoveryAddReferral calls nvmf_discovery_add_referral: make discovery refer hosts to another discovery
-// service or subsystem; adding it twice changes nothing.
+// NVMfDiscoveryAddReferral calls nvmf_discovery_add_referral: add a referral to another discovery service or
+// subsystem to the discovery log. Adding it twice changes nothing.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //   - -32603: No such target, `trsvcid` is missing, or the NQN is malformed
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
@@ -89,7 +89,7 @@ func (c *Client) NVMfDiscoveryAddReferral(ctx context.Context, params NVMfDiscov
 // The result: the referrals.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to SPDK v24.01 and later.
@@ -101,7 +101,7 @@ func (c *Client) NVMfDiscoveryGetReferrals(ctx context.Context, params NVMfDisco
 // NVMfDiscoveryRemoveReferral calls nvmf_discovery_remove_referral: remove a referral from discovery.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //   - -32603: No such target or referral
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
@@ -109,12 +109,12 @@ func (c *Client) NVMfDiscoveryRemoveReferral(ctx context.Context, params NVMfDis
 	return c.confirm(ctx, "nvmf_discovery_remove_referral", params)
 }
 
-// NVMfGetStats calls nvmf_get_stats: report what each poll group of an NVMe-oF target has done.
+// NVMfGetStats calls nvmf_get_stats: report counters of each poll group of an NVMe-oF target.
 //
 // The result: counters since the target's start.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -125,13 +125,14 @@ func (c *Client) NVMfGetStats(ctx context.Context, params NVMfGetStatsParams) (r
 
 // NVMfGetSubsystems calls nvmf_get_subsystems: list subsystems with their listeners, hosts and namespaces.
 //
-// Without `nqn` the answer, and the time the reactor spends on it, grow with the number of namespaces.
+// Without `nqn`, the size of the answer and the time that the reactor needs for it grow with the number of
+// namespaces.
 //
-// The result: the subsystems, among them the discovery subsystem.
+// The result: the subsystems, including the discovery subsystem.
 //
 // Errors of SPDK:
 //   - -19: No such subsystem (up to v26.05)
-//   - -32602: A parameter is wrong; from v26.09 also no such subsystem
+//   - -32602: A parameter is invalid; from v26.09 also no such subsystem
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -159,7 +160,7 @@ func (c *Client) NVMfGetTargets(ctx context.Context) (result []string, err error
 //
 // Errors of SPDK:
 //   - -19: No such transport
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //   - -32603: No such target
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -168,10 +169,11 @@ func (c *Client) NVMfGetTransports(ctx context.Context, params NVMfGetTransports
 	return result, err
 }
 
-// NVMfNSAddHost calls nvmf_ns_add_host: show a namespace that was added with `no_auto_visible` to a host.
+// NVMfNSAddHost calls nvmf_ns_add_host: make a namespace that was added with `no_auto_visible` visible to a
+// host.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such subsystem or namespace, or the namespace is visible to all
+//   - -32602: A parameter is invalid, no such subsystem or namespace, or the namespace is visible to all hosts
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -183,7 +185,7 @@ func (c *Client) NVMfNSAddHost(ctx context.Context, params NVMfNSAddHostParams) 
 // host.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such subsystem or namespace, or the namespace is visible to all
+//   - -32602: A parameter is invalid, no such subsystem or namespace, or the namespace is visible to all hosts
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -191,16 +193,16 @@ func (c *Client) NVMfNSRemoveHost(ctx context.Context, params NVMfNSRemoveHostPa
 	return c.confirm(ctx, "nvmf_ns_remove_host", params)
 }
 
-// NVMfPublishMDNSPrr calls nvmf_publish_mdns_prr: announce the discovery service in the local network by mDNS.
+// NVMfPublishMDNSPrr calls nvmf_publish_mdns_prr: announce the discovery service on the local network by mDNS.
 //
-// The discovery subsystem needs a listener. Works where SPDK was built with Avahi.
+// The discovery subsystem needs a listener. Only if SPDK was built with Avahi.
 //
 // Errors of SPDK:
-//   - -12: No memory or no connection to Avahi
+//   - -12: Out of memory, or no connection to Avahi
 //   - -17: The target is announced already
-//   - -22: Another target is announced, or the discovery subsystem is missing
+//   - -22: Another target is announced, or there is no discovery subsystem
 //   - -95: SPDK was built without Avahi (from v24.09)
-//   - -32602: A parameter is wrong, or SPDK was built without Avahi (v24.05)
+//   - -32602: A parameter is invalid, or SPDK was built without Avahi (v24.05)
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -208,10 +210,10 @@ func (c *Client) NVMfPublishMDNSPrr(ctx context.Context, params NVMfPublishMDNSP
 	return c.confirm(ctx, "nvmf_publish_mdns_prr", params)
 }
 
-// NVMfSetConfig calls nvmf_set_config: set options of the default NVMe-oF target before it is made.
+// NVMfSetConfig calls nvmf_set_config: set options of the default NVMe-oF target before it is created.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
 func (c *Client) NVMfSetConfig(ctx context.Context, params NVMfSetConfigParams) error {
@@ -222,18 +224,18 @@ func (c *Client) NVMfSetConfig(ctx context.Context, params NVMfSetConfigParams) 
 // 100 ms.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
 func (c *Client) NVMfSetCrdt(ctx context.Context, params NVMfSetCrdtParams) error {
 	return c.confirm(ctx, "nvmf_set_crdt", params)
 }
 
-// NVMfSetMaxSubsystems calls nvmf_set_max_subsystems: set how many subsystems the default NVMe-oF target can
-// have. Once only.
+// NVMfSetMaxSubsystems calls nvmf_set_max_subsystems: set the largest number of subsystems of the default
+// NVMe-oF target. Only possible once.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //   - -32603: The number was set already
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -244,7 +246,7 @@ func (c *Client) NVMfSetMaxSubsystems(ctx context.Context, params NVMfSetMaxSubs
 // NVMfStopMDNSPrr calls nvmf_stop_mdns_prr: stop announcing the discovery service by mDNS.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or SPDK was built without Avahi (v24.05)
+//   - -32602: A parameter is invalid, or SPDK was built without Avahi (v24.05)
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -252,13 +254,14 @@ func (c *Client) NVMfStopMDNSPrr(ctx context.Context, params NVMfStopMDNSPrrPara
 	return c.confirm(ctx, "nvmf_stop_mdns_prr", params)
 }
 
-// NVMfSubsystemAddHost calls nvmf_subsystem_add_host: admit a host to a subsystem, and say what it must prove.
+// NVMfSubsystemAddHost calls nvmf_subsystem_add_host: admit a host to a subsystem, and set the keys for its
+// authentication.
 //
 // Keys are names in the target's keyring (`keyring_file_add_key`). Adding a host that is admitted already
-// succeeds up to v24.05 and fails from v24.09.
+// succeeds up to v24.05 and fails from v24.09 on.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or no such subsystem or DH-HMAC-CHAP key
+//   - -32602: A parameter is invalid, or no such subsystem or DH-HMAC-CHAP key
 //   - -32603: No such target, or the host could not be added: it is admitted already, its NQN is malformed, or the PSK is missing or unusable
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -266,13 +269,13 @@ func (c *Client) NVMfSubsystemAddHost(ctx context.Context, params NVMfSubsystemA
 	return c.confirm(ctx, "nvmf_subsystem_add_host", params)
 }
 
-// NVMfSubsystemAddListener calls nvmf_subsystem_add_listener: let a subsystem be reached at an address.
+// NVMfSubsystemAddListener calls nvmf_subsystem_add_listener: make a subsystem reachable at an address.
 //
-// The transport must exist. A subsystem has at most 16 listeners. The subsystem is paused meanwhile. Adding a
-// listener that is there already succeeds up to v24.01 and fails from v24.05.
+// The transport must exist. A subsystem has at most 16 listeners. SPDK pauses the subsystem during the call.
+// Adding a listener that exists already succeeds up to v24.01 and fails from v24.05 on.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such subsystem or transport, the listener exists already, or the address cannot be listened on
+//   - -32602: A parameter is invalid, no such subsystem or transport, the listener exists already, or SPDK cannot listen on the address
 //   - -32603: No such target, the subsystem is busy (try again), or a secure channel was requested for a subsystem that admits any host
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -282,13 +285,13 @@ func (c *Client) NVMfSubsystemAddListener(ctx context.Context, params NVMfSubsys
 
 // NVMfSubsystemAddNS calls nvmf_subsystem_add_ns: export a bdev as a namespace of a subsystem.
 //
-// The bdev is claimed. UUID and NGUID are taken from the bdev when they are not given; give them where they must
-// outlive the bdev. The subsystem is paused meanwhile.
+// The bdev is claimed. By default UUID and NGUID are the bdev's; give them if they must stay the same when the
+// bdev is replaced. SPDK pauses the subsystem during the call.
 //
 // The result: NSID of the new namespace.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such subsystem or bdev, the bdev is claimed or does not fit, or the NSID is taken or too large
+//   - -32602: A parameter is invalid, no such subsystem or bdev, the bdev is claimed or does not fit, or the NSID is taken or too large
 //   - -32603: No such target, or the subsystem is busy or in an invalid state
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -301,7 +304,7 @@ func (c *Client) NVMfSubsystemAddNS(ctx context.Context, params NVMfSubsystemAdd
 // only those added.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such subsystem
+//   - -32602: A parameter is invalid or there is no such subsystem
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -312,12 +315,12 @@ func (c *Client) NVMfSubsystemAllowAnyHost(ctx context.Context, params NVMfSubsy
 // NVMfSubsystemGetControllers calls nvmf_subsystem_get_controllers: list the controllers of a subsystem, one for
 // each connected host and association.
 //
-// The subsystem is paused meanwhile.
+// SPDK pauses the subsystem during the call.
 //
 // The result: the controllers.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such subsystem
+//   - -32602: A parameter is invalid or there is no such subsystem
 //   - -32603: No such target or the subsystem is busy
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -329,12 +332,12 @@ func (c *Client) NVMfSubsystemGetControllers(ctx context.Context, params NVMfSub
 // NVMfSubsystemGetListeners calls nvmf_subsystem_get_listeners: list the listeners of a subsystem with their ANA
 // states.
 //
-// The subsystem is paused meanwhile.
+// SPDK pauses the subsystem during the call.
 //
 // The result: the listeners.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such subsystem
+//   - -32602: A parameter is invalid or there is no such subsystem
 //   - -32603: No such target or the subsystem is busy
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -346,12 +349,12 @@ func (c *Client) NVMfSubsystemGetListeners(ctx context.Context, params NVMfSubsy
 // NVMfSubsystemGetQpairs calls nvmf_subsystem_get_qpairs: list the queue pairs of a subsystem, which are its
 // hosts' connections.
 //
-// The subsystem is paused meanwhile.
+// SPDK pauses the subsystem during the call.
 //
 // The result: the queue pairs.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such subsystem
+//   - -32602: A parameter is invalid or there is no such subsystem
 //   - -32603: No such target or the subsystem is busy
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -363,10 +366,10 @@ func (c *Client) NVMfSubsystemGetQpairs(ctx context.Context, params NVMfSubsyste
 // NVMfSubsystemListenerSetANAState calls nvmf_subsystem_listener_set_ana_state: set the ANA state of a listener,
 // for one ANA group or for all.
 //
-// The subsystem must have been made with `ana_reporting`.
+// The subsystem must have been created with `ana_reporting`.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such subsystem
+//   - -32602: A parameter is invalid or there is no such subsystem
 //   - -32603: No such target or listener, no such ANA group, ANA reporting is off, or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -378,7 +381,7 @@ func (c *Client) NVMfSubsystemListenerSetANAState(ctx context.Context, params NV
 // disconnect it.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such subsystem
+//   - -32602: A parameter is invalid or there is no such subsystem
 //   - -32603: No such target, the host is not admitted, or its connections did not end in time
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -386,11 +389,11 @@ func (c *Client) NVMfSubsystemRemoveHost(ctx context.Context, params NVMfSubsyst
 	return c.confirm(ctx, "nvmf_subsystem_remove_host", params)
 }
 
-// NVMfSubsystemRemoveListener calls nvmf_subsystem_remove_listener: stop a subsystem from being reached at an
-// address, and disconnect the controllers there.
+// NVMfSubsystemRemoveListener calls nvmf_subsystem_remove_listener: make a subsystem unreachable at an address,
+// and disconnect the controllers there.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or no such subsystem, transport or listener
+//   - -32602: A parameter is invalid, or no such subsystem, transport or listener
 //   - -32603: No such target, the subsystem is busy (try again), or the listener did not stop
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -398,11 +401,11 @@ func (c *Client) NVMfSubsystemRemoveListener(ctx context.Context, params NVMfSub
 	return c.confirm(ctx, "nvmf_subsystem_remove_listener", params)
 }
 
-// NVMfSubsystemRemoveNS calls nvmf_subsystem_remove_ns: remove a namespace from a subsystem and give its bdev
-// back.
+// NVMfSubsystemRemoveNS calls nvmf_subsystem_remove_ns: remove a namespace from a subsystem and release its
+// bdev.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such subsystem or namespace
+//   - -32602: A parameter is invalid or there is no such subsystem or namespace
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -413,11 +416,11 @@ func (c *Client) NVMfSubsystemRemoveNS(ctx context.Context, params NVMfSubsystem
 // NVMfSubsystemSetKeys calls nvmf_subsystem_set_keys: replace a host's authentication keys; existing connections
 // are not affected.
 //
-// A key that is left out is taken away. The controller's key needs the host's.
+// A key that is left out is removed. The controller's key requires the host's.
 //
 // Errors of SPDK:
-//   - -22: The host is not admitted, the controller has a key but the host none, or SPDK was built without authentication
-//   - -32602: A parameter is wrong, or no such subsystem or key
+//   - -22: The host is not admitted, the controller has a key but the host has none, or SPDK was built without authentication
+//   - -32602: A parameter is invalid, or no such subsystem or key
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
@@ -428,7 +431,7 @@ func (c *Client) NVMfSubsystemSetKeys(ctx context.Context, params NVMfSubsystemS
 // NVMfSubsystemSetNSANAGroup calls nvmf_subsystem_set_ns_ana_group: move a namespace to another ANA group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such subsystem or namespace, or the group is too high
+//   - -32602: A parameter is invalid, no such subsystem or namespace, or the group is too high
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
@@ -436,26 +439,26 @@ func (c *Client) NVMfSubsystemSetNSANAGroup(ctx context.Context, params NVMfSubs
 	return c.confirm(ctx, "nvmf_subsystem_set_ns_ana_group", params)
 }
 
-// NVMfAdminCmdPassthru states which admin commands go to the NVMe device underneath. Each needs subsystems with
-// one bdev_nvme namespace.
+// NVMfAdminCmdPassthru holds admin commands that are passed to the NVMe device underneath. Each needs subsystems
+// with one bdev_nvme namespace.
 type NVMfAdminCmdPassthru struct {
-	// Take some fields of Identify Controller from the device. Required up to v25.05. Default: false.
+	// Whether to take some fields of Identify Controller from the device. Required up to v25.05. Default: false.
 	IdentifyCtrlr *bool `json:"identify_ctrlr,omitzero"`
-	// Pass Identify of the UUID list. Default: false. SPDK v26.01 and later.
+	// Whether to pass Identify of the UUID list. Default: false. SPDK v26.01 and later.
 	IdentifyUUIDList *bool `json:"identify_uuid_list,omitzero"`
-	// Pass Get Log Page, fabrics' own pages excepted. Default: false. SPDK v26.01 and later.
+	// Whether to pass Get Log Page, except for the pages of fabrics. Default: false. SPDK v26.01 and later.
 	GetLogPage *bool `json:"get_log_page,omitzero"`
-	// Pass Get Features and Set Features. Default: false. SPDK v26.01 and later.
+	// Whether to pass Get Features and Set Features. Default: false. SPDK v26.01 and later.
 	GetSetFeatures *bool `json:"get_set_features,omitzero"`
-	// Pass Sanitize. Default: false. SPDK v26.01 and later.
+	// Whether to pass Sanitize. Default: false. SPDK v26.01 and later.
 	Sanitize *bool `json:"sanitize,omitzero"`
-	// Pass Security Send and Security Receive. Default: false. SPDK v26.01 and later.
+	// Whether to pass Security Send and Security Receive. Default: false. SPDK v26.01 and later.
 	SecuritySendRecv *bool `json:"security_send_recv,omitzero"`
-	// Pass firmware download and commit. Default: false. SPDK v26.01 and later.
+	// Whether to pass firmware download and commit. Default: false. SPDK v26.01 and later.
 	FwUpdate *bool `json:"fw_update,omitzero"`
-	// Pass NVMe-MI Send and Receive. Default: false. SPDK v26.01 and later.
+	// Whether to pass NVMe-MI Send and Receive. Default: false. SPDK v26.01 and later.
 	NVMeMi *bool `json:"nvme_mi,omitzero"`
-	// Pass vendor-specific commands (opcodes C0h to FFh). Default: false. SPDK v25.09 and later.
+	// Whether to pass vendor-specific commands (opcodes C0h to FFh). Default: false. SPDK v25.09 and later.
 	VendorSpecific *bool `json:"vendor_specific,omitzero"`
 }
 
@@ -470,7 +473,7 @@ const (
 	NVMfControllerCntrltypeUnknown        NVMfControllerCntrltype = "unknown"
 )
 
-// NVMfController describes a controller, made for a host's association.
+// NVMfController describes a controller, which belongs to one association with a host.
 type NVMfController struct {
 	// Controller ID.
 	Cntlid uint32 `json:"cntlid"`
@@ -478,7 +481,7 @@ type NVMfController struct {
 	Cntrltype *NVMfControllerCntrltype `json:"cntrltype,omitzero"`
 	Hostnqn   string                   `json:"hostnqn"`
 	Hostid    string                   `json:"hostid"`
-	// Queue pairs that are connected.
+	// Number of connected I/O queue pairs.
 	NumIOQpairs uint32 `json:"num_io_qpairs"`
 }
 
@@ -492,14 +495,14 @@ const (
 	NVMfDiscoveryFiltersValueSvcid     NVMfDiscoveryFiltersValue = "svcid"
 )
 
-// NVMfDiscoveryFilters states what must agree with the host's connection; empty for nothing.
+// NVMfDiscoveryFilters states what must match the host's connection; empty for nothing.
 type NVMfDiscoveryFilters []NVMfDiscoveryFiltersValue
 
-// NVMfListenAddress describes an address of NVMe-oF, as it is given to SPDK.
+// NVMfListenAddress describes an address of NVMe-oF, in the form that calls use.
 type NVMfListenAddress struct {
 	// Transport: TCP, RDMA, FC, VFIOUSER or a custom one, in any case.
 	Trtype string `json:"trtype"`
-	// Address family: IPv4, IPv6, IB or FC, in any case. Left out, IPv4 for TCP and RDMA.
+	// Address family: IPv4, IPv6, IB or FC, in any case. Default: IPv4 for TCP and RDMA.
 	Adrfam *string `json:"adrfam,omitzero"`
 	// IP address, FC address, or for VFIOUSER a directory on the target's host.
 	Traddr string `json:"traddr"`
@@ -512,7 +515,7 @@ type NVMfListenAddress struct {
 // NVMfListener describes a listener of a subsystem.
 type NVMfListener struct {
 	Address NVMfTransportID `json:"address"`
-	// State of each ANA group. Only where ANA is reported.
+	// State of each ANA group. Only if ANA is reported.
 	ANAStates []NVMfListenerANAState `json:"ana_states,omitzero"`
 }
 
@@ -528,7 +531,7 @@ const (
 	NVMfListenerANAStateANAStateChange         NVMfListenerANAStateANAState = "change"
 )
 
-// NVMfListenerANAState holds state of an ANA group on a listener.
+// NVMfListenerANAState describes the state of an ANA group on a listener.
 type NVMfListenerANAState struct {
 	ANAGroup uint32 `json:"ana_group"`
 	// One of optimized, non_optimized, inaccessible, persistent_loss, change.
@@ -538,7 +541,7 @@ type NVMfListenerANAState struct {
 // NVMfNamespace describes a namespace of a subsystem.
 type NVMfNamespace struct {
 	NSID int32 `json:"nsid"`
-	// Name of the bdev behind it.
+	// Name of the exported bdev.
 	BdevName string `json:"bdev_name"`
 	// Same as bdev_name, for old clients.
 	Name string `json:"name"`
@@ -547,7 +550,7 @@ type NVMfNamespace struct {
 	// EUI-64, 8 bytes in hexadecimal.
 	EUI64 *string `json:"eui64,omitzero"`
 	UUID  *string `json:"uuid,omitzero"`
-	// ANA group. Only where ANA is reported.
+	// ANA group. Only if ANA is reported.
 	Anagrpid *uint32 `json:"anagrpid,omitzero"`
 }
 
@@ -555,37 +558,37 @@ type NVMfNamespace struct {
 type NVMfNamespaceParams struct {
 	// Bdev to export.
 	BdevName string `json:"bdev_name"`
-	// NSID, at most the subsystem's max_namespaces. 0 means the lowest that is free. Default: 0.
+	// NSID, at most the subsystem's max_namespaces. 0 means the lowest free one. Default: 0.
 	NSID *uint32 `json:"nsid,omitzero"`
-	// NGUID, 16 bytes in hexadecimal. Left out, the bdev's UUID.
+	// NGUID, 16 bytes in hexadecimal. Default: the bdev's UUID.
 	NGUID *string `json:"nguid,omitzero"`
 	// EUI-64, 8 bytes in hexadecimal.
 	EUI64 *string `json:"eui64,omitzero"`
-	// UUID. Left out, the bdev's.
+	// UUID. Default: the bdev's.
 	UUID *string `json:"uuid,omitzero"`
-	// File on the target's host where persistent reservations are kept.
+	// File on the target's host that stores persistent reservations.
 	PtplFile *string `json:"ptpl_file,omitzero"`
 	// ANA group, at most max_namespaces. 0 means the NSID. Default: 0.
 	Anagrpid *uint32 `json:"anagrpid,omitzero"`
-	// Show the namespace only to hosts named by nvmf_ns_add_host. Default: false. SPDK v24.05 and later.
+	// Whether to show the namespace only to hosts named by nvmf_ns_add_host. Default: false. SPDK v24.05 and later.
 	NoAutoVisible *bool `json:"no_auto_visible,omitzero"`
-	// Hide the bdev's metadata from hosts. Deprecated in v26.05, use dif_insert_or_strip of the transport. Default: false. SPDK v25.01 and later.
+	// Whether to hide the bdev's metadata from hosts. Deprecated in v26.05, use dif_insert_or_strip of the transport. Default: false. SPDK v25.01 and later.
 	HideMetadata *bool `json:"hide_metadata,omitzero"`
 }
 
-// NVMfPollGroupStats holds counters of one poll group, which is one reactor's share of a target.
+// NVMfPollGroupStats holds counters of one poll group. Each poll group runs one reactor's share of a target.
 type NVMfPollGroupStats struct {
 	// Name of the poll group's thread.
 	Name string `json:"name"`
-	// Admin queue pairs so far.
+	// Admin queue pairs created so far.
 	AdminQpairs uint32 `json:"admin_qpairs"`
-	// I/O queue pairs so far.
+	// I/O queue pairs created so far.
 	IOQpairs uint32 `json:"io_qpairs"`
-	// Admin queue pairs now.
+	// Admin queue pairs at present.
 	CurrentAdminQpairs uint32 `json:"current_admin_qpairs"`
-	// I/O queue pairs now.
+	// I/O queue pairs at present.
 	CurrentIOQpairs uint32 `json:"current_io_qpairs"`
-	// Queue pairs now that have no controller yet. SPDK v26.05 and later.
+	// Queue pairs at present that have no controller yet. SPDK v26.05 and later.
 	CurrentUnassociatedQpairs *uint32 `json:"current_unassociated_qpairs,omitzero"`
 	// Commands that wait for a free bdev I/O.
 	PendingBdevIO uint64 `json:"pending_bdev_io"`
@@ -594,7 +597,7 @@ type NVMfPollGroupStats struct {
 	Transports      []NVMfTransportStats `json:"transports"`
 }
 
-// NVMfQpairState is the `active` is what old releases call `enabled`.
+// NVMfQpairState is the state of the queue pair. Old releases report `enabled` instead of `active`.
 type NVMfQpairState string
 
 // The values of NVMfQpairState.
@@ -614,7 +617,7 @@ type NVMfQpair struct {
 	Cntlid uint32 `json:"cntlid"`
 	// Queue ID, 0 for the admin queue.
 	QID uint32 `json:"qid"`
-	// `active` is what old releases call `enabled`. One of uninitialized, connecting, authenticating, enabled, active, deactivating, error.
+	// State of the queue pair. Old releases report `enabled` instead of `active`. One of uninitialized, connecting, authenticating, enabled, active, deactivating, error.
 	State NVMfQpairState `json:"state"`
 	// SPDK thread that serves it. SPDK v24.09 and later.
 	Thread *string `json:"thread,omitzero"`
@@ -669,7 +672,7 @@ const (
 	NVMfQpairAuthDhgroupUnknown   NVMfQpairAuthDhgroup = "unknown"
 )
 
-// NVMfQpairAuth holds state of a connection's authentication. Only if it was requested.
+// NVMfQpairAuth describes the state of a connection's authentication. Only if authentication was requested.
 type NVMfQpairAuth struct {
 	// One of negotiate, challenge, reply, success1, success2, failure1, completed, error.
 	State NVMfQpairAuthState `json:"state"`
@@ -691,7 +694,7 @@ type NVMfRDMADeviceStats struct {
 	Completions uint64 `json:"completions"`
 	// Requests served.
 	Requests uint64 `json:"requests"`
-	// Time of all requests together. Unit: ticks.
+	// Sum of the latencies of all requests. Unit: ticks.
 	RequestLatency uint64 `json:"request_latency"`
 	// Times a command waited for a free request.
 	PendingFreeRequest uint64 `json:"pending_free_request"`
@@ -714,15 +717,15 @@ type NVMfRDMADeviceStats struct {
 // NVMfReferral describes a referral to another discovery service or subsystem.
 type NVMfReferral struct {
 	Address NVMfTransportID `json:"address"`
-	// Whether it demands a secure channel.
+	// Whether the other service requires a secure channel.
 	SecureChannel bool `json:"secure_channel"`
 	// NQN of the other subsystem.
 	Subnqn string `json:"subnqn"`
 }
 
-// NVMfStats states what the poll groups of a target have done.
+// NVMfStats holds counters of the poll groups of a target.
 type NVMfStats struct {
-	// Ticks in a second.
+	// Ticks per second.
 	TickRate   uint64               `json:"tick_rate"`
 	PollGroups []NVMfPollGroupStats `json:"poll_groups"`
 }
@@ -741,7 +744,7 @@ type NVMfSubsystem struct {
 	NQN string `json:"nqn"`
 	// One of NVMe, Discovery.
 	Subtype NVMfSubsystemSubtype `json:"subtype"`
-	// Where the subsystem can be reached.
+	// Addresses of the subsystem's listeners.
 	ListenAddresses []NVMfTransportID `json:"listen_addresses"`
 	// Whether every host is admitted.
 	AllowAnyHost bool `json:"allow_any_host"`
@@ -749,7 +752,7 @@ type NVMfSubsystem struct {
 	Hosts        []NVMfSubsystemHost `json:"hosts"`
 	SerialNumber *string             `json:"serial_number,omitzero"`
 	ModelNumber  *string             `json:"model_number,omitzero"`
-	// Left out where there is none. SPDK v26.09 and later.
+	// Label in the discovery log; left out if there is none. SPDK v26.09 and later.
 	AdminLabel *string `json:"admin_label,omitzero"`
 	// Highest NSID.
 	MaxNamespaces *uint32 `json:"max_namespaces,omitzero"`
@@ -775,8 +778,8 @@ type NVMfSubsystemHost struct {
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
-// NVMfTransport describes a transport and its options. Which are there depends on the transport and on SPDK's
-// release.
+// NVMfTransport describes a transport and its options. The transport and SPDK's release decide which options
+// there are.
 type NVMfTransport struct {
 	// Transport, such as TCP.
 	Trtype string `json:"trtype"`
@@ -792,17 +795,17 @@ type NVMfTransport struct {
 	IOUnitSize *uint32 `json:"io_unit_size,omitzero"`
 	// Largest number of outstanding commands on an admin queue.
 	MaxAqDepth uint32 `json:"max_aq_depth"`
-	// Data buffers of the transport's pool. SPDK up to v26.01.
+	// Data buffers in the transport's pool. SPDK up to v26.01.
 	NumSharedBuffers *uint32 `json:"num_shared_buffers,omitzero"`
-	// Buffers kept by each poll group; 4294967295 where SPDK chooses. SPDK up to v26.01.
+	// Buffers in each poll group's cache; 4294967295 if SPDK chooses. SPDK up to v26.01.
 	BufCacheSize *uint32 `json:"buf_cache_size,omitzero"`
-	// Small buffers kept by each poll group; 4294967295 where SPDK chooses. SPDK v26.05 and later.
+	// Small buffers in each poll group's cache; 4294967295 if SPDK chooses. SPDK v26.05 and later.
 	IobufSmallCacheSize *uint32 `json:"iobuf_small_cache_size,omitzero"`
-	// Large buffers kept by each poll group; 4294967295 where SPDK chooses. SPDK v26.05 and later.
+	// Large buffers in each poll group's cache; 4294967295 if SPDK chooses. SPDK v26.05 and later.
 	IobufLargeCacheSize *uint32 `json:"iobuf_large_cache_size,omitzero"`
 	// Whether protection information is inserted and stripped.
 	DIFInsertOrStrip bool `json:"dif_insert_or_strip"`
-	// Whether zero-copy I/O is used where the bdev can.
+	// Whether zero-copy I/O is used if the bdev supports it.
 	Zcopy bool `json:"zcopy"`
 	// Whether completions of successful reads are left out. TCP only.
 	C2hSuccess *bool `json:"c2h_success,omitzero"`
@@ -810,7 +813,7 @@ type NVMfTransport struct {
 	SockPriority *uint32 `json:"sock_priority,omitzero"`
 	// Depth of a shared receive queue. RDMA only.
 	MaxSRQDepth *uint32 `json:"max_srq_depth,omitzero"`
-	// Whether shared receive queues are left out. RDMA only.
+	// Whether the transport works without shared receive queues. RDMA only.
 	NoSRQ *bool `json:"no_srq,omitzero"`
 	// Entries of a completion queue. RDMA only, and only with no_srq.
 	NumCQE *int32 `json:"num_cqe,omitzero"`
@@ -818,13 +821,13 @@ type NVMfTransport struct {
 	AcceptorBacklog *int32 `json:"acceptor_backlog,omitzero"`
 	// Whether work requests are posted one by one. RDMA only.
 	NoWrBatching *bool `json:"no_wr_batching,omitzero"`
-	// How long an abort waits. Unit: s.
+	// How long an abort waits for the command that it aborts. Unit: s.
 	AbortTimeoutSec uint32 `json:"abort_timeout_sec"`
-	// How long to wait for the host's acknowledgement; 0 for the network stack's own. Unit: ms. SPDK v24.05 and later.
+	// How long to wait for the host's acknowledgement; 0 for the network stack's default. Unit: ms. SPDK v24.05 and later.
 	ACKTimeout *uint32 `json:"ack_timeout,omitzero"`
 	// RDMA work requests in a poll group's pool. SPDK v24.05 and later.
 	DataWrPoolSize *uint32 `json:"data_wr_pool_size,omitzero"`
-	// Whether unknown I/O commands are refused. SPDK v26.01 and later.
+	// Whether I/O commands that SPDK does not support are refused. SPDK v26.01 and later.
 	DisableCommandPassthru *bool `json:"disable_command_passthru,omitzero"`
 	// Granularity of the keep-alive timeout, in units of 100 ms. SPDK v26.01 and later.
 	Kas *uint16 `json:"kas,omitzero"`
@@ -844,26 +847,26 @@ const (
 	NVMfTransportIDAdrfamUnknown NVMfTransportIDAdrfam = "unknown"
 )
 
-// NVMfTransportID describes an address of NVMe-oF, as SPDK reports it.
+// NVMfTransportID describes an address of NVMe-oF, in the form that SPDK reports.
 type NVMfTransportID struct {
-	// Transport in capitals, such as TCP.
+	// Transport in upper case, such as TCP.
 	Trtype string `json:"trtype"`
 	// Address family. One of IPv4, IPv6, IB, FC, unknown.
 	Adrfam NVMfTransportIDAdrfam `json:"adrfam"`
 	// IP address, FC address, or for VFIOUSER a directory on the target's host.
 	Traddr string `json:"traddr"`
-	// Port, as a string; empty where the transport has none.
+	// Port, as a string; empty if the transport has none.
 	Trsvcid string `json:"trsvcid"`
 	// Same as trtype; only in nvmf_get_subsystems. SPDK up to v24.01.
 	Transport *string `json:"transport,omitzero"`
 }
 
-// NVMfTransportStats holds counters of one transport in one poll group. TCP has none; `pending_data_buffer` and
-// `devices` are RDMA's, all others VFIOUSER's.
+// NVMfTransportStats holds counters of one transport in one poll group. TCP has none. `pending_data_buffer` and
+// `devices` belong to RDMA, all others to VFIOUSER.
 type NVMfTransportStats struct {
 	// Transport, such as TCP.
 	Trtype string `json:"trtype"`
-	// How often a command waited for a data buffer.
+	// Times a command waited for a data buffer.
 	PendingDataBuffer *uint64               `json:"pending_data_buffer,omitzero"`
 	Devices           []NVMfRDMADeviceStats `json:"devices,omitzero"`
 	// Times a controller's connection was ready or the controller was woken.
@@ -872,11 +875,11 @@ type NVMfTransportStats struct {
 	CtrlrKicks *uint64 `json:"ctrlr_kicks,omitzero"`
 	// Times the poll group was woken. SPDK v25.01 and later.
 	PGKicks *uint64 `json:"pg_kicks,omitzero"`
-	// Races won when a submission queue's doorbell was armed.
+	// Races won when arming a submission queue's doorbell.
 	Won *uint64 `json:"won,omitzero"`
-	// Races lost when a submission queue's doorbell was armed.
+	// Races lost when arming a submission queue's doorbell.
 	Lost *uint64 `json:"lost,omitzero"`
-	// Requests found after races that were lost.
+	// Requests found after lost races.
 	LostCount *uint64 `json:"lost_count,omitzero"`
 	// Attempts to arm the doorbells of all submission queues.
 	Rearms *uint64 `json:"rearms,omitzero"`
@@ -892,7 +895,7 @@ type NVMfTransportStats struct {
 	PollsSpurious *uint64 `json:"polls_spurious,omitzero"`
 	// Requests found by polls.
 	PollReqs *uint64 `json:"poll_reqs,omitzero"`
-	// Variance of the requests found by a poll. Only after two polls.
+	// Variance of the number of requests that a poll finds. Only after two polls.
 	PollReqsVariance *float64 `json:"poll_reqs_variance,omitzero"`
 	// Writes of an admin completion queue's head.
 	CqhAdminWrites *uint64 `json:"cqh_admin_writes,omitzero"`
@@ -916,9 +919,9 @@ type NVMfCreateSubsystemParams struct {
 	AdminLabel *string `json:"admin_label,omitzero"`
 	// Highest NSID, hence the largest number of namespaces. 0 means 32. Default: 32.
 	MaxNamespaces *uint32 `json:"max_namespaces,omitzero"`
-	// Admit every host instead of only those added by `nvmf_subsystem_add_host`. Default: false.
+	// True to admit every host, false to admit only those added by `nvmf_subsystem_add_host`. Default: false.
 	AllowAnyHost *bool `json:"allow_any_host,omitzero"`
-	// Report asymmetric namespace access, which multipath hosts need to distinguish paths. Default: false.
+	// Whether to report asymmetric namespace access (ANA), which multipath hosts need to distinguish paths. Default: false.
 	ANAReporting *bool `json:"ana_reporting,omitzero"`
 	// Lowest controller ID. Default: 1.
 	MinCntlid *uint16 `json:"min_cntlid,omitzero"`
@@ -932,9 +935,9 @@ type NVMfCreateSubsystemParams struct {
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
 	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. 12 means 16 MiB. Default: 12. SPDK v26.05 and later.
 	Wzsl *uint8 `json:"wzsl,omitzero"`
-	// Hand I/O commands and the namespaces' admin commands to the NVMe devices underneath. All namespaces must then be on bdev_nvme. Default: false. SPDK v24.09 and later.
+	// Whether to forward I/O commands and the namespaces' admin commands to the NVMe devices underneath. All namespaces must then be on bdev_nvme. Default: false. SPDK v24.09 and later.
 	Passthrough *bool `json:"passthrough,omitzero"`
-	// Let hosts reset the subsystem (NSSR). Default: false. SPDK v25.09 and later.
+	// Whether hosts may reset the subsystem (NSSR). Default: false. SPDK v25.09 and later.
 	EnableNssr *bool `json:"enable_nssr,omitzero"`
 }
 
@@ -974,11 +977,11 @@ const (
 
 // NVMfCreateTargetParams are the parameters of nvmf_create_target.
 type NVMfCreateTargetParams struct {
-	// Name of the target. SPDK cuts it after 255 bytes.
+	// Name of the target. SPDK truncates it to 255 bytes.
 	Name string `json:"name"`
 	// Largest number of subsystems. 0 means 1024. Default: 1024.
 	MaxSubsystems *uint32 `json:"max_subsystems,omitzero"`
-	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Default: match_any. SPDK v26.01 and later.
+	// What must match the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Default: match_any. SPDK v26.01 and later.
 	DiscoveryFilter *NVMfCreateTargetDiscoveryFilter `json:"discovery_filter,omitzero"`
 	// Whether a host NQN may connect twice to a subsystem through the same listener. One of allow, restrict_per_listener. Default: allow. SPDK v26.05 and later.
 	DupHostPolicy *NVMfCreateTargetDupHostPolicy `json:"dup_host_policy,omitzero"`
@@ -1012,47 +1015,47 @@ type NVMfCreateTransportParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Largest number of outstanding commands on an I/O queue. Default 128, for VFIOUSER 256.
 	MaxQueueDepth *uint16 `json:"max_queue_depth,omitzero"`
-	// Largest number of I/O queue pairs of a controller, the admin queue not counted. Default 127 for TCP and RDMA. SPDK adds one in 16 bits, so that 65535 would become 0.
+	// Largest number of I/O queue pairs of a controller, without the admin queue. Default 127 for TCP and RDMA. SPDK adds one in 16 bits, so that 65535 would become 0.
 	MaxIOQpairsPerCtrlr *uint16 `json:"max_io_qpairs_per_ctrlr,omitzero"`
 	// Largest amount of data inside a command capsule. Default 4096 for TCP and RDMA, 0 for FC and VFIOUSER. Unit: bytes.
 	InCapsuleDataSize *uint32 `json:"in_capsule_data_size,omitzero"`
-	// Largest I/O, a power of two of at least 8192, or 0 for no limit of the transport's own. Default 131072 for TCP and RDMA, 65536 for FC. Unit: bytes.
+	// Largest I/O, a power of two of at least 8192, or 0 for no limit by the transport. Default 131072 for TCP and RDMA, 65536 for FC. Unit: bytes.
 	MaxIOSize *uint32 `json:"max_io_size,omitzero"`
-	// Size of one I/O buffer. Without effect in v26.05, deprecated there. Unit: bytes.
+	// Size of one I/O buffer. Has no effect in v26.05, where it is deprecated. Unit: bytes.
 	IOUnitSize *uint32 `json:"io_unit_size,omitzero"`
-	// Largest number of outstanding commands on an admin queue. Less than 32 is raised to 32. Default 128, for FC and VFIOUSER 32.
+	// Largest number of outstanding commands on an admin queue. SPDK raises values below 32 to 32. Default 128, for FC and VFIOUSER 32.
 	MaxAqDepth *uint32 `json:"max_aq_depth,omitzero"`
-	// Number of data buffers of the transport's pool. Without effect in v26.05, deprecated there. Default 511 for TCP, 4095 for RDMA.
+	// Number of data buffers in the transport's pool. Has no effect in v26.05, where it is deprecated. Default 511 for TCP, 4095 for RDMA.
 	NumSharedBuffers *uint32 `json:"num_shared_buffers,omitzero"`
-	// Number of buffers each poll group keeps for itself, 4294967295 to let SPDK choose. Deprecated in v26.05, where it sets `iobuf_small_cache_size`.
+	// Number of buffers in each poll group's cache, 4294967295 to let SPDK choose. Deprecated in v26.05, where it sets `iobuf_small_cache_size`.
 	BufCacheSize *uint32 `json:"buf_cache_size,omitzero"`
-	// Number of small iobuf buffers that each poll group keeps for itself, 4294967295 to let SPDK choose. SPDK v26.05 and later.
+	// Number of small iobuf buffers in each poll group's cache, 4294967295 to let SPDK choose. SPDK v26.05 and later.
 	IobufSmallCacheSize *uint32 `json:"iobuf_small_cache_size,omitzero"`
-	// Number of large iobuf buffers that each poll group keeps for itself, 4294967295 to let SPDK choose. SPDK v26.05 and later.
+	// Number of large iobuf buffers in each poll group's cache, 4294967295 to let SPDK choose. SPDK v26.05 and later.
 	IobufLargeCacheSize *uint32 `json:"iobuf_large_cache_size,omitzero"`
-	// Use zero-copy I/O where the bdev can. Default: false.
+	// Whether to use zero-copy I/O if the bdev supports it. Default: false.
 	Zcopy *bool `json:"zcopy,omitzero"`
-	// Insert protection information on writes and strip it on reads, so that hosts see none. Default: false.
+	// Whether to insert protection information on writes and strip it on reads, so that hosts do not see it. Default: false.
 	DIFInsertOrStrip *bool `json:"dif_insert_or_strip,omitzero"`
-	// How long an abort waits for the command to be aborted. Default 1 for TCP and RDMA. Unit: s.
+	// How long an abort waits for the command that it aborts. Default 1 for TCP and RDMA. Unit: s.
 	AbortTimeoutSec *uint32 `json:"abort_timeout_sec,omitzero"`
-	// Interval at which new connections are looked for. Unit: us. Default: 10000.
+	// Interval at which SPDK checks for new connections. Unit: us. Default: 10000.
 	AcceptorPollRate *uint32 `json:"acceptor_poll_rate,omitzero"`
-	// How long to wait for the host's acknowledgement before a connection counts as lost, 0 for the network stack's own. TCP only. Unit: ms. Default: 0. SPDK v24.05 and later.
+	// How long to wait for the host's acknowledgement before the connection is considered lost, 0 for the network stack's default. TCP only. Unit: ms. Default: 0. SPDK v24.05 and later.
 	ACKTimeout *uint32 `json:"ack_timeout,omitzero"`
 	// Number of RDMA work requests for data in the pool of a poll group. RDMA only. Default 4095. SPDK v24.05 and later.
 	DataWrPoolSize *uint32 `json:"data_wr_pool_size,omitzero"`
-	// Refuse I/O commands that SPDK does not know instead of passing them to the bdev. Accepted, but lost on the way to the transport in all releases up to v26.05. Default: false. SPDK v24.09 and later.
+	// Whether to refuse I/O commands that SPDK does not support instead of passing them to the bdev. All releases up to v26.05 accept the parameter but do not apply it. Default: false. SPDK v24.09 and later.
 	DisableCommandPassthru *bool `json:"disable_command_passthru,omitzero"`
 	// Granularity of the keep-alive timeout, in units of 100 ms. Default: 100. SPDK v25.05 and later.
 	Kas *uint16 `json:"kas,omitzero"`
-	// Shortest keep-alive timeout granted to a host, rounded up to a multiple of `kas`. Unit: ms. Default: 10000. SPDK v25.05 and later.
+	// Shortest keep-alive timeout that a host may use, rounded up to a multiple of `kas`. Unit: ms. Default: 10000. SPDK v25.05 and later.
 	MinKato *uint32 `json:"min_kato,omitzero"`
-	// Optional commands that controllers shall not offer. SPDK v26.01 and later.
+	// Optional commands that controllers do not offer. SPDK v26.01 and later.
 	MaskedOncs []NVMfCreateTransportMaskedOnc `json:"masked_oncs,omitzero"`
-	// Fused operations that controllers shall not offer. SPDK v26.01 and later.
+	// Fused operations that controllers do not offer. SPDK v26.01 and later.
 	MaskedFuses []NVMfCreateTransportMaskedFuse `json:"masked_fuses,omitzero"`
-	// Leave out the completion of a successful read where the data's last PDU can replace it. TCP only. Default: true.
+	// Whether to leave out the completion of a successful read if the data's last PDU can replace it. TCP only. Default: true.
 	C2hSuccess *bool `json:"c2h_success,omitzero"`
 	// Priority of the connections' sockets. TCP only. Default: 0.
 	SockPriority *uint32 `json:"sock_priority,omitzero"`
@@ -1060,23 +1063,23 @@ type NVMfCreateTransportParams struct {
 	ControlMsgNum *uint16 `json:"control_msg_num,omitzero"`
 	// Depth of a shared receive queue. RDMA only. Default: 4096.
 	MaxSRQDepth *uint32 `json:"max_srq_depth,omitzero"`
-	// Do without shared receive queues. RDMA only. Default: false.
+	// Whether to work without shared receive queues. RDMA only. Default: false.
 	NoSRQ *bool `json:"no_srq,omitzero"`
-	// Entries of a completion queue. Counts only with `no_srq`. RDMA only. Default: 4096.
+	// Entries of a completion queue. Has an effect only with `no_srq`. RDMA only. Default: 4096.
 	NumCQE *int32 `json:"num_cqe,omitzero"`
 	// Number of connections that may wait to be accepted, 0 or less for the default. RDMA only. Default: 100.
 	AcceptorBacklog *int32 `json:"acceptor_backlog,omitzero"`
-	// Post each work request by itself. RDMA only. Default: false.
+	// Whether to post each work request separately. RDMA only. Default: false.
 	NoWrBatching *bool `json:"no_wr_batching,omitzero"`
-	// Don't let clients map BAR0, which interrupt mode and shadow doorbells need. VFIOUSER only. Default: false.
+	// Whether clients are not allowed to map BAR0, which interrupt mode and shadow doorbells need. VFIOUSER only. Default: false.
 	DisableMappableBar0 *bool `json:"disable_mappable_bar0,omitzero"`
-	// Always raise an interrupt for a completion. VFIOUSER only. Default: false.
+	// Whether to always raise an interrupt for a completion. VFIOUSER only. Default: false.
 	DisableAdaptiveIRQ *bool `json:"disable_adaptive_irq,omitzero"`
-	// Don't offer shadow doorbells. They are only offered with `disable_mappable_bar0`. VFIOUSER only. Default: false.
+	// Whether to offer no shadow doorbells. They are only offered with `disable_mappable_bar0`. VFIOUSER only. Default: false.
 	DisableShadowDoorbells *bool `json:"disable_shadow_doorbells,omitzero"`
-	// Don't offer the Compare command. VFIOUSER only. Default: false. SPDK up to v26.01.
+	// Whether to not offer the Compare command. VFIOUSER only. Default: false. SPDK up to v26.01.
 	DisableCompare *bool `json:"disable_compare,omitzero"`
-	// In interrupt mode too, spread a controller's queues over the poll groups instead of keeping them in one. VFIOUSER only. Default: false.
+	// Whether to spread a controller's queues over the poll groups in interrupt mode too, instead of keeping them in one. VFIOUSER only. Default: false.
 	EnableIntrModeSQSpreading *bool `json:"enable_intr_mode_sq_spreading,omitzero"`
 }
 
@@ -1100,9 +1103,9 @@ type NVMfDiscoveryAddReferralParams struct {
 	Address NVMfListenAddress `json:"address"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
-	// Tell hosts that the other service demands a secure channel. Default: false.
+	// Whether hosts must use a secure channel to the other service. Default: false.
 	SecureChannel *bool `json:"secure_channel,omitzero"`
-	// NQN of the other subsystem. Left out, the well-known discovery NQN.
+	// NQN of the other subsystem. Default: the well-known discovery NQN.
 	Subnqn *string `json:"subnqn,omitzero"`
 }
 
@@ -1114,11 +1117,11 @@ type NVMfDiscoveryGetReferralsParams struct {
 
 // NVMfDiscoveryRemoveReferralParams are the parameters of nvmf_discovery_remove_referral.
 type NVMfDiscoveryRemoveReferralParams struct {
-	// Address of the other service, as it was added.
+	// Address of the other service, as given when it was added.
 	Address NVMfListenAddress `json:"address"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
-	// NQN of the other subsystem. Left out, the well-known discovery NQN.
+	// NQN of the other subsystem. Default: the well-known discovery NQN.
 	Subnqn *string `json:"subnqn,omitzero"`
 }
 
@@ -1130,7 +1133,7 @@ type NVMfGetStatsParams struct {
 
 // NVMfGetSubsystemsParams are the parameters of nvmf_get_subsystems.
 type NVMfGetSubsystemsParams struct {
-	// Only the subsystem of this NQN.
+	// NQN of the only subsystem to list.
 	NQN *string `json:"nqn,omitzero"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
@@ -1138,7 +1141,7 @@ type NVMfGetSubsystemsParams struct {
 
 // NVMfGetTransportsParams are the parameters of nvmf_get_transports.
 type NVMfGetTransportsParams struct {
-	// Only the transport of this type.
+	// Type of the only transport to list.
 	Trtype *string `json:"trtype,omitzero"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
@@ -1210,15 +1213,15 @@ const (
 type NVMfSetConfigParams struct {
 	// Admin commands that are passed to the NVMe device underneath.
 	AdminCmdPassthru *NVMfAdminCmdPassthru `json:"admin_cmd_passthru,omitzero"`
-	// CPU mask of the poll groups, hexadecimal or a list such as `[0,2-3]`. Left out, all of the process's cores.
+	// CPU mask of the poll groups, hexadecimal or a list such as `[0,2-3]`. Default: all of the process's cores.
 	PollGroupsMask *string `json:"poll_groups_mask,omitzero"`
-	// What must agree with the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Deprecated in v26.09, use `discovery_filters`. Default: match_any.
+	// What must match the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Deprecated in v26.09, use `discovery_filters`. Default: match_any.
 	DiscoveryFilter *string `json:"discovery_filter,omitzero"`
-	// What must agree with the host's connection for a discovery log to list a listener. SPDK v26.09 and later.
+	// What must match the host's connection for a discovery log to list a listener. SPDK v26.09 and later.
 	DiscoveryFilters NVMfDiscoveryFilters `json:"discovery_filters,omitzero"`
-	// Digests allowed for DH-HMAC-CHAP. Left out, all. SPDK v24.05 and later.
+	// Digests allowed for DH-HMAC-CHAP. Default: all. SPDK v24.05 and later.
 	DHCHAPDigests []NVMfSetConfigDHCHAPDigest `json:"dhchap_digests,omitzero"`
-	// Diffie-Hellman groups allowed for DH-HMAC-CHAP. `null` is the one without key exchange. Left out, all. SPDK v24.05 and later.
+	// Diffie-Hellman groups allowed for DH-HMAC-CHAP. `null` is the one without key exchange. Default: all. SPDK v24.05 and later.
 	DHCHAPDhgroups []NVMfSetConfigDHCHAPDhgroup `json:"dhchap_dhgroups,omitzero"`
 	// Whether a host NQN may connect twice to a subsystem through the same listener. One of allow, restrict_per_listener. Default: allow. SPDK v26.05 and later.
 	DupHostPolicy *NVMfSetConfigDupHostPolicy `json:"dup_host_policy,omitzero"`
@@ -1254,7 +1257,7 @@ type NVMfSubsystemAddHostParams struct {
 	Host string `json:"host"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
-	// Key of the TLS pre-shared key, for secure channels over TCP. Until v24.01 the path of a file with it, in v24.05 either. SPDK v23.05 and later.
+	// TLS pre-shared key, for secure channels over TCP: its name in the keyring; up to v24.01 the path of a file with it, in v24.05 either. SPDK v23.05 and later.
 	PSK *string `json:"psk,omitzero"`
 	// Key with which the host authenticates (DH-HMAC-CHAP). SPDK v24.05 and later.
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
@@ -1280,11 +1283,11 @@ type NVMfSubsystemAddListenerParams struct {
 	ListenAddress NVMfListenAddress `json:"listen_address"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
-	// Admit only connections secured by TLS. Not together with `allow_any_host`. Default: false. SPDK v23.05 and later.
+	// Whether to admit only connections secured by TLS. Not together with `allow_any_host`. Default: false. SPDK v23.05 and later.
 	SecureChannel *bool `json:"secure_channel,omitzero"`
 	// ANA state of all groups on the new listener. One of optimized, non_optimized, inaccessible. Default: optimized. SPDK v24.01 and later.
 	ANAState *NVMfSubsystemAddListenerANAState `json:"ana_state,omitzero"`
-	// Socket implementation of the listener, such as `posix`, `ssl` or `uring`. Left out, the default one. TCP only. SPDK v24.09 and later.
+	// Socket implementation of the listener, such as `posix`, `ssl` or `uring`. Default: the default implementation. TCP only. SPDK v24.09 and later.
 	SockImpl *string `json:"sock_impl,omitzero"`
 	// NUMA node that all namespaces must be on, -1 for any. VFIOUSER only. Default: -1. SPDK v26.05 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
@@ -1352,7 +1355,7 @@ type NVMfSubsystemListenerSetANAStateParams struct {
 	ListenAddress NVMfListenAddress `json:"listen_address"`
 	// The state to set. One of optimized, non_optimized, inaccessible.
 	ANAState NVMfSubsystemListenerSetANAStateANAState `json:"ana_state"`
-	// ANA group, at most the subsystem's `max_namespaces`. 0 or left out means all groups. Default: 0.
+	// ANA group, at most the subsystem's `max_namespaces`. Default: 0, which means all groups. Default: 0.
 	Anagrpid *uint32 `json:"anagrpid,omitzero"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
@@ -1366,7 +1369,7 @@ type NVMfSubsystemRemoveHostParams struct {
 	Host string `json:"host"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
-	// How long to wait for the host's connections to end. 0 or left out means 15 s. Unit: ms. Default: 0. SPDK v26.05 and later.
+	// How long to wait for the host's connections to end. Default: 0, which means 15 s. Unit: ms. Default: 0. SPDK v26.05 and later.
 	TimeoutMS *uint64 `json:"timeout_ms,omitzero"`
 }
 
@@ -1374,7 +1377,7 @@ type NVMfSubsystemRemoveHostParams struct {
 type NVMfSubsystemRemoveListenerParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
-	// The listener's address, as it was added.
+	// The listener's address, as given when it was added.
 	ListenAddress NVMfListenAddress `json:"listen_address"`
 	// Name of the NVMe-oF target. May be left out while there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`

@@ -9,7 +9,7 @@ import (
 // SpdkgateConfigGetStatus calls spdkgate_config_get_status: report the state of the target's saved
 // configuration.
 //
-// It is answered while the target is away, too.
+// The proxy also answers while the target is down.
 //
 // The result: the state.
 //
@@ -24,9 +24,9 @@ func (c *Client) SpdkgateConfigGetStatus(ctx context.Context) (result ProxySaved
 // SpdkgateConfigSave calls spdkgate_config_save: save the target's configuration now, in the form that `spdk_tgt
 // -c` loads.
 //
-// The proxy does so by itself after each change. While the target lacks some of the saved configuration, because
-// it was started without it, or has not loaded the one that an administrator chose, the saved file stays as it
-// is.
+// The proxy saves the configuration automatically after each change. While the target lacks some of the saved
+// configuration, because it was started without it or has not loaded the file that an administrator chose, the
+// proxy does not overwrite the saved file.
 //
 // The result: the state afterwards.
 //
@@ -41,8 +41,8 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 // SpdkgateGetMetrics calls spdkgate_get_metrics: report the proxy's counters and state, in Prometheus' text
 // format.
 //
-// `GET /metrics` answers the same, without JSON around it. The series name all users, so users of a tenant are
-// refused. It is answered while the target is away, too.
+// `GET /metrics` answers the same, without JSON around it. The series contain the names of all users, so users
+// of a tenant are refused. The proxy also answers while the target is down.
 //
 // The result: the metrics.
 //
@@ -54,18 +54,19 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 	return result, err
 }
 
-// SpdkgateKeyAdd calls spdkgate_key_add: place a secret beside the target, and register it in the target's
+// SpdkgateKeyAdd calls spdkgate_key_add: store a secret on the target's host, and register it in the target's
 // keyring, for NVMe-oF authentication and TLS.
 //
-// The secret is written into a file that only the target's user can read, and never shown again. With the same
-// secret the call may be repeated. The key comes back when the target is restarted with its saved configuration.
-// To change a key, add another one, give it to the hosts (`nvmf_subsystem_set_keys`), and remove the old one.
+// The proxy writes the secret into a file that only the target's user can read, and never returns it. The call
+// may be repeated with the same secret. When the target is restarted with its saved configuration, it has the
+// key again. To change a key, add another one, give it to the hosts (`nvmf_subsystem_set_keys`), and remove the
+// old one.
 //
 // Errors of the proxy:
-//   - -22: The secret is not of a known form, its length does not fit its hash, or its checksum is wrong
-//   - -17: A key of this name exists: with another secret, or not placed by this method
-//   - -28: There are as many keys as may be
-//   - -1: The target does not take the file
+//   - -22: The secret has no known form, its length does not fit its hash, or its checksum is wrong
+//   - -17: A key with this name exists, with another secret or not added by this method
+//   - -28: The limit to the number of keys is reached
+//   - -1: The target rejects the file
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
 //
@@ -74,15 +75,15 @@ func (c *Client) SpdkgateKeyAdd(ctx context.Context, params SpdkgateKeyAddParams
 	return c.confirm(ctx, "spdkgate_key_add", params)
 }
 
-// SpdkgateKeyRemove calls spdkgate_key_remove: take a key that `spdkgate_key_add` has placed out of the keyring,
+// SpdkgateKeyRemove calls spdkgate_key_remove: remove a key that `spdkgate_key_add` has added from the keyring,
 // and destroy its secret.
 //
-// A key that hosts still use is not removed, as they could no longer connect, and the target not start with its
-// saved configuration.
+// The proxy refuses to remove a key that hosts still use: the hosts could no longer connect, and the target
+// could not start with its saved configuration.
 //
 // Errors of the proxy:
 //   - -126: No such key
-//   - -22: The key was not placed by `spdkgate_key_add`
+//   - -22: The key was not added by `spdkgate_key_add`
 //   - -16: The key is in use
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
@@ -93,13 +94,13 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 }
 
 // SpdkgateLvolDelete calls spdkgate_lvol_delete: delete a logical volume or snapshot, also while hosts write to
-// the one clone of the snapshot.
+// the only clone of the snapshot.
 //
-// SPDK hands the clusters of a snapshot to its clone when it deletes the snapshot, without waiting for I/O to
-// the clone. A clone that is exported over NVMe-oF, by subsystems with ANA reporting, is frozen meanwhile: its
-// hosts hold I/O back. A clone that is in use and cannot be frozen makes the call fail with -32009, and nothing
-// was done. With -32029 nothing was done either, and trying again may help. Volumes, and snapshots whose clone
-// nothing uses, are deleted as by `bdev_lvol_delete`.
+// When SPDK deletes a snapshot, the clone of the snapshot takes over its clusters; SPDK does not wait for I/O to
+// the clone. During the deletion, the proxy freezes a clone that subsystems with ANA reporting export over
+// NVMe-oF: its hosts hold I/O back. If the clone is in use and cannot be frozen, the proxy refuses the call with
+// -32009, and nothing was done. After -32029 nothing was done either, and a retry may succeed. Volumes, and
+// snapshots whose clone is not in use, are deleted as by `bdev_lvol_delete`.
 //
 // The result: how it was deleted.
 //
@@ -116,21 +117,22 @@ func (c *Client) SpdkgateLvolDelete(ctx context.Context, params SpdkgateLvolDele
 	return result, err
 }
 
-// SpdkgateLvolSnapshot calls spdkgate_lvol_snapshot: take snapshots of logical volumes, of all at one moment or
-// of none, also while hosts write to them.
+// SpdkgateLvolSnapshot calls spdkgate_lvol_snapshot: take snapshots of one or more logical volumes at the same
+// moment, all or none, also while hosts write to the volumes.
 //
-// Volumes that are exported over NVMe-oF, by subsystems with ANA reporting, are frozen meanwhile: their hosts
-// hold I/O back for some tens of milliseconds, and what is under way is waited for. Volumes that nothing uses
-// need no freezing. What is in use and cannot be frozen is refused with -32009, and nothing was done: by iSCSI,
-// NBD, ublk, vhost or another bdev, or by a subsystem without ANA reporting. With -32029 nothing was done
-// either, and trying again may help. Of one volume only one snapshot can be in the list.
+// While it takes the snapshots, the proxy freezes volumes that subsystems with ANA reporting export over
+// NVMe-oF: their hosts hold I/O back for some tens of milliseconds, and the proxy waits for I/O in progress.
+// Volumes that are not in use need no freezing. The proxy cannot freeze a volume that iSCSI, NBD, ublk, vhost or
+// another bdev uses, or that a subsystem without ANA reporting exports: it refuses the call with -32009, and
+// nothing was done. After -32029 nothing was done either, and a retry may succeed. The list may contain each
+// volume only once.
 //
 // The result: the snapshots, in the order of the request.
 //
 // Errors of the proxy:
 //   - -32009: A volume is in use and cannot be frozen
 //   - -32602: Taking a snapshot failed, for instance because the volume is read-only; none was taken
-//   - -19: No such bdev, or no logical volume
+//   - -19: No such bdev, or it is not a logical volume
 //   - -17: The name of a snapshot is taken
 //   - -22: A volume is listed twice
 //
@@ -144,7 +146,7 @@ func (c *Client) SpdkgateLvolSnapshot(ctx context.Context, params SpdkgateLvolSn
 
 // ProxyDeletion describes a logical volume that was deleted.
 type ProxyDeletion struct {
-	// Whether hosts had to hold I/O to the clone back; otherwise nothing used it.
+	// Whether hosts had to hold I/O to the clone back; otherwise the clone was not in use.
 	Frozen bool `json:"frozen"`
 }
 
@@ -152,19 +154,19 @@ type ProxyDeletion struct {
 type ProxySavedConfig struct {
 	// File on the target's host.
 	File string `json:"file"`
-	// When the file was saved, in the form of RFC 3339; left out if there is none.
+	// When the file was saved, in the format of RFC 3339; left out if there is no file.
 	SavedAt *string `json:"saved_at,omitzero"`
 	// Whether there are changes that are not saved yet.
 	Pending bool `json:"pending"`
-	// What the file has and the target lacks, the first hundred. While there is any, the file stays as it is.
+	// Objects that are in the file and not in the target, the first hundred. While there are any, the proxy does not overwrite the file.
 	Missing []string `json:"missing"`
-	// How many those are in all.
+	// Number of all such objects.
 	MissingCount uint32 `json:"missing_count"`
-	// Whether what is missing vanished while the target ran, without a call through the proxy; the file follows when the target lives on.
+	// Whether the missing objects disappeared while the target ran, without a call through the proxy. If the target keeps running, the proxy then saves its configuration.
 	Unsettled bool `json:"unsettled"`
-	// When an administrator chose the file (`spdk-proxy saved use`), in the form of RFC 3339; left out once a process of the target has loaded it. Until then changes are saved to held_file.
+	// When an administrator chose the file (`spdk-proxy saved use`), in the format of RFC 3339; left out once a process of the target has loaded it. Until then changes are saved to held_file.
 	ChosenAt *string `json:"chosen_at,omitzero"`
-	// File with what a target knows that lacks some of the saved configuration, or has not loaded the chosen one.
+	// File with the configuration of a target that lacks some of the saved configuration, or has not loaded the chosen file.
 	HeldFile *string `json:"held_file,omitzero"`
 	// Whether the last attempt to save failed; the proxy's log says why.
 	Failed bool `json:"failed"`
@@ -174,7 +176,7 @@ type ProxySavedConfig struct {
 type ProxySnapshot struct {
 	// Name of the snapshot's bdev, which is the UUID of the snapshot.
 	UUID string `json:"uuid"`
-	// Whether hosts had to hold I/O to the volume back; otherwise nothing used it.
+	// Whether hosts had to hold I/O to the volume back; otherwise the volume was not in use.
 	Frozen bool `json:"frozen"`
 }
 
@@ -184,13 +186,13 @@ type ProxySnapshotRequest struct {
 	LvolName string `json:"lvol_name"`
 	// Name of the snapshot, unique in the lvstore, 1 to 63 bytes.
 	SnapshotName string `json:"snapshot_name"`
-	// Subsystem that exports the volume. With it the proxy need not list all subsystems; a wrong one does no harm.
+	// Subsystem that exports the volume. With it, the proxy need not list all subsystems; a wrong one does no harm.
 	NQN *string `json:"nqn,omitzero"`
 }
 
 // SpdkgateConfigSaveParams are the parameters of spdkgate_config_save.
 type SpdkgateConfigSaveParams struct {
-	// Whether to save it even though it lacks some of what is saved, or another file was chosen. The saved file is then set aside, and never removed by itself. Default: false.
+	// Whether to save the configuration even though it lacks some of what is saved, or another file was chosen. The proxy then keeps the previous file aside, and never deletes it automatically. Default: false.
 	AcceptLoss *bool `json:"accept_loss,omitzero"`
 }
 
@@ -198,7 +200,7 @@ type SpdkgateConfigSaveParams struct {
 type SpdkgateKeyAddParams struct {
 	// Name of the key, unique in the keyring.
 	Name string `json:"name"`
-	// The secret as `nvme gen-dhchap-key` (`DHHC-1:…:`) or `nvme gen-tls-key` (`NVMeTLSkey-1:…:`) write it. Secret.
+	// The secret in the form that `nvme gen-dhchap-key` (`DHHC-1:…:`) or `nvme gen-tls-key` (`NVMeTLSkey-1:…:`) writes. Secret.
 	Secret string `json:"secret"`
 }
 

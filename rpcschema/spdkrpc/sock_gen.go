@@ -6,13 +6,12 @@ import (
 	"context"
 )
 
-// SockGetDefaultImpl calls sock_get_default_impl: tell which implementation of sockets is used where none is
-// chosen.
+// SockGetDefaultImpl calls sock_get_default_impl: report which implementation of sockets is used by default.
 //
 // The result: the implementation.
 //
 // Errors of SPDK:
-//   - -32603: There is none
+//   - -32603: There is no default
 //   - -32602: Parameters were given
 //
 // Only reads. State: startup, runtime. Known to SPDK v24.05 and later.
@@ -21,7 +20,7 @@ func (c *Client) SockGetDefaultImpl(ctx context.Context) (result SockDefaultImpl
 	return result, err
 }
 
-// SockImplGetOptions calls sock_impl_get_options: tell the options of an implementation of sockets.
+// SockImplGetOptions calls sock_impl_get_options: report the options of an implementation of sockets.
 //
 // The result: the options.
 //
@@ -36,10 +35,10 @@ func (c *Client) SockImplGetOptions(ctx context.Context, params SockImplGetOptio
 
 // SockImplSetOptions calls sock_impl_set_options: set the options of an implementation of sockets.
 //
-// What is not given stays as it is.
+// Options that are not given keep their values.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, no such implementation, or options refused
+//   - -32602: Parameters could not be decoded, no such implementation, or the implementation refuses the options
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -47,8 +46,7 @@ func (c *Client) SockImplSetOptions(ctx context.Context, params SockImplSetOptio
 	return c.confirm(ctx, "sock_impl_set_options", params)
 }
 
-// SockSetDefaultImpl calls sock_set_default_impl: choose which implementation of sockets is used where none is
-// chosen.
+// SockSetDefaultImpl calls sock_set_default_impl: choose which implementation of sockets is used by default.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or no such implementation
@@ -59,7 +57,7 @@ func (c *Client) SockSetDefaultImpl(ctx context.Context, params SockSetDefaultIm
 	return c.confirm(ctx, "sock_set_default_impl", params)
 }
 
-// SockDefaultImpl describes the implementation of sockets used where none is chosen.
+// SockDefaultImpl describes the implementation of sockets that is used by default.
 type SockDefaultImpl struct {
 	ImplName string `json:"impl_name"`
 }
@@ -70,25 +68,25 @@ type SockImplOptions struct {
 	RecvBufSize uint32 `json:"recv_buf_size"`
 	// Size of a socket's send buffer. Unit: bytes.
 	SendBufSize uint32 `json:"send_buf_size"`
-	// Whether received data are gathered in a buffer first.
+	// Whether received data is first collected in a buffer.
 	EnableRecvPipe bool `json:"enable_recv_pipe"`
-	// Whether received data are acknowledged at once.
+	// Whether received data is acknowledged immediately.
 	EnableQuickack bool `json:"enable_quickack"`
-	// How connections are brought together on threads: 0 not at all, 1 by the NIC's queue, 2 by the CPU.
+	// How connections are assigned to threads: 0 independently, 1 by the NIC's queue, 2 by the CPU.
 	EnablePlacementID uint32 `json:"enable_placement_id"`
 	// Whether accepted connections send without copying.
 	EnableZerocopySendServer bool `json:"enable_zerocopy_send_server"`
-	// Whether made connections send without copying.
+	// Whether outgoing connections send without copying.
 	EnableZerocopySendClient bool `json:"enable_zerocopy_send_client"`
-	// Least length sent without copying. Unit: bytes.
+	// Smallest length that is sent without copying. Unit: bytes.
 	ZerocopyThreshold uint32 `json:"zerocopy_threshold"`
-	// Version of TLS; 0 for any, 13 for 1.3.
+	// TLS version; 0 for any, 13 for 1.3.
 	TLSVersion uint32 `json:"tls_version"`
 	// Whether the kernel encrypts.
 	EnableKTLS bool `json:"enable_ktls"`
-	// Shared secret in hexadecimal, if set. SPDK up to v23.01. Secret.
+	// Pre-shared key in hexadecimal, if set. SPDK up to v23.01. Secret.
 	PSKKey *string `json:"psk_key,omitzero"`
-	// Identity of the shared secret, if set. SPDK up to v23.01.
+	// Identity of the pre-shared key, if set. SPDK up to v23.01.
 	PSKIdentity *string `json:"psk_identity,omitzero"`
 }
 
@@ -106,25 +104,25 @@ type SockImplSetOptionsParams struct {
 	RecvBufSize *uint32 `json:"recv_buf_size,omitzero"`
 	// Size of a socket's send buffer. Unit: bytes.
 	SendBufSize *uint32 `json:"send_buf_size,omitzero"`
-	// Whether received data are gathered in a buffer first.
+	// Whether received data is first collected in a buffer.
 	EnableRecvPipe *bool `json:"enable_recv_pipe,omitzero"`
-	// Whether received data are acknowledged at once.
+	// Whether received data is acknowledged immediately.
 	EnableQuickack *bool `json:"enable_quickack,omitzero"`
-	// How connections are brought together on threads: 0 not at all, 1 by the NIC's queue, 2 by the CPU.
+	// How connections are assigned to threads: 0 independently, 1 by the NIC's queue, 2 by the CPU.
 	EnablePlacementID *uint32 `json:"enable_placement_id,omitzero"`
 	// Whether accepted connections send without copying.
 	EnableZerocopySendServer *bool `json:"enable_zerocopy_send_server,omitzero"`
-	// Whether made connections send without copying.
+	// Whether outgoing connections send without copying.
 	EnableZerocopySendClient *bool `json:"enable_zerocopy_send_client,omitzero"`
-	// Least length sent without copying. Unit: bytes.
+	// Smallest length that is sent without copying. Unit: bytes.
 	ZerocopyThreshold *uint32 `json:"zerocopy_threshold,omitzero"`
-	// For `ssl`, version of TLS; 0 for any, 13 for 1.3.
+	// For `ssl`, TLS version; 0 for any, 13 for 1.3.
 	TLSVersion *uint32 `json:"tls_version,omitzero"`
 	// For `ssl`, whether the kernel encrypts.
 	EnableKTLS *bool `json:"enable_ktls,omitzero"`
-	// For `ssl`, shared secret, in hexadecimal. SPDK up to v23.01. Secret.
+	// For `ssl`, pre-shared key, in hexadecimal. SPDK up to v23.01. Secret.
 	PSKKey *string `json:"psk_key,omitzero"`
-	// For `ssl`, identity of the shared secret. SPDK up to v23.01.
+	// For `ssl`, identity of the pre-shared key. SPDK up to v23.01.
 	PSKIdentity *string `json:"psk_identity,omitzero"`
 }
 

@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// TraceClear calls trace_clear: forget the traces written so far.
+// TraceClear calls trace_clear: delete the traces written so far.
 //
 // Errors of SPDK:
 //   - -32602: Parameters were given
@@ -46,9 +46,9 @@ func (c *Client) TraceEnableTpointGroup(ctx context.Context, params TraceEnableT
 	return c.confirm(ctx, "trace_enable_tpoint_group", params)
 }
 
-// TraceGetInfo calls trace_get_info: tell where traces are written, and which tracepoints are on.
+// TraceGetInfo calls trace_get_info: report where traces are written, and which tracepoints are on.
 //
-// The result: where, and which.
+// The result: the place of the traces, and the tracepoints.
 //
 // Errors of SPDK:
 //   - -32602: Parameters were given
@@ -73,8 +73,8 @@ func (c *Client) TraceGetTpointGroupMask(ctx context.Context) (result TraceGroup
 	return result, err
 }
 
-// TraceSetTpointMask calls trace_set_tpoint_mask: turn on some tracepoints of a group; those that are on stay
-// so.
+// TraceSetTpointMask calls trace_set_tpoint_mask: turn on some tracepoints of a group; tracepoints that are on
+// already stay on.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or no such group
@@ -86,11 +86,11 @@ func (c *Client) TraceSetTpointMask(ctx context.Context, params TraceSetTpointMa
 
 // TraceGroup describes a group of tracepoints.
 type TraceGroup struct {
-	// Whether one of its tracepoints is on.
+	// Whether at least one of its tracepoints is on.
 	Enabled bool `json:"enabled"`
-	// Its bit in the mask of groups, in hexadecimal.
+	// Bit of the group in the mask of groups, in hexadecimal.
 	Mask string `json:"mask"`
-	// Its tracepoints that are on, one bit each, in hexadecimal. SPDK v26.05 and later.
+	// Tracepoints of the group that are on, one bit each, in hexadecimal. SPDK v26.05 and later.
 	TpointMask *string `json:"tpoint_mask,omitzero"`
 	// SPDK v26.05 and later.
 	Tpoints []TracePoint `json:"tpoints,omitzero"`
@@ -98,15 +98,15 @@ type TraceGroup struct {
 
 // TraceGroupInfo describes a group of tracepoints.
 type TraceGroupInfo struct {
-	// Its bit in the mask of groups, in hexadecimal.
+	// Bit of the group in the mask of groups, in hexadecimal.
 	Mask string `json:"mask"`
-	// Its tracepoints that are on, one bit each, in hexadecimal.
+	// Tracepoints of the group that are on, one bit each, in hexadecimal.
 	TpointMask string `json:"tpoint_mask"`
 }
 
-// TraceGroups describes the groups of tracepoints, one member each, beside the mask of all.
+// TraceGroups describes the groups of tracepoints, one member for each, and the mask of all groups.
 type TraceGroups struct {
-	// Groups with a tracepoint that is on, one bit each, in hexadecimal.
+	// Groups in which at least one tracepoint is on, one bit each, in hexadecimal.
 	TpointGroupMask string `json:"tpoint_group_mask"`
 	// Members beside those above, by name.
 	Others map[string]TraceGroup `json:"-"`
@@ -124,11 +124,11 @@ func (v TraceGroups) MarshalJSON() ([]byte, error) {
 	return marshalOthers(described(v), v.Others)
 }
 
-// TraceInfo states where traces are written, and the groups of tracepoints, one member each.
+// TraceInfo describes the place where traces are written, and the groups of tracepoints, one member for each.
 type TraceInfo struct {
-	// Shared memory that they are written to.
+	// Name of the shared memory that traces are written to.
 	TpointShmPath string `json:"tpoint_shm_path"`
-	// Groups with a tracepoint that is on, one bit each, in hexadecimal.
+	// Groups in which at least one tracepoint is on, one bit each, in hexadecimal.
 	TpointGroupMask string `json:"tpoint_group_mask"`
 	// Members beside those above, by name.
 	Others map[string]TraceGroupInfo `json:"-"`

@@ -6,22 +6,22 @@ import (
 	"context"
 )
 
-// UblkCreateTarget calls ublk_create_target: start serving ublk, which block devices need.
+// UblkCreateTarget calls ublk_create_target: start the ublk target, which all ublk block devices need.
 //
-// The kernel's module ublk_drv must be loaded.
+// The kernel module ublk_drv must be loaded.
 //
 // Errors of SPDK:
-//   - -32603: A parameter is wrong, ublk is served already, or the kernel has no ublk
+//   - -32603: A parameter is invalid, the ublk target runs already, or the kernel has no ublk
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) UblkCreateTarget(ctx context.Context, params UblkCreateTargetParams) error {
 	return c.confirm(ctx, "ublk_create_target", params)
 }
 
-// UblkDestroyTarget calls ublk_destroy_target: stop all ublk block devices and stop serving ublk.
+// UblkDestroyTarget calls ublk_destroy_target: stop all ublk block devices and the ublk target.
 //
 // Errors of SPDK:
-//   - -32603: ublk is not served
+//   - -32603: The ublk target is not running
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) UblkDestroyTarget(ctx context.Context) error {
@@ -34,7 +34,7 @@ func (c *Client) UblkDestroyTarget(ctx context.Context) error {
 //
 // Errors of SPDK:
 //   - -19: No such block device
-//   - -32603: A parameter is wrong
+//   - -32603: A parameter is invalid
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) UblkGetDisks(ctx context.Context, params UblkGetDisksParams) (result []UblkDisk, err error) {
@@ -42,19 +42,19 @@ func (c *Client) UblkGetDisks(ctx context.Context, params UblkGetDisksParams) (r
 	return result, err
 }
 
-// UblkRecoverDisk calls ublk_recover_disk: take over a block device that an earlier target process left behind.
+// UblkRecoverDisk calls ublk_recover_disk: take over a block device that a previous target process left behind.
 //
-// Needs Linux 6.4.
+// Requires Linux 6.4.
 //
 // The result: number of the block device.
 //
 // Errors of SPDK:
 //   - -1: The bdev is claimed
 //   - -12: Out of memory
-//   - -16: The number is taken
-//   - -19: No such bdev or ublk is not served
-//   - -95: The kernel cannot do it or there are as many block devices as ublk can have
-//   - -32603: A parameter is wrong
+//   - -16: The number is in use
+//   - -19: No such bdev, or the ublk target is not running
+//   - -95: The kernel does not support recovery, or the limit to the number of ublk block devices is reached
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
 func (c *Client) UblkRecoverDisk(ctx context.Context, params UblkRecoverDiskParams) (result uint32, err error) {
@@ -62,17 +62,17 @@ func (c *Client) UblkRecoverDisk(ctx context.Context, params UblkRecoverDiskPara
 	return result, err
 }
 
-// UblkStartDisk calls ublk_start_disk: make a bdev a block device of the target's host, /dev/ublkbN.
+// UblkStartDisk calls ublk_start_disk: export a bdev as a block device of the target's host, /dev/ublkbN.
 //
 // The result: number of the block device.
 //
 // Errors of SPDK:
 //   - -1: The bdev is claimed
 //   - -12: Out of memory
-//   - -16: The number is taken
-//   - -19: No such bdev or ublk is not served
-//   - -95: There are as many block devices as ublk can have
-//   - -32603: A parameter is wrong
+//   - -16: The number is in use
+//   - -19: No such bdev, or the ublk target is not running
+//   - -95: The limit to the number of ublk block devices is reached
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) UblkStartDisk(ctx context.Context, params UblkStartDiskParams) (result uint32, err error) {
@@ -85,7 +85,7 @@ func (c *Client) UblkStartDisk(ctx context.Context, params UblkStartDiskParams) 
 // Errors of SPDK:
 //   - -16: The block device is being stopped already
 //   - -19: No such block device
-//   - -32603: A parameter is wrong or memory is out
+//   - -32603: A parameter is invalid, or out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) UblkStopDisk(ctx context.Context, params UblkStopDiskParams) error {
@@ -105,15 +105,15 @@ type UblkDisk struct {
 
 // UblkCreateTargetParams are the parameters of ublk_create_target.
 type UblkCreateTargetParams struct {
-	// CPU mask of the threads that serve ublk, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Left out, all of these.
+	// CPU mask of the threads of the ublk target, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Default: all cores of the process.
 	Cpumask *string `json:"cpumask,omitzero"`
-	// Do without the kernel's user copy even where it is there. Default: false. SPDK v24.05 and later.
+	// Whether to work without the kernel's user copy even if the kernel supports it. Default: false. SPDK v24.05 and later.
 	DisableUserCopy *bool `json:"disable_user_copy,omitzero"`
 }
 
 // UblkGetDisksParams are the parameters of ublk_get_disks.
 type UblkGetDisksParams struct {
-	// Only the block device of this number. 0 is not heeded, all are listed.
+	// Number of the only block device to list. SPDK ignores 0 and lists all of them.
 	UblkID *uint32 `json:"ublk_id,omitzero"`
 }
 
@@ -131,9 +131,9 @@ type UblkStartDiskParams struct {
 	BdevName string `json:"bdev_name"`
 	// Number of the block device.
 	UblkID uint32 `json:"ublk_id"`
-	// Number of queues. More than 32 is lowered to 32. Default: 1.
+	// Number of queues. SPDK lowers values above 32 to 32. Default: 1.
 	NumQueues *uint32 `json:"num_queues,omitzero"`
-	// Depth of a queue. More than 1024 is lowered to 1024. Default: 128.
+	// Depth of a queue. SPDK lowers values above 1024 to 1024. Default: 128.
 	QueueDepth *uint32 `json:"queue_depth,omitzero"`
 }
 

@@ -6,11 +6,11 @@ import (
 	"context"
 )
 
-// VFUTgtSetBasePath calls vfu_tgt_set_base_path: set the directory on the target's host where the sockets of new
-// vfio-user endpoints appear.
+// VFUTgtSetBasePath calls vfu_tgt_set_base_path: set the directory on the target's host in which SPDK creates
+// the sockets of new vfio-user endpoints.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or the path is too long
+//   - -32602: A parameter is invalid or the path is too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUTgtSetBasePath(ctx context.Context, params VFUTgtSetBasePathParams) error {
@@ -21,7 +21,7 @@ func (c *Client) VFUTgtSetBasePath(ctx context.Context, params VFUTgtSetBasePath
 // virtio-blk device over vfio-user.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the name is taken or too long, or no such bdev
+//   - -32602: A parameter is invalid, the name exists or too long, or it is not a such bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioCreateBlkEndpoint(ctx context.Context, params VFUVirtioCreateBlkEndpointParams) error {
@@ -31,10 +31,10 @@ func (c *Client) VFUVirtioCreateBlkEndpoint(ctx context.Context, params VFUVirti
 // VFUVirtioCreateFsEndpoint calls vfu_virtio_create_fs_endpoint: offer a filesystem device to a virtual machine
 // as a virtio-fs device over vfio-user. Deprecated in v26.05.
 //
-// Only there when SPDK was built with filesystem devices.
+// Only if SPDK was built with filesystem devices.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the name is taken or too long, or no such filesystem device
+//   - -32602: A parameter is invalid, the name exists or too long, or no such filesystem device
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
 func (c *Client) VFUVirtioCreateFsEndpoint(ctx context.Context, params VFUVirtioCreateFsEndpointParams) error {
@@ -45,7 +45,7 @@ func (c *Client) VFUVirtioCreateFsEndpoint(ctx context.Context, params VFUVirtio
 // for a virtual machine, without targets.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or the name is taken or too long
+//   - -32602: A parameter is invalid, or the name exists or too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioCreateSCSIEndpoint(ctx context.Context, params VFUVirtioCreateSCSIEndpointParams) error {
@@ -55,7 +55,7 @@ func (c *Client) VFUVirtioCreateSCSIEndpoint(ctx context.Context, params VFUVirt
 // VFUVirtioDeleteEndpoint calls vfu_virtio_delete_endpoint: delete a vfio-user endpoint and its socket.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such endpoint
+//   - -32602: A parameter is invalid or there is no such endpoint
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioDeleteEndpoint(ctx context.Context, params VFUVirtioDeleteEndpointParams) error {
@@ -66,7 +66,7 @@ func (c *Client) VFUVirtioDeleteEndpoint(ctx context.Context, params VFUVirtioDe
 // with one LUN.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such endpoint or bdev, or the number is taken
+//   - -32602: A parameter is invalid, no such endpoint or bdev, or the number is in use
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioSCSIAddTarget(ctx context.Context, params VFUVirtioSCSIAddTargetParams) error {
@@ -77,7 +77,7 @@ func (c *Client) VFUVirtioSCSIAddTarget(ctx context.Context, params VFUVirtioSCS
 // endpoint.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, or no such endpoint or SCSI target
+//   - -32602: A parameter is invalid, or no such endpoint or SCSI target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioSCSIRemoveTarget(ctx context.Context, params VFUVirtioSCSIRemoveTargetParams) error {
@@ -96,13 +96,13 @@ type VFUVirtioCreateBlkEndpointParams struct {
 	Name string `json:"name"`
 	// Bdev to offer.
 	BdevName string `json:"bdev_name"`
-	// CPU mask of the endpoint, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Left out, all of these.
+	// CPU mask of the endpoint, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Default: all cores of the process.
 	Cpumask *string `json:"cpumask,omitzero"`
-	// Number of virtqueues. More than 64, or 0, is ignored.
+	// Number of virtqueues. SPDK ignores 0 and values above 64.
 	NumQueues *uint16 `json:"num_queues,omitzero"`
-	// Length of a virtqueue. More than 1024, or 0, is ignored.
+	// Length of a virtqueue. SPDK ignores 0 and values above 1024.
 	Qsize *uint16 `json:"qsize,omitzero"`
-	// Offer packed virtqueues. Default: false.
+	// Whether to offer packed virtqueues. Default: false.
 	PackedRing *bool `json:"packed_ring,omitzero"`
 }
 
@@ -112,15 +112,15 @@ type VFUVirtioCreateFsEndpointParams struct {
 	Name string `json:"name"`
 	// Filesystem device to offer.
 	FsdevName string `json:"fsdev_name"`
-	// Tag by which the guest mounts the filesystem.
+	// Tag with which the guest mounts the filesystem.
 	Tag string `json:"tag"`
-	// CPU mask of the endpoint, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Left out, all of these.
+	// CPU mask of the endpoint, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Default: all cores of the process.
 	Cpumask *string `json:"cpumask,omitzero"`
-	// Number of virtqueues, one of which has priority. More than 64, or 0, is ignored.
+	// Number of virtqueues, one of which has high priority. SPDK ignores 0 and values above 64.
 	NumQueues *uint16 `json:"num_queues,omitzero"`
-	// Length of a virtqueue. More than 1024, or 0, is ignored.
+	// Length of a virtqueue. SPDK ignores 0 and values above 1024.
 	Qsize *uint16 `json:"qsize,omitzero"`
-	// Offer packed virtqueues. Default: false.
+	// Whether to offer packed virtqueues. Default: false.
 	PackedRing *bool `json:"packed_ring,omitzero"`
 }
 
@@ -128,13 +128,13 @@ type VFUVirtioCreateFsEndpointParams struct {
 type VFUVirtioCreateSCSIEndpointParams struct {
 	// Name of the endpoint, and of its socket in the base directory.
 	Name string `json:"name"`
-	// CPU mask of the endpoint, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Left out, all of these.
+	// CPU mask of the endpoint, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Default: all cores of the process.
 	Cpumask *string `json:"cpumask,omitzero"`
-	// Number of I/O virtqueues. 62 is used instead of more than 62, or 0. Default: 62.
+	// Number of I/O virtqueues. SPDK uses 62 instead of 0 and of values above 62. Default: 62.
 	NumIOQueues *uint16 `json:"num_io_queues,omitzero"`
-	// Length of a virtqueue. 128 is used instead of more than 1024, or 0. Default: 128.
+	// Length of a virtqueue. SPDK uses 128 instead of 0 and of values above 1024. Default: 128.
 	Qsize *uint16 `json:"qsize,omitzero"`
-	// Offer packed virtqueues. Default: false.
+	// Whether to offer packed virtqueues. Default: false.
 	PackedRing *bool `json:"packed_ring,omitzero"`
 }
 

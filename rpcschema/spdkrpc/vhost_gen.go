@@ -10,7 +10,7 @@ import (
 // several completions share one.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such controller, the delay is too long, or the rate is too low
+//   - -32602: A parameter is invalid, no such controller, the delay is too long, or the rate is too low
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostControllerSetCoalescing(ctx context.Context, params VhostControllerSetCoalescingParams) error {
@@ -23,7 +23,7 @@ func (c *Client) VhostControllerSetCoalescing(ctx context.Context, params VhostC
 // The controller's socket appears in the target's vhost directory under the controller's name.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, the name is taken, or no such bdev or transport
+//   - -32602: A parameter is invalid, the name exists, or no such bdev or transport
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostCreateBlkController(ctx context.Context, params VhostCreateBlkControllerParams) error {
@@ -36,7 +36,7 @@ func (c *Client) VhostCreateBlkController(ctx context.Context, params VhostCreat
 // The controller's socket appears in the target's vhost directory under the controller's name.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or the name is taken
+//   - -32602: A parameter is invalid or the name exists
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostCreateSCSIController(ctx context.Context, params VhostCreateSCSIControllerParams) error {
@@ -45,11 +45,11 @@ func (c *Client) VhostCreateSCSIController(ctx context.Context, params VhostCrea
 
 // VhostDeleteController calls vhost_delete_controller: delete a vhost controller and its socket.
 //
-// While a virtual machine is connected, SPDK up to v24.05 answers with an error, and SPDK from v24.09 answers
-// only when it has disconnected.
+// While a virtual machine is connected, SPDK up to v24.05 answers with an error. SPDK from v24.09 on answers
+// when the virtual machine has disconnected.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such controller, or a virtual machine is connected (up to v24.05)
+//   - -32602: A parameter is invalid, no such controller, or a virtual machine is connected (up to v24.05)
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostDeleteController(ctx context.Context, params VhostDeleteControllerParams) error {
@@ -61,7 +61,7 @@ func (c *Client) VhostDeleteController(ctx context.Context, params VhostDeleteCo
 // The result: the controllers.
 //
 // Errors of SPDK:
-//   - -32603: A parameter is wrong or there is no such controller
+//   - -32603: A parameter is invalid or there is no such controller
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostGetControllers(ctx context.Context, params VhostGetControllersParams) (result []VhostController, err error) {
@@ -75,7 +75,7 @@ func (c *Client) VhostGetControllers(ctx context.Context, params VhostGetControl
 // The result: number of the new SCSI target.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such controller or bdev, or the number is taken
+//   - -32602: A parameter is invalid, no such controller or bdev, or the number is in use
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostSCSIControllerAddTarget(ctx context.Context, params VhostSCSIControllerAddTargetParams) (result int32, err error) {
@@ -84,35 +84,35 @@ func (c *Client) VhostSCSIControllerAddTarget(ctx context.Context, params VhostS
 }
 
 // VhostSCSIControllerRemoveTarget calls vhost_scsi_controller_remove_target: remove a SCSI target from a
-// virtio-scsi controller. Answers when the virtual machine has let go of it.
+// virtio-scsi controller. SPDK answers when the virtual machine has released it.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong, no such controller or SCSI target, or it is being removed already
+//   - -32602: A parameter is invalid, no such controller or SCSI target, or it is being removed already
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostSCSIControllerRemoveTarget(ctx context.Context, params VhostSCSIControllerRemoveTargetParams) error {
 	return c.confirm(ctx, "vhost_scsi_controller_remove_target", params)
 }
 
-// VhostStartSCSIController calls vhost_start_scsi_controller: make the socket of a virtio-scsi controller that
+// VhostStartSCSIController calls vhost_start_scsi_controller: create the socket of a virtio-scsi controller that
 // was created with `delay`.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is wrong or there is no such controller
+//   - -32602: A parameter is invalid or there is no such controller
 //
 // Changes the target. State: runtime. Known to SPDK v24.01 and later.
 func (c *Client) VhostStartSCSIController(ctx context.Context, params VhostStartSCSIControllerParams) error {
 	return c.confirm(ctx, "vhost_start_scsi_controller", params)
 }
 
-// VirtioBlkCreateTransport calls virtio_blk_create_transport: create a virtio-blk transport. That of vhost-user
-// is always there.
+// VirtioBlkCreateTransport calls virtio_blk_create_transport: create a virtio-blk transport. The transport
+// `vhost_user_blk` always exists.
 //
 // Errors of SPDK:
 //   - -1: The transport could not be created
 //   - -2: No such type of transport
 //   - -17: The transport exists already
-//   - -22: A parameter is wrong
+//   - -22: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VirtioBlkCreateTransport(ctx context.Context, params VirtioBlkCreateTransportParams) error {
@@ -125,7 +125,7 @@ func (c *Client) VirtioBlkCreateTransport(ctx context.Context, params VirtioBlkC
 //
 // Errors of SPDK:
 //   - -19: No such transport
-//   - -32602: A parameter is wrong
+//   - -32602: A parameter is invalid
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VirtioBlkGetTransports(ctx context.Context, params VirtioBlkGetTransportsParams) (result []VhostBlkTransport, err error) {
@@ -133,7 +133,7 @@ func (c *Client) VirtioBlkGetTransports(ctx context.Context, params VirtioBlkGet
 	return result, err
 }
 
-// VhostBackend states what a vhost controller offers: one of both.
+// VhostBackend describes the device that a vhost controller offers; exactly one member is set.
 type VhostBackend struct {
 	Block *VhostBlockBackend `json:"block,omitzero"`
 	SCSI  []VhostSCSITarget  `json:"scsi,omitzero"`
@@ -144,10 +144,10 @@ type VhostBlkTransport struct {
 	Name string `json:"name"`
 }
 
-// VhostBlockBackend states what a virtio-blk controller offers.
+// VhostBlockBackend describes the device that a virtio-blk controller offers.
 type VhostBlockBackend struct {
 	ReadOnly bool `json:"readonly"`
-	// Name of the bdev, null if it was removed.
+	// Name of the bdev; null if the bdev was removed.
 	Bdev      *string `json:"bdev"`
 	Transport string  `json:"transport"`
 }
@@ -160,7 +160,7 @@ type VhostController struct {
 	Cpumask string `json:"cpumask"`
 	// Longest delay of an interrupt. Unit: us.
 	DelayBaseUS uint32 `json:"delay_base_us"`
-	// Rate of I/O from which interrupts are delayed. Unit: IO/s.
+	// Rate of I/O above which interrupts are delayed. Unit: IO/s.
 	IOPSThreshold uint32 `json:"iops_threshold"`
 	// Path of the socket on the target's host.
 	Socket string `json:"socket"`
@@ -193,10 +193,10 @@ type VhostSession struct {
 	// Number of the connection in the controller.
 	ID   uint32 `json:"id"`
 	Name string `json:"name"`
-	// Whether the guest's driver is up.
+	// Whether the guest's driver is running.
 	Started   bool   `json:"started"`
 	MaxQueues uint32 `json:"max_queues"`
-	// Commands being served.
+	// Number of commands in progress.
 	InflightTaskCnt uint32 `json:"inflight_task_cnt"`
 }
 
@@ -206,7 +206,7 @@ type VhostControllerSetCoalescingParams struct {
 	Ctrlr string `json:"ctrlr"`
 	// Longest delay of an interrupt, 0 for none. Unit: us.
 	DelayBaseUS uint32 `json:"delay_base_us"`
-	// Rate of I/O from which interrupts are delayed. Unit: IO/s.
+	// Rate of I/O above which interrupts are delayed. Unit: IO/s.
 	IOPSThreshold uint32 `json:"iops_threshold"`
 }
 
@@ -216,15 +216,15 @@ type VhostCreateBlkControllerParams struct {
 	Ctrlr string `json:"ctrlr"`
 	// Bdev to offer.
 	DevName string `json:"dev_name"`
-	// CPU mask of the controller, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Left out, all of these.
+	// CPU mask of the controller, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Default: all cores of the process.
 	Cpumask *string `json:"cpumask,omitzero"`
 	// virtio-blk transport, in any case. Default: vhost_user_blk.
 	Transport *string `json:"transport,omitzero"`
-	// Refuse writes. Default: false.
+	// Whether the device refuses writes. Default: false.
 	ReadOnly *bool `json:"readonly,omitzero"`
-	// Offer packed virtqueues. Default: false.
+	// Whether to offer packed virtqueues. Default: false.
 	PackedRing *bool `json:"packed_ring,omitzero"`
-	// Keep the state of packed virtqueues so that guests survive a restart of the target. Default: false. SPDK up to v23.05.
+	// Whether to keep the state of packed virtqueues so that guests survive a restart of the target. Default: false. SPDK up to v23.05.
 	PackedRingRecovery *bool `json:"packed_ring_recovery,omitzero"`
 }
 
@@ -232,9 +232,9 @@ type VhostCreateBlkControllerParams struct {
 type VhostCreateSCSIControllerParams struct {
 	// Name of the controller, and of its socket in the vhost directory.
 	Ctrlr string `json:"ctrlr"`
-	// CPU mask of the controller, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Left out, all of these.
+	// CPU mask of the controller, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Default: all cores of the process.
 	Cpumask *string `json:"cpumask,omitzero"`
-	// Make the socket only when `vhost_start_scsi_controller` is called, so that targets can be added before. Default: false. SPDK v24.01 and later.
+	// Whether to create the socket only when `vhost_start_scsi_controller` is called, so that targets can be added before. Default: false. SPDK v24.01 and later.
 	Delay *bool `json:"delay,omitzero"`
 }
 
@@ -246,7 +246,7 @@ type VhostDeleteControllerParams struct {
 
 // VhostGetControllersParams are the parameters of vhost_get_controllers.
 type VhostGetControllersParams struct {
-	// Only the controller of this name.
+	// Name of the only controller to list.
 	Name *string `json:"name,omitzero"`
 }
 
@@ -282,6 +282,6 @@ type VirtioBlkCreateTransportParams struct {
 
 // VirtioBlkGetTransportsParams are the parameters of virtio_blk_get_transports.
 type VirtioBlkGetTransportsParams struct {
-	// Only the transport of this name.
+	// Name of the only transport to list.
 	Name *string `json:"name,omitzero"`
 }

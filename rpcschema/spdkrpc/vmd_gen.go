@@ -13,13 +13,13 @@ func (c *Client) VMDEnable(ctx context.Context) error {
 	return c.confirm(ctx, "vmd_enable", nil)
 }
 
-// VMDRemoveDevice calls vmd_remove_device: remove a drive behind VMD from SPDK, as if it had been pulled.
+// VMDRemoveDevice calls vmd_remove_device: remove a drive behind VMD from SPDK, as if it had been unplugged.
 //
 // Errors of SPDK:
 //   - -1: VMD was not enabled
 //   - -19: No such drive
 //   - -22: The PCI address is malformed
-//   - -32603: A parameter is wrong
+//   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VMDRemoveDevice(ctx context.Context, params VMDRemoveDeviceParams) error {
@@ -28,7 +28,7 @@ func (c *Client) VMDRemoveDevice(ctx context.Context, params VMDRemoveDevicePara
 
 // VMDRescan calls vmd_rescan: look for new drives behind VMD.
 //
-// The result: what was found.
+// The result: the result of the scan.
 //
 // Errors of SPDK:
 //   - -1: VMD was not enabled
@@ -39,7 +39,7 @@ func (c *Client) VMDRescan(ctx context.Context) (result VMDRescan, err error) {
 	return result, err
 }
 
-// VMDRescan states what a scan behind VMD found.
+// VMDRescan describes the result of a scan behind VMD.
 type VMDRescan struct {
 	// Number of new drives.
 	Count uint32 `json:"count"`
