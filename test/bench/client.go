@@ -17,10 +17,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A lean client costs as little as a client can, since it shares the processors
-// with what is measured: connections that were made before, one write for a
-// request, and of the answer no more is looked at than what is asked for.
-type lean struct {
+// A leanClient uses as little CPU time as possible, because it shares the processors
+// with the proxy. It opens its connections in advance, sends a request in one write, and
+// decodes an answer only if the caller wants the result.
+type leanClient struct {
 	conns  chan *leanConn // idle
 	header string
 }
@@ -30,12 +30,12 @@ type leanConn struct {
 	in *bufio.Reader
 }
 
-func dialLean(ctx context.Context, address, user, password string, ca *x509.CertPool, connections int) (*lean, error) {
+func dialLean(ctx context.Context, address, user, password string, ca *x509.CertPool, connections int) (*leanClient, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, err
 	}
-	c := &lean{conns: make(chan *leanConn, connections)}
+	c := &leanClient{conns: make(chan *leanConn, connections)}
 	c.header = fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nAuthorization: Basic %s\r\nContent-Length: ", u.Host, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: ca, ServerName: u.Hostname()}}
 	for range connections {
@@ -48,7 +48,7 @@ func dialLean(ctx context.Context, address, user, password string, ca *x509.Cert
 	return c, nil
 }
 
-func (c *lean) Close() (err error) {
+func (c *leanClient) Close() (err error) {
 	for {
 		select {
 		case conn := <-c.conns:
@@ -59,7 +59,7 @@ func (c *lean) Close() (err error) {
 	}
 }
 
-func (c *lean) Call(_ context.Context, method string, params, result any) error {
+func (c *leanClient) Call(_ context.Context, method string, params, result any) error {
 	body, err := jsonrpc.Marshal(struct {
 		JSONRPC string `json:"jsonrpc"`
 		ID      int    `json:"id"`
@@ -97,7 +97,7 @@ func (c *lean) Call(_ context.Context, method string, params, result any) error 
 	return json.Unmarshal(reply.Result, result)
 }
 
-// answer reads the body of an answer of known length.
+// answer reads an answer and returns its body. The answer must have a Content-Length.
 func (c *leanConn) answer() ([]byte, error) {
 	length := -1
 	for {
@@ -115,7 +115,7 @@ func (c *leanConn) answer() ([]byte, error) {
 		}
 	}
 	if length < 0 {
-		return nil, errors.New("an answer without its length")
+		return nil, errors.New("an answer has no Content-Length")
 	}
 	text := make([]byte, length)
 	_, err := io.ReadFull(c.in, text)

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// atRest is how long the proxy takes to give back what work took, and a bit.
-const atRest = 8 * time.Second
+// idleAfter is longer than the time after which an idle proxy returns memory to the system.
+const idleAfter = 8 * time.Second
 
-// rss is the memory that the proxy holds once it has come to rest, in KiB.
+// rss waits until the proxy is idle, and returns its resident memory in KiB.
 func (p *proxy) rss(ctx context.Context) (int, error) {
 	select {
-	case <-time.After(atRest):
+	case <-time.After(idleAfter):
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
@@ -34,11 +34,11 @@ func (p *proxy) rss(ctx context.Context) (int, error) {
 			return strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
 		}
 	}
-	return 0, errors.New("there is no VmRSS")
+	return 0, errors.New("/proc/PID/status has no VmRSS")
 }
 
-// rssWithIdle is the memory that it holds with so many connections open on which
-// a call was made, and then nothing more.
+// rssWithIdle returns the resident memory in KiB with this number of idle connections; one
+// call was made on each.
 func (p *proxy) rssWithIdle(ctx context.Context, connections int) (kib int, err error) {
 	open := make([]net.Conn, 0, connections)
 	defer func() {
@@ -60,7 +60,7 @@ func (p *proxy) rssWithIdle(ctx context.Context, connections int) (kib int, err 
 	return p.rss(ctx)
 }
 
-// callOnce makes a call on a connection, which stays open.
+// callOnce makes a call on a connection and leaves it open.
 func (p *proxy) callOnce(c net.Conn) error {
 	const body = `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`
 	r, err := http.NewRequest(http.MethodPost, p.url, strings.NewReader(body))

@@ -1,12 +1,15 @@
-// Command bench measures what spdk-proxy costs: calls per second and latencies
-// of the target's socket, many calls on one connection, beside the same through
-// spdk-proxy with TLS, in one run on one target; what a tenant's user pays for
-// being one; SPDK's rpc_http_proxy.py, if $RPC_HTTP_PROXY names it; and memory. It
-// holds the figures against what production asks for.
+// Command bench measures the cost of spdk-proxy. In one run on one target, it measures:
+//   - calls per second and latencies directly on the target's socket, and through
+//     spdk-proxy with TLS;
+//   - the same for a user of a tenant;
+//   - the same for SPDK's rpc_http_proxy.py, if $RPC_HTTP_PROXY is its path;
+//   - the proxy's memory.
 //
-// The target is the one behind $SPDK_SOCK, on which the bench makes an lvstore (in
-// $SPDK_AIO_FILE if that is set, or in memory) and takes it away again, or else a
-// simulated one in a process of its own.
+// It compares the figures with the limits for production.
+//
+// The target is the one at $SPDK_SOCK, or else a simulated one in a process of its own.
+// The bench creates an lvstore on it, in $SPDK_AIO_FILE or in memory, and deletes it at
+// the end.
 package main
 
 import (
@@ -24,12 +27,12 @@ import (
 )
 
 func main() {
-	simulate := flag.Bool("simulate", false, "be the simulated target (for the bench itself)")
-	poll := flag.Duration("poll", 0, "how often the simulated target looks at its sockets; a real one: 4ms")
-	span := flag.Duration("span", 2*time.Second, "how long each figure is measured")
-	levels := flag.String("in-flight", "1,16,64,256", "calls in flight")
+	simulate := flag.Bool("simulate", false, "run the simulated target; the bench starts itself with it")
+	poll := flag.Duration("poll", 0, "interval at which the simulated target polls its sockets; a real one polls every 4ms")
+	span := flag.Duration("span", 2*time.Second, "duration of each measurement")
+	levels := flag.String("in-flight", "1,16,64,256", "numbers of calls in flight")
 	flag.Parse()
-	// Clients share the processors with what is measured; they need not collect garbage there.
+	// The clients share the processors with the proxy: collect garbage less often.
 	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -46,7 +49,7 @@ func main() {
 }
 
 const (
-	atPeak          = 64 // calls in flight that the bounds are about
+	atPeak          = 64 // calls in flight to which the limits apply
 	idleConnections = 1000
 	pythonSpan      = 6 * time.Second
 )
@@ -78,7 +81,7 @@ func bench(ctx context.Context, poll, span time.Duration, levels string) (err er
 	for level := range strings.SplitSeq(levels, ",") {
 		n, err := strconv.Atoi(level)
 		if err != nil || n < 1 {
-			return fmt.Errorf("-in-flight: %q is no number of calls", level)
+			return fmt.Errorf("-in-flight: %q is not a number of calls", level)
 		}
 		x := row{inFlight: n}
 		if x.raw, err = measureSocket(ctx, socket, n, span); err != nil {
@@ -90,7 +93,7 @@ func bench(ctx context.Context, poll, span time.Duration, levels string) (err er
 		if x.tenant, err = measureProxy(ctx, proxy, tenantUser, version, n, span); err != nil {
 			return err
 		}
-		if x.mixt, err = measureProxy(ctx, proxy, tenantUser, w.mixture(), n, span); err != nil {
+		if x.mixture, err = measureProxy(ctx, proxy, tenantUser, w.mixture(), n, span); err != nil {
 			return err
 		}
 		r.rows = append(r.rows, x)

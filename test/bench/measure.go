@@ -12,15 +12,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// warmUp comes before each measurement: connections, handshakes, caches.
+// warmUp is the time before each measurement, for connections, handshakes and caches.
 const warmUp = 400 * time.Millisecond
 
-// figures of one measurement.
+// figures are the results of one measurement.
 type figures struct {
 	perSecond  float64
 	p50, p99   time.Duration
 	all        int           // calls, warm-up included
-	cpuPerCall time.Duration // of the proxy; 0 where there is none
+	cpuPerCall time.Duration // of the proxy; 0 if the calls did not go through it
 }
 
 func measureSocket(ctx context.Context, path string, inFlight int, span time.Duration) (figures, error) {
@@ -30,8 +30,8 @@ func measureSocket(ctx context.Context, path string, inFlight int, span time.Dur
 	return measure(ctx, socket, version, inFlight, span)
 }
 
-// measureProxy measures what one user does through the proxy, and what the proxy
-// takes for it.
+// measureProxy measures the calls of one user through the proxy, and the CPU time of the
+// proxy for each.
 func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight int, span time.Duration) (figures, error) {
 	client, err := dialLean(ctx, p.url, user, password, p.ca, inFlight)
 	if err != nil {
@@ -46,28 +46,28 @@ func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight i
 	return f, err
 }
 
-// A timed caller notes how long each call takes.
-type timed struct {
+// A timedCaller records the latency of each call between begin and end.
+type timedCaller struct {
 	spdkrpc.Caller
 	begin, end time.Time
 	all        *atomic.Int64
 	latencies  []time.Duration
 }
 
-func (t *timed) Call(ctx context.Context, method string, params, result any) error {
-	asked := time.Now()
+func (t *timedCaller) Call(ctx context.Context, method string, params, result any) error {
+	started := time.Now()
 	if err := t.Caller.Call(ctx, method, params, result); err != nil {
 		return err
 	}
 	t.all.Add(1)
-	if answered := time.Now(); asked.After(t.begin) && answered.Before(t.end) {
-		t.latencies = append(t.latencies, answered.Sub(asked))
+	if answered := time.Now(); started.After(t.begin) && answered.Before(t.end) {
+		t.latencies = append(t.latencies, answered.Sub(started))
 	}
 	return nil
 }
 
-// measure keeps so many calls in flight for a while, each worker asking again
-// as soon as it is answered. Every call must succeed.
+// measure keeps inFlight calls in flight for span: each worker makes its next call as soon
+// as it has the answer. It is an error if any call fails.
 func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, span time.Duration) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, warmUp+span+time.Minute)
 	defer cancel()
@@ -75,10 +75,10 @@ func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, s
 	end := begin.Add(span)
 	var workers sync.WaitGroup
 	var all atomic.Int64
-	callers := make([]timed, inFlight)
+	callers := make([]timedCaller, inFlight)
 	failures := make(chan error, inFlight)
 	for i := range inFlight {
-		callers[i] = timed{Caller: caller, begin: begin, end: end, all: &all}
+		callers[i] = timedCaller{Caller: caller, begin: begin, end: end, all: &all}
 		workers.Go(func() {
 			for time.Now().Before(end) {
 				if err := w.do(ctx, &callers[i], i); err != nil {

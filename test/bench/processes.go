@@ -27,10 +27,11 @@ const (
 	password   = "only for this run"
 )
 
-// startTarget gives the socket of the target to measure and what it is.
+// startTarget returns the socket of the target and a description of it. It starts a
+// simulated target unless $SPDK_SOCK is set.
 func startTarget(ctx context.Context, poll time.Duration) (socket, what string, stop func() error, err error) {
 	if socket := os.Getenv("SPDK_SOCK"); socket != "" {
-		return socket, "real, behind $SPDK_SOCK", func() error { return nil }, nil
+		return socket, "real, at $SPDK_SOCK", func() error { return nil }, nil
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -49,7 +50,7 @@ func startTarget(ctx context.Context, poll time.Duration) (socket, what string, 
 	if err != nil {
 		return "", "", nil, errors.Join(fmt.Errorf("start the simulated target: %w", err), cmd.Wait())
 	}
-	what = "simulated, answering at once"
+	what = "simulated, without polling interval"
 	if poll > 0 {
 		what = fmt.Sprintf("simulated, polling every %s", poll)
 	}
@@ -66,7 +67,7 @@ func runSimulation(ctx context.Context, poll time.Duration) error {
 	return target.Close()
 }
 
-// A proxy is a spdk-proxy in a process of its own, with TLS and its log in a file.
+// A proxy is an spdk-proxy in a process of its own, with TLS and a log file.
 type proxy struct {
 	cmd *exec.Cmd
 	dir string
@@ -132,7 +133,7 @@ tenants:
 	return p, p.awaitReady(ctx)
 }
 
-// awaitReady waits until the proxy reaches its target.
+// awaitReady waits until the proxy is connected to its target.
 func (p *proxy) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -175,7 +176,7 @@ func (p *proxy) stop() error {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// cpu is the processor time that the proxy took so far.
+// cpu returns the CPU time that the proxy has used since its start.
 func (p *proxy) cpu() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {

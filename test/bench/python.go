@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// measurePython measures SPDK's own rpc_http_proxy.py on the same socket, without
-// TLS, which it cannot do on a Python of today. It is given longer, as it answers
-// little. Calls that it loses are not counted.
+// measurePython measures SPDK's rpc_http_proxy.py on the same socket, without TLS, which
+// does not work in it with current versions of Python. Calls without an answer are
+// counted as lost and are not in the figures.
 func measurePython(ctx context.Context, script, socket string, inFlight int, span time.Duration) (f figures, lost int, err error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -35,22 +35,22 @@ func measurePython(ctx context.Context, script, socket string, inFlight int, spa
 	end := begin.Add(span)
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // it closes after each
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // the script closes the connection after each call
 	var workers sync.WaitGroup
 	var mu sync.Mutex
 	var latencies []time.Duration
 	for range inFlight {
 		workers.Go(func() {
 			for ctx.Err() == nil {
-				asked := time.Now()
+				started := time.Now()
 				err := askPython(ctx, client, "http://"+address+"/")
 				mu.Lock()
 				switch answered := time.Now(); {
 				case ctx.Err() != nil:
 				case err != nil:
 					lost++
-				case asked.After(begin):
-					latencies = append(latencies, answered.Sub(asked))
+				case started.After(begin):
+					latencies = append(latencies, answered.Sub(started))
 				}
 				mu.Unlock()
 			}

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// A report is all that was measured.
+// A report has the results of all measurements.
 type report struct {
 	target  string
 	real    bool
 	rows    []row
 	python  *figures // nil: not measured
-	lost    int      // calls that it lost
-	atPeak  int      // calls in flight that the bounds are about
-	rss     int      // KiB, idle after its first call
+	lost    int      // calls that rpc_http_proxy.py did not answer
+	atPeak  int      // calls in flight to which the limits apply
+	rss     int      // KiB, idle after the first call
 	rssLoad int      // KiB, idle after the load
 	rssIdle int      // KiB, with idle connections
 }
 
-// A row is one number of calls in flight.
+// A row has the figures for one number of calls in flight.
 type row struct {
-	inFlight     int
-	raw, proxy   figures // spdk_get_version: on the socket, and through the proxy
-	tenant, mixt figures // a tenant's user: the same, and the mixture
+	inFlight        int
+	raw, proxy      figures // spdk_get_version: on the socket, and through the proxy
+	tenant, mixture figures // a tenant's user through the proxy: spdk_get_version, and the mixture
 }
 
 func (r *report) at(inFlight int) (row, bool) {
@@ -37,34 +37,34 @@ func (r *report) at(inFlight int) (row, bool) {
 }
 
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "target: %s; spdk-proxy in a process of its own, with TLS, passwords, roles, its fair queue and its log in a file\n", r.target)
-	table(out, "\nspdk_get_version, socket beside proxy, a user of no tenant:", "in flight\tsocket calls/s\tp50 ms\tp99 ms\tproxy calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t", func(w io.Writer) {
+	fmt.Fprintf(out, "target: %s\nspdk-proxy: in a process of its own, with TLS, passwords, roles, queues and a log file\n", r.target)
+	table(out, "\nspdk_get_version on the socket and through the proxy, user without a tenant:", "in flight\tsocket calls/s\tp50 ms\tp99 ms\tproxy calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t", func(w io.Writer) {
 		for _, x := range r.rows {
 			fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%.0f\t%s\t%s\t%.2f\t%d\t\n", x.inFlight,
 				x.raw.perSecond, ms(x.raw.p50), ms(x.raw.p99), x.proxy.perSecond, ms(x.proxy.p50), ms(x.proxy.p99),
 				x.proxy.perSecond/x.raw.perSecond, x.proxy.cpuPerCall.Microseconds())
 		}
 	})
-	table(out, "\na tenant's user with a quota: spdk_get_version, and the mixture (bdev_get_bdevs, bdev_lvol_get_lvols, nvmf_get_subsystems, bdev_lvol_create, bdev_lvol_delete):",
+	table(out, "\nuser of a tenant with a quota, through the proxy: spdk_get_version, and a mixture (bdev_get_bdevs, bdev_lvol_get_lvols, nvmf_get_subsystems, bdev_lvol_create, bdev_lvol_delete):",
 		"in flight\tversion calls/s\tp50 ms\tp99 ms\tproxy CPU µs/call\tmixture calls/s\tp50 ms\tp99 ms\tproxy CPU µs/call\t", func(w io.Writer) {
 			for _, x := range r.rows {
 				fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%d\t%.0f\t%s\t%s\t%d\t\n", x.inFlight,
 					x.tenant.perSecond, ms(x.tenant.p50), ms(x.tenant.p99), x.tenant.cpuPerCall.Microseconds(),
-					x.mixt.perSecond, ms(x.mixt.p50), ms(x.mixt.p99), x.mixt.cpuPerCall.Microseconds())
+					x.mixture.perSecond, ms(x.mixture.p50), ms(x.mixture.p99), x.mixture.cpuPerCall.Microseconds())
 			}
 		})
 	if r.python != nil {
 		fmt.Fprintf(out, "\nrpc_http_proxy.py, %d in flight: %.0f calls/s, p50 %s ms, p99 %s ms, %d calls lost\n", r.atPeak, r.python.perSecond, ms(r.python.p50), ms(r.python.p99), r.lost)
 	}
-	fmt.Fprintf(out, "\nresident memory of the proxy: %s idle after its first call, %s idle after the load\n", mib(r.rss), mib(r.rssLoad))
-	table(out, "", "bound\tfigure\t\t", func(w io.Writer) {
+	fmt.Fprintf(out, "\nresident memory of the idle proxy: %s after the first call, %s after the load\n", mib(r.rss), mib(r.rssLoad))
+	table(out, "", "limit\tfigure\tresult\t", func(w io.Writer) {
 		for _, b := range r.bounds() {
 			fmt.Fprintf(w, "%s\t%s\t%s\t\n", b.what, b.figure, b.verdict)
 		}
 	})
 }
 
-// A bound is what production asks for, and what was found.
+// A bound is a limit for production and the measured figure.
 type bound struct{ what, figure, verdict string }
 
 func (r *report) bounds() (list []bound) {
@@ -80,23 +80,23 @@ func (r *report) bounds() (list []bound) {
 	}
 	if x, ok := r.at(r.atPeak); ok {
 		ratio := x.proxy.perSecond / x.raw.perSecond
-		add(fmt.Sprintf("≥ 0.95 × the socket at %d, real target", r.atPeak), fmt.Sprintf("%.2f", ratio), r.real, ratio >= 0.95)
+		add(fmt.Sprintf("≥ 0.95 × socket, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", ratio), r.real, ratio >= 0.95)
 		if r.python != nil {
 			times := x.proxy.perSecond / r.python.perSecond
-			add(fmt.Sprintf("≥ 50 × rpc_http_proxy.py at %d, real target", r.atPeak), fmt.Sprintf("%.0f", times), r.real, times >= 50)
+			add(fmt.Sprintf("≥ 50 × rpc_http_proxy.py, %d in flight, real target", r.atPeak), fmt.Sprintf("%.0f", times), r.real, times >= 50)
 		} else {
-			add(fmt.Sprintf("≥ 50 × rpc_http_proxy.py at %d, real target", r.atPeak), "RPC_HTTP_PROXY names no script", false, false)
+			add(fmt.Sprintf("≥ 50 × rpc_http_proxy.py, %d in flight, real target", r.atPeak), "RPC_HTTP_PROXY is not set", false, false)
 		}
 		cpu := func(what string, f figures) {
-			add(fmt.Sprintf("≤ 60 µs CPU a call at %d, %s, simulation", r.atPeak, what), fmt.Sprintf("%d µs", f.cpuPerCall.Microseconds()), !r.real, f.cpuPerCall <= 60*time.Microsecond)
+			add(fmt.Sprintf("≤ 60 µs CPU per call, %d in flight, %s, simulated target", r.atPeak, what), fmt.Sprintf("%d µs", f.cpuPerCall.Microseconds()), !r.real, f.cpuPerCall <= 60*time.Microsecond)
 		}
 		cpu("spdk_get_version", x.proxy)
-		cpu("a tenant's", x.tenant)
-		cpu("a tenant's mixture", x.mixt)
+		cpu("spdk_get_version of a tenant", x.tenant)
+		cpu("mixture of a tenant", x.mixture)
 	}
 	if x, ok := r.at(1); ok {
 		added := x.proxy.p50 - x.raw.p50
-		add("≤ 0.3 ms added p50 at 1, TLS kept alive", ms(added)+" ms", true, added <= 300*time.Microsecond)
+		add("≤ 0.3 ms added to p50, 1 in flight, open TLS connection", ms(added)+" ms", true, added <= 300*time.Microsecond)
 	}
 	add(fmt.Sprintf("≤ 64 MiB with %d idle TLS connections", idleConnections), mib(r.rssIdle), true, r.rssIdle <= 64<<10)
 	return list

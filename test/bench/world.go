@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// What the tenant has on the target.
+// Names of the tenant's objects on the target.
 const (
 	base     = "spdkgate-bench-base"
 	lvstore  = "spdkgate-bench"
@@ -18,17 +18,17 @@ const (
 	nqn      = "nqn.2016-06.io.spdk:spdkgate-bench"
 )
 
-// A world is what stands on the target for the tenant: an lvstore, a volume in
-// it and a subsystem that exports it.
+// A world has the tenant's objects on the target: an lvstore, a volume in it, and a
+// subsystem that exports the volume.
 type world struct {
 	socket *spdkrpc.Socket
 	volume string // UUID
-	remove string // method that removes the base
+	remove string // method that deletes the base bdev
 }
 
 type params = map[string]any
 
-// makeWorld makes the tenant's things, and takes away what a bench before it
+// makeWorld creates the tenant's objects. It first deletes those that an interrupted bench
 // may have left.
 func makeWorld(ctx context.Context, path string) (w *world, err error) {
 	w = &world{socket: spdkrpc.NewSocket(path), remove: "bdev_malloc_delete"}
@@ -51,13 +51,13 @@ func makeWorld(ctx context.Context, path string) (w *world, err error) {
 	} {
 		if err := w.socket.Call(ctx, c.method, c.params, c.result); err != nil {
 			w.clear(ctx)
-			return nil, errors.Join(fmt.Errorf("make what the bench works on: %w", err), w.socket.Close())
+			return nil, errors.Join(fmt.Errorf("create the objects of the bench: %w", err), w.socket.Close())
 		}
 	}
 	return w, nil
 }
 
-// clear takes away what is there of it.
+// clear deletes the objects that exist.
 func (w *world) clear(ctx context.Context) {
 	_ = w.socket.Call(ctx, "nvmf_delete_subsystem", params{"nqn": nqn}, nil)
 	_ = w.socket.Call(ctx, "bdev_lvol_delete_lvstore", params{"lvs_name": lvstore}, nil)
@@ -69,19 +69,19 @@ func (w *world) close(ctx context.Context) error {
 	return w.socket.Close()
 }
 
-// A work is what each of the workers does over and over.
+// A work is what each worker repeats.
 type work struct {
 	name string
 	do   func(ctx context.Context, caller spdkrpc.Caller, worker int) error
 }
 
-// version is cheap for the target, so that what is measured is the way to it.
+// version is cheap for the target, so the figures show the cost of the transport.
 var version = work{"spdk_get_version", func(ctx context.Context, c spdkrpc.Caller, _ int) error {
 	return c.Call(ctx, "spdk_get_version", nil, nil)
 }}
 
-// mixture is what a tenant's CSI controller asks for: three lists that are
-// filtered, and a volume that is counted against the quota.
+// mixture makes the calls of a tenant's CSI controller: three lists that the proxy filters,
+// and a volume that counts against the quota.
 func (w *world) mixture() work {
 	return work{"mixture", func(ctx context.Context, c spdkrpc.Caller, worker int) error {
 		var list json.RawMessage

@@ -39,8 +39,8 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-// TestReal runs the suite on the target that SPDK_SOCK names, which must be on
-// this host and may be used for nothing else meanwhile.
+// TestReal runs the suite on the target at SPDK_SOCK. The target must be on this host, and
+// must not be used otherwise meanwhile.
 func TestReal(t *testing.T) {
 	through(t, realtarget.Socket(t), t.TempDir())
 }
@@ -54,7 +54,7 @@ users: [{name: all, password_hash: %q, roles: [admin]}]
 `
 )
 
-// through runs the suite as a user of a proxy who may do everything.
+// through runs the suite through a proxy, as a user who may call all methods.
 func through(t *testing.T, socket, targetDir string) {
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)

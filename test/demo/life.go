@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A demo is the story that is told.
+// A demo runs the steps and has the objects that they create.
 type demo struct {
 	*world
 	report *report
@@ -33,7 +33,7 @@ type demo struct {
 	sum         [sha256.Size]byte
 }
 
-// A step says, when it succeeded, what it proved.
+// A step is one step of the demo. do returns what it proved.
 type step struct {
 	name string
 	do   func() (proved string, err error)
@@ -50,10 +50,10 @@ func (d *demo) steps(list ...step) error {
 }
 
 func (d *demo) setUp(ctx context.Context) error {
-	d.report.title("Setting up")
+	d.report.title("Set-up")
 	return d.steps(
 		step{"build", func() (string, error) {
-			return "spdk-proxy and spdk-csi, as make build does", d.build(ctx)
+			return "spdk-proxy and spdk-csi", d.build(ctx)
 		}},
 		step{"simulated spdk_tgt", func() (_ string, err error) {
 			d.freeAtStart, err = d.startTarget(ctx)
@@ -72,13 +72,13 @@ func (d *demo) setUp(ctx context.Context) error {
 				name = info.GetName()
 				return err
 			})
-			return name + " answers as controller and node", err
+			return name + " runs as controller and node", err
 		}},
 	)
 }
 
 func (d *demo) life(ctx context.Context) error {
-	// xfs grows under any root; ext4 only where root has CAP_SYS_RESOURCE, which containers often lack.
+	// Growing ext4 requires CAP_SYS_RESOURCE, which root often lacks in containers; growing xfs does not.
 	d.data, d.restored = d.claim("pvc-data", "xfs"), d.claim("pvc-restored", "xfs")
 	d.small, d.block = d.claim("pvc-small", "ext4"), d.claim("pvc-block", "")
 	d.report.title("A volume's life")
@@ -90,9 +90,9 @@ func (d *demo) life(ctx context.Context) error {
 			}
 			again, err := d.data.create(ctx, 320, nil)
 			if err == nil && again.GetVolumeId() != v.GetVolumeId() {
-				err = fmt.Errorf("the same call made a second volume, %s beside %s", again.GetVolumeId(), v.GetVolumeId())
+				err = fmt.Errorf("the repeated call created a second volume, %s, in addition to %s", again.GetVolumeId(), v.GetVolumeId())
 			}
-			return fmt.Sprintf("%d MiB, and the same call again gives the same volume", v.GetCapacityBytes()>>20), err
+			return fmt.Sprintf("%d MiB; the repeated call returns the same volume", v.GetCapacityBytes()>>20), err
 		}},
 		step{"ControllerPublishVolume", func() (string, error) {
 			if err := d.data.attach(ctx); err != nil {
@@ -118,7 +118,7 @@ func (d *demo) life(ctx context.Context) error {
 	return d.cleanUp(ctx)
 }
 
-// hosts tells which hosts may connect to a volume's subsystem.
+// hosts checks that only this node may connect to a volume's subsystem.
 func (d *demo) hosts(ctx context.Context, c *claim) (string, error) {
 	found, err := d.local.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: new(c.publish["nqn"])})
 	if err != nil {
@@ -128,19 +128,19 @@ func (d *demo) hosts(ctx context.Context, c *claim) (string, error) {
 	node := connect.HostOf(nodeName)
 	for _, h := range s.Hosts {
 		if h.NQN != node.NQN && h.NQN != node.Multipath().NQN {
-			return "", fmt.Errorf("subsystem %s is open to host %s, which is not this node", s.NQN, h.NQN)
+			return "", fmt.Errorf("subsystem %s allows host %s, which is not this node", s.NQN, h.NQN)
 		}
 	}
 	if s.AllowAnyHost || len(s.Hosts) != 2 {
-		return "", fmt.Errorf("subsystem %s is open to %d hosts, any host: %t", s.NQN, len(s.Hosts), s.AllowAnyHost)
+		return "", fmt.Errorf("subsystem %s allows %d hosts, any host: %t", s.NQN, len(s.Hosts), s.AllowAnyHost)
 	}
-	return "exported to this node's two host NQNs only, with and without native multipath", nil
+	return "exported only to this node's two host NQNs (with and without native multipath)", nil
 }
 
-// lifeWithoutNode is what is left for who may not mount.
+// lifeWithoutNode runs the steps that need no root.
 func (d *demo) lifeWithoutNode(ctx context.Context) error {
 	for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "grow while mounted", "ext4", "raw block"} {
-		d.report.skip(name, "mounting and loop devices take root")
+		d.report.skip(name, "mounts and loop devices require root")
 	}
 	return d.steps(
 		d.takeSnapshot(ctx),
@@ -150,7 +150,7 @@ func (d *demo) lifeWithoutNode(ctx context.Context) error {
 		}},
 		step{"restore", func() (string, error) {
 			v, err := d.restore(ctx)
-			return fmt.Sprintf("a second volume from the snapshot, made larger than it: %d MiB", v.GetCapacityBytes()>>20), err
+			return fmt.Sprintf("a second volume from the snapshot, larger than it: %d MiB", v.GetCapacityBytes()>>20), err
 		}},
 	)
 }
@@ -175,7 +175,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 	file := func(c *claim) string { return filepath.Join(c.target(), "hello") }
 	return d.steps(
 		step{"NodeStageVolume", func() (string, error) {
-			return "connected, found empty, formatted xfs, mounted", d.data.stage(ctx)
+			return "connected, empty, therefore formatted with xfs, mounted", d.data.stage(ctx)
 		}},
 		step{"NodePublishVolume", func() (string, error) {
 			if err := d.data.mount(ctx); err != nil {
@@ -184,7 +184,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 			content := make([]byte, 8<<20)
 			_, _ = rand.Read(content)
 			d.sum = sha256.Sum256(content)
-			return "8 MiB written to a file, and synced", writeSynced(file(d.data), content)
+			return "8 MiB written to a file and synced", writeSynced(file(d.data), content)
 		}},
 		d.takeSnapshot(ctx),
 		step{"grow while mounted", func() (string, error) {
@@ -205,7 +205,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 			if err != nil {
 				return "", err
 			}
-			return fmt.Sprintf("a second volume from the snapshot holds the file, grown to %d MiB", size>>20), d.verify(file(d.restored))
+			return fmt.Sprintf("a second volume from the snapshot has the file; filesystem grown to %d MiB", size>>20), d.verify(file(d.restored))
 		}},
 		step{"ext4", func() (string, error) {
 			if _, err := d.small.create(ctx, 16, nil); err != nil {
@@ -214,7 +214,7 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 			if err := errors.Join(d.small.attach(ctx), d.small.stage(ctx), d.small.mount(ctx)); err != nil {
 				return "", err
 			}
-			return "a small volume, formatted, mounted, written", writeSynced(file(d.small), []byte("hello"))
+			return "a small volume: formatted, mounted, written", writeSynced(file(d.small), []byte("hello"))
 		}},
 		step{"raw block", func() (string, error) {
 			if _, err := d.block.create(ctx, 32, nil); err != nil {
@@ -223,27 +223,27 @@ func (d *demo) lifeOnANode(ctx context.Context) error {
 			if err := errors.Join(d.block.attach(ctx), d.block.stage(ctx), d.block.mount(ctx)); err != nil {
 				return "", err
 			}
-			return "unformatted device in the pod: what was written is read back", readBack(d.block.target())
+			return "unformatted device in the pod; data written and read back", readBack(d.block.target())
 		}},
 	)
 }
 
 func (d *demo) refusals(ctx context.Context) error {
-	d.report.title("What is refused")
+	d.report.title("Refusals")
 	if d.restored.volume != nil {
 		err := d.report.step("a snapshot in use", func() (string, error) {
 			err := d.deleteSnapshot(ctx)
 			if status.Code(err) != codes.FailedPrecondition {
-				return "", fmt.Errorf("deleting it was not refused: %w", err)
+				return "", fmt.Errorf("its deletion was not refused: %w", err)
 			}
-			return "FailedPrecondition: two volumes still need it, and nothing was changed", nil
+			return "FailedPrecondition: two volumes still need it; nothing was changed", nil
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return d.steps(
-		step{"a user without the right", func() (string, error) {
+		step{"a user without the role", func() (string, error) {
 			auditor, err := d.as(auditorUser)
 			if err != nil {
 				return "", err
@@ -252,14 +252,14 @@ func (d *demo) refusals(ctx context.Context) error {
 			return refused(err)
 		}},
 		step{"a wrong password", func() (string, error) {
-			right := d.passwords[auditorUser]
+			correct := d.passwords[auditorUser]
 			d.passwords[auditorUser] = "guess"
-			stranger, err := d.as(auditorUser)
-			d.passwords[auditorUser] = right
+			client, err := d.as(auditorUser)
+			d.passwords[auditorUser] = correct
 			if err != nil {
 				return "", err
 			}
-			_, err = stranger.SpdkGetVersion(ctx)
+			_, err = client.SpdkGetVersion(ctx)
 			return refused(err)
 		}},
 	)
@@ -267,13 +267,13 @@ func (d *demo) refusals(ctx context.Context) error {
 
 func refused(err error) (string, error) {
 	if !errors.Is(err, spdkrpc.Denied) {
-		return "", fmt.Errorf("it was not denied: %w", err)
+		return "", fmt.Errorf("the call was not denied: %w", err)
 	}
 	return err.Error(), nil
 }
 
 func (d *demo) cleanUp(ctx context.Context) error {
-	d.report.title("Cleaning up")
+	d.report.title("Clean-up")
 	return d.steps(
 		step{"everything deleted", func() (string, error) {
 			n, err := d.remove(ctx)
@@ -289,7 +289,7 @@ func (d *demo) cleanUp(ctx context.Context) error {
 				return "", err
 			}
 			if free != d.freeAtStart || len(volumes) > 0 {
-				return "", fmt.Errorf("%d of %d clusters are free and %d volumes are there", free, d.freeAtStart, len(volumes))
+				return "", fmt.Errorf("%d of %d clusters are free and %d volumes exist", free, d.freeAtStart, len(volumes))
 			}
 			mounts, err := os.ReadFile("/proc/self/mountinfo")
 			if err == nil && strings.Contains(string(mounts), d.dir) {
@@ -300,8 +300,8 @@ func (d *demo) cleanUp(ctx context.Context) error {
 	)
 }
 
-// remove deletes what was made, the snapshot when only one volume needs it any
-// more, and counts the volumes.
+// remove deletes all volumes and the snapshot, and returns the number of volumes. The
+// snapshot can be deleted only when one volume is left that needs it.
 func (d *demo) remove(ctx context.Context) (n int, err error) {
 	for _, c := range []*claim{d.block, d.small, d.restored} {
 		if c == nil || c.volume == nil {
@@ -337,7 +337,7 @@ func (d *demo) verify(path string) error {
 		return err
 	}
 	if sha256.Sum256(content) != d.sum {
-		return fmt.Errorf("%s does not hold what was written", path)
+		return fmt.Errorf("%s does not contain what was written", path)
 	}
 	return nil
 }
@@ -363,7 +363,7 @@ func readBack(path string) error {
 	got := make([]byte, len(want))
 	_, readErr := f.ReadAt(got, 1<<20)
 	if err = errors.Join(err, readErr, f.Close()); err == nil && !bytes.Equal(got, want) {
-		err = errors.New("the device does not hold what was written")
+		err = errors.New("the device does not contain what was written")
 	}
 	return err
 }

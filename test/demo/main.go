@@ -1,6 +1,6 @@
-// Command demo shows a volume's whole life through the real spdk-proxy and the
-// real spdk-csi, on a simulated SPDK target whose data is real: every step goes
-// through CSI's gRPC and the proxy's HTTPS, and says what it proved.
+// Command demo shows the whole life of a volume with the real spdk-proxy and the real
+// spdk-csi, on a simulated SPDK target that stores real data. Every step uses CSI's gRPC
+// and the proxy's HTTPS, and prints what it proved.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	keep := flag.Bool("keep", false, "leave everything running afterwards, and say how to talk to it")
+	keep := flag.Bool("keep", false, "leave everything running afterwards, and print commands to try")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: make demo [ARGS=--keep]\n\nRuns a volume's whole life on a simulated SPDK target.")
 		flag.PrintDefaults()
@@ -40,7 +40,7 @@ func run(ctx context.Context, keep bool) (err error) {
 	defer func() {
 		if err != nil {
 			d.abandon(ctx)
-			err = fmt.Errorf("%w\n(the logs are in %s)", err, dir)
+			err = fmt.Errorf("%w\nThe logs are in %s.", err, dir)
 			return
 		}
 		if err = w.stop(); err == nil {
@@ -59,7 +59,7 @@ func run(ctx context.Context, keep bool) (err error) {
 	}
 	r.summary(facts...)
 	if keep {
-		fmt.Print(w.howToTalk())
+		fmt.Print(w.instructions())
 		<-ctx.Done()
 		fmt.Println("\nstopping")
 	}

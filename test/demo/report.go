@@ -16,7 +16,7 @@ type report struct {
 	skipped int
 }
 
-// step runs one step. What do returns is what the step proved.
+// step runs one step and prints its result. do returns what the step proved.
 func (r *report) step(name string, do func() (proved string, err error)) error {
 	began := time.Now()
 	proved, err := do()
@@ -30,13 +30,13 @@ func (r *report) step(name string, do func() (proved string, err error)) error {
 	return nil
 }
 
-// skip names a step that cannot be done here, and why.
+// skip prints that a step was skipped, and why.
 func (r *report) skip(name, why string) {
 	r.skipped++
 	fmt.Fprintf(r.out, "%s %9s  %-26s %s\n", r.paint("33", "skip"), "", name, why)
 }
 
-// title sets off a group of steps.
+// title prints the heading of a group of steps.
 func (r *report) title(text string) { fmt.Fprintf(r.out, "\n%s\n", r.paint("1", text)) }
 
 func (r *report) line(mark string, took time.Duration, name, proved string) {
@@ -53,7 +53,7 @@ func (r *report) paint(code, text string) string {
 func (r *report) summary(facts ...string) {
 	fmt.Fprintf(r.out, "\n%s in %.1f s: %d steps passed", r.paint("1", "Done"), time.Since(r.started).Seconds(), r.passed)
 	if r.skipped > 0 {
-		fmt.Fprintf(r.out, ", %d skipped (run it as root for these)", r.skipped)
+		fmt.Fprintf(r.out, ", %d skipped (they require root)", r.skipped)
 	}
 	fmt.Fprintf(r.out, ".\n%s\n", strings.Join(facts, "\n"))
 }

@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// facts are what the logs tell of the whole run.
+// facts summarizes the proxy's log of the whole run. It is an error if the log contains a
+// password.
 func (d *demo) facts() ([]string, error) {
 	log, err := os.ReadFile(d.path("spdk-proxy.log"))
 	if err != nil {
@@ -28,16 +29,16 @@ func (d *demo) facts() ([]string, error) {
 	}
 	for user, password := range d.passwords {
 		if bytes.Contains(log, []byte(password)) {
-			return nil, fmt.Errorf("the password of %s stands in the proxy's log", user)
+			return nil, fmt.Errorf("the proxy's log contains the password of %s", user)
 		}
 	}
-	return []string{fmt.Sprintf("The proxy's audit log holds %d calls, %d of them refused; no password stands in it.", calls, refused)}, nil
+	return []string{fmt.Sprintf("The proxy's audit log has %d calls, of which %d were refused. It contains no password.", calls, refused)}, nil
 }
 
-// howToTalk says how to talk to what --keep left running.
-func (w *world) howToTalk() string {
+// instructions returns commands to try on the programs that --keep left running.
+func (w *world) instructions() string {
 	return fmt.Sprintf(`
-Everything is running, in %[1]s. Try:
+Both programs are still running; their files are in %[1]s. Try:
 
   curl --cacert %[1]s/tls/tls.crt --user %[2]s:"$(cat %[1]s/%[2]s.password)" \
     -d '{"jsonrpc":"2.0","id":1,"method":"bdev_lvol_get_lvstores"}' %[3]s
@@ -49,6 +50,6 @@ Everything is running, in %[1]s. Try:
 
   tail -f %[1]s/spdk-proxy.log %[1]s/spdk-csi.log
 
-Ctrl-C ends it.
+Press Ctrl-C to stop them.
 `, w.dir, csiUser, w.proxyURL)
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A claim is one volume on its way through the CSI calls that Kubernetes makes.
+// A claim is one volume, with the CSI calls that Kubernetes makes for it.
 type claim struct {
 	w          *world
 	name       string
@@ -18,7 +18,8 @@ type claim struct {
 	publish    map[string]string
 }
 
-// claim asks for a volume with a file system, or for a raw block device with none.
+// claim returns a claim for a volume with a file system, or without one for a raw block
+// device.
 func (w *world) claim(name, filesystem string) *claim {
 	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 	if filesystem == "" {
@@ -107,7 +108,7 @@ func (c *claim) grow(ctx context.Context, mib int64) (before, after uint64, err 
 	return before, after, err
 }
 
-// remove undoes everything, in the order in which Kubernetes does.
+// remove unpublishes, unstages and deletes the volume, in Kubernetes' order.
 func (c *claim) remove(ctx context.Context) error {
 	id := c.volume.GetVolumeId()
 	if c.publish != nil && c.w.canMount() {
@@ -125,7 +126,7 @@ func (c *claim) remove(ctx context.Context) error {
 	return err
 }
 
-// canMount: mounting and loop devices take root.
+// canMount reports whether mounts and loop devices are possible: they require root.
 func (w *world) canMount() bool { return os.Geteuid() == 0 }
 
 func fsBytes(path string) (uint64, error) {

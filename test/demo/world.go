@@ -31,11 +31,11 @@ const (
 	auditorUser = "auditor"
 )
 
-// A world is everything that runs for the demo, in one folder.
+// A world has all processes of the demo; their files are in one folder.
 type world struct {
 	dir       string
 	target    *spdktest.Target
-	local     *spdkrpc.Client // the administrator's, on the root-only socket
+	local     *spdkrpc.Client // of the administrator, directly on the target's socket
 	proxyURL  string
 	passwords map[string]string
 	programs  []*exec.Cmd
@@ -77,7 +77,7 @@ func (w *world) freeClusters(ctx context.Context) (uint64, error) {
 	return stores[0].FreeClusters, nil
 }
 
-// build makes the programs as a user would.
+// build builds the programs.
 func (w *world) build(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", w.path("bin")+"/", "./cmd/spdk-proxy", "./cmd/spdk-csi")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -136,7 +136,7 @@ func (w *world) startProxy(ctx context.Context) error {
 	})
 }
 
-// as is a client of the proxy for one of its users.
+// as returns a client of the proxy for one of its users.
 func (w *world) as(user string) (*spdkrpc.Client, error) {
 	pem, err := os.ReadFile(w.path("tls", "tls.crt"))
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *world) startDriver(ctx context.Context) error {
 	return err
 }
 
-// secrets are what Kubernetes hands to the driver in each request.
+// secrets returns the secrets that Kubernetes passes to the driver in each request.
 func (w *world) secrets() map[string]string {
 	text, _ := json.Marshal(map[string]any{"rpcTokens": []any{map[string]any{
 		"name": targetName, "username": csiUser, "password": w.passwords[csiUser],
@@ -185,7 +185,7 @@ func (w *world) secrets() map[string]string {
 	return map[string]string{"secret.json": string(text)}
 }
 
-// start runs one of our programs in the background; its log is a file.
+// start runs one of the programs in the background, with a log file.
 func (w *world) start(name string, args ...string) error {
 	log, err := os.Create(w.path(name + ".log"))
 	if err != nil {
@@ -195,7 +195,7 @@ func (w *world) start(name string, args ...string) error {
 	cmd := exec.Command(w.path("bin", name), args...)
 	cmd.Env = append(os.Environ(), "SPDKCSI_CONFIG="+w.path("config.json"), "SPDKCSI_SECRET="+w.path("secret.json"))
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo, which stops them in order
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the demo, which stops the programs in order
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (w *world) start(name string, args ...string) error {
 	return nil
 }
 
-// wait asks until a program answers, and shows its log when it does not.
+// wait calls ask until it succeeds. The error contains the program's log.
 func (w *world) wait(ctx context.Context, name string, ask func() error) error {
 	var err error
 	for range 100 {
@@ -220,7 +220,7 @@ func (w *world) wait(ctx context.Context, name string, ask func() error) error {
 	return fmt.Errorf("%s does not answer: %w\n%s", name, err, log)
 }
 
-// stop ends everything in the reverse order.
+// stop stops everything in the reverse order.
 func (w *world) stop() error {
 	var errs []error
 	if w.conn != nil {

@@ -1,12 +1,12 @@
-// Command mutate tells how much the tests notice: it changes one token at a time in a
-// seeded sample of places, runs the tests of the package that the place is in, and
-// lists the changes that no test minded.
+// Command mutate measures how many faults the tests detect. It changes one token at a time
+// in a seeded sample of places, runs the tests of the changed package, and lists the
+// changes with which all tests passed.
 //
 //	go run ./test/mutate -n 100 -seed 1 ./driver/...
 //
-// Nothing is written into the tree: the go command is given the changed file as an
-// overlay. A survivor is to be read: either the change makes no difference to anybody,
-// or a test is missing. The tests of a package must pass without any change first.
+// It writes nothing into the source tree: the go command gets the changed file as an
+// overlay. Read each survivor: either the change makes no difference for users, or a test
+// is missing. Without any change, the tests of each package must pass.
 package main
 
 import (
@@ -24,11 +24,11 @@ import (
 )
 
 func main() {
-	n := flag.Int("n", 100, "how many changes are tried")
-	seed := flag.Uint64("seed", 1, "which sample: the same seed on the same source is the same sample")
-	workers := flag.Int("workers", 2, "how many packages are tested at a time")
-	timeout := flag.Duration("timeout", 5*time.Minute, "after which a test is taken to hang because of the change")
-	least := flag.Int("least", 0, "fail if fewer percent are killed")
+	n := flag.Int("n", 100, "number of changes to try")
+	seed := flag.Uint64("seed", 1, "seed of the sample: the same seed on the same source gives the same sample")
+	workers := flag.Int("workers", 2, "number of packages to test at a time")
+	timeout := flag.Duration("timeout", 5*time.Minute, "time after which a test counts as hung because of the change")
+	least := flag.Int("least", 0, "fail if fewer percent are detected")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -42,12 +42,12 @@ func main() {
 		os.Exit(1)
 	}
 	if percent < *least {
-		fmt.Fprintf(os.Stderr, "mutate: %d %% are killed, %d %% should be\n", percent, *least)
+		fmt.Fprintf(os.Stderr, "mutate: the tests detect %d %% of the changes, but should detect %d %%\n", percent, *least)
 		os.Exit(1)
 	}
 }
 
-// run tries a sample and prints what became of it.
+// run tries a sample and prints the results.
 func run(ctx context.Context, patterns []string, n int, seed uint64, workers int, timeout time.Duration) (percent int, err error) {
 	packages, err := load(ctx, patterns)
 	if err != nil {
@@ -66,7 +66,7 @@ func run(ctx context.Context, patterns []string, n int, seed uint64, workers int
 	}
 	random := rand.New(rand.NewPCG(seed, seed))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	// What does not compile is no change that somebody could make by mistake, so another place takes its turn.
+	// A change that does not compile does not count: another place replaces it.
 	results := make(chan result)
 	queue := make(chan mutant)
 	sound := map[string]func() error{} // by package; the first mutant of each waits for it
@@ -125,7 +125,7 @@ func run(ctx context.Context, patterns []string, n int, seed uint64, workers int
 		return 0, context.Cause(ctx)
 	}
 	percent = 100 * (tried - counts[survived]) / tried
-	fmt.Printf("seed %d: of %d changes %d were killed, %d made a test hang, %d survived: %d %% noticed (%d places in all)\n",
+	fmt.Printf("seed %d: of %d changes, %d were detected, %d made a test hang, %d survived: %d %% detected (%d places in all)\n",
 		seed, tried, counts[killed], counts[hung], counts[survived], percent, len(all))
 	slices.SortFunc(survivors, func(a, b result) int { return a.mutant.compare(b.mutant) })
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// A pkg is a package as `go list` tells of it.
+// A pkg is a package as `go list` describes it.
 type pkg struct {
 	Dir, ImportPath           string
 	GoFiles                   []string
@@ -47,7 +47,7 @@ func load(ctx context.Context, patterns []string) ([]pkg, error) {
 	return packages, nil
 }
 
-// A mutant is one token that becomes another.
+// A mutant replaces one token by another.
 type mutant struct {
 	pkg      pkg
 	file     string // its path
@@ -73,7 +73,7 @@ func (m mutant) compare(o mutant) int {
 	return cmp.Or(cmp.Compare(m.file, o.file), cmp.Compare(m.from, o.from))
 }
 
-// swaps are what an operator may become.
+// swaps has the replacements of each operator.
 var swaps = map[token.Token][]token.Token{
 	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
 	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR}, token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
@@ -81,7 +81,7 @@ var swaps = map[token.Token][]token.Token{
 	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.MUL: {token.QUO}, token.QUO: {token.MUL},
 }
 
-// mutants are all changes of a package's files, generated ones left out.
+// mutants returns all possible changes of a package's files, without generated files.
 func mutants(p pkg) (all []mutant, err error) {
 	for _, name := range p.GoFiles {
 		path := filepath.Join(p.Dir, name)
@@ -144,7 +144,7 @@ func mutants(p pkg) (all []mutant, err error) {
 	return all, nil
 }
 
-// What became of a mutant.
+// The results of trying a mutant.
 type verdict string
 
 const (
@@ -185,7 +185,7 @@ func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 	return r
 }
 
-// test runs the package's tests, built with build's arguments in dir. output is what they said.
+// test builds the package's tests in dir, with the arguments build, and runs them. output is their output.
 func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build ...string) (v verdict, output string) {
 	binary := filepath.Join(dir, "test")
 	args := append([]string{"test", "-c", "-o", binary, "-vet=off"}, build...)
@@ -197,7 +197,7 @@ func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build 
 	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout", (2 * timeout).String())
 	cmd.Dir = p.Dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	// A file, and no pipe: processes that a killed test has started may hold its output.
+	// A file and not a pipe: processes that a killed test has started may keep its output open.
 	said, err := os.Create(filepath.Join(dir, "output"))
 	if err != nil {
 		return invalid, err.Error()
@@ -214,8 +214,8 @@ func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build 
 	return survived, string(out)
 }
 
-// sound makes sure that the tests of a package pass without any change. If they fail, for lack of a program perhaps, every
-// change of the package looks as if a test had minded it.
+// sound checks that the tests of a package pass without any change. If they fail, for example because a program is missing,
+// every change of the package would count as detected.
 func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
 	dir, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
@@ -223,7 +223,7 @@ func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if v, output := p.test(ctx, timeout, dir); v != survived && ctx.Err() == nil {
-		return fmt.Errorf("the tests of %s do not pass without any change, so they tell nothing: %s", p.ImportPath, output)
+		return fmt.Errorf("the tests of %s do not pass without any change, so changes cannot be tried: %s", p.ImportPath, output)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
-// Package restart holds the proxy against real targets that end and start again:
-// what it has saved is loaded by spdk_tgt -c, and all is as before.
+// Package restart tests the proxy with real targets that end and start again: spdk_tgt -c
+// loads the configuration that the proxy saved, and the target has the same state as before.
 //
-// SPDK_TGT=/path/to/spdk_tgt names the program; without it these tests are skipped,
-// as it takes a processor core, and a GiB of memory. SPDK_TGT_ARGS adds arguments.
+// SPDK_TGT=/path/to/spdk_tgt is the program. Without it, these tests are skipped, because
+// spdk_tgt uses a processor core and a GiB of memory. SPDK_TGT_ARGS adds arguments.
 package restart

@@ -29,7 +29,7 @@ func listen(port string) p {
 	return p{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": port}
 }
 
-// populate makes some of everything, through the proxy.
+// populate creates objects of all kinds through the proxy.
 func (w *world) populate() {
 	w.t.Helper()
 	var v1, v2, clone string
@@ -70,7 +70,7 @@ func (w *world) populate() {
 		"luns": []p{{"bdev_name": "disk1", "lun_id": 0}}, "queue_depth": 64, "require_chap": true, "chap_group": 3}, nil)
 }
 
-func TestKilledTargetComesBack(t *testing.T) {
+func TestKilledTargetIsRestored(t *testing.T) {
 	w := newWorld(t)
 	folder, err := persist.OpenFolder(w.at("saved"), 10)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestKilledTargetComesBack(t *testing.T) {
 		w.fresh()
 		assert.Equal(t, before, w.state())
 	}
-	// It lives on, and so does what is saved.
+	// Changes after the restart are saved, too.
 	w.call("nvmf_subsystem_remove_listener", p{"nqn": nqn + "a", "listen_address": listen("4421")}, nil)
 	if w.hasKeys() {
 		require.ErrorContains(t, w.caller.Call(t.Context(), "spdkgate_key_remove", p{"name": "host-1"}, nil), "in use")
@@ -109,9 +109,9 @@ func TestKilledTargetComesBack(t *testing.T) {
 	assert.NotContains(t, w.log.String(), "level=ERROR")
 }
 
-// What SPDK itself would save of a RAID without superblock and the volumes on it
-// cannot be loaded: the RAID comes after the disks that it is made of, whose data
-// look like the lvstore by then, and limits come before the volumes are found.
+// SPDK cannot load what it saves itself for a RAID without superblock and the volumes on
+// it. The RAID comes after its disks, on each of which SPDK then finds the lvstore. QoS
+// limits come before the volumes are found.
 func TestVolumesOnRAID(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
@@ -133,7 +133,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	w.fresh()
 	assert.Equal(t, before, w.state())
 
-	// As SPDK itself would have saved it.
+	// The file as SPDK itself would save it.
 	text, err := os.ReadFile(w.at("saved/current.json"))
 	require.NoError(t, err)
 	var file struct {
@@ -165,7 +165,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(w.at("theirs.json"), text, 0o600))
 	w.kill()
-	assert.False(t, w.start("-c", w.at("theirs.json")), "SPDK can load by now what it saves: mend less")
+	assert.False(t, w.start("-c", w.at("theirs.json")), "SPDK can load what it saves now: the correction in proxy/persist/mend.go is no longer needed")
 }
 
 func TestTargetStartedWithoutItsFile(t *testing.T) {
@@ -194,9 +194,9 @@ func TestTargetStartedWithoutItsFile(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.status().Missing) == 0 }, long, 50*time.Millisecond, "by itself")
 }
 
-// A change, and an orderly end at once: whatever the target still answers while it
-// stops is not what is saved.
-func TestTargetThatIsStoppedIsNotForgotten(t *testing.T) {
+// A change is followed at once by SIGTERM. The proxy must not save what the target still
+// answers while it stops.
+func TestConfigurationOfAStoppingTargetIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()
@@ -221,8 +221,8 @@ func TestTargetThatIsStoppedIsNotForgotten(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// What an administrator chooses is loaded by the next process, whatever the running
-// one is told meanwhile.
+// The next process loads the file that an administrator chose, whatever changes are made to
+// the running one meanwhile.
 func TestChosenFileIsLoaded(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
@@ -265,12 +265,12 @@ func TestMissingDisk(t *testing.T) {
 	before := w.state()
 	w.kill()
 	require.NoError(t, os.Rename(w.at("disk0"), w.at("away")))
-	assert.False(t, w.start(w.saved()...), "SPDK starts with everything or not at all")
+	assert.False(t, w.start(w.saved()...), "SPDK does not start if a part of its configuration fails")
 	require.True(t, w.start(w.saved("--json-ignore-init-errors")...))
 	w.fresh()
 	subsystems, err := w.client.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(t, err)
-	assert.Len(t, subsystems, 4, "the others are there")
+	assert.Len(t, subsystems, 4, "the other objects exist")
 	w.call("bdev_null_create", p{"name": "n0", "num_blocks": 100, "block_size": 512}, nil)
 	require.Eventually(t, func() bool { return len(w.status().Missing) > 0 }, long, 50*time.Millisecond)
 	t.Logf("missing: %s", strings.Join(w.status().Missing, "; "))
@@ -279,5 +279,5 @@ func TestMissingDisk(t *testing.T) {
 	require.NoError(t, os.Rename(w.at("away"), w.at("disk0")))
 	require.True(t, w.start(w.saved()...))
 	w.fresh()
-	assert.Equal(t, before, w.state(), "the disk is back, and what is on it")
+	assert.Equal(t, before, w.state(), "the disk and the objects on it exist again")
 }

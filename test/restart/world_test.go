@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	long       = time.Minute // for what must not run out
+	long       = time.Minute // a timeout that a working test never reaches
 	password   = "not a secret"
 	configYAML = `listen: 127.0.0.1:0
 tls: {insecure_plaintext: true}
@@ -53,7 +53,7 @@ func (l *log) String() string {
 	return l.b.String()
 }
 
-// A world is a real target in a folder, and a proxy before it.
+// A world has a real target, whose files are in a folder, and a proxy for it.
 type world struct {
 	t       *testing.T
 	dir     string
@@ -68,7 +68,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	if os.Getenv("SPDK_TGT") == "" {
-		t.Skip("SPDK_TGT=/path/to/spdk_tgt holds the proxy against real targets")
+		t.Skip("SPDK_TGT=/path/to/spdk_tgt is not set: it names the real target for these tests")
 	}
 	w := &world{t: t, dir: t.TempDir(), log: new(log)}
 	for _, disk := range []string{"disk0", "disk1"} {
@@ -80,8 +80,8 @@ func newWorld(t *testing.T) *world {
 		if t.Failed() {
 			text, _ := os.ReadFile(w.at("tgt.log"))
 			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-			t.Logf("the target said last:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
-			t.Logf("the proxy said:\n%s", w.log)
+			t.Logf("last output of the target:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
+			t.Logf("log of the proxy:\n%s", w.log)
 		}
 	})
 	return w
@@ -89,7 +89,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) at(name string) string { return filepath.Join(w.dir, name) }
 
-// start starts spdk_tgt, and says whether it got so far as to answer.
+// start starts spdk_tgt, and reports whether it answered calls.
 func (w *world) start(args ...string) bool {
 	w.t.Helper()
 	out, err := os.OpenFile(w.at("tgt.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -123,7 +123,7 @@ func (w *world) start(args ...string) bool {
 	}
 }
 
-// saved are the arguments that load what was saved.
+// saved returns the arguments that make spdk_tgt load the saved configuration.
 func (w *world) saved(more ...string) []string {
 	return append([]string{"-c", w.at("saved/current.json")}, more...)
 }
@@ -170,7 +170,7 @@ func (w *world) call(method string, params map[string]any, result any) {
 	require.NoError(w.t, w.caller.Call(w.t.Context(), method, argument, result), method)
 }
 
-// fresh waits until the proxy answers for the present target.
+// fresh waits until the proxy is connected to the current target process.
 func (w *world) fresh() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -190,7 +190,7 @@ func (w *world) status() (s spdkrpc.ProxySavedConfig) {
 	return s
 }
 
-// settled waits until the proxy has saved by itself.
+// settled waits until the proxy has saved all changes.
 func (w *world) settled() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { s := w.status(); return !s.Pending && !s.Failed && s.SavedAt != nil }, long, 50*time.Millisecond)
@@ -210,7 +210,7 @@ func (w *world) has(method string) bool {
 	return slices.Contains(methods, method)
 }
 
-// state is what the target knows, without what changes with each start: the order
+// state returns the objects of the target, without what changes with each start: the order
 // of lists, counters, and UUIDs of bdevs on files before v24.05.
 func (w *world) state() map[string]any {
 	w.t.Helper()

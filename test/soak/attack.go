@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// hostile is where hostile clients come from: not where tenants do, as whoever
-// guesses passwords is slowed down by address.
+// hostile is the address of hostile clients. It differs from the tenants' address, because
+// the proxy limits failed logins by address.
 var hostile = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 
 func (w *world) dial() (net.Conn, error) {
@@ -38,8 +38,8 @@ func (w *world) dialTLS() (*tls.Conn, error) {
 	return c, nil
 }
 
-// An attack is sent as it is, and must be answered by one of the statuses; with
-// none, it may be answered or not.
+// An attack is sent unchanged, and the answer must have one of the statuses. Without
+// statuses, the proxy may answer or close the connection.
 type attack struct {
 	raw      string
 	statuses []int
@@ -50,7 +50,7 @@ func request(user, password, body string, headers ...string) string {
 		base64.StdEncoding.EncodeToString([]byte(user+":"+password)), len(body), strings.Join(headers, ""), body)
 }
 
-// attacks are what a tenant that has gone bad, or a stranger, may send.
+// attacks returns requests that a hostile tenant, or a client without a password, may send.
 func (w *world) attacks() []attack {
 	t, victim := w.tenantsOf[0], w.tenantsOf[len(w.tenantsOf)-1]
 	bad := func(body string, statuses ...int) attack {
@@ -75,14 +75,14 @@ func (w *world) attacks() []attack {
 	}
 }
 
-// attack sends what is hostile, some ten times a second, and some of it without TLS.
+// attack sends about ten hostile requests a second, some of them without TLS.
 func (w *world) attack(ctx context.Context) {
 	list := w.attacks()
 	for ctx.Err() == nil {
 		a := list[rand.N(len(list))]
 		switch rand.N(10) {
 		case 0:
-			w.garbage(a.raw)
+			w.sendWithoutTLS(a.raw)
 		case 1:
 			w.hangUp(a.raw)
 		default:
@@ -99,7 +99,7 @@ func (w *world) send(a attack) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	_, _ = io.WriteString(conn, a.raw) // the answer may come before all is sent
+	_, _ = io.WriteString(conn, a.raw) // the proxy may answer before it has read everything
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		if a.statuses != nil {
@@ -109,17 +109,17 @@ func (w *world) send(a attack) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		w.book.wrong("half an answer to %.80q: %v", a.raw, err)
+		w.book.wrong("an incomplete answer to %.80q: %v", a.raw, err)
 	}
-	// 502 says that nothing was executed; no attack can succeed by it.
+	// 502 means that nothing was executed, so the attack has failed.
 	if a.statuses != nil && !slices.Contains(append(a.statuses, http.StatusBadGateway), resp.StatusCode) {
 		w.book.wrong("status %d to %.80q", resp.StatusCode, a.raw)
 	}
 	w.book.count("attack answered")
 }
 
-// garbage is no TLS.
-func (w *world) garbage(raw string) {
+// sendWithoutTLS sends a request without TLS.
+func (w *world) sendWithoutTLS(raw string) {
 	conn, err := w.dial()
 	if err != nil {
 		w.book.wrong("a hostile client cannot connect: %v", err)
@@ -132,7 +132,7 @@ func (w *world) garbage(raw string) {
 	w.book.count("garbage")
 }
 
-// hangUp leaves in the midst.
+// hangUp closes the connection in the middle of a request.
 func (w *world) hangUp(raw string) {
 	conn, err := w.dialTLS()
 	if err != nil {
@@ -144,9 +144,9 @@ func (w *world) hangUp(raw string) {
 	w.book.count("hung up")
 }
 
-// crawl keeps slow clients: those that send a byte now and then, those that stop
-// in the midst of a body, those that don't read their answers, and those that do
-// nothing. Each must be cut off.
+// crawl runs slow clients: some send a byte at a time, some stop in the middle of a body,
+// some don't read their answers, and some send nothing. The proxy must disconnect each of
+// them.
 func (w *world) crawl(ctx context.Context) {
 	t := w.tenantsOf[0]
 	list := request(t.user, passwordOf(t.user), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
@@ -170,7 +170,7 @@ func (w *world) crawl(ctx context.Context) {
 					_ = conn.SetDeadline(time.Now().Add(time.Minute))
 					if begin(conn) == nil && name != "deaf" {
 						if _, err := io.Copy(io.Discard, conn); err != nil && isTimeout(err) {
-							w.book.wrong("a slow client (%s) was not cut off within a minute", name)
+							w.book.wrong("a slow client (%s) was not disconnected within a minute", name)
 						}
 					} else {
 						time.Sleep(2 * time.Second)
@@ -187,7 +187,7 @@ func (w *world) crawl(ctx context.Context) {
 func drip(c net.Conn, text string) error {
 	for i := range len(text) {
 		if _, err := io.WriteString(c, text[i:i+1]); err != nil {
-			return nil // cut off: what it is for
+			return nil // disconnected, as expected
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

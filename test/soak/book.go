@@ -10,36 +10,37 @@ import (
 	"time"
 )
 
-// A book reads the proxy's log as it is written, and keeps what was seen.
+// A book reads the proxy's log while it is written, and collects events, statistics and
+// violations of what the soak expects.
 type book struct {
-	copy    io.Writer // nil: none
+	copy    io.Writer // gets a copy of the log; may be nil
 	mu      sync.Mutex
 	line    []byte
 	last    [][]byte          // the last lines
-	users   map[string]string // request id → user, until somebody asks, or for a while
-	order   []string          // of the ids in users
+	users   map[string]string // by request id, of the latest requests that logged was not called for
+	order   []string          // the ids in users, oldest first
 	events  map[string]int    // log lines by message
-	errors  int               // log lines at level ERROR but refused reloads
+	errors  int               // log lines at level ERROR, except refused reloads
 	tallies map[string]*tally
-	wrongs  []string
-	nWrong  int
+	wrongs  []string // the first violations
+	nWrong  int      // the number of violations
 }
 
-// A tally is what one user's calls came to.
+// A tally counts one user's calls by outcome.
 type tally struct {
 	calls, ok, spdk, away, busy, other int
 	slowest                            time.Duration
-	latencies                          []time.Duration // of those while the target was up, a sample
+	latencies                          []time.Duration // a sample, of calls while the target was up
 }
 
-// remembered bounds the ids that nobody asks for, such as those of hostile clients.
+// remembered bounds the ids in users. Those of hostile clients are never taken out.
 const remembered = 1 << 16
 
 func newBook() *book {
 	return &book{users: map[string]string{}, events: map[string]int{}, tallies: map[string]*tally{}}
 }
 
-// Write is the log.
+// Write implements io.Writer for the proxy's log.
 func (b *book) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +69,7 @@ func (b *book) read(line []byte) {
 		RequestID        string `json:"request_id"`
 	}
 	if err := json.Unmarshal(line, &entry); err != nil {
-		b.note("a line in the log that is not JSON: %q", line)
+		b.note("a log line is not JSON: %q", line)
 		return
 	}
 	b.events[entry.Msg]++
@@ -90,9 +91,10 @@ func (b *book) read(line []byte) {
 
 const refusedReload = "reload refused, the old configuration stays"
 
-// logged tells whom the log names for a request, once.
+// logged returns the user that the log has for a request, and forgets the request. It waits
+// for the line.
 func (b *book) logged(id string) (user string, ok bool) {
-	for range 2000 { // the log comes through a pipe
+	for range 2000 { // the line may still be in the pipe
 		b.mu.Lock()
 		user, ok = b.users[id]
 		delete(b.users, id)
@@ -111,13 +113,14 @@ func (b *book) tail() []byte {
 	return bytes.Join(b.last, []byte("\n"))
 }
 
+// wrong records a violation.
 func (b *book) wrong(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.note(format, args...)
 }
 
-// note keeps the first of what is wrong.
+// note records a violation while b.mu is held.
 func (b *book) note(format string, args ...any) {
 	b.nWrong++
 	if len(b.wrongs) < 20 {
@@ -152,8 +155,8 @@ func (b *book) tally(user string, r reply, took time.Duration) {
 	}
 }
 
-// of is a quantile of latencies.
-func of(latencies []time.Duration, share float64) time.Duration {
+// quantile returns a quantile of latencies.
+func quantile(latencies []time.Duration, share float64) time.Duration {
 	if len(latencies) == 0 {
 		return 0
 	}

@@ -16,8 +16,8 @@ import (
 
 type params map[string]any
 
-// A client makes calls as one user, from one address, and sees to it that an
-// answer is the one to its question.
+// A client makes calls as one user from one address, and checks that each answer belongs to
+// its request.
 type client struct {
 	world *world
 	user  string
@@ -32,27 +32,27 @@ func newClient(w *world, user, from string) *client {
 	}}}
 }
 
-// A reply is what came of a call.
+// A reply is the outcome of a call.
 type reply struct {
 	method  string
 	status  int
 	result  any
 	code    int // of the error; 0: none
 	message string
-	// settled: the target was up all the time, so that nothing excuses a failure.
+	// settled means that the target was up all the time, so a failure has no excuse.
 	settled bool
-	err     error // no answer at all
+	err     error // why there is no answer
 }
 
 func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
 
-// lost tells whether the call failed since the target was away. 429 is the answer to a deletion if the target was
-// killed while the proxy asked it who uses the volume.
+// lost reports whether the call failed because the target was down. The proxy answers a deletion with 429 if the target
+// was killed while the proxy asked it which hosts use the volume.
 func (r reply) lost() bool {
 	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
 }
 
-// notExecuted tells whether the answer says so.
+// notExecuted reports whether the answer means that the call was not executed.
 func (r reply) notExecuted() bool {
 	return r.status == http.StatusBadGateway || r.status == http.StatusTooManyRequests
 }
@@ -82,9 +82,9 @@ func (c *client) call(method string, p params) reply {
 	return r
 }
 
-// post sends a request and reads the answer, which must be to this id and in the
-// log under this user's name. What may be repeated is sent again when the proxy
-// ends an idle connection at that moment.
+// post sends a request and reads the answer. It checks that the answer has this id, and that
+// the log has this user for the request. A repeatable request is sent again if the proxy
+// closes an idle connection at that moment.
 func (c *client) post(body []byte, id string, repeatable bool) (r reply) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+c.world.address+"/", bytes.NewReader(body))
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *client) post(body []byte, id string, repeatable bool) (r reply) {
 	}
 	req.SetBasicAuth(c.user, passwordOf(c.user))
 	if repeatable {
-		req.Header["Idempotency-Key"] = nil // net/http's sign for it, which is not sent
+		req.Header["Idempotency-Key"] = nil // tells net/http that it may repeat the request; it is not sent
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *client) post(body []byte, id string, repeatable bool) (r reply) {
 		}
 	}
 	if err := json.Unmarshal(text, &answer); err != nil {
-		c.world.book.wrong("%s: an answer that is not JSON: %q", c.user, text)
+		c.world.book.wrong("%s: an answer is not JSON: %q", c.user, text)
 		return r
 	}
 	r.result = answer.Result
@@ -122,15 +122,15 @@ func (c *client) post(body []byte, id string, repeatable bool) (r reply) {
 		r.code, r.message = answer.Error.Code, answer.Error.Message
 	}
 	if string(answer.ID) != id {
-		c.world.book.wrong("%s: the answer to id %s came to %s", c.user, answer.ID, id)
+		c.world.book.wrong("%s: received the answer to id %s for the request %s", c.user, answer.ID, id)
 	}
 	if whose, logged := c.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || whose != c.user {
-		c.world.book.wrong("%s: the log says of its request %s: %q", c.user, resp.Header.Get("X-Request-Id"), whose)
+		c.world.book.wrong("%s: the log has for its request %s the user %q", c.user, resp.Header.Get("X-Request-Id"), whose)
 	}
 	return r
 }
 
-// flood is one user who wants everything at once.
+// flood makes many calls at once as one user.
 func (w *world) flood(ctx context.Context) {
 	c := newClient(w, "flooder", "127.0.0.3")
 	const atOnce = 300

@@ -20,14 +20,13 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// configs are the configurations that the proxy is made to reload, one after
-// the other: two sound ones with different certificates and roles, and a broken
-// one.
+// configs are the configurations that the proxy reloads in turn: two valid ones with
+// different certificates and roles, and an invalid one.
 type configs struct {
 	path      string
 	authority *x509.Certificate
 	texts     []string
-	broken    int // index of the one that must be refused
+	invalid   int // index of the one that must be refused
 }
 
 func (c *configs) make(w *world) error {
@@ -78,11 +77,11 @@ tenants:
 		strings.NewReplacer("one.", "two.", "allow: [bdev_get_bdevs]", `allow: ["bdev_get_*"]`).Replace(text),
 		strings.Replace(text, "roles: [watching]", "roles: [wathcing]", 1),
 	}
-	c.broken = 2
+	c.invalid = 2
 	return c.put(0)
 }
 
-// put replaces the file as a whole.
+// put replaces the configuration file atomically.
 func (c *configs) put(i int) error {
 	if err := os.WriteFile(c.path+".new", []byte(c.texts[i]), 0o600); err != nil {
 		return err
@@ -90,15 +89,15 @@ func (c *configs) put(i int) error {
 	return os.Rename(c.path+".new", c.path)
 }
 
-// reloadProxy gives the proxy its next configuration: by a signal, and by the
-// change of the file alone.
+// reloadProxy gives the proxy its next configuration: in turn by a change of the file alone,
+// and also by a signal.
 func (w *world) reloadProxy() error {
 	n := int(w.reloads.Add(1))
 	i := n % len(w.configs.texts)
 	if err := w.configs.put(i); err != nil {
 		return err
 	}
-	if i == w.configs.broken {
+	if i == w.configs.invalid {
 		w.refusals.Add(1)
 	}
 	if n%2 == 0 {
@@ -112,7 +111,7 @@ func hashOf(user string) (string, error) {
 	return string(hash), err
 }
 
-// certificate writes NAME.crt and NAME.key; without a parent, an authority's.
+// certificate writes NAME.crt and NAME.key; without a parent, those of an authority.
 func certificate(w *world, name string, parent *x509.Certificate, own, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "soak " + name},

@@ -1,11 +1,10 @@
-// Command soak runs spdk-proxy for long while everything around it fails: its target is
-// killed and started again, its configuration, roles and certificate are reloaded, sound ones and
-// broken ones, slow and hostile clients come, one user floods it. Tenants work
-// on beside that, each checking that every answer is the one to its own question
-// and that no volume of theirs is lost. At the end it prints a table, and fails if
-// anything was wrong.
+// Command soak runs spdk-proxy for a long time under faults and load. It kills and restarts
+// the target, makes the proxy reload valid and invalid configurations, and runs slow and
+// hostile clients and a user that makes too many calls. Meanwhile, tenants create and delete
+// volumes. Each tenant checks that every answer belongs to its own request and that no
+// volume is lost. At the end, soak prints a table, and fails if any check failed.
 //
-// It may not know how the proxy works: it sees HTTPS, the log, and /proc.
+// It may not know how the proxy works: it uses only HTTPS, the log and /proc.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 	"time"
 )
 
-// A plan is how long and how wild.
+// A plan has the options of a run.
 type plan struct {
 	span, kill, reload time.Duration
 	tenants, workers   int
@@ -27,15 +26,15 @@ type plan struct {
 }
 
 func main() {
-	simulate := flag.String("simulate", "", "be the simulated target at this socket (for the soak itself)")
-	data := flag.String("data", "", "its data folder")
+	simulate := flag.String("simulate", "", "run the simulated target at this socket; the soak starts itself with it")
+	data := flag.String("data", "", "data folder of the simulated target")
 	var p plan
-	flag.DurationVar(&p.span, "for", 10*time.Minute, "how long")
-	flag.DurationVar(&p.kill, "kill", 20*time.Second, "how often the target is killed")
-	flag.DurationVar(&p.reload, "reload", 7*time.Second, "how often the proxy reloads")
-	flag.IntVar(&p.tenants, "tenants", 4, "how many tenants")
-	flag.IntVar(&p.workers, "workers", 4, "how many clients each has")
-	flag.StringVar(&p.dir, "dir", "", "keep everything here: configuration, log, data")
+	flag.DurationVar(&p.span, "for", 10*time.Minute, "duration")
+	flag.DurationVar(&p.kill, "kill", 20*time.Second, "time between two kills of the target")
+	flag.DurationVar(&p.reload, "reload", 7*time.Second, "time between two reloads of the proxy")
+	flag.IntVar(&p.tenants, "tenants", 4, "number of tenants")
+	flag.IntVar(&p.workers, "workers", 4, "number of clients of each tenant")
+	flag.StringVar(&p.dir, "dir", "", "folder for configuration, log and data, which is kept; a temporary folder by default")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -51,27 +50,27 @@ func main() {
 	}
 }
 
-// soak is the whole of it: a first round, after which what is open is counted,
-// then the long one, and a count again.
+// soak runs a first round, measures the resources of the idle proxy, runs the long round, and
+// measures again.
 func soak(ctx context.Context, p plan) (err error) {
 	w, err := newWorld(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	fmt.Printf("target: %s; killed every %s, proxy reloaded every %s, %d tenants with %d clients each, for %s\n", w.targetName, p.kill, p.reload, p.tenants, p.workers, p.span)
+	fmt.Printf("target: %s, killed every %s; proxy: reloaded every %s; load: %d tenants with %d clients each; duration: %s\n", w.targetName, p.kill, p.reload, p.tenants, p.workers, p.span)
 
 	if err := w.round(ctx, min(p.span/10+p.kill, time.Minute)); err != nil {
 		return err
 	}
-	before, err := w.atRest(ctx)
+	before, err := w.idleUsage(ctx)
 	if err != nil {
 		return err
 	}
 	if err := w.longRound(ctx, p.span); err != nil {
 		return err
 	}
-	after, err := w.atRest(ctx)
+	after, err := w.idleUsage(ctx)
 	if err != nil {
 		return err
 	}

@@ -44,27 +44,27 @@ func (p *program) kill() error {
 	return nil
 }
 
-// end stops it, and tells if it did not stop by itself, or had gone before.
+// end stops the program. It is an error if the program had exited before or must be killed.
 func (p *program) end() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("%s had ended by itself: %w", filepath.Base(p.cmd.Path), err)
+		return fmt.Errorf("%s exited before it was stopped: %w", filepath.Base(p.cmd.Path), err)
 	}
 	select {
 	case err := <-p.exited:
 		return err
 	case <-time.After(time.Minute):
-		return errors.Join(fmt.Errorf("%s does not stop", filepath.Base(p.cmd.Path)), p.kill())
+		return errors.Join(fmt.Errorf("%s did not stop within a minute", filepath.Base(p.cmd.Path)), p.kill())
 	}
 }
 
-// realArguments are what spdk_tgt runs with where there are no hugepages and no devices; $SPDK_TGT_ARGS come after them,
-// and the last of an argument counts.
+// realArguments returns the arguments of spdk_tgt on a host without hugepages and devices. $SPDK_TGT_ARGS follow, and
+// spdk_tgt uses the last occurrence of an argument.
 func realArguments(socket, more string) []string {
 	return append([]string{"-r", socket, "--no-huge", "-s", "1024", "-m", "0x1", "--limit-coredump"}, strings.Fields(more)...)
 }
 
-// saidLast is the end of a log, for errors: the log itself may be gone with its folder when they are read.
-func saidLast(log *os.File) string {
+// lastLines returns the end of a log, for errors: the log may be deleted with its folder before the user reads them.
+func lastLines(log *os.File) string {
 	text, err := os.ReadFile(log.Name())
 	if err != nil {
 		return err.Error()
@@ -73,8 +73,8 @@ func saidLast(log *os.File) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// startTarget starts the simulated target, or the program that $SPDK_TGT names with the arguments in $SPDK_TGT_ARGS, and
-// gives it what its tenants have.
+// startTarget starts the simulated target, or the program $SPDK_TGT with the arguments $SPDK_TGT_ARGS. It then creates or
+// loads the tenants' lvstores.
 func (w *world) startTarget(ctx context.Context) error {
 	program := os.Getenv("SPDK_TGT")
 	arguments := realArguments(w.socket, os.Getenv("SPDK_TGT_ARGS"))
@@ -103,9 +103,9 @@ func (w *world) startTarget(ctx context.Context) error {
 	for socket.Call(ctx, "spdk_get_version", nil, nil) != nil {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the target does not answer within a minute; it said last:\n%s", saidLast(log))
+			return fmt.Errorf("the target did not answer within a minute; its last output:\n%s", lastLines(log))
 		case err := <-w.target.exited:
-			return fmt.Errorf("%s %s ended: %w; $SPDK_TGT_ARGS adds arguments; it said last:\n%s", program, strings.Join(arguments, " "), err, saidLast(log))
+			return fmt.Errorf("%s %s exited: %w; set $SPDK_TGT_ARGS to add arguments; its last output:\n%s", program, strings.Join(arguments, " "), err, lastLines(log))
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -164,9 +164,9 @@ func (w *world) startProxy(ctx context.Context) error {
 	for !w.ready(ctx) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("spdk-proxy is not ready:\n%s", w.book.tail())
+			return fmt.Errorf("spdk-proxy was not ready within a minute:\n%s", w.book.tail())
 		case err := <-w.proxy.exited:
-			return fmt.Errorf("spdk-proxy ended: %w\n%s", err, w.book.tail())
+			return fmt.Errorf("spdk-proxy exited: %w\n%s", err, w.book.tail())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -19,13 +19,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A short soak, so that what `make soak` does for ten minutes is seen to work with every change.
+// TestSoak runs a short soak with every change, so that `make soak` keeps working.
 func TestSoak(t *testing.T) {
 	require.NoError(t, soak(t.Context(), plan{span: 8 * time.Second, kill: 3 * time.Second, reload: 700 * time.Millisecond, tenants: 4, workers: 2, dir: t.TempDir()}))
 }
 
-// What the soak must notice, it notices.
-func TestTheBookNotices(t *testing.T) {
+// The soak detects each kind of violation.
+func TestViolationsAreDetected(t *testing.T) {
 	b := newBook()
 	_, err := b.Write([]byte(`{"level":"INFO","msg":"call","user":"ann","request_id":"1"}` + "\n" + `{"level":"ERROR","msg":"panic"}` + "\n" + `{"level":"ERROR","msg":"` + refusedReload + `"}` + "\nhalf a li"))
 	require.NoError(t, err)
@@ -40,19 +40,19 @@ func TestTheBookNotices(t *testing.T) {
 	w := &world{book: newBook()}
 	x := newTenant(w, 0)
 	x.expectOwn(reply{status: 200, result: []any{map[string]any{"name": "team-1-0-1", "alias": "lvs-team-1/team-1-0-1"}}})
-	assert.Equal(t, 1, w.book.nWrong, "another tenant's volume")
+	assert.Equal(t, 1, w.book.nWrong, "a list has another tenant's volume")
 	x.expectVolume(reply{status: 200, result: []any{}}, "a", "u")
-	assert.Equal(t, 2, w.book.nWrong, "nothing where a volume must be")
+	assert.Equal(t, 2, w.book.nWrong, "a list lacks the volume")
 	x.expectDone(reply{status: 200, code: -19, settled: true})
 	x.expectDone(reply{status: 502, settled: true})
 	x.expectDone(reply{status: 403})
 	assert.Equal(t, 5, w.book.nWrong)
 	x.expectDone(reply{status: 502})
 	x.expectDone(reply{status: 200, code: -19})
-	assert.Equal(t, 5, w.book.nWrong, "excused: the target was killed meanwhile")
+	assert.Equal(t, 5, w.book.nWrong, "no violations: the target was killed meanwhile")
 }
 
-// The log of a target that does not start is deleted with the soak's folder: the error has its end.
+// The error for a target that does not start contains the end of its log, which is deleted with the soak's folder.
 func TestATargetThatDoesNotStartIsExplained(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "spdk_tgt")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho no hugepages here: \"$@\"\nexit 3\n"), 0o755))

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A tenant owns one lvstore, and knows what must be in it.
+// A tenant owns one lvstore, and records which volumes must be in it.
 type tenant struct {
 	world  *world
 	name   string
@@ -27,7 +27,7 @@ type tenant struct {
 	next    int
 }
 
-// presence is what is known of a volume.
+// presence tells whether a volume must exist.
 type presence int
 
 const (
@@ -45,8 +45,8 @@ func (t *tenant) connect() { t.client = newClient(t.world, t.user, "127.0.0.1") 
 
 func (t *tenant) lvstore() string { return "lvs-" + t.name }
 
-// furnish gives a target that has just started the tenant's lvstore, new or as
-// it was.
+// furnish makes a target that has just started load the tenant's lvstore. At the first start,
+// it creates the lvstore.
 func (t *tenant) furnish(ctx context.Context, target *spdkrpc.Client) error {
 	media := filepath.Join(t.world.dir, t.name+".img")
 	_, err := os.Stat(media)
@@ -73,13 +73,13 @@ func (t *tenant) furnish(ctx context.Context, target *spdkrpc.Client) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not come back: %w", t.lvstore(), errors.Join(err, ctx.Err()))
+			return fmt.Errorf("the restarted target did not load %s: %w", t.lvstore(), errors.Join(err, ctx.Err()))
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// work takes volumes through their lives until ctx ends.
+// work creates, uses and deletes volumes until ctx ends.
 func (t *tenant) work(ctx context.Context, worker int) {
 	for ctx.Err() == nil {
 		t.mu.Lock()
@@ -91,8 +91,8 @@ func (t *tenant) work(ctx context.Context, worker int) {
 	}
 }
 
-// life is that of one volume: made, seen, exported, and mostly deleted. Each
-// answer is held against what must be so.
+// life creates, lists and exports one volume, and in most cases deletes it. It checks each
+// answer.
 func (t *tenant) life(name string) {
 	alias := t.lvstore() + "/" + name
 	made := t.client.call("bdev_lvol_create", params{"lvs_name": t.lvstore(), "lvol_name": name, "size_in_mib": 2, "thin_provision": true})
@@ -117,14 +117,14 @@ func (t *tenant) life(name string) {
 	t.expectDone(export)
 
 	if rand.N(20) == 0 && t.kept() < 50 {
-		return // stays, to be counted in the end
+		return // this volume is kept; recount looks for it
 	}
 	gone := t.client.call("bdev_lvol_delete", params{"name": uuid})
 	t.know(name, gone, absent)
 	t.expectDone(gone)
 }
 
-// know notes what a call that makes or deletes a volume has come to.
+// know records the outcome of a call that creates or deletes a volume.
 func (t *tenant) know(name string, r reply, then presence) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,8 +153,8 @@ func (t *tenant) expect(r reply, what string, holds bool) {
 	}
 }
 
-// expectDone is for what must succeed while the target is up, and may meet
-// nothing where it was killed meanwhile.
+// expectDone checks that a call succeeded. If the target was killed meanwhile, the call may
+// also be lost, or fail because its object does not exist.
 func (t *tenant) expectDone(r reply) {
 	t.expect(r, "done", r.ok() || r.lost() || !r.settled && r.status == 200)
 }
@@ -174,7 +174,7 @@ func (t *tenant) expectVolume(r reply, alias, uuid string) {
 	t.expect(r, "the volume "+alias, good)
 }
 
-// expectOwn holds a list against the tenant's names.
+// expectOwn checks that a list has only the tenant's volumes.
 func (t *tenant) expectOwn(r reply) {
 	list, _ := r.result.([]any)
 	for _, item := range list {
@@ -186,7 +186,8 @@ func (t *tenant) expectOwn(r reply) {
 	t.expect(r, "a list", r.ok() || r.lost())
 }
 
-// expectForeign asks for what another tenant has: it must not be there.
+// expectForeign calls methods on another tenant's lvstore and volume, which must seem not to
+// exist.
 func (t *tenant) expectForeign() {
 	other := t.world.tenantsOf[rand.N(len(t.world.tenantsOf))]
 	if other == t {
@@ -204,7 +205,7 @@ func (t *tenant) expectForeign() {
 	t.expect(r, "refused", r.lost() || r.status == 200 && r.code == -19)
 }
 
-// recount holds what is in each lvstore at last against what must be.
+// recount compares the volumes in each lvstore with those that must be in it.
 func (w *world) recount(ctx context.Context) error {
 	socket := spdkrpc.NewSocket(w.socket)
 	defer func() { _ = socket.Close() }()
@@ -219,15 +220,15 @@ func (w *world) recount(ctx context.Context) error {
 		}
 		for name, p := range t.volumes {
 			if p == present && there[name] != 1 {
-				w.book.wrong("volume %s/%s is there %d times: it was created, and not deleted", t.lvstore(), name, there[name])
+				w.book.wrong("volume %s/%s exists %d times: it was created and not deleted", t.lvstore(), name, there[name])
 			}
 			if p == absent && there[name] != 0 {
-				w.book.wrong("volume %s/%s is there: it was deleted", t.lvstore(), name)
+				w.book.wrong("volume %s/%s exists: it was deleted", t.lvstore(), name)
 			}
 			delete(there, name)
 		}
 		for name := range there {
-			w.book.wrong("volume %s/%s is there: nobody has made it", t.lvstore(), name)
+			w.book.wrong("volume %s/%s exists: no tenant created it", t.lvstore(), name)
 		}
 	}
 	return nil

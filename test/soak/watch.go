@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// usage is what the proxy has open and takes.
+// usage has the resources that the proxy uses.
 type usage struct {
 	descriptors, goroutines, residentKiB int
 }
@@ -55,8 +55,8 @@ func (w *world) usage() (u usage, err error) {
 	return u, errors.New("the metrics have no go_goroutines")
 }
 
-// atRest counts what is open when nobody calls: after connections were given time to end.
-func (w *world) atRest(ctx context.Context) (u usage, err error) {
+// idleUsage waits until connections have ended, and returns the resources of the idle proxy.
+func (w *world) idleUsage(ctx context.Context) (u usage, err error) {
 	for _, t := range w.tenantsOf {
 		t.client.http.CloseIdleConnections()
 	}
@@ -64,7 +64,7 @@ func (w *world) atRest(ctx context.Context) (u usage, err error) {
 	select {
 	case <-ctx.Done():
 		return u, ctx.Err()
-	case <-time.After(8 * time.Second): // limits.idle, and what the service gives back at rest
+	case <-time.After(8 * time.Second): // longer than limits.idle, and than the service takes to return memory
 	}
 	return w.usage()
 }
@@ -75,7 +75,7 @@ func (b *book) count(event string) {
 	b.events[event]++
 }
 
-// progress writes a line now and then.
+// progress prints a line every 30 seconds, or more often in a short run.
 func (w *world) progress(ctx context.Context, span time.Duration) {
 	began := time.Now()
 	period := min(30*time.Second, max(span/10, 2*time.Second))
@@ -87,7 +87,7 @@ func (w *world) progress(ctx context.Context, span time.Duration) {
 		}
 		u, err := w.usage()
 		if err != nil {
-			w.book.wrong("the proxy cannot be looked at: %v", err)
+			w.book.wrong("cannot read the usage of the proxy: %v", err)
 			return
 		}
 		w.peak = usage{max(w.peak.descriptors, u.descriptors), max(w.peak.goroutines, u.goroutines), max(w.peak.residentKiB, u.residentKiB)}
@@ -96,31 +96,31 @@ func (w *world) progress(ctx context.Context, span time.Duration) {
 		for _, t := range w.book.tallies {
 			calls += t.calls
 		}
-		fmt.Printf("%5s of %s: %d calls, %d kills, %d reloads, %d wrong; %s\n", time.Since(began).Round(time.Second), span, calls, w.kills.Load(), w.reloads.Load(), w.book.nWrong, u)
+		fmt.Printf("%5s of %s: %d calls, %d kills, %d reloads, %d violations; %s\n", time.Since(began).Round(time.Second), span, calls, w.kills.Load(), w.reloads.Load(), w.book.nWrong, u)
 		w.book.mu.Unlock()
 	}
 }
 
-// report prints the table, and fails if anything in it is not as it must be.
+// report prints the table and the checks, and fails if a check failed.
 func (w *world) report(before, after usage) error {
 	b := w.book
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "\nuser\tcalls\tdone\tSPDK's errors\ttarget away\ttoo many\tother\tp50 ms\tp99 ms\tmax ms\t")
+	fmt.Fprintln(out, "\nuser\tcalls\tsucceeded\tSPDK errors\ttarget down\ttoo many calls\tother\tp50 ms\tp99 ms\tmax ms\t")
 	for _, name := range w.users() {
 		t := b.tallies[name]
 		if t == nil || t.ok == 0 {
-			b.note("%s got nothing done", name)
+			b.note("%s: no call succeeded", name)
 			continue
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t\n", name, t.calls, t.ok, t.spdk, t.away, t.busy, t.other, ms(of(t.latencies, .5)), ms(of(t.latencies, .99)), ms(t.slowest))
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t\n", name, t.calls, t.ok, t.spdk, t.away, t.busy, t.other, ms(quantile(t.latencies, .5)), ms(quantile(t.latencies, .99)), ms(t.slowest))
 	}
 	_ = out.Flush()
-	fmt.Printf("\nhostile: %d attacks answered, %d hung up, %d not TLS, %d slow; target killed %d times; %d reloads, %d of them to be refused\n",
+	fmt.Printf("\nhostile clients: %d answered, %d disconnected in a request, %d without TLS, %d slow\ntarget: killed %d times\nproxy: %d reloads, of which %d were invalid\n",
 		b.events["attack answered"], b.events["hung up"], b.events["garbage"], b.events["slow"], w.kills.Load(), w.reloads.Load(), w.refusals.Load())
-	fmt.Printf("the proxy at rest: %s before, %s after; at most %s\n\n", before, after, w.peak)
+	fmt.Printf("idle proxy: %s before, %s after; peak under load: %s\n\n", before, after, w.peak)
 
 	failed := 0
 	check := func(what string, good bool) {
@@ -131,12 +131,12 @@ func (w *world) report(before, after usage) error {
 		}
 		fmt.Println(verdict, what)
 	}
-	check(fmt.Sprintf("no wrong answer, no answer to the wrong caller, no volume lost or left over (%d)", b.nWrong), b.nWrong == 0)
-	check("no panic, no error in the log", b.events["panic"] == 0 && b.errors == 0)
-	check("no descriptors left open", after.descriptors <= before.descriptors+8) // connections to the target come and go with the load
-	check("no goroutines left", after.goroutines > 0 && after.goroutines <= before.goroutines+20)
-	check("sound configurations were taken over, broken ones were not", int64(b.events["reloaded"]) >= (w.reloads.Load()-w.refusals.Load())/2 && int64(b.events[refusedReload]) >= w.refusals.Load()/2 && b.events["reloaded"] > 0)
-	check("the target was killed and came back", w.kills.Load() > 0)
+	check(fmt.Sprintf("no wrong answers, no answers to the wrong caller, no volumes lost or left over (%d violations)", b.nWrong), b.nWrong == 0)
+	check("no panics and no errors in the log", b.events["panic"] == 0 && b.errors == 0)
+	check("no descriptors left open", after.descriptors <= before.descriptors+8) // the number of connections to the target varies with the load
+	check("no goroutines left over", after.goroutines > 0 && after.goroutines <= before.goroutines+20)
+	check("valid configurations were applied, invalid ones were refused", int64(b.events["reloaded"]) >= (w.reloads.Load()-w.refusals.Load())/2 && int64(b.events[refusedReload]) >= w.refusals.Load()/2 && b.events["reloaded"] > 0)
+	check("the target was killed and restarted", w.kills.Load() > 0)
 	for _, wrong := range b.wrongs {
 		fmt.Println("    ", wrong)
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A world is everything that runs.
+// A world has all processes and clients of a run.
 type world struct {
 	plan
 	keep       bool
@@ -29,10 +29,10 @@ type world struct {
 	book       *book
 	tenantsOf  []*tenant
 
-	// era is even while the target is up and as its tenants know it, and odd
-	// from before it is killed until it is back.
+	// era is odd from before the target is killed until it runs again with the tenants'
+	// lvstores, and even otherwise.
 	era     atomic.Int64
-	upSince atomic.Int64 // nanoseconds, of the last time it came back
+	upSince atomic.Int64 // when the target last became available, in nanoseconds since 1970
 
 	kills, reloads, refusals atomic.Int64
 	peak                     usage
@@ -81,7 +81,7 @@ func (w *world) close() error {
 	return wrong
 }
 
-// round lets everybody loose for a while. Tenants end what they have begun.
+// round runs all clients and faults for span. Tenants complete the volumes that they have begun.
 func (w *world) round(ctx context.Context, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
@@ -109,8 +109,8 @@ func (w *world) round(ctx context.Context, span time.Duration) error {
 	return wrong
 }
 
-// longRound is round, and again, with fewer kills, while a user has got nothing done: a busy machine may need longer for a
-// call than the time between two kills.
+// longRound runs round. While no call of some user has succeeded, it repeats it with fewer kills: on a busy machine, a call
+// may take longer than the time between two kills.
 func (w *world) longRound(ctx context.Context, span time.Duration) error {
 	const most = 5
 	for range most {
@@ -118,12 +118,12 @@ func (w *world) longRound(ctx context.Context, span time.Duration) error {
 			return err
 		}
 		w.kill *= 2
-		fmt.Printf("%s got nothing done yet: another %s, killed every %s\n", strings.Join(w.idleUsers(), ", "), span, w.kill)
+		fmt.Printf("no call of %s has succeeded: repeating for %s, with a kill every %s\n", strings.Join(w.idleUsers(), ", "), span, w.kill)
 	}
-	return nil // the report says who got nothing done
+	return nil // the report names these users
 }
 
-// users are those whose calls are counted.
+// users returns the users whose calls are counted.
 func (w *world) users() []string {
 	names := []string{"flooder"}
 	for _, t := range w.tenantsOf {
@@ -132,7 +132,7 @@ func (w *world) users() []string {
 	return names
 }
 
-// idleUsers are those of whose calls none has succeeded.
+// idleUsers returns the users of whose calls none has succeeded.
 func (w *world) idleUsers() []string {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
@@ -158,7 +158,7 @@ func (w *world) killTarget(ctx context.Context) error {
 	if err := w.target.kill(); err != nil {
 		return err
 	}
-	if w.kills.Load()%3 == 0 { // sometimes it stays away for a while
+	if w.kills.Load()%3 == 0 { // every third time, it stays down for a while
 		time.Sleep(w.kill / 10)
 	}
 	if err := w.startTarget(ctx); err != nil {
@@ -169,8 +169,8 @@ func (w *world) killTarget(ctx context.Context) error {
 	return nil
 }
 
-// settled tells whether the target was up all the time since the era, and for
-// long enough that the proxy must have noticed.
+// settled reports whether the target was up all the time since the beginning of a call in
+// this era, and so long before that the proxy must have connected to it.
 func (w *world) settled(era, began int64) bool {
 	return era%2 == 0 && w.era.Load() == era && began-w.upSince.Load() > int64(3*time.Second)
 }
