@@ -19,7 +19,7 @@ import (
 
 const testVersion = "v1.2.3-test"
 
-// builds are the programs, made by the commands by which the images make them; once for all tests.
+// builds has the programs, built once for all tests by the build commands of the images.
 var builds = map[string]func() (string, error){}
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build runs the image's build command as it stands, but for the place of the result.
+// build runs the image's build command unchanged, except for the path of the result.
 func build(program, out string) (string, error) {
 	source, err := os.ReadFile("image/" + program + ".Dockerfile")
 	if err != nil {
@@ -86,12 +86,12 @@ func TestImageBuildCommand(t *testing.T) {
 			}
 			content, err := os.ReadFile(path)
 			require.NoError(t, err)
-			assert.True(t, bytes.Contains(content, []byte(testVersion)), "the version is not built in")
+			assert.True(t, bytes.Contains(content, []byte(testVersion)), "the binary does not contain the version")
 		})
 	}
 }
 
-// What the images start is a command that the programs have.
+// The images start a command that the programs have.
 func TestImageStartsACommand(t *testing.T) {
 	for _, program := range programs {
 		for _, in := range load(t, program) {

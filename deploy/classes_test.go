@@ -36,7 +36,7 @@ func TestStorageClass(t *testing.T) {
 	assert.Equal(t, corev1.PersistentVolumeReclaimDelete, *c.ReclaimPolicy)
 	assert.Equal(t, storagev1.VolumeBindingImmediate, *c.VolumeBindingMode)
 	assert.Equal(t, "ext4", c.Parameters[prefix+"fstype"])
-	// The controller's calls that carry secrets. Node calls carry none: nodes never speak to the proxy.
+	// Only calls of the controller have secrets: nodes never call the proxy.
 	assert.Equal(t, []string{"controller-expand", "controller-publish", "provisioner"}, secretPurposes(t, c.Parameters))
 }
 
@@ -47,8 +47,8 @@ func TestSnapshotClass(t *testing.T) {
 	assert.Equal(t, []string{"snapshotter", "snapshotter-list"}, secretPurposes(t, c.Parameters))
 }
 
-// secretPurposes are the calls for which parameters name a Secret, sorted. The sidecars take any
-// other key with their prefix for a mistake, and refuse to work.
+// secretPurposes returns the calls for which parameters name a Secret, sorted. The sidecars
+// refuse all other keys with their prefix.
 func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	known := []string{"controller-expand", "controller-publish", "provisioner", "snapshotter", "snapshotter-list"}
 	var purposes []string
@@ -70,9 +70,9 @@ func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	return purposes
 }
 
-// The classes name Secrets for just those calls in which the driver looks for one: its messages tell
-// people to set these parameters.
-func TestSecretsAreThoseTheDriverAsksFor(t *testing.T) {
+// The classes name Secrets for exactly those calls in which the driver needs one. Its messages
+// tell users to set these parameters.
+func TestClassesNameTheSecretsThatTheDriverNeeds(t *testing.T) {
 	source, err := os.ReadFile("../driver/controller/controller.go")
 	require.NoError(t, err)
 	var asked []string
@@ -84,7 +84,7 @@ func TestSecretsAreThoseTheDriverAsksFor(t *testing.T) {
 	assert.ElementsMatch(t, asked, named)
 }
 
-// namedSecrets are all references to Secrets in the manifests and examples, by where they stand.
+// namedSecrets returns all references to Secrets in the manifests and examples, by their place.
 func namedSecrets(t *testing.T) map[string]corev1.SecretReference {
 	named := map[string]corev1.SecretReference{}
 	classes := map[string]map[string]string{
@@ -108,7 +108,7 @@ func namedSecrets(t *testing.T) map[string]corev1.SecretReference {
 	return named
 }
 
-// Examples use the classes of the manifests, and each other.
+// Examples refer to the classes of the manifests and to each other.
 func TestExamples(t *testing.T) {
 	all := examples(t)
 	for _, o := range all {
@@ -133,7 +133,7 @@ func TestExamples(t *testing.T) {
 		case *corev1.PersistentVolume:
 			assert.Equal(t, driverName, v.Spec.CSI.Driver)
 			assert.Equal(t, storageClass, v.Spec.StorageClassName)
-			assert.Equal(t, corev1.PersistentVolumeReclaimRetain, v.Spec.PersistentVolumeReclaimPolicy, "what was made by hand is not deleted by machine")
+			assert.Equal(t, corev1.PersistentVolumeReclaimRetain, v.Spec.PersistentVolumeReclaimPolicy, "a volume that was created by hand must not be deleted automatically")
 		case *corev1.Pod:
 			claim := find[*corev1.PersistentVolumeClaim](t, all, v.Spec.Volumes[0].PersistentVolumeClaim.ClaimName)
 			block := claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
@@ -145,8 +145,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// Flags of the sidecars, read off their sources at the versions deployed. A new version is a
-// reason to look again.
+// sidecarFlags has the flags of the sidecars, from their source at the deployed versions. Check
+// them again for each new version.
 var sidecarFlags = map[string]string{
 	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start default-fstype leader-election http-endpoint",
 	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start default-fstype leader-election http-endpoint",
@@ -164,7 +164,7 @@ func TestSidecarFlags(t *testing.T) {
 			if !ok {
 				continue
 			}
-			require.Contains(t, sidecarFlags, image, "which flags does it have?")
+			require.Contains(t, sidecarFlags, image, "add the flags of this sidecar")
 			seen[image] = true
 			for _, a := range c.Args {
 				flag, _, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")

@@ -1,4 +1,4 @@
-// Package deploy tests what the driver is deployed with: manifests and image builds. Manifests are
-// decoded strictly into Kubernetes' own types, and held against what the programs read and accept;
-// image builds are run as far as that goes without a container engine.
+// Package deploy tests manifests, image builds and packages. It decodes manifests strictly into
+// Kubernetes' own types and compares them with what the programs accept. It runs those steps of
+// image builds that need no container engine.
 package deploy

@@ -21,17 +21,17 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// What stands in the ConfigMap is what the driver's own loader takes.
+// The driver's loader accepts the content of the ConfigMap.
 func TestConfig(t *testing.T) {
 	config := loadConfig(t)
 	require.NotEmpty(t, config.Nodes)
 	for _, n := range config.Nodes {
-		assert.True(t, strings.HasPrefix(n.RPCURL, "https://"), "examples get copied: passwords travel encrypted")
-		require.NotEmpty(t, n.CAFile, "show where the CA goes")
+		assert.True(t, strings.HasPrefix(n.RPCURL, "https://"), "users copy the example, which must encrypt passwords")
+		require.NotEmpty(t, n.CAFile, "the example must show the path of the CA")
 		m, v := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(n.CAFile))
 		assert.True(t, m.ReadOnly)
 		assert.Equal(t, "spdkcsi-ca", v.ConfigMap.Name)
-		assert.Equal(t, "ca.crt", filepath.Base(n.CAFile), "the key that README.md has people make")
+		assert.Equal(t, "ca.crt", filepath.Base(n.CAFile), "README.md tells users to create this key")
 	}
 }
 
@@ -45,7 +45,7 @@ func loadConfig(t *testing.T) *driver.Config {
 	return config
 }
 
-// The same for the Secret; and it has an account for each of the storage servers.
+// The driver's loader accepts the content of the Secret, which has an account for each storage server.
 func TestSecret(t *testing.T) {
 	secret := find[*corev1.Secret](t, plain(t), "spdkcsi-secret")
 	require.Len(t, secret.StringData, 1)
@@ -63,7 +63,7 @@ func TestSecret(t *testing.T) {
 	var accounts, servers []string
 	for _, token := range content.RPCTokens {
 		accounts = append(accounts, token.Name)
-		assert.Equal(t, "REPLACE-ME", token.Password, "a password that looks usable would be used")
+		assert.Equal(t, "REPLACE-ME", token.Password, "users would keep a password that looks usable")
 	}
 	for _, n := range loadConfig(t).Nodes {
 		servers = append(servers, n.Name)
@@ -71,7 +71,7 @@ func TestSecret(t *testing.T) {
 	assert.ElementsMatch(t, servers, accounts)
 }
 
-// Both are mounted where the driver looks for them.
+// The manifests mount both files at the paths where the driver reads them.
 func TestFilesAreWhereTheDriverLooks(t *testing.T) {
 	_, config := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(driver.ConfigPath))
 	assert.Equal(t, "spdkcsi-cm", config.ConfigMap.Name)
@@ -80,13 +80,13 @@ func TestFilesAreWhereTheDriverLooks(t *testing.T) {
 	for _, c := range controller(t).pod.Containers {
 		if c.Name != "spdkcsi-controller" {
 			for _, m := range c.VolumeMounts {
-				assert.Equal(t, "/csi", m.MountPath, "%s has no business with it", c.Name)
+				assert.Equal(t, "/csi", m.MountPath, "%s does not need this volume", c.Name)
 			}
 		}
 	}
 }
 
-// The program takes the arguments that it is given, and knows which half it is.
+// The program accepts the arguments in the manifests, which select controller or node.
 func TestDriverFlags(t *testing.T) {
 	program := binary(t, "spdk-csi")
 	for _, w := range workloads(t) {
@@ -100,11 +100,11 @@ func TestDriverFlags(t *testing.T) {
 		out, err := exec.Command(program, append(args, "--help")...).CombinedOutput()
 		assert.NoError(t, err, "%s %v: %s", program, args, out)
 		out, err = exec.Command(program, append(args, "--no-such-flag", "--help")...).CombinedOutput()
-		assert.Error(t, err, "this test would not notice an unknown flag: %s", out)
+		assert.Error(t, err, "this test does not detect an unknown flag: %s", out)
 	}
 }
 
-// A static volume's handle and attributes are those that the driver understands.
+// The driver accepts the handle and attributes of the static volume.
 func TestStaticVolume(t *testing.T) {
 	pv := find[*corev1.PersistentVolume](t, examples(t), "spdkcsi-pv-static")
 	server, lvol, ok := strings.Cut(pv.Spec.CSI.VolumeHandle, ":")
@@ -116,12 +116,12 @@ func TestStaticVolume(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, connect.TCP, attached.Transport)
 	assert.Equal(t, lvol, attached.LegacyUUID)
-	assert.Equal(t, export.NQN(lvol), attached.NQN, "the subsystem that the controller works on")
+	assert.Equal(t, export.NQN(lvol), attached.NQN, "the subsystem that the controller uses")
 }
 
 var parameterRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\|")
 
-// The parameters that README.md tells people to use are taken.
+// The driver accepts the parameters that README.md documents.
 func TestDocumentedParameters(t *testing.T) {
 	readme, err := os.ReadFile("kubernetes/README.md")
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func section(t *testing.T, page, heading string) string {
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
-// The example of placement in README.md is a configuration, and its keys and defaults are those of its table.
+// The example of placement in README.md is a valid configuration. The table has its keys and defaults.
 func TestDocumentedPlacement(t *testing.T) {
 	readme, err := os.ReadFile("kubernetes/README.md")
 	require.NoError(t, err)

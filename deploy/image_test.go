@@ -31,8 +31,8 @@ type instruction struct {
 
 var dockerfileInstructions = []string{"ARG", "FROM", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
 
-// dockerfile reads what our Dockerfiles are made of, and refuses the rest of the language: no
-// parser of it comes without a container engine's module graph.
+// dockerfile parses the instructions that these Dockerfiles use, and refuses all others: each
+// complete parser depends on the modules of a container engine.
 func dockerfile(source string) ([]instruction, error) {
 	var found []instruction
 	continued := false
@@ -83,13 +83,13 @@ var imageTag = regexp.MustCompile(`^[a-z0-9.-]+\.[a-z]+/[a-z0-9./-]+:[a-z0-9.-]+
 func TestImages(t *testing.T) {
 	for _, program := range programs {
 		t.Run(program, func(t *testing.T) {
-			global := map[string]string{"BUILDPLATFORM": "linux/amd64"} // the builder's own
+			global := map[string]string{"BUILDPLATFORM": "linux/amd64"} // set by the builder
 			args, stages, final := global, []string{}, map[string]string{}
 			for _, in := range load(t, program) {
 				switch in.name {
 				case "ARG":
 					name, value, ok := strings.Cut(in.rest, "=")
-					require.True(t, ok, "line %d: a default keeps the build the same everywhere", in.line)
+					require.True(t, ok, "line %d: without a default, builds differ", in.line)
 					args[name] = value
 				case "FROM":
 					fields := strings.Fields(strings.TrimPrefix(in.rest, "--platform=${BUILDPLATFORM} "))
@@ -103,9 +103,9 @@ func TestImages(t *testing.T) {
 					final[in.name] = expand(t, args, in.rest)
 				}
 			}
-			assert.Len(t, stages, 2, "a stage that builds, and one that is shipped")
+			assert.Len(t, stages, 2, "one stage builds the program, the other becomes the image")
 			assert.Equal(t, `["/usr/local/bin/`+program+`"]`, final["ENTRYPOINT"], "no shell between the container and the program")
-			assert.Equal(t, "65532:65532", final["USER"], "not root, and by number: Kubernetes cannot judge names")
+			assert.Equal(t, "65532:65532", final["USER"], "not root, and a number: Kubernetes cannot check names")
 			for _, label := range []string{"title", "description", "source", "licenses", "version", "revision"} {
 				assert.Contains(t, final["LABEL"], "org.opencontainers.image."+label+"=")
 			}
@@ -114,7 +114,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// testCopy makes sure that what is copied is there, and reaches the builder.
+// testCopy checks that a copied file exists and that .dockerignore sends it to the builder.
 func testCopy(t *testing.T, in instruction, stages []string) {
 	fields := strings.Fields(in.rest)
 	if from, ok := strings.CutPrefix(fields[0], "--from="); ok {
@@ -129,7 +129,8 @@ func testCopy(t *testing.T, in instruction, stages []string) {
 	}
 }
 
-// sent says whether .dockerignore lets a path through. Ours begins with * and names exceptions.
+// sent reports whether .dockerignore sends a path to the builder. The file begins with * and
+// lists exceptions.
 func sent(t *testing.T, path string) bool {
 	source, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
 	require.NoError(t, err)
@@ -153,7 +154,7 @@ func sent(t *testing.T, path string) bool {
 	return sent
 }
 
-// What the programs are built from reaches the builder, and what is nobody's business does not.
+// .dockerignore sends all source files of the programs to the builder, and no unrelated or secret files.
 func TestBuildContext(t *testing.T) {
 	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
 		assert.False(t, sent(t, path), path)
@@ -184,7 +185,7 @@ var packageOf = map[string]string{
 	"modprobe": "kmod",
 	"e2fsck":   "e2fsprogs", "mkfs.ext4": "e2fsprogs", "resize2fs": "e2fsprogs",
 	"mkfs.xfs": "xfsprogs", "xfs_growfs": "xfsprogs",
-	"iscsiadm": "", // ours, see image/iscsiadm
+	"iscsiadm": "", // of this repository, see image/iscsiadm
 }
 
 func TestImageHasWhatTheDriverRuns(t *testing.T) {
@@ -197,11 +198,11 @@ func TestImageHasWhatTheDriverRuns(t *testing.T) {
 	assert.Contains(t, installed, "--no-install-recommends")
 	run := commandsOf(t, filepath.Join(repository, "driver"))
 	require.NotEmpty(t, run)
-	// By names that the code puts together, by mount-utils, and by image/iscsiadm.
+	// Programs that are run by computed names, by mount-utils and by image/iscsiadm.
 	run = append(run, "mkfs.ext4", "mkfs.xfs", "resize2fs", "xfs_growfs", "mount", "umount", "nsenter")
 	for _, program := range run {
 		pkg, known := packageOf[program]
-		require.True(t, known, "the driver runs %s: which package has it?", program)
+		require.True(t, known, "the driver runs %s: add the Debian package of this program", program)
 		if pkg != "" {
 			assert.Contains(t, strings.Fields(installed), pkg, program)
 		}
@@ -214,8 +215,8 @@ func TestImageHasWhatTheDriverRuns(t *testing.T) {
 	assert.NotZero(t, info.Mode()&0o111, "image/iscsiadm must be executable")
 }
 
-// commandsOf finds the programs that the code below a folder runs: the names given, as literals, to
-// functions that run commands.
+// commandsOf returns the programs that the code below a folder runs: the literals that are passed
+// to functions that run commands.
 func commandsOf(t *testing.T, folder string) []string {
 	var found []string
 	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {

@@ -54,7 +54,7 @@ var decoder = func() runtime.Decoder {
 	return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
 }()
 
-// decode refuses unknown kinds, and unknown and duplicate fields.
+// decode decodes manifests. Unknown kinds, and unknown and duplicate fields are errors.
 func decode(file string, source []byte) ([]object, error) {
 	var objects []object
 	for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(source))); ; {
@@ -80,7 +80,7 @@ func decode(file string, source []byte) ([]object, error) {
 	}
 }
 
-// manifests are the objects of a folder.
+// manifests returns the objects of a folder.
 func manifests(t *testing.T, folder string) []object {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -104,7 +104,7 @@ func manifests(t *testing.T, folder string) []object {
 func plain(t *testing.T) []object    { return manifests(t, "kubernetes") }
 func examples(t *testing.T) []object { return manifests(t, "kubernetes/examples") }
 
-// find returns the one object of a type and name.
+// find returns the object of a type and name.
 func find[T runtime.Object](t *testing.T, objects []object, name string) T {
 	t.Helper()
 	var none T
@@ -135,13 +135,13 @@ func TestStrictDecoding(t *testing.T) {
 	}
 }
 
-// Everything stands where it is looked for: in the driver's namespace, or in none.
+// All objects are in the driver's namespace, or have no namespace.
 func TestNamespaces(t *testing.T) {
 	clusterWide := []string{"Namespace", "CSIDriver", "StorageClass", "VolumeSnapshotClass", "ClusterRole", "ClusterRoleBinding"}
 	seen := map[string]bool{}
 	for _, o := range plain(t) {
 		key := o.kind() + "/" + o.meta.GetName()
-		assert.False(t, seen[key], "%s is there twice", key)
+		assert.False(t, seen[key], "%s occurs twice", key)
 		seen[key] = true
 		want := namespace
 		for _, kind := range clusterWide {
@@ -153,11 +153,11 @@ func TestNamespaces(t *testing.T) {
 	}
 	assert.Equal(t, namespace, find[*corev1.Namespace](t, plain(t), namespace).Name)
 	for _, o := range examples(t) {
-		assert.Empty(t, o.meta.GetNamespace(), "%v: examples go where the user is", o)
+		assert.Empty(t, o.meta.GetNamespace(), "%v: an example must use the user's namespace", o)
 	}
 }
 
-// kubectl apply -k applies every manifest, and nothing that is not there.
+// The kustomization lists every manifest, and no file that does not exist.
 func TestKustomization(t *testing.T) {
 	source, err := os.ReadFile("kubernetes/kustomization.yaml")
 	require.NoError(t, err)

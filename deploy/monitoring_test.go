@@ -21,10 +21,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 )
 
-// series are the labels of each metric, and the values that were seen of them.
+// series has the labels of each metric, with the values that occurred.
 type series map[string]map[string][]string
 
-// exposed is what both programs expose when everything has happened to them.
+// exposed returns the series of both programs after all events have occurred.
 func exposed(t *testing.T) series {
 	const method = "bdev_get_bdevs"
 	m := metrics.New(metrics.Options{Version: "v1", Methods: []string{method}, State: func() metrics.State {
@@ -51,7 +51,7 @@ func exposed(t *testing.T) series {
 		families, err := parser.TextToMetricFamilies(w.Body)
 		require.NoError(t, err)
 		for name, f := range families {
-			labels := map[string][]string{"instance": nil, "job": {"spdk-proxy"}} // of Prometheus' own making
+			labels := map[string][]string{"instance": nil, "job": {"spdk-proxy"}} // added by Prometheus
 			for _, metric := range f.Metric {
 				for _, l := range metric.Label {
 					labels[l.GetName()] = append(labels[l.GetName()], l.GetValue())
@@ -72,7 +72,7 @@ var (
 	grouping = regexp.MustCompile(`\b(?:by|on) \(([a-z, ]+)\)`)
 )
 
-// holds checks that an expression speaks of what there is.
+// holds checks that the metrics and labels of an expression exist.
 func (s series) holds(t *testing.T, expr string) {
 	names := selector.FindAllStringSubmatch(expr, -1)
 	require.NotEmpty(t, names, expr)
@@ -100,7 +100,7 @@ func (s series) holds(t *testing.T, expr string) {
 	}
 }
 
-func TestAlertsSpeakOfWhatThereIs(t *testing.T) {
+func TestAlertsUseExistingMetrics(t *testing.T) {
 	var file struct {
 		Groups []struct {
 			Name  string
@@ -129,7 +129,7 @@ func TestAlertsSpeakOfWhatThereIs(t *testing.T) {
 	assert.Greater(t, alerts, 10)
 }
 
-func TestDashboardSpeaksOfWhatThereIs(t *testing.T) {
+func TestDashboardUsesExistingMetrics(t *testing.T) {
 	var board struct {
 		Panels []struct {
 			ID      int
@@ -150,5 +150,5 @@ func TestDashboardSpeaksOfWhatThereIs(t *testing.T) {
 		}
 	}
 	assert.NotEmpty(t, board.Panels)
-	assert.Contains(t, all, "spdk_proxy_build_info", "instances are listed by it")
+	assert.Contains(t, all, "spdk_proxy_build_info", "the dashboard must list the instances")
 }

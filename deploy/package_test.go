@@ -25,7 +25,7 @@ func output(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// packaged are the files of the packages, and how `ls` shows their modes.
+// packaged has the files of the packages, with their modes as `ls` shows them.
 var packaged = map[string]string{
 	"/usr/bin/spdk-proxy":                                                   "-rwxr-xr-x",
 	"/usr/lib/systemd/system/spdk-proxy.service":                            "-rw-r--r--",
@@ -45,7 +45,7 @@ var packaged = map[string]string{
 	"/etc/spdk-proxy/spdk-proxy.yaml": "-rw-r-----",
 }
 
-// packagedBy adds to packaged what follows from the repository, and the license where the format wants it.
+// packagedBy adds the files of the repository to packaged, and the license at the path of the format.
 func packagedBy(t *testing.T, license string) map[string]string {
 	all := maps.Clone(packaged)
 	all[license] = "-rw-r--r--"
@@ -64,7 +64,7 @@ func packagedBy(t *testing.T, license string) map[string]string {
 
 const manPages = "/usr/share/man/man1/"
 
-// takeManPages takes the man pages out of what was found, and returns the commands that they are about.
+// takeManPages removes the man pages from found, and returns the commands that they describe.
 func takeManPages(found map[string]string) (commands []string) {
 	for path, mode := range found {
 		if name, ok := strings.CutPrefix(path, manPages); ok && mode == "-rw-r--r--" {
@@ -98,7 +98,7 @@ func TestPackages(t *testing.T) {
 	require.NoError(t, err)
 	second, err := os.ReadFile(filepath.Join(again, "spdk-proxy_1.2.3-1_amd64.deb"))
 	require.NoError(t, err)
-	assert.True(t, slices.Equal(first, second), "the same source makes the same package")
+	assert.True(t, slices.Equal(first, second), "the same source must give the same package")
 }
 
 func requireProgram(t *testing.T, name string) {
@@ -109,7 +109,7 @@ func requireProgram(t *testing.T, name string) {
 
 func checkDeb(t *testing.T, deb string) {
 	assert.Equal(t, "1.2.3-1\n", output(t, "dpkg-deb", "-f", deb, "Version"))
-	assert.Equal(t, configFile+"\n", output(t, "dpkg-deb", "-I", deb, "conffiles"), "an upgrade keeps it")
+	assert.Equal(t, configFile+"\n", output(t, "dpkg-deb", "-I", deb, "conffiles"), "an upgrade must keep the configuration")
 	found := map[string]string{}
 	for line := range strings.Lines(output(t, "dpkg-deb", "-c", deb)) {
 		words := strings.Fields(line)
@@ -134,7 +134,7 @@ func checkDeb(t *testing.T, deb string) {
 	}
 	for _, page := range pages {
 		command := strings.TrimPrefix(page, "spdk-proxy")
-		assert.NoError(t, exec.Command("sh", "-c", program+strings.ReplaceAll(command, "-", " ")+" --help || "+program+" "+strings.TrimPrefix(command, "-")+" --help").Run(), "%s.1 is about a command", page)
+		assert.NoError(t, exec.Command("sh", "-c", program+strings.ReplaceAll(command, "-", " ")+" --help || "+program+" "+strings.TrimPrefix(command, "-")+" --help").Run(), "%s.1 must describe a command", page)
 		text := output(t, "gzip", "-dc", filepath.Join(root, manPages, page+".1.gz"))
 		assert.Contains(t, text, `"spdk-proxy v1.2.3`, "the version in %s.1", page)
 	}
@@ -157,7 +157,7 @@ var (
 	unitName = regexp.MustCompile(`spdk-proxy[\w-]*\.(service|socket|path)`)
 )
 
-// checkScript reads a maintainer's script as the shell does, and looks for the units it names.
+// checkScript checks the syntax of a maintainer's script, and that the units in it exist.
 func checkScript(t *testing.T, script string) {
 	cmd := exec.Command("sh", "-n")
 	cmd.Stdin = strings.NewReader(script)
@@ -168,8 +168,8 @@ func checkScript(t *testing.T, script string) {
 	}
 }
 
-// After an upgrade the scripts restart the service if the new version takes the
-// configuration, and leave the former one alone if not.
+// After an upgrade, the scripts restart the service if the new version accepts the
+// configuration. Otherwise the previous version keeps running.
 func TestUpgradeScripts(t *testing.T) {
 	const restarted = "systemctl try-restart spdk-proxy.service\n"
 	for name, script := range map[string][]string{
@@ -207,8 +207,8 @@ func TestUpgradeScripts(t *testing.T) {
 	}
 }
 
-// runScript runs a maintainer's script and its arguments on a system where the
-// commands that it calls tell what they were called with.
+// runScript runs a maintainer's script with stubs of the commands that it calls, which print
+// their arguments.
 func runScript(t *testing.T, script []string, active, sound string) (stdout, stderr string) {
 	text, err := os.ReadFile(filepath.Join(repository, script[0]))
 	require.NoError(t, err)
@@ -248,13 +248,13 @@ func checkRPM(t *testing.T, rpm string) {
 			assert.Equal(t, "d", flags[path], "%s is documentation to rpm", path)
 		}
 	}
-	assert.Equal(t, "cn", flags[configFile], "configuration, not to be replaced")
+	assert.Equal(t, "cn", flags[configFile], "an upgrade must not replace the configuration")
 	for _, tag := range []string{"POSTIN", "PREUN", "POSTUN"} {
 		checkScript(t, output(t, "rpm", "-qp", "--queryformat", "%{"+tag+"}", rpm))
 	}
 }
 
-// The commands of the manual's first start work on what `make install` installs.
+// The commands for the first start in the manual work with the files of `make install`.
 func TestTheDocumentedFirstStart(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(repository, "docs/service.md"))
 	require.NoError(t, err)
@@ -265,7 +265,7 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// As on a system whose root this is: of systemctl that each unit is there, of the program that it looks there by itself.
+	// Stubs for this root folder: systemctl checks that each unit exists, and the program looks for its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,
@@ -282,7 +282,7 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	assert.NotContains(t, string(out), "warning")
 }
 
-// Units that the manual had masked are not left dead for the next installation.
+// Removing the package unmasks the units that the manual told users to mask, so that the next installation works.
 func TestPurgeUnmasks(t *testing.T) {
 	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {
 		text, err := os.ReadFile(filepath.Join(repository, "deploy/package", script))
@@ -304,7 +304,7 @@ func TestPurgeUnmasks(t *testing.T) {
 			for unit := range strings.FieldsSeq(units) {
 				assert.FileExists(t, filepath.Join(repository, "systemd", unit))
 			}
-			assert.Contains(t, units, "spdk-proxy-grant.path spdk-proxy-grant.service", "docs/service.md masks them")
+			assert.Contains(t, units, "spdk-proxy-grant.path spdk-proxy-grant.service", "docs/service.md tells users to mask these units")
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 )
 
-// block is the first code block of a language in a section of the README.
+// block returns the first code block of a language in a section of the README.
 func block(t *testing.T, section, language string) string {
 	readme, err := os.ReadFile("kubernetes/README.md")
 	require.NoError(t, err)
@@ -26,8 +26,8 @@ func block(t *testing.T, section, language string) string {
 	return strings.ReplaceAll(found[1], "\n   ", "\n") // in a list
 }
 
-// Without a password, the driver finds in the volume that the README shows what the
-// secret that it shows names, and for what the proxy's manual wants it.
+// The example without a password in the README is consistent: the projected volume has the token
+// file that the secret names, for the audience and account in the proxy's manual.
 func TestWithoutAPassword(t *testing.T) {
 	volume := block(t, "Without a password", "yaml")
 	objects, err := decode("README.md", []byte("apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers: []\n  volumes:\n"+strings.ReplaceAll("\n"+strings.TrimSpace(volume), "\n", "\n    ")))

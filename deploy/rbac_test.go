@@ -11,9 +11,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// What each role allows: "group/resource" to verbs, with the names it is limited to. The sources
-// of the sidecars, at the versions deployed, do no more than this. A change here is a change of
-// what a stolen token can do.
+// The verbs that each role allows, by "group/resource", with the names of objects that it is
+// limited to. The sidecars at the deployed versions need no more. A change here changes what an
+// attacker can do with a stolen token.
 var allowed = map[string]map[string]string{
 	"spdkcsi-provisioner-role": {
 		"persistentvolumes":                              "get list watch create patch delete",
@@ -75,7 +75,7 @@ func flatten(t *testing.T, rules []rbacv1.PolicyRule) map[string]string {
 				if len(r.ResourceNames) > 0 {
 					key += " named " + strings.Join(r.ResourceNames, " ")
 				}
-				assert.NotContains(t, flat, key, "two rules for the same")
+				assert.NotContains(t, flat, key, "two rules for the same resource")
 				flat[key] = strings.Join(r.Verbs, " ")
 			}
 		}
@@ -83,7 +83,7 @@ func flatten(t *testing.T, rules []rbacv1.PolicyRule) map[string]string {
 	return flat
 }
 
-// Every role is bound to the controller, and to nobody else; the node service has none.
+// Every role is bound to the controller only; the node service has no role.
 func TestBindings(t *testing.T) {
 	objects := plain(t)
 	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}
@@ -115,7 +115,7 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// The Secrets that classes and volumes name are those that the controller may read.
+// The controller may read all Secrets that classes and volumes name.
 func TestNamedSecretsAreReadable(t *testing.T) {
 	role := find[*rbacv1.Role](t, plain(t), "spdkcsi-controller-role")
 	require.Equal(t, namespace, role.Namespace)

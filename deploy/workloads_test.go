@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// workload is what makes pods.
+// workload is an object that creates pods.
 type workload struct {
 	name     string
 	selector *metav1.LabelSelector
@@ -50,7 +50,7 @@ func workloadNamed(t *testing.T, name string) workload {
 	return all[i]
 }
 
-// container is the one of a name; it tells its tests when it was renamed.
+// container returns the container of this name; the test fails if there is none.
 func (w workload) container(t *testing.T, name string) corev1.Container {
 	t.Helper()
 	i := slices.IndexFunc(w.pod.Containers, func(c corev1.Container) bool { return c.Name == name })
@@ -58,7 +58,7 @@ func (w workload) container(t *testing.T, name string) corev1.Container {
 	return w.pod.Containers[i]
 }
 
-// mount is the volume behind a path of a container.
+// mount returns the volume at a path of a container.
 func (w workload) mount(t *testing.T, container, path string) (corev1.VolumeMount, corev1.Volume) {
 	t.Helper()
 	for _, m := range w.container(t, container).VolumeMounts {
@@ -75,7 +75,7 @@ func (w workload) mount(t *testing.T, container, path string) (corev1.VolumeMoun
 	return corev1.VolumeMount{}, corev1.Volume{}
 }
 
-// allPods are the pods of the workloads and of the examples, by name.
+// allPods returns the pods of the workloads and of the examples, by name.
 func allPods(t *testing.T) map[string]corev1.PodSpec {
 	pods := map[string]corev1.PodSpec{}
 	for _, w := range workloads(t) {
@@ -102,7 +102,7 @@ func TestEveryContainer(t *testing.T) {
 				assert.True(t, *s.ReadOnlyRootFilesystem, "readOnlyRootFilesystem")
 				require.NotNil(t, s.AllowPrivilegeEscalation)
 				privileged := s.Privileged != nil && *s.Privileged
-				assert.Equal(t, name == "spdkcsi-node" && c.Name == "spdkcsi-node", privileged, "the node service alone is privileged")
+				assert.Equal(t, name == "spdkcsi-node" && c.Name == "spdkcsi-node", privileged, "only the node service may be privileged")
 				if !privileged {
 					assert.False(t, *s.AllowPrivilegeEscalation, "allowPrivilegeEscalation")
 					require.NotNil(t, s.Capabilities)
@@ -111,7 +111,7 @@ func TestEveryContainer(t *testing.T) {
 				}
 				assert.False(t, c.Resources.Requests.Cpu().IsZero(), "requests.cpu")
 				assert.False(t, c.Resources.Requests.Memory().IsZero(), "requests.memory")
-				assert.True(t, c.Resources.Limits.Cpu().IsZero(), "a CPU limit slows storage down and protects nobody")
+				assert.True(t, c.Resources.Limits.Cpu().IsZero(), "a CPU limit slows storage down and has no benefit")
 			})
 		}
 		require.NotNil(t, pod.SecurityContext, name)
@@ -120,8 +120,8 @@ func TestEveryContainer(t *testing.T) {
 	}
 }
 
-// Names that a pod uses are names that it has. The API server checks the same, but later.
-func TestPodsHoldTogether(t *testing.T) {
+// The names of volumes, ports and labels that a pod refers to exist. The API server checks the same, but later.
+func TestReferencesInPods(t *testing.T) {
 	for name, pod := range allPods(t) {
 		volumes, used, ports := map[string]bool{}, map[string]bool{}, map[int32]string{}
 		for _, v := range pod.Volumes {
@@ -130,7 +130,7 @@ func TestPodsHoldTogether(t *testing.T) {
 		}
 		for _, c := range pod.Containers {
 			for _, m := range c.VolumeMounts {
-				assert.True(t, volumes[m.Name], "%s/%s mounts %s, which is no volume", name, c.Name, m.Name)
+				assert.True(t, volumes[m.Name], "%s/%s mounts %s, which is not a volume of the pod", name, c.Name, m.Name)
 				used[m.Name] = true
 			}
 			for _, d := range c.VolumeDevices {
@@ -147,7 +147,7 @@ func TestPodsHoldTogether(t *testing.T) {
 			}
 		}
 		for v := range volumes {
-			assert.True(t, used[v], "%s: nobody uses volume %s", name, v)
+			assert.True(t, used[v], "%s: no container uses volume %s", name, v)
 		}
 	}
 	for _, w := range workloads(t) {
@@ -164,7 +164,7 @@ func TestController(t *testing.T) {
 	require.NotNil(t, w.pod.SecurityContext.RunAsNonRoot)
 	assert.True(t, *w.pod.SecurityContext.RunAsNonRoot)
 	for _, v := range w.pod.Volumes {
-		assert.Nil(t, v.HostPath, "%s: the controller needs nothing of its node", v.Name)
+		assert.Nil(t, v.HostPath, "%s: the controller needs no folder of its node", v.Name)
 	}
 	replicas := find[*appsv1.Deployment](t, plain(t), w.name).Spec.Replicas
 	require.NotNil(t, replicas)
@@ -175,7 +175,7 @@ func TestController(t *testing.T) {
 	assert.Less(t, budget.Spec.MaxUnavailable.IntVal, *replicas)
 	for _, c := range w.pod.Containers {
 		if *replicas > 1 && strings.HasPrefix(c.Image, "registry.k8s.io/sig-storage/csi-") {
-			assert.Contains(t, c.Args, "--leader-election", "%s: two of them would both work", c.Name)
+			assert.Contains(t, c.Args, "--leader-election", "%s: without it, both replicas would be active", c.Name)
 		}
 	}
 	for _, path := range []string{"/etc/spdkcsi-config", "/etc/spdkcsi-secret", "/etc/spdkcsi-ca"} {
@@ -183,7 +183,7 @@ func TestController(t *testing.T) {
 		assert.True(t, m.ReadOnly, path)
 	}
 	_, ca := w.mount(t, "spdkcsi-controller", "/etc/spdkcsi-ca")
-	assert.True(t, *ca.ConfigMap.Optional, "a publicly trusted proxy needs no CA file")
+	assert.True(t, *ca.ConfigMap.Optional, "a proxy with a publicly trusted certificate needs no CA file")
 }
 
 func TestNode(t *testing.T) {
@@ -194,9 +194,9 @@ func TestNode(t *testing.T) {
 	assert.Equal(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, w.pod.Tolerations, "volumes of tainted nodes must be unmounted too")
 	require.NotNil(t, w.pod.AutomountServiceAccountToken)
 	assert.False(t, *w.pod.AutomountServiceAccountToken)
-	assert.NotContains(t, w.container(t, "spdkcsi-node").Resources.Limits, corev1.ResourceMemory, "a file system check must not be killed half way")
+	assert.NotContains(t, w.container(t, "spdkcsi-node").Resources.Limits, corev1.ResourceMemory, "a memory limit could kill a file system check")
 
-	// kubelet and the driver call the same places by the same names, and see each other's mounts.
+	// kubelet and the driver use the same paths, and see each other's mounts.
 	for _, path := range []string{"/var/lib/kubelet/plugins", "/var/lib/kubelet/pods"} {
 		m, v := w.mount(t, "spdkcsi-node", path)
 		assert.Equal(t, path, v.HostPath.Path)
@@ -208,7 +208,7 @@ func TestNode(t *testing.T) {
 		assert.Equal(t, want, v.HostPath.Path)
 		assert.Equal(t, path == "/lib/modules" || path == "/host/proc", m.ReadOnly, path)
 	}
-	// A second view of the node's mounts would keep devices busy that are unmounted everywhere else.
+	// A second mount of these folders would keep devices busy that are unmounted everywhere else.
 	for _, v := range w.pod.Volumes {
 		if v.HostPath != nil {
 			assert.NotContains(t, []string{"/", "/var", "/var/lib", "/var/lib/kubelet"}, v.HostPath.Path, v.Name)
@@ -216,7 +216,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// The driver's socket, its registration and its probe meet.
+// The driver, its sidecars and its probe use the same sockets and ports.
 func TestSockets(t *testing.T) {
 	const socket = "/csi/csi.sock"
 	for _, w := range workloads(t) {
@@ -239,10 +239,10 @@ func TestSockets(t *testing.T) {
 	assert.Equal(t, socketDir.HostPath.Path+"/csi.sock", arg(n.container(t, "spdkcsi-registrar"), "--kubelet-registration-path"))
 	_, registration := n.mount(t, "spdkcsi-registrar", "/registration")
 	assert.Equal(t, "/var/lib/kubelet/plugins_registry", registration.HostPath.Path)
-	assert.True(t, strings.HasPrefix(arg(n.container(t, "spdkcsi-liveness"), "--http-endpoint"), "127.0.0.1:"), "the node's network is not to see it")
+	assert.True(t, strings.HasPrefix(arg(n.container(t, "spdkcsi-liveness"), "--http-endpoint"), "127.0.0.1:"), "the port must not be reachable from the node's network")
 }
 
-// arg is the value of a flag among a container's arguments.
+// arg returns the value of a flag in a container's arguments.
 func arg(c corev1.Container, flag string) string {
 	for _, a := range c.Args {
 		if value, ok := strings.CutPrefix(a, flag+"="); ok {

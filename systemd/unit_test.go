@@ -1,5 +1,5 @@
-// Package systemd holds the units, what they need of the system, and the example
-// configuration; there is no program in it but this test.
+// Package systemd has the units, the users and folders that they need, and the example
+// configuration. Its only code is this test.
 package systemd
 
 import (
@@ -28,7 +28,7 @@ const (
 	dropIn       = "spdk_tgt.service.d/spdk-proxy.conf"
 )
 
-// options are a unit's settings, as section/name.
+// options returns a unit's settings by section/name.
 func options(t *testing.T, file string) map[string][]string {
 	f, err := os.Open(file)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func options(t *testing.T, file string) map[string][]string {
 	return values
 }
 
-// configuration is the example's, with what it leaves out.
+// configuration returns the example configuration, with the defaults of keys that it does not set.
 func configuration(t *testing.T) *config.Config {
 	secrets := t.TempDir()
 	t.Setenv("CREDENTIALS_DIRECTORY", secrets)
@@ -54,8 +54,8 @@ func configuration(t *testing.T) *config.Config {
 	return c
 }
 
-// What was frozen is thawed however the service ends, without the configuration, which may be what ended it. So the
-// command's own default is where the example's journal is; it says so in its help.
+// However the service ends, systemd then thaws what is frozen. That command does not read the configuration, which may be
+// the reason for the end. So the journal of the example must be at the command's default path.
 func TestServiceThaws(t *testing.T) {
 	o := options(t, service)
 	assert.Equal(t, []string{"/usr/bin/spdk-proxy thaw"}, o["Service/ExecStopPost"])
@@ -73,7 +73,7 @@ func TestService(t *testing.T) {
 		"Service/Type": "notify", "Service/NoNewPrivileges": "yes", "Service/ProtectSystem": "strict", "Service/CapabilityBoundingSet": "",
 		"Service/LoadCredential": "secrets:/etc/spdk-proxy/secrets", "Service/StateDirectory": "spdk-proxy",
 		"Service/RuntimeDirectory":   "spdk-proxy", // for `spdk-proxy reload`
-		"Service/PrivateTmp":         "no",         // or /var/tmp/spdk.sock cannot be seen
+		"Service/PrivateTmp":         "no",         // /var/tmp/spdk.sock must be visible
 		"Service/ExecStart":          "/usr/bin/spdk-proxy serve --config /etc/spdk-proxy/spdk-proxy.yaml",
 		"Service/ExecReload":         "/usr/bin/spdk-proxy reload",
 		"Service/MemoryMax":          "1G", // see DESIGN.md
@@ -82,21 +82,21 @@ func TestService(t *testing.T) {
 		assert.Equal(t, []string{want}, o[key], key)
 	}
 	assert.NotEmpty(t, o["Service/WatchdogSec"])
-	assert.Equal(t, []string{"0"}, o["Service/LogRateLimitIntervalSec"], "no line of the audit log is dropped")
+	assert.Equal(t, []string{"0"}, o["Service/LogRateLimitIntervalSec"], "systemd must not drop lines of the audit log")
 	for _, family := range []string{"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"} {
 		assert.Contains(t, strings.Fields(o["Service/RestrictAddressFamilies"][0]), family)
 	}
 	wanted := strings.Fields(strings.Join(o["Unit/Wants"], " "))
 	assert.Subset(t, strings.Fields(strings.Join(o["Unit/After"], " ")), wanted)
 	for _, u := range []string{socket, grantPath, grantService, keysSocket} {
-		assert.Contains(t, wanted, u, "enabling the service is enough")
+		assert.Contains(t, wanted, u, "enabling the service must start it, too")
 		assert.FileExists(t, u)
 	}
-	assert.NotContains(t, o, "Unit/Requires", "each may be masked")
+	assert.NotContains(t, o, "Unit/Requires", "an administrator may mask each of the other units")
 }
 
-// What the units, the users and the example configuration say of each other must fit.
-func TestUnitsAndConfigurationFit(t *testing.T) {
+// The units, the users and the example configuration agree with each other.
+func TestUnitsMatchTheConfiguration(t *testing.T) {
 	o, c := options(t, service), configuration(t)
 	assert.Equal(t, []string{c.Listen}, options(t, socket)["Socket/ListenStream"])
 	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0], c.TLS.SelfSignedDir)
@@ -104,7 +104,7 @@ func TestUnitsAndConfigurationFit(t *testing.T) {
 	require.NoError(t, err)
 	assert.Greater(t, stop, time.Duration(c.Limits.Drain))
 	credential, folder, _ := strings.Cut(o["Service/LoadCredential"][0], ":")
-	assert.Equal(t, credential, filepath.Base(folder), "as check-config finds it")
+	assert.Equal(t, credential, filepath.Base(folder), "check-config expects this name")
 	require.NotEmpty(t, c.Users)
 	for _, u := range c.Users {
 		assert.True(t, strings.HasPrefix(u.PasswordHashFile, "$CREDENTIALS_DIRECTORY/"+credential+"_"), u.PasswordHashFile)
@@ -115,23 +115,23 @@ func TestUnitsAndConfigurationFit(t *testing.T) {
 	assert.Equal(t, []string{c.Target.Socket}, options(t, grantPath)["Path/PathChanged"])
 	assert.Equal(t, []string{grant + c.Target.Socket}, options(t, grantService)["Service/ExecStart"])
 	in := options(t, dropIn)
-	assert.Equal(t, []string{"-" + grant + "--wait 10m " + c.Target.Socket}, in["Service/ExecStartPost"], "storage does not end for want of a proxy")
-	assert.Equal(t, []string{"15min"}, in["Service/TimeoutStartSec"], "longer than that")
+	assert.Equal(t, []string{"-" + grant + "--wait 10m " + c.Target.Socket}, in["Service/ExecStartPost"], "- : spdk_tgt must not end if this fails")
+	assert.Equal(t, []string{"15min"}, in["Service/TimeoutStartSec"], "must be longer than --wait")
 
 	made := lines(t, "spdk-proxy.sysusers")
 	assert.Contains(t, made, "g "+group+" -")
 	assert.Contains(t, made, "u "+o["Service/User"][0]+` - "Access to SPDK's RPCs"`)
-	assert.Len(t, made, 2, "nobody else, and nobody in the group but by the unit")
+	assert.Len(t, made, 2, "no other user, and only the unit adds users to the group")
 	owned := lines(t, "spdk-proxy.tmpfiles")
 	assert.Contains(t, owned, "z /etc/spdk-proxy 0750 root "+o["Service/Group"][0])
 	assert.Contains(t, owned, "z /etc/spdk-proxy/spdk-proxy.yaml 0640 root "+o["Service/Group"][0])
 	assert.Contains(t, owned, "d "+folder+" 0700 root root")
 }
 
-// What brings a restarted target back fits, too.
-func TestSavingAndKeysFit(t *testing.T) {
+// So do the units and settings that restore a restarted target.
+func TestSavingAndKeysMatchTheConfiguration(t *testing.T) {
 	o, c := options(t, service), configuration(t)
-	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0]+"/target", c.Target.Save.Dir, "where the service may write, and make a folder")
+	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0]+"/target", c.Target.Save.Dir, "the service must be able to create this folder")
 	text, err := os.ReadFile(dropIn)
 	require.NoError(t, err)
 	current := c.Target.Save.Dir + "/current.json"
@@ -139,20 +139,20 @@ func TestSavingAndKeysFit(t *testing.T) {
 	assert.Contains(t, string(text), "spdk_tgt -c "+current+" --json-ignore-init-errors\n")
 
 	for _, folder := range []string{filepath.Dir(c.Target.Save.Dir), c.Target.Save.Dir} {
-		assert.Contains(t, lines(t, "spdk-proxy.tmpfiles"), "d "+folder+" 0700 "+o["Service/User"][0]+" "+o["Service/Group"][0], "there for spdk_tgt's first start")
+		assert.Contains(t, lines(t, "spdk-proxy.tmpfiles"), "d "+folder+" 0700 "+o["Service/User"][0]+" "+o["Service/Group"][0], "the folder must exist at spdk_tgt's first start")
 	}
 	listens, keeps := options(t, keysSocket), options(t, keysService)
 	assert.Equal(t, []string{c.Target.Keys.Socket}, listens["Socket/ListenStream"])
 	assert.Equal(t, o["Service/User"], listens["Socket/SocketUser"])
-	assert.Equal(t, []string{"0600"}, listens["Socket/SocketMode"], "whoever may open it may place keys")
+	assert.Equal(t, []string{"0600"}, listens["Socket/SocketMode"], "who can open the socket can place keys")
 	assert.Equal(t, []string{"yes"}, listens["Socket/Accept"])
 	assert.Equal(t, []string{"/usr/bin/spdk-proxy keep-keys --dir /var/lib/" + keeps["Service/StateDirectory"][0]}, keeps["Service/ExecStart"])
 	assert.Equal(t, []string{"0700"}, keeps["Service/StateDirectoryMode"])
 	assert.Equal(t, []string{""}, keeps["Service/CapabilityBoundingSet"])
-	assert.NotContains(t, keeps, "Service/User", "spdk_tgt's, which is root")
+	assert.NotContains(t, keeps, "Service/User", "it must run as spdk_tgt's user, which is root")
 }
 
-// manual are the drop-ins that docs/service.md shows, by their paths below systemd's folder.
+// manual returns the drop-ins in docs/service.md, by their paths below systemd's folder.
 func manual(t *testing.T) map[string]string {
 	text, err := os.ReadFile("../docs/service.md")
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func manual(t *testing.T) map[string]string {
 	return shown
 }
 
-// What the manual shows for a spdk_tgt that is not root fits the units, and itself.
+// The drop-ins in the manual for an spdk_tgt that does not run as root agree with the units and with each other.
 func TestTheDocumentedDropIns(t *testing.T) {
 	shown := manual(t)
 	parse := func(name string) map[string][]string {
@@ -177,14 +177,14 @@ func TestTheDocumentedDropIns(t *testing.T) {
 	user := spdk["Service/User"][0]
 	socket, saved := "/run/"+spdk["Service/RuntimeDirectory"][0]+"/spdk.sock", "/run/"+spdk["Service/RuntimeDirectory"][0]+"/saved.json"
 	group := o["Service/SupplementaryGroups"]
-	assert.Equal(t, group, spdk["Service/SupplementaryGroups"], "or it could not give its socket to it")
+	assert.Equal(t, group, spdk["Service/SupplementaryGroups"], "spdk_tgt's user must be in the group to give it the socket")
 	assert.Equal(t, []string{"-/usr/bin/spdk-proxy grant-socket --group " + group[0] + " --wait 10m " + socket}, spdk["Service/ExecStartPost"])
 	assert.Equal(t, []string{
 		"+/usr/bin/spdk-proxy saved prepare --dir " + c.Target.Save.Dir + " --copy-to " + saved + " --for " + user,
 		"-+/usr/bin/spdk-proxy hand-over-keys --dir /var/lib/" + options(t, keysService)["Service/StateDirectory"][0] + " --to " + user,
 	}, spdk["Service/ExecStartPre"])
 	for _, command := range spdk["Service/ExecStartPre"] {
-		// Root follows whatever lies in a folder of another user's, unless the program knows better.
+		// Commands that run as root must not follow links in another user's folder, as only spdk-proxy ensures.
 		assert.True(t, strings.HasPrefix(strings.TrimLeft(command, "-+"), "/usr/bin/spdk-proxy "), command)
 	}
 	assert.Equal(t, []string{"", "/usr/local/bin/spdk_tgt -r " + socket + " -c " + saved + " --json-ignore-init-errors"}, spdk["Service/ExecStart"])
@@ -192,7 +192,7 @@ func TestTheDocumentedDropIns(t *testing.T) {
 	assert.Equal(t, []string{"no"}, parse(service + ".d/users.conf")["Service/PrivateUsers"])
 }
 
-// lines are those that say something, with single spaces.
+// lines returns the lines of a file without comments and empty lines, with single spaces.
 func lines(t *testing.T, file string) (said []string) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func lines(t *testing.T, file string) (said []string) {
 	return said
 }
 
-// systemd's own opinion, where it is installed.
+// systemd-analyze reports no problem, if it is installed.
 func TestSystemdAnalyze(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed")
@@ -215,7 +215,7 @@ func TestSystemdAnalyze(t *testing.T) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		path := filepath.Join(dir, name)
-		// It insists on a program that exists.
+		// systemd-analyze requires that the program exists.
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ")), 0o600))
 		paths = append(paths, path)
 	}
@@ -231,7 +231,7 @@ ExecStart=` + os.Args[0] + "\n"
 	}
 	out, err := exec.Command("systemd-analyze", append([]string{"verify", "--man=no"}, paths...)...).CombinedOutput()
 	require.NoError(t, err, string(out))
-	assert.NotContains(t, string(out), "spdk", "no complaint about these units, and the manual's drop-ins")
+	assert.NotContains(t, string(out), "spdk", "systemd-analyze must not complain about these units and the manual's drop-ins")
 
 	for _, name := range []string{service, grantService, keysService} {
 		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", filepath.Join(dir, name)).CombinedOutput()

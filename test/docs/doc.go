@@ -1,4 +1,3 @@
-// Package docs tests what people read: that every link of the repository's Markdown leads
-// somewhere, and that the paths and commands it names exist. It knows Markdown and the Makefile,
-// and nothing of what the documents say.
+// Package docs tests the repository's Markdown files: the targets of links, the named paths and
+// the commands exist. It knows Markdown and the Makefile, but not the contents of the documents.
 package docs

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestLinkTargetsExist(t *testing.T) {
 	docs := documents(t)
 	for name, d := range docs {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// follow looks for the end of a relative link. Other people's pages are not looked at.
+// follow checks that the target of a relative link exists. It does not fetch other sites' pages.
 func follow(docs map[string]document, from document, link string) error {
 	u, err := url.Parse(link)
 	switch {
@@ -38,14 +38,14 @@ func follow(docs map[string]document, from document, link string) error {
 	case u.Scheme != "":
 		return nil
 	case filepath.IsAbs(u.Path):
-		return errors.New("an absolute path leads nowhere in a clone: make it relative")
+		return errors.New("an absolute path does not exist in a clone: make it relative")
 	}
 	path := from.path
 	if u.Path != "" {
 		path = filepath.Join(filepath.Dir(from.path), u.Path)
 	}
 	if path == ".." || strings.HasPrefix(path, "../") {
-		return errors.New("it leaves the repository")
+		return errors.New("the target is outside of the repository")
 	}
 	if _, err := os.Stat(filepath.Join(root, path)); err != nil {
 		return err
@@ -55,10 +55,10 @@ func follow(docs map[string]document, from document, link string) error {
 	}
 	target, ok := docs[path]
 	if !ok {
-		return fmt.Errorf("%s is no Markdown file: it has no anchors", path)
+		return fmt.Errorf("%s is not a Markdown file, so it has no anchors", path)
 	}
 	if !slices.Contains(target.anchors, u.Fragment) {
-		return fmt.Errorf("%s has no heading #%s, but %v", path, u.Fragment, target.anchors)
+		return fmt.Errorf("%s has no heading #%s; its headings are %v", path, u.Fragment, target.anchors)
 	}
 	return nil
 }
@@ -106,8 +106,8 @@ func exists(path string) bool {
 	return err == nil && len(found) > 0
 }
 
-// What a stranger looks for first.
-func TestFrontDoorExists(t *testing.T) {
+// The files that a new reader looks for first exist.
+func TestMainDocumentsExist(t *testing.T) {
 	for _, name := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "LICENSE", "Makefile"} {
 		assert.FileExists(t, filepath.Join(root, name))
 	}

@@ -20,7 +20,7 @@ import (
 
 const root = "../.."
 
-// document is one Markdown file, reduced to what can be checked.
+// document has the checked parts of one Markdown file.
 type document struct {
 	path    string   // from the root of the repository
 	links   []string // destinations of links and images, as written
@@ -53,7 +53,7 @@ var load = sync.OnceValues(func() (map[string]document, error) {
 	return docs, err
 })
 
-// skipped folders hold nothing that was written here.
+// skipped reports whether a folder has no Markdown of this repository.
 func skipped(name string) bool {
 	return name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "..")
 }
@@ -94,7 +94,7 @@ func parse(path string, source []byte) document {
 	return d
 }
 
-// plain is the text of a node without its markup.
+// plain returns the text of a node without its markup.
 func plain(n ast.Node, source []byte) string {
 	var b strings.Builder
 	_ = ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -109,8 +109,8 @@ func plain(n ast.Node, source []byte) string {
 	return b.String()
 }
 
-// anchor is the name that GitHub gives to a heading: lower case, spaces become hyphens, other
-// punctuation goes; a name that is taken gets a number.
+// anchor returns the anchor that GitHub gives to a heading: in lower case, with hyphens instead of
+// spaces, without other punctuation, and with a number if the anchor is already used.
 func anchor(heading string, taken []string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(strings.TrimSpace(heading)) {

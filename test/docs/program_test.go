@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// The program of docs/go-client.md is built in a module of its own, as a reader would, and run.
-func TestTheProgramOfThePageRuns(t *testing.T) {
+// The test builds the program of docs/go-client.md in a module of its own, as a reader would, and runs it.
+func TestProgramOfTheGoClientPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/go-client.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(page)
@@ -56,5 +56,5 @@ func TestTheProgramOfThePageRuns(t *testing.T) {
 	assert.Regexp(t, `^[0-9a-f-]{36} vol1\n$`, stdout.String())
 	lvols, err := client.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 	require.NoError(t, err)
-	assert.Empty(t, lvols, "it deletes what it made")
+	assert.Empty(t, lvols, "the program must delete the volumes that it created")
 }

@@ -1,14 +1,12 @@
-// Package manual runs the commands that README.md and docs/ tell people to type, page
-// by page and in their order, as bash reads them. A command that fails as written
-// fails the test.
+// Package manual runs the commands in README.md and docs/ with bash, page by page and in
+// their order. The test fails if a command fails as written.
 //
-// Each page has a system of its own: a root folder with the host's programs and a
-// copy of /etc, a network with nothing but loopback, the host name storage-1, and a
-// simulated target at /var/tmp/spdk.sock. What would change a real host is a stub
-// (stubs/): systemctl runs the service's command, journalctl prints its log with
-// systemd's own lines around it, dpkg and kubectl look at the files that they are given.
+// Each page has a system of its own: a root folder with the host's programs and a copy of
+// /etc, a network with only the loopback interface, the host name storage-1, and a simulated
+// target at /var/tmp/spdk.sock. Programs that would change the host are stubs (stubs/):
+// systemctl runs the service's command, journalctl prints its log between systemd's own
+// lines, dpkg and kubectl read the files that they are given.
 //
-// What a person would type or replace on a page, and what must be there before a block,
-// is listed in pages_test.go. It may not know how the proxy works inside: only
-// commands and their exit codes count.
+// pages_test.go lists what a reader replaces on a page, and what must exist before a block.
+// The package may not know how the proxy works: it checks only commands and their exit codes.
 package manual

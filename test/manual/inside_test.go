@@ -13,10 +13,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// insideVariable makes the test binary the first process of a page's system; its value is a folder for its root.
+// insideVariable makes the test binary the first process of a page's system. Its value is the folder of the root file system.
 const insideVariable = "SPDKGATE_MANUAL_ROOT"
 
-// inside runs one page. It is in namespaces of its own already.
+// inside runs one page. The process is already in its own namespaces.
 func inside() int {
 	if err := runPage(os.Getenv(insideVariable)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -34,7 +34,7 @@ func runPage(root string) error {
 		return err
 	}
 	defer func() { _ = target.Close() }()
-	// yes types the same password whenever one is asked for.
+	// yes answers each prompt for a password with the same one.
 	cmd := exec.Command("bash", "-c", `exec bash "$PAGE" < <(exec yes "$SPDK_PROXY_PASSWORD" 2>/dev/null)`)
 	cmd.Dir = "/home/admin"
 	cmd.Env = append(os.Environ(), "SPDK_PROXY_PASSWORD=SECRET", "HOME="+os.Getenv("HOME"))
@@ -45,7 +45,7 @@ func runPage(root string) error {
 	return cmd.Run()
 }
 
-// makeStore makes the lvstore of the manual's examples.
+// makeStore creates the lvstore of the manual's examples.
 func makeStore() error {
 	if err := os.WriteFile("/var/tmp/disk0", nil, 0o600); err != nil {
 		return err
@@ -65,7 +65,7 @@ func makeStore() error {
 	return nil
 }
 
-// makeSystem makes a root folder in which everything that a page writes is the page's own, and enters it.
+// makeSystem creates the root folder of a page and enters it. Nothing that the page writes remains on the host.
 func makeSystem(root string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -73,7 +73,7 @@ func makeSystem(root string) error {
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
-	// Programs, caches of the Go command, and folders of the test are the host's.
+	// The page shares programs, the caches of the Go command, and the test's folders with the host.
 	shared := []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/tmp", "/sys", os.Getenv("HOME"), os.Getenv("REPOSITORY"), filepath.Dir(os.Args[0])}
 	for _, dir := range shared {
 		info, err := os.Lstat(dir)

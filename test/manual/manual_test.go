@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// How long a page may take. It is generous: nothing here is about time.
+// patience is the maximum time for a page. A working page takes much less.
 const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -68,14 +68,14 @@ func TestCommandsOfTheManual(t *testing.T) {
 			}
 			var output bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &output, &output
-			ended := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // and with it all that it started
+			ended := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // this also kills all that it started
 			defer ended.Stop()
 			assert.NoError(t, cmd.Run(), "%s", output.String())
 		})
 	}
 }
 
-// script is what bash runs for a page.
+// script returns the bash script of a page.
 func (p page) script(t *testing.T, path string) string {
 	source, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func (p page) script(t *testing.T, path string) string {
 	return b.String()
 }
 
-// consoleBlocks are the blocks of commands of a page.
+// consoleBlocks returns the blocks of commands of a page.
 func consoleBlocks(source []byte) (blocks []string) {
 	tree := goldmark.DefaultParser().Parse(text.NewReader(source))
 	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -116,7 +116,7 @@ func consoleBlocks(source []byte) (blocks []string) {
 	return blocks
 }
 
-// A page with commands that nobody added to the list would never be run.
+// Every page with commands is in the list, so that the commands are tested.
 func TestEveryPageWithCommandsIsListed(t *testing.T) {
 	found, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)

@@ -1,19 +1,19 @@
 package manual
 
-// A page is one of the manual, with what surrounds its commands.
+// A page is a page of the manual, with what its commands need.
 type page struct {
 	path string
-	// before is run before a block of commands, by its number from 0.
+	// before has commands to run before a block, by the block's number from 0.
 	before map[int]string
-	// typed are words that a reader replaces, and by what. Each must be on the page.
+	// typed maps words that a reader replaces to their replacements. Each must be on the page.
 	typed map[string]string
-	// synopses are blocks that show how a command line is made, and are none.
+	// synopses are blocks that show the syntax of a command line, and are not run.
 	synopses []int
-	// leave are blocks that show a command with its output, which other tests hold.
+	// leave are blocks that show a command with its output; other tests check these.
 	leave []int
 }
 
-// installed is a host on which the package was installed and the service started.
+// installed prepares a host on which the package is installed and the service runs.
 const installed = `
 (mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)
 spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
@@ -31,7 +31,7 @@ var pages = []page{
 	},
 	{
 		path: "docs/service.md",
-		// A package of another version was made there before.
+		// A package of another version was built there before.
 		before: map[int]string{0: "mkdir bin && touch bin/spdk-proxy_1.0.0-1_amd64.deb"},
 		// hash-password reads more of a pipe than the first line, so a second one gets a pipe of its own.
 		typed: map[string]string{
@@ -111,7 +111,7 @@ const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
 until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
 kill $!`
 
-// prelude is what every page's shell knows.
+// prelude has the functions of each page's shell.
 const prelude = `
 set -eE -o pipefail
 trap 'echo "this command of the manual failed: $BASH_COMMAND" >&2' ERR

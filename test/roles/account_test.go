@@ -16,13 +16,13 @@ import (
 
 var accountBlock = regexp.MustCompile("(?s)```yaml\n(users:\n.*?)```")
 
-// The account that the driver's README has people make lets the driver do what it
-// needs to export over NVMe-oF, and nothing for iSCSI.
+// The account in the driver's README allows the driver's calls for NVMe-oF, and no iSCSI
+// method.
 func TestTheDocumentedAccount(t *testing.T) {
 	readme, err := os.ReadFile("../../deploy/kubernetes/README.md")
 	require.NoError(t, err)
 	block := accountBlock.FindSubmatch(readme)
-	require.NotNil(t, block, "the README shows an account")
+	require.NotNil(t, block, "the README must show an account")
 	path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")
 	require.NoError(t, os.WriteFile(path, block[1], 0o600))
 	r, err := dryrun.Load(path, rpcschema.Default())

@@ -30,21 +30,21 @@ const (
 	client = module + "/rpcschema/spdkrpc"
 )
 
-// The role csi-controller allows what the driver calls, and nothing more. What it
-// calls are the methods of the typed client that its code uses, tests apart, as the
-// type checker sees them.
-func TestCSIControllerIsWhatTheDriverCalls(t *testing.T) {
+// The role csi-controller allows exactly the methods that the driver calls. These are the
+// methods of the typed client that its code uses, without tests, according to the type
+// checker.
+func TestCSIControllerAllowsWhatTheDriverCalls(t *testing.T) {
 	p, err := policy.New(nil, map[string]policy.User{"csi": {Roles: []string{policy.CSIController}}}, rpcschema.Default())
 	require.NoError(t, err)
 	var allowed []string
 	for _, m := range p.Methods("csi") {
-		assert.True(t, m.Decision.Allowed, "%s is allowed whatever its parameters", m.Method)
+		assert.True(t, m.Decision.Allowed, "%s must be allowed with any parameters", m.Method)
 		allowed = append(allowed, m.Method)
 	}
 	assert.Equal(t, called(t), allowed, "expected: what the driver calls; actual: what the role allows (proxy/policy/builtin.go)")
 }
 
-// called are SPDK's methods that packages below driver call.
+// called returns SPDK's methods that packages below driver call.
 func called(t *testing.T) []string {
 	load := newLoader(t)
 	rpcOf := load.rpcs(client)
@@ -60,21 +60,21 @@ func called(t *testing.T) []string {
 			switch method := methodOf(used); {
 			case method == "", method == "Call" && c.inCaller(at):
 			case method == "Call":
-				// Of a Caller: whatever text is given is called.
-				assert.Fail(t, "a call past the typed client, which cannot be followed", "%s", load.positions.Position(at.Pos()))
+				// Call of a Caller takes the method as a string.
+				assert.Fail(t, "this call bypasses the typed client, so its method is unknown: use a typed method", "%s", load.positions.Position(at.Pos()))
 			case rpcOf[method] != nil:
 				found = append(found, rpcOf[method]...)
 			}
 		}
 	}
-	require.Greater(t, packages, 4, "the driver's packages are looked at")
+	require.Greater(t, packages, 4, "too few packages of the driver were found")
 	slices.Sort(found)
 	found = slices.Compact(found)
 	require.Greater(t, len(found), 20)
 	return found
 }
 
-// methodOf is the name of a method of spdkrpc's Client or Caller; "" of all else.
+// methodOf returns the name of a method of spdkrpc's Client or Caller; "" for anything else.
 func methodOf(used types.Object) string {
 	f, ok := used.(*types.Func)
 	if !ok || f.Pkg() == nil || f.Pkg().Path() != client {
@@ -94,12 +94,12 @@ func methodOf(used types.Object) string {
 	return ""
 }
 
-// A loader type-checks packages of this module from their source, with what they
-// import from the compiler's export data.
+// A loader type-checks packages of this module from their source, and imports their
+// dependencies from the compiler's export data.
 type loader struct {
 	t         *testing.T
 	positions *token.FileSet
-	files     map[string][]string // of a package of ours
+	files     map[string][]string // of each package of this module
 	exports   map[string]string
 	imports   types.Importer
 }
@@ -136,8 +136,8 @@ type checked struct {
 	info  types.Info
 }
 
-// inCaller tells whether something stands in a Caller around another one, which
-// hands on what it was given.
+// inCaller reports whether a position is in the Call method of a Caller, which passes its
+// arguments to another Caller.
 func (c checked) inCaller(at ast.Node) bool {
 	for _, f := range c.files {
 		for _, d := range f.Decls {
@@ -162,8 +162,8 @@ func (l *loader) check(path string) checked {
 	return c
 }
 
-// rpcs tells of each of the client's methods which of SPDK's it calls: those whose
-// names stand in it, and in the methods that it uses.
+// rpcs returns for each of the client's methods which of SPDK's it calls: those that are
+// named in it, and in the client's methods that it calls.
 func (l *loader) rpcs(path string) map[string][]string {
 	names, uses := map[string][]string{}, map[string][]string{}
 	c := l.check(path)

@@ -13,8 +13,8 @@ import (
 
 var roomName = regexp.MustCompile("`([^`]+)`")
 
-// roomsOf lists the rooms that a table of DESIGN.md's section Rooms names in its first
-// column, in its order.
+// roomsOf returns the rooms in the first column of the table in DESIGN.md's section Rooms, in
+// their order.
 func roomsOf(design string) (listed []string) {
 	_, section, _ := strings.Cut(design, "\n## Rooms\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -30,8 +30,8 @@ func roomsOf(design string) (listed []string) {
 	return listed
 }
 
-// A newcomer finds the place for a change in the table: so it has every package of
-// proxy, driver and rpcschema, once, and nothing that is not there.
+// The table shows a new reader the place for a change. It has every package of proxy, driver
+// and rpcschema once, and no package that does not exist.
 func TestDesignListsEveryRoom(t *testing.T) {
 	text, err := os.ReadFile("../../DESIGN.md")
 	require.NoError(t, err)
@@ -45,11 +45,11 @@ func TestDesignListsEveryRoom(t *testing.T) {
 	}
 	for _, room := range there {
 		n := len(slices.DeleteFunc(slices.Clone(listed), func(l string) bool { return l != room }))
-		assert.Equal(t, 1, n, "%s stands %d times in the table of DESIGN.md's section Rooms: give it one row that says what it holds and may not know", room, n)
+		assert.Equal(t, 1, n, "%s is %d times in the table of DESIGN.md's section Rooms: give it one row with what it contains and may not know", room, n)
 	}
 	for _, room := range listed {
 		if !strings.HasSuffix(room, "/…") { // a folder of packages, such as cmd/…
-			assert.Contains(t, there, room, "DESIGN.md's section Rooms has a row for %s, which is no package", room)
+			assert.Contains(t, there, room, "DESIGN.md's section Rooms has a row for %s, which is not a package", room)
 		}
 	}
 }

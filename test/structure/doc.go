@@ -1,4 +1,3 @@
-// Package structure holds the rules of who may import whom, each with its reason, as tests. It
-// knows packages by their import paths only, and nothing of what they do. The rooms themselves
-// are described in DESIGN.md.
+// Package structure tests the rules which package may import which, each with its reason. It
+// knows only the import paths of packages. DESIGN.md describes the packages, which it calls rooms.
 package structure

@@ -21,15 +21,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A layer is files of one package. They refer to names of their own layer and of those
-// below it, never to names of one above.
+// A layer is a set of files of one package. They may refer to names of their own layer and of
+// lower layers, but not of higher ones.
 type layer struct {
 	name  string
 	files []string
 }
 
-// proxyLayers are the files of package proxy, highest layer first: a reader who begins at
-// serve.go goes only down, and whoever changes a value need not look up.
+// proxyLayers are the files of package proxy, highest layer first. A reader can start at
+// serve.go and follow references downwards only. A change in a lower layer needs no knowledge of
+// higher ones.
 var proxyLayers = []layer{
 	{"serve", []string{"serve.go", "http.go", "tls.go", "reload.go", "scrape.go", "alive.go", "check.go", "thaw.go"}},
 	{"request", []string{"rpc.go", "get.go", "own.go", "discover.go", "metrics.go", "status.go", "snapshots.go", "saving.go", "observe.go", "audit.go", "panics.go", "unread.go"}},
@@ -59,17 +60,17 @@ func TestFilesOfProxyReferOnlyDownwards(t *testing.T) {
 	}
 }
 
-// upwards lists the references of a package's files to names of a higher layer, and the
-// files that are not in exactly one.
+// upwards returns the references of a package's files to names of a higher layer, and the
+// files that are not in exactly one layer.
 func upwards(sources map[string]string, layers []layer, from types.Importer) (problems []string, err error) {
 	height := map[string]int{}
 	for i, l := range layers {
 		for _, f := range l.files {
 			if _, twice := height[f]; twice {
-				problems = append(problems, f+" stands in two layers")
+				problems = append(problems, f+" is in two layers")
 			}
 			if _, there := sources[f]; !there {
-				problems = append(problems, f+" is in a layer, but not in the folder")
+				problems = append(problems, f+" is in a layer, but the file does not exist")
 			}
 			height[f] = len(layers) - i
 		}
@@ -78,7 +79,7 @@ func upwards(sources map[string]string, layers []layer, from types.Importer) (pr
 	var files []*ast.File
 	for name, text := range sources {
 		if height[name] == 0 {
-			problems = append(problems, name+" is in no layer: add it where its names belong")
+			problems = append(problems, name+" is in no layer: add it to the layer of its names")
 		}
 		f, err := parser.ParseFile(set, name, text, parser.SkipObjectResolution)
 		if err != nil {
@@ -106,7 +107,7 @@ func upwards(sources map[string]string, layers []layer, from types.Importer) (pr
 	return problems, nil
 }
 
-// exported imports what a package is built from, as the go command has compiled it.
+// exported returns an importer for the dependencies of a package, as compiled by the go command.
 func exported(t *testing.T, pattern string) types.Importer {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", pattern)
 	cmd.Dir = "../.."
@@ -129,9 +130,8 @@ func isTest(file string) bool {
 	return len(file) > len("_test.go") && file[len(file)-len("_test.go"):] == "_test.go"
 }
 
-// The rule itself: it finds names, methods and fields of a higher layer, and files that
-// are in none.
-func TestLayersHold(t *testing.T) {
+// upwards finds names, methods and fields of a higher layer, and files that are in no layer.
+func TestUpwards(t *testing.T) {
 	layers := []layer{{"high", []string{"high.go"}}, {"low", []string{"low.go", "lower.go"}}}
 	sources := map[string]string{
 		"high.go":  "package p\n\ntype T struct{ field int }\n\nfunc (T) method() { low() }\n\nfunc high() {}\n",

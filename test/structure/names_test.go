@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A package is named for what it provides. Under these names anything is at home, so everything
-// moves in.
+// emptyNames are names that do not say what a package provides, so unrelated code collects in
+// such packages.
 var emptyNames = []string{"base", "common", "commons", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}
 
 func TestPackageNamesSayWhatIsInside(t *testing.T) {
@@ -27,7 +27,7 @@ func TestPackageNamesSayWhatIsInside(t *testing.T) {
 	}
 }
 
-// Every package says what it is for, tests too.
+// Every package has a package comment, including packages of tests.
 func TestPackagesAreDocumented(t *testing.T) {
 	for _, p := range packages(t) {
 		t.Run(p.path(), func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestPackagesAreDocumented(t *testing.T) {
 	}
 }
 
-// documentation is the package comment; that of the tests where there is nothing else.
+// documentation returns the package comment; in a package of tests only, that of the tests.
 func documentation(t *testing.T, p pkg) string {
 	files := p.GoFiles
 	if len(files) == 0 {
@@ -65,7 +65,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// One idea a file. What is generated may be as long as it likes.
+// Each file has one topic. The length of generated files is not limited.
 func TestFilesStayReadable(t *testing.T) {
 	const most = 400
 	for _, p := range packages(t) {

@@ -17,11 +17,11 @@ import (
 
 const module = "github.com/spdkgate/spdkgate"
 
-// rooms are the folders of the module's root that hold packages.
+// rooms are the folders in the module's root that contain packages.
 var rooms = []string{"rpcschema", "proxy", "driver", "cmd", "deploy", "systemd", "test"}
 
-// pkg is a package of this module as the go command sees it; paths within the module are relative
-// to it, so that rules and failures are short.
+// pkg is a package of this module as `go list` describes it. Paths in the module are relative to
+// it, which keeps rules and messages short.
 type pkg struct {
 	ImportPath, Name, Dir, Doc string
 	Imports                    []string // by the package itself
@@ -33,7 +33,7 @@ type pkg struct {
 
 func (p pkg) path() string { return relative(p.ImportPath) }
 
-// within says whether the package is the room, or lies in it. "." is the root of the module.
+// within reports whether the package is one of the rooms or below one. "." is the root of the module.
 func within(importPath string, rooms ...string) bool {
 	return slices.ContainsFunc(rooms, func(room string) bool {
 		return importPath == room || strings.HasPrefix(importPath, room+"/")
@@ -47,8 +47,8 @@ func relative(importPath string) string {
 	return strings.TrimPrefix(importPath, module+"/")
 }
 
-// standard says whether a relative path is of the standard library. Other modules begin with a
-// domain, and ours with one of our rooms.
+// standard reports whether a relative path is in the standard library. Paths of other modules
+// begin with a domain, and those of this module with one of its rooms.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".") && !slices.Contains(rooms, first)
@@ -88,5 +88,5 @@ func packages(t *testing.T) []pkg {
 	return pkgs
 }
 
-// elements are the parts of an import path.
+// elements returns the parts of an import path.
 func elements(importPath string) []string { return strings.Split(path.Clean(importPath), "/") }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// in matches the named packages and those below them, is only the named one.
+// in matches the named packages and those below them; is matches only the named one.
 func in(rooms ...string) func(pkg) bool {
 	return func(p pkg) bool { return within(p.path(), rooms...) }
 }
@@ -19,45 +19,45 @@ func is(room string) func(pkg) bool {
 	return func(p pkg) bool { return p.path() == room }
 }
 
-// anyOf refuses the named packages and those below them.
+// anyOf forbids the named packages and those below them.
 func anyOf(rooms ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, rooms...) }
 }
 
-// others refuses all rooms of this module but the named ones.
+// others forbids all rooms of this module except the named ones.
 func others(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool {
 		return within(path, rooms...) && !within(path, allowed...)
 	}
 }
 
-// otherStages refuses the proxy to a stage, but for the stage's own rooms.
+// otherStages forbids a stage all packages of the proxy except its own.
 func otherStages(from, path string) bool {
 	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
 	return within(path, "proxy", "driver", "cmd") && !own
 }
 
-// roomsOfProxyBut refuses the proxy and its rooms, but for the named ones.
+// roomsOfProxyBut forbids the proxy and its rooms, except the named ones.
 func roomsOfProxyBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "proxy") && !within(path, allowed...) }
 }
 
-// roomsOfDriverBut refuses the driver and its rooms, but for the named ones.
+// roomsOfDriverBut forbids the driver and its rooms, except the named ones.
 func roomsOfDriverBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "driver") && !within(path, allowed...) }
 }
 
-// otherHalf refuses the one of connect and mount to the other.
+// otherHalf forbids connect to import mount, and mount to import connect.
 func otherHalf(from, path string) bool {
 	return within(path, "driver/connect", "driver/mount") && within(from, "driver/connect") != within(path, "driver/connect")
 }
 
-// otherService refuses the one of controller and node to the other.
+// otherService forbids controller to import node, and node to import controller.
 func otherService(from, path string) bool {
 	return within(path, "driver/controller", "driver/node") && within(from, "driver/controller") != within(path, "driver/controller")
 }
 
-// broken lists what of p's imports the rule refuses.
+// broken returns the imports of p that the rule forbids.
 func (r rule) broken(p pkg) []string {
 	if !r.binds(p) {
 		return nil
@@ -79,8 +79,8 @@ func (r rule) broken(p pkg) []string {
 	return slices.Compact(found)
 }
 
-// The rules themselves: each refuses what it is there for, and lets through what it must.
-func TestRulesHold(t *testing.T) {
+// Each rule forbids what it must forbid, and allows what it must allow.
+func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		who, pkg, imports string
 		refused           bool
@@ -116,13 +116,13 @@ func TestRulesHold(t *testing.T) {
 		{"proxy/auditlog", "proxy/auditlog", "proxy", true},
 		{"proxy/auditlog", "proxy/auditlog", "proxy/config", true},
 		{"proxy/auditlog", "proxy/auditlog", "proxy/policy", false},
-		{"metrics know none", "proxy/metrics", "proxy/authn", true},
-		{"metrics know none", "driver/metrics", "github.com/prometheus/client_golang/prometheus", false},
+		{"metrics do not know", "proxy/metrics", "proxy/authn", true},
+		{"metrics do not know", "driver/metrics", "github.com/prometheus/client_golang/prometheus", false},
 		{"proxy does not know", "proxy", "proxy/authn", false},
 		{"proxy does not know", "proxy/target", "driver/volume", true},
 		{"driver does not know", "driver/volume", "proxy/policy", true},
-		{"what CSI's services are made of", "driver/connect", "google.golang.org/grpc/codes", true},
-		{"what CSI's services are made of", "driver/connect", "k8s.io/utils/exec", false},
+		{"the packages below CSI's services", "driver/connect", "google.golang.org/grpc/codes", true},
+		{"the packages below CSI's services", "driver/connect", "k8s.io/utils/exec", false},
 		{"connect and mount know neither", "driver/connect", "rpcschema/spdkrpc", true},
 		{"controller and node do not", "driver/controller", "driver/node", true},
 		{"controller and node do not", "driver/node", "driver/controller", true},
@@ -134,8 +134,8 @@ func TestRulesHold(t *testing.T) {
 		{"node knows nothing", "driver/node", "rpcschema/spdkrpc", true},
 		{"class imports", "driver/class", "slices", false},
 		{"class imports", "driver/class", "driver/volume", true},
-		{"operation knows nothing", "driver/operation", "golang.org/x/sync/singleflight", false},
-		{"operation knows nothing", "driver/operation", "driver/mount", true},
+		{"operation does not know", "driver/operation", "golang.org/x/sync/singleflight", false},
+		{"operation does not know", "driver/operation", "driver/mount", true},
 		{"connect and mount do not", "driver/connect", "driver/operation", false},
 		{"connect and mount do not", "driver/connect", "driver/mount", true},
 		{"connect and mount do not", "driver/mount", "driver/connect", true},
@@ -144,9 +144,9 @@ func TestRulesHold(t *testing.T) {
 		{"export does not know", "driver/export", "driver/readback", false},
 		{"export does not know", "driver/export", "rpcschema/spdkrpc", false},
 		{"volume does not", "driver/volume", "driver/export", false},
-		{"placement makes nothing", "driver/placement", "driver/class", false},
-		{"placement makes nothing", "driver/placement", "driver/volume", true},
-		{"placement makes nothing", "driver/placement", "rpcschema/spdkrpc", true},
+		{"placement makes no calls", "driver/placement", "driver/class", false},
+		{"placement makes no calls", "driver/placement", "driver/volume", true},
+		{"placement makes no calls", "driver/placement", "rpcschema/spdkrpc", true},
 		{"volume does not", "driver/volume", "driver/placement", true},
 		{"only the services", "driver/controller", csiProtobufs + "/lib/go/csi", false},
 		{"only the services", "driver/mount", csiProtobufs + "/lib/go/csi", true},
@@ -159,7 +159,7 @@ func TestRulesHold(t *testing.T) {
 		{"the driver's fixtures", "driver/drivertest", "driver/export", false},
 		{"the driver's fixtures", "driver/drivertest", "driver/volume", true},
 		{"the driver's fixtures", "driver/drivertest", "driver", true},
-		{"only tests keep", "proxy/auditlog", "proxy/logtest", true},
+		{"only tests record", "proxy/auditlog", "proxy/logtest", true},
 		{"no package imports test/", "driver", "test/demo", true},
 		{"cmd/...", "cmd/spdk-proxy", "proxy/policy", false},
 		{"cmd/...", "cmd/spdk-proxy", "github.com/spf13/cobra", false},

@@ -1,4 +1,4 @@
-# What the stubs share. Sourced by bash.
+# Variables and functions of all stubs. Sourced by bash.
 log=/var/log/spdk-proxy.log
 pid=/run/spdk-proxy.pid
 old=/run/rpc-http-proxy.pid
@@ -15,7 +15,7 @@ unit_exists() { # unit_exists NAME
 ended() { # ended PIDFILE: ends the process, and waits for it
 	[ -e "$1" ] || return 0
 	kill "$(cat "$1")" 2>/dev/null || true
-	# Nobody waits for it here: once it has ended it is a zombie.
+	# No process reaps it here, so it stays a zombie after its end.
 	while grep -q '^State:.[^Z]' "/proc/$(cat "$1")/status" 2>/dev/null; do sleep 0.05; done
 	rm -f "$1"
 }
