@@ -18,14 +18,14 @@ func TestAlive(t *testing.T) {
 		require.NoError(t, b.proxy.Alive(t.Context()))
 	}
 	require.NoError(t, b.target.Close())
-	require.NoError(t, b.proxy.Alive(t.Context()), "that the target is away is not this process's death")
+	require.NoError(t, b.proxy.Alive(t.Context()), "the proxy is alive without a target")
 
 	s.stop()
 	require.NoError(t, <-s.done)
 	require.ErrorIs(t, b.proxy.Alive(t.Context()), net.ErrClosed)
 }
 
-// A process that only seems to live is one whose calls do not get past a lock.
+// A process whose calls wait for a lock is not alive.
 func TestNotAliveBehindALock(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)
@@ -43,7 +43,7 @@ func TestNotAliveBeforeItServes(t *testing.T) {
 	require.ErrorIs(t, newBench(t, "v26.05").proxy.Alive(ctx), context.Canceled)
 }
 
-// A handler that answers with a failure does not serve.
+// A proxy whose handler answers with an error is not alive.
 func TestNotAliveWhenTheAnswerIsAFailure(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)

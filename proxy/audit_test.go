@@ -29,12 +29,12 @@ func TestAuditLine(t *testing.T) {
 
 	b.post(createMalloc)
 	assert.EqualValues(t, -17, b.lastCall()["code"])
-	assert.Equal(t, "INFO", b.lastCall()["level"], "SPDK's answer is no failure of the proxy")
+	assert.Equal(t, "INFO", b.lastCall()["level"], "an error from SPDK is not an error of the proxy")
 	b.post("{")
 	assert.Equal(t, "WARN", b.lastCall()["level"])
 }
 
-// Secrets that clients send, however the call ends, are nowhere in the log.
+// The log contains no secrets of clients, however their calls end.
 func TestSecretsAreNotLogged(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05")
@@ -48,7 +48,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":"`+secret+`"}`)
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":{"key":"`+secret+`"`)
 	call("admin", secret, create)
-	call(secret, "x", create) // a password where the name should be
+	call(secret, "x", create) // a password instead of the name
 	require.Len(t, b.log.Lines(t, "call"), 8)
 	for _, hidden := range []string{secret, adminPassword, viewerPassword, basicHeader("admin", adminPassword), hashes()[adminPassword], "$2a$"} {
 		assert.NotContains(t, b.log.String(), hidden)
@@ -64,7 +64,7 @@ func TestLongInputIsNotLogged(t *testing.T) {
 	assert.Less(t, len(b.log.String()), 16<<10)
 }
 
-// Spaces and other calls of a batch do not hide parameters from the log.
+// Parameters are logged in spite of padding with spaces and other calls in the batch.
 func TestPaddingHidesNoParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
 	want := map[string]any{"name": "m0", "num_blocks": 2048.0, "block_size": 512.0}
@@ -81,7 +81,7 @@ func TestPaddingHidesNoParameters(t *testing.T) {
 	assert.Equal(t, "(16395 bytes, too long to be logged)", b.lastCall()["params"])
 }
 
-// What the audit log does with unauthenticated requests, see package auditlog.
+// Package auditlog tests how lines of unauthenticated requests are merged.
 const (
 	linesPerSource = 10
 	mergedMessage  = "unauthenticated calls"

@@ -21,8 +21,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// gatehouse is a proxy as docs/authentication.md configures it, serving over TLS,
-// with all that it needs to know who comes.
+// gatehouse is a proxy with the configuration in docs/authentication.md. It serves over TLS,
+// and has fixtures for all kinds of credentials.
 type gatehouse struct {
 	*serving
 	dir       string
@@ -42,7 +42,7 @@ func (g *gatehouse) file(name string, content []byte) {
 	require.NoError(g.t, os.WriteFile(filepath.Join(g.dir, name), content, 0o600))
 }
 
-// load reads the documented configuration, with what the test has at hand.
+// load reads the documented configuration, with the paths and addresses of the test.
 func (g *gatehouse) load(change ...string) *config.Config {
 	example := documented(g.t, "docs/authentication.md", "Set up authentication", "yaml")[0]
 	require.Contains(g.t, example, documentedAt)
@@ -70,7 +70,7 @@ func newGatehouse(t *testing.T, change ...string) *gatehouse {
 	return g
 }
 
-// A client connects anew for each request, unless it is kept.
+// client returns a client that makes a new connection for each request.
 func (g *gatehouse) client(pair *tls.Certificate) *http.Client {
 	c := &tls.Config{RootCAs: trust(g.t, filepath.Join(g.dir, "tls.crt")), ClientSessionCache: tls.NewLRUClientSessionCache(8)}
 	if pair != nil {
@@ -81,7 +81,7 @@ func (g *gatehouse) client(pair *tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// ask makes a call that every user here may make.
+// ask makes a call that every user of the test may make.
 func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	r, err := http.NewRequest("POST", "https://"+g.addr, strings.NewReader(version))
 	require.NoError(g.t, err)
@@ -98,7 +98,7 @@ func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	return got{resp, string(text)}, nil
 }
 
-// unmerged gives the next request of nobody's a line in the log.
+// unmerged makes the next unauthenticated request get a line of its own in the log.
 func (g *gatehouse) unmerged() {
 	g.proxy.auditLog.Flush()
 }
@@ -115,7 +115,7 @@ func (g *gatehouse) csiToken(audience, subject string, more map[string]any) stri
 	return g.issuer.Token(audience, subject, claims)
 }
 
-// Each kind of credential, right and wrong in each way, alone and with others.
+// The test tries each kind of credential, valid and invalid in each way, alone and with others.
 func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	g := newGatehouse(t)
 	pair := func(p tls.Certificate) *tls.Certificate { return &p }
@@ -178,7 +178,7 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 			assert.Contains(t, answer.body, "authentication failed: ")
 			assert.Contains(t, answer.body, c.says)
 			assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`, `Bearer realm="spdk-proxy"`}, answer.Header["Www-Authenticate"])
-			assert.True(t, answer.Close, "a client shows another certificate only when it connects anew")
+			assert.True(t, answer.Close, "a client can use another certificate only on a new connection")
 			assert.Equal(t, "unauthenticated", line["decision"])
 		})
 	}
@@ -192,14 +192,14 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	assert.Equal(t, 1, g.issuer.Fetches())
 }
 
-// Without tokens and issuers, answers are what they were before there were any.
-func TestOnlyPasswordsAreAskedFor(t *testing.T) {
+// Without tokens and issuers, error messages mention only passwords.
+func TestMessagesMentionOnlyPasswords(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.do("POST", "/", "", "", strings.NewReader(version))
 	assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`}, g.Header["Www-Authenticate"])
 }
 
-// Where a certificate is required, strangers don't get as far as HTTP.
+// If a certificate is required, clients without one fail in the TLS handshake.
 func TestRequiredCertificates(t *testing.T) {
 	g := newGatehouse(t, "client_auth: optional", "client_auth: required")
 	right := basicHeader("admin", adminPassword)
@@ -221,9 +221,9 @@ func TestRequiredCertificates(t *testing.T) {
 	}
 }
 
-// An issuer that is away is nobody's fault: its users are told to try again, and
-// others notice nothing, not even at the start.
-func TestIssuerThatIsAway(t *testing.T) {
+// If an issuer is unavailable, its users are told to retry. Other users are not affected,
+// not even at the start of the proxy.
+func TestUnavailableIssuer(t *testing.T) {
 	g := newGatehouse(t)
 	g.issuer.SetAway(true)
 	client := g.client(nil)
@@ -243,7 +243,7 @@ func TestIssuerThatIsAway(t *testing.T) {
 		assert.Equal(t, 200, answer.StatusCode)
 	}
 
-	// Its keys once known, neither its absence nor a reload matters.
+	// Once the proxy has the issuer's keys, neither an outage nor a reload matters.
 	g = newGatehouse(t)
 	client, token := g.client(nil), "Bearer "+g.csiToken(csiAudience, csiSubject, nil)
 	answer, err := g.ask(client, token)
@@ -256,8 +256,8 @@ func TestIssuerThatIsAway(t *testing.T) {
 	assert.Equal(t, 200, answer.StatusCode)
 }
 
-// A flood of made-up tokens is answered, costs the issuer next to nothing, and is
-// in nobody's way who comes from the same address.
+// Many made-up tokens cause few requests to the issuer, and do not delay other clients
+// from the same address.
 func TestFloodOfMadeUpTokens(t *testing.T) {
 	g := newGatehouse(t)
 	client := g.client(nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// answers are those of a batch, as "id code" or "id result".
+// answers returns the answers of a batch, as "id code" or "id result".
 func (g got) answers(t *testing.T) (list []string) {
 	var replies []struct {
 		ID     json.RawMessage
@@ -38,7 +38,7 @@ func createNamed(name string) string {
 	return `{"id":"` + name + `","method":"bdev_malloc_create","params":{"name":"` + name + `","num_blocks":64,"block_size":512}}`
 }
 
-func TestBatchIsDoneInOrder(t *testing.T) {
+func TestBatchIsExecutedInOrder(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.post(`[` + createNamed("m0") + `,
 		{"id":18446744073709551615,"method":"bdev_malloc_delete","params":{"name":"m0"}},
@@ -68,7 +68,7 @@ func TestEachCallOfABatchIsDecidedByItself(t *testing.T) {
 
 	g = b.do("POST", "/", "viewer", "wrong", strings.NewReader(batch))
 	assert.Equal(t, 401, g.StatusCode)
-	assert.Equal(t, jsonrpc.CodeUnauthorized, g.code(t), "one answer, to nobody's calls")
+	assert.Equal(t, jsonrpc.CodeUnauthorized, g.code(t), "one answer to an unauthenticated batch")
 }
 
 func TestBatchOfNotifications(t *testing.T) {
@@ -79,7 +79,7 @@ func TestBatchOfNotifications(t *testing.T) {
 	assert.Equal(t, []string{"1 true"}, b.post(`[{"id":1,"method":"bdev_malloc_delete","params":{"name":"m0"}}]`).answers(t), "it was executed")
 }
 
-func TestAWrongBatchIsNotDoneInPart(t *testing.T) {
+func TestInvalidBatchIsNotExecutedInPart(t *testing.T) {
 	b := newBench(t, "v26.05")
 	many := strings.Repeat(createNamed("m0")+",", jsonrpc.MaxBatch)
 	for name, c := range map[string]struct {
@@ -120,11 +120,11 @@ func TestDocumentedHostileInput(t *testing.T) {
 		assert.Equal(t, code, g.code(t), line)
 	}
 	for _, c := range b.target.Calls() {
-		assert.Equal(t, "spdk_get_version", c.Method, "only the proxy's own question")
+		assert.Equal(t, "spdk_get_version", c.Method, "only the proxy's own call")
 	}
 }
 
-// While the first call of a batch is under way, something ends the batch.
+// An event ends the batch while its first call is in flight.
 func TestBatchEndsEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    func(*bench, context.CancelFunc)
@@ -133,8 +133,8 @@ func TestBatchEndsEarly(t *testing.T) {
 		"the client leaves":   {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
 		"the proxy stops":     {func(b *bench, _ context.CancelFunc) { b.proxy.inFlight.drain() }, 503},
 		"results are too big": {func(b *bench, _ context.CancelFunc) {}, 413},
-		// However many batches a user has answered at once, their results take no more
-		// memory than the manual says.
+		// The results of any number of concurrent batches of a user take no more memory than the
+		// manual documents.
 		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.proxy.memory.Add("admin", memoryPerUser+2*memoryMargin) }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// canary stands wherever a secret may stand. It is a valid key in hexadecimal, too.
+// canary replaces every secret. It is also a valid key in hexadecimal.
 const canary = "0ca0a0ca0a0ca0a0ca0a0ca0a0ca0a00"
 
-// A poisoner puts the canary into every place of a value that the schema calls
+// A poisoner puts the canary into every part of a value that the schema marks as
 // sensitive.
 type poisoner struct {
 	document *rpcschema.Document
@@ -54,13 +54,13 @@ func (p *poisoner) value(s *rpcschema.Schema, v any) any {
 	return v
 }
 
-// Every method, with secrets in all places where there may be any, and in some
-// where there may not; allowed and refused, well formed or not: none of them is
-// in the log, at any level, or in the metrics.
-func TestCanariesAreNowhere(t *testing.T) {
+// Every method is called with secrets in all sensitive parameters and in some others, by
+// users who may and may not call it, well-formed and malformed. No secret is in the log, at
+// any level, or in the metrics.
+func TestSecretsAreNeitherLoggedNorCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "spdk_get_version", Times: -1, Do: spdktest.Nothing})
-	b.target.Inject(spdktest.Fault{Times: -1, Do: spdktest.Fail}) // nothing is to be executed
+	b.target.Inject(spdktest.Fault{Times: -1, Do: spdktest.Fail}) // so that nothing is executed
 	call := func(method string, params any) {
 		text, err := jsonrpc.Marshal(params)
 		require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// loadAndCheck does what check-config does.
+// loadAndCheck checks a configuration like check-config.
 func loadAndCheck(path string) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func TestGoodConfigs(t *testing.T) {
 	}
 }
 
-// Each *.bad.yml says in its first line what the error must say.
+// The first line of each *.bad.yml has the expected error.
 func TestBadConfigs(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("config/testdata/*.bad.yml")
@@ -61,7 +61,7 @@ func TestConfigValues(t *testing.T) {
 	assert.Equal(t, 5*time.Second, s.timeoutOf("bdev_get_bdevs"))
 	assert.Equal(t, time.Second, s.timeoutOf("spdk_get_version"))
 	assert.Equal(t, 2*time.Hour, s.timeoutOf("bdev_lvol_inflate"))
-	assert.Equal(t, 10*time.Minute, s.timeoutOf("bdev_lvol_create_lvstore"), "slow methods have time")
+	assert.Equal(t, 10*time.Minute, s.timeoutOf("bdev_lvol_create_lvstore"), "slow methods have a longer timeout")
 	assert.Equal(t, 32<<10, s.maxBody)
 	assert.True(t, s.policy.Decide("monitoring", "bdev_get_bdevs").Allowed)
 	assert.False(t, s.policy.Decide("monitoring", "bdev_lvol_delete").Allowed)
@@ -77,8 +77,8 @@ func TestCredentialsDirectory(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The example that is installed must work as it stands.
-func TestTheDocumentedExampleIsSound(t *testing.T) {
+// The installed example is a valid configuration.
+func TestInstalledExampleIsValid(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
 	hash, err := os.ReadFile("config/testdata/hash")
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// check-config tells all mistakes at once: those of roles too when another key is misspelt.
+// check-config reports all mistakes at once, also those of roles if another key is misspelt.
 func TestCheckFile(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")

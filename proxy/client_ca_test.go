@@ -14,9 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A reload that drops an authority counts at once: for connections that are kept,
-// for sessions that are resumed, and for new ones.
-func TestReloadDropsAnAuthority(t *testing.T) {
+// A reload that removes an authority takes effect at once: for open connections, for
+// resumed sessions, and for new connections.
+func TestReloadRemovesAnAuthority(t *testing.T) {
 	for name, change := range map[string][]string{
 		"for another one":        nil,
 		"for none":               {"  client_ca_file: client-ca.crt        # vouches for client certificates\n", "", "  client_auth: optional                # required: nobody without one, whatever else they bring\n", "", "    certificate: {san_dns: dashboard.example}\n", "    password_hash_file: $CREDENTIALS_DIRECTORY/secrets_admin.hash\n"},
@@ -37,7 +37,7 @@ func TestReloadDropsAnAuthority(t *testing.T) {
 				resuming.CloseIdleConnections()
 			}
 			require.Equal(t, 1, *connections)
-			require.True(t, *resumed, "this test would show nothing")
+			require.True(t, *resumed, "the session must be resumed, or this test checks nothing")
 
 			g.file("client-ca.crt", authntest.NewAuthority(t, "clients").PEM())
 			require.NoError(t, g.proxy.Reload(g.load(change...)))
@@ -54,8 +54,8 @@ func TestReloadDropsAnAuthority(t *testing.T) {
 			}
 			assert.NotEqual(t, "allow", g.lastCall()["decision"])
 
-			// The header is still heard on connections whose certificate is not; but
-			// not if there must be a good one.
+			// A header is still accepted on connections whose certificate is no longer valid, except
+			// if certificates are required.
 			answer, err = g.ask(kept, basicHeader("admin", adminPassword))
 			if strings.Contains(name, "to be had") {
 				assert.Error(t, err)
@@ -66,7 +66,7 @@ func TestReloadDropsAnAuthority(t *testing.T) {
 	}
 }
 
-// Taking a user's name away counts at once as well, and a bad reload does not.
+// Removing a user's certificate name takes effect at once, too; a refused reload has no effect.
 func TestReloadAndClientCertificates(t *testing.T) {
 	g := newGatehouse(t)
 	pair := g.authority.Client(named("dashboard.example"))
@@ -87,15 +87,15 @@ func TestReloadAndClientCertificates(t *testing.T) {
 	require.NoError(t, g.proxy.Reload(g.load()))
 	assert.Equal(t, 200, status())
 
-	// Files that are watched: renewed ones are taken over by themselves.
+	// Renewed files cause a reload, because these files are watched.
 	files := strings.Join(g.load().Files(), " ")
 	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt", "backup.tokens", "secrets_admin.hash"} {
 		assert.Contains(t, files, name)
 	}
 }
 
-// dialed counts the connections of a client, and tells whether the last one
-// resumed a session.
+// dialed counts the connections of a client, and records whether the last one resumed
+// a session.
 func dialed(client *http.Client) (count *int, resumed *bool) {
 	count, resumed = new(int), new(bool)
 	transport := client.Transport.(*http.Transport)

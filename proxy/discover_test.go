@@ -21,11 +21,11 @@ func TestDiscover(t *testing.T) {
 	d, err := rpcschema.Load(reply.Result)
 	require.NoError(t, err)
 	_, ok := d.Method("bdev_get_bdevs")
-	assert.True(t, ok, "what the user may call")
+	assert.True(t, ok, "a method that the user may call")
 	_, ok = d.Method("bdev_malloc_create")
-	assert.False(t, ok, "what the user may not call")
+	assert.False(t, ok, "a method that the user may not call")
 	_, ok = d.Method("keyring_get_keys")
-	assert.False(t, ok, "what the target's release does not have")
+	assert.False(t, ok, "a method that the target's release does not have")
 	assert.Equal(t, "rpc.discover", b.lastCall()["method"])
 
 	g = b.do("GET", "/openrpc.json", "admin", adminPassword, nil)
@@ -42,10 +42,10 @@ func TestDiscover(t *testing.T) {
 	b.target.Crash()
 	require.Eventually(t, func() bool { return b.proxy.target.Connections() == 0 }, long, time.Millisecond)
 	g = b.do("GET", "/openrpc.json", "admin", adminPassword, nil)
-	assert.Equal(t, 502, g.StatusCode, "the release decides, and it is not known")
+	assert.Equal(t, 502, g.StatusCode, "the document depends on the release, which is unknown")
 }
 
-func TestDocumentsAreFewInMemory(t *testing.T) {
+func TestCachedDocumentsAreBounded(t *testing.T) {
 	var d documents
 	for i := range 10 * maxDocuments {
 		key := documentKey{user: string(rune('a' + i))}

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The manual's configuration is what its table says.
+// The roles in the manual's example decide as its table documents.
 func TestTheDocumentedRoles(t *testing.T) {
 	text := documented(t, "docs/authorization.md", "Roles of your own", "yaml")[0]
 	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
@@ -24,7 +24,7 @@ func TestTheDocumentedRoles(t *testing.T) {
 	for _, release := range []string{"v23.01", "v26.05"} {
 		fitting := rows
 		if release == "v23.01" {
-			fitting = nil // of which some parameters are not known to it
+			fitting = nil // the release does not have all parameters
 			for _, row := range rows {
 				if row.Call != "bdev_get_iostat" {
 					fitting = append(fitting, row)
@@ -36,7 +36,7 @@ func TestTheDocumentedRoles(t *testing.T) {
 		assert.Empty(t, failures, release)
 	}
 
-	// It is sound as a whole, with its files.
+	// The example is valid, including its files.
 	passwords := map[string]string{}
 	for _, u := range r.Users() {
 		passwords[u.Name] = adminPassword
@@ -48,8 +48,8 @@ func TestTheDocumentedRoles(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A dry run says what the proxy does.
-func TestDryRunsAreTrue(t *testing.T) {
+// A dry run decides like the proxy.
+func TestDryRunDecidesLikeTheProxy(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}, "reader": {"read-only"}}))
 	r, err := dryrun.New(b.config, rpcschema.Default())
 	require.NoError(t, err)

@@ -27,13 +27,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A witness reads the log, and remembers what was allowed.
+// A witness reads the log and records the allowed calls.
 type witness struct {
 	release rpcschema.Release
 
 	mu      sync.Mutex
-	allowed map[string]int // calls, in words
-	wrong   []string       // panics and the like
+	allowed map[string]int // by call, as inWords writes it
+	wrong   []string       // panics and other faults
 }
 
 func (w *witness) Enabled(context.Context, slog.Level) bool { return true }
@@ -75,13 +75,13 @@ func (w *witness) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// inWords is one call, whatever the order of its members and the spelling of its numbers.
+// inWords writes a call in one form, independent of the order of members and the spelling of numbers.
 func inWords(method string, params map[string]any) string {
 	text, err := jsonrpc.Marshal(plainNumbers(rpcschema.Default().Redact(method, params)))
 	return fmt.Sprint(method, " ", string(text), err)
 }
 
-// plainNumbers writes whole numbers in digits, as a target understands them.
+// plainNumbers writes integers in digits only, as a target reads them.
 func plainNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -107,9 +107,9 @@ func plainNumbers(v any) any {
 	return v
 }
 
-// FuzzConnection sends any bytes on a connection, as they are or as the body of
-// somebody who may little. Nothing panics; nothing reaches SPDK that was not
-// allowed with exactly those parameters; and somebody else is served all the same.
+// FuzzConnection sends any bytes on a connection, unchanged or as the body of a user with
+// few rights. Nothing panics; only calls that were allowed with exactly their parameters
+// reach SPDK; and other users are still served.
 func FuzzConnection(f *testing.F) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(f, err)
@@ -183,7 +183,7 @@ func FuzzConnection(f *testing.F) {
 		}
 		_, err = io.Copy(io.Discard, conn)
 		var timeout net.Error
-		require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "it ends")
+		require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "the proxy must close the connection")
 
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Addr().String()+"/", strings.NewReader(version))
 		require.NoError(t, err)
@@ -203,7 +203,7 @@ func FuzzConnection(f *testing.F) {
 		defer w.mu.Unlock()
 		require.Empty(t, w.wrong)
 		for words, times := range reached {
-			if !strings.HasPrefix(words, "spdk_get_version ") && !strings.HasPrefix(words, "notify_get_types ") { // which the proxy asks itself
+			if !strings.HasPrefix(words, "spdk_get_version ") && !strings.HasPrefix(words, "notify_get_types ") { // calls of the proxy itself
 				require.LessOrEqual(t, times, w.allowed[words], "%s\nafter %q", words, text)
 			}
 		}

@@ -24,9 +24,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-const long = time.Minute // for what must not run out
+const long = time.Minute // a timeout that a working test never reaches
 
-// A bench is a proxy before a simulated target, with what it logs.
+// A bench is a proxy for a simulated target, with its log.
 type bench struct {
 	t      *testing.T
 	target *spdktest.Target
@@ -66,7 +66,7 @@ func testConfig(socket string) *config.Config {
 	return &c
 }
 
-// rules are without conditions.
+// rules returns rules without conditions.
 func rules(globs ...string) (list []policy.Rule) {
 	for _, glob := range globs {
 		list = append(list, policy.Rule{Method: glob})
@@ -89,7 +89,7 @@ func newBench(t *testing.T, release string, change ...func(*config.Config)) *ben
 	return b
 }
 
-// A got is an answer as a client sees it.
+// A got is an answer to a client.
 type got struct {
 	*http.Response
 	body string
@@ -130,7 +130,7 @@ func (b *bench) lastCall() map[string]any {
 	return lines[len(lines)-1]
 }
 
-// reached are the methods that arrived at SPDK, without the proxy's own.
+// reached returns the methods that SPDK received, without the proxy's own calls.
 func (b *bench) reached() (methods []string) {
 	for _, c := range b.target.Calls() {
 		if c.Method != "spdk_get_version" && c.Method != "notify_get_types" {
@@ -140,7 +140,7 @@ func (b *bench) reached() (methods []string) {
 	return methods
 }
 
-// handOver gives users' passwords as systemd does what lies in the folder of secrets.
+// handOver provides users' passwords as systemd's credentials.
 func handOver(t *testing.T, passwords map[string]string) {
 	dir := t.TempDir()
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
@@ -151,8 +151,8 @@ func handOver(t *testing.T, passwords map[string]string) {
 
 const createMalloc = `{"id":1,"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}`
 
-// documented are the code blocks of a language in a section (## or ###) of a page
-// of the manual, such as docs/wire.md.
+// documented returns the code blocks of a language in a section (## or ###) of a page of
+// the manual, such as docs/wire.md.
 func documented(t *testing.T, page, section, language string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", page))

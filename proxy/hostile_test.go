@@ -21,14 +21,14 @@ func asUser(user string) string {
 	return "Authorization: " + basicHeader(user, map[string]string{"admin": adminPassword, "viewer": viewerPassword}[user]) + "\r\n"
 }
 
-// Whatever clients do to their connections: others call meanwhile, and nothing of
-// it reaches SPDK.
-func TestNobodyStopsAnothersCalls(t *testing.T) {
+// Hostile clients do not prevent the calls of other users, and nothing that they send
+// reaches SPDK.
+func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	post := "POST / HTTP/1.1\r\nHost: x\r\n"
 	for _, hostile := range []struct {
 		name  string
 		send  string
-		again string // over and over, as long as it is taken
+		again string // is sent repeatedly while the proxy accepts it
 	}{
 		{name: "says nothing"},
 		{name: "half a line", send: "POST / HT"},
@@ -58,7 +58,7 @@ func TestNobodyStopsAnothersCalls(t *testing.T) {
 				go func() {
 					_, err := io.WriteString(c.Conn, hostile.send)
 					for err == nil && hostile.again != "" {
-						time.Sleep(time.Millisecond) // slowly, or this would be a test of the processor
+						time.Sleep(time.Millisecond) // slowly, so that the test does not use all CPU time
 						_, err = io.WriteString(c.Conn, hostile.again)
 					}
 				}()
@@ -75,8 +75,8 @@ func TestNobodyStopsAnothersCalls(t *testing.T) {
 	}
 }
 
-// What the server reads of a request is bounded in time, byte by byte or not at
-// all, and so is what it writes.
+// The time to read a request is bounded, whether the client sends slowly or not at all. So is
+// the time to write an answer.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
@@ -86,15 +86,15 @@ func TestHostileConnectionsEnd(t *testing.T) {
 		send   string
 		status int
 	}{
-		"chunks without end":   {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", 408},
-		"too many chunks":      {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;"+strings.Repeat("x", 500)+"\r\n \r\n", 200), 400},
-		"too much in chunks":   {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("10000\r\n"+strings.Repeat(" ", 1<<16)+"\r\n", 5), 413},
-		"length and chunks":    {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400},
-		"announced too long":   {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 262145\r\n\r\n{", 413},
-		"two lengths":          {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nContent-Length: 300\r\n\r\n{}", 400},
-		"a body of a GET":      {"GET /openrpc.json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", 401},
-		"a body of a scrape":   {"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", 401},
-		"nobody is waited for": {"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n", 401},
+		"chunks without end": {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", 408},
+		"too many chunks":    {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;"+strings.Repeat("x", 500)+"\r\n \r\n", 200), 400},
+		"too much in chunks": {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("10000\r\n"+strings.Repeat(" ", 1<<16)+"\r\n", 5), 413},
+		"length and chunks":  {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400},
+		"announced too long": {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 262145\r\n\r\n{", 413},
+		"two lengths":        {"POST / HTTP/1.1\r\nHost: x\r\n" + asUser("admin") + "Content-Length: 3\r\nContent-Length: 300\r\n\r\n{}", 400},
+		"a body of a GET":    {"GET /openrpc.json HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", 401},
+		"a body of a scrape": {"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", 401},
+		"unauthenticated":    {"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n", 401},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := s.dial()
@@ -114,8 +114,8 @@ func TestHostileConnectionsEnd(t *testing.T) {
 	}, long, time.Millisecond, "and takes no place any longer")
 }
 
-// A page of another site that has an administrator's browser call gets nowhere;
-// the log has whose browser it is.
+// Calls that a page of another site makes with an administrator's browser are refused. The log
+// has the administrator's name.
 func TestPagesOfOtherSites(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, header := range map[string][]string{
@@ -131,7 +131,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 		assert.Equal(t, "admin", line["user"])
 		assert.EqualValues(t, http.StatusForbidden, line["status"])
 		g = b.do("POST", "/", "", "", strings.NewReader(createMalloc), header...)
-		assert.Equal(t, http.StatusUnauthorized, g.StatusCode, "nobody learns anything")
+		assert.Equal(t, http.StatusUnauthorized, g.StatusCode, "an unauthenticated client learns nothing")
 	}
 	assert.Empty(t, b.reached())
 	for _, header := range [][]string{{"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"}, {"Origin", b.http.URL}} {
@@ -139,7 +139,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 	}
 }
 
-// Expect: 100-continue is answered, to somebody.
+// Expect: 100-continue is answered to authenticated clients.
 func TestContinue(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", asUser("admin"), len(version)))
@@ -167,7 +167,7 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// Neither old versions of TLS nor HTTP/2 are spoken.
+// Neither old versions of TLS nor HTTP/2 are supported.
 func TestOnlyNewTLS(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS("")))
 	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
@@ -181,8 +181,8 @@ func TestOnlyNewTLS(t *testing.T) {
 	}
 }
 
-// One source's connections are bounded, and closed politely: before TLS costs
-// anything; those that are open go on.
+// The connections of one source are limited. Further ones are closed before the TLS
+// handshake; open ones continue.
 func TestConnectionsOfOneSource(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *config.Config) { c.Limits.ConnectionsPerSource = 3 }))
 	var open []*rawClient
@@ -198,7 +198,7 @@ func TestConnectionsOfOneSource(t *testing.T) {
 		c.call(version)
 		assert.Equal(t, http.StatusOK, c.answer().StatusCode)
 	}
-	require.NoError(t, s.proxy.Alive(t.Context()), "the watchdog has a way of its own")
+	require.NoError(t, s.proxy.Alive(t.Context()), "the watchdog does not need a connection")
 	require.NoError(t, open[0].Close())
 	require.Eventually(t, func() bool {
 		c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true})

@@ -16,11 +16,11 @@ import (
 func TestMemoryOfUsersIsBounded(t *testing.T) {
 	var h memoryBudget
 	n, err := h.Reserve("a", 10*memoryPerUser)
-	require.NoError(t, err, "whoever has nothing is not refused")
+	require.NoError(t, err, "a user without pending answers is not refused")
 	_, err = h.Reserve("a", 1)
 	require.ErrorIs(t, err, errMemory)
 	_, err = h.Reserve("b", 1)
-	require.NoError(t, err, "and others go on")
+	require.NoError(t, err, "other users are not affected")
 	h.Release("a", n)
 	n, err = h.Reserve("a", memoryPerUser-1)
 	require.NoError(t, err)
@@ -33,13 +33,13 @@ func TestMemoryOfUsersIsBounded(t *testing.T) {
 		require.NoError(t, err)
 	}
 	h.Add("c", 2*memoryMargin)
-	assert.True(t, h.Exhausted("c"), "more than anybody may have")
-	assert.True(t, h.Exhausted("d"), "more than all may have")
-	assert.False(t, h.Exhausted("b"), "who has next to nothing goes on")
+	assert.True(t, h.Exhausted("c"), "more than the limit of one user")
+	assert.True(t, h.Exhausted("d"), "more than the limit of all users")
+	assert.False(t, h.Exhausted("b"), "a user with little memory is not affected")
 	h.Release("c", 2*memoryMargin)
 	assert.False(t, h.Exhausted("d"))
 	_, err = h.Reserve("b", 1)
-	require.ErrorIs(t, err, errMemory, "nothing is left over")
+	require.ErrorIs(t, err, errMemory, "no memory is left")
 	h.Release("a", n)
 	_, err = h.Reserve("b", 1)
 	require.NoError(t, err)
@@ -48,15 +48,15 @@ func TestMemoryOfUsersIsBounded(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, answerTo(errors.Join(errMemory)).status)
 }
 
-// A single call with a long answer waits while its user's answers fill the room.
+// A call with a long answer waits while the pending answers of its user fill the limit.
 func TestALongAnswerWaitsForRoom(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 100 {
 		b.post(createNamed(fmt.Sprint("m", i)))
 	}
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`
-	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "it is long, as is known now")
-	slow := &exchange{sender: sender{user: "admin"}, resultBytes: 1} // by answers that came when this one had been let in
+	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the answer is long")
+	slow := &exchange{sender: sender{user: "admin"}, resultBytes: 1} // by answers that arrived after this call was admitted
 	slow.reserved = b.proxy.memory.Add("admin", memoryPerUser+2*memoryMargin)
 	conn, err := b.proxy.target.Connect(t.Context(), "admin")
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestALongAnswerWaitsForRoom(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// What is announced counts before it comes: many bodies that come slowly take no
+// The declared length of a body counts before the body arrives: many slow bodies take no
 // more memory than others.
 func TestAnnouncedBodiesAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
@@ -96,8 +96,8 @@ func TestAnnouncedBodiesAreBounded(t *testing.T) {
 	assert.Equal(t, http.StatusOK, good.answer().StatusCode)
 }
 
-// Everybody's bytes are given back, however their request ended.
-func TestNothingIsHeldInTheEnd(t *testing.T) {
+// All memory is released, however a request ends.
+func TestMemoryIsReleased(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, body := range []string{version, createMalloc, `{`, `[` + version + `,` + version + `]`, `{"method":"nope"}`} {
 		b.post(body)

@@ -35,7 +35,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// scrape reads the metrics as nobody in particular.
+// scrape reads the metrics without authentication.
 func (b *bench) scrape() string {
 	w := httptest.NewRecorder()
 	b.proxy.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -72,7 +72,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// Each status that errors.go gives has an outcome of its own choosing.
+// Each status in answers.go has an explicit outcome.
 func TestEveryStatusHasAnOutcome(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "answers.go", nil, 0)
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestDenials(t *testing.T) {
 	}
 }
 
-// What happens is what is counted.
+// Calls are counted with their user, method and outcome.
 func TestCallsAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
@@ -161,8 +161,8 @@ func TestCallsAreCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), `spdk_proxy_outcomes_total{outcome="unreachable"} 1`)
 }
 
-// A call that SPDK holds is seen as one under way, and so is its connection.
-func TestWhatIsUnderWayIsCounted(t *testing.T) {
+// A call that SPDK has not answered is counted as in flight, and its connection as open.
+func TestCallsInFlightAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.Handler())
 	server.Config = b.proxy.httpServer()
@@ -213,7 +213,7 @@ func TestCertificateExpiryIsSeen(t *testing.T) {
 	assert.Contains(t, b.scrape(), `spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} `)
 	assert.Greater(t, time.Until(at), 24*time.Hour)
 
-	// That of a client CA, taken over by a reload: the first of several.
+	// The expiry of a client CA after a reload: that of the first to expire.
 	dir := b.config.TLS.SelfSignedDir
 	_, err := cert.Load(cert.Source{SelfSignedDir: dir, ReadFile: os.ReadFile}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -243,7 +243,7 @@ func TestTokenExpiryIsSeen(t *testing.T) {
 	assert.NotContains(t, b.scrape(), "token_expiry_timestamp_seconds{")
 }
 
-func TestStrangerIsSeen(t *testing.T) {
+func TestUntrustedPeerIsCounted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("listens as another user, which takes root")
 	}
@@ -251,13 +251,13 @@ func TestStrangerIsSeen(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_target_stranger 0\n")
 	b.target.Crash()
 	require.NoError(t, os.RemoveAll(b.target.Socket()))
-	dir, err := os.MkdirTemp("", "stranger-") // unlike t.TempDir's, its parents are everybody's
+	dir, err := os.MkdirTemp("", "stranger-") // unlike with t.TempDir, other users can access the parent folders
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))
 	listening := make(chan net.Listener)
 	go func() {
-		runtime.LockOSThread() // and it ends with this goroutine, for it is another user's from now on
+		runtime.LockOSThread() // the thread ends with this goroutine, because it has another user from now on
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 1234, ^uintptr(0))
 		l, _ := net.Listen("unix", filepath.Join(dir, "s"))
 		listening <- l
@@ -266,7 +266,7 @@ func TestStrangerIsSeen(t *testing.T) {
 	require.NotNil(t, l)
 	defer func() { _ = l.Close() }()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "s"), b.target.Socket()))
-	// What was found out a moment ago, that nobody listens, is believed for as long.
+	// The proxy remembers for a moment that no process listens.
 	require.Eventually(t, func() bool { return strings.Contains(b.scrape(), "\nspdk_proxy_target_stranger 1\n") }, time.Minute, 10*time.Millisecond)
 }
 

@@ -23,17 +23,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A wireClient is a client as it is, to the byte: what its HTTP library sends,
-// and what it makes of an answer.
+// A wireClient imitates an existing client byte for byte: what its HTTP library sends, and
+// how it reads an answer.
 type wireClient struct {
 	name   string
 	file   string // its calls, in testdata/clients
 	header string // with the length and the credentials to be filled in
-	kept   bool   // connections are used again
+	kept   bool   // it reuses connections
 	checks func(t *testing.T, request map[string]any, status int, response map[string]any) (failure string)
 }
 
-// In this order, as each leaves a transport or groups behind.
+// The order matters: each client leaves a transport or groups on the target.
 var wireClients = []wireClient{
 	{name: "spdk-csi, iSCSI", file: "spdk-csi-iscsi.txt", header: spdkCSIHeader, kept: true, checks: asSPDKCSI},
 	{name: "spdk-csi, NVMe", file: "spdk-csi-nvmf.txt", header: spdkCSIHeader, kept: true, checks: asSPDKCSI},
@@ -49,8 +49,8 @@ const (
 		"Accept: */*\r\nConnection: keep-alive\r\nContent-Length: %d\r\nAuthorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\n\r\n"
 )
 
-// asSPDKCSI is rpcClient.call: any status from 400 loses what the answer says, ids
-// must be the same numbers, and errors are told apart by their text.
+// asSPDKCSI reads an answer like rpcClient.call: it ignores the body if the status is 400 or
+// more, ids must be the same numbers, and it distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		return fmt.Sprintf("HTTP error code: %d", status)
@@ -62,7 +62,8 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder is _rpc_call: requests' ok, then the result, which must be there.
+// asCinder reads an answer like _rpc_call: the status must be ok in the sense of the Python
+// library requests, and there must be a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		text, _ := json.Marshal(response)
@@ -75,13 +76,12 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 	return ""
 }
 
-// TestOldClientsLiveOn replays the life of a volume with clients as they are, on
-// targets of their time and of ours. SPDK_SOCK names a real one, which must be
-// fresh.
+// TestOldClientsLiveOn replays the life of a volume with existing clients, on old and
+// current releases of the target. SPDK_SOCK names a real target, which must be freshly started.
 func TestOldClientsLiveOn(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
 	if realtarget.Given() {
-		releases = []string{"v26.05"} // of the simulation that stands idle
+		releases = []string{"v26.05"} // of the simulation, which is not used
 	}
 	for _, release := range releases {
 		t.Run(release, func(t *testing.T) {
@@ -105,12 +105,12 @@ func TestOldClientsLiveOn(t *testing.T) {
 			if r.String() == "v26.05" {
 				want = map[string]int{"admin bdev_lvol_create size size_in_mib": 1, "admin bdev_lvol_resize size size_in_mib": 1}
 			}
-			assert.Equal(t, want, told, "told once of each, whatever the number of calls")
+			assert.Equal(t, want, told, "each translation is logged once, whatever the number of calls")
 		})
 	}
 }
 
-// live makes an lvstore and replays a client's calls.
+// live creates an lvstore and replays a client's calls.
 func (b *bench) live(t *testing.T, client wireClient) {
 	b.t = t
 	disk := filepath.Join(t.TempDir(), "disk")
@@ -122,7 +122,7 @@ func (b *bench) live(t *testing.T, client wireClient) {
 		b.as(t, "admin", "bdev_lvol_delete_lvstore", `{"lvs_name":"lvs0"}`, http.StatusOK)
 		b.as(t, "admin", "bdev_aio_delete", `{"name":"disk"}`, http.StatusOK)
 	}()
-	if client.name == "Cinder" { // it makes a transport for RDMA only
+	if client.name == "Cinder" { // it creates a transport for RDMA only
 		b.as(t, "admin", "nvmf_create_transport", `{"trtype":"TCP"}`, http.StatusOK)
 	}
 	names := map[string]string{"lvstore": lvstore}
@@ -149,7 +149,7 @@ func (b *bench) live(t *testing.T, client wireClient) {
 	t.Logf("%d calls", calls)
 }
 
-// A wire is a client's connections.
+// A wire has the connections of a client.
 type wire struct {
 	t       *testing.T
 	client  wireClient
@@ -165,8 +165,8 @@ func (w *wire) hangUp() {
 	}
 }
 
-// call sends the bytes and holds the answer against what is wanted: "result",
-// "result NAME" for one that later calls use, "result = JSON" or "error TEXT".
+// call sends the bytes and compares the answer with the expected one: "result",
+// "result NAME" if later calls use it, "result = JSON" or "error TEXT".
 func (w *wire) call(body, want string, names map[string]string) {
 	t := w.t
 	if w.conn == nil {
@@ -208,9 +208,9 @@ func (w *wire) call(body, want string, names map[string]string) {
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Each kind of translation is made, logged in the call's line, and told once of
-// each user, whatever is reloaded meanwhile.
-func TestTranslationsAreTold(t *testing.T) {
+// Each kind of translation is made, logged in the line of the call, and warned of once for
+// each user, also after reloads.
+func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})
 	})
@@ -245,7 +245,8 @@ func TestTranslationsAreTold(t *testing.T) {
 	}, b.reached(), "SPDK gets the present names")
 }
 
-// Switched off, what is old is refused, and told the new way; a reload is enough.
+// Without translation, old parameters are refused with a message that names the new ones. A
+// reload is enough to switch it off.
 func TestTranslationCanBeSwitchedOff(t *testing.T) {
 	b := newBench(t, "v26.05")
 	next := *b.config
@@ -265,8 +266,8 @@ func TestTranslationCanBeSwitchedOff(t *testing.T) {
 	b.as(t, "admin", "get_lvol_stores", "", http.StatusOK)
 }
 
-// However many users a proxy has seen, what it remembers of them is bounded.
-func TestWhatIsToldIsBounded(t *testing.T) {
+// The memory for translations that were already logged is bounded for any number of users.
+func TestLoggedTranslationsAreBounded(t *testing.T) {
 	book := new(logtest.Log)
 	o := oldClients{log: config.NewLogger(book, config.Log{Format: "json"})}
 	for i := range 3 * maxOldClients {
@@ -276,7 +277,7 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	}
 }
 
-// The page's example, as it stands, and what comes of it.
+// The example on the page works as documented.
 func TestOldClientsPage(t *testing.T) {
 	const page, example = "docs/old-clients.md", "Use an old client"
 	requests, answers := documented(t, page, example, "json"), documented(t, page, example, "text")
@@ -297,7 +298,7 @@ func TestOldClientsPage(t *testing.T) {
 		assert.Equal(t, want[key], line[key], key)
 	}
 
-	// Switched off as the page says.
+	// Translation is switched off as documented.
 	next := *b.config
 	require.NoError(t, config.DecodeStrict([]byte(documented(t, page, "Turn translation off", "yaml")[0]), &next))
 	require.NoError(t, b.proxy.Reload(&next))
@@ -306,7 +307,7 @@ func TestOldClientsPage(t *testing.T) {
 	assert.Contains(t, g.body, documentedMessage(t, page))
 }
 
-// Whatever is gone from SPDK stands on the page.
+// The page lists everything that was removed from SPDK.
 func TestOldClientsPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/old-clients.md")
 	require.NoError(t, err)
@@ -344,7 +345,7 @@ func TestOldClientsPageIsComplete(t *testing.T) {
 	assert.Greater(t, gone, 30)
 }
 
-// documentedMessage is what the page says that the client is told.
+// documentedMessage returns the client's error message in the page.
 func documentedMessage(t *testing.T, page string) string {
 	return strings.TrimSpace(documented(t, page, "Turn translation off", "text")[0])
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A panicking log panics at each line with one message.
+// A panickingLog panics at each line with a given message.
 type panickingLog struct {
 	slog.Handler
 	at string
@@ -29,9 +29,9 @@ func (l *panickingLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// A panic outside of the stages of a call is seen by everybody who looks: at the
-// default level of the log, in the metrics, and by the client.
-func TestPanicsAreSeen(t *testing.T) {
+// A panic outside of the stages of a call is in the log at the default level, in the
+// metrics, and answered to the client.
+func TestPanicsAreReported(t *testing.T) {
 	b := newBench(t, "v26.05")
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
 	b.proxy.log, b.proxy.auditLog = slog.New(log), auditlog.New(slog.New(log), b.proxy.schema)
@@ -48,10 +48,10 @@ func TestPanicsAreSeen(t *testing.T) {
 	log.at = ""
 	assert.Equal(t, http.StatusOK, b.post(`{"id":1,"method":"bdev_get_bdevs"}`).StatusCode)
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_panics_total 1\n")
-	<-b.proxy.inFlight.drain() // nothing counts as under way
+	<-b.proxy.inFlight.drain() // no call counts as in flight
 }
 
-// Half an answer is not made to look whole.
+// After a panic in the middle of an answer, the answer does not look complete.
 func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.answerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
 	assert.Len(t, b.log.Lines(t, "panic"), 1)
 	_, err = server.Client().Get(server.URL + "/abort")
 	require.Error(t, err)
-	assert.Len(t, b.log.Lines(t, "panic"), 1, "that one is meant so")
+	assert.Len(t, b.log.Lines(t, "panic"), 1, "http.ErrAbortHandler is not a panic")
 }
 
 func TestPanicsBesideRequests(t *testing.T) {

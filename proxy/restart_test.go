@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A restartBench is a proxy that saves and keeps keys, before a target that is
-// started with what was saved.
+// A restartBench is a proxy that saves the configuration and keeps keys, for a target that
+// starts with the saved configuration.
 type restartBench struct {
 	*bench
 	dir, keys string
@@ -42,7 +42,7 @@ func newRestartBench(t *testing.T, change ...func(*config.Config)) *restartBench
 	return r
 }
 
-// call makes a call that must succeed, and gives its result.
+// call makes a call that must succeed, and returns its result.
 func (b *bench) call(t *testing.T, method, params string) string {
 	t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)
@@ -96,18 +96,18 @@ func (r *restartBench) state(t *testing.T) (state []string) {
 	return state
 }
 
-// eventually reconnects: the target was away.
+// reconnected waits until the proxy has connected to the restarted target.
 func (r *restartBench) reconnected(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.post(`{"id":1,"method":"bdev_get_iostat"}`).StatusCode == http.StatusOK }, long, 10e6)
 }
 
-func TestRestartedTargetComesBack(t *testing.T) {
+func TestRestartedTargetIsRestored(t *testing.T) {
 	r := newRestartBench(t)
 	r.proxy.startSaving()
 	t.Cleanup(r.proxy.stopSaving)
 	r.populate(t)
-	require.Eventually(t, func() bool { s := r.status(t); return !s.Pending && s.SavedAt != nil }, long, 50e6, "saved by itself")
+	require.Eventually(t, func() bool { s := r.status(t); return !s.Pending && s.SavedAt != nil }, long, 50e6, "the proxy must save the configuration")
 	before := r.state(t)
 	r.target.Crash()
 	require.NoError(t, r.target.Restart())
@@ -115,12 +115,12 @@ func TestRestartedTargetComesBack(t *testing.T) {
 	assert.Equal(t, before, r.state(t))
 	r.call(t, "nvmf_subsystem_remove_listener", `{"nqn":"nqn.2016-06.io.spdk:v","listen_address":{"trtype":"TCP","adrfam":"IPv4","traddr":"127.0.0.1","trsvcid":"4420"}}`)
 	status := r.save(t)
-	assert.Empty(t, status.Missing, "what a call takes away is not missing")
+	assert.Empty(t, status.Missing, "an object that a call removed is not missing")
 	assert.Nil(t, status.HeldFile)
 	text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "add_listener")
-	assert.NotContains(t, string(text), secret, "keys stand in files of their own")
+	assert.NotContains(t, string(text), secret, "keys are in separate files")
 	assert.NotContains(t, r.log.String(), secret)
 }
 
@@ -170,7 +170,7 @@ func TestWhatIsFollowedByASave(t *testing.T) {
 	assert.False(t, pending(), "SPDK refused it")
 	r.post(`{"id":1,"method":"bdev_malloc_create","params":{"name":"m"}}`)
 	r.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
-	assert.False(t, pending(), "it never got there")
+	assert.False(t, pending(), "the call did not reach SPDK")
 	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Times: 1, Do: spdktest.Close, Executed: true})
 	assert.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
 	assert.True(t, pending(), "it may have been executed")
@@ -184,8 +184,8 @@ func TestWhatIsFollowedByASave(t *testing.T) {
 	assert.True(t, pending())
 }
 
-// What SPDK executes after the deadline of a call is saved, although the target was
-// read at the deadline, before it was executed.
+// A change that SPDK executes after the deadline of its call is saved, although the target
+// was read at the deadline, before the execution.
 func TestLateChangesAreSaved(t *testing.T) {
 	r := newRestartBench(t, func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{"bdev_malloc_create": config.Duration(10 * time.Millisecond)}
@@ -195,10 +195,10 @@ func TestLateChangesAreSaved(t *testing.T) {
 	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
 	require.NoError(t, r.proxy.restart.saver.Save(t.Context(), false))
 	require.Eventually(t, func() bool { return len(r.log.Lines(t, "late reply")) == 1 }, long, 5*time.Millisecond)
-	if !r.proxy.restart.saver.Status().Pending { // it was executed before it was read, on a busy machine
+	if !r.proxy.restart.saver.Status().Pending { // on a busy machine, SPDK executed it before the proxy read the target
 		text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
 		require.NoError(t, err)
-		assert.Contains(t, string(text), "bdev_malloc_create", "executed, and neither saved nor to be saved")
+		assert.Contains(t, string(text), "bdev_malloc_create", "the change was executed, but is neither saved nor pending")
 	}
 	r.save(t)
 	text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
@@ -209,7 +209,7 @@ func TestLateChangesAreSaved(t *testing.T) {
 	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
 	r.save(t)
 	require.Eventually(t, func() bool { return len(r.log.Lines(t, "late reply")) == 2 }, long, 5*time.Millisecond)
-	assert.False(t, r.proxy.restart.saver.Status().Pending, "SPDK refused it: it is there")
+	assert.False(t, r.proxy.restart.saver.Status().Pending, "SPDK refused the call, because the object exists")
 }
 
 func TestKeysThroughTheProxy(t *testing.T) {
@@ -280,7 +280,7 @@ func TestKeysOfTenants(t *testing.T) {
 	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusForbidden)
 	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "x"), http.StatusForbidden)
 	assert.Contains(t, b.as(t, other, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusOK).body, "true")
-	// What is another's and what is not there cannot be told apart.
+	// The answers for another tenant's key and for a missing key are equal.
 	theirs := b.as(t, a, "spdkgate_key_remove", `{"name":"b-1"}`, http.StatusOK)
 	none := b.as(t, a, "spdkgate_key_remove", `{"name":"b-2"}`, http.StatusOK)
 	own := b.as(t, a, "spdkgate_key_remove", `{"name":"a-2"}`, http.StatusOK)
@@ -292,7 +292,7 @@ func TestKeysOfTenants(t *testing.T) {
 	b.as(t, a, "spdkgate_config_save", "", http.StatusForbidden)
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
 
-	// One change of a user's at a time, and others' meanwhile.
+	// Only one change of a user is in progress at a time; changes of other users are not delayed.
 	give, err := b.proxy.restart.keys.Acquire(t.Context(), a)
 	require.NoError(t, err)
 	waits := make(chan got)
@@ -313,7 +313,7 @@ func TestSavingTakesARestart(t *testing.T) {
 	require.ErrorContains(t, r.proxy.Reload(&changed), "target.keys has changed")
 }
 
-// What docs/restart.md shows.
+// The example in docs/restart.md works.
 func TestTheRestartPage(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk0")

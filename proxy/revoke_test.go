@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
-// runbook runs documented commands on the proxy's folder. What the service manager is
-// told to do is done to the proxy.
+// runbook runs documented commands in the proxy's folder, and then applies the calls of
+// systemctl to the proxy.
 func (g *gatehouse) runbook(commands string) {
 	bin := g.t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("another password"), bcrypt.MinCost)
@@ -46,8 +46,8 @@ func (g *gatehouse) runbook(commands string) {
 	require.NoError(g.t, g.proxy.Reload(c))
 }
 
-// Each kind of credential ends with the documented commands, at once and on a
-// connection that is open, also a user's only one; and none of the others.
+// The documented commands revoke each kind of credential at once, also on an open connection,
+// and also a user's only credential. Other credentials remain valid.
 func TestTheDocumentedRevocation(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
 	require.Len(t, blocks, 4)
@@ -81,7 +81,7 @@ func TestTheDocumentedRevocation(t *testing.T) {
 	}
 }
 
-// Taking a user's only token away revokes it, however that is done.
+// Removing a user's only token revokes it, however it is removed.
 func TestNoTokenIsLeft(t *testing.T) {
 	for name, take := range map[string]func(file string) error{
 		"an empty file":  func(file string) error { return os.WriteFile(file, nil, 0o600) },
@@ -111,8 +111,8 @@ func TestNoTokenIsLeft(t *testing.T) {
 	}
 }
 
-// What everybody may change decides nothing: neither at the start nor in check-config.
-func TestFilesOfEverybodyAreRefused(t *testing.T) {
+// Files that every user may change are refused, at the start and by check-config.
+func TestWorldWritableFilesAreRefused(t *testing.T) {
 	for _, name := range []string{"tls.key", "tls.crt", "backup.tokens", "client-ca.crt", "cluster-1-ca.crt", "spdk-proxy.yaml"} {
 		g := newGatehouse(t)
 		own := g.load("self_signed_dir: /var/lib/spdk-proxy", "cert_file: tls.crt\n  key_file: tls.key")
@@ -134,7 +134,7 @@ func TestFilesOfEverybodyAreRefused(t *testing.T) {
 	assert.Contains(t, c.Warnings()[0], "every user of this host may read")
 }
 
-// A missing TLS file among the service's secrets is told in the words of other files.
+// The error for a missing TLS file among the service's secrets is the same as for other files.
 func TestMissingTLSFilesAmongTheSecrets(t *testing.T) {
 	g := newGatehouse(t)
 	const secret = "$CREDENTIALS_DIRECTORY/secrets_none"
@@ -153,8 +153,8 @@ func TestMissingTLSFilesAmongTheSecrets(t *testing.T) {
 	}
 }
 
-// A certificate that was made for want of another lives as long as the process.
-func TestAReloadKeepsTheFleetingCertificate(t *testing.T) {
+// A self-signed certificate in memory is kept across reloads.
+func TestAReloadKeepsTheCertificateInMemory(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	shown := func() *tls.Certificate { return b.proxy.cert.Current() }
 	first := shown()

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// withRoles gives a bench users by role, all with the same password.
+// withRoles adds a user for each role to a bench, all with the same password.
 func withRoles(t *testing.T, roles string, users map[string][]string) func(*config.Config) {
 	return func(c *config.Config) {
 		require.NoError(t, yaml.Unmarshal([]byte(roles), &c.Roles))
@@ -27,9 +27,9 @@ func withRoles(t *testing.T, roles string, users map[string][]string) func(*conf
 
 const smallRole = `small: {allow: [spdk_get_version, {method: bdev_malloc_create, where: {/num_blocks: {maximum: 100}, /name: {glob: "s*"}}}]}`
 
-// What the parameters decide is decided on those that go to SPDK, before anything
-// else is asked, and refused without a word to SPDK.
-func TestConditionsOnTheWay(t *testing.T) {
+// Conditions are checked on the parameters that SPDK would get, before any other call, and a
+// refused call does not reach SPDK.
+func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}))
 	for params, status := range map[string]int{
 		`{"name":"s1","num_blocks":100,"block_size":512}`: http.StatusOK,
@@ -50,19 +50,19 @@ func TestConditionsOnTheWay(t *testing.T) {
 			assert.Equal(t, "deny", line["decision"])
 			assert.Equal(t, "no rule allows it with these parameters", line["rule"])
 		default:
-			assert.Equal(t, "none", line["decision"], "it was not decided")
+			assert.Equal(t, "none", line["decision"], "the call failed before the decision")
 		}
 	}
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached())
 	b.as(t, "small", "bdev_malloc_delete", `{"wrong":1}`, http.StatusForbidden)
 
 	document := b.as(t, "small", "rpc.discover", "", http.StatusOK).body
-	assert.Contains(t, document, `"bdev_malloc_create"`, "what is allowed with some parameters is shown")
+	assert.Contains(t, document, `"bdev_malloc_create"`, "a method that is allowed with some parameters is in the document")
 	assert.NotContains(t, document, `"bdev_malloc_delete"`)
 }
 
-// A size in bytes, from whom it may be, is held to what is said of MiB: translated
-// for a target that no longer knows it, and as it is for one that does.
+// A condition on the size in MiB also applies to a size in bytes, both if it is translated for
+// a newer target and if an older target gets it unchanged.
 func TestConditionsHoldForOldSpellings(t *testing.T) {
 	const role = `lvols: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 8}, /lvs_name: {enum: [lvs]}}}]}`
 	for _, release := range []string{"v23.01", "v24.01", "v26.05"} {
@@ -81,7 +81,7 @@ func TestConditionsHoldForOldSpellings(t *testing.T) {
 	}
 }
 
-// Whoever only reads sees no secret; whoever may, does.
+// Users with read-only see no secrets; users with more rights see them.
 func TestReadersSeeNoSecrets(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05", withRoles(t, "both: {extends: [read-only], allow: [accel_crypto_keys_get]}",
@@ -96,7 +96,7 @@ func TestReadersSeeNoSecrets(t *testing.T) {
 	}
 	b.as(t, "scraper", "accel_crypto_keys_get", "", http.StatusForbidden)
 
-	// Statistics may be read, and not reset on the way.
+	// The role metrics may read statistics, but not reset them.
 	for _, user := range []string{"reader", "scraper"} {
 		b.as(t, user, "bdev_get_iostat", "", http.StatusOK)
 		b.as(t, user, "bdev_get_iostat", `{"reset_mode":"none"}`, http.StatusOK)
@@ -105,7 +105,8 @@ func TestReadersSeeNoSecrets(t *testing.T) {
 	}
 }
 
-// Learning lets pass what would have been refused, says so, and makes a role of it.
+// In learning mode, calls that would have been refused are executed and logged, and a role can
+// be created from the log.
 func TestLearning(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}), func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "new", PasswordHash: hashes()[adminPassword], Learning: true})
@@ -122,8 +123,8 @@ func TestLearning(t *testing.T) {
 	assert.Equal(t, "allow", b.lastCall()["decision"])
 	b.as(t, "new", "spdk_get_version", "", http.StatusOK)
 	b.as(t, "new", "bdev_malloc_create", `{"name":"m1"}`, http.StatusBadRequest)
-	b.as(t, "viewer", "bdev_malloc_create", `{}`, http.StatusUnauthorized) // its password is another
-	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc)).StatusCode, "who is not learned of")
+	b.as(t, "viewer", "bdev_malloc_create", `{}`, http.StatusUnauthorized) // a wrong password
+	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc)).StatusCode, "a user who is not in learning mode")
 	assert.Equal(t, http.StatusUnauthorized, b.do("POST", "/", "new", "wrong", strings.NewReader(createMalloc)).StatusCode)
 
 	learned, err := auditlog.ReadLearned(strings.NewReader("Nov 21 host spdk-proxy[1]: "+b.log.String()+"\nnot JSON\n"), false, rpcschema.Default())
@@ -146,7 +147,7 @@ func TestLearning(t *testing.T) {
 	require.ErrorContains(t, err, "log.format json")
 }
 
-// Learning concerns policy alone.
+// Learning mode affects only roles, not tenancy.
 func TestLearningLeavesTenantsAlone(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) { c.Learning = true })
 	b.as(t, teamA, "nvmf_create_transport", `{"trtype":"RDMA"}`, http.StatusForbidden)

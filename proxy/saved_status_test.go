@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist"
 )
 
-// `spdk-proxy saved use` beside the running proxy: what was chosen is what the next
-// process of the target loads, whatever is called and whoever is restarted until then.
+// After `spdk-proxy saved use` with a running proxy, the next process of the target loads the
+// chosen file, whatever calls and restarts of the proxy come before.
 func TestChosenConfigurationIsLoaded(t *testing.T) {
 	r := newRestartBench(t)
 	r.proxy.startSaving()
@@ -60,8 +60,8 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 	assert.Empty(t, status.Missing)
 }
 
-// The status is needed most while there is no target.
-func TestStatusWhileTheTargetIsAway(t *testing.T) {
+// The status is available without a target.
+func TestStatusWithoutATarget(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.save(t)
@@ -70,7 +70,7 @@ func TestStatusWhileTheTargetIsAway(t *testing.T) {
 	require.Error(t, r.proxy.restart.saver.Save(t.Context(), false))
 	status := r.status(t)
 	assert.NotNil(t, status.SavedAt)
-	assert.False(t, status.Failed, "nothing was to be saved")
+	assert.False(t, status.Failed, "there were no changes to save")
 	assert.Contains(t, r.scrape(), "\nspdk_proxy_target_config_save_failed 0\n")
 	g := r.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"spdkgate_config_save"}`))
 	assert.Equal(t, http.StatusForbidden, g.StatusCode)
@@ -91,11 +91,11 @@ func TestStatusIsNotForTenants(t *testing.T) {
 	b.as(t, "csi-of-team-a", "spdkgate_config_get_status", "", http.StatusForbidden)
 }
 
-// A target that serves without some of its exports is ready, and not strictly so.
+// A target that lacks some of its exports is ready, but not strictly ready.
 func TestStrictReadiness(t *testing.T) {
 	r := newRestartBench(t)
 	ready := func(path string) int { return r.do("GET", path, "", "", nil).StatusCode }
-	assert.Equal(t, http.StatusServiceUnavailable, ready("/readyz/strict"), "it was not compared yet")
+	assert.Equal(t, http.StatusServiceUnavailable, ready("/readyz/strict"), "the target was not compared with the saved configuration yet")
 	r.populate(t)
 	r.save(t)
 	assert.Equal(t, http.StatusOK, ready("/readyz/strict"))
@@ -107,7 +107,7 @@ func TestStrictReadiness(t *testing.T) {
 	require.NoError(t, r.target.Restart())
 	require.NoError(t, os.Rename(current+".away", current))
 	r.reconnected(t)
-	assert.Equal(t, http.StatusServiceUnavailable, ready("/readyz/strict"), "another process, not compared yet")
+	assert.Equal(t, http.StatusServiceUnavailable, ready("/readyz/strict"), "the new process was not compared yet")
 	r.save(t)
 	assert.Equal(t, http.StatusOK, ready("/readyz"))
 	assert.Equal(t, http.StatusServiceUnavailable, ready("/readyz/strict"))

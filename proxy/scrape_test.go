@@ -26,7 +26,7 @@ import (
 
 const observability = "docs/observability.md"
 
-// series are the names of the metrics of a scrape, each with a sample of it.
+// series returns the metrics of a scrape by name, each with a sample.
 func series(t *testing.T, text string) map[string]bool {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -38,7 +38,7 @@ func series(t *testing.T, text string) map[string]bool {
 	return names
 }
 
-// The page's configuration is loaded, and scraped as it has Prometheus do it.
+// The configurations of proxy and Prometheus on the page work together.
 func TestTheDocumentedScrape(t *testing.T) {
 	examples := documented(t, observability, "Metrics", "yaml")
 	require.Len(t, examples, 3)
@@ -70,7 +70,7 @@ func TestTheDocumentedScrape(t *testing.T) {
 	assert.Equal(t, "spdkgate_get_metrics", b.lastCall()["method"], "a scrape is in the log")
 	assert.Equal(t, "allow", b.lastCall()["decision"])
 
-	// The scraper may do nothing else; and what it does is seen.
+	// The scraper may make no other calls; its scrapes are counted.
 	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", scrape.Auth.Username, viewerPassword, strings.NewReader(createMalloc)).StatusCode)
 	again := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil).body
 	assert.Contains(t, again, `spdk_proxy_calls_total{method="spdkgate_get_metrics",outcome="ok",user="prometheus"} 1`)
@@ -81,7 +81,7 @@ func TestTheDocumentedScrape(t *testing.T) {
 	assert.True(t, series(t, answer.Result)["spdk_proxy_calls_total"])
 	assert.Equal(t, http.StatusBadRequest, b.post(`{"id":1,"method":"spdkgate_get_metrics","params":{"a":1}}`).StatusCode)
 
-	// While the target is away.
+	// Without a target.
 	require.NoError(t, b.target.Close())
 	assert.Eventually(t, func() bool {
 		g := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil)
@@ -89,7 +89,7 @@ func TestTheDocumentedScrape(t *testing.T) {
 	}, long, 1)
 }
 
-// Whoever may not, learns nothing.
+// Refused clients learn nothing.
 func TestMetricsAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
@@ -125,7 +125,7 @@ func TestMetricsAreRefused(t *testing.T) {
 	assert.NotContains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, metricsMethod)
 }
 
-// The address without a password is one of its own, and ends with the server.
+// The metrics without a password have their own address, which closes with the server.
 func TestMetricsOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	l, err := b.proxy.Listen()
@@ -161,8 +161,8 @@ func TestMetricsOnLoopback(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Whoever takes the address first, as any local user can, keeps nobody from
-// calling; it is said, and over once the address is free.
+// If another local user has taken the metrics address, calls still work. The proxy logs it, and
+// serves metrics once the address is free.
 func TestMetricsAddressIsTaken(t *testing.T) {
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestMetricsAddressIsTaken(t *testing.T) {
 
 var code = regexp.MustCompile("`([a-z_…]+)`")
 
-// rows are the cells of a table in a section of the page.
+// rows returns the cells of a table in a section of the page.
 func rows(t *testing.T, section string) (found [][]string) {
 	text, err := os.ReadFile("../" + observability)
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ func rows(t *testing.T, section string) (found [][]string) {
 	return found
 }
 
-// What the page says is counted, is; and nothing else of our own.
+// The page lists exactly the metrics that the proxy has.
 func TestTheDocumentedMetrics(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	require.NoError(t, os.Mkdir(saved, 0o700))
@@ -226,7 +226,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 	assert.Equal(t, said, counted)
 }
 
-// Every line has only keys that the page lists, and each that it lists is met.
+// The audit log has exactly the keys that the page lists.
 func TestTheDocumentedAuditLog(t *testing.T) {
 	said := map[string]bool{}
 	for _, row := range rows(t, "Audit log") {
@@ -264,13 +264,13 @@ func TestTheDocumentedAuditLog(t *testing.T) {
 	assert.Contains(t, string(page), "`"+mergedMessage+"`")
 }
 
-// Names of what a call is about are there, with their kinds, and not too many.
+// The log has the objects of a call with their kinds, up to a limit.
 func TestResourcesAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(`{"id":1,"method":"nvmf_subsystem_add_ns","params":{"nqn":"nqn.2026-11.example:a","namespace":{"bdev_name":"lvs0/vol1"}}}`)
 	assert.Equal(t, []any{"nqn:nqn.2026-11.example:a", "bdev:lvs0/vol1"}, b.lastCall()["resources"])
 	b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"bdev_lvol_delete","params":{"name":"`+strings.Repeat("n", 1000)+`"}}`))
-	assert.Equal(t, []any{"bdev:" + strings.Repeat("n", 256)}, b.lastCall()["resources"], "denials too")
+	assert.Equal(t, []any{"bdev:" + strings.Repeat("n", 256)}, b.lastCall()["resources"], "also for denied calls")
 	many := strings.TrimSuffix(strings.Repeat(`"b",`, 100), ",")
 	b.post(`{"id":1,"method":"bdev_raid_create","params":{"name":"r","raid_level":"raid0","strip_size_kb":64,"base_bdevs":[` + many + `]}}`)
 	list := b.lastCall()["resources"].([]any)
@@ -282,8 +282,8 @@ func TestResourcesAreLogged(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// A GET is within the limits of the call that it stands for: memory, turns, and an
-// end when the proxy stops.
+// A GET has the same limits as the call that it replaces: memory, concurrency, and draining
+// when the proxy stops.
 func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })

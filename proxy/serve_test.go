@@ -25,7 +25,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// serving is a bench whose proxy listens by itself, as in production.
+// serving is a bench whose proxy has a listener, as in production.
 type serving struct {
 	*bench
 	addr string
@@ -92,7 +92,7 @@ func TestDrain(t *testing.T) {
 		assert.Equal(t, 200, c.answer().StatusCode)
 	}
 
-	// The target is slow until the test has seen what it wants.
+	// The target does not answer until the test has made its checks.
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
 	slow.call(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
@@ -102,8 +102,8 @@ func TestDrain(t *testing.T) {
 	for _, c := range []*rawClient{kept, fresh} {
 		c.call(version)
 		g := c.answer()
-		assert.Equal(t, 200, g.StatusCode, "it was accepted before, and not told to go elsewhere")
-		assert.True(t, g.Close, "now it is")
+		assert.Equal(t, 200, g.StatusCode, "the connection was accepted before draining")
+		assert.True(t, g.Close, "the proxy closes it during draining")
 	}
 	assert.Equal(t, 503, b.do("GET", "/readyz", "", "", nil).StatusCode)
 
@@ -117,7 +117,7 @@ func TestDrain(t *testing.T) {
 	assert.True(t, g.Close, "on a new connection")
 
 	g = slow.answer()
-	assert.Equal(t, 200, g.StatusCode, "what was under way is finished")
+	assert.Equal(t, 200, g.StatusCode, "calls in flight are completed")
 	assert.Contains(t, g.body, "m0")
 	require.NoError(t, <-s.done)
 	_, err := net.Dial("tcp", s.addr)
@@ -136,7 +136,7 @@ func TestDrainIsBounded(t *testing.T) {
 	assert.Len(t, b.log.Lines(t, "stopping although calls are running"), 1)
 }
 
-func TestSlowBodiesAreCutOff(t *testing.T) {
+func TestSlowBodiesAreDisconnected(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) }))
 	c := s.dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nContent-Length: 100\r\n\r\n{")
@@ -146,18 +146,18 @@ func TestSlowBodiesAreCutOff(t *testing.T) {
 }
 
 // The deadline for a body must not end the wait for a reply.
-func TestSlowCallsAreNotCutOff(t *testing.T) {
+func TestSlowCallsAreNotDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) })
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
 	c := serve(t, b).dial()
 	c.call(createMalloc)
 	assert.Equal(t, 200, c.answer().StatusCode)
 	c.call(version)
-	assert.Equal(t, 200, c.answer().StatusCode, "and the connection is kept")
+	assert.Equal(t, 200, c.answer().StatusCode, "the connection is kept")
 }
 
-// Not even whoever is nobody may hold a connection by not sending a body.
-func TestBodiesOfNobodyAreCutOff(t *testing.T) {
+// An unauthenticated client cannot keep a connection open by not sending its body.
+func TestUnauthenticatedBodiesAreDisconnected(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) }))
 	for _, request := range []string{"POST / HTTP/1.1", "PUT /else HTTP/1.1", "GET /healthz HTTP/1.1"} {
 		c := s.dial()
@@ -177,7 +177,7 @@ func TestUnfinishedBody(t *testing.T) {
 	assert.Empty(t, b.reached())
 }
 
-func TestChunksThatAreNone(t *testing.T) {
+func TestMalformedChunks(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n")
 	g := c.answer()
@@ -232,7 +232,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 	assert.Regexp(t, "^([0-9A-F]{2}:){31}[0-9A-F]{2}$", lines[0]["sha256"])
 
 	again := newBench(t, "v26.05", withTLS(dir))
-	assert.Equal(t, lines[0]["sha256"], again.log.Lines(t, msg)[0]["sha256"], "kept over a restart")
+	assert.Equal(t, lines[0]["sha256"], again.log.Lines(t, msg)[0]["sha256"], "the certificate is kept across a restart")
 
 	fleeting := newBench(t, "v26.05", withTLS(""))
 	assert.Contains(t, fleeting.log.String(), "which clients cannot know")
@@ -254,7 +254,7 @@ func TestTLSIsNewAndWithoutHTTP2(t *testing.T) {
 
 	plain := s.dial()
 	plain.call(version)
-	assert.Equal(t, 400, plain.answer().StatusCode, "no HTTP where TLS is expected")
+	assert.Equal(t, 400, plain.answer().StatusCode, "HTTP without TLS is refused")
 }
 
 func TestReload(t *testing.T) {
@@ -280,7 +280,7 @@ func TestReload(t *testing.T) {
 		"certificate is not": func(c *config.Config) { c.TLS = config.TLS{CertFile: "/none", KeyFile: "/none"} },
 	} {
 		bad := c
-		bad.Users = bad.Users[:1] // would lock the viewer out
+		bad.Users = bad.Users[:1] // without the viewer
 		change(&bad)
 		require.Error(t, b.proxy.Reload(&bad), name)
 		assert.Equal(t, 200, asViewer(), "the old configuration stays")
@@ -288,10 +288,10 @@ func TestReload(t *testing.T) {
 
 	c.Users = c.Users[:1]
 	require.NoError(t, b.proxy.Reload(&c))
-	assert.Equal(t, 401, asViewer(), "a remembered password is forgotten")
+	assert.Equal(t, 401, asViewer(), "the cached password is no longer valid")
 }
 
-// Clients that exist must find what they found at rpc_http_proxy.py.
+// Existing clients work as with rpc_http_proxy.py.
 func TestExistingClients(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -312,7 +312,7 @@ func TestExistingClients(t *testing.T) {
 		assert.Contains(t, g.body, `"id":42,"result":[{`)
 		g = b.do("POST", "/", "admin", adminPassword, strings.NewReader(`{"jsonrpc":"2.0","method":"bdev_get_bdevs","id":43,"params":{"name":"gone"}}`), "Content-Type", "application/json")
 		assert.Equal(t, 200, g.StatusCode)
-		assert.Contains(t, g.body, "No such device", "it looks for this text")
+		assert.Contains(t, g.body, "No such device", "spdk-csi looks for this text")
 	})
 	t.Run("spdkrpc", func(t *testing.T) {
 		caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "http://" + s.addr, Username: "admin", Password: adminPassword})
@@ -326,7 +326,7 @@ func TestExistingClients(t *testing.T) {
 	})
 }
 
-// A reply of many MiB passes through.
+// The proxy forwards replies of many MiB.
 func TestLongReplies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)

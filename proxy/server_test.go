@@ -45,15 +45,15 @@ func TestNotifications(t *testing.T) {
 	assert.Empty(t, g.body)
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached(), "executed")
 
-	g = b.post(strings.Replace(createMalloc, `"id":1,`, "", 1)) // exists by now
+	g = b.post(strings.Replace(createMalloc, `"id":1,`, "", 1)) // it exists already
 	assert.Equal(t, 204, g.StatusCode)
 	assert.EqualValues(t, -17, b.lastCall()["code"])
 
 	g = b.post(`{"method":"bdev_malloc_crate"}`)
-	assert.Equal(t, 400, g.StatusCode, "what was not executed is said")
+	assert.Equal(t, 400, g.StatusCode, "a call that is not executed gets an answer")
 }
 
-// Every kind of bad input, its status and code, and what its error says.
+// Each kind of invalid input has its status, code and message.
 func TestBadInput(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, c := range map[string]struct {
@@ -96,12 +96,12 @@ func TestBadInput(t *testing.T) {
 			assert.Equal(t, g.Header.Get("X-Request-Id"), line["request_id"])
 		})
 	}
-	assert.Empty(t, b.reached(), "nothing of it reached SPDK")
+	assert.Empty(t, b.reached(), "nothing must reach SPDK")
 	b.t = t
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
 }
 
-func TestErrorsBearTheID(t *testing.T) {
+func TestErrorsHaveTheID(t *testing.T) {
 	b := newBench(t, "v26.05")
 	assert.Contains(t, b.post(`{"id":"x7","method":"nope"}`).body, `"id":"x7"`)
 	assert.Contains(t, b.post(`{"id":"x7","method":"bdev_get_bdevs","params":[]}`).body, `"id":"x7"`)
@@ -116,7 +116,7 @@ func TestSPDKsMethodNotFound(t *testing.T) {
 	assert.Contains(t, g.body, `{"code":-32601,"message":"Method not found"}`)
 }
 
-func TestWho(t *testing.T) {
+func TestAuthentication(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, c := range map[string][2]string{
 		"nobody": {"", ""}, "wrong password": {"admin", "wrong"}, "unknown": {"eve", adminPassword}, "another's password": {"viewer", adminPassword},
@@ -129,7 +129,7 @@ func TestWho(t *testing.T) {
 			assert.NotContains(t, g.body, "nope")
 			line := b.lastCall()
 			assert.Equal(t, "unauthenticated", line["decision"])
-			assert.Equal(t, "", line["method"], "not even looked at")
+			assert.Equal(t, "", line["method"], "the call was not parsed")
 		}
 	}
 	assert.Empty(t, b.reached())
@@ -147,7 +147,7 @@ func TestTooManyFailedLogins(t *testing.T) {
 	assert.Equal(t, 200, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"spdk_get_version"}`)).StatusCode)
 }
 
-func TestMay(t *testing.T) {
+func TestAuthorization(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
 	assert.Equal(t, 403, g.StatusCode)
@@ -160,14 +160,14 @@ func TestMay(t *testing.T) {
 	assert.Empty(t, b.reached())
 
 	g = b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"bdev_malloc_create","params":{"wrong":1}}`))
-	assert.Equal(t, 403, g.StatusCode, "whoever may not learns nothing of parameters")
+	assert.Equal(t, 403, g.StatusCode, "a refused user learns nothing about parameters")
 
 	g = b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`))
 	assert.Equal(t, 200, g.StatusCode)
 	assert.Equal(t, "role viewer: allow *_get_*", b.lastCall()["rule"])
 }
 
-func TestDeprecatedNamesAreDecidedByTheirPresentOnes(t *testing.T) {
+func TestRolesApplyToDeprecatedNames(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Roles["viewer"] = config.Role{Allow: rules("*"), Deny: rules("bdev_lvol_get_lvstores")}
 	})
@@ -177,8 +177,8 @@ func TestDeprecatedNamesAreDecidedByTheirPresentOnes(t *testing.T) {
 	assert.Equal(t, []string{"bdev_lvol_get_lvstores"}, b.reached())
 }
 
-// What SPDK gets is made of what policy saw, not of the client's bytes.
-func TestNothingIsForwardedAsItCame(t *testing.T) {
+// SPDK gets the parameters that policy has checked, encoded again, and not the client's bytes.
+func TestClientsBytesAreNotForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
 	b.target.ForgetCalls()
@@ -190,8 +190,8 @@ func TestNothingIsForwardedAsItCame(t *testing.T) {
 	assert.Equal(t, map[string]any{"name": "m0"}, calls[0].Params)
 }
 
-// SPDK tells {} from nothing; clients need not know which method wants which.
-func TestCallsWithoutParamsAreWrittenAsSPDKTakesThem(t *testing.T) {
+// Some methods of SPDK require {} without parameters, and others refuse it. Clients may send either.
+func TestCallsWithoutParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
 	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores"}`).StatusCode)
 	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores","params":null}`).StatusCode)
@@ -214,7 +214,7 @@ func TestOldClientsOnNewTargetsAndBack(t *testing.T) {
 		b := newBench(t, release)
 		g := b.post(create(c.sends))
 		assert.Equal(t, 200, g.StatusCode, g.body)
-		assert.Contains(t, g.body, `"code":-19`, "SPDK looked for the lvstore, and so took the parameters")
+		assert.Contains(t, g.body, `"code":-19`, "SPDK accepted the parameters: it looked for the lvstore")
 		calls := b.target.Calls()
 		last := calls[len(calls)-1]
 		require.Equal(t, "bdev_lvol_create", last.Method)
@@ -238,13 +238,13 @@ func TestLimitsOfAnOldTarget(t *testing.T) {
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
 }
 
-func TestTargetThatIsNotThere(t *testing.T) {
+func TestUnreachableTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Crash()
 	g := b.post(createMalloc)
 	assert.Equal(t, 502, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeUnreachable, g.code(t))
-	assert.NotContains(t, g.body, b.target.Socket(), "paths are for the log")
+	assert.NotContains(t, g.body, b.target.Socket(), "the path is only in the log")
 	assert.Contains(t, b.lastCall()["error"], b.target.Socket())
 
 	require.NoError(t, b.target.Restart())
@@ -270,7 +270,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-func TestABrokenConnectionIsMadeAnew(t *testing.T) {
+func TestABrokenConnectionIsReplaced(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Do: spdktest.Close})
 	assert.Equal(t, 504, b.post(createMalloc).StatusCode)
@@ -304,14 +304,14 @@ func TestPathsAndMethods(t *testing.T) {
 		says, allow  string
 	}{
 		{"POST", "/", 200, `"result":`, ""},
-		{"POST", "/spdk/rpc", 200, `"result":`, ""}, // as rpc_http_proxy.py
+		{"POST", "/spdk/rpc", 200, `"result":`, ""}, // like rpc_http_proxy.py
 		{"POST", "//", 200, `"result":`, ""},
 		{"POST", "/?x=1", 200, `"result":`, ""},
 		{"GET", "/", 405, "by POST to /", "POST, HEAD"},
 		{"PUT", "/", 405, "by POST to /", "POST, HEAD"},
 		{"GET", "/else", 404, "POST JSON-RPC requests to /", ""},
 		{"DELETE", "/else", 404, "POST JSON-RPC requests to /", ""},
-		{"HEAD", "/", 200, "", ""}, // as rpc_http_proxy.py
+		{"HEAD", "/", 200, "", ""}, // like rpc_http_proxy.py
 		{"GET", "/healthz", 200, "ok", ""},
 		{"HEAD", "/healthz", 200, "", ""},
 		{"POST", "/healthz", 405, "GET, HEAD", "GET, HEAD"},
@@ -363,10 +363,10 @@ func TestPanicsAreContained(t *testing.T) {
 	assert.EqualValues(t, 500, b.lastCall()["status"])
 	b.proxy.settings.Store(working)
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
-	<-b.proxy.inFlight.drain() // nothing counts as under way
+	<-b.proxy.inFlight.drain() // no call counts as in flight
 }
 
-func TestTheClientLeaves(t *testing.T) {
+func TestTheClientDisconnects(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 50 * time.Millisecond})
 	ctx, leave := context.WithCancel(t.Context())
@@ -382,7 +382,7 @@ func TestTheClientLeaves(t *testing.T) {
 	leave()
 	require.Error(t, <-failed)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 1 }, long, time.Millisecond)
-	assert.EqualValues(t, 200, b.lastCall()["status"], "what came of it is in the log all the same")
+	assert.EqualValues(t, 200, b.lastCall()["status"], "the log has the outcome")
 }
 
 func basicHeader(user, password string) string {

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newSharingBench is a proxy with the limits that docs/target.md shows.
+// newSharingBench makes a proxy with the limits in docs/target.md.
 func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	hash := filepath.Join(dir, "hash")
@@ -26,8 +26,8 @@ func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	path := filepath.Join(dir, "config.yaml")
 	users := fmt.Sprintf("users: [{name: backup, password_hash_file: %q, roles: [admin]}, {name: csi, password_hash_file: %[1]q, roles: [admin]}]\n", hash)
 	example := documented(t, "docs/target.md", "Configure limits", "yaml")[0]
-	require.Contains(t, example, "peer_users: [spdk] ", "the user that the example speaks of")
-	example = strings.Replace(example, "[spdk] ", "[root] ", 1) // who surely is a user here
+	require.Contains(t, example, "peer_users: [spdk] ", "the user in the example")
+	example = strings.Replace(example, "[spdk] ", "[root] ", 1) // a user that exists on this host
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+users+example), 0o600))
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func (b *bench) of(user, body string) got {
 	return b.do("POST", "/", user, adminPassword, strings.NewReader(body))
 }
 
-// says holds an answer against a line of the manual: status and message.
+// says compares the status and message of an answer with a line of the manual.
 func (g got) says(t *testing.T, line string) {
 	t.Helper()
 	status, message, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -53,7 +53,7 @@ func (g got) says(t *testing.T, line string) {
 	assert.Contains(t, g.body, message)
 }
 
-// As docs/target.md has it.
+// Users share the target as docs/target.md documents.
 func TestUsersShareTheTarget(t *testing.T) {
 	b := newSharingBench(t)
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Times: -1, Do: spdktest.Hang})
@@ -72,13 +72,13 @@ func TestUsersShareTheTarget(t *testing.T) {
 	g.says(t, documented(t, "docs/target.md", "Configure limits", "text")[0])
 	assert.Equal(t, "1", g.Header.Get("Retry-After"))
 	for range 20 {
-		assert.Equal(t, http.StatusOK, b.of("csi", version).StatusCode, "others notice nothing")
+		assert.Equal(t, http.StatusOK, b.of("csi", version).StatusCode, "other users are not affected")
 	}
 
 	changed := *b.config
 	changed.Limits.UsersInFlight = nil
 	require.NoError(t, b.proxy.Reload(&changed))
-	require.Eventually(t, func() bool { return b.proxy.target.Loads()["backup"] == target.Load{InFlight: 10} }, long, time.Millisecond, "who waits goes on")
+	require.Eventually(t, func() bool { return b.proxy.target.Loads()["backup"] == target.Load{InFlight: 10} }, long, time.Millisecond, "the waiting calls are sent")
 	changed.Limits.Connections++
 	require.ErrorContains(t, b.proxy.Reload(&changed), "limits.connections")
 	changed = *b.config
@@ -97,8 +97,8 @@ func TestUsersShareTheTarget(t *testing.T) {
 	b.of("csi", list).says(t, answers[1])
 }
 
-// A target that was started with --wait-for-rpc is not ready, but is brought up
-// through the proxy.
+// A target that was started with --wait-for-rpc is not ready, but can be initialized through
+// the proxy.
 func TestStartupState(t *testing.T) {
 	waiting, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// exported makes a volume in lvs0, exported to a connected host.
+// exported creates a volume in lvs0 and exports it to a connected host.
 func (b *bench) exported(t *testing.T, ana bool) (nqn string) {
 	t.Helper()
 	nqn = "nqn.2016-06.io.spdk:v"
@@ -54,13 +54,13 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 	g := b.post(rpcCall(snapshotMethod, fmt.Sprintf(straight, "s2")))
 	assert.Equal(t, http.StatusConflict, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeInUse, g.code(t))
-	assert.Contains(t, g.body, safeSnapshotMethod, "it says what to do")
+	assert.Contains(t, g.body, safeSnapshotMethod, "the message must name the safe method")
 
 	changed := *b.config
 	changed.Target.SnapshotsInUse = config.SnapshotsFreeze
 	require.NoError(t, b.proxy.Reload(&changed))
 	b.target.ForgetCalls()
-	assert.Regexp(t, `^"[0-9a-f-]{36}"$`, b.call(t, snapshotMethod, fmt.Sprintf(straight, "s3")), "as SPDK answers")
+	assert.Regexp(t, `^"[0-9a-f-]{36}"$`, b.call(t, snapshotMethod, fmt.Sprintf(straight, "s3")), "the same answer as SPDK's")
 	frozen := false
 	for _, c := range b.target.Calls() {
 		frozen = frozen || c.Method == "nvmf_subsystem_set_ns_ana_group"
@@ -79,7 +79,7 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 	assert.Equal(t, []any{"bdev:lvs0/v", "lvol-name:s1"}, line["resources"])
 }
 
-// What else SPDK does to a volume in use without waiting for I/O.
+// These methods of SPDK also change a volume in use without waiting for I/O.
 func TestChangesBelowVolumesInUse(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
@@ -118,8 +118,8 @@ func TestChangesBelowVolumesInUse(t *testing.T) {
 	assert.Contains(t, b.call(t, safeDeleteMethod, `{"name":"lvs0/v"}`), `"frozen":false`)
 }
 
-// What SPDK refuses of bdev_lvol_snapshot comes back as SPDK says it, whether it
-// refuses the call itself or one that the proxy makes before it.
+// SPDK's errors for bdev_lvol_snapshot are returned unchanged, whether SPDK refuses the call
+// itself or one that the proxy makes before it.
 func TestSnapshotRefusalsAreSPDKs(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsFreeze })
 	nqn := b.exported(t, true)
@@ -133,9 +133,9 @@ func TestSnapshotRefusalsAreSPDKs(t *testing.T) {
 	}
 	require.Nil(t, take("taken"))
 	fileExists := &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
-	assert.Equal(t, fileExists, take("taken"), "of a volume that would be frozen")
+	assert.Equal(t, fileExists, take("taken"), "for a volume that would be frozen")
 	b.call(t, "nvmf_delete_subsystem", fmt.Sprintf(`{"nqn":%q}`, nqn))
-	assert.Equal(t, fileExists, take("taken"), "of a volume that nobody uses")
+	assert.Equal(t, fileExists, take("taken"), "for a volume that is not in use")
 	for _, method := range []string{"bdev_get_bdevs", "iscsi_get_target_nodes", snapshotMethod} {
 		own := &jsonrpc.Error{Code: -12, Message: "Cannot allocate memory"}
 		b.target.Inject(spdktest.Fault{Method: method, Do: spdktest.Fail, Error: own})
@@ -155,7 +155,7 @@ func TestSnapshotsWithoutAJournal(t *testing.T) {
 	assert.Contains(t, g.body, "target.freeze.dir")
 }
 
-// Calls that would change what is frozen wait until it is not.
+// Calls that would change a frozen volume wait until it is thawed.
 func TestChangesWaitForASnapshot(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
@@ -184,7 +184,7 @@ func TestChangesWaitForASnapshot(t *testing.T) {
 	assert.Equal(t, []string{snapshotMethod, "nvmf_subsystem_remove_listener"}, order)
 }
 
-// A tenant's snapshots are of its own volumes, and count.
+// A tenant can take snapshots of its own volumes only, and they count against its quota.
 func TestSnapshotsOfTenants(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeSnapshotMethod), c.Roles["volumes"].Allow...)}
@@ -201,7 +201,7 @@ func TestSnapshotsOfTenants(t *testing.T) {
 	}
 	foreign, nobody := take(`{"lvol_name":"lvs-b/v","snapshot_name":"s"}`, http.StatusOK), take(`{"lvol_name":"lvs-a/none","snapshot_name":"s"}`, http.StatusOK)
 	assert.Equal(t, -19, foreign.code(t))
-	assert.Equal(t, foreign.body, nobody.body, "as if it were not there")
+	assert.Equal(t, foreign.body, nobody.body, "the same answer as for a missing volume")
 	assert.Contains(t, take(`{"lvol_name":"lvs-a/v","snapshot_name":"s1","nqn":"nqn.2016-06.io.spdk:of-b"}`, http.StatusOK).body, `"frozen":false`)
 	assert.Contains(t, take(`{"lvol_name":"lvs-a/v","snapshot_name":"s2"}`, http.StatusOK).body, `"uuid"`)
 	take(`{"lvol_name":"lvs-a/v","snapshot_name":"s3"}`, http.StatusInsufficientStorage)
@@ -212,11 +212,11 @@ func TestSnapshotsOfTenants(t *testing.T) {
 	}, long, 100*time.Millisecond)
 }
 
-// A proxy thaws at its start what another one has left, and so does the command.
+// A proxy thaws at its start what another one has left frozen, and so does `spdk-proxy thaw`.
 func TestThawAtTheStart(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
-	// Its thaw is not answered, and nobody runs who would try again.
+	// The target does not answer the thaw, and no other process retries it.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Close})
 	b.call(t, safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`)
 	frozen := func() bool {
@@ -229,13 +229,13 @@ func TestThawAtTheStart(t *testing.T) {
 	assert.False(t, frozen())
 	list, err := os.ReadDir(b.config.Target.Freeze.Dir)
 	require.NoError(t, err)
-	assert.Len(t, list, 1, "what a running proxy counts")
+	assert.Len(t, list, 1, "the operation that the running proxy recovers")
 	b.proxy.quiescer.Recover(context.Background())
 	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
 }
 
-// Deletions of the proxy's own, below a frozen volume and of snapshots that it takes back, are kept apart from clients'
-// listings as clients' deletions are: before v24.09, a listing meanwhile ends the target.
+// The proxy's own deletions, below a frozen volume and of snapshots that it undoes, never run at the same time as clients'
+// listings. The same applies to clients' deletions: before v24.09, a listing during a deletion crashes the target.
 func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`
 	for name, c := range map[string]struct {
@@ -259,7 +259,7 @@ func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 			}
 			done := make(chan string, 1)
 			go func() { done <- b.post(c.call).body }()
-			require.Eventually(t, func() bool { return position("nvmf_subsystem_add_ns") >= 0 }, 10*time.Second, time.Millisecond, "it is frozen, and the deletion is next")
+			require.Eventually(t, func() bool { return position("nvmf_subsystem_add_ns") >= 0 }, 10*time.Second, time.Millisecond, "the volume is frozen, and the deletion is next")
 			b.call(t, "bdev_lvol_get_lvols", "{}")
 			<-done
 			require.NotEqual(t, -1, position(deleteMethod))
@@ -268,7 +268,7 @@ func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	}
 }
 
-// A tenant deletes its own volumes only, also through the proxy's own method; what it deletes no longer counts.
+// A tenant can delete its own volumes only, also with the proxy's own method. Deleted volumes no longer count.
 func TestDeletionsOfTenants(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeDeleteMethod), c.Roles["volumes"].Allow...)}
@@ -295,7 +295,7 @@ func TestDeletionsOfTenants(t *testing.T) {
 			assert.NotNil(t, c.Err, "it asks for what nobody has: %v", c.Params)
 		}
 	}
-	assert.Contains(t, b.as(t, "admin", "bdev_get_bdevs", `{"name":"lvs-b/v"}`, http.StatusOK).body, id["b"], "it is still there")
+	assert.Contains(t, b.as(t, "admin", "bdev_get_bdevs", `{"name":"lvs-b/v"}`, http.StatusOK).body, id["b"], "the volume still exists")
 	const another = `{"lvs_name":"lvs-a","lvol_name":"w","size_in_mib":8}`
 	b.as(t, teamA, "bdev_lvol_create", another, http.StatusInsufficientStorage)
 	assert.Contains(t, remove("lvs-a/v").body, `"frozen":false`)

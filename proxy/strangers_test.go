@@ -23,17 +23,17 @@ func (s *serving) dialTLS(from string) *rawClient {
 	return newRawClient(s.t, c)
 }
 
-// stranger is a request without credentials that announces a body and sends none.
+// stranger is a request without credentials that declares a body and sends none.
 const stranger = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
-// Unauthenticated requests are answered without their bodies, and however many
-// of them hold all connections, a new client gets in.
-func TestStrangersLockNobodyOut(t *testing.T) {
+// Unauthenticated requests are answered without reading their bodies. Even if they use all
+// connections, a new client can connect.
+func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""), func(c *config.Config) {
 		c.Limits.Connections, c.Limits.ConnectionsPerSource = 8, 4
 		c.Limits.Read = config.Duration(long)
 	})
-	b.proxy.unreadBodyWait = long // as if no time passed
+	b.proxy.unreadBodyWait = long // so that no body times out
 	s := serve(t, b)
 	open := func(n int) {
 		require.Eventually(t, func() bool { return b.proxy.clients.Open() == n }, long, time.Millisecond)
@@ -53,9 +53,9 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 			user.call(version)
 			assert.Equal(t, http.StatusOK, user.answer().StatusCode)
 			user.call(version)
-			assert.Equal(t, http.StatusOK, user.answer().StatusCode, "and keeps its connection")
+			assert.Equal(t, http.StatusOK, user.answer().StatusCode, "the user keeps its connection")
 			require.NoError(t, user.Close())
-			open(7) // the first one has had a stranger's place
+			open(7) // the first new connection replaced an unauthenticated one
 		}
 		for _, c := range strangers {
 			_ = c.Close() // one was evicted
@@ -64,8 +64,8 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 	}
 }
 
-// What nobody authenticated has announced is waited for a second at most, however
-// long users may take, and whatever the path.
+// The proxy waits at most one second for the body of an unauthenticated request, whatever the
+// limit for users and the path.
 func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
 	assert.LessOrEqual(t, b.proxy.unreadBodyWait, time.Second)

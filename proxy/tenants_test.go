@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newTenantBench is a proxy configured as docs/tenants.md shows, before a target with
+// newTenantBench makes a proxy with the configuration in docs/tenants.md, for a target with
 // two lvstores. All passwords are the same.
 func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
@@ -27,7 +27,7 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	require.NoError(t, err)
 	b := newBench(t, "v26.05", func(used *config.Config) {
 		used.Users, used.Tenants = c.Users, c.Tenants
-		// They may do more than the driver does, so that tenancy has more to decide.
+		// The users may call more methods than the driver, so that tenancy has more to decide.
 		used.Roles = map[string]config.Role{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}
 		for i := range used.Users[1:] {
 			used.Users[1+i].Roles = append(used.Users[1+i].Roles, "volumes")
@@ -44,7 +44,7 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	return b
 }
 
-// as makes a call and expects a status; params "" are none.
+// as makes a call and expects a status. If params is "", it sends none.
 func (b *bench) as(t *testing.T, user, method, params string, status int) got {
 	t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)
@@ -61,7 +61,7 @@ const (
 	teamB = "csi-of-team-b"
 )
 
-// resultText is a result that is one text.
+// resultText returns a result that is a string.
 func resultText(t *testing.T, g got) string {
 	_, rest, ok := strings.Cut(g.body, `"result":"`)
 	require.True(t, ok, g.body)
@@ -69,7 +69,7 @@ func resultText(t *testing.T, g got) string {
 	return s
 }
 
-// A volume's life in each of two teams, who learn nothing of each other.
+// Each of two teams manages a volume, and neither learns anything about the other.
 func TestTeamsOnOneTarget(t *testing.T) {
 	b := newTenantBench(t)
 	volumes := map[string]string{}
@@ -89,7 +89,7 @@ func TestTeamsOnOneTarget(t *testing.T) {
 		assert.NotContains(t, list, "lvs-b", method)
 	}
 
-	// What is the other's, and what is not there, is answered with the same bytes.
+	// The answers for the other team's object and for a missing one have the same bytes.
 	const none = "99999999-abcd-4333-8444-abcdefabcdef"
 	for _, c := range []struct{ method, params string }{
 		{"bdev_get_bdevs", `{"name":"%s"}`},
@@ -110,7 +110,7 @@ func TestTeamsOnOneTarget(t *testing.T) {
 	assert.Equal(t, "team-a", last["tenant"])
 	assert.EqualValues(t, 1, last["hidden"])
 
-	// What concerns everybody is refused, and said so.
+	// Calls that affect all users are refused with an explanation.
 	refused := b.as(t, teamA, "nvmf_create_transport", `{"trtype":"RDMA"}`, http.StatusForbidden)
 	assert.Contains(t, refused.body, "tenants may not")
 	lines = b.log.Lines(t, "call")
@@ -118,19 +118,19 @@ func TestTeamsOnOneTarget(t *testing.T) {
 	assert.Equal(t, "deny", last["decision"])
 	assert.Equal(t, "tenant team-a", last["rule"])
 
-	// The quota: 1 GiB, of which 8 MiB are taken.
+	// The quota is 1 GiB, of which 8 MiB are used.
 	over := b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"big","size_in_mib":1024,"lvs_name":"lvs-a","thin_provision":true}`, http.StatusInsufficientStorage)
 	assert.Equal(t, -28, over.code(t))
 	b.as(t, teamB, "bdev_lvol_create", `{"lvol_name":"big","size_in_mib":1024,"lvs_name":"lvs-b","thin_provision":true}`, http.StatusOK)
 
-	// The description of what they may call leaves out what they may not.
+	// The OpenRPC document has only methods that the users may call.
 	document := b.as(t, teamA, "rpc.discover", "", http.StatusOK).body
 	assert.Contains(t, document, `"bdev_lvol_create"`)
 	assert.NotContains(t, document, `"nvmf_create_transport"`)
 }
 
-// After a reload, a user who came into a tenant sees only what is the tenant's.
-func TestReloadTakesTenantsOver(t *testing.T) {
+// After a reload that adds a user to a tenant, the user sees only the tenant's objects.
+func TestReloadChangesTenants(t *testing.T) {
 	b := newTenantBench(t)
 	assert.Contains(t, b.as(t, "admin", "bdev_lvol_get_lvstores", "", http.StatusOK).body, "lvs-b")
 	next := *b.config
@@ -142,8 +142,8 @@ func TestReloadTakesTenantsOver(t *testing.T) {
 	assert.NotContains(t, seen, "lvs-b")
 }
 
-// A result that must be filtered counts as its user's memory, and so does the copy,
-// before the filter begins.
+// A result that must be filtered counts against its user's memory limit, and so does the
+// copy, before filtering begins.
 func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 	b := newTenantBench(t)
 	for i := range 20 {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// damaged is a device whose page 0 was overwritten.
+// damagedStore returns a device whose page 0 was overwritten.
 func damagedStore(t *testing.T) string {
 	m := make([]byte, 1<<20)
 	copy(m, "SPDKBLOB")
@@ -38,7 +38,7 @@ func TestCheckLvstore(t *testing.T) {
 	assert.Equal(t, exitDamaged, o.code)
 	assert.Contains(t, o.stdout, "of="+disk+" bs=4096 seek=4 count=1")
 
-	// What it says to do makes it sound.
+	// The printed instructions repair the damage.
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	f, err := os.OpenFile(disk, os.O_WRONLY, 0)
@@ -62,7 +62,7 @@ func TestCheckLvstore(t *testing.T) {
 		assert.Equal(t, exitUsage, run(t, "", append([]string{"check-lvstore"}, args...)...).code, name)
 	}
 	o = run(t, "", "check-lvstore", damagedStore(t), "--repair-page", page, "--name", "lvs0", "--uuid", uuid)
-	assert.Equal(t, exitFailed, o.code, "a file that is there is not overwritten")
+	assert.Equal(t, exitFailed, o.code, "an existing file is not overwritten")
 	target := target(t)
 	o = run(t, "", "check-lvstore", "--socket", target.Socket())
 	assert.Zero(t, o.code, o.stderr)

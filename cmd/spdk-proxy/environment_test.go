@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Secrets that a shell writes into a file are their owner's alone.
+// Only the owner can read the files into which a shell writes printed secrets.
 func TestPrintedSecretsAreClosedToOthers(t *testing.T) {
 	for _, args := range [][]string{{"new-token"}, {"hash-password"}} {
 		for before, after := range map[os.FileMode]os.FileMode{0o644: 0o600, 0o664: 0o600, 0o640: 0o640, 0o600: 0o600} {
@@ -31,7 +31,7 @@ func TestPrintedSecretsAreClosedToOthers(t *testing.T) {
 	}
 }
 
-// What the manual has exported by then does not get into the way of a call by socket.
+// The environment variables of the manual do not affect a call by socket.
 func TestCallInTheEnvironmentOfTheManual(t *testing.T) {
 	target := target(t)
 	path := writeConfig(t, target.Socket(), "")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// As spdk_tgt's unit runs it, and with names from the host's own list of users.
+// The command works as in spdk_tgt's unit, and with the names of the host's users.
 func TestHandOverKeys(t *testing.T) {
 	handOver := func(args ...string) (string, error) {
 		root := newRoot()
@@ -29,7 +29,7 @@ func TestHandOverKeys(t *testing.T) {
 	_, err = handOver("--dir", dir, "--to", "no such user")
 	require.ErrorContains(t, err, "the user that spdk_tgt runs as")
 	out, err := handOver("--dir", dir, "--to", strconv.Itoa(os.Geteuid()))
-	require.NoError(t, err, "there are no keys before the first one")
+	require.NoError(t, err, "it is not an error if there are no keys yet")
 	assert.Empty(t, out)
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give files to other users")

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
-// As systemd runs it: one process for each connection, which is its standard input.
+// The command works as systemd runs it: one process for each connection, which is its standard input.
 func TestKeepKeys(t *testing.T) {
 	dir, socket := filepath.Join(t.TempDir(), "keys"), filepath.Join(t.TempDir(), "sock")
 	l, err := net.Listen("unix", socket)

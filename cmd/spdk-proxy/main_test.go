@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,12 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-const long = time.Minute // for what must not run out
+const long = time.Minute // a timeout that a working test never reaches
 
-// The test binary is the program itself when asked to be.
+// With an environment variable, the test binary runs as the program itself.
 func TestMain(m *testing.M) {
 	if os.Getenv("SPDK_PROXY_BE_MAIN") != "" {
 		main()
@@ -57,31 +57,18 @@ func run(t *testing.T, stdin string, args ...string) outcome {
 	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// A served is a spdk-proxy that serves.
+// A served is a running spdk-proxy, with its log.
 type served struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	url string
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (d *served) Write(p []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.log.Write(p)
-}
-
-func (d *served) logged() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.log.String()
+	log logtest.Log
 }
 
 func (d *served) waitFor(text string) { d.waitForTimes(text, 1) }
 
 func (d *served) waitForTimes(text string, n int) {
-	require.Eventually(d.t, func() bool { return strings.Count(d.logged(), text) >= n }, long, 5*time.Millisecond, text)
+	require.Eventually(d.t, func() bool { return d.log.Count(text) >= n }, long, 5*time.Millisecond, text)
 }
 
 func (d *served) hangUp() { require.NoError(d.t, d.cmd.Process.Signal(syscall.SIGHUP)) }
@@ -91,15 +78,15 @@ var servedURL = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`)
 func start(t *testing.T, env []string, args ...string) *served {
 	d := &served{t: t, cmd: command(context.Background(), args...)}
 	d.cmd.Env = append(d.cmd.Env, env...)
-	d.cmd.Stdout, d.cmd.Stderr = d, d
+	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	require.NoError(t, d.cmd.Start())
 	t.Cleanup(func() { _ = d.cmd.Process.Kill(); _ = d.cmd.Wait() })
 	d.waitFor("serving")
-	d.url = servedURL.FindString(d.logged())
+	d.url = servedURL.FindString(d.log.String())
 	return d
 }
 
-// stop ends it and tells its exit code.
+// stop stops the proxy and returns its exit code.
 func (d *served) stop() int {
 	require.NoError(d.t, d.cmd.Process.Signal(syscall.SIGTERM))
 	_ = d.cmd.Wait()
@@ -136,7 +123,7 @@ func TestIsScript(t *testing.T) {
 		"0.0.0.0 9009 user pass -s /x -c c": true,
 		"-s /x 0.0.0.0 9009 user pass":      true,
 		"-c/c.pem host 1 user pass":         true,
-		"host 9009":                         true, // its error says what is missing
+		"host 9009":                         true, // the error names the missing arguments
 		"serve --config x":                  false,
 		"serve":                             false,
 		"sevre --config x":                  false,
@@ -192,11 +179,11 @@ func TestServeAndCall(t *testing.T) {
 	assert.Equal(t, exitOutcomeUnknown, run(t, "", append(through, "bdev_get_bdevs")...).code)
 
 	assert.Zero(t, d.stop())
-	assert.Contains(t, d.logged(), `"msg":"stopping"`)
-	assert.NotContains(t, d.logged(), "correct horse")
+	assert.Contains(t, d.log.String(), `"msg":"stopping"`)
+	assert.NotContains(t, d.log.String(), "correct horse")
 }
 
-func TestCallStraightThroughTheSocket(t *testing.T) {
+func TestCallBySocket(t *testing.T) {
 	target := target(t)
 	call := func(args ...string) outcome {
 		return run(t, "", append([]string{"call", "--socket", target.Socket()}, args...)...)
@@ -204,7 +191,7 @@ func TestCallStraightThroughTheSocket(t *testing.T) {
 	assert.Contains(t, call("spdk_get_version").stdout, `"version": "SPDK v26.05`)
 	assert.Equal(t, outcome{"[]\n", "", 0}, call("bdev_lvol_get_lvstores"))
 	o := call("bdev_lvol_create", "lvs_name=none", "lvol_name=v", "size=1048577")
-	assert.Contains(t, o.stderr, "No such device", "old parameters are fitted")
+	assert.Contains(t, o.stderr, "No such device", "old parameters are translated")
 	o = call("bdev_malloc_create", "name=m0")
 	assert.Equal(t, exitUsage, o.code)
 	assert.Contains(t, o.stderr, "/num_blocks: is required")
@@ -230,12 +217,12 @@ func TestTheOldCommandLine(t *testing.T) {
 	assert.Contains(t, string(cmdline), target.Socket())
 	d.waitFor("password stands on the command line")
 	d.waitFor("unencrypted")
-	assert.NotContains(t, d.logged(), "hunter2")
+	assert.NotContains(t, d.log.String(), "hunter2")
 	d.hangUp()
 	d.waitFor("without a configuration file")
 	assert.Zero(t, d.stop())
 
-	// The script's certificate file holds both parts.
+	// The script's certificate file has certificate and key.
 	path := writeConfig(t, target.Socket(), "")
 	made := start(t, nil, "serve", "--config", path)
 	made.stop()
@@ -300,14 +287,14 @@ func otherAddress(t *testing.T) string {
 func TestCheckConfig(t *testing.T) {
 	path := writeConfig(t, "/s", "")
 	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", "", 0}, run(t, "", "check-config", path))
-	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "tls.key"), "it changes nothing")
+	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "tls.key"), "check-config creates no files")
 	o := run(t, "", "check-config", writeConfig(t, "/s", "limits: {drain: 5}"))
 	assert.Equal(t, exitFailed, o.code)
 	assert.Contains(t, o.stderr, "line 7: limits.drain must be a duration with its unit")
 }
 
 // All mistakes are reported at once: misspelt keys do not hide wrong roles.
-func TestCheckConfigTellsOfRolesBesideMisspeltKeys(t *testing.T) {
+func TestCheckConfigReportsAllMistakes(t *testing.T) {
 	path := writeConfig(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -331,7 +318,7 @@ func TestHashPassword(t *testing.T) {
 		path := writeConfig(t, "/s", "")
 		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "hash"), []byte(o.stdout), 0o600))
 		assert.Zero(t, run(t, "", "check-config", path).code)
-		assert.Equal(t, exitFailed, run(t, "\n", args...).code, "an empty password")
+		assert.Equal(t, exitFailed, run(t, "\n", args...).code, "an empty password is refused")
 	}
 }
 

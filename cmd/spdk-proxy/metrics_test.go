@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the service does about its configuration can be scraped, as can its version.
+// Reloads and the version are in the metrics.
 func TestReloadsAreCounted(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "metrics: {listen: \"127.0.0.1:0\"}\n")
 	d := start(t, nil, "serve", "--config", path)
 	d.waitFor("serving metrics")
-	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+/metrics`).FindString(d.logged())
+	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+/metrics`).FindString(d.log.String())
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	scrape := func() string {
 		resp, err := client.Get(url)
@@ -29,7 +29,7 @@ func TestReloadsAreCounted(t *testing.T) {
 	assert.Contains(t, scrape(), "\nspdk_proxy_config_last_reload_successful 1\n")
 	assert.Regexp(t, `spdk_proxy_certificate_expiry_timestamp_seconds\{certificate="server"\} [1-9]\.`, scrape())
 
-	change(t, path, "metrics:", "metric:") // which only the file's reader sees
+	change(t, path, "metrics:", "metric:") // a mistake that only parsing detects
 	d.hangUp()
 	d.waitFor("reload refused")
 	text := scrape()

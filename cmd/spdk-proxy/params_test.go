@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A document of its own: the test is about types, not about SPDK.
+// A schema for this test only, because it is about types and not about SPDK.
 const schemaText = `{"methods":[{"name":"m","params":[
 	{"name":"text","schema":{"type":"string"}},
 	{"name":"whole","schema":{"type":"integer"}},
@@ -51,7 +51,7 @@ func TestParseParams(t *testing.T) {
 		{[]string{"text=true"}, `{"text":"true"}`},
 		{[]string{`text:="a\u0062"`}, `{"text":"ab"}`},
 		{[]string{"text:=null"}, `{"text":null}`},
-		{[]string{"text:=[1,{}]"}, `{"text":[1,{}]}`}, // the target says what is wrong
+		{[]string{"text:=[1,{}]"}, `{"text":[1,{}]}`}, // the target reports the error
 		{[]string{"whole=18446744073709551615"}, `{"whole":18446744073709551615}`},
 		{[]string{"number=1.5"}, `{"number":1.5}`},
 		{[]string{"number=1"}, `{"number":1}`},
@@ -74,8 +74,8 @@ func TestParseParams(t *testing.T) {
 	}
 }
 
-// A command line can be read by everybody on the host.
-func TestSecretsComeFromFiles(t *testing.T) {
+// Secrets are read from files, because all users of the host can read a command line.
+func TestSecretsFromFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(path, []byte("s3cret\r\nof no interest\n"), 0o600))
 	params, err := parse(t, "m", "secret=@"+path, "secrets=@"+path, "text=@"+path)

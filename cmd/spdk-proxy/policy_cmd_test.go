@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policyConfig names files of secrets that are not there: nothing here reads them.
+// policyConfig names files of secrets that do not exist: these commands must not read them.
 const policyConfig = `
 listen: "127.0.0.1:0"
 users:
@@ -80,7 +80,7 @@ func TestPolicyExplain(t *testing.T) {
 	assert.Contains(t, o.stderr, "there is no configuration at")
 }
 
-// What the manual shows is what is printed.
+// The output is the same as in the manual.
 func TestTheDocumentedExplanation(t *testing.T) {
 	text, err := os.ReadFile("../../docs/authorization.md")
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestPolicyShow(t *testing.T) {
 	assert.Equal(t, exitUsage, run(t, "", "policy", "show", "--config", path, "--as", "tema").code)
 }
 
-// lines are without the spaces that align them.
+// lines returns the lines of a text, without the spaces for alignment.
 func lines(text string) (list []string) {
 	for line := range strings.Lines(text) {
 		list = append(list, strings.Join(strings.Fields(line), " "))
@@ -185,8 +185,8 @@ roles:
 	assert.Equal(t, exitUsage, run(t, "", "policy", "learned", "/none").code)
 }
 
-// Learning is loud: when a configuration is checked, served, and taken over.
-func TestLearningIsToldOf(t *testing.T) {
+// Learning mode causes a warning when a configuration is checked, served and reloaded.
+func TestLearningIsWarnedOf(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "learning: true")
 	o := run(t, "", "check-config", path)
 	assert.Equal(t, 0, o.code)

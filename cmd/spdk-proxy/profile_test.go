@@ -21,7 +21,7 @@ func TestProfiles(t *testing.T) {
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", writeConfig(t, target(t).Socket(), ""))
 	info, err := os.Stat(filepath.Join(runtime, "debug"))
 	require.NoError(t, err)
-	assert.EqualValues(t, 0o600, info.Mode().Perm(), "nobody else's")
+	assert.EqualValues(t, 0o600, info.Mode().Perm(), "only the owner may read the file")
 	profile := func(args ...string) (stdout []byte, stderr string, code int) {
 		cmd := command(t.Context(), append([]string{"profile"}, args...)...)
 		cmd.Env = append(cmd.Env, "RUNTIME_DIRECTORY="+runtime)
@@ -41,7 +41,7 @@ func TestProfiles(t *testing.T) {
 			assert.Contains(t, string(out), "proxy.(*Server).Serve")
 		case "trace":
 			assert.True(t, bytes.HasPrefix(out, []byte("go 1.")))
-		default: // as pprof reads them
+		default: // in the format of pprof
 			_, err := gzip.NewReader(bytes.NewReader(out))
 			assert.NoError(t, err, name)
 		}
@@ -51,7 +51,7 @@ func TestProfiles(t *testing.T) {
 		assert.Equal(t, exitUsage, code, args)
 	}
 
-	// Neither are they on the address that everybody reaches.
+	// Profiles are not served on the public address either.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {

@@ -39,7 +39,7 @@ func TestSaved(t *testing.T) {
 	assert.Contains(t, out, "0 calls")
 
 	out, err = run("diff")
-	require.NoError(t, err, "the manual's command works before anything was ever held")
+	require.NoError(t, err, "the manual's command works without a held configuration")
 	assert.Contains(t, out, "no differences: the target had")
 	_, err = run("diff", "current.json", "held.json")
 	require.ErrorContains(t, err, "there is no held.json")
@@ -86,7 +86,7 @@ func TestSaved(t *testing.T) {
 	require.ErrorContains(t, err, "saved use NAME")
 }
 
-// As spdk_tgt's unit runs it where spdk_tgt is another user.
+// The command works as in spdk_tgt's unit if spdk_tgt runs as another user.
 func TestPrepareForAnotherUser(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	to := filepath.Join(t.TempDir(), "saved.json")

@@ -79,10 +79,10 @@ func TestSchemaDrift(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(tree, "VERSION"), []byte("25.09.1-pre\n"), 0o600))
 	out, err = schema("drift", tree)
 	require.ErrorIs(t, err, schemacmd.ErrFound)
-	assert.Contains(t, out, "(v25.09)", "as the tree's VERSION says")
+	assert.Contains(t, out, "(v25.09)", "from the source tree's VERSION")
 	out, err = schema("drift", tree, "--spdk-version", "v26.05")
 	require.ErrorIs(t, err, schemacmd.ErrFound)
-	assert.Contains(t, out, "(v26.05)", "as the flag says")
+	assert.Contains(t, out, "(v26.05)", "from the flag")
 }
 
 func TestSchemaExport(t *testing.T) {

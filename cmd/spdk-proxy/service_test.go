@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notifications are what systemd would be told.
+// notifications receives the messages for systemd.
 type notifications struct {
 	t      *testing.T
 	path   string
@@ -32,7 +32,7 @@ func listenForNotifications(t *testing.T) *notifications {
 	return &notifications{t, path, socket}
 }
 
-// next is the first notification that begins so.
+// next returns the next notification with this prefix.
 func (n *notifications) next(want string) string {
 	buf := make([]byte, 4096)
 	require.NoError(n.t, n.socket.SetReadDeadline(time.Now().Add(long)))
@@ -54,7 +54,7 @@ func change(t *testing.T, path, old, new string) {
 	require.NoError(t, os.Rename(next, path))
 }
 
-func TestSystemdIsTold(t *testing.T) {
+func TestSystemdIsNotified(t *testing.T) {
 	n := listenForNotifications(t)
 	config := writeConfig(t, target(t).Socket(), "")
 	d := start(t, []string{"NOTIFY_SOCKET=" + n.path, "WATCHDOG_USEC=300000"}, "serve", "--config", config)
@@ -73,7 +73,7 @@ func TestSystemdIsTold(t *testing.T) {
 
 func TestReloadAndItsOutcome(t *testing.T) {
 	runtime := t.TempDir()
-	// Of a process that was killed.
+	// A process that was killed has left its socket.
 	require.NoError(t, os.WriteFile(filepath.Join(runtime, "control"), nil, 0o600))
 	path := writeConfig(t, target(t).Socket(), "")
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", path)
@@ -101,7 +101,7 @@ func TestReloadAndItsOutcome(t *testing.T) {
 	change(t, path, "no_such_method", "bdev_get_bdevs")
 	assert.Equal(t, outcome{}, reload())
 
-	// What the new file alone cannot tell.
+	// A change that is an error only compared with the running configuration.
 	change(t, path, "127.0.0.1:0", "127.0.0.1:9999")
 	o = reload()
 	assert.Equal(t, exitFailed, o.code)
@@ -113,11 +113,11 @@ func TestReloadAndItsOutcome(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that the service runs")
 }
 
-// What the configuration names is read anew once it changes, however it is put there.
+// A change of a file that the configuration names causes a reload, however the file is replaced.
 func TestReloadByChangedFiles(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "")
 	dir := filepath.Dir(path)
-	// As Kubernetes mounts them: a link to a link, which is replaced.
+	// Kubernetes mounts files as a link to a link, and replaces the latter.
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "v1"), 0o700))
 	require.NoError(t, os.Rename(filepath.Join(dir, "hash"), filepath.Join(dir, "v1/hash")))
 	require.NoError(t, os.Symlink("v1", filepath.Join(dir, "data")))
@@ -147,10 +147,10 @@ func TestReloadByChangedFiles(t *testing.T) {
 	require.NoError(t, os.Symlink("v2", filepath.Join(dir, "data.new")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "data.new"), filepath.Join(dir, "data")))
 	d.waitForTimes(`"msg":"reloaded"`, 3)
-	assert.Equal(t, exitDenied, call(), "the password is another one")
+	assert.Equal(t, exitDenied, call(), "the password has changed")
 }
 
-// startActivated starts it as systemd does, with sockets that stay open.
+// startActivated starts the proxy like systemd, with sockets that stay open.
 func startActivated(t *testing.T, config string, sockets ...net.Listener) *served {
 	d := &served{t: t, cmd: command(context.Background(), "serve", "--config", config)}
 	d.cmd.Path, d.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, d.cmd.Args[1:]...)
@@ -161,7 +161,7 @@ func startActivated(t *testing.T, config string, sockets ...net.Listener) *serve
 		d.cmd.ExtraFiles = append(d.cmd.ExtraFiles, f)
 	}
 	d.cmd.Env = append(d.cmd.Env, "LISTEN_FDS="+string(rune('0'+len(sockets))))
-	d.cmd.Stdout, d.cmd.Stderr = d, d
+	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	require.NoError(t, d.cmd.Start())
 	t.Cleanup(func() { _ = d.cmd.Process.Kill(); _ = d.cmd.Wait() })
 	return d
@@ -174,7 +174,7 @@ func systemdSocket(t *testing.T) net.Listener {
 	return l
 }
 
-// Who comes while one process goes and another comes has to wait, and is served.
+// Clients that connect during a restart wait, and are served.
 func TestRestartRefusesNoConnection(t *testing.T) {
 	l := systemdSocket(t)
 	path := writeConfig(t, target(t).Socket(), "")
@@ -208,7 +208,7 @@ func TestRestartRefusesNoConnection(t *testing.T) {
 	assert.Len(t, outcomes, 1, "%v", outcomes)
 }
 
-func TestActivationMustFitTheConfiguration(t *testing.T) {
+func TestSocketMustMatchTheConfiguration(t *testing.T) {
 	l, other := systemdSocket(t), systemdSocket(t)
 	path := writeConfig(t, target(t).Socket(), "")
 	d := startActivated(t, path, l)
@@ -222,7 +222,7 @@ func TestActivationMustFitTheConfiguration(t *testing.T) {
 	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
 }
 
-// By hand, the secrets are found where the service's unit finds them.
+// check-config on the command line finds the secrets in the same place as the service.
 func TestCheckConfigFindsTheSecrets(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	tmp := t.TempDir()
@@ -257,12 +257,12 @@ func TestGrantSocket(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that spdk_tgt runs and listens there")
 	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
 
-	// SPDK comes while it waits, and again after it was killed: what it has left then is not waited for.
+	// SPDK starts while the command waits, and again after it was killed. The socket that it has left then does not count.
 	for range 2 {
 		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
 		waiting.Stderr = os.Stderr
 		require.NoError(t, waiting.Start())
-		require.NoError(t, os.RemoveAll(path)) // as SPDK does
+		require.NoError(t, os.RemoveAll(path)) // like SPDK
 		l, err := net.Listen("unix", path)
 		require.NoError(t, err)
 		require.NoError(t, waiting.Wait())
@@ -279,7 +279,7 @@ func TestGrantSocket(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 
-	// What others put into a folder that is everybody's.
+	// Objects that other users may create in a folder that everybody may write to.
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))
 	for name, put := range map[string]func() error{

@@ -16,7 +16,7 @@ import (
 
 func TestNewToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
-	require.NoError(t, os.WriteFile(file, []byte("# of the backup"), 0o600)) // without an end of its line
+	require.NoError(t, os.WriteFile(file, []byte("# of the backup"), 0o600)) // without a final newline
 	o := run(t, "", "new-token", "--hash-file", file, "--days", "90", "--comment", "host a")
 	assert.Zero(t, o.code)
 	assert.Regexp(t, `^spdkgate_[0-9A-Za-z]{46}\n$`, o.stdout)
@@ -41,10 +41,10 @@ func TestNewToken(t *testing.T) {
 	}
 	o = run(t, "", "new-token", "--hash-file", filepath.Join(file, "no folder"))
 	assert.Equal(t, exitFailed, o.code)
-	assert.Empty(t, o.stdout, "a token whose hash is nowhere is of no use")
+	assert.Empty(t, o.stdout, "a token is not printed if its hash was not written")
 }
 
-// From a new token or certificate to a call, and to the end of both by a reload.
+// A new token and a new certificate allow calls, until a reload removes both.
 func TestCallByTokenAndCertificate(t *testing.T) {
 	target, dir := target(t), t.TempDir()
 	authority := authntest.NewAuthority(t, "clients")
@@ -68,8 +68,8 @@ users:
 	}
 	assert.Zero(t, call("--token-file", in("token"), "bdev_malloc_create", "num_blocks=2048", "block_size=512").code)
 	assert.Zero(t, call("--cert", cert, "--key", key, "bdev_get_bdevs").code)
-	assert.Equal(t, exitDenied, call("--cert", cert, "--key", key, "bdev_malloc_create", "num_blocks=2048", "block_size=512").code, "of the role read-only")
-	assert.Zero(t, call("--token-file", in("token"), "--cert", cert, "--key", key, "bdev_malloc_create", "num_blocks=2048", "block_size=512").code, "the token counts")
+	assert.Equal(t, exitDenied, call("--cert", cert, "--key", key, "bdev_malloc_create", "num_blocks=2048", "block_size=512").code, "the user of the certificate has the role read-only")
+	assert.Zero(t, call("--token-file", in("token"), "--cert", cert, "--key", key, "bdev_malloc_create", "num_blocks=2048", "block_size=512").code, "the token decides, not the certificate")
 	assert.Contains(t, call("--cert", cert, "spdk_get_version").stderr, "client certificate")
 	assert.Equal(t, exitUsage, call("--token-file", in("token"), "--user", "admin", "spdk_get_version").code)
 	assert.Equal(t, exitUsage, call("--key", key, "spdk_get_version").code)
@@ -77,12 +77,12 @@ users:
 	other := run(t, "", "new-token")
 	require.NoError(t, os.WriteFile(in("tokens"), []byte(strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(other.stderr), `token_hashes: ["`), `"]`)), 0o600))
 	require.NoError(t, os.WriteFile(in("client-ca.crt"), authntest.NewAuthority(t, "others").PEM(), 0o600))
-	d.waitFor(`"msg":"reloaded"`) // by itself
+	d.waitFor(`"msg":"reloaded"`) // the service detects the change
 	o := call("--token-file", in("token"), "spdk_get_version")
 	assert.Equal(t, exitDenied, o.code)
 	assert.Contains(t, o.stderr, "authentication failed: ")
 	o = call("--cert", cert, "--key", key, "spdk_get_version")
 	assert.Equal(t, exitDenied, o.code)
 	assert.Contains(t, o.stderr, "does not trust, or no longer trusts")
-	assert.NotContains(t, d.logged(), strings.TrimSpace(token.stdout))
+	assert.NotContains(t, d.log.String(), strings.TrimSpace(token.stdout))
 }

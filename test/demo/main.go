@@ -40,7 +40,7 @@ func run(ctx context.Context, keep bool) (err error) {
 	defer func() {
 		if err != nil {
 			d.abandon(ctx)
-			err = fmt.Errorf("%w\nThe logs are in %s.", err, dir)
+			err = fmt.Errorf("%w\nthe logs are in %s", err, dir)
 			return
 		}
 		if err = w.stop(); err == nil {
