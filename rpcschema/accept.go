@@ -10,19 +10,19 @@ import (
 	"unicode/utf8"
 )
 
-// An acceptor says yes to parameters that are surely valid, without allocating:
-// nearly all calls are. It never says no: what it does not accept, the JSON
-// Schema validator decides on and words. It knows the keywords that our document
-// uses; a schema with any other has no acceptor.
+// An acceptor accepts parameters that are certainly valid, without allocating: nearly all calls
+// are. It never rejects: the JSON Schema validator decides about everything that it does not
+// accept, and writes the error messages. It knows the keywords that our document uses; a schema
+// with any other has no acceptor.
 type acceptor struct {
 	types      typeBits
 	properties map[string]*acceptor
 	required   []string
-	others     *acceptor // members that properties do not name; nil: none are allowed
+	others     *acceptor // members that are not in properties; nil: none are allowed
 	items      *acceptor // nil: anything
 	enum       []any     // nil: no enum
 	low, high  *integer
-	multiple   uint64 // of what a number must be a multiple; 0: anything
+	multiple   uint64 // divisor of the number; 0: any number is accepted
 	minLength  int
 	maxLength  int // -1: none
 	minItems   int
@@ -143,7 +143,7 @@ func (a *acceptor) listed(v any) bool {
 	return false
 }
 
-// An integer is any of int64's and uint64's.
+// An integer holds any value of int64 and of uint64.
 type integer struct {
 	negative  bool
 	magnitude uint64
@@ -163,8 +163,8 @@ func (n integer) less(o integer) bool {
 	return n.magnitude != o.magnitude && (n.magnitude < o.magnitude) != n.negative
 }
 
-// acceptors are made from the same raw schemas as the validators. Shared ones
-// are made once, so that one may hold itself.
+// acceptors are made from the same raw schemas as the validators. Each shared one is made once, so
+// that a recursive schema is possible.
 type acceptors struct {
 	schemas map[string]any
 	shared  map[string]*acceptor
@@ -172,7 +172,7 @@ type acceptors struct {
 
 var anything = &acceptor{maxLength: -1, maxItems: -1}
 
-// of makes the acceptor of a schema; nil when it can't be.
+// of makes the acceptor of a schema, or returns nil if the schema uses an unknown keyword.
 func (m *acceptors) of(v any) *acceptor {
 	s, ok := v.(map[string]any)
 	if !ok {
@@ -182,7 +182,7 @@ func (m *acceptors) of(v any) *acceptor {
 		return nil
 	}
 	if ref, ok := s["$ref"].(string); ok {
-		// Beside a reference we only ever annotate.
+		// Areas have only annotations beside a reference.
 		for keyword := range s {
 			if keyword != "$ref" && !isAnnotation(keyword) {
 				return nil
@@ -208,7 +208,7 @@ func (m *acceptors) ref(name string) *acceptor {
 	a := &acceptor{}
 	m.shared[name] = a
 	if !m.fill(a, s) {
-		// Others may hold it already: it must accept nothing.
+		// Other acceptors may refer to it already: it must accept nothing.
 		*a = acceptor{enum: []any{}}
 	}
 	return a
@@ -218,7 +218,7 @@ func isAnnotation(keyword string) bool {
 	return strings.HasPrefix(keyword, "x-spdk-") || slices.Contains([]string{"title", "description", "default", "format"}, keyword)
 }
 
-// fill reads the keywords; false when there is one that it does not know.
+// fill reads the keywords. It returns false if one of them is unknown.
 func (m *acceptors) fill(a *acceptor, s map[string]any) bool {
 	a.maxLength, a.maxItems = -1, -1
 	sound := true
@@ -297,7 +297,7 @@ func (m *acceptors) keyword(a *acceptor, keyword string, v any) (ok bool) {
 		a.pattern, err = regexp.Compile(text)
 		return isText && err == nil
 	}
-	return ok // oneOf among others: that exactly one fits, only the validator can tell
+	return ok // such as oneOf: only the validator can check that exactly one fits
 }
 
 func (a *acceptor) setTypes(v any) bool {

@@ -12,8 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample/broken"
 )
 
-// The fast way to yes never says yes where the validator says no, and is used
-// for nearly all methods.
+// The acceptor accepts nothing that the validator rejects, and exists for nearly all methods.
 func TestAcceptorAgreesWithValidator(t *testing.T) {
 	doc := rpcschema.Default()
 	accepted, valid, invalid := 0, 0, 0

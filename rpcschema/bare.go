@@ -1,13 +1,13 @@
 package rpcschema
 
-// How SPDK takes a call without parameters (x-spdk-params).
+// The forms in which SPDK accepts a call without parameters (x-spdk-params).
 const (
 	ParamsNone   = "none"   // params must be left out
 	ParamsObject = "object" // params must be an empty object
 	ParamsEither = "either"
 )
 
-// WithoutParams is how SPDK takes a call of m without parameters.
+// WithoutParams returns the form in which SPDK accepts a call of m without parameters.
 func (m *Method) WithoutParams() string {
 	switch {
 	case m.ParamsForm != "":
@@ -18,8 +18,8 @@ func (m *Method) WithoutParams() string {
 	return ParamsEither
 }
 
-// Bare writes the parameters of a call that has none as SPDK takes them: nil, or
-// an empty object. Others stay as they are.
+// Bare returns the parameters of a call in the form that SPDK accepts: if there are none, nil or an
+// empty object. Other parameters are returned as they are.
 func (m *Method) Bare(params map[string]any) map[string]any {
 	switch {
 	case len(params) > 0:
@@ -30,7 +30,7 @@ func (m *Method) Bare(params map[string]any) map[string]any {
 	return nil
 }
 
-// checkBare holds that a call without parameters is written as SPDK takes it.
+// checkBare checks that a call without parameters has the form that SPDK accepts.
 func (m *Method) checkBare(params map[string]any) Violations {
 	switch form := m.WithoutParams(); {
 	case len(params) > 0:

@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// Replaces says that a member took over from another, and how the values of both
-// compare. At most one of the conversions is given; without one only the name
-// changed.
+// Replaces describes a member that replaced another one, and how their values convert. At most one
+// conversion is given; without any, only the name changed.
 type Replaces struct {
 	Name string `json:"name"`
-	// Factor: old = new × Factor; an old value that is no multiple is rounded up.
+	// Factor: old = new × Factor; an old value that is not a multiple is rounded up.
 	Factor uint64 `json:"factor"`
 	// Times: new = old × Times. Only old values are converted.
 	Times uint64 `json:"times"`
@@ -24,14 +23,14 @@ type Replaces struct {
 	List bool `json:"list"`
 }
 
-// BothWays reports whether the new form can be written as the old one, too, for
-// releases that know no other.
+// BothWays reports whether the new form can also be converted to the old one, for releases that
+// know only the old one.
 func (rep *Replaces) BothWays() bool { return rep.Times == 0 && rep.Log2Of == 0 }
 
-// Scales reports whether both forms are one value, but for a factor.
+// Scales reports whether the two forms differ at most by a factor.
 func (rep *Replaces) Scales() bool { return rep.BothWays() && !rep.List }
 
-// inWords says what to write in place of the old form.
+// inWords returns the advice what to write instead of the old form.
 func (rep *Replaces) inWords(name string) string {
 	switch {
 	case rep.Factor > 0:
@@ -46,8 +45,8 @@ func (rep *Replaces) inWords(name string) string {
 	return fmt.Sprintf("give %s instead", name)
 }
 
-// modern converts an old value. What is not of the expected type is left alone,
-// for validation to name.
+// modern converts an old value. A value of another type is returned as it is: validation reports
+// it.
 func (rep *Replaces) modern(v any) (any, error) {
 	if rep.List {
 		return []any{v}, nil
@@ -76,7 +75,7 @@ func (rep *Replaces) modern(v any) (any, error) {
 	return spelt(number, n)
 }
 
-// former converts a new value, where that can be done.
+// former converts a new value to the old form, if possible.
 func (rep *Replaces) former(v any) (any, error) {
 	if rep.List {
 		if list, ok := v.([]any); ok && len(list) == 1 {
@@ -91,7 +90,7 @@ func (rep *Replaces) former(v any) (any, error) {
 	return spelt(number, n.Mul(n, new(big.Int).SetUint64(rep.Factor)))
 }
 
-// wholeNumber reads a whole number that is not negative; nil if it is none.
+// wholeNumber reads a non-negative whole number; it returns nil for anything else.
 func wholeNumber(v any) (json.Number, *big.Int) {
 	number, ok := v.(json.Number)
 	if !ok {
@@ -111,18 +110,17 @@ func spelt(given json.Number, n *big.Int) (any, error) {
 	return json.Number(n.String()), nil
 }
 
-// A change is what makes a parameter, or a member of one, of another release fit:
-// a successor under another name, values that need not be said any more, or
-// values that were once taken in any case.
+// A change adapts a parameter, or a member of one, to another release: a successor with another
+// name, values that later releases imply, or values that earlier releases accepted in any case.
 type change struct {
 	path  []string // names of the objects that the member is in, from the parameters down
-	old   Property // zero: nothing was replaced
-	new   Property // zero: nothing took over
-	any   Property // taken in any case; zero: none
-	texts []string // what it may be
+	old   Property // zero: no old member
+	new   Property // zero: no successor
+	any   Property // accepted in any case; zero: none
+	texts []string // the values of any
 }
 
-// changes collects those of a method's parameters.
+// changes lists the changes of a method's parameters.
 func (d *Document) changes(m *Method) []change {
 	list := make(Properties, len(m.Params))
 	for i, p := range m.Params {
@@ -157,8 +155,8 @@ func (d *Document) changesIn(members Properties, path []string, above []*Schema)
 	return found
 }
 
-// successor is the member that took over from the one at path, with what it says
-// of that; nil if there is none.
+// successor returns the member that replaced the one at path, with its Replaces; nil if there is
+// none.
 func (m *Method) successor(path []string, name string) *Property {
 	for _, c := range m.changes {
 		if c.new.Schema != nil && c.old.Name == name && slices.Equal(c.path, path) {
@@ -168,7 +166,7 @@ func (m *Method) successor(path []string, name string) *Property {
 	return nil
 }
 
-// dotted is a member's place as people write it.
+// dotted returns the path of a member, separated by dots.
 func (c *change) dotted(name string) string {
 	return strings.Join(append(slices.Clone(c.path), name), ".")
 }

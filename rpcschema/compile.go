@@ -7,9 +7,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A compiler makes JSON Schema validators of one release's view of the
-// document: members that the release doesn't know are taken out, and objects
-// are closed, for SPDK refuses what it does not know.
+// A compiler makes JSON Schema validators from one release's view of the document: members that the
+// release does not know are removed, and objects are closed, because SPDK refuses unknown members.
 type compiler struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
@@ -20,7 +19,7 @@ type compiler struct {
 	accepting sync.Map       // method → *acceptor; nil: none
 }
 
-// acceptor gives the fast way to say yes to a method's params, or nil.
+// acceptor returns the acceptor of a method's parameters, or nil.
 func (c *compiler) acceptor(method string) *acceptor {
 	if a, ok := c.accepting.Load(method); ok {
 		return a.(*acceptor)
@@ -34,7 +33,7 @@ func (c *compiler) acceptor(method string) *acceptor {
 
 const documentURL = "spdk:///openrpc.json"
 
-// compiled is the validator of one method's params or result for release r.
+// compiled returns the validator of one method's params or result for release r.
 func (c *compiler) compiled(r Release, part, method string) (*jsonschema.Schema, error) {
 	location := documentURL + "#/" + part + "/" + method
 	if s, ok := c.done.Load(location); ok {
@@ -83,7 +82,8 @@ func (d *Document) compilerFor(r Release) (*compiler, error) {
 	return actual.(*compiler), nil
 }
 
-// paramsObject is the schema of a method's whole params, from its raw form.
+// paramsObject returns the schema of the object that holds a method's parameters, made from the raw
+// document.
 func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 	properties, required := map[string]any{}, []any{}
 	list, _ := raw["params"].([]any)
@@ -98,9 +98,9 @@ func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
-// RequiredAt reports whether release r insists on a parameter. While a release
-// knows both an old parameter and its successor, either will do; while it knows
-// only the old one, that is required if the successor is.
+// RequiredAt reports whether release r requires a parameter. If the release knows both an old
+// parameter and its successor, it requires neither of them by itself; if it knows only the old one,
+// that is required if the successor is.
 func (m *Method) RequiredAt(name string, r Release) bool {
 	p := m.Param(name)
 	if !p.Schema.Has(r) {
@@ -121,7 +121,7 @@ func (m *Method) RequiredAt(name string, r Release) bool {
 	return false
 }
 
-// forerunnerAt is the parameter that p took over from, if release r has both.
+// forerunnerAt returns the parameter that p replaced, if release r has both.
 func (m *Method) forerunnerAt(p *Param, r Release) *Param {
 	if p.Schema.Replaces == nil {
 		return nil

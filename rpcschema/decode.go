@@ -2,7 +2,7 @@ package rpcschema
 
 import "slices"
 
-// invalidParams is JSON-RPC's code for parameters that are wrong.
+// invalidParams is JSON-RPC's code for invalid parameters.
 const invalidParams = -32602
 
 // Relaxed names the releases that ignore parameters that a method does not have.

@@ -9,11 +9,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// Discloses reports whether a method's result may hold secrets.
+// Discloses reports whether a method's result may contain secrets.
 func (d *Document) Discloses(m *Method) bool { return d.secret(m.Result.Schema, nil) }
 
-// secret looks for a sensitive value in a schema. within are the shared schemas
-// that it stands in, which may hold themselves.
+// secret reports whether a schema contains a sensitive value. within lists the shared schemas
+// around it, which may be recursive.
 func (d *Document) secret(s *Schema, within []string) bool {
 	if s == nil {
 		return false
@@ -44,16 +44,16 @@ func (d *Document) secret(s *Schema, within []string) bool {
 	return false
 }
 
-// RedactResult copies a result without its secrets: a text becomes [Redacted],
-// anything else null. Members that the schema does not describe are left out: what
-// is not known may be a secret. The rest stays as the target wrote it, in its order.
-// Of members that stand twice, each is treated so.
+// RedactResult copies a result without its secrets: a text becomes [Redacted], anything else null.
+// Members that the schema does not describe are left out, because they may be secrets. The rest
+// stays as the target wrote it, in its order. This applies to every occurrence of a duplicate
+// member.
 func (d *Document) RedactResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	m := d.byName[method]
 	if m == nil {
 		return nil, fmt.Errorf("redact a result: %w", &UnknownMethodError{Method: method})
 	}
-	// Not a copy, which would need as much memory again: results are never written to.
+	// No copy, which would double the memory: nothing writes to results.
 	r := &redaction{Edit: jsonwalk.NewEdit(unsafe.String(unsafe.SliceData(result), len(result)))}
 	r.Expect(len(result) + len(result)/8)
 	end := r.value(d.redactions.of(d, m), r.Space(0))
@@ -63,12 +63,12 @@ func (d *Document) RedactResult(method string, result json.RawMessage) (json.Raw
 	return r.Kept(result), nil
 }
 
-// A redaction goes through one result.
+// A redaction is the state of redacting one result.
 type redaction struct{ jsonwalk.Edit }
 
 const quotedRedacted = `"` + Redacted + `"`
 
-// value goes through the value that begins at i.
+// value redacts the value that begins at i, and returns its end.
 func (r *redaction) value(p *redactPlan, i int) (end int) {
 	t := r.TypeAt(i)
 	switch {
@@ -115,12 +115,12 @@ func (r *redaction) members(p *redactPlan, i int) (end int) {
 	return w.End
 }
 
-// A redactPlan says what may be seen of a value, over all forms that it may have;
-// nil: nothing.
+// A redactPlan lists the parts of a value that may be shown, for all forms of the value together;
+// nil: nothing may be shown.
 type redactPlan struct {
 	members map[string]*redactPlan
 	others  *redactPlan // members without a name in the schema
-	open    bool        // those are described
+	open    bool        // others are described
 	items   *redactPlan
 }
 
@@ -131,7 +131,7 @@ func (p *redactPlan) member(name string) (plan *redactPlan, known bool) {
 	return p.others, p.open
 }
 
-// redactPlans are made when they are first needed.
+// redactPlans makes each plan when it is first needed.
 type redactPlans struct {
 	mu   sync.Mutex
 	made map[*Schema]*redactPlan // of results
@@ -152,14 +152,13 @@ func (r *redactPlans) of(d *Document, m *Method) *redactPlan {
 	return plan
 }
 
-// A redactPlanner makes each plan once: a schema may hold itself.
+// A redactPlanner makes each plan once: a schema may be recursive.
 type redactPlanner struct {
 	document *Document
 	made     map[string]*redactPlan
 }
 
-// of makes the plan of a value that may have several forms. Where one of them is
-// secret, the value is.
+// of makes the plan of a value that may have several forms. If one form is secret, so is the value.
 func (r *redactPlanner) of(use []*Schema) *redactPlan {
 	forms, sensitive := r.document.forms(use, 0)
 	if sensitive || len(forms) == 0 {
@@ -193,8 +192,8 @@ func (r *redactPlanner) of(use []*Schema) *redactPlan {
 	return plan
 }
 
-// forms are schemas with their references and unions resolved, and whether any
-// of them is sensitive.
+// forms returns schemas with their references and unions resolved, and whether any of them is
+// sensitive.
 func (d *Document) forms(use []*Schema, depth int) (forms []*Schema, sensitive bool) {
 	for _, s := range use {
 		if s == nil || depth > 32 {
@@ -213,8 +212,7 @@ func (d *Document) forms(use []*Schema, depth int) (forms []*Schema, sensitive b
 	return forms, sensitive
 }
 
-// membersOf are the schemas that describe an object's member over all forms of the
-// object.
+// membersOf returns the schemas of an object's member in all forms of the object.
 func membersOf(forms []*Schema, name string) (found []*Schema) {
 	for _, s := range forms {
 		if p := s.Properties.Get(name); p != nil {

@@ -55,8 +55,8 @@ func (d *Document) referenceRedaction(use []*Schema, v any) any {
 	return v
 }
 
-// FuzzRedactResult holds the redaction of any JSON against that of its decoded value;
-// where members stand twice, whichever of them a client may look at.
+// FuzzRedactResult compares the redaction of any JSON with that of its decoded value; for duplicate
+// members, with both the first and the last one, because clients may use either.
 func FuzzRedactResult(f *testing.F) {
 	methods := slices.DeleteFunc(Default().Methods(), func(m *Method) bool { return !Default().Discloses(m) })
 	for i := range methods {
@@ -74,7 +74,7 @@ func FuzzRedactResult(f *testing.F) {
 		m := methods[int(which)%len(methods)]
 		got, err := Default().RedactResult(m.Name, slices.Clone(text))
 		if !jsontext.Value(text).IsValid(lenient...) {
-			return // SPDK's words were parsed before they came here
+			return // results that are not JSON never get here
 		}
 		require.NoError(t, err, "%s", text)
 		require.True(t, jsontext.Value(got).IsValid(lenient...), "%s: %s of %s", m.Name, got, text)
@@ -86,7 +86,7 @@ func FuzzRedactResult(f *testing.F) {
 		for _, last := range []bool{false, true} {
 			v, err := oneOfEach(jsontext.NewDecoder(strings.NewReader(string(got)), lenient...), last)
 			if err != nil {
-				return // such as a number that the reference does not read
+				return // such as a number that the reference cannot decode
 			}
 			left, err := jsonrpc.Marshal(v)
 			require.NoError(t, err)
@@ -106,7 +106,7 @@ func requireSame(t *testing.T, want, got json.RawMessage, format string, args ..
 	require.Equal(t, a, b, fmt.Sprintf(format, args...))
 }
 
-// oneOfEach decodes JSON and takes the first or the last of members that stand twice.
+// oneOfEach decodes JSON and keeps the first or the last of duplicate members.
 func oneOfEach(dec *jsontext.Decoder, last bool) (any, error) {
 	switch dec.PeekKind() {
 	case '{':

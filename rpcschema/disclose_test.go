@@ -33,9 +33,9 @@ func TestRedactResult(t *testing.T) {
 			`[{"name":"i","num_blocks":18446744073709551615,"driver_specific":{"iscsi":{"initiator_name":"n","url":"iscsi://u%p@h/t"},"rbd":{"config":{"key":"x"}}}}]`,
 			`[{"name":"i","num_blocks":18446744073709551615,"driver_specific":{"iscsi":{"initiator_name":"n","url":"[redacted]"},"rbd":null}}]`,
 		},
-		"what is not known": {"accel_crypto_keys_get", `[{"name":"k","new_secret":"00ff"}]`, `[{"name":"k"}]`},
+		"unknown member":    {"accel_crypto_keys_get", `[{"name":"k","new_secret":"00ff"}]`, `[{"name":"k"}]`},
 		"another type":      {"accel_crypto_keys_get", `[{"name":"k","key":["00ff"]}]`, `[{"name":"k","key":null}]`},
-		"members twice":     {"accel_crypto_keys_get", `[{"name":"k","key":"00ff","key":"00ff00","key":{"a":"00ff"}}]`, `[{"name":"k","key":"[redacted]","key":"[redacted]","key":null}]`},
+		"duplicate members": {"accel_crypto_keys_get", `[{"name":"k","key":"00ff","key":"00ff00","key":{"a":"00ff"}}]`, `[{"name":"k","key":"[redacted]","key":"[redacted]","key":null}]`},
 		"another spelling":  {"accel_crypto_keys_get", `[{"n\u0061me":"k","k\u0065y":"00ff"}]`, `[{"name":"k","key":"[redacted]"}]`},
 		"nothing":           {"accel_crypto_keys_get", `[]`, `[]`},
 	} {
@@ -43,7 +43,7 @@ func TestRedactResult(t *testing.T) {
 			got, err := Default().RedactResult(c.method, json.RawMessage(c.result))
 			require.NoError(t, err)
 			assert.JSONEq(t, c.want, string(got))
-			if name == "members twice" {
+			if name == "duplicate members" {
 				assert.Equal(t, c.want, string(got), "as SPDK wrote it")
 			}
 			assert.NotContains(t, string(got), "00ff")

@@ -84,7 +84,7 @@ type Param struct {
 	Schema   *Schema `json:"schema"`
 }
 
-// An Error is one that SPDK is known to answer a method with.
+// An Error is an error that SPDK is known to return for a method.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -93,10 +93,10 @@ type Error struct {
 	Kind string `json:"-"`
 }
 
-// ErrorKinds are what a code can mean from one method (x-spdk-error-kinds).
+// ErrorKinds lists the kinds that a method can give to a code (x-spdk-error-kinds).
 var ErrorKinds = []string{"busy", "failed", "wrong-state"}
 
-// KindOf is what the schema says that a code means from m; "" if it says nothing.
+// KindOf returns the kind that the schema gives to a code of m; "" if it gives none.
 func (m *Method) KindOf(code int) string {
 	for _, e := range m.Errors {
 		if e.Code == code {
@@ -176,7 +176,7 @@ func (d *Document) Match(glob string) ([]*Method, error) {
 	return found, nil
 }
 
-// Suggest is the method whose name is nearest to name, or "" when none is near.
+// Suggest returns the method whose name is most similar to name, or "" if none is similar.
 func (d *Document) Suggest(name string) string {
 	names := make([]string, len(d.methods))
 	for i, m := range d.methods {
@@ -185,8 +185,8 @@ func (d *Document) Suggest(name string) string {
 	return Nearest(name, names)
 }
 
-// Resolve follows references until the schema itself. Annotations beside a
-// reference belong to the use and must be read before resolving.
+// Resolve follows references to the schema itself. Annotations beside a reference belong to the use
+// and must be read before resolving.
 func (d *Document) Resolve(s *Schema) *Schema {
 	for s != nil && s.Ref != "" {
 		s = d.schemas[s.RefName()]
@@ -194,10 +194,10 @@ func (d *Document) Resolve(s *Schema) *Schema {
 	return s
 }
 
-// Schemas are the shared schemas by name.
+// Schemas returns the shared schemas by name.
 func (d *Document) Schemas() map[string]*Schema { return d.schemas }
 
-// Area is the part of SPDK that m belongs to: bdev_lvol, nvmf, ….
+// Area returns the part of SPDK that m belongs to, such as bdev_lvol or nvmf.
 func (m *Method) Area() string {
 	if len(m.Tags) == 0 {
 		return ""
@@ -215,13 +215,13 @@ func (m *Method) Param(name string) *Param {
 	return nil
 }
 
-// Nearest finds the candidate within a third of name's length in edits, for "did
-// you mean"; "" when none is near.
+// Nearest returns the candidate most similar to name, for "did you mean". It may differ from name
+// by edits of at most a third of name's length; "" if there is none.
 func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {
 		if max(len(c)-len(name), len(name)-len(c)) >= bestDistance {
-			continue // as far away at least; and a name may be very long
+			continue // the lengths differ by at least as much; and a name may be very long
 		}
 		if d := editDistance(name, c); d < bestDistance {
 			best, bestDistance = c, d
@@ -230,7 +230,7 @@ func Nearest(name string, candidates []string) string {
 	return best
 }
 
-// editDistance is Levenshtein's.
+// editDistance returns the Levenshtein distance.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

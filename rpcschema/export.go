@@ -6,9 +6,9 @@ import (
 	"maps"
 )
 
-// Export writes the OpenRPC document of release r with only the methods that
-// keep lets through (nil: all), and the schemas that they refer to. Parameters
-// are strict: their objects refuse members that they do not describe.
+// Export returns the OpenRPC document of release r with only the methods that keep selects (nil:
+// all), and the schemas that they refer to. Parameters are strict: their objects refuse members
+// that they do not describe.
 func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {

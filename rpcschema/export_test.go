@@ -20,13 +20,13 @@ func TestExport(t *testing.T) {
 	require.True(t, ok)
 	assert.Nil(t, create.Param("size"), "v26.05 no longer has it")
 	assert.True(t, create.Param("size_in_mib").Required)
-	assert.Contains(t, d.Schemas(), "LvolStore", "what is referred to comes along")
-	assert.NotContains(t, d.Schemas(), "NVMfSubsystem", "what is not referred to stays out")
+	assert.Contains(t, d.Schemas(), "LvolStore", "referenced schemas are exported")
+	assert.NotContains(t, d.Schemas(), "NVMfSubsystem", "other schemas are not exported")
 	for _, m := range d.Methods() {
 		c, err := d.compilerFor(Release{})
 		require.NoError(t, err)
 		_, err = c.compiled(Release{}, "results", m.Name)
-		require.NoError(t, err, "every reference leads somewhere")
+		require.NoError(t, err, "every reference can be resolved")
 	}
 
 	text, err = Default().Export(v2401, nil)
@@ -36,12 +36,12 @@ func TestExport(t *testing.T) {
 	_, ok = d.Method("bdev_lvol_check_shallow_copy")
 	assert.False(t, ok, "v24.01 did not have it yet")
 	create, _ = d.Method("bdev_lvol_create")
-	assert.False(t, create.Param("size_in_mib").Required, "v24.01 takes either")
+	assert.False(t, create.Param("size_in_mib").Required, "v24.01 accepts either parameter")
 	driver, _ := d.Method("accel_set_driver")
-	assert.True(t, driver.Param("name").Required, "v24.01 insists on it")
+	assert.True(t, driver.Param("name").Required, "v24.01 requires it")
 }
 
-// A member may be called as a keyword is: bdev_ftl_get_properties has properties.
+// A member may have the name of a keyword: bdev_ftl_get_properties has properties.
 func TestAMemberNamedLikeAKeyword(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[],"result":{"name":"r","schema":{"type":"object",
 		"properties":{"properties":{"type":"object","properties":{"a":{"type":"string"}}},"required":{"type":"boolean"}},"required":["properties"]}}}]}`))
@@ -51,7 +51,8 @@ func TestAMemberNamedLikeAKeyword(t *testing.T) {
 	require.ErrorContains(t, d.ValidateResult("m", map[string]any{}, v2605), "/properties: is required")
 }
 
-// Objects that a call holds are closed, named or not; objects that are only answered are left as they are.
+// Objects in parameters are closed, named or not; objects that are only in results are left as they
+// are.
 func TestExportClosesWhatIsSent(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m",
 		"params":[{"name":"inline","schema":{"type":"object","properties":{"a":{"type":"string"}}}},{"name":"named","schema":{"$ref":"#/components/schemas/Sent"}}],

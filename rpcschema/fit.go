@@ -1,9 +1,9 @@
 package rpcschema
 
-// Fit writes a call as release r has it, where nothing is lost by it: the parameters
-// as [Method.Translate] does, and name, by which the caller knows the method, as the
-// method's name of today. What was translated is listed in order. Without translate
-// an old name is refused as an [UnknownMethodError], and the parameters stay as they are.
+// Fit adapts a call to release r, if nothing is lost: the parameters as [Method.Translate] does,
+// and name, which may be a deprecated one, to the method's present name. done lists the
+// translations in order. Without translate an old name is refused as an [UnknownMethodError], and
+// the parameters stay as they are.
 func (m *Method) Fit(name string, params map[string]any, r Release, translate bool) (fitted map[string]any, done []Translation, err error) {
 	renamed := name != m.Name
 	if !translate {

@@ -33,12 +33,12 @@ func TestFit(t *testing.T) {
 	assert.Equal(t, "size", done[0].From)
 	params, done, err = create.Fit("bdev_lvol_create", old, release, false)
 	require.NoError(t, err)
-	assert.Equal(t, old, params, "for validation to refuse")
+	assert.Equal(t, old, params, "left for validation to refuse")
 	assert.Empty(t, done)
 
 	version, err := Default().Find("spdk_get_version", Release{})
 	require.NoError(t, err)
 	params, _, err = version.Fit("spdk_get_version", map[string]any{}, release, false)
 	require.NoError(t, err)
-	assert.Nil(t, params, "parameters that are none are left out in any case")
+	assert.Nil(t, params, "empty parameters are left out with and without translation")
 }

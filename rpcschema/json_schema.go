@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// JSONSchemas writes, by method, the parameters of the methods that keep lets
-// through (nil: all) as release r has them. Each is a JSON Schema (draft 2020-12)
-// that stands by itself: objects refuse members that they do not describe, and
-// groups of which exactly one, or at least one, must be given are oneOf and
-// anyOf. The result is at #/$defs/result. Annotations (x-spdk-…) are left out;
-// [Document.Export] has them.
+// JSONSchemas returns, by method, the schemas of the parameters that release r has, for the methods
+// that keep selects (nil: all). Each is a JSON Schema (draft 2020-12) that is complete by itself:
+// objects refuse members that they do not describe, and groups of which exactly one, or at least
+// one, must be given are oneOf and anyOf. The result is at #/$defs/result. Annotations (x-spdk-…)
+// are left out; [Document.Export] has them.
 func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {
@@ -49,7 +48,7 @@ func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][
 	return all, nil
 }
 
-// addGroups adds the rules between parameters.
+// addGroups adds the groups of parameters of which exactly one or at least one must be given.
 func (m *Method) addGroups(root map[string]any, r Release) {
 	var all []any
 	for keyword, groups := range map[string][][]string{"oneOf": m.OneOf, "anyOf": m.AnyOf} {
@@ -65,7 +64,7 @@ func (m *Method) addGroups(root map[string]any, r Release) {
 			}
 		}
 	}
-	for _, p := range m.Params { // while a release knows a parameter and its successor, either will do
+	for _, p := range m.Params { // if a release knows a parameter and its successor, either is enough
 		if old := m.forerunnerAt(p, r); old != nil && p.Required {
 			all = append(all, map[string]any{"anyOf": []any{
 				map[string]any{"required": []any{p.Name}}, map[string]any{"required": []any{old.Name}},

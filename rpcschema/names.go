@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// A Name is one that a call gives to, or knows, a resource by.
+// A Name is the name of a resource in a call: of an existing one, or of one that the call creates.
 type Name struct{ Kind, Value string } // x-spdk-resource: bdev, lvstore, nqn, …
 
-// Names lists what the parameters of a call name, in the order of the method's
-// parameters, up to a number of them; more is how many there are besides.
-// Secrets are left out, redacted ones as well.
+// Names lists what the parameters of a call name, in the order of the method's parameters, at most
+// most of them; more is the number of names that were left out. Secrets are left out, redacted ones
+// as well.
 func (d *Document) Names(method string, params map[string]any, most int) (list []Name, more int) {
 	m := d.byName[method]
 	if m == nil || len(params) == 0 {
@@ -34,7 +34,7 @@ type nameWalk struct {
 	more     int
 }
 
-// walk finds names in a value; kind is what the way there says that it names.
+// walk finds names in a value; kind is the kind of resource that the schemas above the value give.
 func (w *nameWalk) walk(s *Schema, kind string, v any) {
 	if s == nil || s.Sensitive {
 		return
@@ -83,8 +83,8 @@ func (w *nameWalk) found(s *Schema, kind, value string) {
 	w.list = append(w.list, Name{kind, value})
 }
 
-// addressOf is what an object that names a resource as a whole says: all such are
-// addresses of NVMe-oF or iSCSI.
+// addressOf returns the name that an object as a whole stands for. All such objects are addresses
+// of NVMe-oF or iSCSI.
 func addressOf(v map[string]any) string {
 	for _, pair := range [][2]string{{"traddr", "trsvcid"}, {"host", "port"}} {
 		host, port := v[pair[0]], v[pair[1]]
@@ -98,7 +98,7 @@ func addressOf(v map[string]any) string {
 	return ""
 }
 
-// kindOf looks for what a text names in the variants of a union.
+// kindOf returns the kind of resource that a text names, from the variants of a union.
 func (w *nameWalk) kindOf(s *Schema) string {
 	for _, variant := range slices.Concat(s.OneOf, s.AnyOf) {
 		resolved := w.document.Resolve(variant)

@@ -44,7 +44,7 @@ func TestTheDocumentIsOpenRPC(t *testing.T) {
 	}
 }
 
-// What the structure is there to find.
+// Mistakes that the structure must find.
 func TestSlipsAreNotOpenRPC(t *testing.T) {
 	s := openRPC(t)
 	const head, tail = `{"openrpc":"1.3.2","info":{"title":"t","version":"1"},"methods":[`, `]}`

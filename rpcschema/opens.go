@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Opens says that some values of a parameter give others access: to an object, beyond the hosts
-// that are named for it, or to the data that it held.
+// Opens describes values of a parameter that give others access to an object, beyond the hosts that
+// are named for it, or to the data that it contained.
 type Opens struct {
 	To string `json:"to"` // one of Openings
-	If []any  `json:"if"` // the values that do
+	If []any  `json:"if"` // these values
 	// Instead is the value that a tenant's call gets in place of one that opens;
 	// nil: the call is refused.
 	Instead any `json:"instead"`

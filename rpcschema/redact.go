@@ -5,9 +5,8 @@ import "slices"
 // Redacted replaces secrets in logs.
 const Redacted = "[redacted]"
 
-// Redact copies params with every sensitive member's value replaced, at any
-// depth. A method or a member that the schema does not know is redacted whole:
-// what is not known may be a secret.
+// Redact copies params with every sensitive member's value replaced, at any depth. A method or a
+// member that the schema does not know is redacted completely, because it may be a secret.
 func (d *Document) Redact(method string, params map[string]any) map[string]any {
 	if params == nil {
 		return nil
@@ -51,7 +50,7 @@ func (d *Document) redact(s *Schema, v any) any {
 	return v
 }
 
-// member is the schema of one member of an object, looked for in unions too.
+// member returns the schema of one member of an object, also from unions.
 func (d *Document) member(s *Schema, name string) *Schema {
 	if p := s.Properties.Get(name); p != nil {
 		return p
@@ -64,7 +63,7 @@ func (d *Document) member(s *Schema, name string) *Schema {
 	return s.Additional.Schema
 }
 
-// item is the schema of an array's items, looked for in unions too.
+// item returns the schema of an array's items, also from unions.
 func (d *Document) item(s *Schema) *Schema {
 	if s.Items != nil {
 		return s.Items

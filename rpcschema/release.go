@@ -6,18 +6,17 @@ import (
 	"strconv"
 )
 
-// A Release is one of SPDK's releases, such as v26.05. The zero Release stands
-// for one that is not known.
+// A Release is one of SPDK's releases, such as v26.05. The zero Release is an unknown release.
 type Release struct{ Year, Month int }
 
-// Oldest is the first release that the schema covers. What was there by then
-// has no x-spdk-since.
+// Oldest is the first release that the schema covers. Methods and members that it has have no
+// x-spdk-since.
 var Oldest = Release{23, 1}
 
 var releaseText = regexp.MustCompile(`^(?:SPDK )?v(\d\d)\.(\d\d)(?:[.\-\s].*)?$`)
 
-// ParseRelease reads "v26.05" and what spdk_get_version answers ("SPDK
-// v26.05-pre git sha1 3230130e6"). A pre-release counts as its release.
+// ParseRelease reads "v26.05" and the answers of spdk_get_version ("SPDK v26.05-pre git sha1
+// 3230130e6"). A pre-release counts as its release.
 func ParseRelease(s string) (Release, error) {
 	m := releaseText.FindStringSubmatch(s)
 	if m == nil {
@@ -37,7 +36,7 @@ func MustRelease(s string) Release {
 	return r
 }
 
-// Known reports whether r is a release at all.
+// Known reports whether r is a known release, not the zero Release.
 func (r Release) Known() bool { return r != Release{} }
 
 // Before reports whether r came out before o.
@@ -75,7 +74,7 @@ func (w Window) Has(r Release) bool {
 	return !r.Before(w.Since) && (!w.Until.Known() || !w.Until.Before(r))
 }
 
-// String says the window in words, or nothing when every release has it.
+// String returns the window in words, or "" if every release is in it.
 func (w Window) String() string {
 	switch {
 	case w.Since.Known() && w.Until.Known():

@@ -21,7 +21,7 @@ type Schema struct {
 	Additional  Additional `json:"additionalProperties"`
 	Items       *Schema    `json:"items"`
 	Enum        []any      `json:"enum"`
-	// EnumSince is the first release of enumerated values that came later than their member.
+	// EnumSince holds the first release of enumerated values that were added after their member.
 	EnumSince map[string]Release `json:"x-spdk-enum-since"`
 	Const     any                `json:"const"`
 	Default   any                `json:"default"`
@@ -44,22 +44,23 @@ type Schema struct {
 	Resource string `json:"x-spdk-resource"`
 	// Sensitive values are secrets, never to be logged.
 	Sensitive bool `json:"x-spdk-sensitive"`
-	// Opens says which values open an object beyond the hosts that are named; nil: none do.
+	// Opens lists values that give access beyond the hosts that are named; nil: none.
 	Opens *Opens `json:"x-spdk-opens"`
 	// Unit of a number: bytes, MiB, us, …
 	Unit string `json:"x-spdk-unit"`
-	// Replaces names the member that this one took over from.
+	// Replaces names the member that this one replaced.
 	Replaces *Replaces `json:"x-spdk-replaces"`
-	// Instead says what to do if the member is gone and has no successor.
+	// Instead is the advice what to do if the member was removed without a successor.
 	Instead string `json:"x-spdk-instead"`
-	// DropIf are values with which a removed member asked for what later releases do anyway.
+	// DropIf lists values of a removed member that have the same effect as leaving it out in later
+	// releases.
 	DropIf []any `json:"x-spdk-drop-if"`
-	// AnyCaseUntil is the last release that took the enumerated values in any case.
+	// AnyCaseUntil is the last release that accepted the enumerated values in any case.
 	AnyCaseUntil Release `json:"x-spdk-any-case-until"`
 	// RequiredUntil is the last release that required a parameter which is optional now.
 	RequiredUntil Release `json:"x-spdk-required-until"`
-	// RequiredSince is the first release whose decoder insists on a required parameter or member. Earlier releases
-	// decode a call without it, and then refuse it or crash.
+	// RequiredSince is the first release whose decoder requires a required parameter or member.
+	// Earlier releases decode a call without it, and then refuse it or crash.
 	RequiredSince Release `json:"x-spdk-required-since"`
 }
 
@@ -68,12 +69,12 @@ func (s *Schema) HasValue(value string, r Release) bool {
 	return Window{Since: s.EnumSince[value]}.Has(r)
 }
 
-// RefName is the name of the shared schema that s refers to, or "".
+// RefName returns the name of the shared schema that s refers to, or "".
 func (s *Schema) RefName() string { return strings.TrimPrefix(s.Ref, refPrefix) }
 
 const refPrefix = "#/components/schemas/"
 
-// A TypeSet is the JSON types that a value may have.
+// A TypeSet holds the JSON types that a value may have.
 type TypeSet []string
 
 // UnmarshalJSON reads one name or a list of names.
@@ -89,7 +90,7 @@ func (t *TypeSet) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Main is the type besides null, or "" when there are several or none.
+// Main returns the type besides null, or "" if there are several or none.
 func (t TypeSet) Main() string {
 	main := ""
 	for _, name := range t {

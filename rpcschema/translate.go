@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// A Translation is one name that was rewritten for the target's release: of a
-// method or of a parameter. A member of an object is dotted.
+// A Translation is the name of a method or parameter that was rewritten for the target's release.
+// The name of a member of an object is its path, separated by dots.
 type Translation struct{ From, To string }
 
-// LeftOut is what a parameter is translated to that says what goes without saying.
+// LeftOut is the translation of a parameter that later releases imply.
 const LeftOut = "nothing"
 
-// Translate fits params to release r, where nothing is lost by it:
-//   - A call without parameters is written as SPDK takes it (x-spdk-params).
-//   - A newer name is written as its forerunner (x-spdk-replaces) for a release that
+// Translate adapts params to release r, if nothing is lost:
+//   - A call without parameters gets the form that SPDK accepts (x-spdk-params).
+//   - A newer name is replaced by its old name (x-spdk-replaces) for a release that
 //     does not know it yet, and an older name as its successor for a release that no
 //     longer knows it. A size in bytes is rounded up to MiB.
-//   - A parameter that is gone is left out where its value is what later releases do
+//   - A removed parameter is left out if its value is what later releases do
 //     anyway (x-spdk-drop-if).
-//   - Values that were once taken in any case are spelt as they are now.
+//   - Values that earlier releases accepted in any case get their present spelling.
 //
-// params itself is never changed. What has no counterpart stays as it is, for
-// validation to refuse.
+// Translate does not change params itself. Parameters without a counterpart stay as they are:
+// validation refuses them.
 func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []Translation, error) {
 	params = m.Bare(params)
 	if !r.Known() {
@@ -53,7 +53,7 @@ func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []
 	return params, done, nil
 }
 
-// object is the one that the changed member is in; nil if it is not given.
+// object returns the object that contains the changed member; nil if it is not given.
 func (c *change) object(params map[string]any) map[string]any {
 	for _, name := range c.path {
 		params, _ = params[name].(map[string]any)
@@ -61,7 +61,7 @@ func (c *change) object(params map[string]any) map[string]any {
 	return params
 }
 
-// copied is object, after copying what is on the way to it.
+// copied returns the same object as a copy, after copying the objects on the path to it.
 func (c *change) copied(params map[string]any) map[string]any {
 	for _, name := range c.path {
 		next := maps.Clone(params[name].(map[string]any))
@@ -132,12 +132,11 @@ func (c *change) respell(object map[string]any) (edit func(map[string]any), t Tr
 		Translation{From: c.dotted(c.any.Name) + " in another case", To: c.dotted(c.any.Name)}
 }
 
-// Varies reports whether the parameters of m, or what is in them, differ between
-// releases.
+// Varies reports whether the parameters of m, or their members, differ between releases.
 func (m *Method) Varies() bool { return m.varies }
 
-// variesIn reports whether releases differ in what a schema takes. within are the
-// schemas that it is in, which may hold themselves.
+// variesIn reports whether releases accept different values for a schema. within lists the schemas
+// around it, which may be recursive.
 func (d *Document) variesIn(s *Schema, within []*Schema) bool {
 	if s == nil || slices.Contains(within, s) {
 		return false

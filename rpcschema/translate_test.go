@@ -43,9 +43,9 @@ func TestTranslate(t *testing.T) {
 		"KiB to a power":            {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":1024}`, `{"wzsl":8}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
 		"KiB to a power, least":     {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":8}`, `{"wzsl":1}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
 		"KiB to a power, none":      {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":0}`, `{"wzsl":0}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
-		"goes without saying":       {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":false}`, `{"trtype":"VFIOUSER"}`, v2605, []Translation{{"disable_compare", LeftOut}}},
+		"implied by later releases": {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":false}`, `{"trtype":"VFIOUSER"}`, v2605, []Translation{{"disable_compare", LeftOut}}},
 		"in time":                   {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":false}`, `{"trtype":"VFIOUSER","disable_compare":false}`, v2601, nil},
-		"does not go so":            {"vhost_create_blk_controller", `{"packed_ring_recovery":true}`, `{"packed_ring_recovery":true}`, v2605, nil},
+		"removed without effect":    {"vhost_create_blk_controller", `{"packed_ring_recovery":true}`, `{"packed_ring_recovery":true}`, v2605, nil},
 		"another case":              {"log_set_level", `{"level":"debug"}`, `{"level":"DEBUG"}`, v2605, []Translation{{"level in another case", "level"}}},
 		"another case, in time":     {"log_set_level", `{"level":"debug"}`, `{"level":"DEBUG"}`, v2301, []Translation{{"level in another case", "level"}}},
 		"no such value":             {"log_set_level", `{"level":"loud"}`, `{"level":"loud"}`, v2605, nil},
@@ -65,7 +65,7 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// What cannot be translated for sure is refused, with the place and what to do.
+// A call that cannot be translated safely is refused, with the place and the advice what to do.
 func TestTranslateRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, in string
@@ -77,7 +77,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"too large":               {"bdev_lvol_create", `{"size_in_mib":18446744073709551615}`, Oldest, "/size_in_mib: 18446744073709551615 is too large"},
 		"several in place of one": {"bdev_get_iostat", `{"names":["a","b"]}`, v2401, "/names: the target's release accepts only one: send one call for each"},
 		"none in place of one":    {"bdev_get_iostat", `{"names":[]}`, v2401, "/names: the target's release accepts only one"},
-		"no power":                {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":24}`, MustRelease("v26.09"), "must be 0, or 8 times a power of 2"},
+		"not a power of 2":        {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":24}`, MustRelease("v26.09"), "must be 0, or 8 times a power of 2"},
 		"less than two pages":     {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":4}`, MustRelease("v26.09"), "must be 0, or 8 times a power of 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,8 +89,8 @@ func TestTranslateRefuses(t *testing.T) {
 	}
 }
 
-// A refusal of what is gone names what to do instead.
-func TestRefusalsNameTheNewWay(t *testing.T) {
+// The refusal of something that was removed says what to do instead.
+func TestRefusalsNameTheReplacement(t *testing.T) {
 	for name, c := range map[string]struct{ method, in, says string }{
 		"another unit":  {"bdev_lvol_create", `{"lvol_name":"a","lvs_name":"l","size":1048576}`, "give size_in_mib instead, which is size / 1048576"},
 		"another name":  {"bdev_nvme_set_options", `{"retry_count":3}`, "give transport_retry_count instead"},
@@ -109,7 +109,7 @@ func TestRefusalsNameTheNewWay(t *testing.T) {
 	require.ErrorContains(t, err, "give dmrsl instead, which is max_discard_size_kib × 2")
 }
 
-// Where the target's release knows the old member as well, either will do.
+// If the target's release knows the old member too, either member is enough.
 func TestEitherOfTwoMembers(t *testing.T) {
 	for _, r := range []Release{Oldest, v2401, v2605} {
 		for in, ok := range map[string]bool{
@@ -126,8 +126,8 @@ func TestEitherOfTwoMembers(t *testing.T) {
 	require.EqualError(t, err, "/listen_address/trtype: is required")
 }
 
-// A call by an old name goes out under the present one, which every release
-// therefore must know; and no method may have another's old name.
+// A call with an old name is sent with the present name, so every release must know the present
+// name; and no method may have the old name of another.
 func TestOldNamesOfMethods(t *testing.T) {
 	old := 0
 	for _, m := range Default().Methods() {

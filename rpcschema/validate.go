@@ -24,7 +24,7 @@ func (v Violation) String() string {
 	return v.Pointer + ": " + v.Message
 }
 
-// Violations are all places where one value does not match the schema.
+// Violations lists all places where one value does not match the schema.
 type Violations []Violation
 
 func (v Violations) Error() string {
@@ -39,11 +39,11 @@ func (v Violations) Error() string {
 // release, does not have.
 type UnknownMethodError struct {
 	Method  string
-	Release Release // known when the method exists in other releases
+	Release Release // set if the method exists in other releases
 	Window  Window
-	Suggest string // a method with a name like it, or ""
-	Now     string // what a method is called that Method was once called, or ""
-	Instead string // what to do in place of a method that is gone, or ""
+	Suggest string // a method with a similar name, or ""
+	Now     string // the present name, if Method is an old name; else ""
+	Instead string // what to do instead of a removed method, or ""
 }
 
 func (e *UnknownMethodError) Error() string {
@@ -79,8 +79,9 @@ func (d *Document) Find(name string, r Release) (*Method, error) {
 	return m, nil
 }
 
-// ValidateParams checks the parameters of a call against what release r of
-// SPDK takes: nil for none, or an empty object, as Bare writes them. The error is an *UnknownMethodError or Violations.
+// ValidateParams checks whether release r of SPDK accepts the parameters of a call. No parameters
+// are nil or an empty object, as Bare returns them. The error is an *UnknownMethodError or
+// Violations.
 func (d *Document) ValidateParams(method string, params map[string]any, r Release) error {
 	m, err := d.Find(method, r)
 	if err != nil {
@@ -100,7 +101,7 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 		}
 	}
 	if violations = append(violations, m.checkGroups(params, r)...); len(violations) == 0 {
-		violations = bare // what is missing says more
+		violations = bare // missing parameters explain more
 	}
 	if len(violations) > 0 {
 		return violations
@@ -108,7 +109,8 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 	return nil
 }
 
-// checkParams holds params against their schema, the fast way if that will do.
+// checkParams checks params against their schema: by the acceptor first, by the validator if that
+// does not accept them.
 func (d *Document) checkParams(m *Method, params map[string]any, r Release) (Violations, error) {
 	c, err := d.compilerFor(r)
 	if err != nil {
@@ -124,8 +126,8 @@ func (d *Document) checkParams(m *Method, params map[string]any, r Release) (Vio
 	return check(s, params)
 }
 
-// ValidateResult checks a method's result. Members that the schema does not
-// describe are violations, so that the schema learns of them.
+// ValidateResult checks a method's result. Members that the schema does not describe are
+// violations, so that the tests find members that the schema lacks.
 func (d *Document) ValidateResult(method string, result any, r Release) error {
 	m, err := d.Find(method, r)
 	if err != nil {
@@ -146,7 +148,7 @@ func (d *Document) ValidateResult(method string, result any, r Release) error {
 	return err
 }
 
-// checkGroups holds the rules between parameters.
+// checkGroups checks the groups of parameters of which exactly one or at least one must be given.
 func (m *Method) checkGroups(params map[string]any, r Release) (found Violations) {
 	given := func(group []string) (names []string) {
 		for _, name := range group {
@@ -181,7 +183,7 @@ func (m *Method) checkGroups(params map[string]any, r Release) (found Violations
 	return found
 }
 
-// unknown says what to do about a parameter that is not in the schema.
+// unknown returns the advice about a parameter that is not in the schema.
 func (m *Method) unknown(pointer string, r Release) string {
 	name := strings.TrimPrefix(pointer, "/")
 	if p, path := m.memberAt(pointer); p != nil && !p.Has(r) {
@@ -246,7 +248,7 @@ func check(s *jsonschema.Schema, v any) (Violations, error) {
 	}), nil
 }
 
-// collect gathers the leaves of a validation error, where the reason stands.
+// collect gathers the leaves of a validation error, which contain the reasons.
 func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 	at := pointer(e.InstanceLocation)
 	switch k := e.ErrorKind.(type) {
@@ -260,12 +262,12 @@ func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 		}
 	case *kind.OneOf, *kind.AnyOf:
 		if len(e.Causes) > 0 {
-			if either, ok := e.Causes[0].ErrorKind.(*kind.Required); ok { // or else its forerunner; see view.schema
+			if either, ok := e.Causes[0].ErrorKind.(*kind.Required); ok { // or its old name; see view.schema
 				found[Violation{at + "/" + either.Missing[0], "is required"}] = true
 				return
 			}
 		}
-		// The variants' own complaints contradict each other.
+		// The messages of the variants contradict each other.
 		found[Violation{at, "fits none of the forms that are allowed here" + formsOf(e)}] = true
 	default:
 		if len(e.Causes) == 0 {
@@ -277,8 +279,7 @@ func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 	}
 }
 
-// formsOf lists the types that the variants of a union want, if that is what
-// went wrong.
+// formsOf lists the types that the variants of a union expect, if the type is wrong.
 func formsOf(e *jsonschema.ValidationError) string {
 	var want []string
 	for _, cause := range e.Causes {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// A view copies raw schemas as one release has them.
+// A view copies raw schemas, with the members that one release has.
 type view struct {
 	release Release
 	closed  bool // objects that don't say otherwise refuse members they don't describe
@@ -29,8 +29,8 @@ func rawSchemas(raw map[string]any) map[string]any {
 	return schemas
 }
 
-// schema copies one schema: only the keywords that hold schemas are looked
-// into, because a member may have the name of a keyword.
+// schema copies one schema. It looks only into keywords that contain schemas, because a member may
+// have the name of a keyword.
 func (w view) schema(v any) any {
 	s, ok := v.(map[string]any)
 	if !ok {
@@ -63,7 +63,7 @@ func (w view) schema(v any) any {
 		out["required"] = slices.DeleteFunc(slices.Clone(required), func(name any) bool {
 			member, there := members[name.(string)]
 			if old := forerunner(members, member); old != "" && out["anyOf"] == nil {
-				// Either will do.
+				// Either of them is enough.
 				out["anyOf"] = []any{
 					map[string]any{"type": "object", "required": []any{name}}, map[string]any{"type": "object", "required": []any{old}},
 				}
@@ -78,7 +78,7 @@ func (w view) schema(v any) any {
 	return out
 }
 
-// forerunner is the name of what a member took over from, if it is there, too.
+// forerunner returns the name of the member that a member replaced, if both are there.
 func forerunner(members map[string]any, member any) string {
 	s, _ := member.(map[string]any)
 	rep, _ := s["x-spdk-replaces"].(map[string]any)
@@ -113,7 +113,7 @@ func (w view) enum(values, since any) any {
 	})
 }
 
-// members copies named schemas but for those that the release doesn't know.
+// members copies named schemas, except those that the release does not know.
 func (w view) members(m map[string]any) map[string]any {
 	out := make(map[string]any, len(m))
 	for name, v := range m {

@@ -45,14 +45,14 @@ func untilUp(t *testing.T, socket string) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func TestSimulatesTheReleaseThatIsAsked(t *testing.T) {
+func TestSimulatesTheRequestedRelease(t *testing.T) {
 	caller := start(t, "--spdk-version", "v24.01")
 	release, err := spdkrpc.NewClient(caller).Release(context.Background())
 	require.NoError(t, err)
 	assert.Equal(t, "v24.01", release.String())
 }
 
-func TestComesBackAfterACrash(t *testing.T) {
+func TestRestartsAfterACrash(t *testing.T) {
 	caller := start(t, "--fault", "spdk_get_version:crash,executed", "--restart-after", "1ms")
 	err := caller.Call(context.Background(), "spdk_get_version", nil, nil)
 	require.Error(t, err)
@@ -64,7 +64,7 @@ func TestComesBackAfterACrash(t *testing.T) {
 
 func TestKeepsLvstoresInItsDataFolder(t *testing.T) {
 	data := t.TempDir()
-	for range 2 { // each starts a target, stops it, and leaves the folder
+	for range 2 { // each round starts a target, stops it, and keeps the folder
 		t.Run("run", func(t *testing.T) {
 			caller := start(t, "--data-dir", data)
 			err := caller.Call(context.Background(), "spdk_get_version", nil, nil)
@@ -115,7 +115,7 @@ func TestRefusesWhatItCannotSimulate(t *testing.T) {
 		cmd := command(io.Discard)
 		cmd.SetArgs(append([]string{"--socket", filepath.Join(t.TempDir(), "s")}, c.args...))
 		ctx, stop := context.WithCancel(context.Background())
-		stop() // so that a simulation that starts after all ends at once
+		stop() // so that a simulation that starts by mistake ends at once
 		require.ErrorContains(t, cmd.ExecuteContext(ctx), c.says)
 	}
 }

@@ -25,7 +25,7 @@ func (g garbler) Call(ctx context.Context, method string, params, result any) er
 	if err := g.Caller.Call(ctx, method, params, &raw); err != nil {
 		return err
 	}
-	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result is not what the schema says"}
+	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result does not match the schema"}
 }
 
 // An answer that cannot be read is no refusal: before the snapshot it means that

@@ -11,12 +11,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Violation is one place of the input that is not what the schema says.
+// A Violation is one place of the input that does not match the schema.
 type Violation struct {
 	File    string
 	Line    int    // where the call or answer begins
-	Method  string // "" when it is not known
-	Pointer string // JSON pointer from the call's or answer's object, as /params/nqn
+	Method  string // "" if it is unknown
+	Pointer string // JSON pointer from the call's or answer's object, such as /params/nqn
 	Message string // never repeats a value, which may be secret
 }
 
@@ -31,13 +31,13 @@ func (v Violation) String() string {
 	return s + v.Message
 }
 
-// A Report is what was found in one or more inputs.
+// A Report is the result of checking one or more inputs.
 type Report struct {
-	Calls, Results, Errors int // that were checked
+	Calls, Results, Errors int // numbers of those that were checked
 	Violations             []Violation
 }
 
-// Add takes over what other found.
+// Add adds the results of other.
 func (r *Report) Add(other *Report) {
 	r.Calls += other.Calls
 	r.Results += other.Results
@@ -45,7 +45,7 @@ func (r *Report) Add(other *Report) {
 	r.Violations = append(r.Violations, other.Violations...)
 }
 
-// Write prints the violations, one a line, and a last line that sums up.
+// Write prints the violations, one per line, and a summary as the last line.
 func (r *Report) Write(w io.Writer) error {
 	for _, v := range r.Violations {
 		if _, err := fmt.Fprintln(w, v); err != nil {
@@ -56,7 +56,7 @@ func (r *Report) Write(w io.Writer) error {
 	return err
 }
 
-// A Checker checks against one release; the zero Release stands for all.
+// A Checker checks against one release; the zero Release means all of them.
 type Checker struct {
 	Document *rpcschema.Document
 	Release  rpcschema.Release
@@ -121,9 +121,8 @@ func (r *run) object(object map[string]any) {
 
 var members = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// methodOf is the method that an object is about: its own, for a call; for a
-// reply, that of the request just before if that has no id, or else that of the
-// last request with the same id.
+// methodOf returns the method of an object. A call has its own. A reply has that of the request
+// directly before it if that has no id, or else that of the last request with the same id.
 func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
 	id, hasID := object["id"]
 	key := fmt.Sprintf("%T %v", id, id) // 1 is not "1"
@@ -169,8 +168,8 @@ func (r *run) params(method string, value any) {
 	r.judge(method, "/params", r.Document.ValidateParams(method, params, r.Release))
 }
 
-// failure checks the shape of an error. Codes that the schema does not list are
-// let through: it lists those that are known, which need not be all.
+// failure checks the shape of an error. Codes that the schema does not list are accepted, because
+// it may not list all of them.
 func (r *run) failure(method string, value any) {
 	r.report.Errors++
 	failure, ok := value.(map[string]any)
@@ -186,7 +185,7 @@ func (r *run) failure(method string, value any) {
 	}
 }
 
-// judge turns the verdict of the schema into violations.
+// judge turns the schema's error into violations.
 func (r *run) judge(method, at string, err error) {
 	var violations rpcschema.Violations
 	switch {

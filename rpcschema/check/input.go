@@ -15,10 +15,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// values goes through the values of an input, and through the items of those
-// that are arrays, and knows on which line each begins.
+// values checks the values of an input, and the items of those that are arrays. It tracks the line
+// on which each begins.
 func (r *run) values(text []byte) {
-	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true)) // a duplicate is that object's fault alone
+	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true)) // a duplicate member is an error of that object only
 	lines := lineCounter{text: text, line: 1}
 	for {
 		r.line = lines.at(int(dec.InputOffset()))

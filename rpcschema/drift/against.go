@@ -17,7 +17,7 @@ func against(doc *rpcschema.Document, source *Source, reasons []explanation, r r
 	c := comparison{doc: doc, source: source, release: r}
 	seen := map[string]bool{}
 	for _, theirs := range source.Methods {
-		m, err := doc.Find(theirs.Name, r) // by an old name, too
+		m, err := doc.Find(theirs.Name, r) // deprecated names are found too
 		if err != nil {
 			c.add(theirs.Name, "", Missing, "SPDK's schema has this method")
 			continue
@@ -138,8 +138,8 @@ func (c *comparison) enum(method, name string, s *rpcschema.Schema, want []strin
 	}
 }
 
-// forms are the shapes that a value may have in this release: those of a union,
-// or the schema itself.
+// forms returns the forms that a value may have in this release: those of a union, or the schema
+// itself.
 func (c *comparison) forms(s *rpcschema.Schema) (list []*rpcschema.Schema) {
 	s = c.doc.Resolve(s)
 	variants := slices.Concat(s.OneOf, s.AnyOf)
@@ -154,7 +154,7 @@ func (c *comparison) forms(s *rpcschema.Schema) (list []*rpcschema.Schema) {
 	return list
 }
 
-// shape is the form of a value that has members or items.
+// shape returns the form of a value that has members or items.
 func (c *comparison) shape(s *rpcschema.Schema) *rpcschema.Schema {
 	forms := c.forms(s)
 	for _, form := range forms {
@@ -165,7 +165,7 @@ func (c *comparison) shape(s *rpcschema.Schema) *rpcschema.Schema {
 	return forms[0]
 }
 
-// types are the JSON types that a value may have, and the sized integers.
+// types returns the JSON types that a value may have, and its integer format.
 func (c *comparison) types(s *rpcschema.Schema) (types []string) {
 	for _, form := range c.forms(s) {
 		for _, t := range form.Type {

@@ -47,7 +47,7 @@ func TestAgainstSourcesThatAgree(t *testing.T) {
 	}
 }
 
-func TestAgainstASourceThatDoesNot(t *testing.T) {
+func TestAgainstASourceThatDisagrees(t *testing.T) {
 	r := against(toys(t), source(t, "bad.yaml"), nil, v2605)
 	assert.Equal(t, []string{
 		"toy_paint name: required: ours true, SPDK's schema false",
@@ -68,7 +68,7 @@ func TestAgainstASourceThatDoesNot(t *testing.T) {
 	assert.Len(t, r.Unexplained(), len(r.Differences))
 }
 
-func TestReleasesAreLookedAtAsTheyWere(t *testing.T) {
+func TestComparesWithTheReleaseOfTheSource(t *testing.T) {
 	r := against(toys(t), source(t, "good.yaml"), nil, v2609)
 	assert.Equal(t, []string{"toy_paint colour: enum: ours blue, gold, red, SPDK's schema blue, red"}, lines(r.Differences))
 	r = against(toys(t), source(t, "good.yaml"), nil, v2509)
@@ -128,8 +128,8 @@ func TestEmbeddedExplanations(t *testing.T) {
 	}
 }
 
-// SPDK_SRC_TREES names SPDK source trees, RELEASE=PATH parted by colons: the
-// differences of the schema from their schema files are all known.
+// SPDK_SRC_TREES names SPDK source trees, RELEASE=PATH separated by colons: all differences between
+// the schema and their schema files are known.
 func TestAgainstSPDK(t *testing.T) {
 	trees := os.Getenv("SPDK_SRC_TREES")
 	if trees == "" {

@@ -14,12 +14,12 @@ import (
 //go:embed known.yaml
 var knownText []byte
 
-// An explanation says why a difference from SPDK's schema file is right.
+// An explanation is the reason why a difference from SPDK's schema file is right.
 type explanation struct {
 	Method string            `yaml:"method"`
 	Param  string            `yaml:"param"`
 	Kind   Kind              `yaml:"kind"`
-	Since  rpcschema.Release `yaml:"since"` // releases that it is about; left out: all
+	Since  rpcschema.Release `yaml:"since"` // releases that it applies to; left out: all
 	Until  rpcschema.Release `yaml:"until"`
 	Why    string            `yaml:"why"`
 	Shown  string            `yaml:"shown"` // file and function of SPDK that show it
@@ -33,8 +33,8 @@ func (e explanation) in(r rpcschema.Release) bool {
 	return rpcschema.Window{Since: e.Since, Until: e.Until}.Has(r)
 }
 
-// known are the embedded explanations. It panics when they are not sound, which
-// the package's tests rule out.
+// known returns the embedded explanations. It panics if they are invalid, which the package's tests
+// rule out.
 var known = sync.OnceValue(func() []explanation {
 	list, err := readKnown(knownText)
 	if err != nil {
@@ -58,8 +58,8 @@ func readKnown(text []byte) ([]explanation, error) {
 	return list, nil
 }
 
-// explain adds the reasons to what was found, and reports the reasons of this
-// release that are not needed any more.
+// explain adds the known reasons to the differences found, and reports reasons for this release
+// that are no longer needed.
 func explain(found []Difference, reasons []explanation, r rpcschema.Release) []Difference {
 	var stale []Difference
 	for _, e := range reasons {

@@ -6,9 +6,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Live compares the methods that a target of release r lists (rpc_get_methods)
-// with the schema. That the target lacks a method explains itself: it is not
-// built in, or not callable in the target's present state.
+// Live compares the methods that a target of release r lists (rpc_get_methods) with the schema. A
+// method that the target lacks is a known difference: it is not built in, or not callable in the
+// target's present state.
 func Live(doc *rpcschema.Document, names []string, r rpcschema.Release) *Report {
 	report := &Report{Subject: "live target", Release: r, Compared: len(names)}
 	listed := map[string]bool{}

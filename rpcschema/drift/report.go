@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Kind says in which way the schema and SPDK disagree.
+// Kind is the way in which the schema and SPDK disagree.
 type Kind string
 
 // The kinds of differences, as seen from the schema.
@@ -16,10 +16,10 @@ const (
 	Extra    Kind = "extra"    // the schema has it, SPDK does not
 	Renamed  Kind = "renamed"  // SPDK lists a deprecated name
 	Type     Kind = "type"     // JSON type or size of an integer
-	Required Kind = "required" // must it be given?
+	Required Kind = "required" // whether it must be given
 	Enum     Kind = "enum"     // the values that are allowed
 	Count    Kind = "count"    // how many items an array may have
-	Stale    Kind = "stale"    // known.yaml explains what is not there
+	Stale    Kind = "stale"    // known.yaml explains a difference that does not exist
 )
 
 // A Difference is one place where the schema and SPDK disagree.
@@ -51,7 +51,7 @@ type Report struct {
 	Differences []Difference
 }
 
-// Unexplained are the differences that someone must look at.
+// Unexplained returns the differences without a known reason.
 func (r *Report) Unexplained() (list []Difference) {
 	for _, d := range r.Differences {
 		if d.Why == "" {
@@ -61,8 +61,8 @@ func (r *Report) Unexplained() (list []Difference) {
 	return list
 }
 
-// Write prints the unexplained differences, one a line, or with all every one,
-// and a last line that sums up.
+// Write prints the unexplained differences, or with all every difference, one per line, and a
+// summary as the last line.
 func (r *Report) Write(w io.Writer, all bool) error {
 	unexplained := r.Unexplained()
 	list := unexplained

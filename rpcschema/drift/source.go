@@ -17,7 +17,7 @@ import (
 // A Source is the schema file of an SPDK source tree.
 type Source struct {
 	Path string `yaml:"-"`
-	// Release is the tree's own, as its file VERSION says; zero where there is none.
+	// Release is that of the tree's file VERSION; zero if there is none.
 	Release rpcschema.Release `yaml:"-"`
 
 	Methods []SourceMethod `yaml:"methods"`
@@ -62,7 +62,7 @@ type SourceParam struct {
 // A SourceArray is one array type of a Source.
 type SourceArray struct {
 	Item SourceParam // without a name
-	Max  int         // 0: not said
+	Max  int         // 0: unknown
 }
 
 // LoadSource reads an SPDK source tree's schema: path is the tree, or the file.
@@ -87,7 +87,7 @@ func LoadSource(path string) (*Source, error) {
 	return nil, fmt.Errorf("no schema/schema.yaml or schema/schema.json in %s: give an SPDK source tree of v25.09 or later, or its schema file", path)
 }
 
-// releaseOf reads what a source tree says of itself.
+// releaseOf reads the release of a source tree.
 func releaseOf(tree string) rpcschema.Release {
 	text, err := os.ReadFile(filepath.Join(tree, "VERSION"))
 	if err != nil {

@@ -14,18 +14,17 @@ const (
 	CodeWrongState = -1
 )
 
-// Codes of a gateway between client and target, out of JSON-RPC's range that
-// is reserved for implementations (-32099 to -32000). Their meaning is the
-// HTTP status that they travel with.
+// Codes of a gateway between client and target, from JSON-RPC's range that is reserved for
+// implementations (-32099 to -32000). Each is sent with the HTTP status in its comment.
 const (
 	CodeUnauthorized   = -32001 // 401: not authenticated
-	CodeForbidden      = -32003 // 403: you may not
+	CodeForbidden      = -32003 // 403: not allowed
 	CodeInUse          = -32009 // 409: the object is in use in a way that forbids the call
 	CodeTooLarge       = -32013 // 413: the request does not fit the target
-	CodeTooMany        = -32029 // 429: slow down
-	CodeUnreachable    = -32052 // 502: not sent, the target is not there
+	CodeTooMany        = -32029 // 429: too many requests
+	CodeUnreachable    = -32052 // 502: not sent, the target is unreachable
 	CodeDraining       = -32053 // 503: not sent, the proxy is stopping
-	CodeOutcomeUnknown = -32054 // 504: sent, but no reply came: read back before trying again
+	CodeOutcomeUnknown = -32054 // 504: sent, but no reply came: check the state before retrying
 )
 
 // An Error is the error member of a reply.
@@ -37,7 +36,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
 
-// Errorf makes an Error.
+// Errorf returns an Error with a formatted message.
 func Errorf(code int, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decodeOne decodes what is not a batch.
+// decodeOne decodes a single request and refuses a batch.
 func decodeOne(text string, lim Limits) (*Request, error) {
 	elements, batch, err := DecodeMessage([]byte(text), lim)
 	if err != nil {
@@ -35,7 +35,7 @@ func TestBatch(t *testing.T) {
 		assert.Equal(t, CodeInvalidRequest, e.Code)
 		assert.Contains(t, e.Message, says)
 	}
-	assert.Equal(t, json.RawMessage("3"), elements[3].Request.ID, "the answer can bear it")
+	assert.Equal(t, json.RawMessage("3"), elements[3].Request.ID, "the answer can contain it")
 	assert.True(t, elements[4].Request.Notification())
 
 	_, batch, err = DecodeMessage([]byte(`{"method":"a"}`), Limits{})
@@ -160,7 +160,7 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
-// A few bytes must not be a number that takes long to compute with.
+// A short text must not decode to a number that is slow to compute with.
 func TestNumbersAreBounded(t *testing.T) {
 	nines := strings.Repeat("9", maxDigits)
 	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {
@@ -191,8 +191,8 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// FuzzDecodeValue holds the property that the proxy rests on: what was decoded,
-// written anew and decoded again is the same value.
+// FuzzDecodeValue checks the property that the proxy depends on: a value that is decoded, written
+// and decoded again stays the same.
 func FuzzDecodeValue(f *testing.F) {
 	for _, s := range []string{`{"method":"m","params":{"a":[1,2.5e3,null,true,"\u00e9"]}}`, `{"a":1,"a":2}`, `[[[]]]`, `"\ud83d\ude00"`, `-0`} {
 		f.Add([]byte(s))

@@ -10,23 +10,22 @@ import (
 
 // A Request is one decoded call.
 type Request struct {
-	// ID is the id as the client spelt it, to be echoed exactly; nil when the
-	// request has none (a notification, which is never answered).
+	// ID is the id in the client's spelling, which the reply repeats exactly; nil if the request has
+	// none (a notification, which is never answered).
 	ID     json.RawMessage
 	Method string
 	// Params are the named parameters; nil when there are none.
 	Params map[string]any
 }
 
-// Notification reports whether no reply is wanted.
+// Notification reports whether the request gets no reply.
 func (r *Request) Notification() bool { return r.ID == nil }
 
 // MaxBatch is how many requests one batch may hold.
 const MaxBatch = 128
 
-// An Element is one request of a message, or what is wrong with it, an *Error
-// to answer with. A request whose id could be read is there beside the error,
-// so that the answer can contain it.
+// An Element is one request of a message, or the *Error to answer it with. If the id of a wrong
+// request could be read, Request is set besides the error, so that the answer can contain the id.
 type Element struct {
 	Request *Request
 	Err     error
@@ -37,9 +36,9 @@ type Element struct {
 // (an object; null is none) and id (a string, a number or null), each at most
 // once, spelt exactly so, and nothing else.
 //
-// What is not one JSON value, too large or an empty batch is wrong as a whole,
-// and none of it may be executed: the error is an *Error. Otherwise each element
-// of a batch is right or wrong by itself. Batches do not nest.
+// If the text is not one JSON value, is too large or is an empty batch, DecodeMessage returns an
+// *Error, and none of it may be executed. Otherwise each element of a batch is right or wrong by
+// itself. Batches do not nest.
 func DecodeMessage(text []byte, lim Limits) (elements []Element, batch bool, err error) {
 	v, err := DecodeValue(text, lim)
 	var limit *LimitError
@@ -147,8 +146,8 @@ func (r Response) MarshalJSON() ([]byte, error) {
 	}{"2.0", orNull(r.ID), orNull(r.Result)})
 }
 
-// Marshal writes v as JSON without the HTML escapes that encoding/json adds by
-// default: SPDK compares bytes, and people read them.
+// Marshal writes v as JSON without the HTML escapes that encoding/json adds by default: SPDK
+// compares bytes, and the text stays readable.
 func Marshal(v any) ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -159,7 +158,7 @@ func Marshal(v any) ([]byte, error) {
 	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
 }
 
-// TypeName is the JSON type of a decoded value, with its article, for messages.
+// TypeName returns the JSON type of a decoded value, with its article, for messages.
 func TypeName(v any) string {
 	switch v.(type) {
 	case nil:

@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits bound what one decoded text may hold. A zero member means no bound.
+// Limits limits one decoded text. A zero member means no limit.
 type Limits struct {
 	Bytes  int // length of the text
 	Values int // values as SPDK counts them: each scalar, member name, and opening and closing bracket
@@ -21,13 +21,13 @@ type Limits struct {
 
 // SPDK's limits for one request on its socket, by release (lib/jsonrpc/jsonrpc_internal.h).
 var (
-	// LimitsBeforeV2605 hold up to v26.01.
+	// LimitsBeforeV2605 applies up to v26.01.
 	LimitsBeforeV2605 = Limits{Bytes: 32 << 10, Values: 1024, Depth: 32}
-	// LimitsV2605 hold from v26.05.
+	// LimitsV2605 applies from v26.05.
 	LimitsV2605 = Limits{Bytes: 256 << 10, Values: 8192, Depth: 32}
 )
 
-// A LimitError says which bound a text passed.
+// A LimitError names the limit that a text exceeds.
 type LimitError struct {
 	What  string // such as "bytes", "values" or "levels of nesting"
 	Limit int
@@ -35,10 +35,9 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return fmt.Sprintf("more than %d %s", e.Limit, e.What) }
 
-// DecodeValue decodes exactly one JSON value: null, bool, string, json.Number,
-// []any or map[string]any. Numbers keep their spelling, so that a uint64 loses
-// nothing. Duplicate members, invalid UTF-8 and anything after the value are
-// errors.
+// DecodeValue decodes exactly one JSON value: null, bool, string, json.Number, []any or
+// map[string]any. Numbers keep their spelling, so that a uint64 keeps its exact value. Duplicate
+// members, invalid UTF-8 and anything after the value are errors.
 func DecodeValue(text []byte, lim Limits) (any, error) {
 	if lim.Bytes > 0 && len(text) > lim.Bytes {
 		return nil, &LimitError{What: "bytes", Limit: lim.Bytes}
@@ -46,7 +45,7 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	d := decoder{dec: decoders.Get().(*jsontext.Decoder), lim: lim}
 	d.dec.Reset(bytes.NewBuffer(text))
 	defer func() {
-		d.dec.Reset(bytes.NewBuffer(nil)) // holds on to no request, which may hold secrets
+		d.dec.Reset(bytes.NewBuffer(nil)) // keeps no request, which may contain secrets
 		decoders.Put(d.dec)
 	}()
 	v, err := d.value()
@@ -62,7 +61,7 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	return nil, fmt.Errorf("more than one JSON value in one request: send them one by one, or as a batch in [ ]")
 }
 
-// decoders keep the memory in which names and nesting are followed.
+// decoders keeps the memory that tracks names and nesting.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(bytes.NewBuffer(nil)) }}
 
 type decoder struct {
@@ -123,7 +122,7 @@ func (d *decoder) value() (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			key := name.String() // before the next read, which reuses the token's memory
+			key := name.String() // must come before the next read, which reuses the token's memory
 			v, err := d.value()
 			if err != nil {
 				return nil, err
@@ -136,7 +135,7 @@ func (d *decoder) value() (any, error) {
 }
 
 // checkNumber limits the size of a number, because computing with it may be slow: written out,
-// 1e999999 has a million digits. SPDK's own have 20 at most.
+// 1e999999 has a million digits. SPDK's own numbers have at most 20 digits.
 func checkNumber(text string) error {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	if len(mantissa) > maxDigits {
@@ -148,7 +147,7 @@ func checkNumber(text string) error {
 	return nil
 }
 
-// Limits of numbers, which apply whatever the Limits are.
+// Limits of numbers, which apply with any Limits.
 const (
 	maxDigits   = 1000
 	maxExponent = 999

@@ -1,7 +1,7 @@
 package jsonwalk
 
-// An Edit copies a text with parts left out or replaced, from its beginning to its
-// end. Without any, nothing is copied.
+// An Edit copies a text with parts left out or replaced, from its beginning to its end. Without
+// changes, nothing is copied.
 type Edit struct {
 	Text
 	out    []byte // the copy of the text up to done
@@ -9,14 +9,13 @@ type Edit struct {
 	expect int
 }
 
-// NewEdit begins to edit a text.
+// NewEdit starts an edit of a text.
 func NewEdit(text string) Edit { return Edit{Text: Text{S: text}} }
 
-// Expect says how long the copy will be, if there is one: otherwise its memory is
-// doubled again and again.
+// Expect sets the expected length of the copy, so that its memory is not doubled repeatedly.
 func (e *Edit) Expect(length int) { e.expect = length }
 
-// Cut leaves out what stands between two places, behind all that was left out before.
+// Cut leaves out the text between two offsets, which must be after all earlier changes.
 func (e *Edit) Cut(from, to int) {
 	if e.out == nil && e.expect > 0 {
 		e.out = make([]byte, 0, e.expect)
@@ -25,13 +24,13 @@ func (e *Edit) Cut(from, to int) {
 	e.done = to
 }
 
-// Replace puts a text in the place of what stands between two places.
+// Replace replaces the text between two offsets.
 func (e *Edit) Replace(from, to int, with string) {
 	e.Cut(from, to)
 	e.out = append(e.out, with...)
 }
 
-// Kept is what is left of the whole, which is returned itself if that is all.
+// Kept returns the edited text. If nothing was changed, it returns whole itself.
 func (e *Edit) Kept(whole []byte) []byte {
 	if e.done == 0 {
 		return whole
@@ -39,19 +38,19 @@ func (e *Edit) Kept(whole []byte) []byte {
 	return append(e.out, e.S[e.done:]...)
 }
 
-// Content begins to edit the object or array whose opening bracket ends there.
+// Content starts an edit of the object or array whose opening bracket ends at end.
 func (e *Edit) Content(end int) Content { return Content{Edit: e, End: end} }
 
-// A Content is what is kept of an object or array: what stands between two members
-// that are kept goes with those that are not.
+// A Content is the edit of one object or array. The separators between members are left out with
+// the members that are left out.
 type Content struct {
 	*Edit
-	End  int  // of the last member that was kept, or of the opening bracket
-	Gap  bool // members were left out since
-	some bool // were kept
+	End  int  // end of the last member that was kept, or of the opening bracket
+	Gap  bool // members were left out after End
+	some bool // at least one member was kept
 }
 
-// Keep keeps the member that begins at i. End must be set to where it ends.
+// Keep keeps the member that begins at i. The caller must then set End to the end of the member.
 func (c *Content) Keep(i int) {
 	if c.Gap {
 		c.Cut(c.End, i)
@@ -62,7 +61,7 @@ func (c *Content) Keep(i int) {
 	c.some, c.Gap = true, false
 }
 
-// Close closes the whole at its bracket.
+// Close ends the edit at the closing bracket, at i.
 func (c *Content) Close(i int) {
 	if c.Gap {
 		c.Cut(c.End, i)

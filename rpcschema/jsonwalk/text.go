@@ -1,13 +1,12 @@
-// Package jsonwalk goes through JSON that a target wrote without decoding it, and
-// copies it with parts left out or replaced. It knows no methods and no schema.
+// Package jsonwalk walks through JSON that a target wrote, without decoding it, and copies it with
+// parts left out or replaced. It knows no methods and no schema.
 package jsonwalk
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// A Text is JSON that the target wrote, gone through without being decoded:
-// what is not looked at costs no more than finding its end. Members may stand
-// twice in it, and texts may hold any bytes, as SPDK's may. Of what is no JSON
-// it only says so: callers ask Bad at the end.
+// A Text is JSON that the target wrote, and is walked without decoding: skipping a value costs only
+// finding its end. It may contain duplicate members, and its strings may contain any bytes, because
+// SPDK writes such results. If the text is not JSON, the walk ends, and Bad reports it.
 type Text struct {
 	S   string
 	Bad bool
@@ -23,10 +22,10 @@ const (
 	String
 	Array
 	Object
-	Types // how many there are
+	Types // number of types
 )
 
-// TypeAt is the type of the value that begins at i.
+// TypeAt returns the type of the value that begins at i.
 func (t *Text) TypeAt(i int) Type {
 	switch t.at(i) {
 	case '{':
@@ -43,7 +42,7 @@ func (t *Text) TypeAt(i int) Type {
 	return Number
 }
 
-// at is the byte at i, 0 beyond the end.
+// at returns the byte at i, 0 beyond the end.
 func (t *Text) at(i int) byte {
 	if i < len(t.S) {
 		return t.S[i]
@@ -51,7 +50,7 @@ func (t *Text) at(i int) byte {
 	return 0
 }
 
-// Space is where what follows the white space at i begins.
+// Space returns the offset after the white space at i.
 func (t *Text) Space(i int) int {
 	for i < len(t.S) && (t.S[i] == ' ' || t.S[i] == '\n' || t.S[i] == '\t' || t.S[i] == '\r') {
 		i++
@@ -65,7 +64,7 @@ func (t *Text) fail() int {
 	return len(t.S)
 }
 
-// Skip is the end of the value that begins at i.
+// Skip returns the end of the value that begins at i.
 func (t *Text) Skip(i int) int {
 	switch t.at(i) {
 	case '"':
@@ -84,7 +83,7 @@ func (t *Text) Skip(i int) int {
 	return i
 }
 
-// ends says whether a byte ends a number or a word.
+// ends reports whether a byte ends a number or a word.
 func ends(c byte) bool {
 	switch c {
 	case ',', ']', '}', ' ', '\n', '\t', '\r', ':', '"', '{', '[':
@@ -112,8 +111,8 @@ func (t *Text) skipNested(i int) int {
 	return t.fail()
 }
 
-// skipText is the end of the text value that begins at i, and whether it stands
-// for itself: nothing in it is escaped or beyond ASCII.
+// skipText returns the end of the string that begins at i, and whether it is literal: nothing in it
+// is escaped or beyond ASCII.
 func (t *Text) skipText(i int) (end int, literal bool) {
 	literal = true
 	for i++; i < len(t.S); i++ {
@@ -132,8 +131,8 @@ func (t *Text) skipText(i int) (end int, literal bool) {
 	return t.fail(), false
 }
 
-// TextAt reads the text value that begins at i. It is not sound when it is no
-// text, or none that a strict decoder takes.
+// TextAt reads the string that begins at i. sound is false if the value is not a string, or if a
+// strict decoder refuses it.
 func (t *Text) TextAt(i int) (value string, sound bool, end int) {
 	if t.at(i) != '"' {
 		return "", false, t.Skip(i)
@@ -156,14 +155,14 @@ type Walk struct {
 	closing byte
 	begun   bool
 
-	Start int    // of the member or item
-	Name  string // the member's
-	Sound bool   // the member's name is
-	Value int    // where its value begins
-	End   int    // of what was gone through; in the end of the whole
+	Start int    // offset of the member or item
+	Name  string // name of the member
+	Sound bool   // the member's name is a valid string
+	Value int    // offset of its value
+	End   int    // end of the text walked so far; after the walk, end of the object or array
 }
 
-// Walk begins within the object or array that begins at i.
+// Walk starts a walk through the object or array that begins at i.
 func (t *Text) Walk(i int) Walk {
 	w := Walk{Text: t, closing: '}', End: i + 1}
 	if t.at(i) == '[' {
@@ -172,8 +171,8 @@ func (t *Text) Walk(i int) Walk {
 	return w
 }
 
-// Next goes on to the next member or item, and is false at the end: Start is
-// then where the bracket closes.
+// Next advances to the next member or item. It returns false at the end; Start is then the offset
+// of the closing bracket.
 func (w *Walk) Next() bool {
 	i := w.Space(w.End)
 	c := w.at(i)

@@ -92,7 +92,7 @@ func (p *page) method(m *rpcschema.Method) error {
 	return p.examples(m)
 }
 
-// examples writes a call and what may be answered.
+// examples writes a call and a possible answer.
 func (p *page) examples(m *rpcschema.Method) error {
 	p.b.WriteString("\n### Example\n")
 	request, err := p.request(m)
@@ -130,7 +130,7 @@ func cell(text string) string {
 	return strings.ReplaceAll(escape(strings.Join(strings.Fields(text), " ")), "|", `\|`)
 }
 
-// escape keeps text from being Markdown, but for its code spans.
+// escape escapes Markdown in a text, except for its code spans.
 func escape(text string) string {
 	var b strings.Builder
 	code := false

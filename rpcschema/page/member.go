@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// words for what must be there and what need not: to a reader of parameters the
-// one is worth saying, to a reader of results the other.
+// words are the terms for required and for optional values; "" prints nothing. Parameters name the
+// required ones, results the optional ones.
 type words struct{ required, optional string }
 
 // need says whether a value is required, or what its default is.
@@ -25,7 +25,7 @@ func need(required bool, s *rpcschema.Schema, must, may string) string {
 	}
 }
 
-// An entry is one value: its path, type, whether it must be there, and what else there is to say.
+// An entry describes one value: its path, type, whether it is required, and further facts.
 type entry struct{ name, typ, need, text string }
 
 // entry writes one value.
@@ -45,7 +45,7 @@ func (p *page) terminal(e entry) {
 	p.wrap("      ", e.text)
 }
 
-// facts are the sentences that a value's schema gives.
+// facts returns the schema's facts about a value, as sentences.
 func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 	say := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
 	if unit := cmp.Or(use.Unit, s.Unit); unit != "" {
@@ -98,7 +98,7 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 	return facts
 }
 
-// openings are the kinds of x-spdk-opens in words.
+// openings describes the kinds of x-spdk-opens.
 var openings = map[string]string{
 	"any-host": "every host", "deleted-data": "whoever gets its space next", "device-commands": "commands to the device underneath", "unauthenticated": "initiators that do not authenticate",
 }
@@ -110,8 +110,8 @@ func texts(values []any) (texts []string) {
 	return texts
 }
 
-// values are those that the release knows; without a release, the later ones
-// say since when they are there.
+// values returns the enumerated values that the release knows; without a release, all of them,
+// later ones with their first release.
 func (p *page) values(s *rpcschema.Schema) (values []string) {
 	for _, v := range s.Enum {
 		text := fmt.Sprint(v)
@@ -127,7 +127,7 @@ func (p *page) values(s *rpcschema.Schema) (values []string) {
 	return values
 }
 
-// formatRanges are the bounds that an integer's type says already.
+// formatRanges lists the bounds that an integer's type implies.
 var formatRanges = []string{"255", "65535", "4294967295", "18446744073709551615", "-2147483648", "2147483647", "-9223372036854775808", "9223372036854775807"}
 
 func limitsOf(s *rpcschema.Schema) string {
@@ -163,7 +163,7 @@ func span(low int, high *int, what string) []string {
 	return nil
 }
 
-// typeOf is a value's type in a word or two.
+// typeOf returns a value's type in one or two words.
 func (p *page) typeOf(s *rpcschema.Schema) string {
 	name := s.RefName()
 	s = p.doc.Resolve(s)
@@ -197,7 +197,7 @@ func (p *page) typeOf(s *rpcschema.Schema) string {
 	return strings.Join(names, " or ")
 }
 
-// forms are those of a union that the release knows.
+// forms returns the forms of a union that the release knows.
 func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
 	for _, v := range slices.Concat(s.OneOf, s.AnyOf) {
 		if v.Has(p.release) {
@@ -207,8 +207,8 @@ func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
 	return forms
 }
 
-// inside writes the members of what holds any, at any depth; within names the
-// schemas that it is in, so that one that holds itself ends.
+// inside writes the members of a value at any depth; within names the schemas around it, so that a
+// recursive schema ends.
 func (p *page) inside(at string, s *rpcschema.Schema, say words, within []string) {
 	if name := s.RefName(); name != "" {
 		if slices.Contains(within, name) {

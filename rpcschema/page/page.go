@@ -17,7 +17,7 @@ import (
 // width is the length of a line.
 const width = 100
 
-// List writes a method a line, its name first.
+// List writes one line for each method, with the name first.
 func List(w io.Writer, methods []*rpcschema.Method) error {
 	longest := 0
 	for _, m := range methods {
@@ -31,8 +31,8 @@ func List(w io.Writer, methods []*rpcschema.Method) error {
 	return err
 }
 
-// Show writes the page of one method as release r has it; the zero Release shows
-// all that any release has, each with the releases that do.
+// Show writes the page of one method for release r; for the zero Release, it shows the members of
+// all releases, each with the releases that have it.
 func Show(w io.Writer, doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Release) error {
 	p := &page{doc: doc, release: r}
 	p.write = p.terminal
@@ -68,7 +68,7 @@ func (p *page) head(m *rpcschema.Method) {
 
 type fact struct{ name, value string }
 
-// about is what there is to say of a method as a whole.
+// about returns the facts about a method as a whole.
 func (p *page) about(m *rpcschema.Method) (facts []fact) {
 	does := "only reads"
 	if m.Mutates {
@@ -110,7 +110,7 @@ func (p *page) parameters(m *rpcschema.Method) {
 	}
 }
 
-// parameterEntries writes the parameters and all that they hold, and reports whether there are any.
+// parameterEntries writes the parameters with their members, and reports whether there are any.
 func (p *page) parameterEntries(m *rpcschema.Method) (any bool) {
 	for _, param := range m.Params {
 		if !param.Schema.Has(p.release) {
@@ -127,7 +127,7 @@ func (p *page) parameterEntries(m *rpcschema.Method) (any bool) {
 	return any
 }
 
-// parameterNotes are the rules about several parameters, or none.
+// parameterNotes returns the rules about several parameters, and about a call without any.
 func parameterNotes(m *rpcschema.Method) (notes []string) {
 	switch m.ParamsForm {
 	case rpcschema.ParamsObject:
@@ -160,8 +160,7 @@ func (p *page) errors(m *rpcschema.Method) {
 	}
 }
 
-// example writes a request with the least that the method takes, in the order of
-// its parameters.
+// example writes a request with only the required parameters, in the method's order.
 func (p *page) example(m *rpcschema.Method) error {
 	p.title("EXAMPLE")
 	request, err := p.request(m)
@@ -176,7 +175,7 @@ func (p *page) example(m *rpcschema.Method) error {
 	return nil
 }
 
-// request is a call with the least that the method takes.
+// request returns a call with only the required parameters.
 func (p *page) request(m *rpcschema.Method) ([]byte, error) {
 	values := sample.Maker{Document: p.doc, Release: p.release}.Params(m)
 	var b bytes.Buffer

@@ -58,8 +58,8 @@ func toys(t *testing.T) *rpcschema.Document {
 	return doc
 }
 
-// Every method of SPDK has a page, which names each of its parameters, and no
-// line of which is too long for a terminal.
+// Every method of SPDK has a page that names each of its parameters, and no line is too long for a
+// terminal.
 func TestEveryMethodHasAPage(t *testing.T) {
 	doc := rpcschema.Default()
 	for _, r := range []rpcschema.Release{{}, rpcschema.Oldest, rpcschema.MustRelease("v26.05")} {

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// integerRanges are the ranges that formats imply. Validators ignore JSON Schema's
-// format, but SPDK's decoders refuse what is out of range.
+// integerRanges lists the ranges that formats imply. Validators ignore JSON Schema's format, but
+// SPDK's decoders refuse values out of range.
 var integerRanges = map[string][2]string{
 	"uint8": {"0", "255"}, "uint16": {"0", "65535"}, "uint32": {"0", "4294967295"}, "uint64": {"0", "18446744073709551615"},
 	"int32": {"-2147483648", "2147483647"}, "int64": {"-9223372036854775808", "9223372036854775807"},
@@ -113,8 +113,8 @@ func readArea(path string, methods, schemas map[string]*yaml.Node) error {
 
 const errorKind = "x-spdk-kind"
 
-// moveErrorKinds moves what the areas say of an error's kind into the method, as OpenRPC's error objects take no
-// extensions.
+// moveErrorKinds moves the kinds of errors into the method, because OpenRPC's error objects allow
+// no extensions.
 func moveErrorKinds(m *yaml.Node) {
 	errs := member(m, "errors")
 	if errs == nil {
@@ -186,7 +186,7 @@ func writeScalar(b *bytes.Buffer, n *yaml.Node) error {
 	var v any
 	switch n.ShortTag() {
 	case "!!int", "!!float":
-		v = json.Number(n.Value) // no float64 between: uint64 must survive
+		v = json.Number(n.Value) // not by way of float64: uint64 must keep its value
 	case "!!bool", "!!null":
 		if err := n.Decode(&v); err != nil {
 			return fmt.Errorf("line %d: %w", n.Line, err)

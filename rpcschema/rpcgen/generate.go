@@ -40,8 +40,8 @@ func generate(doc *rpcschema.Document) (map[string][]byte, error) {
 type generator struct {
 	doc   *rpcschema.Document
 	areas map[string]*area
-	area  *area             // the one being written to
-	types map[string]string // Go type name → what it was made for, to find clashes
+	area  *area             // the area that is being written
+	types map[string]string // Go type name → its origin, to find clashes
 }
 
 // An area is one generated file.
@@ -113,15 +113,15 @@ func (g *generator) method(m *rpcschema.Method) error {
 	return nil
 }
 
-// confirms reports whether a method's result says only that the call was
-// executed: true. False, from the few that answer so, is an error to the client.
-// A method that only reads may well have false to say.
+// confirms reports whether a method's result says only that the call was executed: true. If such a
+// method answers false, the client returns an error. For a method that only reads, false is a
+// result.
 func confirms(m *rpcschema.Method) bool {
 	s := m.Result.Schema
 	return s.Type.Main() == "boolean" && (m.Mutates || s.Const != nil)
 }
 
-// facts adds to a method's comment what its signature does not say.
+// facts adds to a method's comment the facts that its signature does not show.
 func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 	if m.Result.Summary != "" && !confirms(m) {
 		comment(b, "", "\nThe result: "+lowerFirst(m.Result.Summary))
@@ -156,8 +156,8 @@ func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 	comment(b, "", fmt.Sprintf("\n%s. State: %s. Known to %s.", does, strings.Join(m.State, ", "), releases))
 }
 
-// paramsType declares a method's parameters. What replaced an older parameter
-// stands for both: Client fits it to the target's release.
+// paramsType declares a method's parameters. A parameter that replaced an older one stands for
+// both: Client adapts it to the target's release.
 func (g *generator) paramsType(m *rpcschema.Method, typ string) error {
 	replaced := map[string]bool{}
 	for _, p := range m.Params {

@@ -9,7 +9,8 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// toHTML makes links between the pages lead to HTML, and gives each method the anchor that the links have.
+// toHTML changes links between the pages to the HTML files, and gives each method the anchor that
+// the links use.
 var toHTML = util.Prioritized(linkTransformer{}, 100)
 
 type linkTransformer struct{}
@@ -35,7 +36,7 @@ func (linkTransformer) Transform(tree *ast.Document, reader text.Reader, _ parse
 	})
 }
 
-// htmlName is the HTML file of a page.
+// htmlName returns the name of the HTML file of a page.
 func htmlName(file string) string {
 	switch name, is := strings.CutSuffix(file, ".md"); {
 	case name == "README":

@@ -59,7 +59,7 @@ func wordsOf(name string) []string {
 	return words
 }
 
-// firstWord is the length of the first word of a Go name.
+// firstWord returns the length of the first word of a Go name.
 func firstWord(name string) int {
 	longest := 0
 	for _, s := range spellings {
@@ -87,7 +87,7 @@ func endsWord(rest string) bool {
 	return rest == "" || !unicode.IsLower(rune(rest[0])) && !unicode.IsDigit(rune(rest[0]))
 }
 
-// spelt is a Go name with every word as the table spells it.
+// spelt returns a Go name with the spelling of every word that spellings gives.
 func spelt(name string) string {
 	var b strings.Builder
 	for _, word := range wordsOf(name) {

@@ -34,8 +34,8 @@ func checkSpelling(files map[string][]byte) error {
 	meet := func(name, folded, word string) {
 		if known, ok := first[folded]; !ok {
 			first[folded] = &spelling{word: word, name: name}
-		} else if known.word != word && !known.told {
-			known.told = true
+		} else if known.word != word && !known.reported {
+			known.reported = true
 			found = append(found, fmt.Errorf("%s and %s spell a word in two ways, %s and %s: choose one in spellings", known.name, name, known.word, word))
 		}
 	}
@@ -59,10 +59,10 @@ func checkSpelling(files map[string][]byte) error {
 // A spelling is how a Go name spells a word.
 type spelling struct {
 	word, name string
-	told       bool // another spelling was reported
+	reported   bool // another spelling was reported
 }
 
-// declared are the names that a node declares.
+// declared returns the names that a node declares.
 func declared(n ast.Node) []*ast.Ident {
 	switch n := n.(type) {
 	case *ast.FuncDecl:

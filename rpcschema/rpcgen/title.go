@@ -73,7 +73,7 @@ func formName(form *yaml.Node) string {
 	return goName(typ.Value)
 }
 
-// setTitle leaves a title that is there.
+// setTitle sets the title of a schema that has none.
 func setTitle(s *yaml.Node, title string) {
 	if member(s, "title") == nil {
 		prepend(s, "title", scalar(title))

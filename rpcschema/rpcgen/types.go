@@ -8,15 +8,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// raw is the Go type of values that the schema leaves open.
+// raw is the Go type of values that the schema does not describe.
 const raw = "json.RawMessage"
 
 var integerTypes = map[string]string{
 	"": "int64", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "int32": "int32", "int64": "int64",
 }
 
-// goType is the Go type of a schema; hint names a type that has to be declared
-// for an object without a name.
+// goType returns the Go type of a schema; hint is the name of the type that is declared for an
+// object without a name.
 func (g *generator) goType(s *rpcschema.Schema, hint string) (string, error) {
 	if s.Ref != "" {
 		return s.RefName(), nil
@@ -125,8 +125,8 @@ type field struct {
 	schema    *rpcschema.Schema
 }
 
-// fieldsOf are an object's members. One that not every release has may be absent
-// even if it is required where it is there.
+// fieldsOf are an object's members. A member that not every release has may be absent even if it is
+// required.
 func fieldsOf(s *rpcschema.Schema) []field {
 	var fields []field
 	for _, p := range s.Properties {
@@ -136,8 +136,8 @@ func fieldsOf(s *rpcschema.Schema) []field {
 	return fields
 }
 
-// declareObject declares an object's struct. What it may hold beside the members
-// that are described goes into a map, which encoding/json has no tag for.
+// declareObject declares an object's struct. Members that are not described go into a map, for
+// which encoding/json has no tag.
 func (g *generator) declareObject(name string, s *rpcschema.Schema) error {
 	if !s.Additional.Allowed {
 		return g.declareStruct(name, docOf(s), fieldsOf(s))
@@ -188,7 +188,7 @@ func (g *generator) declareStruct(name, doc string, fields []field, more ...stri
 	return nil
 }
 
-// claim writes the comment of a new type, whose name must be free.
+// claim writes the comment of a new type and fails if the name is in use.
 func (g *generator) claim(name, doc string) error {
 	if other, taken := g.types[name]; taken {
 		return fmt.Errorf("two types have the name %s (the other: %s): give one of them a name in schemas", name, other)
@@ -198,8 +198,8 @@ func (g *generator) claim(name, doc string) error {
 	return nil
 }
 
-// fieldLine declares one member. An optional one tells absent from zero: it is
-// a pointer, or a slice or map that may be nil.
+// fieldLine declares one member. An optional member is a pointer, or a slice or map that may be
+// nil, so that absent differs from zero.
 func (g *generator) fieldLine(owner string, f field) (string, error) {
 	typ, err := g.goType(f.schema, owner+goName(f.json))
 	if err != nil {
@@ -236,7 +236,7 @@ func (g *generator) nilable(typ string) bool {
 	return typ == raw || strings.HasPrefix(typ, "[]") || strings.HasPrefix(typ, "map[")
 }
 
-// fieldDoc says what the Go type does not.
+// fieldDoc returns the facts that the Go type does not show.
 func (g *generator) fieldDoc(f field) string {
 	s := f.schema
 	var parts []string

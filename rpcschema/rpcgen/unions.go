@@ -14,7 +14,7 @@ type form struct {
 	schema *rpcschema.Schema
 }
 
-// formsOf lists the forms of a union besides null, or nil if the JSON type of a value does not tell which form it has.
+// formsOf lists the forms of a union besides null, or nil if several forms have the same JSON type.
 func (g *generator) formsOf(s *rpcschema.Schema) []form {
 	if s == nil || s.Ref != "" || s.Type != nil {
 		return nil
@@ -33,7 +33,7 @@ func (g *generator) formsOf(s *rpcschema.Schema) []form {
 	return forms
 }
 
-// jsonKind is a type as a JSON text shows it: integers are numbers.
+// jsonKind returns the type that is visible in a JSON text: integers are numbers.
 func jsonKind(typ string) string {
 	if typ == "integer" {
 		return "number"

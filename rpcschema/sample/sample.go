@@ -11,22 +11,21 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Maker makes values for one release. Numbers are json.Numbers, as
-// jsonrpc.DecodeValue gives them.
+// A Maker makes values for one release. Numbers are json.Numbers, as jsonrpc.DecodeValue returns
+// them.
 type Maker struct {
 	Document *rpcschema.Document
 	Release  rpcschema.Release
-	// Full gives optional members and filled arrays, too.
+	// Full adds optional members and items of arrays.
 	Full bool
-	// Extreme takes the largest numbers and the last of a list of choices,
-	// instead of handy ones.
+	// Extreme selects the largest numbers and the last of several choices, instead of typical values.
 	Extreme bool
 	// Names replaces the values that are made for a kind of resource
 	// (x-spdk-resource).
 	Names map[string]string
 }
 
-// Params makes the parameters of a call that the schema takes; never nil.
+// Params makes the parameters of a valid call; never nil.
 func (k Maker) Params(m *rpcschema.Method) map[string]any {
 	params := map[string]any{}
 	for _, p := range m.Params {
@@ -40,9 +39,10 @@ func (k Maker) Params(m *rpcschema.Method) map[string]any {
 // Result makes a result.
 func (k Maker) Result(m *rpcschema.Method) any { return k.Value(m.Result.Schema) }
 
-// wanted decides on one parameter, with an eye on the rules between them.
+// wanted reports whether one parameter is included, with regard to the rules about several
+// parameters.
 func (k Maker) wanted(m *rpcschema.Method, p *rpcschema.Param) bool {
-	for _, q := range m.Params { // an old parameter gives way to its successor
+	for _, q := range m.Params { // an old parameter is left out if its successor is present
 		if q.Schema.Replaces != nil && q.Schema.Replaces.Name == p.Name && q.Schema.Has(k.Release) {
 			return false
 		}
@@ -196,8 +196,8 @@ func (k Maker) object(s *rpcschema.Schema) map[string]any {
 	return object
 }
 
-// examples are texts by what they name; the other schemas' texts are found by
-// trying the rest of the list.
+// examples lists strings by the kind of resource that they name; strings for other schemas are
+// found by trying the whole list.
 var examples = map[string]string{
 	"bdev": "Malloc0", "new-bdev": "Malloc1", "lvstore": "lvs0", "new-lvstore": "lvs1", "lvol-name": "volume0",
 	"lvstore-uuid": exampleUUID, "nqn": "nqn.2016-06.io.spdk:cnode1", "host-nqn": "nqn.2016-06.io.spdk:host1",

@@ -24,7 +24,7 @@ func makers(r rpcschema.Release) map[string]Maker {
 	}
 }
 
-// What is made of a schema is valid by it, for every method and release.
+// Samples are valid, for every method and release.
 func TestSamplesAreValid(t *testing.T) {
 	for _, r := range releases {
 		for name, k := range makers(r) {
@@ -41,7 +41,7 @@ func TestSamplesAreValid(t *testing.T) {
 }
 
 // Every enumerated value is valid at the releases that know it, and at no other.
-func TestEveryEnumeratedValueHasItsReleases(t *testing.T) {
+func TestEnumeratedValuesByRelease(t *testing.T) {
 	doc, checked, later := rpcschema.Default(), 0, 0
 	for _, r := range releases {
 		for _, m := range doc.Methods() {

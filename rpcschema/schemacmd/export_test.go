@@ -39,7 +39,7 @@ func run(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Any JSON Schema validator decides as ours does, for each method of each release.
+// Any JSON Schema validator gives the same result as ours, for each method of each release.
 func TestJSONSchemasAreAsStrictAsSPDK(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		dir := filepath.Join(t.TempDir(), "schemas")
@@ -67,7 +67,7 @@ func TestJSONSchemasAreAsStrictAsSPDK(t *testing.T) {
 				assert.NoError(t, result.Validate(plain(t, k.Result(m))), "%s result of %s", release, m.Name)
 			}
 		}
-		assert.Len(t, files, checked, "and no others")
+		assert.Len(t, files, checked, "no other files are written")
 		assert.Greater(t, refused, 5000)
 	}
 }
@@ -79,7 +79,7 @@ func compile(t *testing.T, file, fragment string) *jsonschema.Schema {
 	return s
 }
 
-// plain makes a value as a JSON Schema validator reads it.
+// plain converts a value to the form that a JSON Schema validator expects.
 func plain(t *testing.T, v any) any {
 	text, err := jsonrpc.Marshal(v)
 	require.NoError(t, err)
@@ -103,7 +103,8 @@ func TestExportIsOfSPDKsMethods(t *testing.T) {
 	require.ErrorContains(t, err, "--json-schema")
 }
 
-// Objects that a call holds are closed in the document itself, so that generated clients and other validators are strict too.
+// Objects in parameters are closed in the document itself, so that generated clients and other
+// validators are strict too.
 func TestExportedParametersAreClosed(t *testing.T) {
 	out, err := run("export", "--spdk-version", "v26.05")
 	require.NoError(t, err)

@@ -28,18 +28,18 @@ type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the mistake.
+// Unwrap returns the wrapped error.
 func (e UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
 // A Target is the live target that the command drift compares with.
 type Target interface {
-	// AddFlags adds the flags that say where the target is.
+	// AddFlags adds the flags for the target's address.
 	AddFlags(cmd *cobra.Command)
 	// Flags names them in help texts, such as "--socket".
 	Flags() string
-	// Connect returns a connection to the target that the flags name.
+	// Connect returns a connection to the target that the flags specify.
 	Connect() (Connection, error)
 }
 
@@ -66,10 +66,10 @@ func releaseFlag(cmd *cobra.Command, r *ReleaseFlag) {
 	_ = cmd.RegisterFlagCompletionFunc("spdk-version", cobra.NoFileCompletions)
 }
 
-// ReleaseFlag is a flag that holds a release of SPDK.
+// ReleaseFlag is a flag whose value is a release of SPDK.
 type ReleaseFlag struct{ rpcschema.Release }
 
-// String is the release; "" for none.
+// String returns the release; "" for none.
 func (r *ReleaseFlag) String() string {
 	if !r.Known() {
 		return ""
@@ -83,7 +83,7 @@ func (r *ReleaseFlag) Set(s string) (err error) {
 	return err
 }
 
-// Type is the flag's type in help texts.
+// Type returns the flag's type for help texts.
 func (*ReleaseFlag) Type() string { return "release" }
 
 func newList() *cobra.Command {

@@ -50,7 +50,7 @@ func TestSocketSendsNothingOnceCancelled(t *testing.T) {
 func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 	var first call
 	handle := func(p *peer) {
-		if p.dec.Decode(&first) == nil { // or else the attempt that nobody waited for, given up
+		if p.dec.Decode(&first) == nil { // otherwise this is the attempt that was abandoned because no caller waited
 			p.answer(first, "true")
 		}
 	}
@@ -63,8 +63,8 @@ func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 	assert.Equal(t, "next", first.Method)
 }
 
-// Who waits for a connection waits for no longer than its own context, and keeps
-// nobody else from giving up, asking or closing.
+// A caller waits for a connection no longer than its own context, and does not block other callers,
+// Connected or Close.
 func TestSocketConnectsWithoutTheLock(t *testing.T) {
 	path := listen(t, func(p *peer) { p.answer(p.read(), "true") }, func(p *peer) { p.answer(p.read(), "true") })
 	checking, goOn := make(chan struct{}), make(chan struct{})

@@ -12,9 +12,9 @@ import (
 
 // A Caller sends one call to an SPDK target and waits for its answer.
 //
-// params is nil or marshals to a JSON object; result is nil, to drop the
-// result, or a pointer to decode it into. Every error is an *[Error]. The
-// context's deadline bounds the wait. A Caller may be used concurrently.
+// params is nil or marshals to a JSON object; result is nil, to ignore the result, or a pointer to
+// decode it into. Every error is an *[Error]. The context's deadline limits the wait. A Caller may
+// be used concurrently.
 type Caller interface {
 	Call(ctx context.Context, method string, params, result any) error
 }
@@ -22,20 +22,20 @@ type Caller interface {
 // A Client calls SPDK's RPCs by typed methods. It may be used concurrently.
 type Client struct {
 	caller  Caller
-	trusts  bool // parameters are sent as they are given
+	trusts  bool // parameters are sent without validation
 	release atomic.Pointer[rpcschema.Release]
 }
 
 // A ClientOption changes what a Client does.
 type ClientOption func(*Client)
 
-// WithoutValidation has parameters sent that the schema knows to be wrong. SPDK
-// takes some of them, and ends or makes something else of it.
+// WithoutValidation disables validation: parameters that the schema does not allow are sent. SPDK
+// accepts some of them, and then crashes or does something else.
 func WithoutValidation() ClientOption { return func(c *Client) { c.trusts = true } }
 
-// NewClient makes a Client of a Caller. Parameters that the schema does not take
-// are refused with InvalidParams before anything is sent. The target's release
-// is asked for when a request first depends on it.
+// NewClient returns a Client that uses a Caller. Parameters that the schema does not allow are
+// refused with InvalidParams before anything is sent. The client queries the target's release when
+// a request first depends on it.
 func NewClient(caller Caller, options ...ClientOption) *Client {
 	c := &Client{caller: caller}
 	for _, option := range options {
@@ -44,9 +44,8 @@ func NewClient(caller Caller, options ...ClientOption) *Client {
 	return c
 }
 
-// Release is the target's release, as it was when it was last asked. After a
-// call that failed in a way that another release would explain, it is asked
-// anew.
+// Release returns the target's release. The client queries it once, and again after a call fails
+// with an error that another release would explain.
 func (c *Client) Release(ctx context.Context) (rpcschema.Release, error) {
 	if r := c.release.Load(); r != nil {
 		return *r, nil
@@ -66,7 +65,7 @@ func (c *Client) Release(ctx context.Context) (rpcschema.Release, error) {
 	return r, nil
 }
 
-// call makes one call with parameters fitted to the target's release.
+// call makes one call with parameters adapted to the target's release.
 func (c *Client) call(ctx context.Context, method string, params, result any) error {
 	fitted, err := c.fit(ctx, method, params)
 	if err != nil {
@@ -75,7 +74,7 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 	err = c.caller.Call(ctx, method, fitted, result)
 	switch KindOf(err) {
 	case Unreachable, OutcomeUnknown, MethodNotFound, InvalidParams:
-		c.release.Store(nil) // perhaps the target was replaced by another release
+		c.release.Store(nil) // perhaps the target now runs another release
 	}
 	return err
 }
@@ -92,7 +91,7 @@ func (c *Client) confirm(ctx context.Context, method string, params any) error {
 	return nil
 }
 
-// fit writes params as the target's release has them.
+// fit adapts params to the target's release.
 func (c *Client) fit(ctx context.Context, method string, params any) (any, error) {
 	if params == nil {
 		return nil, nil
@@ -112,7 +111,7 @@ func (c *Client) fit(ctx context.Context, method string, params any) (any, error
 	var release rpcschema.Release
 	if varies {
 		if release, err = c.Release(ctx); err != nil {
-			return nil, fmt.Errorf("ask the target's release: %w", err)
+			return nil, fmt.Errorf("query the target's release: %w", err)
 		}
 	}
 	value, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
@@ -135,14 +134,14 @@ func (c *Client) fit(ctx context.Context, method string, params any) (any, error
 	return fitted, nil
 }
 
-// unsent is the refusal of parameters before anything was sent, with the code of
-// who refuses such in SPDK's stead.
+// unsent returns the error of parameters that are refused before anything was sent, with the code
+// that the proxy and SPDK use.
 func unsent(method string, err error) error {
 	return &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "not sent", Err: err}
 }
 
-// judge holds parameters against the schema as the release has it. What the
-// release does not know is refused even without validation.
+// judge checks parameters against the schema of the release. Parameters that the release does not
+// know are refused even without validation.
 func (c *Client) judge(m *rpcschema.Method, params map[string]any, r rpcschema.Release) error {
 	if c.trusts {
 		return m.Knows(params, r)

@@ -60,7 +60,7 @@ func TestReleaseIsAskedOnceAndAgainAfterADoubtfulError(t *testing.T) {
 	assert.Len(t, r.sent, 3)
 	r.err = &Error{Kind: InvalidParams}
 	require.Error(t, create())
-	r.err, r.release = nil, "v23.01" // someone put the old release back
+	r.err, r.release = nil, "v23.01" // the target was downgraded
 	require.NoError(t, create())
 	assert.Contains(t, r.sent[len(r.sent)-1], `"size":5242880`)
 }

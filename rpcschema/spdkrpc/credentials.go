@@ -47,8 +47,8 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 	return who, nil
 }
 
-// header is that of a request, to be read only. A token's file is read for each:
-// that costs microseconds, and a renewed token is never missed.
+// header returns the header of a request, which must not be changed. The token file is read for
+// each request: that takes microseconds, and a renewed token is used at once.
 func (c *credentials) header() (http.Header, error) {
 	if c.tokenFile == "" {
 		return c.fixed, nil
@@ -66,7 +66,7 @@ func (c *credentials) header() (http.Header, error) {
 	return h, nil
 }
 
-// bearer never repeats what it is given.
+// bearer never repeats the token in an error.
 func bearer(token string) (string, error) {
 	token = strings.TrimSpace(token)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -75,14 +75,15 @@ func bearer(token string) (string, error) {
 	return "Bearer " + token, nil
 }
 
-// clientTLS trusts an authority, and shows the certificate if there is one.
+// clientTLS returns the TLS configuration with the trusted authorities and the client certificate,
+// if there is one.
 func clientTLS(c HTTPSConfig) *tls.Config {
 	t := &tls.Config{RootCAs: c.CA, MinVersion: tls.VersionTLS12}
 	if c.CertFile == "" {
 		t.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		return t
 	}
-	// No sessions to resume: they go on with the certificate that they began with.
+	// No session resumption: a resumed session keeps the certificate of its beginning.
 	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// seen is a proxy that tells who called, and refuses the name "old".
+// seen is a proxy that reports the caller, and refuses the name "old".
 func seen(t *testing.T, change func(*HTTPSConfig)) (*HTTPS, error) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := ""
@@ -86,7 +86,7 @@ func TestWhoCalls(t *testing.T) {
 func TestTokenFilesAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	h, err := seen(t, func(c *HTTPSConfig) { c.TokenFile = file })
-	require.NoError(t, err, "it may come later")
+	require.NoError(t, err, "the file may be created later")
 	_, err = whoCalls(t, h)
 	require.ErrorIs(t, err, Unreachable)
 	for _, token := range []string{"first", "second"} {
@@ -103,8 +103,8 @@ func TestTokenFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A connection shows the certificate of its beginning; when that is refused, the
-// next call comes with the one of then.
+// A connection uses the certificate that it was made with; after a refusal, the next call uses the
+// present one.
 func TestCertificateFilesAreReadAgain(t *testing.T) {
 	pair := filepath.Join(t.TempDir(), "pair.pem")
 	writeCertificate(t, pair, "old")
@@ -123,7 +123,7 @@ func TestCertificateFilesAreReadAgain(t *testing.T) {
 	require.ErrorIs(t, err, Unreachable)
 }
 
-func TestCredentialsThatAreNone(t *testing.T) {
+func TestInvalidCredentials(t *testing.T) {
 	for says, c := range map[string]HTTPSConfig{
 		"give one of username":             {URL: "https://h", Username: "u", Token: "secret"},
 		"give one of":                      {URL: "https://h", Token: "secret", TokenFile: "/x"},

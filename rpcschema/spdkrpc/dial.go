@@ -19,8 +19,8 @@ type dialing struct {
 	cancel  context.CancelFunc
 }
 
-// connect gives the living connection, or makes one. It waits no longer than
-// ctx, and without the lock.
+// connect returns the present connection, or makes one. It waits no longer than ctx, and without
+// the lock.
 func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -59,7 +59,7 @@ func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
 	return d.conn, d.err
 }
 
-// living reports whether the connection held is alive. The caller holds the lock.
+// living reports whether there is a connection that has not ended. The caller holds the lock.
 func (s *Socket) living() bool {
 	if s.conn == nil {
 		return false
@@ -72,7 +72,7 @@ func (s *Socket) living() bool {
 	}
 }
 
-// dial connects and has the peer checked, then publishes the connection.
+// dial connects and checks the peer, then publishes the connection.
 func (s *Socket) dial(ctx context.Context, d *dialing) {
 	c, err := s.dialChecked(ctx)
 	s.mu.Lock()

@@ -2,7 +2,7 @@
 // for each RPC, generated from the schema, over a [Caller], which is either the
 // target's UNIX socket ([Socket]) or the HTTPS of spdk-proxy ([HTTPS]).
 //
-// The client writes requests as the target's release has them. Each error has a [Kind].
+// The client adapts requests to the target's release. Each error has a [Kind].
 //
 // A value that may have one of several types is a struct with a field for each of them, named by its JSON
 // type, of which exactly one is set: [BdevMemoryDomainDMADeviceType] has String and Integer. Writing such a

@@ -10,23 +10,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Kind says what went wrong, in the terms in which a caller decides what to
-// do next. Kinds are errors: errors.Is(err, spdkrpc.NoSuchDevice).
+// A Kind classifies a failure by what a caller can do next. Kinds are errors: errors.Is(err,
+// spdkrpc.NoSuchDevice).
 type Kind string
 
 // The kinds of errors.
 const (
-	NoSuchDevice   Kind = "no such object"     // the bdev, lvstore, subsystem, … is not there
-	Exists         Kind = "already exists"     // an object of that name is there
+	NoSuchDevice   Kind = "no such object"     // the bdev, lvstore, subsystem, … does not exist
+	Exists         Kind = "already exists"     // an object with that name exists
 	NoSpace        Kind = "no space"           // the lvstore is full, or the target's memory
-	Busy           Kind = "busy"               // in use, or another operation is under way
-	InvalidParams  Kind = "invalid parameters" // SPDK refused the parameters; many lvol failures look so: read back
+	Busy           Kind = "busy"               // in use, or another operation is in progress
+	InvalidParams  Kind = "invalid parameters" // SPDK refused the parameters; many lvol failures have this kind too: check the state
 	MethodNotFound Kind = "no such method"     // this release has no such method
-	WrongState     Kind = "wrong state"        // not in the target's present state (startup, runtime): surely not executed
-	InUse          Kind = "in use"             // the proxy protects what is in use; its message says what to do, and repeating does not help
+	WrongState     Kind = "wrong state"        // not allowed in the target's present state (startup, runtime): certainly not executed
+	InUse          Kind = "in use"             // the proxy protects an object that is in use; its message says what to do, and a retry does not help
 	Denied         Kind = "denied"             // the proxy does not let this user do it
-	Unreachable    Kind = "unreachable"        // the call surely was not executed
-	OutcomeUnknown Kind = "outcome unknown"    // it may have been executed: read back before trying again
+	Unreachable    Kind = "unreachable"        // the call was certainly not executed
+	OutcomeUnknown Kind = "outcome unknown"    // the call may have been executed: check the state before retrying
 	Failed         Kind = "failed"             // anything else
 )
 
@@ -36,8 +36,8 @@ func (k Kind) Error() string { return string(k) }
 type Error struct {
 	Method  string
 	Kind    Kind
-	Code    int    // SPDK's or the proxy's JSON-RPC code; 0 when no answer came
-	Message string // SPDK's or the proxy's words, for people: they change between releases
+	Code    int    // SPDK's or the proxy's JSON-RPC code; 0 if there was no answer
+	Message string // SPDK's or the proxy's text, for people: it changes between releases
 	Err     error  // the cause below, if any
 }
 
@@ -55,7 +55,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the kind and the cause.
+// Unwrap returns the kind and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Err == nil {
 		return []error{e.Kind}
@@ -63,7 +63,7 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// KindOf is the kind of err: "" for nil, Failed for what is no *Error.
+// KindOf returns the kind of err: "" for nil, Failed for an error that is not an *Error.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -75,11 +75,10 @@ func KindOf(err error) Kind {
 	return Failed
 }
 
-// kinds is the one table from codes to kinds. SPDK answers with JSON-RPC's own
-// codes and with negated errnos. -1 is both the wrong state and EPERM, so that
-// only the schema of the method can tell. It answers many
-// failures of logical volumes with -32602 or -32603 whatever the errno; their
-// text differs between releases and is never looked at.
+// kinds is the one table from codes to kinds. SPDK answers with JSON-RPC's own codes and with
+// negated errnos. -1 means both the wrong state and EPERM, so only the schema of the method can
+// decide. SPDK answers many failures of logical volumes with -32602 or -32603 whatever the errno
+// is; their text differs between releases and is never used.
 var kinds = map[int]Kind{
 	jsonrpc.CodeInvalidParams:  InvalidParams,
 	jsonrpc.CodeInvalidRequest: InvalidParams,
@@ -106,13 +105,12 @@ var kinds = map[int]Kind{
 	jsonrpc.CodeOutcomeUnknown: OutcomeUnknown,
 }
 
-// schemaKinds are the kinds that the schema names (x-spdk-kind).
+// schemaKinds maps the kinds that the schema names (x-spdk-kind).
 var schemaKinds = map[string]Kind{"busy": Busy, "failed": Failed, "wrong-state": WrongState}
 
-// kindOfCode is what a code means from one method. What the schema says of it
-// comes first. -1 that it does not explain is the wrong state only from a method
-// that changes nothing and belongs to one state: WrongState says that a call
-// was surely not executed.
+// kindOfCode returns the kind of a code from one method. The schema's kind takes precedence. A -1
+// without a kind in the schema is WrongState only from a method that changes nothing and is allowed
+// in one state: WrongState means that a call was certainly not executed.
 func kindOfCode(method string, code int) Kind {
 	if m, known := rpcschema.Default().Method(method); known {
 		if kind, said := schemaKinds[m.KindOf(code)]; said {
@@ -128,13 +126,13 @@ func kindOfCode(method string, code int) Kind {
 	return Failed
 }
 
-// answered makes the Error of an error that the target or the proxy answered.
+// answered makes an Error of an error reply from the target or the proxy.
 func answered(method string, code int, message string) *Error {
 	return &Error{Method: method, Kind: kindOfCode(method, code), Code: code, Message: message}
 }
 
-// statusKinds are the kinds of HTTP answers that contain no JSON-RPC error of
-// their own, as from rpc_http_proxy.py or something in between.
+// statusKinds maps HTTP answers without a JSON-RPC error to kinds. Such answers come from
+// rpc_http_proxy.py or from an intermediary.
 var statusKinds = map[int]Kind{
 	http.StatusBadRequest:          InvalidParams,
 	http.StatusUnauthorized:        Denied,

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// simulated starts a simulated target, in the place of yours, with an lvstore on a disk in memory.
+// simulated starts a simulated target instead of a real one, with an lvstore on a disk in memory.
 func simulated() (socket string, end func()) {
 	target, err := spdktest.Start(spdktest.Options{})
 	if err != nil {
@@ -68,11 +68,11 @@ func ExampleKindOf() {
 	case err == nil:
 		fmt.Println("deleted")
 	case errors.Is(err, spdkrpc.NoSuchDevice):
-		fmt.Println("it was not there")
+		fmt.Println("it does not exist")
 	case errors.Is(err, spdkrpc.OutcomeUnknown):
-		fmt.Println("no answer: look whether it is there before you try again")
+		fmt.Println("no answer: check whether it exists before you retry")
 	default:
 		fmt.Println("failed:", err)
 	}
-	// Output: it was not there
+	// Output: it does not exist
 }

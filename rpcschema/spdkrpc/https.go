@@ -21,13 +21,13 @@ import (
 // maxReply is the largest reply that SPDK writes.
 const maxReply = 32 << 20
 
-// HTTPSConfig says how to reach spdk-proxy, or rpc_http_proxy.py.
+// HTTPSConfig holds the address and credentials for spdk-proxy, or for rpc_http_proxy.py.
 type HTTPSConfig struct {
-	URL string // https://host:port/, or http:// where the way is trusted
+	URL string // https://host:port/, or http:// if the network is trusted
 
-	// Who calls: a user with a password, or a token, or neither of both; and a
-	// client certificate, with one of these or alone. Files are read when they are
-	// needed, so that what is in them may be renewed at any time.
+	// Credentials: a user with a password, or a token, or neither; and optionally a client
+	// certificate, with one of these or alone. Files are read when they are needed, so they may be
+	// renewed at any time.
 	Username string
 	Password string
 	Token    string
@@ -37,9 +37,9 @@ type HTTPSConfig struct {
 	CertFile string
 	KeyFile  string
 
-	// CA are the authorities to trust; nil: the system's.
+	// CA holds the certificate authorities to trust; nil: the system's.
 	CA *x509.CertPool
-	// MaxConnections bounds the connections, and so the calls, in flight. 0: 64.
+	// MaxConnections limits the number of connections, and so of calls in flight. 0: 64.
 	MaxConnections int
 	// Timeout limits the duration of a call whose context has no deadline. 0: one minute.
 	Timeout time.Duration
@@ -50,17 +50,17 @@ type HTTPS struct {
 	url     *url.URL
 	who     credentials
 	timeout time.Duration
-	// No http.Client: it would follow a redirect, and carry the password and the
-	// call elsewhere.
+	// Not an http.Client: it would follow redirects, and send the password and the call to another
+	// server.
 	transport *http.Transport
 	nextID    atomic.Uint64
 }
 
-// NewHTTPS makes a Caller of a proxy's URL. It does not connect yet.
+// NewHTTPS returns a Caller for a proxy's URL. It does not connect yet.
 func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("proxy URL: %w", errors.Unwrap(err)) // the URL itself may hold a password
+		return nil, fmt.Errorf("proxy URL: %w", errors.Unwrap(err)) // the URL itself may contain a password
 	}
 	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return nil, fmt.Errorf("proxy URL must look like https://host:port/, not %q", u.Redacted())
@@ -93,7 +93,7 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	return &HTTPS{url: u, timeout: timeout, transport: transport, who: who}, nil
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (h *HTTPS) Close() error {
 	h.transport.CloseIdleConnections()
 	return nil
@@ -141,8 +141,8 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 		return &Error{Method: method, Kind: lost(&sent), Err: err}
 	}
 	if resp.StatusCode == http.StatusUnauthorized {
-		// Maybe for the certificate that the connection was made with: the next one
-		// shows that of then.
+		// Perhaps the client certificate of this connection has expired: the next connection uses the
+		// present one.
 		defer h.transport.CloseIdleConnections()
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -176,7 +176,7 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 			kind = OutcomeUnknown
 		}
 		code := 0
-		if status == http.StatusUnauthorized { // as spdk-proxy says it
+		if status == http.StatusUnauthorized { // as spdk-proxy answers it
 			code = jsonrpc.CodeUnauthorized
 		}
 		return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
@@ -185,7 +185,7 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 		return answered(method, reply.Error.Code, reply.Error.Message)
 	}
 	if string(reply.ID) != strconv.FormatUint(id, 10) {
-		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply bears another call's id"}
+		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply has the id of another call"}
 	}
 	return decodeResult(method, reply.Result, result)
 }

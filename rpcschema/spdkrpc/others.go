@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// unmarshalOthers reads an object that has members beside those of a struct: the
-// described ones, by their names, go into the struct, all others into the map.
+// unmarshalOthers reads an object that has other members besides those of a struct: the described
+// members go into the struct, all others into the map.
 func unmarshalOthers[T any](text []byte, described any, others *map[string]T, names ...string) error {
 	if err := json.Unmarshal(text, described); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecordedCodes holds the table of kinds against what a real spdk_tgt
-// v26.05 answered in each situation.
+// TestRecordedCodes checks the table of kinds against the codes that a real spdk_tgt v26.05
+// answered in each situation.
 func TestRecordedCodes(t *testing.T) {
 	for _, c := range []struct {
 		method, situation string
@@ -37,7 +37,7 @@ func TestRecordedCodes(t *testing.T) {
 		{"bdev_lvol_clone", "name taken", -32602, InvalidParams},
 		{"bdev_lvol_delete", "unknown", -19, NoSuchDevice},
 		{"bdev_lvol_delete", "snapshot with two clones", -32603, Failed},
-		{"bdev_set_qos_limit", "another change under way", -32602, InvalidParams},
+		{"bdev_set_qos_limit", "another change in progress", -32602, InvalidParams},
 		{"nosuch_method", "unknown method", -32601, MethodNotFound},
 		{"framework_start_init", "already started", -1, WrongState},
 	} {

@@ -14,10 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Socket is a Caller on the target's UNIX socket: one connection with many
-// calls in flight, matched by id. A reply that comes after its caller gave up
-// is dropped. The connection is made when first needed and again after it
-// broke. Close ends it.
+// Socket is a Caller on the target's UNIX socket: one connection with many calls in flight, matched
+// by id. A reply that arrives after its caller has stopped waiting is dropped. The connection is
+// made when it is first needed, and again after it was lost. Close closes it.
 type Socket struct {
 	path   string
 	check  func(net.Conn) error
@@ -27,27 +26,27 @@ type Socket struct {
 
 	mu      sync.Mutex // not held while connecting
 	conn    *jsonrpc2.Conn
-	dialing *dialing // nil: no attempt to connect is under way
+	dialing *dialing // nil: no attempt to connect is in progress
 	closed  bool
 }
 
 // A SocketOption changes how a Socket connects.
 type SocketOption func(*Socket)
 
-// WithPeerCheck has check look at each connection before anything is sent on
-// it: an error refuses it.
+// WithPeerCheck calls check for each connection before anything is sent on it. If check returns an
+// error, the connection is not used.
 func WithPeerCheck(check func(net.Conn) error) SocketOption {
 	return func(s *Socket) { s.check = check }
 }
 
 // WithTimeout limits the duration of a Call whose context has no deadline. Without it, that is one
-// minute; with 0 nothing bounds it. A call that is given up may still be executed:
-// its error is of the kind [OutcomeUnknown].
+// minute; with 0 there is no limit. A call that times out may still be executed: its error is of
+// the kind [OutcomeUnknown].
 func WithTimeout(d time.Duration) SocketOption {
 	return func(s *Socket) { s.wait = d }
 }
 
-// NewSocket makes a Caller on the UNIX socket at path. It does not connect yet.
+// NewSocket returns a Caller on the UNIX socket at path. It does not connect yet.
 func NewSocket(path string, options ...SocketOption) *Socket {
 	s := &Socket{path: path, wait: defaultTimeout}
 	for _, option := range options {
@@ -57,9 +56,9 @@ func NewSocket(path string, options ...SocketOption) *Socket {
 	return s
 }
 
-// SetLimits says what the target takes in one request. What does not fit would
-// make it close the connection, with every other call on it, so it is not sent.
-// Without it the limits of older releases hold.
+// SetLimits sets the target's limits for one request. A request that exceeds them is not sent,
+// because the target would close the connection, with every other call on it. Without SetLimits,
+// the limits of older releases apply.
 func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
 
 // defaultTimeout limits the duration of a call whose context has no deadline.
@@ -85,14 +84,14 @@ type Pending struct {
 	waiter jsonrpc2.Waiter
 }
 
-// Start sends one call. What Start fails at was not executed; so is a call whose
-// ctx has ended by then.
+// Start sends one call. If Start returns an error, the call was not executed. If ctx has ended,
+// Start does not send the call and returns an error.
 func (s *Socket) Start(ctx context.Context, method string, params any) (Pending, error) {
 	text, err := s.encode(method, params)
 	if err != nil {
 		return Pending{}, err
 	}
-	// The library sends without a look at ctx.
+	// The library does not check ctx before it sends.
 	if err := ctx.Err(); err != nil {
 		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
 	}
@@ -107,11 +106,11 @@ func (s *Socket) Start(ctx context.Context, method string, params any) (Pending,
 	if text != nil {
 		argument = &text
 	}
-	// Ids start at 1: to the library a null id is 0, and SPDK answers what it
-	// cannot read with a null id.
+	// Ids start at 1: the library reads a null id as 0, and SPDK answers requests that it cannot parse
+	// with a null id.
 	waiter, err := conn.DispatchCall(ctx, method, argument, jsonrpc2.PickID(jsonrpc2.ID{Num: s.nextID.Add(1)}))
 	if err != nil {
-		// Not, or not wholly, written: SPDK executes whole values only.
+		// Not written completely: SPDK executes complete values only.
 		_ = conn.Close()
 		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
 	}
@@ -135,13 +134,13 @@ func (p Pending) Wait(ctx context.Context, result any) error {
 	return decodeResult(p.method, raw, result)
 }
 
-// encode writes the parameters and holds them against the target's limits.
+// encode writes the parameters and checks them against the target's limits.
 func (s *Socket) encode(method string, params any) (json.RawMessage, error) {
 	if params == nil {
 		return nil, nil
 	}
-	// As the library will write it, with <, > and & escaped to six bytes each:
-	// what is measured must be what is sent.
+	// Encoded as the library does, with <, > and & escaped to six bytes each: the measured text must
+	// be the sent text.
 	text, err := json.Marshal(params)
 	if err != nil {
 		return nil, &Error{Method: method, Kind: InvalidParams, Err: err}
@@ -159,8 +158,8 @@ func (s *Socket) encode(method string, params any) (json.RawMessage, error) {
 	return text, nil
 }
 
-// Connected reports whether a living connection is held just now, and a
-// channel that is closed when it ends.
+// Connected reports whether the socket is connected, and returns a channel that is closed when the
+// connection ends.
 func (s *Socket) Connected() (<-chan struct{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +186,7 @@ func (s *Socket) Close() error {
 	return nil
 }
 
-// decodeResult decodes a result that arrived. When it does not decode, the
-// call was executed all the same.
+// decodeResult decodes a result. If that fails, the call was executed nevertheless.
 func decodeResult(method string, raw json.RawMessage, result any) error {
 	switch result := result.(type) {
 	case nil:
@@ -198,12 +196,12 @@ func decodeResult(method string, raw json.RawMessage, result any) error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, result); err != nil {
-		return &Error{Method: method, Kind: Failed, Message: "the result is not what the schema says", Err: err}
+		return &Error{Method: method, Kind: Failed, Message: "the result does not match the schema", Err: err}
 	}
 	return nil
 }
 
-// noRequests ignores what looks like a request: SPDK never sends one.
+// noRequests ignores requests from the target: SPDK never sends one.
 type noRequests struct{}
 
 func (noRequests) Handle(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}

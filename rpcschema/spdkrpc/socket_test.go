@@ -78,7 +78,7 @@ func TestSocketMatchesRepliesByID(t *testing.T) {
 		for i := range calls {
 			calls[i] = p.read()
 		}
-		for i := range calls { // the last asked is answered first
+		for i := range calls { // the last request is answered first
 			c := calls[n-1-i]
 			p.answer(c, string(c.Params))
 		}
@@ -115,7 +115,7 @@ func TestSocketDropsLateReplies(t *testing.T) {
 	assert.Equal(t, "next", got)
 }
 
-// A caller without a deadline is not kept for ever by a target that does not answer.
+// A caller without a deadline does not wait without limit for a target that does not answer.
 func TestSocketBoundsCallsWithoutDeadline(t *testing.T) {
 	ended := make(chan struct{})
 	path := listen(t, func(p *peer) { p.read(); <-ended })
@@ -150,7 +150,7 @@ func TestSocketUnreachable(t *testing.T) {
 	require.ErrorIs(t, s.Call(t.Context(), "m", nil, nil), net.ErrClosed)
 }
 
-func TestSocketDoesNotSendWhatDoesNotFit(t *testing.T) {
+func TestSocketDoesNotSendRequestsOverTheLimits(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) { p.answer(p.read(), "true") }))
 	for name, params := range map[string]any{
 		"bytes":  map[string]string{"a": strings.Repeat("x", 33<<10)},

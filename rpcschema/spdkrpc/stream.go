@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// writeBound is how long a target may refuse to read before its connection is
-	// given up.
+	// writeBound is how long a write to the target may block before the connection is closed.
 	writeBound = 10 * time.Second
-	// longReply is where the buffer that a reply took is not worth keeping.
+	// longReply is the length of a reply from which its buffer is not reused.
 	longReply = 256 << 10
 )
 
-// A stream is how the library's messages travel on the socket. The library's
-// own stream decodes each result several times over, and a target's listing has
-// megabytes; here a result stays as SPDK wrote it. The library holds a lock from
-// sending to WriteObject, and reads in one goroutine.
+// A stream sends and receives the library's messages on the socket. The library's own stream
+// decodes each result several times, and a listing may have megabytes; this stream leaves a result
+// as SPDK wrote it. The library holds a lock from sending to WriteObject, and reads in one
+// goroutine.
 type stream struct {
 	conn   net.Conn
 	in     bounded
@@ -40,17 +39,18 @@ type stream struct {
 }
 
 func newStream(c net.Conn) *stream {
-	// Of its own the decoder reads what one value needs, and many replies come at once.
+	// By itself, the decoder reads only as much as one value needs, although many replies may have
+	// arrived.
 	s := &stream{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
 	s.dec = jsontext.NewDecoder(&s.in, lenient...)
 	s.parts = jsontext.NewDecoder(new(bytes.Buffer), lenient...)
 	return s
 }
 
-// lenient is what decoding SPDK's words has to be: names may hold any bytes.
+// lenient holds the options to decode SPDK's replies: names may contain any bytes.
 var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
 
-// sending notes what WriteObject will be called for.
+// sending notes the request that WriteObject will write.
 func (s *stream) sending(req *jsonrpc2.Request, _ *jsonrpc2.Response) { s.next = req }
 
 // WriteObject writes the request in one piece.
@@ -77,9 +77,9 @@ func (s *stream) WriteObject(any) error {
 	return err
 }
 
-// ReadObject gives the library the next reply, without its result.
+// ReadObject returns the next reply to the library, without its result.
 func (s *stream) ReadObject(v any) error {
-	s.in.left = maxReply + 4096 // with what stands around the result
+	s.in.left = maxReply + 4096 // with the members besides the result
 	text, err := s.dec.ReadValue()
 	if err != nil {
 		return err
@@ -103,10 +103,10 @@ func (s *stream) ReadObject(v any) error {
 	return err
 }
 
-// received gives the library's reply its result.
+// received sets the result of the library's reply.
 func (s *stream) received(_ *jsonrpc2.Request, reply *jsonrpc2.Response) {
 	if reply != nil && reply.Error == nil {
-		result := s.result // of this reply: s.result will be that of the next
+		result := s.result // a copy for this reply: s.result will be that of the next one
 		reply.Result = &result
 	}
 }
@@ -116,7 +116,7 @@ func (s *stream) Close() error { return s.conn.Close() }
 // replyParts are slices of a reply's text.
 type replyParts struct{ id, result, failure []byte }
 
-// splitReply finds the members of a reply, which is sound JSON.
+// splitReply finds the members of a reply, which is valid JSON.
 func splitReply(dec *jsontext.Decoder) (parts replyParts, err error) {
 	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
 		return parts, errors.New("the target's reply is not an object")
@@ -149,15 +149,15 @@ func splitReply(dec *jsontext.Decoder) (parts replyParts, err error) {
 	return parts, nil
 }
 
-// bounded fails when a reply is longer than SPDK's can be: memory has a bound,
-// any program behind the socket.
+// bounded fails if a reply is longer than SPDK's replies can be, so that no program behind the
+// socket can exhaust the memory.
 type bounded struct {
 	r     io.Reader
 	left  int
-	again []byte // was read and put back
+	again []byte // text that was read and put back
 }
 
-// putBack has text read again, before what is read next.
+// putBack puts text back, to be read again first.
 func (b *bounded) putBack(text []byte) { b.again = slices.Concat(text, b.again) }
 
 func (b *bounded) Read(p []byte) (int, error) {

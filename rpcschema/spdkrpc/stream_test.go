@@ -33,8 +33,8 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// Long replies that arrive together, with short ones between them, are read
-// whole, whatever was read ahead when a decoder is dropped.
+// Long replies that arrive together with short ones are read completely, whatever was read ahead
+// when a decoder is replaced.
 func TestRepliesThatFollowEachOther(t *testing.T) {
 	var results []string
 	var all strings.Builder
@@ -53,7 +53,7 @@ func TestRepliesThatFollowEachOther(t *testing.T) {
 	}
 }
 
-// pieces are read as a busy socket is: sometimes all that fits, mostly less.
+// pieces simulates a busy socket: a read sometimes fills the buffer, but mostly returns less.
 type pieces struct {
 	net.Conn
 	text   string
@@ -69,14 +69,14 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func TestRepliesThatAreNone(t *testing.T) {
+func TestInvalidReplies(t *testing.T) {
 	for name, reply := range map[string]string{
 		"no object": `7`, "no id": `{"result":1}`, "neither": `{"id":1}`, "both": `{"id":1,"result":1,"error":{"code":1,"message":"x"}}`, "no JSON": `{x`,
 	} {
 		s := dial(t, listen(t, func(p *peer) {
 			p.read()
 			p.write(reply + "\n")
-			_, _ = p.Read(make([]byte, 1)) // until the other side hangs up
+			_, _ = p.Read(make([]byte, 1)) // until the other side closes the connection
 		}))
 		require.ErrorIs(t, s.Call(t.Context(), "m", nil, nil), OutcomeUnknown, name)
 	}
@@ -96,7 +96,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	require.ErrorIs(t, s.Call(t.Context(), "m", nil, nil), OutcomeUnknown)
 }
 
-func TestPendingMayBeAskedAgain(t *testing.T) {
+func TestPendingMayBeAwaitedAgain(t *testing.T) {
 	answer := make(chan struct{})
 	s := dial(t, listen(t, func(p *peer) {
 		c := p.read()

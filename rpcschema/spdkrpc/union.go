@@ -32,7 +32,7 @@ func wrongForm(union, expected string, text []byte) error {
 	return fmt.Errorf("cannot read a %s: the value is of type %s: expected %s", union, typeOfJSON(text), expected)
 }
 
-// typeOfJSON is the type of a JSON value as JSON Schema names it, integers as number.
+// typeOfJSON returns JSON Schema's name of the type of a JSON value, number for integers.
 func typeOfJSON(text []byte) string {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	if len(text) == 0 {

@@ -107,7 +107,8 @@ func TestUnionMayBeNull(t *testing.T) {
 	assert.Equal(t, `["a",null]`, string(text))
 }
 
-// Raw JSON is left where the schema does not describe the members of an object, and nowhere else: the package comment lists these.
+// Raw JSON is used where the schema does not describe the members of an object, and nowhere else:
+// the package comment lists these places.
 func TestRawJSONIsForOpenObjectsOnly(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"result map[string]json.RawMessage", "RBD map[string]json.RawMessage", "Virtio map[string]json.RawMessage",

@@ -10,11 +10,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// What the schema knows to be destructive is not sent, unless the caller asks for
-// that.
+// Parameters that the schema does not allow are not sent, unless the caller disables validation.
 func TestClientValidatesBeforeItSends(t *testing.T) {
 	for name, send := range map[string]func(*Client) error{
-		"block size 0, which ends the target": func(c *Client) error {
+		"block size 0, which makes the target abort": func(c *Client) error {
 			_, err := c.BdevNullCreate(t.Context(), BdevNullCreateParams{Name: "n", NumBlocks: 8, BlockSize: 0})
 			return err
 		},
@@ -61,8 +60,8 @@ func TestValidationIsCheap(t *testing.T) {
 	assert.LessOrEqual(t, with, without+20)
 }
 
-// -1 is the wrong state, and so surely not executed, only where the schema says
-// so; it is EPERM as well.
+// -1 is the wrong state, and so certainly not executed, only if the schema says so; it is also
+// EPERM.
 func TestMinusOneIsTheWrongStateOnlyWhereTheSchemaSaysSo(t *testing.T) {
 	for method, kind := range map[string]Kind{
 		"framework_start_init": WrongState, "accel_set_options": WrongState, // the schema says so

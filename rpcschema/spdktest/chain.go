@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Snapshots and clones. A snapshot takes over the clusters that its volume
-// holds, and the volume goes on as a clone of it; every volume's file holds all
-// of its bytes, so that only the book-keeping follows the chain.
+// Snapshots and clones. A snapshot takes over the clusters that its volume owns, and the volume
+// continues as a clone of it. Every volume's file contains all of its bytes, so only the list of
+// clusters follows the chain.
 
 func init() {
 	handle("bdev_lvol_snapshot", (*engine).snapshotLvol)
@@ -43,7 +43,7 @@ func (l *lvol) clones() (found []*lvol) {
 	return found
 }
 
-// takeOver gives a clone what its snapshot holds, and its place in the chain.
+// takeOver gives a clone the clusters of its snapshot, and the snapshot's place in the chain.
 func (l *lvol) takeOver(snapshot *lvol) {
 	l.Allocated = max(l.Allocated, min(snapshot.Allocated, l.Clusters))
 	l.Parent, l.External = snapshot.Parent, snapshot.External
@@ -103,8 +103,8 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	return e.keepNew(l.store, r)
 }
 
-// copyLvol gives a new volume the data of l, while other calls go on. The new
-// one's name is taken meanwhile, and l is busy.
+// copyLvol copies the data of l to a new volume, while other calls run. Until it ends, the new name
+// is reserved and l is busy.
 func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	if e.dir == nil {
 		return nil
@@ -121,8 +121,8 @@ func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	return nil
 }
 
-// inflate gives a volume the clusters that it lacks: all of them, or only what
-// its parent holds.
+// inflate allocates the clusters that a volume lacks: all of them, or only those that its parent
+// owns.
 func (e *engine) inflate(name string, all bool) error {
 	l, err := e.lvol(name)
 	if err != nil {

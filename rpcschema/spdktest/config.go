@@ -16,8 +16,8 @@ type configCall struct {
 	Params any    `json:"params,omitempty"`
 }
 
-// A configPart is calls that are told one after the other; they are together
-// if they may also be sent as a batch.
+// A configPart is a list of calls that are reported one after the other; together means that they
+// may also be sent as a batch.
 type configPart struct {
 	calls    []configCall
 	together bool
@@ -26,8 +26,8 @@ type configPart struct {
 func oneByOne(calls ...configCall) configPart { return configPart{calls: calls} }
 func together(calls ...configCall) configPart { return configPart{calls: calls, together: true} }
 
-// startup is how every target is set up that nobody told otherwise, of all
-// releases at once; the simulation has no calls that change it.
+// startup is the default configuration of every target, for all releases; the simulation has no
+// calls that change it.
 var startup = func() (bySubsystem map[string][]configCall) {
 	if err := json.Unmarshal(startupText, &bySubsystem); err != nil {
 		panic(err)
@@ -105,7 +105,7 @@ func (e *engine) frameworkGetConfig(p spdkrpc.FrameworkGetConfigParams) (entries
 	return entries, nil
 }
 
-// fit takes out of a call what the release doesn't know.
+// fit removes from a call the parameters that the release does not know.
 func (e *engine) fit(c configCall) (configCall, bool) {
 	doc := rpcschema.Default()
 	m, err := doc.Find(c.Method, e.release)
@@ -155,8 +155,8 @@ func (e *engine) accelConfig() []configPart {
 	return []configPart{part}
 }
 
-// bdevConfig lists bdevs on top of others before those: SPDK waits for the bases.
-// Volumes are not told; their lvstores hold them.
+// bdevConfig lists bdevs on top of others before those: SPDK waits for the bases. Volumes are not
+// reported; their lvstores contain them.
 func (e *engine) bdevConfig() []configPart {
 	options := startup["bdev"]
 	var mallocs, nulls, aios, stacks, limits []configCall

@@ -51,12 +51,12 @@ func (d *dataDir) close() error { return d.lock.Close() }
 
 func (d *dataDir) storeDir(s *storeRecord) string { return filepath.Join(d.root, "lvstores", s.UUID) }
 
-// dataOf is the file that holds a volume's bytes.
+// dataOf returns the file that contains a volume's bytes.
 func (d *dataDir) dataOf(s *storeRecord, lvolUUID string) string {
 	return filepath.Join(d.storeDir(s), lvolUUID+".img")
 }
 
-// load reads every lvstore back. One whose medium was memory is removed.
+// load reads every lvstore. It removes those whose medium was memory.
 func (d *dataDir) load(m *media) error {
 	stores, err := filepath.Glob(filepath.Join(d.root, "lvstores", "*", "lvstore.json"))
 	if err != nil {
@@ -141,7 +141,7 @@ func (d *dataDir) saveLvol(s *storeRecord, l *lvolRecord) error {
 	return writeJSON(filepath.Join(d.storeDir(s), l.UUID+".json"), l)
 }
 
-// removeLvol forgets a volume. A loop device that has its file open keeps it.
+// removeLvol removes a volume. A loop device that has its file open can still use it.
 func (d *dataDir) removeLvol(s *storeRecord, l *lvolRecord) error {
 	if d == nil {
 		return nil

@@ -13,24 +13,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A decoder takes parameters as a method's spdk_json_decode_object call does:
-// it looks at names, JSON types and the ranges of integers. Everything else
-// that the schema knows of a parameter (enums, lengths, patterns) SPDK looks at
-// later, if at all, and so does the engine.
+// A decoder decodes parameters as a method's spdk_json_decode_object call does: it checks names,
+// JSON types and the ranges of integers. SPDK checks everything else that the schema knows of a
+// parameter (enums, lengths, patterns) later, if at all, and so does the engine.
 type decoder struct {
 	fields      map[string]field
 	required    []string
 	relaxed     bool // unknown members are ignored
 	optional    bool // params may be left out altogether
 	none        bool // params must be left out
-	decodeError int  // code that answers parameters that could not be decoded
+	decodeError int  // code of the answer if the parameters cannot be decoded
 
 	ignoresParams bool
 }
 
-// A field is what one member of an object may be.
+// A field is the type of one member of an object.
 type field struct {
-	kind   string // string, boolean, integer, number, array, object, or "" for anything
+	kind   string // string, boolean, integer, number, array, object, or "" for any type
 	format string // of an integer or a string
 	item   *field // of an array
 	object *decoder
@@ -58,7 +57,7 @@ func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release)
 	s = doc.Resolve(s)
 	f := field{kind: s.Type.Main(), format: s.Format}
 	if f.format == "uuid" && (names != "" || s.Resource != "") {
-		f.format = "" // what names an object is parsed when the object is looked for
+		f.format = "" // a UUID that names an object is parsed when the object is looked up
 	}
 	switch f.kind {
 	case "array":
@@ -204,7 +203,7 @@ func validUUID(s string) bool {
 	return err == nil && len(s) == 36
 }
 
-// valuesOf are the values that the schema lists for a parameter.
+// valuesOf returns the values that the schema lists for a parameter.
 func valuesOf(method, param string) []string {
 	doc := rpcschema.Default()
 	m, _ := doc.Method(method)

@@ -136,7 +136,7 @@ type method struct {
 	trimmer *trimmer // of the result
 }
 
-// when says in which state a method may be called.
+// when lists the states in which a method may be called.
 func (m *method) when() string {
 	if slices.Contains(m.State, "startup") {
 		return "before"
@@ -144,7 +144,7 @@ func (m *method) when() string {
 	return "after"
 }
 
-// shape writes a result as the release writes it.
+// shape removes from a result the members that the release does not write.
 func (m *method) shape(result any) (json.RawMessage, error) {
 	text, err := jsonrpc.Marshal(result)
 	if err == nil {
@@ -188,8 +188,8 @@ func (t *methodTable) find(name string) (*method, bool) {
 	return m, ok
 }
 
-// names lists the methods, the newest registered first as SPDK does; that is no
-// order to rely on.
+// names lists the methods, the newest registered first as SPDK does; clients cannot rely on this
+// order.
 func (t *methodTable) names(state string, aliases bool) []string {
 	names := []string{}
 	for name, m := range t.byName {
@@ -205,7 +205,7 @@ func (t *methodTable) names(state string, aliases bool) []string {
 	return names
 }
 
-// handlers are the simulated methods, put there by the engine's files.
+// handlers holds the simulated methods. The engine's files register them.
 var handlers = map[string]func(*engine, map[string]any) (any, error){}
 
 // handle adds a method whose parameters are a P and whose result is an R.

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An engine is what a running spdk_tgt keeps in memory. Handlers run one at a
-// time, as on SPDK's one RPC thread; copying data lets others run meanwhile.
+// An engine holds the state that a running spdk_tgt keeps in memory. Handlers run one at a time, as
+// on SPDK's only RPC thread; while data is copied, others run.
 type engine struct {
 	target  *Target
 	release rpcschema.Release
@@ -30,7 +30,7 @@ type engine struct {
 	cryptoKeys []*cryptoKey
 	nvmf       nvmfTarget
 	iscsi      iscsiTarget
-	stale      []func() error // exports to lay out anew
+	stale      []func() error // layouts to write again
 }
 
 func newEngine(t *Target) *engine {
@@ -49,7 +49,7 @@ func (e *engine) start() {
 	close(e.ready)
 }
 
-// kill makes sure that nothing is done any more.
+// kill stops all execution.
 func (e *engine) kill() {
 	e.mu.Lock()
 	e.dead = true
@@ -77,8 +77,8 @@ func (e *engine) do(run func() (any, error)) (any, error) {
 	return result, errors.Join(err, e.refreshExports()) // nil if both are
 }
 
-// unlocked lets other handlers run during I/O. Whatever the I/O is on must be
-// marked busy meanwhile.
+// unlocked lets other handlers run during I/O. The object of the I/O must be marked busy until it
+// ends.
 func (e *engine) unlocked(io func() error) error {
 	e.mu.Unlock()
 	err := io()
@@ -92,14 +92,14 @@ func (e *engine) unlocked(io func() error) error {
 // errDead ends calls that a crash interrupts; no client receives it.
 var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
 
-// errCrash ends the whole target, where a real one was seen to crash; errSilent
-// ends a call that a real target was seen never to answer.
+// errCrash crashes the target, for calls that crash a real one; errSilent ends a call that a real
+// target never answers.
 var (
 	errCrash  = errors.New("SPDK crashes here")
 	errSilent = errors.New("SPDK never answers here")
 )
 
-// before reports whether the target is older than a release.
+// before reports whether the target's release is older than another one.
 func (e *engine) before(release string) bool {
 	return e.release.Before(rpcschema.MustRelease(release))
 }
@@ -122,13 +122,14 @@ var (
 	errInternal      = jsonrpc.Errorf(jsonrpc.CodeInternalError, "Internal error")
 )
 
-// strerror is spdk_strerror: the C library's text, which begins with a capital.
+// strerror returns the text of spdk_strerror: the C library's text, which begins with a capital
+// letter.
 func strerror(n syscall.Errno) string {
 	text := n.Error()
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// value is *p, or the zero value if p is nil.
+// value returns *p, or the zero value if p is nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// truncateData makes a volume's file so long; what is added is a hole.
+// truncateData sets the length of a volume's file; an added part is a hole.
 func (d *dataDir) truncateData(s *storeRecord, lvolUUID string, size uint64) error {
 	if d == nil {
 		return nil
@@ -21,8 +21,8 @@ func (d *dataDir) truncateData(s *storeRecord, lvolUUID string, size uint64) err
 	return errors.Join(f.Truncate(int64(size)), f.Close())
 }
 
-// copyData gives a new volume the bytes of a file, holes as holes. Its own file
-// appears under its name when it is whole.
+// copyData copies a file to a new volume, holes as holes. The new file gets its name when it is
+// complete.
 func (d *dataDir) copyData(s *storeRecord, from, lvolUUID string, size uint64) error {
 	src, err := os.Open(from)
 	if err != nil {
@@ -83,8 +83,8 @@ func eachExtent(f *os.File, size int64, do func(start, length int64) error) erro
 	return nil
 }
 
-// reparentData puts a volume's file on another parent: every cluster that is
-// as the old parent has it takes the new parent's bytes.
+// reparentData changes a volume's parent: every cluster that equals the old parent's gets the new
+// parent's bytes.
 func (d *dataDir) reparentData(s *storeRecord, l *lvolRecord, newParent string) error {
 	if d == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// External snapshots: volumes on top of a bdev outside of their lvstore. They
-// know it by UUID, and nobody may write to it any more.
+// External snapshots: volumes on top of a bdev outside their lvstore. They refer to it by UUID, and
+// nothing may write to it any more.
 
 func init() {
 	handle("bdev_lvol_clone_bdev", (*engine).cloneBdev)
@@ -49,7 +49,7 @@ func (e *engine) cloneBdev(p spdkrpc.BdevLvolCloneBdevParams) (string, error) {
 	return e.keepNew(s, r)
 }
 
-// claimExternal takes one more share in a bdev that all read and none write.
+// claimExternal adds one share to the read-only claim on a bdev.
 func (b *bdev) claimExternal() bool {
 	if b.claim.by != "" && b.claim.kind != readManyWriteNone || slices.ContainsFunc(b.users, func(u *bdevUser) bool { return u.writes }) {
 		return false
@@ -58,7 +58,7 @@ func (b *bdev) claimExternal() bool {
 	return true
 }
 
-// releaseExternal gives a volume's share in its external snapshot back.
+// releaseExternal releases a volume's share of the claim on its external snapshot.
 func (e *engine) releaseExternal(l *lvol) {
 	b, ok := e.bdevs.find(l.External)
 	if l.External == "" || !ok || b.claim.kind != readManyWriteNone {
@@ -69,8 +69,8 @@ func (e *engine) releaseExternal(l *lvol) {
 	}
 }
 
-// unregister takes a bdev away for a call. The volumes on top of an external
-// snapshot never let go of it, so that the call is not answered.
+// unregister removes a bdev for a call. Volumes on top of an external snapshot never release it, so
+// the call is not answered.
 func (e *engine) unregister(b *bdev) error {
 	e.bdevs.remove(b)
 	silent := false
@@ -87,7 +87,7 @@ func (e *engine) unregister(b *bdev) error {
 	return nil
 }
 
-// dataOf is the file that holds a bdev's bytes, or "" for zeroes.
+// dataOf returns the file that contains a bdev's bytes, or "" for zeroes.
 func (e *engine) dataOf(b *bdev) string {
 	switch d := b.driver.(type) {
 	case *aio:

@@ -19,17 +19,16 @@ const (
 	Fail                  // answers Fault.Error
 )
 
-// A Fault goes wrong with the calls of a method.
+// A Fault makes calls of a method fail.
 type Fault struct {
 	// Method is a method's name, or a glob such as nvmf_*. Left out, it is
 	// every method.
 	Method string
-	// Skip lets so many matching calls pass first.
+	// Skip is the number of matching calls that pass first.
 	Skip int
-	// Times is how many calls to strike then: 0 is one, and a negative number
-	// all of them.
+	// Times is the number of calls to strike after that: 0 means one, a negative number all of them.
 	Times int
-	// Delay comes before anything else. Other calls go on meanwhile.
+	// Delay comes before anything else. Other calls continue during the delay.
 	Delay time.Duration
 	Do    Strike
 	// Executed strikes after the call was executed instead of before.
@@ -53,14 +52,14 @@ func (t *Target) Inject(f Fault) {
 	t.faults.active = append(t.faults.active, &f)
 }
 
-// ClearFaults takes all faults back, except from calls that are already struck.
+// ClearFaults removes all faults, except from calls that are already struck.
 func (t *Target) ClearFaults() {
 	t.faults.mu.Lock()
 	defer t.faults.mu.Unlock()
 	t.faults.active = nil
 }
 
-// strike returns the fault to befall a call of method, or nil.
+// strike returns the fault for a call of method, or nil.
 func (f *faults) strike(method string) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ConnectHost lets a subsystem tell that a host is connected, until the target is
-// restarted or the subsystem deleted. There is no host, and no I/O.
+// ConnectHost makes a subsystem report a connected host until the target is restarted or the
+// subsystem is deleted. There is no host, and no I/O.
 func (t *Target) ConnectHost(nqn, host string) error {
 	t.mu.Lock()
 	e := t.engine

@@ -7,17 +7,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Call is one call that the target got.
+// A Call is one call that the target received.
 type Call struct {
 	Method string
-	// Params as the target understood them; nil if there were none or they
-	// could not be decoded. They may hold secrets.
+	// Params as the target understood them; nil if there were none or they could not be decoded. They
+	// may contain secrets.
 	Params map[string]any
-	// Err is what was answered; nil for a success.
+	// Err is the answered error; nil for a success.
 	Err *jsonrpc.Error
 }
 
-// journalSize bounds what a Target remembers.
+// journalSize is the number of calls that a Target records.
 const journalSize = 1 << 14
 
 type journal struct {
@@ -45,7 +45,7 @@ func (t *Target) Calls() []Call {
 	return slices.Concat(t.journal.calls[t.journal.next:], t.journal.calls[:t.journal.next])
 }
 
-// ForgetCalls empties the list that Calls gives.
+// ForgetCalls clears the list that Calls returns.
 func (t *Target) ForgetCalls() {
 	t.journal.mu.Lock()
 	defer t.journal.mu.Unlock()

@@ -11,12 +11,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A key is a name for a file that holds a secret. Who uses it keeps it, even
-// when its name is taken away.
+// A key is a name for a file that contains a secret. Its users keep it even after it is removed.
 type key struct {
 	name, path string
 	refs       int
-	removed    bool // and exists only until its last user is gone
+	removed    bool // and exists only until its last user releases it
 }
 
 func (e *engine) key(name string) *key {

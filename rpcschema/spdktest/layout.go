@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The layout shows a connector on the same host, which has neither NVMe-oF nor
-// iSCSI, what is exported to whom:
+// The layout shows which volumes are exported to which hosts, for a connector on the same host that
+// has neither NVMe-oF nor iSCSI:
 //
 //	exports/NQN/hosts                one admitted host NQN a line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
@@ -20,7 +20,7 @@ import (
 // there while the subsystem has a listener. iSCSI targets stand beside the
 // subsystems: IQN, initiator names (* for any), and the UUIDs of their bdevs.
 
-// An exported is what a connector may reach.
+// An exported is a subsystem or iSCSI target that a connector may reach.
 type exported struct {
 	name    string            // NQN or IQN
 	hosts   []string          // admitted, or *
@@ -31,13 +31,13 @@ func (d *dataDir) exportDir(name string) string {
 	return filepath.Join(d.root, "exports", url.PathEscape(name))
 }
 
-// resetExports takes all exports away, as the start of a target does.
+// resetExports removes all exports, as the start of a target does.
 func (d *dataDir) resetExports() error {
 	return os.RemoveAll(filepath.Join(d.root, "exports"))
 }
 
-// write brings the folder of an export up to date: admission is withdrawn
-// before volumes are, and given after them.
+// write updates the folder of an export: admission is withdrawn before volumes are removed, and
+// granted after volumes are added.
 func (d *dataDir) write(x exported) error {
 	dir := d.exportDir(x.name)
 	namespaces := filepath.Join(dir, "namespaces")
@@ -74,7 +74,7 @@ func (d *dataDir) write(x exported) error {
 	return os.Rename(filepath.Join(dir, "hosts.new"), filepath.Join(dir, "hosts"))
 }
 
-// export lays a subsystem out for connectors.
+// export writes the layout of a subsystem.
 func (e *engine) export(s *subsystem) error {
 	if e.dir == nil || s.discovery {
 		return nil
@@ -104,15 +104,15 @@ func (e *engine) unexport(name string) error {
 	return os.RemoveAll(e.dir.exportDir(name))
 }
 
-// exportLater notes that an export changes because its bdev goes away; the call
-// that takes the bdev away lays it out before it is answered.
+// exportLater notes that an export changes because its bdev is removed; the call that removes the
+// bdev writes the layout before it is answered.
 func (e *engine) exportLater(s *subsystem) {
 	if e.dir != nil {
 		e.stale = append(e.stale, func() error { return e.export(s) })
 	}
 }
 
-// refreshExports lays out what has changed.
+// refreshExports writes the layout of changed exports.
 func (e *engine) refreshExports() error {
 	var errs []error
 	for _, refresh := range e.stale {

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// loadConfig makes the calls of a saved configuration, as spdk_tgt -c does
-// before it listens. A call that fails ends the start, unless told otherwise. A
-// file that is not there is as none.
+// loadConfig makes the calls of a saved configuration, as spdk_tgt -c does before it listens. If a
+// call fails, the start fails, unless IgnoreInitErrors is set. A missing file has the same effect
+// as none.
 func (t *Target) loadConfig(e *engine) error {
 	text, err := os.ReadFile(t.opts.ConfigFile)
 	if t.opts.ConfigFile == "" || errors.Is(err, os.ErrNotExist) {
@@ -68,7 +68,7 @@ func (t *Target) loadCall(e *engine, subsystem string, text json.RawMessage) err
 	return nil
 }
 
-// isAtStart says whether a call sets what is set at every start.
+// isAtStart reports whether a call sets the default configuration of every start.
 func (e *engine) isAtStart(subsystem string, text json.RawMessage) bool {
 	same := func(c configCall) bool {
 		fitted, ok := e.fit(c)
@@ -81,7 +81,7 @@ func (e *engine) isAtStart(subsystem string, text json.RawMessage) bool {
 	return slices.ContainsFunc(startup[subsystem], same)
 }
 
-// canonical is a value with its members in one order.
+// canonical returns a value with its members in a fixed order.
 func canonical(text []byte) []byte {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(text))

@@ -15,10 +15,10 @@ type lvol struct {
 	*lvolRecord
 	store *lvstore
 	bdev  *bdev  // nil while the external snapshot below is missing: degraded
-	alias string // LVSTORE/NAME, but a rename that fails halfway leaves it ahead
-	busy  bool   // its data are being copied
-	// frozen volumes are told to take no writes: a volume that was made
-	// read-only is only once it is loaded again.
+	alias string // LVSTORE/NAME; after a rename that fails halfway, the new name
+	busy  bool   // its data is being copied
+	// frozen volumes report that they accept no writes. A volume that was made read-only reports it
+	// only after it was loaded again.
 	frozen bool
 	orphan bool // its external snapshot was taken away while it was up
 }
@@ -63,7 +63,7 @@ func init() {
 	}
 }
 
-// A sizeParam is what came before size_in_mib, in bytes.
+// A sizeParam is the parameter that size_in_mib replaced, in bytes.
 type sizeParam struct {
 	Size uint64 `json:"size"`
 }
@@ -113,7 +113,7 @@ func (e *engine) createLvol(p createLvolParams) (string, error) {
 	return e.keepNew(s, r)
 }
 
-// keepNew writes a new volume, whose data are there, to the medium and brings it up.
+// keepNew writes a new volume, whose data is complete, to the medium and brings it up.
 func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
 	r.Order = s.nextOrder
 	s.nextOrder++
@@ -283,8 +283,8 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
 }
 
-// deleteLvol removes a volume. Whoever uses its bdev loses it; a snapshot's
-// only clone takes its clusters over.
+// deleteLvol removes a volume. Users of its bdev lose it; a snapshot's only clone takes over its
+// clusters.
 func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	l, err := e.lvolOrDegraded(p.Name)
 	if err != nil {

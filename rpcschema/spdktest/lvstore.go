@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A lvstore is one that the target has found on a bdev.
+// An lvstore is a store that the target has found on a bdev.
 type lvstore struct {
 	*storeRecord
 	base  *bdev
 	user  *bdevUser
 	lvols []*lvol // in the order of their creation
-	// pending are names of volumes that are being made.
+	// pending holds the names of volumes that are being created.
 	pending []string
 }
 
@@ -125,7 +125,7 @@ func (r *storeRecord) format(blocks, ratio, page uint64) error {
 // divideUp wraps around as SPDK's spdk_divide_round_up does.
 func divideUp(n, by uint64) uint64 { return (n + by - 1) / by }
 
-// examine looks for a lvstore on a new bdev, and for whatever waits for the bdev.
+// examine looks for an lvstore on a new bdev, and for objects that wait for the bdev.
 func (e *engine) examine(b *bdev) {
 	if a, ok := b.driver.(*aio); ok {
 		if r, ok := e.media.get(readMark(a.path)); ok {
@@ -155,8 +155,8 @@ func (e *engine) loadStore(base *bdev, r *storeRecord) {
 	}
 }
 
-// load brings up a volume that was on the medium. Without the external snapshot
-// that it, or what it is a clone of, lies on, it is degraded and has no bdev.
+// load brings up a volume that was on the medium. If its external snapshot, or that of a parent, is
+// missing, the volume is degraded and has no bdev.
 func (e *engine) load(l *lvol) {
 	if l.bdev != nil {
 		return
@@ -172,7 +172,7 @@ func (e *engine) load(l *lvol) {
 	e.register(l)
 }
 
-// unloadStore takes a lvstore out of sight, with its volumes.
+// unloadStore unloads an lvstore with its volumes.
 func (e *engine) unloadStore(s *lvstore) {
 	for _, l := range slices.Clone(s.lvols) {
 		if l.bdev != nil {
@@ -220,7 +220,7 @@ func (e *engine) getLvstores(given bool, p spdkrpc.BdevLvolGetLvstoresParams) ([
 	return list, nil
 }
 
-// free counts the clusters that no volume has.
+// free counts the clusters that no volume owns.
 func (s *lvstore) free() uint64 {
 	used := uint64(0)
 	for _, l := range s.lvols {
@@ -250,7 +250,7 @@ func (e *engine) renameLvstore(p spdkrpc.BdevLvolRenameLvstoreParams) error {
 	return e.dir.saveStore(s.storeRecord)
 }
 
-// truncated is a name as SPDK's buffers hold it.
+// truncated returns a name cut to the length of SPDK's buffers.
 func truncated(name string) string { return name[:min(len(name), maxNameLength)] }
 
 func (e *engine) deleteLvstore(p spdkrpc.BdevLvolDeleteLvstoreParams) error {

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// A storeRecord is what a lvstore has on its medium.
+// A storeRecord is the content of an lvstore's metadata on its medium.
 type storeRecord struct {
 	UUID          string
 	Name          string
@@ -19,19 +19,19 @@ type storeRecord struct {
 	BlockSize     uint64
 	TotalClusters uint64 // of data
 	MetaClusters  uint64
-	MaxClusters   uint64 // that the metadata have room for
+	MaxClusters   uint64 // that the metadata has room for
 	lvols         map[string]*lvolRecord
 	nextOrder     int
 }
 
-// A lvolRecord is what a logical volume has on its medium.
+// An lvolRecord is the content of a logical volume's metadata on its medium.
 type lvolRecord struct {
 	UUID     string
 	Name     string
 	Order    int // of creation
 	Clusters uint64
-	// Allocated clusters are the first so many: nothing but allocating all,
-	// taking a parent's over and cutting off the end ever happens to them here.
+	// Allocated clusters are always the first ones: the simulation only allocates all clusters, takes
+	// over those of a parent, or removes them at the end.
 	Allocated uint64
 	Thin      bool
 	ReadOnly  bool
@@ -67,7 +67,7 @@ func (m *media) get(uuid string) (*storeRecord, bool) {
 	return s, ok
 }
 
-// loseMemory forgets the lvstores whose medium does not outlive the target.
+// loseMemory removes the lvstores whose medium does not survive the target.
 func (m *media) loseMemory(d *dataDir) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +83,7 @@ func (m *media) loseMemory(d *dataDir) error {
 	return nil
 }
 
-// sorted are the volumes in the order of their creation.
+// sorted returns the volumes in the order of their creation.
 func (s *storeRecord) sorted() []*lvolRecord {
 	list := make([]*lvolRecord, 0, len(s.lvols))
 	for _, l := range s.lvols {
@@ -93,8 +93,8 @@ func (s *storeRecord) sorted() []*lvolRecord {
 	return list
 }
 
-// The mark of a lvstore stands at the start of the file that it lies on, as a
-// blobstore's super block does: who overwrites it loses the lvstore.
+// The mark of an lvstore is at the start of the file that contains it, like a blobstore's super
+// block: overwriting it destroys the lvstore.
 const markPrefix = "spdktest lvstore "
 
 const markSize = 4096
@@ -112,7 +112,7 @@ func writeMark(path, uuid string) error {
 	return cmp.Or(err, f.Close())
 }
 
-// readMark is the UUID of the lvstore on a file, or "".
+// readMark returns the UUID of the lvstore on a file, or "".
 func readMark(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

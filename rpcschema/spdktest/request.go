@@ -50,8 +50,8 @@ func (c *conn) single(value any, done func([]byte)) {
 	c.server.dispatch(r)
 }
 
-// decode reads a request object as SPDK does: what is wrong before the id is
-// looked at is answered with id null.
+// decode reads a request object as SPDK does: mistakes that SPDK finds before it reads the id are
+// answered with id null.
 func (r *request) decode(object map[string]any) bool {
 	for name := range object {
 		switch name {
@@ -105,8 +105,8 @@ func (r *request) succeed(result json.RawMessage) {
 	r.done(append(reply, '}', '\n'))
 }
 
-// unskipped is what a target before v26.05 sends for a success that is not to
-// be answered: the last piece of its write buffer, which does not even end.
+// unskipped is the text that a target before v26.05 sends after a success that must not be
+// answered: the last piece of its write buffer, without an end.
 func unskipped(reply []byte) []byte {
 	const buffer = 4096
 	return reply[(len(reply)-1)/buffer*buffer:]
@@ -116,7 +116,7 @@ func unskipped(reply []byte) []byte {
 func (r *request) fail(e *jsonrpc.Error) {
 	reply, err := jsonrpc.Response{ID: r.id, Error: e}.MarshalJSON()
 	if err != nil {
-		panic(err) // an Error of ours holds a code and a text
+		panic(err) // an Error contains a code and a text only
 	}
 	r.done(append(reply, '\n'))
 }

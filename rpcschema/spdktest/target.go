@@ -13,30 +13,30 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Options say what target to simulate. The zero value is the newest release on
-// a socket in a folder of its own, in memory.
+// Options configures the simulated target. The zero value is the newest release, on a socket in a
+// temporary folder, in memory.
 type Options struct {
 	// Socket is the UNIX socket's path; left out, one in a temporary folder.
 	Socket string
 	// DataDir keeps lvstores, and logical volumes as sparse files, across
 	// restarts of this process. Left out, everything is in memory.
 	DataDir string
-	// Release is the SPDK release to be; left out, v26.05.
+	// Release is the SPDK release to simulate; left out, v26.05.
 	Release rpcschema.Release
-	// Poll is how often the sockets are looked at. 0 answers at once; a real
-	// target polls every 4 ms.
+	// Poll is the interval at which the sockets are polled. 0 answers at once; a real target polls
+	// every 4 ms.
 	Poll time.Duration
 	// WaitForRPC starts in the startup state, as spdk_tgt --wait-for-rpc does.
 	WaitForRPC bool
-	// ConfigFile is a saved configuration to start with, as spdk_tgt -c takes it,
-	// at each start. IgnoreInitErrors goes on when one of its calls fails.
+	// ConfigFile is a saved configuration that is loaded at each start, as with spdk_tgt -c. With
+	// IgnoreInitErrors, the start continues if one of its calls fails.
 	ConfigFile       string
 	IgnoreInitErrors bool
 	// Logger gets one line for each call, at debug level; left out, none is written.
 	Logger *slog.Logger
 }
 
-// Newest is the release that a Target is unless told otherwise.
+// Newest is the release of a Target unless Options.Release is set.
 var Newest = rpcschema.MustRelease("v26.05")
 
 // A Target is a simulated spdk_tgt. It may be used by many goroutines.
@@ -46,7 +46,7 @@ type Target struct {
 	methods *methodTable
 	journal journal
 	faults  faults
-	media   *media // what outlives a crash
+	media   *media // state that survives a crash
 	dir     *dataDir
 
 	mu     sync.Mutex // held while it goes up or down
@@ -76,7 +76,7 @@ func Start(opts Options) (*Target, error) {
 	return t, nil
 }
 
-// open finds what is kept in the data folder, and starts.
+// open loads the data folder and starts the target.
 func (t *Target) open() (err error) {
 	if t.opts.DataDir != "" {
 		if t.dir, err = openDataDir(t.opts.DataDir); err != nil {
@@ -89,15 +89,15 @@ func (t *Target) open() (err error) {
 	return t.Restart()
 }
 
-// Socket is the path of the UNIX socket.
+// Socket returns the path of the UNIX socket.
 func (t *Target) Socket() string { return t.opts.Socket }
 
-// Release is the SPDK release that the target is.
+// Release returns the SPDK release of the target.
 func (t *Target) Release() rpcschema.Release { return t.opts.Release }
 
-// Crash ends the target as a kill would: every connection closes, and all that
-// SPDK keeps in memory is lost. Volumes stay on their media. The socket's file
-// stays too, refusing connections, as after a real crash.
+// Crash ends the target as a kill would: every connection closes, and everything that SPDK keeps in
+// memory is lost. Volumes stay on their media. The socket's file stays too, refusing connections,
+// as after a real crash.
 func (t *Target) Crash() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +117,7 @@ func (t *Target) Down() <-chan struct{} {
 	return t.server.down
 }
 
-// crash is the end that a call brings over the server that it is on.
+// crash ends the target from within a call, if the call's server still runs.
 func (t *Target) crash(s *server) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,8 +165,8 @@ func (t *Target) Restart() error {
 	return nil
 }
 
-// Close ends the target and removes its socket. A data folder stays, without
-// its exports. It can be closed again, to no effect.
+// Close ends the target and removes its socket. A data folder stays, without its exports. Another
+// Close has no effect.
 func (t *Target) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,7 +182,7 @@ func (t *Target) Close() error {
 	return errors.Join(err, t.release())
 }
 
-// release gives back what the target holds while it is up or down.
+// release frees the target's resources, whether it is up or down.
 func (t *Target) release() error {
 	var errs []error
 	if t.dir != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// What SPDK's parser makes of the bytes received so far.
+// The outcomes of SPDK's parser for the bytes received so far.
 var (
 	errIncomplete = errors.New("no complete JSON value yet")
 	errUnparsable = errors.New("not JSON, or too deep")
@@ -29,8 +29,8 @@ type text struct {
 // refuse. No method knows a member of this name.
 const twice = "\x00twice"
 
-// nextText reads the first JSON value of buf, or tells that it is not complete
-// (errIncomplete) or never will be (errUnparsable).
+// nextText reads the first JSON value of buf. The error is errIncomplete if more bytes are needed,
+// and errUnparsable if the bytes can never become a value.
 func nextText(buf []byte) (text, error) {
 	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(buf), jsontext.AllowDuplicateNames(true))}
 	value, err := p.value()

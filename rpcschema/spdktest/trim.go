@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A trimmer takes out of a value what a release doesn't write, so that the
-// engine can be written for all releases at once. Nil takes out nothing.
+// A trimmer removes from a value the members that a release does not write, so that the engine
+// needs only one version for all releases. Nil removes nothing.
 type trimmer struct {
 	gone    map[string]bool     // members that are not in the release
 	members map[string]*trimmer // of members that are
@@ -43,7 +43,7 @@ func newTrimmer(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Releas
 	return t
 }
 
-// trim takes out of a JSON text.
+// trim removes members from a JSON text.
 func (t *trimmer) trim(text []byte) ([]byte, error) {
 	if t == nil {
 		return text, nil

@@ -17,7 +17,7 @@ import (
 // maxConns is SPDK_JSONRPC_MAX_CONNS: further connections wait to be accepted.
 const maxConns = 64
 
-// limitsOf are the bounds of one request. What passes them closes the connection.
+// limitsOf returns the limits of one request. A request that exceeds them closes the connection.
 func limitsOf(r rpcschema.Release) jsonrpc.Limits {
 	if r.Before(rpcschema.MustRelease("v26.05")) {
 		return jsonrpc.LimitsBeforeV2605
@@ -41,8 +41,8 @@ type server struct {
 	conns map[*conn]struct{} // nil once closed
 }
 
-// listen takes the socket as SPDK does: a lock file beside it tells a socket in
-// use from one that a crash left behind, which is replaced.
+// listen takes the socket as SPDK does: a lock file shows whether the socket is in use or was left
+// behind by a crash. The latter is replaced.
 func listen(t *Target, e *engine) (*server, error) {
 	path := t.opts.Socket
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
@@ -77,7 +77,7 @@ func (s *server) serve() {
 	s.running.Go(s.accept)
 }
 
-// accept takes one connection for each poll, and none while all slots are taken.
+// accept accepts one connection at each poll, and none while all slots are in use.
 func (s *server) accept() {
 	for {
 		select {
@@ -106,7 +106,7 @@ func (s *server) accept() {
 	}
 }
 
-// wait lasts until the target next looks at its sockets.
+// wait returns when the target next polls its sockets.
 func (s *server) wait() {
 	if s.poll != nil {
 		s.poll.wait(s.down)
@@ -139,7 +139,7 @@ type conn struct {
 	queue       [][]byte
 	outstanding int  // calls that are not answered yet
 	taking      bool // received bytes are being parsed: replies wait, since a parse error drops them
-	deaf        bool // nothing more is read
+	deaf        bool // the connection is no longer read
 	dead        bool
 }
 
@@ -188,15 +188,15 @@ func (c *conn) expect(n int) {
 	c.mu.Unlock()
 }
 
-// hold keeps replies back, or lets them go.
+// hold holds replies back, or releases them.
 func (c *conn) hold(taking bool) {
 	c.mu.Lock()
 	c.taking = taking
 	c.mu.Unlock()
 }
 
-// answer completes one call; nil is no answer. Since v26.05 a call that
-// completes after its connection was half-closed is not answered.
+// answer completes one call; nil means no answer. Since v26.05 a call that completes after its
+// connection was half-closed is not answered.
 func (c *conn) answer(reply []byte) {
 	c.mu.Lock()
 	if reply == nil || c.dead || c.deaf && !c.server.engine.before("v26.05") {
@@ -244,7 +244,7 @@ func (c *conn) write() {
 	}
 }
 
-// hangUp stops listening to the connection.
+// hangUp stops reading from the connection.
 func (c *conn) hangUp() {
 	c.mu.Lock()
 	c.deaf = true
@@ -261,8 +261,7 @@ func (c *conn) kill() {
 	c.stir()
 }
 
-// remove gives the connection's slot back. What is still running on it goes on
-// and is not answered.
+// remove frees the connection's slot. Calls that still run on it continue and are not answered.
 func (c *conn) remove() {
 	c.kill()
 	c.server.mu.Lock()

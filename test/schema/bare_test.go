@@ -9,19 +9,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// onceOnly are methods that answer a second call otherwise than the first.
+// onceOnly lists methods whose second call gets another answer than the first.
 var onceOnly = []string{"iscsi_set_options"}
 
-// takenSince are methods whose older releases refuse an empty object, with a
-// release that was seen to take it.
+// takenSince lists methods whose older releases refuse an empty object, with a release that was
+// observed to accept it.
 var takenSince = map[string]rpcschema.Release{"framework_monitor_context_switch": v2605}
 
-// notWithoutParams are methods whose calls without parameters are not tried:
-// they would end the target, its state, or never be answered.
+// notWithoutParams lists methods that are not called without parameters, because such a call would
+// end the target, change its state, or never be answered.
 var notWithoutParams = []string{"spdk_kill_instance", "framework_start_init", "framework_wait_init"}
 
-// withoutParams calls every method that needs no parameters with none and with
-// an empty object: the target takes and refuses what the schema says.
+// withoutParams calls every method that needs no parameters with none and with an empty object, and
+// checks that the target accepts and refuses them as the schema says.
 func (b *bench) withoutParams() {
 	tried := 0
 	for _, m := range b.methods() {
@@ -35,19 +35,19 @@ func (b *bench) withoutParams() {
 			if since, taken := takenSince[m.Name]; taken && !b.release.Before(since) {
 				continue // and no harm is done by leaving it out
 			}
-			assert.Error(b, object, "%s takes {}", m.Name)
+			assert.Error(b, object, "%s accepts {}", m.Name)
 			assert.False(b, same(object, none), "%s: both are refused alike: %v", m.Name, none)
 		case rpcschema.ParamsObject:
-			assert.Error(b, none, "%s takes no params", m.Name)
+			assert.Error(b, none, "%s accepts a call without params", m.Name)
 			assert.False(b, same(object, none), "%s: both are refused alike: %v", m.Name, none)
 		default:
 			if !slices.Contains(onceOnly, m.Name) {
-				assert.True(b, object == nil && none == nil || same(object, none), "%s tells {} (%v) from nothing (%v)", m.Name, object, none)
+				assert.True(b, object == nil && none == nil || same(object, none), "%s answers {} (%v) and no params (%v) differently", m.Name, object, none)
 			}
 		}
 		b.alive(m.Name)
 	}
-	b.Logf("%d methods called with nothing and with {}", tried)
+	b.Logf("%d methods called without params and with {}", tried)
 }
 
 // needsParams reports whether a method needs parameters.

@@ -18,7 +18,7 @@ var (
 	v2609 = rpcschema.MustRelease("v26.09")
 )
 
-// variants are the values that each method is called with and answers.
+// variants lists the kinds of values for calls and results of each method.
 func variants(r rpcschema.Release) map[string]sample.Maker {
 	doc := rpcschema.Default()
 	return map[string]sample.Maker{
@@ -28,8 +28,7 @@ func variants(r rpcschema.Release) map[string]sample.Maker {
 	}
 }
 
-// oldNames tells parameters that the typed client writes by their new names
-// only: those of releases that know no other.
+// oldNames lists parameters that the typed client has only under their new names.
 func oldNames(m *rpcschema.Method, params map[string]any) bool {
 	for _, p := range m.Params {
 		if p.Schema.Replaces != nil {
@@ -41,9 +40,8 @@ func oldNames(m *rpcschema.Method, params map[string]any) bool {
 	return false
 }
 
-// Every method of every area, called by the typed client: what arrives at the
-// target is what was given and is valid, and what the target answers comes back
-// whole.
+// Every method of every area, called by the typed client: the parameters arrive at the target
+// unchanged and valid, and the target's result is returned completely.
 func TestTypedClient(t *testing.T) {
 	doc := rpcschema.Default()
 	for _, r := range []rpcschema.Release{rpcschema.Oldest, v2605, v2609} {
@@ -103,16 +101,16 @@ func roundTrip(t *testing.T, c *spdkrpc.Client, f *fake, m *rpcschema.Method, pa
 	require.NoError(t, err, where)
 	method, arrived := f.last()
 	require.Equal(t, m.Name, method, where)
-	require.Equal(t, bare(m, params), arrived, "what arrived: %s", where)
+	require.Equal(t, bare(m, params), arrived, "parameters that arrived: %s", where)
 	if confirmed(m) {
 		require.Nil(t, got, where)
 		return
 	}
-	require.Equal(t, values(t, result), got, "what came back: %s", where)
+	require.Equal(t, values(t, result), got, "result that was returned: %s", where)
 }
 
-// A refusal comes back with SPDK's code, for every method and each error that
-// it is known to give; and false is a refusal where true is the only success.
+// A refusal is returned with SPDK's code, for every method and each of its known errors; false is a
+// refusal if true is the only success.
 func TestRefusals(t *testing.T) {
 	f := newFake(t, v2605)
 	socket := spdkrpc.NewSocket(f.socket)

@@ -8,28 +8,27 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// unanswered are reading methods that the target of these tests refuses, each
-// with the reason.
+// unanswered lists reading methods that the target of these tests refuses, each with the reason.
 var unanswered = map[string]string{
-	"bdev_ftl_get_stats":                "there is no FTL bdev: it would need gigabytes",
-	"bdev_ftl_get_properties":           "there is no FTL bdev: it would need gigabytes",
+	"bdev_ftl_get_stats":                "no FTL bdev is created: it would need gigabytes",
+	"bdev_ftl_get_properties":           "no FTL bdev is created: it would need gigabytes",
 	"bdev_nvme_get_mdns_discovery_info": "built without Avahi",
 	"bdev_opal_get_info":                "there is no Opal device",
 }
 
-// untouchable methods are not called with anything broken.
+// untouchable lists methods that are not called with broken parameters.
 var untouchable = map[string]string{
 	"spdk_kill_instance": "it would end the target",
-	"fsdev_aio_create":   "the target ends when xattr is enabled where the file system has none",
+	"fsdev_aio_create":   "the target crashes if xattr is enabled and the file system does not support it",
 }
 
-// states are methods that can be called in other states than the schema says.
+// states lists methods that can be called in other states than the schema says.
 var states = map[string]exception{
 	"framework_get_scheduler": {why: "in the runtime state only", until: "v24.05"},
 }
 
-// specialQueries are the parameters of reading methods where those made from the
-// schema name nothing.
+// specialQueries holds the parameters of reading methods for which generated parameters name no
+// existing object.
 var specialQueries = map[string][]map[string]any{
 	"sock_impl_get_options":                {{"impl_name": "posix"}, {"impl_name": "ssl"}},
 	"bdev_nvme_get_controller_health_info": {{"name": "nvme0"}},
@@ -54,11 +53,11 @@ func configs(subsystems ...string) (list []map[string]any) {
 // existing object.
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
-// The first would wait for bdevs that are not there, and meet whatever comes
-// instead; the last ends the state that is looked at.
+// The first would wait for bdevs that do not exist, and use bdevs that appear later; the last ends
+// the state that is being tested.
 var unsafe = []string{"bdev_ftl_create", "framework_start_init"}
 
-// nowhere names objects that are not there.
+// nowhere names objects that do not exist.
 var nowhere = map[string]string{
 	"bdev": "no-such-bdev", "new-bdev": "new-bdev", "lvstore": "no-such-store", "new-lvstore": "new-store", "lvol-name": "no-such-volume",
 	"lvstore-uuid": "00000000-0000-4000-8000-000000000000", "nqn": "nqn.2016-06.io.spdk:nowhere", "host-nqn": "nqn.2016-06.io.spdk:nobody",
@@ -66,36 +65,35 @@ var nowhere = map[string]string{
 	"key": "no-such-key", "crypto-key": "no-such-crypto-key",
 }
 
-// An exception is a broken call that SPDK takes all the same.
+// An exception is a broken call that SPDK accepts nevertheless.
 type exception struct {
 	why          string
-	since, until string // releases that it is about; "": all
-	unsent       bool   // it would have an effect, so it is believed
+	since, until string // releases that it applies to; "": all
+	unsent       bool   // the call would have an effect, so it is not sent
 }
 
-// accepted are the exceptions, as "method what pointer", where a star stands for
-// any.
+// accepted lists the exceptions, as "method what pointer", where a star matches anything.
 var accepted = map[string]exception{
 	"accel_get_stats unknown /no_such_parameter":                           {why: ignores},
 	"accel_set_options too-small /task_count":                              {why: "SPDK lets a sequence run out of tasks", until: "v24.05"},
 	"bdev_delay_create too-short /name":                                    {why: later},
 	"bdev_ftl_create * /l2p_dram_limit":                                    {why: later, unsent: true},
 	"bdev_ftl_create * /overprovisioning":                                  {why: later, unsent: true},
-	"bdev_lvol_create too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and makes a volume of what is left", unsent: true},
-	"bdev_lvol_resize too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and resizes to what is left", unsent: true},
+	"bdev_lvol_create too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and creates a volume of the remaining size", unsent: true},
+	"bdev_lvol_resize too-large /size_in_mib":                              {why: "SPDK multiplies by 1 MiB in 64 bits, and resizes to the remaining size", unsent: true},
 	"bdev_lvol_rename_lvstore too-long /new_name":                          {why: "v26.05 renames the lvstore to 64 characters", unsent: true},
 	"bdev_lvol_rename too-long /new_name":                                  {why: "v24.01 and v26.05 answered 64 characters with success, and the volume could not be found by its old name", unsent: true},
 	"nvmf_create_transport too-large /max_io_qpairs_per_ctrlr":             {why: "SPDK counts the admin queue in, in 16 bits, and allows no queue at all", unsent: true},
-	"bdev_null_create multiple /physical_block_size":                       {why: "the target ends: it refuses, and then makes the bdev and answers again", until: "v24.05", unsent: true},
-	"bdev_nvme_attach_controller too-long /hostnqn":                        {why: "SPDK cuts it off, and connects as somebody else", until: "v24.01", unsent: true},
+	"bdev_null_create multiple /physical_block_size":                       {why: "the target crashes: it refuses, and then creates the bdev and answers again", until: "v24.05", unsent: true},
+	"bdev_nvme_attach_controller too-long /hostnqn":                        {why: "SPDK truncates it, and connects with another NQN", until: "v24.01", unsent: true},
 	"bdev_nvme_attach_controller too-long /name":                           {why: unchecked, until: "v24.01", unsent: true},
 	"bdev_nvme_attach_controller too-short /name":                          {why: unchecked, until: "v24.01", unsent: true},
 	"bdev_nvme_get_discovery_info unknown /no_such_parameter":              {why: ignores},
 	"bdev_passthru_create too-short /name":                                 {why: later},
-	"bdev_raid_create too-short /base_bdevs/0":                             {why: "SPDK waits for a bdev that has no name", until: "v24.05", unsent: true},
-	"bdev_raid_create too-short /name":                                     {why: "SPDK makes an array that has no name", until: "v24.05", unsent: true},
-	"bdev_split_create too-large /split_size_mb":                           {why: "SPDK multiplies by 1 MiB in 64 bits, divides by what is left, and ends when that is 0", unsent: true},
-	"blobfs_set_cache_size too-large /size_in_mb":                          {why: "SPDK multiplies by 1 MiB in 64 bits, and takes what is left"},
+	"bdev_raid_create too-short /base_bdevs/0":                             {why: "SPDK waits for a bdev without a name", until: "v24.05", unsent: true},
+	"bdev_raid_create too-short /name":                                     {why: "SPDK creates an array without a name", until: "v24.05", unsent: true},
+	"bdev_split_create too-large /split_size_mb":                           {why: "SPDK multiplies by 1 MiB in 64 bits, divides by the rest, and crashes if that is 0", unsent: true},
+	"blobfs_set_cache_size too-large /size_in_mb":                          {why: "SPDK multiplies by 1 MiB in 64 bits, and uses the rest"},
 	"framework_set_scheduler * /core_busy":                                 {why: other, unsent: true},
 	"framework_set_scheduler * /core_limit":                                {why: other, unsent: true},
 	"framework_set_scheduler * /load_limit":                                {why: other, unsent: true},
@@ -103,14 +101,14 @@ var accepted = map[string]exception{
 	"framework_set_scheduler unknown /no_such_parameter":                   {why: other, unsent: true},
 	"framework_wait_init unknown /no_such_parameter":                       {why: ignores},
 	"iobuf_get_stats unknown /no_such_parameter":                           {why: ignores},
-	"iobuf_set_options too-small /large_bufsize":                           {why: "SPDK raises it without a word", until: "v24.01"},
-	"iobuf_set_options too-small /small_bufsize":                           {why: "SPDK raises it without a word", until: "v24.01"},
+	"iobuf_set_options too-small /large_bufsize":                           {why: "SPDK raises it silently", until: "v24.01"},
+	"iobuf_set_options too-small /small_bufsize":                           {why: "SPDK raises it silently", until: "v24.01"},
 	"iscsi_create_portal_group too-long /portals/0/host":                   {why: givenUp, unsent: true},
 	"iscsi_set_options too-small *":                                        {why: atStart, unsent: true},
 	"iscsi_set_options too-large *":                                        {why: atStart, unsent: true},
 	"iscsi_create_portal_group too-long /portals/0/port":                   {why: givenUp, unsent: true},
 	"keyring_get_keys unknown /no_such_parameter":                          {why: ignores},
-	"nvmf_create_target release /discovery_filter":                         {why: "the target ends with any value but none", until: "v25.09", unsent: true},
+	"nvmf_create_target release /discovery_filter":                         {why: "any value but none makes the target crash", until: "v25.09", unsent: true},
 	"nvmf_create_transport * /acceptor_backlog":                            {why: foreign, unsent: true},
 	"nvmf_create_transport * /disable_adaptive_irq":                        {why: foreign, unsent: true},
 	"nvmf_create_transport * /disable_compare":                             {why: foreign, unsent: true},
@@ -126,7 +124,7 @@ var accepted = map[string]exception{
 	"nvmf_discovery_add_referral unknown /no_such_parameter":               {why: relaxed},
 	"nvmf_discovery_remove_referral missing /address/trtype":               {why: noLength, until: "v24.01", unsent: true},
 	"nvmf_discovery_remove_referral too-short /address/trtype":             {why: nameless},
-	"nvmf_set_max_subsystems missing /max_subsystems":                      {why: "SPDK takes its default where there are no parameters at all", unsent: true},
+	"nvmf_set_max_subsystems missing /max_subsystems":                      {why: "SPDK uses its default if there are no parameters", unsent: true},
 	"nvmf_subsystem_add_listener * /numa_id":                               {why: foreign, unsent: true},
 	"nvmf_subsystem_add_listener missing /listen_address/trtype":           {why: noLength, until: "v24.01", unsent: true},
 	"nvmf_subsystem_listener_set_ana_state missing /listen_address/trtype": {why: noLength, until: "v24.01", unsent: true},
@@ -137,19 +135,19 @@ var accepted = map[string]exception{
 }
 
 const (
-	relaxed   = "SPDK ignores members that it does not know, for they may be a transport's or a key's own: a slip would go unseen"
-	foreign   = "SPDK's TCP transport does not look at the options of others"
-	other     = "SPDK's schedulers do not look at the options of others"
-	noLength  = "the target ends: it takes the length of a transport that is not there"
-	givenUp   = "the target ends while it gives up the group"
-	atStart   = "SPDK looks at ranges when it starts, and then does not start"
+	relaxed   = "SPDK ignores members that it does not know, because they may belong to a transport or a key: a typing error would not be noticed"
+	foreign   = "SPDK's TCP transport ignores the options of other transports"
+	other     = "SPDK's schedulers ignore the options of other schedulers"
+	noLength  = "the target crashes: it reads the length of a missing transport name"
+	givenUp   = "the target crashes while it deletes the group after the error"
+	atStart   = "SPDK checks ranges when it starts, and then does not start"
 	nameless  = "SPDK refers to a transport without a name"
-	unchecked = "bdev_nvme_create attaches a controller of any name; here that is the target itself, which the calls that detach nvme0 then leave attached, and the next change of a namespace stops it for good"
-	ignores   = "SPDK does not look at the parameters of a method that takes none"
-	later     = "SPDK looks at it when the bdev below appears, and then drops the new one without a word"
+	unchecked = "bdev_nvme_create attaches a controller of any name; here that is the target itself, which the calls that detach nvme0 then leave attached, and the next change of a namespace blocks it permanently"
+	ignores   = "SPDK ignores the parameters of a method that has none"
+	later     = "SPDK checks it when the base bdev appears, and then drops the new bdev without an error"
 )
 
-// The schema says which decoders ignore members that they do not know.
+// The schema lists the decoders that ignore unknown members.
 func init() {
 	for _, m := range rpcschema.Default().OfSPDK() {
 		if m.Relaxed == nil {
@@ -178,7 +176,7 @@ func newTally() *tally {
 	return t
 }
 
-// exceptionFor finds the exception that a broken call falls under, or "".
+// exceptionFor returns the exception that matches a broken call, or "".
 func exceptionFor(id string, r rpcschema.Release) string {
 	call := strings.Fields(id)
 	for key, e := range accepted {

@@ -14,10 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A fake is a target's socket that remembers the last call of the method that is
-// expected and answers it as it is told. The calls that the proxy makes by itself
-// before that one get an answer of their own (see ask). Apart from that, it does nothing: the
-// simulated target, which does, is spdktest's.
+// A fake is a target's socket that records the last call of the expected method, and returns the
+// answer that the test has set. Calls that the proxy itself makes before get other answers (see
+// ask). The fake has no state of its own: the simulated target in spdktest has.
 type fake struct {
 	socket  string
 	release rpcschema.Release
@@ -90,12 +89,12 @@ func (f *fake) respond(method string, params any) jsonrpc.Response {
 	return f.answer
 }
 
-// fakeStore is the lvstore of all volumes of a fake; nothing else is in it.
+// fakeStore is the lvstore of all volumes of a fake; it contains nothing else.
 const fakeStore = "fakestore"
 
-// ask answers what the proxy asks for by itself: the release, and who uses a volume
-// that a snapshot is wanted of. Every bdev that is asked for is a volume that nobody
-// uses; its snapshot is not there yet.
+// ask answers the proxy's own calls: for the release, and for the users of a volume of which a
+// snapshot is requested. Every requested bdev is a volume without users; its snapshot does not
+// exist yet.
 func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool) {
 	switch method {
 	case "spdk_get_version":
@@ -113,7 +112,7 @@ func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool)
 	return jsonrpc.Response{}, false
 }
 
-// volumeResult is what bdev_get_bdevs answers of a volume.
+// volumeResult is the answer of bdev_get_bdevs for a volume.
 func volumeResult(name string) json.RawMessage {
 	text, _ := json.Marshal([]any{map[string]any{
 		"name": name, "aliases": []string{fakeStore + "/volume"}, "claimed": false, "driver_specific": map[string]any{"lvol": map[string]any{}},
@@ -121,7 +120,7 @@ func volumeResult(name string) json.RawMessage {
 	return text
 }
 
-// versionResult is what a target of release r answers to spdk_get_version.
+// versionResult is the answer of a target of release r to spdk_get_version.
 func versionResult(r rpcschema.Release) json.RawMessage {
 	text, _ := json.Marshal(map[string]any{
 		"version": "SPDK " + r.String(),
@@ -130,8 +129,7 @@ func versionResult(r rpcschema.Release) json.RawMessage {
 	return text
 }
 
-// expect says which method will be called, and what it is answered with, and
-// forgets the last call.
+// expect sets the expected method and its answer, and clears the last call.
 func (f *fake) expect(method string, answer jsonrpc.Response) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/check"
 )
 
-// TestManual holds the examples of SPDK's manual against the schema. What does
-// not pass is listed in DISAGREEMENTS.md, and nothing else is.
+// TestManual checks the examples of SPDK's manual against the schema. DISAGREEMENTS.md lists
+// exactly the examples that do not match.
 func TestManual(t *testing.T) {
 	trees := os.Getenv("SPDK_SRC_TREES")
 	if trees == "" {
@@ -27,7 +27,7 @@ func TestManual(t *testing.T) {
 		release, path, _ := strings.Cut(tree, "=")
 		listed := disagreements(t, release)
 		if len(listed) == 0 {
-			continue // the table is about some releases only
+			continue // the table covers some releases only
 		}
 		t.Run(release, func(t *testing.T) {
 			m := readManual(t, path)
@@ -43,14 +43,13 @@ func TestManual(t *testing.T) {
 				assert.Contains(t, listed, place, "not in DISAGREEMENTS.md: %s", v)
 			}
 			for _, place := range listed {
-				assert.True(t, found[place], "in DISAGREEMENTS.md, but not so: %s", place)
+				assert.True(t, found[place], "in DISAGREEMENTS.md, but the example matches the schema: %s", place)
 			}
 		})
 	}
 }
 
-// disagreements are the rows of the table about one release's manual, as
-// "method part".
+// disagreements returns the rows of the table for one release's manual, as "method part".
 func disagreements(t *testing.T, release string) (places []string) {
 	text, err := os.ReadFile("../../rpcschema/areas/DISAGREEMENTS.md")
 	require.NoError(t, err)
@@ -63,7 +62,7 @@ func disagreements(t *testing.T, release string) (places []string) {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
 		if slices.Contains(strings.Split(cells[3], ", "), release) {
-			require.NotEmpty(t, cells[5], "%s: where does the code show it?", cells[1])
+			require.NotEmpty(t, cells[5], "%s: the column for the place in the code is empty", cells[1])
 			places = append(places, strings.Trim(cells[1], "`")+" "+cells[2])
 		}
 	}
@@ -74,13 +73,13 @@ func disagreements(t *testing.T, release string) (places []string) {
 // that lines stay where they are.
 type manual struct {
 	lines            []string
-	section          []string // the method that each line's section is about
+	section          []string // the method that each line's section describes
 	examples, broken int
 }
 
 func (m *manual) text() string { return strings.Join(m.lines, "\n") }
 
-// place says which example a violation is about.
+// place returns the example that a violation belongs to.
 func (m *manual) place(v check.Violation) string {
 	part, _, _ := strings.Cut(strings.TrimPrefix(v.Pointer, "/"), "/")
 	if v.Method != "" && (part == "params" || part == "result") {

@@ -30,7 +30,7 @@ const (
 	testIQN = "iqn.2016-06.io.spdk:disk1"
 )
 
-// prepare makes the files that the calls name, and the words that stand for them.
+// prepare creates the files that the calls name, and the placeholders for them.
 func (b *bench) prepare() *strings.Replacer {
 	dir := b.TempDir()
 	disk, key := filepath.Join(dir, "disk"), filepath.Join(dir, "key")
@@ -70,7 +70,7 @@ func TestMaskOfACore(t *testing.T) {
 	}
 }
 
-// names of what make.calls makes, by kind of resource.
+// names of the objects that make.calls creates, by kind of resource.
 func (b *bench) names() map[string]string {
 	names := map[string]string{
 		"bdev": "malloc0", "lvstore": "lvs0", "lvol-name": "vol0", "nqn": testNQN, "host-nqn": "nqn.2016-06.io.spdk:host1",
@@ -131,13 +131,13 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 
 // disconnected waits until the target is no longer its own host. Until then no namespace may change: SPDK asks for details
 // of the change on the thread that would have to answer, and waits (nvme_ctrlr_process_async_event), so that the target
-// never answers anything again. bdev_nvme_detach_controller gives up after 10 s, and the target may be connected still.
+// never answers anything again. bdev_nvme_detach_controller times out after 10 s, and the target may still be connected.
 func (b *bench) disconnected() {
 	require.EventuallyWithT(b, func(c *assert.CollectT) {
 		controllers, err := b.call("nvmf_subsystem_get_controllers", map[string]any{"nqn": testNQN})
 		assert.NoError(c, err)
 		assert.Empty(c, controllers)
-	}, 3*answerWithin, 100*time.Millisecond, "the target is still connected to itself: the next change of a namespace would stop it for good")
+	}, 3*answerWithin, 100*time.Millisecond, "the target is still connected to itself: the next change of a namespace would block it permanently")
 }
 
 // dhchapKey makes a key for DH-HMAC-CHAP in the form that SPDK reads.

@@ -15,12 +15,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// throughProxy is a Caller through a proxy that lets its user do everything.
+// throughProxy returns a Caller through a proxy whose user may call every method.
 func throughProxy(t *testing.T, f *fake) *spdkrpc.HTTPS {
 	c, err := config.Script{Host: "127.0.0.1", Port: "1", User: "u", Password: "p", Socket: f.socket}.Config()
 	require.NoError(t, err)
 	c.Limits.AuthFailuresPerMinute = 1000
-	c.Target.SnapshotsInUse = "allow" // the target behind it answers nothing else than what is expected
+	c.Target.SnapshotsInUse = "allow" // the fake target answers only the expected calls
 	server, err := proxy.NewServer(c, proxy.Options{})
 	require.NoError(t, err)
 	front := httptest.NewServer(server.Handler())
@@ -31,8 +31,8 @@ func throughProxy(t *testing.T, f *fake) *spdkrpc.HTTPS {
 	return caller
 }
 
-// Every method by the typed client through the proxy: what arrives at the target
-// is what was given, and what the target answers comes back whole.
+// Every method, called by the typed client through the proxy: the parameters arrive at the target
+// unchanged, and its result is returned completely.
 func TestThroughProxy(t *testing.T) {
 	doc := rpcschema.Default()
 	for _, r := range []rpcschema.Release{rpcschema.Oldest, v2605} {
@@ -42,7 +42,7 @@ func TestThroughProxy(t *testing.T) {
 			_, err := c.Release(t.Context())
 			require.NoError(t, err)
 			for _, m := range doc.OfSPDK() {
-				if !m.Has(r) || m.Name == "spdk_get_version" { // the proxy asks for that itself
+				if !m.Has(r) || m.Name == "spdk_get_version" { // the proxy calls it itself
 					continue
 				}
 				for variant, k := range variants(r) {
@@ -56,7 +56,7 @@ func TestThroughProxy(t *testing.T) {
 	}
 }
 
-// A call that the schema does not take does not reach the target.
+// A call that the schema does not allow does not reach the target.
 func TestProxyRefuses(t *testing.T) {
 	f := newFake(t, v2605)
 	caller := throughProxy(t, f)
@@ -86,8 +86,8 @@ func translated(m *rpcschema.Method, params map[string]any) bool {
 	return len(done) > 0
 }
 
-// What SPDK refuses is told with its own code and words.
-func TestProxyTellsRefusals(t *testing.T) {
+// The proxy returns SPDK's refusals with SPDK's code and message.
+func TestProxyReturnsRefusals(t *testing.T) {
 	f := newFake(t, v2605)
 	caller := throughProxy(t, f)
 	k := variants(v2605)["minimal"]

@@ -30,8 +30,8 @@ type bench struct {
 	caller  *spdkrpc.Socket
 	release rpcschema.Release
 	doc     *rpcschema.Document
-	listed  []string // methods that the target lists, aliases and all
-	current []string // those that it can be asked in its present state
+	listed  []string // methods that the target lists, including aliases
+	current []string // methods that are allowed in its present state
 	tally   *tally
 }
 
@@ -39,12 +39,12 @@ type bench struct {
 type tally struct {
 	seen    map[string]bool
 	refused []refusal
-	proven  map[string]bool // surely refused for what is broken
+	proven  map[string]bool // certainly refused for the mistake
 	unused  map[string]bool // exceptions that were not needed
 }
 
-// answerWithin bounds a call: a target that polls answers within milliseconds, or
-// seconds on a host with much else to do; what it does not answer then it never does.
+// answerWithin limits a call: a target that polls answers within milliseconds, or seconds on a busy
+// host; later answers are not expected.
 const answerWithin = 30 * time.Second
 
 type refusal struct {
@@ -73,14 +73,14 @@ func (b *bench) call(method string, params map[string]any) (any, error) {
 	return v, err
 }
 
-// alive fails the test for good when the target has gone.
+// alive ends the test if the target has ended.
 func (b *bench) alive(after string) {
 	b.Helper()
 	_, err := b.call("spdk_get_version", nil)
 	require.NoError(b, err, "the target did not survive %s", after)
 }
 
-// methods are those of the schema that the target has and can be called now.
+// methods returns the schema's methods that the target has and allows in its present state.
 func (b *bench) methods() (list []*rpcschema.Method) {
 	for _, m := range b.doc.OfSPDK() {
 		if m.Has(b.release) && slices.Contains(b.current, m.Name) {
@@ -90,9 +90,8 @@ func (b *bench) methods() (list []*rpcschema.Method) {
 	return list
 }
 
-// TestReal holds the schema against a real target: the methods that it lists,
-// the results of all that can be read, and that it refuses what the schema does
-// not take.
+// TestReal checks the schema on a real target: the methods that it lists, the results of all
+// reading methods, and that it refuses calls that the schema does not allow.
 func TestReal(t *testing.T) {
 	socket := realtarget.Socket(t)
 	b := &bench{T: t, caller: spdkrpc.NewSocket(socket), doc: rpcschema.Default(), tally: newTally()}
@@ -140,11 +139,11 @@ func (b *bench) drift() {
 	b.Logf("%s: %d methods listed", b.release, len(b.listed))
 }
 
-// inStartup reports whether a target waits for framework_start_init.
+// inStartup reports whether the target waits for framework_start_init.
 func (b *bench) inStartup() bool { return slices.Contains(b.current, "framework_start_init") }
 
-// states holds the states in which methods may be called against what the
-// target says of its present one.
+// states compares the states in which methods may be called with the target's list for its present
+// state.
 func (b *bench) states() {
 	state := "runtime"
 	if b.inStartup() {
@@ -157,8 +156,8 @@ func (b *bench) states() {
 	}
 }
 
-// results calls every method that only reads, with the least and with all that
-// it takes, and validates what comes back.
+// results calls every method that only reads, with the required and with all parameters, and
+// validates the results.
 func (b *bench) results(names map[string]string) {
 	answered, refused := 0, map[string]error{}
 	for _, m := range b.methods() {
@@ -182,7 +181,7 @@ func (b *bench) results(names map[string]string) {
 	}
 	b.alive("the queries")
 	for method, err := range refused {
-		assert.NotEmpty(b, unanswered[method], "%s was refused, and is no exception: %v", method, err)
+		assert.NotEmpty(b, unanswered[method], "%s was refused, and is not an exception: %v", method, err)
 	}
 	for method := range unanswered {
 		if m, ok := b.doc.Method(method); ok && m.Has(b.release) && slices.Contains(b.current, method) {
@@ -192,7 +191,7 @@ func (b *bench) results(names map[string]string) {
 	b.Logf("%d results validated; refused: %s", answered, strings.Join(slices.Sorted(maps.Keys(refused)), ", "))
 }
 
-// queries are the parameters that a reading method is called with.
+// queries returns the parameters with which a reading method is called.
 func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[string]any {
 	if special, ok := specialQueries[m.Name]; ok {
 		return special
@@ -209,9 +208,9 @@ func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[stri
 	return list
 }
 
-// refusals sends every broken call of every method that was not yet sent to an
-// object that is there, naming objects that are not, so that nothing happens if
-// SPDK does not refuse it; and sums up.
+// refusals sends every broken call that was not yet sent to existing objects. The calls name
+// objects that do not exist, so that nothing happens if SPDK does not refuse them. It then logs a
+// summary.
 func (b *bench) refusals() {
 	for _, m := range b.methods() {
 		for _, k := range []sample.Maker{{Document: b.doc, Release: b.release, Names: nowhere}, {Document: b.doc, Release: b.release, Full: true, Names: nowhere}} {
@@ -225,20 +224,19 @@ func (b *bench) refusals() {
 				b.prove(before, err)
 			}
 		}
-		b.alive("what was broken of " + m.Name)
+		b.alive("broken calls of " + m.Name)
 	}
 	for key := range b.tally.unused {
 		if b.stale(key) {
 			b.Errorf("%s: listed as accepted, but refused", key)
 		}
 	}
-	b.Logf("%d broken calls, %d refused, %d of them surely for what was broken",
+	b.Logf("%d broken calls, %d refused, %d of them certainly for the mistake",
 		len(b.tally.seen), len(b.tally.refused), len(b.tally.proven))
 }
 
-// refuses sends broken calls that were not sent before, each of which SPDK must
-// refuse, but for those that are listed. What SPDK takes all the same is not sent
-// to objects that are there.
+// refuses sends broken calls that were not sent before. SPDK must refuse each of them, except for
+// the listed exceptions. Calls that SPDK accepts nevertheless are not sent to existing objects.
 func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 	if untouchable[m.Name] != "" {
 		return
@@ -264,13 +262,13 @@ func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 			delete(b.tally.unused, key)
 		default:
 			text, _ := jsonrpc.Marshal(broken.Params)
-			b.Errorf("%s: SPDK takes what the schema does not: %s", id, text)
+			b.Errorf("%s: SPDK accepts a call that the schema does not allow: %s", id, text)
 		}
 	}
 }
 
-// prove counts the refusals since before that were surely for what was broken:
-// the sound call was taken afterwards, or refused in another way.
+// prove counts the refusals that were certainly for the mistake: afterwards the valid call was
+// accepted, or refused in another way.
 func (b *bench) prove(before int, sound error) {
 	for _, r := range b.tally.refused[before:] {
 		if sound == nil || !same(r.err, sound) {

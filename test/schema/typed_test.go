@@ -40,8 +40,8 @@ var typedMethods = sync.OnceValues(func() (map[string]string, error) {
 	return names, nil
 })
 
-// callTyped makes one call by the client's typed method, with parameters given as
-// values, and gives the result as values again: nil for a confirmation.
+// callTyped makes one call by the client's typed method, with parameters as decoded values, and
+// returns the result as a decoded value: nil for a confirmation.
 func callTyped(ctx context.Context, t *testing.T, c *spdkrpc.Client, m *rpcschema.Method, params map[string]any) (any, error) {
 	names, err := typedMethods()
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func callTyped(ctx context.Context, t *testing.T, c *spdkrpc.Client, m *rpcschem
 	return values(t, out[0].Interface()), nil
 }
 
-// recode writes a value into a Go type, which must have a place for all of it.
+// recode converts a value to a Go type, which must have fields for all of it.
 func recode(t *testing.T, from, to any) {
 	text, err := jsonrpc.Marshal(from)
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func recode(t *testing.T, from, to any) {
 	require.NoError(t, dec.Decode(to), "%s into %T", text, to)
 }
 
-// values gives any Go value as jsonrpc.DecodeValue would.
+// values converts any Go value to the form that jsonrpc.DecodeValue returns.
 func values(t *testing.T, from any) any {
 	text, err := jsonrpc.Marshal(from)
 	require.NoError(t, err)
@@ -78,8 +78,8 @@ func values(t *testing.T, from any) any {
 	return v
 }
 
-// zeros copies a value with everything in it as small as Go has it, so that what
-// is there can be told from what is absent.
+// zeros copies a value with Go's zero values inside, so that tests can distinguish present members
+// from absent ones.
 func zeros(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -106,8 +106,8 @@ func text(t *testing.T, v any) json.RawMessage {
 	return b
 }
 
-// bare are parameters as they go over the wire: nil where there are none, unless
-// the method needs an empty object.
+// bare returns parameters in the form on the wire: nil if there are none, unless the method needs
+// an empty object.
 func bare(m *rpcschema.Method, params map[string]any) any {
 	if params = m.Bare(params); params == nil {
 		return nil

@@ -1,4 +1,4 @@
-// Package broken makes calls of which exactly one thing is wrong, for tests of what refuses them.
+// Package broken makes calls with exactly one mistake, for tests of code that refuses them.
 //
 // It knows the schema and package sample, and no program links it.
 package broken
@@ -16,15 +16,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// A Call has one thing wrong with it.
+// A Call is a call with one mistake.
 type Call struct {
 	What    string // missing, mistyped, null, fraction, multiple, too small, too large, too short, too long, pattern, enum, value V of a later release, too few, too many, unknown, release, group
 	Pointer string // to the broken member, from the parameters
 	Params  map[string]any
 }
 
-// Calls makes calls of m that the schema does not take: each starts from the
-// Maker's valid parameters and breaks one thing.
+// Calls makes invalid calls of m: each starts from the Maker's valid parameters and adds one
+// mistake.
 func Calls(k sample.Maker, m *rpcschema.Method) []Call { return From(k, m, k.Params(m)) }
 
 // From makes the calls from other parameters, which must be valid.
@@ -40,7 +40,7 @@ func From(k sample.Maker, m *rpcschema.Method, base map[string]any) []Call {
 		case given && m.RequiredAt(p.Name, k.Release):
 			b.set("missing", pointer, nothing)
 		case !given && b.inGroup(m, p.Name):
-			continue // to give it would break the group as well
+			continue // with it, the call would break the rule of the group too
 		case !given:
 			value = k.Value(p.Schema)
 		}
@@ -69,7 +69,8 @@ func (b *breaker) inGroup(m *rpcschema.Method, name string) bool {
 	return slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Schema.Replaces != nil && p.Schema.Replaces.Name == name })
 }
 
-// groups gives both of exactly one, and none of those of which one is needed.
+// groups makes calls with two parameters of which exactly one must be given, and without any of
+// those of which one is required.
 func (b *breaker) groups(m *rpcschema.Method) {
 	for _, group := range slices.Concat(m.OneOf, m.AnyOf) {
 		group = b.known(m, group)
@@ -94,12 +95,12 @@ func (b *breaker) groups(m *rpcschema.Method) {
 	}
 }
 
-// known are those of a group that the release has.
+// known returns the parameters of a group that the release has.
 func (b *breaker) known(m *rpcschema.Method, group []string) []string {
 	return slices.DeleteFunc(slices.Clone(group), func(name string) bool { return !m.Param(name).Schema.Has(b.Release) })
 }
 
-// variants are the forms of a union that the release has.
+// variants returns the forms of a union that the release has.
 func (b *breaker) variants(s *rpcschema.Schema) []*rpcschema.Schema {
 	return slices.DeleteFunc(slices.Concat(s.OneOf, s.AnyOf), func(v *rpcschema.Schema) bool { return !v.Has(b.Release) })
 }
@@ -112,7 +113,7 @@ func (b *breaker) set(what, pointer string, value any) {
 	b.found = append(b.found, Call{what, pointer, params})
 }
 
-// replace copies the way to a member and puts a value there.
+// replace returns a copy with the value at the path replaced.
 func replace(at any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
@@ -134,7 +135,7 @@ func replace(at any, path []string, value any) any {
 	return at
 }
 
-// value breaks one value, and what is in it, in each way that it can be.
+// value breaks one value and its members in every possible way.
 func (b *breaker) value(pointer string, s *rpcschema.Schema, value any) {
 	s = b.Document.Resolve(s)
 	variants := b.variants(s)
@@ -143,7 +144,7 @@ func (b *breaker) value(pointer string, s *rpcschema.Schema, value any) {
 		types = append(types, b.Document.Resolve(v).Type...)
 	}
 	if len(types) == 0 {
-		return // anything goes
+		return // every value is valid
 	}
 	b.set("mistyped", pointer, otherType(types))
 	if !slices.Contains(types, "null") {
@@ -168,7 +169,7 @@ func (b *breaker) value(pointer string, s *rpcschema.Schema, value any) {
 	}
 }
 
-// otherType is a value of a type that is not among those allowed.
+// otherType returns a value of a type that is not allowed.
 func otherType(types []string) any {
 	switch {
 	case !slices.Contains(types, "string"):
@@ -211,7 +212,7 @@ func (b *breaker) number(pointer string, s *rpcschema.Schema) {
 	}
 }
 
-// next is an integer plus a step.
+// next returns an integer plus a step.
 func next(n json.Number, step *big.Int) json.Number {
 	i, ok := new(big.Int).SetString(n.String(), 10)
 	if !ok {
