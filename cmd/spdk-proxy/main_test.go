@@ -215,7 +215,7 @@ func TestTheOldCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, string(cmdline), "hunter2")
 	assert.Contains(t, string(cmdline), target.Socket())
-	d.waitFor("password stands on the command line")
+	d.waitFor("password is on the command line")
 	d.waitFor("unencrypted")
 	assert.NotContains(t, d.log.String(), "hunter2")
 	d.hangUp()

@@ -212,12 +212,12 @@ func TestSocketMustMatchTheConfiguration(t *testing.T) {
 	l, other := systemdSocket(t), systemdSocket(t)
 	path := writeConfig(t, target(t).Socket(), "")
 	d := startActivated(t, path, l)
-	d.waitFor("listen of the configuration says 127.0.0.1:0")
+	d.waitFor("listen in the configuration is 127.0.0.1:0")
 	_ = d.cmd.Wait()
 	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
 
 	d = startActivated(t, path, l, other)
-	d.waitFor("systemd passes 2 sockets")
+	d.waitFor("systemd passed 2 sockets")
 	_ = d.cmd.Wait()
 	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
 }

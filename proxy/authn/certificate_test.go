@@ -39,9 +39,9 @@ func certificateUsers() []User {
 	}
 }
 
-// Without authorities of ours nobody vouches for anybody: the system's, by which
-// the standard library would go, do not. A connection may have shown a certificate
-// before a reload that took them away.
+// Without configured authorities, no client certificate is valid. The standard library would
+// then use the system's authorities, which must not count. A connection may have presented a
+// certificate before a reload that removed the authorities.
 func TestNoAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestClientCertificates(t *testing.T) {
 		above  []*authntest.Authority
 		change func(*x509.Certificate)
 		user   string
-		says   string // of the reason, if there is no user
+		says   string // part of the reason, if there is no user
 	}{
 		"DNS name":            {change: dns, user: "dns"},
 		"URI":                 {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},
@@ -95,7 +95,7 @@ func TestClientCertificates(t *testing.T) {
 				signer = c.signer
 			}
 			e := certified(signer.Client(c.change, c.above...))
-			for range 2 { // the second time from memory, where that is right
+			for range 2 { // the second time from the cache, if it may be cached
 				who, err := a.Authenticate(t.Context(), e)
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByCertificate, who.Method)
@@ -111,8 +111,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// What is there of several credentials decides in an order that nobody can use:
-// a header is never passed over for the certificate.
+// If a request has a header and a certificate, the header alone decides, also if it is wrong.
 func TestAHeaderDecidesAlone(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	token := NewToken()
@@ -164,8 +163,8 @@ func TestAHeaderDecidesAlone(t *testing.T) {
 	}
 }
 
-// What was verified once is remembered no longer than the certificate is good,
-// its signer's too, and not beyond a reload.
+// A verified certificate is cached only until it or its signer's certificate expires, or until
+// a reload.
 func TestVerifiedCertificatesAreForgotten(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	e := certified(authority.Client(func(c *x509.Certificate) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// cheapBcrypt is for tests that are not about the cost.
+// cheapBcrypt is a bcrypt hash with low cost, for tests that do not test the cost.
 func cheapBcrypt(t *testing.T, password string) string {
 	text, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// The reference implementation's own test vector.
+// A test vector of the reference implementation.
 func TestArgon2idOfOthers(t *testing.T) {
 	h, err := ParseHash("$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc")
 	require.NoError(t, err)
@@ -55,8 +55,8 @@ func TestArgon2idOfOthers(t *testing.T) {
 	assert.False(t, h.matches("differentpassword"))
 }
 
-// The parameters are OWASP's second recommendation: more passes or memory would
-// slow down the first call of each client, fewer would help who guesses passwords.
+// The parameters are OWASP's second recommendation: more passes or memory would slow down the
+// first call of each client, fewer would help an attacker.
 func TestHashPasswordParameters(t *testing.T) {
 	text, err := HashPassword("secret")
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestBcryptCountsEveryByte(t *testing.T) {
 	h, err := ParseHash(cheapBcrypt(t, long))
 	require.NoError(t, err)
 	assert.True(t, h.matches(long))
-	assert.False(t, h.matches(long+"b"), "what bcrypt would cut off must not pass")
+	assert.False(t, h.matches(long+"b"), "bcrypt would ignore the last byte")
 	_, err = HashPasswordBcrypt(long + "b")
 	require.ErrorContains(t, err, "argon2id")
 }

@@ -17,9 +17,9 @@ func stranger(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xc6120000+uint32(i))))
 }
 
-// However many sources have passwords hashed, a new login from where a user has
-// logged in before is the next one, and too many strangers are told so at once.
-func TestStrangersDoNotHoldUpKnownSources(t *testing.T) {
+// However many sources wait for the hash of a password, a login from a source where a user has
+// logged in before is next. Too many unknown sources are refused at once.
+func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
 	ann, bob := newCountingHash("a", 1), newCountingHash("b", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hash: ann}, User{Name: "bob", Hash: bob})
 	a.passwords.hashing.free = 1
@@ -56,11 +56,11 @@ func TestStrangersDoNotHoldUpKnownSources(t *testing.T) {
 	}()
 	require.Eventually(t, waiting(maxUnknownWaiting, 1), time.Minute, time.Millisecond)
 	before := ann.hashed.Load()
-	ann.block <- struct{}{} // the one that is being hashed
-	assert.LessOrEqual(t, <-known, before+1, "no stranger's was hashed before, but the next may have begun")
+	ann.block <- struct{}{} // completes the current hash
+	assert.LessOrEqual(t, <-known, before+1, "no hash of an unknown source came first, but one may have begun")
 	close(ann.block)
 	strangers.Wait()
-	assert.Equal(t, 1, a.passwords.hashing.free, "every turn is given back")
+	assert.Equal(t, 1, a.passwords.hashing.free, "every slot is released")
 }
 
 func TestKnownSourcesAreBounded(t *testing.T) {
@@ -69,10 +69,10 @@ func TestKnownSourcesAreBounded(t *testing.T) {
 		h.addSource(stranger(i))
 	}
 	assert.Len(t, h.sources, maxKnownSources)
-	assert.Contains(t, h.sources, networkOf(stranger(maxKnownSources+9)), "the latest is known")
+	assert.Contains(t, h.sources, networkOf(stranger(maxKnownSources+9)), "the latest source is known")
 }
 
-// Who gives up waiting leaves the queue, and keeps no turn.
+// A login that stops waiting leaves the queue and holds no slot.
 func TestWaitingForAHashEnds(t *testing.T) {
 	h := newHashing()
 	h.free = 0

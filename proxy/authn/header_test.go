@@ -30,7 +30,7 @@ func TestParseAuthorization(t *testing.T) {
 		"two in one":           {basic("ann", "a") + ", Bearer abc"},
 		"a tab":                {"Basic\t" + basic("ann", "a")[len("Basic "):]},
 		"no space":             {strings.ReplaceAll(basic("ann", "a"), " ", "")},
-		"stray bits":           {"Basic YW5uOmF="}, // decodes as "ann:a", but to somebody else maybe not
+		"stray bits":           {"Basic YW5uOmF="}, // decodes as "ann:a", but other decoders may differ
 		"no colon":             {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann"))},
 		"URL alphabet":         {"Basic -_-_"},
 		"a line within":        {"Basic YW5u\nOmE="},
@@ -47,7 +47,7 @@ func TestParseAuthorization(t *testing.T) {
 	}
 }
 
-// Whatever is accepted says one thing only: written anew, it is read the same.
+// An accepted header has only one meaning: formatted again, it is parsed the same.
 func FuzzParseAuthorization(f *testing.F) {
 	for _, seed := range []string{basic("ann", "a:b"), "Bearer abc", "basic  YTpi", "Bearer a.b.c=", "Basic", "", "Bearer " + NewToken(), "Digest x"} {
 		f.Add(seed)
@@ -65,7 +65,7 @@ func FuzzParseAuthorization(f *testing.F) {
 			again = basic(got.name, got.password)
 		}
 		require.True(t, strings.HasPrefix(strings.ToLower(header), string(got.scheme)+" "))
-		// No other reading of the same bytes: only spaces and the scheme's case are free.
+		// Only spaces and the case of the scheme may differ.
 		require.Equal(t, strings.ReplaceAll(again, " ", "")[len(got.scheme):], strings.ReplaceAll(header, " ", "")[len(got.scheme):])
 		_, err = parseAuthorization([]string{header, header})
 		require.Error(t, err)

@@ -28,7 +28,7 @@ const (
 	driver   = "system:serviceaccount:spdkcsi:controller"
 )
 
-// fresh is a token from an address that nobody was at before.
+// fresh authenticates a token from an address that was not used before.
 func fresh(token string) Evidence {
 	addresses.Lock()
 	defer addresses.Unlock()
@@ -94,7 +94,7 @@ func TestJWTs(t *testing.T) {
 	ours := func() map[string]any { return inNamespace("spdkcsi") }
 
 	for name, c := range map[string]struct {
-		token, user, says string // says: of the reason that the client is told
+		token, user, says string // says is part of the reason that the client gets
 	}{
 		"a service account's":     {token: good, user: "csi"},
 		"audience by itself":      {token: signed(with(ours(), "aud", audience)), user: "csi"},
@@ -142,7 +142,7 @@ func TestJWTs(t *testing.T) {
 		"five parts":                     {token: good + ".a.b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from memory, where that is right
+			for range 2 { // the second time from the cache, if it may be cached
 				who, err := a.Authenticate(t.Context(), fresh(c.token))
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByJWT, who.Method)
@@ -161,7 +161,7 @@ func TestJWTs(t *testing.T) {
 	who, err := a.Authenticate(t.Context(), fresh(good))
 	require.NoError(t, err)
 	assert.Equal(t, Identity{"csi", ByJWT, driver}, who)
-	assert.LessOrEqual(t, i.Fetches(), 1, "all of this asked the issuer once")
+	assert.LessOrEqual(t, i.Fetches(), 1, "the issuer's keys were fetched once")
 }
 
 func TestAlgorithmsProveWhoSigned(t *testing.T) {
@@ -183,7 +183,7 @@ func TestJWTsOfOtherKeys(t *testing.T) {
 	_, err = newJWTAuthenticator(t, i, nil).Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
 	require.NoError(t, err)
 
-	// A secret that is shown among the keys, or a weak key, proves nothing.
+	// A symmetric or weak key among the issuer's keys does not verify a token.
 	i.Show(jose.JSONWebKey{Key: []byte("shown to everybody, for whatever reason"), KeyID: "secret", Algorithm: "HS256"})
 	weak := weakKey(t)
 	i.Show(jose.JSONWebKey{Key: weak.Public(), KeyID: "weak", Algorithm: "RS256"})
@@ -199,8 +199,8 @@ func TestJWTsOfOtherKeys(t *testing.T) {
 	}
 }
 
-// A token is remembered, but not for longer than it is good, nor than a few minutes.
-func TestJWTsAreRememberedForATime(t *testing.T) {
+// A verified token is cached until it expires, but at most for a few minutes.
+func TestJWTsAreCachedForATime(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	now := time.Now()
 	a := newJWTAuthenticator(t, i, func(_ *Issuer, o *Options) { o.Now = func() time.Time { return now } })
@@ -221,14 +221,14 @@ func TestJWTsAreRememberedForATime(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.NoError(t, err)
 
-	// A key that the issuer took back is not good for long.
+	// A key that the issuer removed soon becomes invalid.
 	i.Rotate()
 	now = now.Add(overdueAge)
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.ErrorIs(t, err, ErrWrongCredentials)
 }
 
-// Rules that one token could fulfil as well are refused, and so is what is no rule.
+// Rules of two users that one token could match are refused, and so are malformed rules.
 func TestJWTRules(t *testing.T) {
 	rule := func(subject string, claims ...string) *JWTRule {
 		r := &JWTRule{Issuer: "i", Subject: subject, Claims: map[string]string{}}

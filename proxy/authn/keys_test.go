@@ -34,8 +34,8 @@ func weakKey(t *testing.T) *rsa.PrivateKey {
 
 func errorsAs[T error](err error, target *T) bool { return errors.As(err, target) }
 
-// While an issuer is away nothing starts or stops because of it: its users are
-// told that it cannot be told, others notice nothing, and it is asked rarely.
+// While an issuer is unavailable, its users get ErrCannotTell, other users are not affected,
+// and the proxy rarely retries.
 func TestIssuerAway(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	i.SetAway(true)
@@ -48,18 +48,18 @@ func TestIssuerAway(t *testing.T) {
 		require.NotErrorIs(t, err, ErrWrongCredentials)
 		assert.Empty(t, who.User)
 	}
-	assert.Zero(t, i.Fetches(), "discovery failed already")
+	assert.Zero(t, i.Fetches(), "discovery failed before the keys")
 	_, err := a.Authenticate(t.Context(), Evidence{Authorization: []string{basic("ann", "right")}, Source: here})
 	require.NoError(t, err)
 
 	i.SetAway(false)
 	_, err = a.Authenticate(t.Context(), fresh(token))
-	require.ErrorIs(t, err, ErrCannotTell, "it was asked a moment ago")
+	require.ErrorIs(t, err, ErrCannotTell, "the last attempt was a moment ago")
 	now = now.Add(fetchInterval)
 	_, err = a.Authenticate(t.Context(), fresh(token))
 	require.NoError(t, err)
 
-	// With its keys known, it may be away for a day.
+	// Once its keys are known, it may be unavailable for a day.
 	i.SetAway(true)
 	for range 3 {
 		now = now.Add(7 * time.Hour)
@@ -69,13 +69,13 @@ func TestIssuerAway(t *testing.T) {
 	}
 	now = now.Add(7 * time.Hour)
 	token = i.Token(audience, driver, with(inNamespace("spdkcsi"), "exp", now.Add(time.Hour).Unix()))
-	require.Eventually(t, func() bool { // a refresh may be under way
+	require.Eventually(t, func() bool { // a refresh may be in progress
 		_, err = a.Authenticate(t.Context(), fresh(token))
 		return errors.Is(err, ErrCannotTell)
 	}, time.Minute, time.Millisecond)
 }
 
-// The log must tell why an issuer could not be asked.
+// The error of a failed fetch has the reason, for the log.
 func TestFetchSaysWhyItFailed(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context()) // without its authority
@@ -83,8 +83,8 @@ func TestFetchSaysWhyItFailed(t *testing.T) {
 	require.ErrorAs(t, err, &unknown)
 }
 
-// Who waits for an issuer waits alone, and no longer than the caller does.
-func TestASlowIssuerBlocksNobodyElse(t *testing.T) {
+// A login that waits for its issuer delays no other login, and ends with its caller's context.
+func TestASlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	slow, quick := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	held := make(chan struct{})
 	slow.Hold(held)
@@ -120,8 +120,8 @@ func TestASlowIssuerBlocksNobodyElse(t *testing.T) {
 	assert.Equal(t, 1, slow.Fetches())
 }
 
-// Key ids are the client's own words: whoever makes some up does not make us
-// hammer the issuer, and does not keep a new key from being found.
+// Clients can make up key ids. That must not cause many requests to the issuer, and must not
+// prevent that a new key is found.
 func TestUnknownKeysAreLookedForRarely(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	now := time.Now()
@@ -150,7 +150,7 @@ func TestUnknownKeysAreLookedForRarely(t *testing.T) {
 		floods.Wait()
 	}
 	flood()
-	assert.Equal(t, 1, i.Fetches(), "these are the keys of a moment ago")
+	assert.Equal(t, 1, i.Fetches(), "the keys were fetched a moment ago")
 	pass(fetchInterval)
 	flood()
 	assert.Equal(t, 2, i.Fetches())
@@ -158,7 +158,7 @@ func TestUnknownKeysAreLookedForRarely(t *testing.T) {
 	i.Rotate()
 	next := i.Token(audience, driver, inNamespace("spdkcsi"))
 	_, err = a.Authenticate(t.Context(), fresh(next))
-	require.ErrorIs(t, err, ErrWrongCredentials, "issuers show a key before they use it")
+	require.ErrorIs(t, err, ErrWrongCredentials, "issuers publish a key before they use it")
 	pass(fetchInterval)
 	_, err = a.Authenticate(t.Context(), fresh(next))
 	require.NoError(t, err, "a new key is found")
@@ -197,11 +197,11 @@ func TestWhereKeysComeFrom(t *testing.T) {
 	i.Want("")
 	stranger := newJWTAuthenticator(t, i, func(c *Issuer, _ *Options) { c.Authority = string(authntest.NewAuthority(t, "x").PEM()) })
 	_, err = stranger.Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
-	require.ErrorIs(t, err, ErrCannotTell, "somebody else in the issuer's place")
+	require.ErrorIs(t, err, ErrCannotTell, "another server at the issuer's address")
 
 	moved := newJWTAuthenticator(t, i, func(c *Issuer, _ *Options) { c.JWKSURL = i.URL + "/moved" })
 	_, err = moved.Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
-	require.ErrorIs(t, err, ErrCannotTell, "keys come from where it was said")
+	require.ErrorIs(t, err, ErrCannotTell, "keys are only read from the configured address")
 	require.ErrorContains(t, err, "302 Found")
 
 	i.PointTo("http://" + strings.TrimPrefix(i.URL, "https://") + "/keys")
@@ -211,8 +211,8 @@ func TestWhereKeysComeFrom(t *testing.T) {
 	require.ErrorContains(t, err, "jwks_uri must be https://")
 }
 
-// A reload needs no network: keys of an issuer that stayed the same are kept, and
-// of one that did not, they are not.
+// A reload keeps the keys of an issuer whose configuration is unchanged, so it needs no
+// network. It drops those of a changed issuer.
 func TestKeysOutliveAReload(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	first := newJWTAuthenticator(t, i, nil)
@@ -229,9 +229,9 @@ func TestKeysOutliveAReload(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-// Two clusters may call themselves the same. Each one's tokens are its users'
-// alone; and if it is away, no other decides for it.
-func TestTwoIssuersOfOneName(t *testing.T) {
+// Two clusters may have the same issuer name. The tokens of each are valid for its users only.
+// If one is unavailable, the other does not decide for it.
+func TestTwoIssuersWithOneName(t *testing.T) {
 	one, two := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	const url = "https://kubernetes.default.svc"
 	now := time.Now()
@@ -256,7 +256,7 @@ func TestTwoIssuersOfOneName(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-func TestIssuersThatAreNone(t *testing.T) {
+func TestInvalidIssuers(t *testing.T) {
 	jwks := authntest.NewIssuer(t).JWKS()
 	for says, i := range map[string]Issuer{
 		"issuer is missing":                          {Name: "a", Audience: "x", JWKS: jwks},

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys that could not verify a token are passed over, wherever they stand among others.
+// Keys that cannot verify a token are skipped, at any place in the list.
 func TestParseKeys(t *testing.T) {
 	weak := weakKey(t)
 	strong, err := rsa.GenerateKey(rand.Reader, 2048)

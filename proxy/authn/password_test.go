@@ -16,7 +16,7 @@ import (
 
 var here = netip.MustParseAddr("192.0.2.1")
 
-// A countingHash is a Hash that tells how often it was computed.
+// A countingHash is a Hash that counts how often it is computed.
 type countingHash struct {
 	password string
 	price    uint64
@@ -45,7 +45,7 @@ func basic(name, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
 }
 
-// by asks an Authenticator about passwords only.
+// by returns an Authenticator's check of passwords.
 type by struct{ *Authenticator }
 
 func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (string, error) {
@@ -57,7 +57,7 @@ func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (s
 	return who.User, err
 }
 
-// Who tries from elsewhere at the same moment has no part in what comes of it.
+// A concurrent login from another source does not share the result.
 func TestSourcesDoNotShareAttempts(t *testing.T) {
 	h := newCountingHash("right", 1)
 	a, elsewhere := newBasic(t, Options{}, User{Name: "admin", Hash: h}), netip.MustParseAddr("198.51.100.1")
@@ -72,7 +72,7 @@ func TestSourcesDoNotShareAttempts(t *testing.T) {
 		done <- err
 	}()
 	require.Eventually(t, func() bool { return h.hashed.Load() > before }, time.Minute, time.Millisecond)
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second) // it is answered at once
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second) // a working login is answered at once
 	defer stop()
 	_, err := a.Authenticate(ctx, basic("admin", "right"), elsewhere)
 	var slow *TooManyFailuresError
@@ -109,7 +109,7 @@ func TestAuthenticate(t *testing.T) {
 		"no colon":          {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann")), "", ErrNoCredentials},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from memory, where that is right
+			for range 2 { // the second time from the cache, if it may be cached
 				user, err := b.Authenticate(t.Context(), c.header, here)
 				assert.Equal(t, c.user, user)
 				if c.err == nil {
@@ -122,7 +122,7 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-func TestSuccessIsRememberedFailureIsNot(t *testing.T) {
+func TestSuccessIsCachedAndFailureIsNot(t *testing.T) {
 	h := newCountingHash("right", 1)
 	b := newBasic(t, Options{}, User{Name: "ann", Hash: h})
 	for range 5 {
@@ -137,15 +137,14 @@ func TestSuccessIsRememberedFailureIsNot(t *testing.T) {
 	assert.EqualValues(t, 4, h.hashed.Load())
 	_, err := b.Authenticate(t.Context(), basic("ann", "right"), here)
 	require.NoError(t, err)
-	assert.EqualValues(t, 4, h.hashed.Load(), "a failure does not push out what is known")
+	assert.EqualValues(t, 4, h.hashed.Load(), "a failure does not evict a cached password")
 	assert.Len(t, b.passwords.known, 1)
 	for _, sum := range b.passwords.known {
 		assert.NotContains(t, string(sum[:]), "right")
 	}
 }
 
-// A reload carries over what is remembered of users whose password stays, and nothing
-// of others.
+// A reload keeps the cache of users whose password is unchanged, and drops that of others.
 func TestReloadCarriesOver(t *testing.T) {
 	ann, bob, carl := newCountingHash("a", 1), newCountingHash("b", 1), newCountingHash("c", 1)
 	now := func() time.Time { return time.Unix(0, 0) }
@@ -170,20 +169,20 @@ func TestReloadCarriesOver(t *testing.T) {
 	hashed := ann.hashed.Load()
 	require.NoError(t, login(second, "ann", "a"))
 	assert.Equal(t, hashed, ann.hashed.Load(), "remembered")
-	require.ErrorIs(t, login(second, "bob", "b"), ErrWrongCredentials, "the former password is wrong at once")
-	require.ErrorIs(t, login(second, "carl", "c"), ErrWrongCredentials, "a removed user is gone at once")
+	require.ErrorIs(t, login(second, "bob", "b"), ErrWrongCredentials, "the previous password is wrong at once")
+	require.ErrorIs(t, login(second, "carl", "c"), ErrWrongCredentials, "a removed user is unknown at once")
 	assert.NotContains(t, second.passwords.known, "bob")
 	assert.NotContains(t, second.passwords.known, "carl")
 	_, err := second.Authenticate(t.Context(), basic("ann", "wrong"), elsewhere)
-	require.ErrorAs(t, err, new(*TooManyFailuresError), "whoever was slowed down still is")
+	require.ErrorAs(t, err, new(*TooManyFailuresError), "a rate limit stays in effect")
 	_, err = second.Authenticate(t.Context(), basic("bob", "new"), elsewhere)
-	require.NoError(t, err, "failures of the former password do not count")
-	assert.Same(t, first.passwords.hashing, second.passwords.hashing, "reloads add no hashing")
+	require.NoError(t, err, "failures with the previous password do not count")
+	assert.Same(t, first.passwords.hashing, second.passwords.hashing, "a reload does not raise the limit of concurrent hashes")
 
 	third := newBasic(t, Options{Now: now, Former: second.Authenticator}, User{Name: "carl", Hash: carl})
 	hashed = carl.hashed.Load()
 	require.NoError(t, login(third, "carl", "c"))
-	assert.Equal(t, hashed+1, carl.hashed.Load(), "a user that comes back is looked at")
+	assert.Equal(t, hashed+1, carl.hashed.Load(), "the password of a user that was added again is checked")
 }
 
 func TestUnknownUsersCostTheHighestHash(t *testing.T) {
@@ -213,7 +212,7 @@ func TestFirstCallsAtOnceHashOnce(t *testing.T) {
 	require.NoError(t, err, "success costs no attempts")
 }
 
-func TestGuessingIsSlowedDown(t *testing.T) {
+func TestGuessingIsRateLimited(t *testing.T) {
 	now := time.Unix(0, 0)
 	h := newCountingHash("right", 1)
 	b := newBasic(t, Options{FailuresPerMinute: 60, Now: func() time.Time { return now }}, User{Name: "ann", Hash: h}, User{Name: "bob", Hash: newCountingHash("b", 1)})
@@ -228,19 +227,19 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	var slow *TooManyFailuresError
 	require.ErrorAs(t, try("ann", "again", here), &slow)
 	assert.Equal(t, 2*time.Second, slow.RetryAfter.Round(time.Second))
-	require.ErrorAs(t, try("ann", "right", here), &slow, "not even the right one is looked at")
+	require.ErrorAs(t, try("ann", "right", here), &slow, "not even the correct password is checked")
 	assert.Equal(t, hashed, h.hashed.Load())
 
-	require.NoError(t, try("ann", "right", netip.MustParseAddr("192.0.2.2")), "other sources are not slowed down")
-	require.NoError(t, try("ann", "right", here), "who is known already is not slowed down")
-	require.NoError(t, try("bob", "b", here), "other users are not slowed down")
+	require.NoError(t, try("ann", "right", netip.MustParseAddr("192.0.2.2")), "other sources are not limited")
+	require.NoError(t, try("ann", "right", here), "a cached password is not limited")
+	require.NoError(t, try("bob", "b", here), "other users are not limited")
 
 	now = now.Add(time.Second)
 	require.ErrorIs(t, try("ann", "one more", here), ErrWrongCredentials)
 	require.ErrorAs(t, try("ann", "and another", here), &slow)
 }
 
-func TestGuessingNamesIsSlowedDownAlike(t *testing.T) {
+func TestGuessingNamesIsRateLimitedAlike(t *testing.T) {
 	now := time.Unix(0, 0)
 	b := newBasic(t, Options{Now: func() time.Time { return now }}, User{Name: "ann", Hash: newCountingHash("a", 1)})
 	attempts := func(name string, from netip.Addr) (n int) {
@@ -255,7 +254,7 @@ func TestGuessingNamesIsSlowedDownAlike(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, attempts("ann", here), attempts("nobody", netip.MustParseAddr("192.0.2.9")), "names tell nothing")
+	assert.Equal(t, attempts("ann", here), attempts("nobody", netip.MustParseAddr("192.0.2.9")), "known and unknown names have the same limit")
 
 	var slow *TooManyFailuresError
 	from, n := netip.MustParseAddr("2001:db8::1"), 0
@@ -263,7 +262,7 @@ func TestGuessingNamesIsSlowedDownAlike(t *testing.T) {
 		if _, err := b.Authenticate(t.Context(), basic(fmt.Sprint("n", n), "x"), from.Next()); fmt.Sprintf("%T", err) == fmt.Sprintf("%T", slow) {
 			break
 		}
-		from = from.Next() // all of one /64
+		from = from.Next() // all in one /64
 	}
 	assert.Equal(t, sourceFactor*failuresBurst, n)
 }
@@ -279,8 +278,8 @@ func TestLimiterIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(l.buckets), maxBuckets+2)
 }
 
-// Making room forgets who has not been wrong for long. A source that has used up
-// half of its own, larger bucket is not among them.
+// When there are too many buckets, full ones are removed. A source that has used half of its
+// larger bucket is kept.
 func TestMakingRoomForgetsNoSource(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(1, func() time.Time { return now })
@@ -293,9 +292,9 @@ func TestMakingRoomForgetsNoSource(t *testing.T) {
 		from = from.Next()
 		require.Zero(t, l.take(from, "x"))
 	}
-	now = now.Add(time.Minute) // all others' are full again
+	now = now.Add(time.Minute) // all other buckets are full again
 	require.Zero(t, l.take(from.Next(), "x"))
-	require.Less(t, len(l.buckets), maxBuckets/2, "room was made")
+	require.Less(t, len(l.buckets), maxBuckets/2, "buckets were removed")
 	left := 0
 	for ; l.take(here, fmt.Sprint("m", left)) == 0; left++ {
 	}

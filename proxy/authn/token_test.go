@@ -19,7 +19,7 @@ func TestTokens(t *testing.T) {
 	letters := map[rune]bool{}
 	for range 200 {
 		token := NewToken()
-		assert.Regexp(t, regexp.MustCompile(`^spdkgate_[0-9A-Za-z]{46}$`), token, "what scanners are told to look for")
+		assert.Regexp(t, regexp.MustCompile(`^spdkgate_[0-9A-Za-z]{46}$`), token, "secret scanners are configured with this pattern")
 		assert.True(t, isComplete(token))
 		assert.False(t, seen[token])
 		seen[token] = true
@@ -38,7 +38,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// swapped has the first two letters that differ exchanged.
+// swapped exchanges the first two adjacent letters that differ.
 func swapped(s string) string {
 	b := []byte(s)
 	for i := range len(b) - 1 {
@@ -60,7 +60,7 @@ func TestTokenHashes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, h, again)
 		assert.Contains(t, line, h.ID())
-		assert.Len(t, h.ID(), 8, "audit logs written so far name tokens so")
+		assert.Len(t, h.ID(), 8, "existing audit logs identify tokens by 8 characters")
 	}
 	assert.Contains(t, HashToken(token, until).String(), " not_after=2027-01-31T11:00:00Z")
 
@@ -92,7 +92,7 @@ func TestTokenHashes(t *testing.T) {
 	require.ErrorContains(t, err, "line 3: ")
 	require.ErrorContains(t, err, "line 4: this is a token, not its hash")
 	list, err = ParseTokenHashes("# none\n")
-	require.NoError(t, err, "all of them were taken away")
+	require.NoError(t, err, "a file without hashes is valid")
 	assert.Empty(t, list)
 }
 
@@ -126,11 +126,11 @@ func TestUsersOfTokens(t *testing.T) {
 	who, err := a.Authenticate(t.Context(), bearer(old))
 	require.ErrorAs(t, err, &rejected)
 	assert.Contains(t, rejected.Reason, "expired on 2027-01-01T01:00:00Z")
-	assert.Equal(t, "backup", who.User, "for the log")
+	assert.Equal(t, "backup", who.User, "the log has the user's name")
 	_, err = a.Authenticate(t.Context(), bearer(next))
 	require.NoError(t, err)
 
-	// A token is no password, and no password makes up for not having one.
+	// A token is not valid as a password, and a password is not valid as a token.
 	for _, password := range []string{"", next, old} {
 		who, err = a.Authenticate(t.Context(), Evidence{Authorization: []string{basic("backup", password)}, Source: here})
 		require.ErrorIs(t, err, ErrWrongCredentials)
@@ -144,9 +144,9 @@ func TestATokenIsOneUsers(t *testing.T) {
 	require.ErrorContains(t, err, "token "+h.ID()+" is listed for user a and for user b")
 }
 
-// Wrong tokens are counted, and are in nobody's way: neither right tokens nor
-// passwords from the same address wait for them.
-func TestWrongTokensAreSlowedDown(t *testing.T) {
+// Wrong tokens are rate limited. Valid tokens and passwords from the same address are not
+// affected.
+func TestWrongTokensAreRateLimited(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	right := NewToken()
 	a, err := New([]User{{Name: "backup", Tokens: []TokenHash{HashToken(right, time.Time{})}}, {Name: "ann", Hash: newCountingHash("right", 1)}},

@@ -45,10 +45,10 @@ func TestPathsAreRelativeToTheFile(t *testing.T) {
 	c, err = Load("testdata/least.good.yml")
 	require.NoError(t, err)
 	assert.Equal(t, "/var/tmp/spdk.sock", c.Target.Socket)
-	assert.False(t, c.TLS.InsecurePlaintext, "TLS unless told otherwise")
+	assert.False(t, c.TLS.InsecurePlaintext, "TLS is the default")
 }
 
-// values makes of a configuration all that the stages take of it.
+// values makes all values for the stages from a configuration.
 func values(c *Config) error {
 	_, users := c.AuthUsers()
 	_, issuers := c.AuthIssuers()
@@ -69,8 +69,8 @@ func TestGoodValues(t *testing.T) {
 	}
 }
 
-// Each *.bad.yml says in its first line what the error must say. What only a stage
-// refuses, package proxy tests.
+// The first line of each *.bad.yml has the expected error. Package proxy tests files that only a
+// stage refuses.
 func TestBadValues(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("testdata/*.bad.yml")
@@ -100,7 +100,7 @@ func TestMissingConfigSaysWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "--config")
 }
 
-// Two mistakes that everybody makes once, and the words that help.
+// The errors for two frequent mistakes say what to do.
 func TestFilesThatTheServiceCannotRead(t *testing.T) {
 	const path = "testdata/credentials_not_set.bad.yml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -137,7 +137,7 @@ roles: {r: {allow: ["*"]}}
 	assert.Contains(t, c.Warnings()[0], "unencrypted")
 }
 
-// The example that is installed has nothing but what stands there.
+// The installed example sets only the keys that it shows.
 func TestTheDocumentedExample(t *testing.T) {
 	const path = "../../systemd/spdk-proxy.yaml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -156,10 +156,10 @@ func TestTheDocumentedExample(t *testing.T) {
 	want.Target.Save.Dir, want.Target.Keys.Socket = "/var/lib/spdk-proxy/target", "/run/spdk-proxy-keys.sock"
 	want.Target.Freeze.Dir = "/var/lib/spdk-proxy/frozen"
 	want.Users = []User{{Name: "admin", PasswordHashFile: "$CREDENTIALS_DIRECTORY/secrets_admin.hash", Roles: []string{"admin"}}}
-	assert.Equal(t, want, *c, "nothing else")
+	assert.Equal(t, want, *c, "no other key is set")
 }
 
-// What it has in comments is right, and is every key that there is.
+// Its comments are valid, and contain every existing key.
 func TestTheDocumentedKeys(t *testing.T) {
 	text := commentedOut(t)
 	var c Config
@@ -182,15 +182,15 @@ func TestTheDocumentedKeys(t *testing.T) {
 	}
 }
 
-// commentedOut is the installed example with everything in it that is commented out.
+// commentedOut returns the installed example with all comments uncommented.
 func commentedOut(t *testing.T) string {
 	text, err := os.ReadFile("../../systemd/spdk-proxy.yaml")
 	require.NoError(t, err)
 	return regexp.MustCompile(`(?m)^( *)# ( *(?:- )?(?:/?[a-z][\w/*-]*):(?: .*)?)$`).ReplaceAllString(string(text), "$1$2")
 }
 
-// keysOf are the paths of the keys that a type may have, as keysIn calls them: of
-// each type where it first occurs.
+// keysOf returns the paths of the keys of a type in the form of keysIn, of each type only at
+// its first occurrence.
 func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []string) {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Pointer:
@@ -209,7 +209,7 @@ func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []str
 	return keys
 }
 
-// keysIn are those that stand in a document, with * for a member of each name.
+// keysIn returns the paths of the keys in a document, with * for members with free names.
 func keysIn(n *yaml.Node, path string, keys map[string]bool) {
 	if n.Kind == yaml.SequenceNode {
 		for _, item := range n.Content {
@@ -232,7 +232,7 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-// The rules with conditions that the installed example has in comments are sound.
+// The rules with conditions in the comments of the installed example are valid.
 func TestTheDocumentedConditions(t *testing.T) {
 	var c Config
 	require.NoError(t, DecodeStrict([]byte(commentedOut(t)), &c))
@@ -256,7 +256,7 @@ func TestLearningIsWarnedOf(t *testing.T) {
 	}
 }
 
-// The keys that the installed example has in comments are what can be configured.
+// The tenant in the comments of the installed example is valid.
 func TestTheDocumentedTenant(t *testing.T) {
 	var file Config
 	require.NoError(t, DecodeStrict([]byte(commentedOut(t)), &file))

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// The command line of rpc_http_proxy.py means one user, who may call everything.
+// The command line of rpc_http_proxy.py configures one user, who may call all methods.
 func TestScript(t *testing.T) {
 	s := Script{Host: "127.0.0.1", Port: "9009", User: "spdkuser", Password: "spdkpass", Socket: "/var/tmp/spdk.sock"}
 	c, err := s.Config()
@@ -51,7 +51,7 @@ func TestScript(t *testing.T) {
 	require.ErrorContains(t, err, "PASSWORD")
 }
 
-// Tokens that expire soon, or have expired, are warned of, and the first of each user's is told.
+// There are warnings for tokens that have expired or expire soon, and TokensExpire returns the first of each user.
 func TestExpiringTokens(t *testing.T) {
 	at := func(days int) time.Time { return time.Now().AddDate(0, 0, days).UTC().Truncate(24 * time.Hour) }
 	hash := func(token string, until time.Time) string { return authn.HashToken(token, until).String() }
@@ -66,7 +66,7 @@ func TestExpiringTokens(t *testing.T) {
 	assert.Contains(t, warnings, "of user a expired on "+at(-3).Format(time.DateOnly))
 	assert.NotContains(t, warnings, at(400).Format(time.DateOnly))
 	expire := c.TokensExpire()
-	require.Len(t, expire, 1, "a token without an end is none")
+	require.Len(t, expire, 1, "a user without expiring tokens is not in the list")
 	assert.WithinDuration(t, at(-3), expire["a"], 24*time.Hour)
 	assert.Equal(t, 2, c.LearningUsers())
 	c.Learning = false
@@ -74,8 +74,8 @@ func TestExpiringTokens(t *testing.T) {
 	assert.Equal(t, map[string]string{"b": "t"}, c.TenantsOfUsers())
 }
 
-// Of a file with mistakes, what can be decoded is; of one whose secrets are elsewhere,
-// who may call what.
+// A file with mistakes is decoded as far as possible. Roles and users can be read from a file
+// whose secrets do not exist on this host.
 func TestPartsOfAFile(t *testing.T) {
 	path := writeFile(t, "listn: x\nusers: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
 	c, err := LoadWhatDecodes(path)
@@ -97,11 +97,11 @@ func TestPartsOfAFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	for _, load := range []func(string) (*Config, error){Load, LoadWithoutSecrets, LoadWhatDecodes} {
 		_, err = load(t.TempDir())
-		require.Error(t, err, "a folder is no file")
+		require.Error(t, err, "a folder is not a file")
 	}
 }
 
-// What decides who may do what is refused if everybody may change it.
+// Files that decide about access are refused if every user may change them.
 func TestReadTrusted(t *testing.T) {
 	path := writeFile(t, "text")
 	text, err := ReadTrusted(path)

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// What the schema says of each method is what the built-in roles allow.
+// The built-in roles allow what the schema's annotations say.
 func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 	schema := rpcschema.Default()
 	users := map[string][]string{}
@@ -50,8 +50,8 @@ func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 	assert.Greater(t, counts["metrics"], 15)
 }
 
-// An annotation that is missing would open or close a method: these are known.
-func TestBuiltInRolesAreWhatPeopleExpect(t *testing.T) {
+// A missing annotation would allow or deny a method by mistake. These decisions are known.
+func TestBuiltInRolesOfKnownMethods(t *testing.T) {
 	p, err := New(nil, with(map[string][]string{"r": {ReadOnly}, "m": {Metrics}}), rpcschema.Default())
 	require.NoError(t, err)
 	for _, method := range []string{"spdk_get_version", "rpc_get_methods", "bdev_get_bdevs", "bdev_lvol_get_lvols", "nvmf_get_subsystems", "thread_get_stats", "framework_get_reactors"} {
@@ -72,9 +72,9 @@ func TestBuiltInRolesAreWhatPeopleExpect(t *testing.T) {
 	}
 }
 
-// Of allows with and without secrets in the result the one with them counts, if
-// its conditions hold.
-func TestAnAllowThatShowsAllWins(t *testing.T) {
+// If one allow returns secrets and another one removes them, the result has the secrets, if the
+// conditions of the first one are met.
+func TestAnAllowWithSecretsTakesPrecedence(t *testing.T) {
 	roles := parse(t, `
 all: {extends: [read-only], allow: [bdev_get_bdevs]}
 own: {extends: [read-only], allow: [{method: bdev_get_bdevs, where: {/name: {glob: "own*"}}}]}

@@ -10,22 +10,22 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// decodeParams reads parameters as the proxy does.
+// decodeParams decodes parameters like the proxy.
 func decodeParams(t testing.TB, text string) map[string]any {
 	v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
 	require.NoError(t, err, text)
 	return v.(map[string]any)
 }
 
-// asks tells what a user with the role r may call with parameters.
+// asks returns the decision on a call by a user with the role r.
 func asks(t testing.TB, role, method, params string) Decision {
 	p, err := New(parse(t, "r: "+role), with(map[string][]string{"u": {"r"}}), rpcschema.Default())
 	require.NoError(t, err, role)
 	return p.Decide("u", method).WithParams(decodeParams(t, params))
 }
 
-// Of each rule, what an allow lets pass and what a deny stops. What is certain is
-// the same for both; what is not counts against the call.
+// The same condition is tried in an allow and in a deny. Both agree if it is certain whether the
+// parameters meet it. Otherwise, the allow does not apply and the deny does.
 func TestConditions(t *testing.T) {
 	const (
 		fits  = "fits"
@@ -41,7 +41,7 @@ func TestConditions(t *testing.T) {
 			`{"lvs_name":"lvs-a1"}`:      fits,
 			`{"lvs_name":"lvs-b"}`:       not,
 			`{"lvs_name":"xlvs-a"}`:      not,
-			`{"lvs_name":"LVS-A"}`:       maybe, // to SPDK they differ, but a deny shall not depend on that
+			`{"lvs_name":"LVS-A"}`:       maybe, // SPDK distinguishes them, but a deny must not depend on that
 			`{"lvs_name":"lvs-a/x"}`:     maybe,
 			`{"uuid":"u"}`:               maybe,
 			`{}`:                         maybe,
@@ -57,7 +57,7 @@ func TestConditions(t *testing.T) {
 		{"bdev_lvol_create", `{/uuid: {absent: true}}`, map[string]string{`{}`: fits, `{"uuid":"u"}`: not, `{"uuid":null}`: maybe}},
 		{"bdev_lvol_create", `{/uuid: {absent: false}}`, map[string]string{`{}`: not, `{"uuid":"u"}`: fits}},
 
-		// The new spelling, and the old one in bytes.
+		// The new parameter, and the old one in bytes.
 		{"bdev_lvol_create", `{/size_in_mib: {maximum: 100}}`, map[string]string{
 			`{"size_in_mib":100}`:                  fits,
 			`{"size_in_mib":101}`:                  not,
@@ -66,17 +66,17 @@ func TestConditions(t *testing.T) {
 			`{"size_in_mib":18446744073709551616}`: maybe,
 			`{"size_in_mib":1e1}`:                  maybe,
 			`{"size_in_mib":100.0}`:                maybe,
-			`{"size_in_mib":-1}`:                   fits, // is not for policy to refuse
+			`{"size_in_mib":-1}`:                   fits, // the schema refuses it, not policy
 			`{"size_in_mib":"100"}`:                maybe,
 			`{"size":104857600}`:                   fits,
 			`{"size":104857601}`:                   not,
 			`{"size":1048576}`:                     fits,
 			`{"size":18446744073709551615}`:        not,
 			`{"size":1e3}`:                         maybe,
-			`{"size":10485760,"size_in_mib":1}`:    maybe, // twice the same: SPDK may take either
+			`{"size":10485760,"size_in_mib":1}`:    maybe, // two spellings of one parameter: SPDK may use either
 			`{"size":10485760,"size_in_mib":900}`:  maybe,
 		}},
-		// Of two that mean the same it is not known which one counts: nothing is absent.
+		// It is unknown which of two equivalent parameters SPDK uses, so neither counts as absent.
 		{"bdev_lvol_create", `{/uuid: {absent: true}, /size_in_mib: {maximum: 100, absent: true}}`, map[string]string{
 			`{"size_in_mib":1}`:                    fits,
 			`{}`:                                   fits,
@@ -95,7 +95,7 @@ func TestConditions(t *testing.T) {
 			`{"nqn":"nqn.a:1","host":"nqn.h3"}`: not,
 			`{"nqn":"nqn.b:1","host":"nqn.h1"}`: not,
 			`{"nqn":"nqn.a:1"}`:                 maybe,
-			`{"nqn":"nqn.b:1"}`:                 not, // one that surely does not is enough
+			`{"nqn":"nqn.b:1"}`:                 not, // one that certainly does not is enough
 		}},
 		{"bdev_lvol_create", `{/thin_provision: {enum: [true]}}`, map[string]string{
 			`{"thin_provision":true}`: fits, `{"thin_provision":false}`: not, `{}`: maybe, `{"thin_provision":"true"}`: maybe,
@@ -116,7 +116,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// Lists: an allow wants each item to fit, a deny stops at one.
+// In a list, an allow requires that all items match; a deny applies if one matches.
 func TestConditionsOnLists(t *testing.T) {
 	const allow = `{allow: [{method: bdev_raid_create, where: {"/base_bdevs/*": {glob: "team-a-*"}}}]}`
 	for params, want := range map[string]bool{
@@ -131,7 +131,7 @@ func TestConditionsOnLists(t *testing.T) {
 	const iostat = `{allow: [{method: bdev_get_iostat, where: {"/names/*": {glob: "team-a-*"}}}]}`
 	for params, want := range map[string]bool{
 		`{"names":["team-a-1"]}`:                   true,
-		`{"name":"team-a-1"}`:                      true, // as older releases have it
+		`{"name":"team-a-1"}`:                      true, // in the form of older releases
 		`{"name":"team-b-1"}`:                      false,
 		`{"names":["team-a-1"],"name":"team-b-1"}`: false,
 		`{"names":["team-a-1"],"name":"team-a-1"}`: false,
@@ -150,7 +150,7 @@ func TestConditionsOnLists(t *testing.T) {
 	}
 }
 
-// A path that leads elsewhere is not the one that it begins like.
+// A path with .., other slashes or a longer path does not match a glob that it begins like.
 func TestConditionsOnPaths(t *testing.T) {
 	const role = `{allow: [{method: bdev_aio_create, where: {/filename: {glob: "/dev/mapper/*"}}}]}`
 	for params, want := range map[string]bool{
@@ -159,13 +159,13 @@ func TestConditionsOnPaths(t *testing.T) {
 		`{"filename":"/dev/mapper/.."}`:      false,
 		`{"filename":"/dev/mapper/a/b"}`:     false,
 		`{"filename":"/dev/mapper//a"}`:      false,
-		`{"filename":"/dev/mapper/a\u0000"}`: true, // which the schema or SPDK refuses
+		`{"filename":"/dev/mapper/a\u0000"}`: true, // the schema or SPDK refuses it
 	} {
 		assert.Equal(t, want, asks(t, role, "bdev_aio_create", params).Allowed, params)
 	}
 }
 
-// Rules of several roles on one method.
+// Several roles have rules on one method.
 func TestConditionsTogether(t *testing.T) {
 	roles := parse(t, `
 a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
@@ -188,7 +188,7 @@ never: {deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}
 		assert.False(t, d.Refused())
 		assert.Equal(t, c.rule, d.WithParams(decodeParams(t, c.params)).Rule, "%s %s", c.user, c.params)
 	}
-	assert.True(t, p.Decide("all", "bdev_lvol_create").Allowed, "an allow without conditions makes others idle")
+	assert.True(t, p.Decide("all", "bdev_lvol_create").Allowed, "an allow without conditions makes others ineffective")
 }
 
 func TestConditionsRefused(t *testing.T) {
@@ -228,8 +228,8 @@ func TestConditionsRefused(t *testing.T) {
 	}
 }
 
-// A deny that another spelling would get around is refused.
-func TestDeniesThatWouldNotHold(t *testing.T) {
+// A deny that another spelling of the parameter would circumvent is refused.
+func TestIneffectiveDeniesAreRefused(t *testing.T) {
 	for rule, sound := range map[string]bool{
 		`{method: bdev_lvol_delete, where: {/name: {glob: "lvs-b/*"}}}`:                                false, // a UUID is a name, too
 		`{method: bdev_aio_create, where: {/filename: {glob: "/dev/sd*"}}}`:                            false,

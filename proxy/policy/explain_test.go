@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// What a user with several rules on one method is told of each.
+// The explanation has each of a user's rules on a method.
 func TestExplain(t *testing.T) {
 	roles := parse(t, `
 a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
@@ -31,7 +31,7 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 		denyWins = "allows it, but a deny takes precedence"
 	)
 	for _, c := range []struct {
-		user, params string // none: the parameters are not known yet
+		user, params string // "": the parameters are unknown
 		why          map[string]string
 	}{
 		{"ab", "", map[string]string{"a": depends, "b": depends}},
@@ -59,7 +59,7 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 	assert.Nil(t, p.Explain("ab", "no_such_method", nil, true))
 }
 
-// Parameters that mean the same twice: no condition can be held against them, so a deny wins and a conditional allow is idle.
+// Conditions on two equivalent parameters are undecidable: a deny applies, and a conditional allow does not.
 func TestExplainAmbiguousParameters(t *testing.T) {
 	roles := parse(t, `
 small: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 64}}}]}
@@ -87,7 +87,7 @@ large: {deny: [{method: bdev_lvol_create, where: {/size_in_mib: {minimum: 1024}}
 	}
 }
 
-// A rule that takes secrets out gives way to one that shows them, in whatever order they stand.
+// A rule that returns secrets takes precedence over one that removes them, in any order.
 func TestExplainRedaction(t *testing.T) {
 	p, err := New(parse(t, `shows: {allow: [framework_get_config]}`),
 		with(map[string][]string{"both": {ReadOnly, "shows"}, "reversed": {"shows", ReadOnly}, "redacted": {ReadOnly}}), rpcschema.Default())
@@ -110,7 +110,7 @@ func TestExplainRedaction(t *testing.T) {
 	}
 }
 
-// Beside each method that a user may call stand the rules that its parameters decide on.
+// The list of a user's methods has the rules whose conditions depend on the parameters.
 func TestMethodsNameTheirConditions(t *testing.T) {
 	p, err := New(parse(t, `r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}], deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}`),
 		with(map[string][]string{"u": {"r"}}), rpcschema.Default())

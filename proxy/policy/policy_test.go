@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// with are users who only have roles.
+// with returns users that have only roles.
 func with(roles map[string][]string) map[string]User {
 	users := map[string]User{}
 	for name, list := range roles {
@@ -21,7 +21,7 @@ func with(roles map[string][]string) map[string]User {
 	return users
 }
 
-// parse reads roles as they stand in a configuration.
+// parse reads roles from YAML, as in a configuration.
 func parse(t testing.TB, text string) map[string]Role {
 	var roles map[string]Role
 	dec := yaml.NewDecoder(strings.NewReader(text))
@@ -106,7 +106,7 @@ func TestNewReportsEverything(t *testing.T) {
 	}
 }
 
-// A family with a grandparent in common has its rules once.
+// A role that two extended roles extend contributes its rules once.
 func TestDiamond(t *testing.T) {
 	p, err := New(parse(t, "top: {allow: [spdk_get_version]}\nleft: {extends: [top]}\nright: {extends: [top]}\nbottom: {extends: [left, right]}"),
 		with(map[string][]string{"u": {"bottom", "top"}}), rpcschema.Default())
@@ -137,12 +137,12 @@ func TestLearning(t *testing.T) {
 	fits := p.Decide("some", "bdev_lvol_create").WithParams(map[string]any{"lvs_name": "abc"})
 	assert.True(t, fits.Allowed)
 	assert.False(t, fits.Learned)
-	assert.True(t, p.Decide("strict", "bdev_lvol_delete").Refused(), "one learns, another does not")
+	assert.True(t, p.Decide("strict", "bdev_lvol_delete").Refused(), "another user is not in learning mode")
 	assert.True(t, p.Decide("new", "no_such_method").Refused())
 	assert.True(t, p.Decide("nobody", "spdk_get_version").Refused())
 }
 
-// Every call is decided on: it must cost nothing.
+// Decide is called for every call, so it must not allocate.
 func TestDecideDoesNotAllocate(t *testing.T) {
 	p, err := New(nil, map[string]User{"u": {Roles: []string{"admin"}}, "l": {Learning: true}, "c": {Roles: []string{ReadOnly}}}, rpcschema.Default())
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// A maker makes roles and parameters by chance, the same for the same seed.
+// A maker makes random roles and parameters from a seed.
 type maker struct{ *rand.Rand }
 
 func (k maker) method() *rpcschema.Method {
@@ -24,7 +24,7 @@ func (k maker) method() *rpcschema.Method {
 	return methods[k.IntN(len(methods))]
 }
 
-// rule is one that New takes, about m or about many.
+// rule returns a valid rule, about m or about several methods.
 func (k maker) rule(m *rpcschema.Method, deny bool) Rule {
 	if k.IntN(4) == 0 {
 		return Rule{Method: m.Name[:1+k.IntN(len(m.Name))] + "*"}
@@ -70,8 +70,8 @@ func (k maker) test(s *rpcschema.Schema) (t Test) {
 	return t
 }
 
-// params are valid ones of a release, with some taken out, and some replaced by
-// what does not belong there.
+// params returns valid parameters of a release, of which some are removed or replaced by
+// invalid values.
 func (k maker) params(m *rpcschema.Method) map[string]any {
 	release := []string{"v23.01", "v24.01", "v26.05"}[k.IntN(3)]
 	params := sample.Maker{Document: rpcschema.Default(), Release: rpcschema.MustRelease(release), Full: k.IntN(2) == 0, Extreme: k.IntN(2) == 0}.Params(m)
@@ -96,7 +96,7 @@ func (k maker) role(methods []*rpcschema.Method) (r Role) {
 	return r
 }
 
-// rounds makes a hundred worlds, each with methods that rules and calls meet at.
+// rounds runs a hundred random cases, each with methods that both rules and calls use.
 func rounds(t *testing.T, each func(t *testing.T, k maker, methods []*rpcschema.Method)) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -112,8 +112,8 @@ func made(t *testing.T, roles map[string]Role, users map[string][]string) *Polic
 	return p
 }
 
-// One more deny never lets anything more pass.
-func TestADenyOnlyTakesAway(t *testing.T) {
+// An additional deny never allows additional calls.
+func TestADenyNeverAllows(t *testing.T) {
 	var before, after int
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
 		role := k.role(methods)
@@ -134,11 +134,11 @@ func TestADenyOnlyTakesAway(t *testing.T) {
 			}
 		}
 	})
-	assert.Greater(t, before, after, "the denies denied something")
+	assert.Greater(t, before, after, "the denies must deny some calls")
 	assert.NotZero(t, after)
 }
 
-// To extend roles is to have them, in whatever order, and as deep as may be.
+// A role that extends others decides like a user with all of them, in any order and depth.
 func TestExtendsIsUnion(t *testing.T) {
 	allowed, refused := 0, 0
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
@@ -167,9 +167,8 @@ func TestExtendsIsUnion(t *testing.T) {
 	assert.NotZero(t, refused)
 }
 
-// What an allow surely fits, a deny with the same words stops: the two never leave
-// a gap.
-func TestADenyReachesAsFarAsAnAllow(t *testing.T) {
+// A deny applies to every call to which an allow with the same condition applies.
+func TestADenyCoversTheSameAllow(t *testing.T) {
 	both := 0
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
 		m := methods[0]
@@ -187,7 +186,7 @@ func TestADenyReachesAsFarAsAnAllow(t *testing.T) {
 	assert.NotZero(t, both)
 }
 
-// However the same size is spelt, it is decided alike.
+// All spellings of one size get the same decision.
 func TestSpellingsAreDecidedAlike(t *testing.T) {
 	k := maker{rand.New(rand.NewPCG(1, 26))}
 	for range 60 {
@@ -209,8 +208,8 @@ func TestSpellingsAreDecidedAlike(t *testing.T) {
 	}
 }
 
-// Whatever stands in a condition and comes in a call: no panic, no gap between
-// allow and deny, and nothing that the method's own rules would not have.
+// With any condition and any call, nothing panics, a deny covers the same allow, and the
+// decision is consistent with the method's rules.
 func FuzzConditions(f *testing.F) {
 	f.Add("bdev_lvol_create", `{/lvs_name: {glob: "lvs-a*"}, /size_in_mib: {maximum: 102400}}`, `{"lvs_name":"lvs-a","size":1048576}`)
 	f.Add("bdev_get_iostat", `{"/names/*": {glob: "a*", absent: true}}`, `{"name":"a"}`)
