@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +20,9 @@ func newHashPassword() *cobra.Command {
 		Short: "Create a password hash for the configuration",
 		Long: `Ask for a password twice, without showing it, and print its hash for password_hash
 or password_hash_file in the configuration. Without a terminal, the password is the
-first line of standard input. If standard output is a file that every user may read,
-its mode becomes 0600.`,
+first line of standard input; the command reads no further, so that the next command can
+read the next line. An empty password is an error. If standard output is a file that every
+user may read, its mode becomes 0600.`,
 		Example: `  spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
   openssl rand -base64 24 | tee password | spdk-proxy hash-password`,
 		Args: noArgs,
@@ -50,11 +50,18 @@ its mode becomes 0600.`,
 func newPassword(in io.Reader, prompt io.Writer) (string, error) {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return firstLine(in)
+		password, err := firstLine(in)
+		if err == nil && password == "" {
+			err = errors.New("the password is empty: send it as the first line of standard input")
+		}
+		return password, err
 	}
 	password, err := ask(f, prompt, "Password: ")
 	if err != nil {
 		return "", err
+	}
+	if password == "" {
+		return "", errors.New("the password is empty: run the command again and type a password")
 	}
 	again, err := ask(f, prompt, "Again: ")
 	if err != nil {
@@ -76,10 +83,19 @@ func ask(terminal *os.File, prompt io.Writer, question string) (string, error) {
 	return string(text), nil
 }
 
+// firstLine reads one line and no byte after it: another command may read the rest of a pipe.
 func firstLine(in io.Reader) (string, error) {
-	line, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", fmt.Errorf("read the password: %w", err)
+	var line []byte
+	for b := make([]byte, 1); ; {
+		n, err := in.Read(b)
+		if n == 1 && b[0] != '\n' {
+			line = append(line, b[0])
+		}
+		if n == 1 && b[0] == '\n' || errors.Is(err, io.EOF) {
+			return strings.TrimRight(string(line), "\r"), nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("read the password: %w", err)
+		}
 	}
-	return strings.TrimRight(line, "\r\n"), nil
 }

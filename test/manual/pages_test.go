@@ -33,10 +33,8 @@ var pages = []page{
 		path: "docs/service.md",
 		// A package of another version was built there before.
 		before: map[int]string{0: "mkdir bin && touch bin/spdk-proxy_1.0.0-1_amd64.deb"},
-		// hash-password reads more of a pipe than the first line, so a second one gets a pipe of its own.
 		typed: map[string]string{
 			"go build -o bin/ ./cmd/spdk-proxy ./cmd/spdk-sim": `(cd "$REPOSITORY" && go build -o /home/admin/bin/ ./cmd/spdk-proxy ./cmd/spdk-sim)`,
-			"bin/spdk-proxy hash-password":                     `printf '%s\n' "$SPDK_PROXY_PASSWORD" | bin/spdk-proxy hash-password`,
 			"bin/spdk-sim --socket /tmp/spdk.sock":             "bin/spdk-sim --socket /tmp/spdk.sock &\nuntil spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done",
 			"serve --config bin/try/spdk-proxy.yaml":           "serve --config bin/try/spdk-proxy.yaml &\nuntil (exec 3<>/dev/tcp/127.0.0.1/9443) 2>/dev/null; do sleep 0.1; done",
 		},
@@ -69,7 +67,6 @@ write_example docs/tenants.md yaml tenants.yaml
 printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-proxy}' | cat - tenants.yaml >/etc/spdk-proxy/spdk-proxy.yaml`},
 		// The proxy learns within 2 s whose the new lvstore is.
 		typed: map[string]string{
-			"spdk-proxy hash-password":                          `printf '%s\n' "$SPDK_PROXY_PASSWORD" | spdk-proxy hash-password`,
 			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
 		},
 	},
