@@ -230,13 +230,30 @@ func TestCheckConfigFindsTheSecrets(t *testing.T) {
 	path := writeConfig(t, "/s", "")
 	dir := filepath.Dir(path)
 	change(t, path, "password_hash_file: hash", "password_hash_file: $CREDENTIALS_DIRECTORY/secrets_hash")
-	assert.Contains(t, run(t, "", "check-config", path).stderr, "systemd sets $CREDENTIALS_DIRECTORY")
+	for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
+		o := run(t, "", args...)
+		assert.Equal(t, exitFailed, o.code)
+		assert.Contains(t, o.stderr, "$CREDENTIALS_DIRECTORY/secrets_hash: systemd sets $CREDENTIALS_DIRECTORY, and only for the service")
+		assert.Contains(t, o.stderr, "create hash in the directory of secrets (--secrets; by default secrets beside the configuration)")
+		assert.Contains(t, o.stderr, "to serve without systemd, set the key to the path of the file")
+	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))
-	assert.Contains(t, run(t, "", "check-config", path).stderr, "secrets_hash")
+	assert.Contains(t, run(t, "", "check-config", path).stderr, "secrets_hash: file does not exist: create hash in the directory of secrets")
 	require.NoError(t, os.Rename(filepath.Join(dir, "hash"), filepath.Join(dir, "secrets/hash")))
 	assert.Zero(t, run(t, "", "check-config", path).code)
 	require.NoError(t, os.Rename(filepath.Join(dir, "secrets"), filepath.Join(dir, "else")))
 	assert.Zero(t, run(t, "", "check-config", path, "--secrets", filepath.Join(dir, "else")).code)
+
+	// Set by hand, the variable does not help, because systemd also changes the names of the files.
+	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Join(dir, "else"))
+	for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
+		o := run(t, "", args...)
+		assert.Equal(t, exitFailed, o.code)
+		assert.Contains(t, o.stderr, "$CREDENTIALS_DIRECTORY is set to "+filepath.Join(dir, "else")+", which has hash: systemd would pass that file as secrets_hash")
+		assert.Contains(t, o.stderr, "`spdk-proxy check-config --secrets "+filepath.Join(dir, "else")+"`")
+	}
+	change(t, path, "password_hash_file: $CREDENTIALS_DIRECTORY/secrets_hash", "password_hash_file: else/hash")
+	assert.Zero(t, start(t, nil, "serve", "--config", path).stop(), "the path of the file")
 	left, err := os.ReadDir(tmp)
 	require.NoError(t, err)
 	assert.Empty(t, left)

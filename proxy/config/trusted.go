@@ -44,11 +44,24 @@ func unreadable(path string, err error) error {
 	within := dir != "" && filepath.Dir(path) == filepath.Clean(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && within:
-		return fmt.Errorf("%s/%s: %w in the directory of secrets (/etc/spdk-proxy/secrets), or did not when the service started: create it, then restart the service", credentials, filepath.Base(path), fs.ErrNotExist)
+		return missingSecret(dir, filepath.Base(path))
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: give the service's group access to the file (chgrp spdk-proxy, chmod g+r), or put it into the directory of secrets", err)
 	}
 	return err
+}
+
+// missingSecret is the error of a file that $CREDENTIALS_DIRECTORY lacks. systemd's name of the file
+// NAME in the directory of secrets is secrets_NAME.
+func missingSecret(dir, credential string) error {
+	name, renamed := strings.CutPrefix(credential, "secrets_")
+	if renamed {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("%s/%s: %w: %s is set to %s, which has %s: systemd would pass that file as %s. To check by hand, unset %s and run `spdk-proxy check-config --secrets %s`; to serve without systemd, set the key to the path of the file",
+				credentials, credential, fs.ErrNotExist, credentials, dir, name, credential, credentials, dir)
+		}
+	}
+	return fmt.Errorf("%s/%s: %w: create %s in the directory of secrets (/etc/spdk-proxy/secrets, or --secrets of check-config), then restart the service, which reads that directory only when it starts", credentials, credential, fs.ErrNotExist, name)
 }
 
 // credentials begins the paths of files that systemd passes to the service.
@@ -60,7 +73,8 @@ func (c *Config) path(p string) (string, error) {
 	if rest, ok := strings.CutPrefix(p, credentials+"/"); ok {
 		dir := os.Getenv(credentials[1:])
 		if dir == "" {
-			return "", fmt.Errorf("%s: systemd sets %s for the service; to check by hand, set it to the directory of the file", p, credentials)
+			return "", fmt.Errorf("%s: systemd sets %s, and only for the service. For check-config, create %s in the directory of secrets (--secrets; by default secrets beside the configuration); to serve without systemd, set the key to the path of the file",
+				p, credentials, strings.TrimPrefix(rest, "secrets_"))
 		}
 		return filepath.Join(dir, rest), nil
 	}
