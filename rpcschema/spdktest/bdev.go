@@ -22,21 +22,21 @@ type bdev struct {
 	claim          claim
 	limits         spdkrpc.BdevRateLimits
 	samplingPeriod uint64      // of the queue depth, in us
-	driver         driver      // what is particular to its kind
-	users          []*bdevUser // who must know when it goes away
+	driver         driver      // the properties of its kind
+	users          []*bdevUser // notified when it is removed
 }
 
 // A driver is a kind of bdev.
 type driver interface {
-	// describe fills in what is particular to the kind.
+	// describe adds the properties of the kind.
 	describe(e *engine, b *bdev, info *spdkrpc.BdevInfo)
 }
 
-// A claim says who holds a bdev, and what others may do with it.
+// A claim records which module has claimed a bdev, and what others may do with it.
 type claim struct {
 	by     string // module; "" for none
 	kind   string // SPDK's name of it
-	shared int    // how many hold it, where several may
+	shared int    // number of claims, if several are possible
 }
 
 const (
@@ -61,15 +61,15 @@ type registry struct {
 
 func (r *registry) init() { r.byName, r.grown = map[string]*bdev{}, make(chan struct{}) }
 
-// name makes b known by a name.
+// name registers a name of b.
 func (r *registry) name(b *bdev, name string) {
 	r.byName[name] = b
 	close(r.grown)
 	r.grown = make(chan struct{})
 }
 
-// add registers a bdev under its name and UUID. Without a name it fails with
-// EINVAL, with one that is taken with EEXIST.
+// add registers a bdev under its name and UUID. It fails with EINVAL if the name is empty, and with
+// EEXIST if a name is in use.
 func (r *registry) add(b *bdev) error {
 	if b.name == "" {
 		return errno(syscall.EINVAL)
@@ -124,7 +124,7 @@ func (r *registry) remove(b *bdev) {
 	b.users = nil
 }
 
-// open uses a bdev until close. Writing fails if another module has claimed it.
+// open opens a bdev until close. Writing fails if another module has claimed it.
 func (b *bdev) open(writes bool, gone func()) (*bdevUser, error) {
 	if writes && (b.claim.by != "" || b.readOnly) {
 		return nil, errno(syscall.EPERM)
@@ -186,7 +186,7 @@ func (e *engine) bdevGetBdevs(p spdkrpc.BdevGetBdevsParams) ([]spdkrpc.BdevInfo,
 	return list, nil
 }
 
-// maxTimeout bounds a wait, in ms, so that it fits a time.Duration.
+// maxTimeout limits a wait, in ms, so that it fits a time.Duration.
 const maxTimeout = 1 << 40
 
 // await finds a bdev, and waits for it to appear if a timeout is given.

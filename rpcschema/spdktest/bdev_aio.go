@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An aio bdev lies on a file of the target's host. The file is opened for real:
-// its size is the bdev's, and a lvstore marks it as its own.
+// An aio bdev is on a file of the target's host. The file is really opened: its size is the bdev's,
+// and an lvstore writes its mark to it.
 type aio struct {
 	path     string
 	override bool // the block size was given
@@ -28,7 +28,7 @@ func (a *aio) describe(_ *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
-// config is what makes the bdev again.
+// config returns the call that recreates the bdev.
 func (a *aio) config(b *bdev) spdkrpc.BdevAIOCreateParams {
 	p := spdkrpc.BdevAIOCreateParams{
 		Name: b.name, Filename: a.params.Filename, ReadOnly: new(b.readOnly), UUID: new(b.uuid),
@@ -70,7 +70,7 @@ func (e *engine) bdevAioCreate(p spdkrpc.BdevAIOCreateParams) (string, error) {
 	return b.name, nil
 }
 
-// fileSize looks at a file as open(2) for reading would.
+// fileSize opens a file for reading and returns its size.
 func fileSize(path string) (uint64, error) {
 	info, err := os.Stat(path)
 	var n syscall.Errno
@@ -110,7 +110,7 @@ func findOfKind[D driver](e *engine, name string) (*bdev, D, error) {
 	return b, d, nil
 }
 
-// bdevAioRescan follows a file that has grown. One that shrank is refused.
+// bdevAioRescan grows a bdev with its file. It refuses a file that shrank.
 func (e *engine) bdevAioRescan(p spdkrpc.BdevAIORescanParams) error {
 	b, a, err := findOfKind[*aio](e, p.Name)
 	if err != nil {

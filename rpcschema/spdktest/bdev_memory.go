@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Malloc and null bdevs hold nothing that a test could read: they have a size,
-// and lvstores can be made on them. A crash forgets both.
+// Malloc and null bdevs contain no data that a test could read: they have a size, and lvstores can
+// be created on them. A crash removes both.
 
 type malloc struct {
 	params spdkrpc.BdevMallocCreateParams
@@ -40,7 +40,7 @@ func (b *bdev) hasDomains() bool {
 	return ok
 }
 
-// memoryDomains are those of memory; the bdev itself reports them up to v24.01.
+// memoryDomains returns the domains of memory; the bdev itself reports them up to v24.01.
 func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
 	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: new("SPDK_ACCEL_DMA_DEVICE"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringAccel, 2)}
 	if e.before("v24.05") {
@@ -88,11 +88,10 @@ func (n *null) config(b *bdev) spdkrpc.BdevNullCreateParams {
 	}
 }
 
-// mallocMemory is how much a malloc bdev may take before the target has no
-// memory for it.
+// mallocMemory is the largest size of a malloc bdev, for which the target has memory.
 const mallocMemory = 1 << 32
 
-// bdevModules is what modules count.
+// bdevModules holds the counters of modules.
 type bdevModules struct {
 	mallocs int
 	stacks  []stackPlan
@@ -163,7 +162,7 @@ func (e *engine) bdevNullResize(p spdkrpc.BdevNullResizeParams) error {
 	return b.resize(uint64(p.NewSize) << 20 / uint64(b.blockSize))
 }
 
-// resize changes a bdev's size. What is open can only grow.
+// resize changes a bdev's size. An open bdev can only grow.
 func (b *bdev) resize(blocks uint64) error {
 	if blocks < b.blocks && len(b.users) > 0 {
 		return errno(syscall.EBUSY)
@@ -172,5 +171,5 @@ func (b *bdev) resize(blocks uint64) error {
 	return nil
 }
 
-// normalUUID is a given UUID in SPDK's spelling.
+// normalUUID returns a UUID in SPDK's spelling.
 func normalUUID(p *string) string { return strings.ToLower(value(p)) }

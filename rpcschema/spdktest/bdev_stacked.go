@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A stacked bdev is on top of another, which it claims: passthru and crypto. SPDK
-// remembers the request, and makes the bdev when its base appears.
+// A stacked bdev is on top of another bdev, which it claims: passthru and crypto. SPDK stores the
+// request, and creates the bdev when its base appears.
 type stacked struct {
 	stackPlan
 	base *bdev
@@ -21,7 +21,7 @@ type stacked struct {
 type stackPlan struct {
 	module, name, base, uuid string
 	key                      *cryptoKey // of a crypto bdev
-	ownKey                   bool       // made for it alone
+	ownKey                   bool       // created for this bdev only
 }
 
 // Namespaces of the UUIDs that stacked bdevs get from their bases', so that they
@@ -71,13 +71,13 @@ func (e *engine) stack(p stackPlan) (string, error) {
 	if base, ok := e.bdevs.find(p.base); ok {
 		err = e.raise(p, base)
 	}
-	if err == nil || p.module == "passthru" { // which remembers what failed, too
+	if err == nil || p.module == "passthru" { // which stores failed requests too
 		e.bdevMod.stacks = append(e.bdevMod.stacks, p)
 	}
 	return p.name, err
 }
 
-// raise puts a planned bdev in front of its base.
+// raise creates a planned bdev on top of its base.
 func (e *engine) raise(p stackPlan, base *bdev) error {
 	s := &stacked{stackPlan: p, base: base}
 	b := &bdev{name: p.name, uuid: p.uuid, product: p.module, blockSize: base.blockSize, blocks: base.blocks, driver: s}
@@ -102,7 +102,7 @@ func (e *engine) raise(p stackPlan, base *bdev) error {
 func (e *engine) examineStacks(base *bdev) {
 	for _, p := range e.bdevMod.stacks {
 		if _, there := e.bdevs.find(p.name); !there && p.base == base.name {
-			_ = e.raise(p, base) // SPDK only logs that it could not
+			_ = e.raise(p, base) // SPDK only logs the failure
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// BenchmarkCall is what the target itself takes for a call: the client is as
-// cheap as can be, and waits for each answer.
+// BenchmarkCall measures the time that the target itself needs for a call: the client does as
+// little as possible, and waits for each answer.
 func BenchmarkCall(b *testing.B) {
 	for name, body := range map[string]string{
 		"version": `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`,

@@ -45,7 +45,7 @@ func (b *bench) exportISCSI(bdev string, initiators ...string) {
 	})
 }
 
-// TestCrashForgets holds that a crash loses everything but what is on media.
+// TestCrashForgets checks that a crash loses everything that is not on media.
 func TestCrashForgets(t *testing.T) {
 	for name, dataDir := range map[string]string{"in memory": "", "with data": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestCrashForgets(t *testing.T) {
 	}
 }
 
-// TestMedia holds that a lvstore comes back with its file, under any name, and
-// is gone with what stands at the file's start.
+// TestMedia checks that an lvstore returns with its file, under any name, and is lost when the
+// start of the file is overwritten.
 func TestMedia(t *testing.T) {
 	b := start(t, Options{})
 	path := b.store()
@@ -120,8 +120,8 @@ func TestMedia(t *testing.T) {
 	b.ok("bdev_lvol_create_lvstore", p{"bdev_name": "aio", "lvs_name": "lvs"})
 }
 
-// TestCrashUnderLoad holds that callers learn of a crash as such, and that what
-// was confirmed is there afterwards.
+// TestCrashUnderLoad checks that callers get an error that shows the crash, and that confirmed
+// volumes exist afterwards.
 func TestCrashUnderLoad(t *testing.T) {
 	b := start(t, Options{Release: rpcschema.MustRelease("v24.01"), DataDir: t.TempDir()})
 	path := b.store()

@@ -15,7 +15,7 @@ import (
 
 const mib = 1 << 20
 
-// file is where a volume's bytes are.
+// file returns the path of a volume's file.
 func (b *bench) file(id string) string {
 	b.Helper()
 	found, err := filepath.Glob(filepath.Join(b.target.opts.DataDir, "lvstores", "*", id+".img"))
@@ -90,7 +90,7 @@ func TestData(t *testing.T) {
 	b.ok("bdev_lvol_resize", p{"name": v, "size_in_mib": 4})
 	b.ok("bdev_lvol_resize", p{"name": v, "size_in_mib": 12})
 	assert.Equal(t, "FIRST", b.read(v, 5, 5))
-	assert.Empty(t, b.read(v, 8, 9*mib), "what was cut off is gone")
+	assert.Empty(t, b.read(v, 8, 9*mib), "data beyond the new size is lost")
 
 	again := b.text("bdev_lvol_create", p{"lvs_name": "lvs", "lvol_name": "again", "size_in_mib": 12})
 	assert.Empty(t, b.read(again, 100, 0), "a new volume is empty")
@@ -98,8 +98,7 @@ func TestData(t *testing.T) {
 	assert.EqualValues(t, 12*mib, b.length(again))
 }
 
-// TestOpenFile holds that a volume's own file stays what it is: a loop device
-// may be attached to it.
+// TestOpenFile checks that a volume keeps its file, because a loop device may be attached to it.
 func TestOpenFile(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
@@ -134,8 +133,8 @@ func TestOpenFile(t *testing.T) {
 	assert.Equal(t, "attached", b.read(s, 8, 0), "a snapshot without its volume")
 }
 
-// TestSetParent holds that a volume keeps what it wrote, and takes the rest from
-// its new parent.
+// TestSetParent checks that a volume keeps the clusters that it wrote, and takes the rest from its
+// new parent.
 func TestSetParent(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
@@ -165,7 +164,7 @@ func TestSetParent(t *testing.T) {
 	assert.Equal(t, []string{"external", "own", ""}, []string{b.read(one, 8, 0), b.read(one, 8, cluster), b.read(one, 8, 2*cluster)})
 }
 
-// TestPersistence holds that another process finds what this one left.
+// TestPersistence checks that another process finds the volumes of this one.
 func TestPersistence(t *testing.T) {
 	data := t.TempDir()
 	b := start(t, Options{DataDir: data})
@@ -190,7 +189,7 @@ func TestPersistence(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(data, "exports"))
 
 	b = start(t, Options{DataDir: data})
-	assert.Empty(t, b.names("bdev_lvol_get_lvstores", "name"), "not before there is the disk")
+	assert.Empty(t, b.names("bdev_lvol_get_lvstores", "name"), "not before the disk exists")
 	b.aio(path)
 	var storesNow, lvolsNow []map[string]any
 	require.NoError(t, b.call("bdev_lvol_get_lvstores", nil, &storesNow))
@@ -207,7 +206,7 @@ func TestPersistence(t *testing.T) {
 	assert.Equal(t, "bytes", b.read(c, 5, 100))
 	kept, err := os.ReadDir(filepath.Join(data, "lvstores"))
 	require.NoError(t, err)
-	assert.Len(t, kept, 1, "what was in memory is gone")
+	assert.Len(t, kept, 1, "the lvstore in memory is lost")
 	b.ok("bdev_lvol_delete_lvstore", p{"lvs_name": "lvs"})
 	kept, err = os.ReadDir(filepath.Join(data, "lvstores"))
 	require.NoError(t, err)

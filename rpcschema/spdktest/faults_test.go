@@ -18,8 +18,8 @@ import (
 
 var newNull = p{"name": "n", "num_blocks": 10, "block_size": 512}
 
-// TestFaults holds for each way to strike a call whether the call is executed
-// and what its caller learns.
+// TestFaults checks for each kind of fault whether the call is executed and which error its caller
+// gets.
 func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault    Fault
@@ -93,7 +93,7 @@ func TestFaultsCount(t *testing.T) {
 	b.ok("spdk_get_version", nil)
 }
 
-// TestDelayedCallLetsOthersPass holds on one connection.
+// TestDelayedCallLetsOthersPass checks this on one connection.
 func TestDelayedCallLetsOthersPass(t *testing.T) {
 	b := start(t, Options{})
 	b.target.Inject(Fault{Delay: 200 * time.Millisecond})
@@ -110,7 +110,8 @@ func TestDelayedCallLetsOthersPass(t *testing.T) {
 	}
 }
 
-// isDown holds that calls find no target. A connection that the crash has not closed yet may take one more call.
+// isDown waits until calls find no target. A connection that the crash has not closed yet may
+// accept one more call.
 func (b *bench) isDown() {
 	b.Helper()
 	err := b.call("spdk_get_version", nil, nil)
@@ -142,7 +143,7 @@ func TestCrashAtCall(t *testing.T) {
 	}
 }
 
-// TestWhatCrashesSPDK holds that the simulation crashes with it.
+// TestWhatCrashesSPDK checks that calls that crash SPDK also crash the simulation.
 func TestWhatCrashesSPDK(t *testing.T) {
 	b := start(t, Options{})
 	portals := []p{{"host": "127.0.0.1", "port": "3260"}}

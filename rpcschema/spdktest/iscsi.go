@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An iscsiTarget is the iSCSI target. Nothing of it outlives the process, and
-// no initiator ever logs in.
+// An iscsiTarget is the iSCSI target. Nothing of it survives the process, and no initiator ever
+// logs in.
 type iscsiTarget struct {
 	options    spdkrpc.ISCSIOptions
 	optionsSet bool
@@ -35,7 +35,7 @@ func init() {
 	query("scsi_get_devices", (*engine).scsiGetDevices)
 }
 
-// set is what was given, or what it was before.
+// set returns the given value, or the previous one.
 func set[T any](into *T, p *T) {
 	if p != nil {
 		*into = *p
@@ -75,7 +75,7 @@ func (e *engine) iscsiSetOptions(p spdkrpc.ISCSISetOptionsParams) error {
 	return nil
 }
 
-// A chap says how initiators authenticate.
+// A chap describes how initiators authenticate.
 type chap struct {
 	disable, require, mutual bool
 	group                    int32

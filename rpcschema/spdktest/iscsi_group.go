@@ -55,8 +55,8 @@ func (e *engine) portalGroup(tag int32) (*portalGroup, error) {
 	return e.iscsi.portals[i], nil
 }
 
-// iscsiCreatePortalGroup crashes the target when a portal is another group's
-// already: so does SPDK v26.05. v24.01 refuses it.
+// iscsiCreatePortalGroup crashes the target if another group has the portal already, as SPDK v26.05
+// does. v24.01 refuses the call.
 func (e *engine) iscsiCreatePortalGroup(p spdkrpc.ISCSICreatePortalGroupParams) error {
 	g := &portalGroup{ISCSIPortalGroup: spdkrpc.ISCSIPortalGroup{Tag: p.Tag, Portals: []spdkrpc.ISCSIPortal{}, Private: value(p.Private)}}
 	for _, portal := range p.Portals {

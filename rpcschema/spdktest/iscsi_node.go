@@ -10,10 +10,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A targetNode is what initiators log in to. Its LUNs open their bdevs and do
-// not claim them; they go when the bdevs do.
+// A targetNode is an iSCSI target that initiators log in to. Its LUNs open their bdevs without
+// claiming them, and are removed with the bdevs.
 type targetNode struct {
-	spdkrpc.ISCSITargetNode // but its LUNs
+	spdkrpc.ISCSITargetNode // except its LUNs
 	device                  int32
 	luns                    []*lun // by number
 }
@@ -91,7 +91,7 @@ func (e *engine) iscsiCreateNode(p spdkrpc.ISCSICreateTargetNodeParams) error {
 	return e.exportNode(n)
 }
 
-// fullName puts a name that is no complete one behind the target's node base.
+// fullName adds the target's node base to a name that is not complete.
 func (t *iscsiTarget) fullName(name string) (string, bool) {
 	complete := slices.ContainsFunc([]string{"iqn.", "eui.", "naa."}, func(prefix string) bool {
 		return len(name) >= 4 && strings.EqualFold(name[:4], prefix)
@@ -183,7 +183,7 @@ func (e *engine) iscsiRemoveMaps(p spdkrpc.ISCSITargetNodeRemovePGIGMapsParams) 
 	return e.exportNode(n)
 }
 
-// dropMaps takes out the pairs of a group that is gone.
+// dropMaps removes the pairs of a deleted group.
 func (e *engine) dropMaps(gone func(spdkrpc.ISCSIPGIGMap) bool) error {
 	for _, n := range e.iscsi.nodes {
 		n.PGIGMaps = slices.DeleteFunc(n.PGIGMaps, gone)
@@ -243,8 +243,8 @@ func (e *engine) iscsiSetRedirect(p spdkrpc.ISCSITargetNodeSetRedirectParams) er
 	return nil
 }
 
-// exportNode lays a target node out for connectors: it can be reached while a
-// portal group that has a portal is mapped.
+// exportNode writes the layout of a target node: it can be reached while a portal group with a
+// portal is mapped.
 func (e *engine) exportNode(n *targetNode) error {
 	if e.dir == nil || !slices.Contains(e.iscsi.nodes, n) {
 		return nil

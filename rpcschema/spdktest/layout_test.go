@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exported reads what a connector finds: who is admitted, and the UUIDs and
-// files of what is there. It is nil if nothing is exported under the name.
+// exported reads the layout as a connector does: the admitted hosts, and the UUIDs and files of the
+// volumes. It returns nil if nothing is exported under the name.
 func (b *bench) exported(name string) (hosts []string, volumes map[string]string) {
 	b.Helper()
 	dir := filepath.Join(b.target.opts.DataDir, "exports", url.PathEscape(name))

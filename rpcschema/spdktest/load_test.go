@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// saved is the configuration as SPDK's save_config writes it.
+// saved returns the configuration in the form that SPDK's save_config writes.
 func saved(t *testing.T, c *spdkrpc.Client) string {
 	subsystems, err := c.FrameworkGetSubsystems(t.Context())
 	require.NoError(t, err)
@@ -76,16 +76,16 @@ func TestConfigFile(t *testing.T) {
 
 			require.NoError(t, os.Remove(disk))
 			target.Crash()
-			require.ErrorContains(t, target.Restart(), "bdev_aio_create", "a call that fails ends the start")
+			require.ErrorContains(t, target.Restart(), "bdev_aio_create", "a failing call makes the start fail")
 			target.opts.IgnoreInitErrors = true
 			require.NoError(t, target.Restart())
 			c = connect()
 			after, err = c.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 			require.NoError(t, err)
-			assert.Len(t, after, 2, "what does not need the disk is there")
+			assert.Len(t, after, 2, "bdevs that do not need the disk exist")
 
 			require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 10), 0o600))
-			require.Error(t, target.Restart(), "nor can it start with what is none")
+			require.Error(t, target.Restart(), "nor can it start with an invalid file")
 		})
 	}
 }

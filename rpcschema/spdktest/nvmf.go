@@ -18,8 +18,8 @@ const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 // nvmfName is the name of the one NVMe-oF target in the process.
 const nvmfName = "nvmf_tgt"
 
-// An nvmfTarget is the NVMe-oF target. Nothing of it outlives the process, and
-// no host ever connects to it; ConnectHost says so all the same.
+// An nvmfTarget is the NVMe-oF target. Nothing of it survives the process, and no host ever
+// connects to it; ConnectHost only makes it report a host.
 type nvmfTarget struct {
 	transports []spdkrpc.NVMfTransport
 	subsystems map[string]*subsystem
@@ -42,7 +42,7 @@ func init() {
 	handle("nvmf_discovery_get_referrals", (*engine).nvmfGetReferrals)
 }
 
-// checkTarget refuses the name of a target that there is not.
+// checkTarget refuses the name of a target that does not exist.
 func checkTarget(name *string) error {
 	if name != nil && *name != nvmfName {
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Unable to find a target.")
@@ -65,7 +65,7 @@ func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
 	return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Subsystem with NQN '%s' not found", nqn)
 }
 
-// checkTargetOf is checkTarget of the methods that look for a subsystem in it.
+// checkTargetOf is checkTarget for methods that look for a subsystem in the target.
 func (e *engine) checkTargetOf(name *string) error {
 	err := checkTarget(name)
 	if err == nil || e.before("v26.09") {
@@ -117,7 +117,7 @@ func (e *engine) nvmfCreateTransport(p spdkrpc.NVMfCreateTransportParams) error 
 	return nil
 }
 
-// or is *p, or what stands for it when it is not given.
+// or returns *p, or the default if p is nil.
 func or[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
@@ -163,7 +163,7 @@ const tickRate = uint64(time.Second)
 
 var clockStart = time.Now()
 
-// ticks is what the clock shows.
+// ticks returns the time of the simulation's clock.
 func ticks() uint64 { return uint64(time.Since(clockStart)) }
 
 func (e *engine) nvmfAddReferral(p spdkrpc.NVMfDiscoveryAddReferralParams) error {

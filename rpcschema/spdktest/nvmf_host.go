@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host may connect to a subsystem, and has keys to prove who it is.
+// A host may connect to a subsystem, and has keys to authenticate with.
 type host struct {
 	nqn           string
 	key, ctrlrKey *key // DH-HMAC-CHAP
@@ -37,7 +37,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 		return err
 	}
 	if s.host(p.Host) != nil && e.before("v24.09") {
-		return nil // admitted already: as good as done
+		return nil // admitted already: a success
 	}
 	h := &host{nqn: p.Host, psk: value(p.PSK)}
 	if err := e.takeKeys(h, p.DHCHAPKey, p.DHCHAPCtrlrKey, errInternal); err != nil {
@@ -51,7 +51,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 	return e.export(s)
 }
 
-// takeKeys gives a host its keys; a controller's key alone is refused.
+// takeKeys sets the keys of a host; it refuses a controller's key without the host's.
 func (e *engine) takeKeys(h *host, name, ctrlrName *string, alone error) error {
 	for _, k := range []struct {
 		name *string
@@ -84,8 +84,8 @@ func (h *host) dropKeys() {
 	h.key, h.ctrlrKey = nil, nil
 }
 
-// usablePSK holds for the name of a key that is a TLS pre-shared key in the
-// interchange format; until v24.01 it was the path of its file.
+// usablePSK reports whether a name is that of a TLS pre-shared key in the interchange format; up to
+// v24.01 it is the path of the file.
 func (e *engine) usablePSK(psk string) bool {
 	path := psk
 	if !e.before("v24.05") {

@@ -34,7 +34,7 @@ func init() {
 	handle("nvmf_subsystem_get_listeners", (*engine).nvmfGetListeners)
 }
 
-// addressFamilies are those that SPDK takes, as it spells them.
+// addressFamilies lists those that SPDK accepts, in its spelling.
 var addressFamilies = []spdkrpc.NVMfTransportIDAdrfam{
 	spdkrpc.NVMfTransportIDAdrfamIpv4, spdkrpc.NVMfTransportIDAdrfamIpv6, spdkrpc.NVMfTransportIDAdrfamIb, spdkrpc.NVMfTransportIDAdrfamFc,
 }
@@ -60,7 +60,7 @@ func (e *engine) transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransport
 	return id, nil
 }
 
-// withoutTrtype is what becomes of an address that was decoded without its transport.
+// withoutTrtype returns the outcome for an address that was decoded without its transport.
 func (e *engine) withoutTrtype() error {
 	if e.before("v24.05") {
 		return errCrash
@@ -68,7 +68,7 @@ func (e *engine) withoutTrtype() error {
 	return errInvalidParams
 }
 
-// canListen holds for an IP address of this host and a port.
+// canListen reports whether an address is an IP address of this host with a port.
 func canListen(id spdkrpc.NVMfTransportID) bool {
 	if !isAddress(id) {
 		return false
@@ -84,7 +84,7 @@ func canListen(id spdkrpc.NVMfTransportID) bool {
 	})
 }
 
-// isAddress holds for an IP address of the stated family and a port.
+// isAddress reports whether an address is an IP address of the stated family with a port.
 func isAddress(id spdkrpc.NVMfTransportID) bool {
 	port, err := strconv.ParseUint(id.Trsvcid, 10, 16)
 	addr, addrErr := netip.ParseAddr(id.Traddr)
@@ -112,7 +112,7 @@ func (e *engine) nvmfAddListener(p spdkrpc.NVMfSubsystemAddListenerParams) error
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Cannot establish secure channel, when 'allow_any_host' is set")
 	}
 	if s.listener(id) >= 0 && e.before("v24.05") {
-		return nil // listens already: as good as done
+		return nil // listens already: a success
 	}
 	if _, there := e.nvmf.transport(id.Trtype); !there || s.listener(id) >= 0 || !canListen(id) || len(s.listeners) == maxListeners {
 		return errInvalidParams

@@ -7,13 +7,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A namespace is a bdev in a subsystem. It claims the bdev, and goes when the
-// bdev does.
+// A namespace is a bdev in a subsystem. It claims the bdev, and is removed with it.
 type namespace struct {
 	nsid, anaGroup     uint32
 	bdev               *bdev
 	user               *bdevUser
-	uuid, nguid, eui64 string // as they are told
+	uuid, nguid, eui64 string // as they are reported
 	hidden             bool   // from hosts that it was not shown to
 	hosts              map[string]bool
 	ptplFile           string
@@ -92,7 +91,7 @@ func hexText(p *string, n int) (string, bool) {
 	return strings.ToUpper(*p), true
 }
 
-// release gives a namespace's bdev back.
+// release releases a namespace's bdev.
 func (ns *namespace) release() {
 	ns.bdev.close(ns.user)
 	ns.bdev.claim = claim{}

@@ -30,7 +30,7 @@ type subsystem struct {
 
 const (
 	defaultMaxNamespaces = 32
-	maxMaxNamespaces     = 1 << 24 // more than SPDK finds memory for
+	maxMaxNamespaces     = 1 << 24 // more than SPDK can allocate memory for
 	maxCntlid            = 0xffef
 )
 
@@ -92,7 +92,7 @@ func (e *engine) nvmfCreateSubsystem(p spdkrpc.NVMfCreateSubsystemParams) error 
 	return nil
 }
 
-// printable holds for strings of at most length ASCII characters that can be printed.
+// printable reports whether a string has at most length characters, all printable ASCII.
 func printable(s string, length int) bool {
 	return len(s) <= length && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -118,7 +118,7 @@ func validNQN(nqn string) bool {
 	return !slices.ContainsFunc(strings.Split(head[12:], "."), func(label string) bool { return !validLabel(label) })
 }
 
-// datePrefix holds for nqn.yyyy-mm. with any digits.
+// datePrefix matches nqn.yyyy-mm. with any digits.
 func datePrefix(s string) bool {
 	for i, c := range "nqn.0000-00." {
 		if digit := c == '0'; digit && (s[i] < '0' || s[i] > '9') || !digit && rune(s[i]) != c {
@@ -184,7 +184,7 @@ func (e *engine) describeSubsystem(s *subsystem) spdkrpc.NVMfSubsystem {
 	}
 	for _, l := range s.listeners {
 		id := l.id
-		id.Transport = new(id.Trtype) // taken out again for releases that don't write it
+		id.Transport = new(id.Trtype) // removed later for releases that do not write it
 		out.ListenAddresses = append(out.ListenAddresses, id)
 	}
 	for _, h := range s.hosts {

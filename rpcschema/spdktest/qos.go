@@ -48,8 +48,8 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 	if !given {
 		return jsonrpc.Errorf(-int(syscall.EINVAL), "No rate limits specified")
 	}
-	// From v25.09 on, opening a limited bdev that nobody does I/O on starts its
-	// limiter anew, and the call itself opens it: its own change comes too early.
+	// From v25.09 on, opening a limited bdev without I/O restarts its limiter. The call itself opens
+	// the bdev, so its own change comes too early.
 	idle := !slices.ContainsFunc(b.users, func(u *bdevUser) bool { return u.channel })
 	if b.limits != (spdkrpc.BdevRateLimits{}) && idle && !e.before("v25.09") {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Failed to configure rate limit: %s", strerror(syscall.EAGAIN))
@@ -72,14 +72,13 @@ func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
 	}
 }
 
-// resets reports whether the release knows what a reset of statistics is told to
-// reset.
+// resets reports whether the release knows a mode of resetting statistics.
 func (e *engine) resets(mode spdkrpc.BdevResetStatMode) bool {
 	s := rpcschema.Default().Schemas()["BdevResetStatMode"]
 	return slices.Contains(s.Enum, any(string(mode))) && s.HasValue(string(mode), e.release)
 }
 
-// iostatParams are those of all releases.
+// iostatParams holds the parameters of all releases.
 type iostatParams struct {
 	spdkrpc.BdevGetIOStatParams
 	Name *string `json:"name"`

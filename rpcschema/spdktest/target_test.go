@@ -37,7 +37,7 @@ func start(t *testing.T, opts Options) *bench {
 	return &bench{t, target, client}
 }
 
-// restart brings the target back, and waits for the client to notice.
+// restart restarts the target, and waits until the client is disconnected.
 func (b *bench) restart() {
 	b.Helper()
 	require.NoError(b, b.target.Restart())
@@ -68,7 +68,7 @@ func (b *bench) code(method string, params any) int {
 	return e.Code
 }
 
-// disk makes a sparse file of so many MiB.
+// disk creates a sparse file of the given size in MiB.
 func (b *bench) disk(mib int64) string {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "disk")
@@ -129,8 +129,8 @@ func TestStart(t *testing.T) {
 	require.ErrorContains(t, err, "another target's")
 	_, err = Start(Options{Socket: filepath.Join(dir, "missing", "spdk.sock"), DataDir: filepath.Join(dir, "data")})
 	require.Error(t, err)
-	other := start(t, Options{DataDir: filepath.Join(dir, "data")}) // what failed lets go of it
-	require.NoError(t, b.call("spdk_get_version", nil, nil), "the others did it no harm")
+	other := start(t, Options{DataDir: filepath.Join(dir, "data")}) // the failed start released it
+	require.NoError(t, b.call("spdk_get_version", nil, nil), "the failed starts did not affect it")
 
 	require.NoError(t, b.target.Close())
 	require.Error(t, b.target.Restart())
@@ -156,7 +156,7 @@ func TestStartupState(t *testing.T) {
 	assert.Equal(t, -1, b.code("bdev_get_bdevs", nil), "in the startup state again")
 }
 
-// TestPoll holds that a polled target takes one connection each time.
+// TestPoll checks that a polling target accepts one connection at each poll.
 func TestPoll(t *testing.T) {
 	b := start(t, Options{Poll: 20 * time.Millisecond})
 	begun := time.Now()
@@ -197,7 +197,7 @@ func TestCalls(t *testing.T) {
 	assert.Equal(t, fmt.Sprint(journalSize+2), calls[journalSize-1].Method)
 }
 
-func TestLogTellsNoSecrets(t *testing.T) {
+func TestLogContainsNoSecrets(t *testing.T) {
 	var log bytes.Buffer
 	b := start(t, Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	b.ok("iscsi_create_auth_group", p{"tag": 1, "secrets": []p{{"user": "tim", "secret": "hush hush", "muser": "tom", "msecret": "quiet now"}}})
@@ -211,7 +211,7 @@ func TestLogTellsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestCloseOvertakesCalls holds that the end does not wait for calls.
+// TestCloseOvertakesCalls checks that Close does not wait for calls.
 func TestCloseOvertakesCalls(t *testing.T) {
 	b := start(t, Options{})
 	done := make(chan error, 1)

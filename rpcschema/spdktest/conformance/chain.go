@@ -32,8 +32,8 @@ func (s *suite) link(name string) link {
 	return l
 }
 
-// at holds that a volume has its place in the chain. How many clusters are
-// allocated is told from v24.05 on.
+// at checks a volume's place in the chain. SPDK reports the number of allocated clusters from
+// v24.05 on.
 func (s *suite) at(name string, want link, why ...any) {
 	s.Helper()
 	if s.before("v24.05") {
@@ -42,7 +42,7 @@ func (s *suite) at(name string, want link, why ...any) {
 	assert.Equal(s, want, s.link(name), why...)
 }
 
-// allocates holds that a volume holds so many clusters itself.
+// allocates checks the number of clusters that a volume itself owns.
 func (s *suite) allocates(name string, want int, why ...any) {
 	s.Helper()
 	if !s.before("v24.05") {
@@ -184,7 +184,7 @@ func testSetParent(s *suite) {
 func testExternal(s *suite) {
 	store, outside := s.store("lvs"), s.malloc("outside", 16)
 	in := func(name string) string { return store + "/" + name }
-	// Clones must go before the bdev below does: deleting that would never be answered.
+	// Clones must be deleted before the base bdev: SPDK would never answer its deletion.
 	s.undo("bdev_lvol_delete_lvstore", P{"lvs_name": store})
 	clone := func(bdev, name string) P { return P{"bdev": bdev, "lvs_name": store, "clone_name": name} }
 	uuid := s.bdev(outside).UUID
@@ -218,8 +218,8 @@ func testExternal(s *suite) {
 	s.ok("bdev_lvol_delete", P{"name": first})
 }
 
-// testReload takes a lvstore's bdev away and gives it back: everything on it
-// returns, under the same names and UUIDs.
+// testReload removes an lvstore's bdev and adds it again: everything on it returns, with the same
+// names and UUIDs.
 func testReload(s *suite) {
 	base, path := s.aio("base", 512)
 	store := s.name("lvs")

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// config is the result of framework_get_config, each call checked against the schema.
+// config returns the result of framework_get_config, after checking each call against the schema.
 func (s *suite) config(subsystem string) (calls []spdkrpc.FrameworkConfigCall) {
 	s.Helper()
 	s.get(&calls, "framework_get_config", P{"name": subsystem})
@@ -35,8 +35,8 @@ func (s *suite) replayable(c spdkrpc.FrameworkConfigCall) {
 	require.NoError(s, rpcschema.Default().ValidateParams(c.Method, params, s.release), "%s %s", c.Method, text)
 }
 
-// rebuilt holds that a subsystem's configuration tells certain calls about what
-// has one of the marks, and that they make again what unmake takes away.
+// rebuilt checks that a subsystem's configuration contains certain calls about objects with one of
+// the marks, and that these calls recreate the objects that unmake removes.
 func (s *suite) rebuilt(subsystem string, marks []string, methods []string, look func() any, unmake func()) {
 	s.Helper()
 	var ours []spdkrpc.FrameworkConfigCall
@@ -100,7 +100,7 @@ func testBdevConfig(s *suite) {
 			var all []spdkrpc.BdevInfo
 			for _, name := range []string{memory, null, aio, front} {
 				info := s.bdev(name)
-				if name == aio && s.before("v24.05") { // its UUID is a new one each time
+				if name == aio && s.before("v24.05") { // its UUID is new each time
 					info.UUID, info.Aliases = "", nil
 				}
 				all = append(all, info)
@@ -165,7 +165,7 @@ func testKeyringConfig(s *suite) {
 		func() { s.ok("keyring_file_remove_key", P{"name": name}) })
 }
 
-// testConfigBatches holds that bdevs may be told in batches, which hold calls.
+// testConfigBatches checks that bdevs may be reported in batches, which contain calls.
 func testConfigBatches(s *suite) {
 	s.malloc("a", 4)
 	s.malloc("b", 4)

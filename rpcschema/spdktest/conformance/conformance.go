@@ -1,10 +1,9 @@
-// Package conformance says how an SPDK target behaves, in one set of
-// assertions: results, error codes, what is there after each step, and manners
-// on the wire. It runs on the simulated target always, and on a real one when
-// there is one, each by every path that leads there. So it keeps the simulation
-// honest, and the proxy transparent.
+// Package conformance specifies the behaviour of an SPDK target in one set of assertions: results,
+// error codes, the state after each step, and behaviour on the wire. It always runs on the
+// simulated target, and on a real one if there is one, directly and through the proxy. So it shows
+// that the simulation behaves like SPDK, and that the proxy changes nothing.
 //
-// It may not know what it runs against, but for what Env says.
+// It may not know the target that it runs on, except for the facts in Env.
 package conformance
 
 import (
@@ -28,26 +27,25 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An Env is the way to a target.
+// An Env describes how to reach a target.
 type Env struct {
-	// Caller leads to the target.
+	// Caller calls the target.
 	Caller spdkrpc.Caller
 	// Dir is a folder on the target's host, which must be this one: files for
 	// AIO bdevs and keys are made in it.
 	Dir string
-	// Socket is the target's UNIX socket if Caller leads straight to it; left
-	// out, manners on the wire are not looked at.
+	// Socket is the target's UNIX socket if Caller calls it directly; if it is left out, behaviour on
+	// the wire is not tested.
 	Socket string
-	// Validates says that parameters are held against the schema on the way:
-	// what breaks it never reaches the target and is answered with -32602; what
-	// only other releases take is put into the target's own terms.
+	// Validates means that parameters are validated before they reach the target: invalid calls are
+	// answered with -32602, and parameters of other releases are translated for the target's release.
 	Validates bool
 }
 
 // P are parameters.
 type P = map[string]any
 
-// callTimeout is ample for a target that polls.
+// callTimeout is long enough for a target that polls.
 const callTimeout = 30 * time.Second
 
 // A Summary names the groups of a run.
@@ -83,8 +81,8 @@ var (
 	iscsi = []string{"iscsi_create_target_node"}
 )
 
-// Run runs the suite. Whatever it makes on the target, it takes away again, so
-// that targets can be shared; no two suites may run on one at a time.
+// Run runs the suite. It deletes everything that it creates on the target, so that targets can be
+// shared; only one suite may run on a target at a time.
 func Run(t *testing.T, env Env) Summary {
 	s := &suite{T: t, env: env, prefix: fmt.Sprintf("conf%06x", rand.Uint32()&0xffffff), summary: &Summary{Skipped: map[string][]string{}}}
 	var version spdkrpc.FrameworkVersion
@@ -146,7 +144,7 @@ func (s *suite) run(g group) {
 	}
 }
 
-// lacks finds the methods that the target's release has and the target has not.
+// lacks returns the methods that the target's release has and the target does not.
 func (s *suite) lacks(methods []string) (missing []string) {
 	for _, name := range methods {
 		if m, ok := rpcschema.Default().Method(name); ok && m.Has(s.release) && !slices.Contains(s.listed, name) {
@@ -161,10 +159,10 @@ func (s *suite) before(release string) bool {
 	return s.release.Before(rpcschema.MustRelease(release))
 }
 
-// name is a name that is used once.
+// name returns a name that is used only once.
 func (s *suite) name(base string) string { return s.prefix + base }
 
-// nqn is the NQN of a subsystem or host that is used once.
+// nqn returns the NQN of a subsystem or host that is used only once.
 func (s *suite) nqn(base string) string { return "nqn.2026-11.io.spdkgate:" + s.prefix + "-" + base }
 
 // call makes a call and returns its raw result.
@@ -176,8 +174,8 @@ func (s *suite) call(method string, params any) (json.RawMessage, error) {
 	return raw, err
 }
 
-// get makes a call that must succeed, holds its result against the schema and
-// decodes it into result.
+// get makes a call that must succeed, checks its result against the schema and decodes it into
+// result.
 func (s *suite) get(result any, method string, params any) {
 	s.Helper()
 	raw, err := s.settled(0, method, params)
@@ -215,9 +213,9 @@ func (s *suite) fails(code int, method string, params any) {
 	require.Equal(s, code, e.Code, "%s %v: %v", method, params, err)
 }
 
-// settled makes a call on a subsystem. Releases before v24.09 refuse it with -32603
-// while they end another one that they have answered already; it is made again then,
-// unless that is the code which is expected.
+// settled makes a call on a subsystem. Releases before v24.09 refuse it with -32603 while they
+// still delete another subsystem after answering; the call is then repeated, unless -32603 is the
+// expected code.
 func (s *suite) settled(code int, method string, params any) (raw json.RawMessage, err error) {
 	for range busyTries {
 		raw, err = s.call(method, params)
@@ -232,7 +230,7 @@ func (s *suite) settled(code int, method string, params any) (raw json.RawMessag
 
 const busyTries = 100
 
-// valid reports whether parameters keep to the schema.
+// valid reports whether parameters match the schema.
 func (s *suite) valid(method string, params any) bool {
 	text, err := jsonrpc.Marshal(params)
 	require.NoError(s, err)
@@ -252,7 +250,7 @@ func (s *suite) undo(method string, params any) {
 	s.Cleanup(func() { _, _ = s.call(method, params) })
 }
 
-// file makes a sparse file on the target's host.
+// file creates a sparse file on the target's host.
 func (s *suite) file(size int64) string {
 	s.Helper()
 	f, err := os.CreateTemp(s.env.Dir, s.prefix)
@@ -265,7 +263,7 @@ func (s *suite) file(size int64) string {
 	return path
 }
 
-// malloc makes a malloc bdev of so many MiB in blocks of 4 KiB.
+// malloc creates a malloc bdev of the given size in MiB, with blocks of 4 KiB.
 func (s *suite) malloc(base string, mib int) string {
 	s.Helper()
 	name := s.name(base)
@@ -274,7 +272,7 @@ func (s *suite) malloc(base string, mib int) string {
 	return name
 }
 
-// aio makes an AIO bdev on a new file of so many MiB.
+// aio creates an AIO bdev on a new file of the given size in MiB.
 func (s *suite) aio(base string, mib int64) (name, path string) {
 	s.Helper()
 	name, path = s.name(base), s.file(mib<<20)
@@ -308,13 +306,13 @@ func (s *suite) bdev(name string) spdkrpc.BdevInfo {
 	return list[0]
 }
 
-// gone holds that there is no bdev of a name.
+// gone checks that no bdev has a name.
 func (s *suite) gone(name string) {
 	s.Helper()
 	s.fails(noDevice, "bdev_get_bdevs", P{"name": name})
 }
 
-// free is how many free clusters a lvstore has.
+// free returns the number of free clusters of an lvstore.
 func (s *suite) free(store string) uint64 {
 	s.Helper()
 	return s.lvstore(store).FreeClusters
@@ -328,7 +326,7 @@ func (s *suite) lvstore(name string) spdkrpc.LvolStore {
 	return list[0]
 }
 
-// Codes that SPDK answers with.
+// Codes of SPDK's errors.
 const (
 	wrongState     = -1
 	notPermitted   = -1

@@ -25,7 +25,7 @@ func (s *suite) inStartup() bool {
 	return true
 }
 
-// testStartup looks at the startup state, and leaves it.
+// testStartup tests the startup state, and leaves it.
 func testStartup(s *suite) {
 	assert.Contains(s, s.methods(P{"current": true}), "framework_start_init")
 	assert.NotContains(s, s.methods(P{"current": true}), "bdev_lvol_create")
@@ -89,8 +89,8 @@ func testFramework(s *suite) {
 	}
 }
 
-// testSchema holds that the target has exactly the methods of its release that
-// the schema knows, as far as it has any of their family.
+// testSchema checks that the target has exactly the schema's methods of its release, for each
+// family of which it has any method.
 func testSchema(s *suite) {
 	have := map[string]bool{}
 	for _, name := range s.methods(nil) {
@@ -110,8 +110,8 @@ func testSchema(s *suite) {
 	}
 }
 
-// testDecoding holds that parameters are decoded strictly: unknown members,
-// missing ones and those of another type are refused, each family with its code.
+// testDecoding checks that parameters are decoded strictly: unknown members, missing ones and those
+// of another type are refused, each family with its code.
 func testDecoding(s *suite) {
 	for _, c := range []struct {
 		code   int
@@ -172,8 +172,8 @@ func testDecoding(s *suite) {
 	s.ok("nvmf_get_subsystems", nil)
 }
 
-// testParallel holds that calls on one connection do not wait for each other,
-// and that independent ones do not disturb each other.
+// testParallel checks that calls on one connection do not wait for each other, and that independent
+// calls do not affect each other.
 func testParallel(s *suite) {
 	store := s.store("par")
 	free := s.free(store)

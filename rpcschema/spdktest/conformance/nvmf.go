@@ -13,7 +13,8 @@ import (
 
 const discoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 
-// transport makes sure that there is a TCP transport; it stays, for none can be deleted.
+// transport makes sure that there is a TCP transport, which stays because transports cannot be
+// deleted.
 func (s *suite) transport() {
 	s.Helper()
 	_, _ = s.call("nvmf_create_transport", P{"trtype": "TCP"})
@@ -235,7 +236,7 @@ func testNamespaces(s *suite) {
 		s.fails(invalidParams, "nvmf_subsystem_set_ns_ana_group", P{"nqn": other, "nsid": 1, "anagrpid": 5})
 	}
 
-	// What is exported can be snapshotted and grown, and goes when it is deleted.
+	// Exported volumes can be snapshotted and grown; a namespace is removed with its volume.
 	s.ok("bdev_lvol_resize", P{"name": v, "size_in_mib": 128})
 	s.ok("bdev_lvol_snapshot", P{"lvol_name": v, "snapshot_name": "s"})
 	assert.True(s, s.bdev(v).Claimed)

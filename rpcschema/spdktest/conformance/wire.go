@@ -25,7 +25,7 @@ type wire struct {
 	dec  *json.Decoder
 }
 
-// quiet is how long a target is listened to before it counts as silent.
+// quiet is the time without data after which a target counts as silent.
 const quiet = 150 * time.Millisecond
 
 func (s *suite) dial() *wire {
@@ -36,8 +36,8 @@ func (s *suite) dial() *wire {
 	return &wire{suite: s, conn: conn, dec: json.NewDecoder(conn)}
 }
 
-// sent is a new connection with text sent on it. The target may close while it
-// is being sent.
+// sent returns a new connection on which text was sent. The target may close while it is being
+// sent.
 func (s *suite) sent(text string) *wire {
 	s.Helper()
 	w := s.dial()
@@ -45,7 +45,7 @@ func (s *suite) sent(text string) *wire {
 	return w
 }
 
-// next is the next value from the target.
+// next returns the next value from the target.
 func (w *wire) next() any {
 	w.Helper()
 	require.NoError(w, w.conn.SetReadDeadline(time.Now().Add(callTimeout)))
@@ -56,7 +56,7 @@ func (w *wire) next() any {
 	return value
 }
 
-// reply is the next value, which must be one reply.
+// reply returns the next value, which must be one reply.
 func (w *wire) reply() map[string]any {
 	w.Helper()
 	object, ok := w.next().(map[string]any)
@@ -65,7 +65,7 @@ func (w *wire) reply() map[string]any {
 	return object
 }
 
-// answered holds that the next reply has an id and is a success (code 0) or an error.
+// answered checks that the next reply has an id and is a success (code 0) or an error.
 func (w *wire) answered(id any, code int) {
 	w.Helper()
 	checkReply(w.suite, w.reply(), id, code)
@@ -85,7 +85,7 @@ func checkReply(s *suite, reply map[string]any, id any, code int) {
 	assert.NotContains(s, reply, "result")
 }
 
-// closed holds that the target closes the connection without another word.
+// closed checks that the target closes the connection without sending anything else.
 func (w *wire) closed() {
 	w.Helper()
 	require.NoError(w, w.conn.SetReadDeadline(time.Now().Add(callTimeout)))
@@ -94,7 +94,7 @@ func (w *wire) closed() {
 	assert.Empty(w, string(bytes.TrimSpace(rest)))
 }
 
-// read is the next n bytes.
+// read returns the next n bytes.
 func (w *wire) read(n int) string {
 	w.Helper()
 	require.NoError(w, w.conn.SetReadDeadline(time.Now().Add(callTimeout)))
@@ -104,7 +104,7 @@ func (w *wire) read(n int) string {
 	return string(buf)
 }
 
-// silent holds that nothing comes and the connection stays.
+// silent checks that nothing arrives and that the connection stays open.
 func (w *wire) silent() {
 	w.Helper()
 	require.NoError(w, w.conn.SetReadDeadline(time.Now().Add(quiet)))
@@ -284,8 +284,8 @@ func testBatches(s *suite) {
 	checkReply(s, list[1].(map[string]any), json.Number("1"), timedOut)
 }
 
-// testConnections holds that at most 64 connections are served, and that more
-// wait until one of them closes.
+// testConnections checks that at most 64 connections are served, and that further ones wait until
+// one of them closes.
 func testConnections(s *suite) {
 	conns := make([]*wire, 70)
 	for i := range conns {

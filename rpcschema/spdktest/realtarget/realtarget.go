@@ -4,7 +4,7 @@
 // the test has ended, however it ended: one failed test must not fail the next, and
 // a test must not delete objects that it did not create.
 //
-// It knows SPDK's RPCs. It may not know proxy, driver, or what is tested.
+// It knows SPDK's RPCs. It may not know the proxy, the driver, or the tests.
 package realtarget
 
 import (
@@ -27,8 +27,8 @@ const Variable = "SPDK_SOCK"
 // Given reports whether a real target is named.
 func Given() bool { return os.Getenv(Variable) != "" }
 
-// Socket returns the socket of the real target, and skips the test if none is named.
-// It fails the test if the target holds anything, and has it emptied at the test's end.
+// Socket returns the socket of the real target, and skips the test if none is named. It fails the
+// test if the target contains any object, and empties the target when the test ends.
 func Socket(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv(Variable)
@@ -42,7 +42,7 @@ func Socket(t testing.TB) string {
 	found, err := list(ctx, caller)
 	switch {
 	case errors.Is(err, spdkrpc.WrongState):
-		return path // of a target that has not started yet, nothing can be there
+		return path // a target in the startup state contains nothing
 	case err != nil:
 		t.Fatalf("look at the target behind %s=%s: %v", Variable, path, err)
 	case len(found) > 0:
@@ -67,7 +67,7 @@ func empty(t testing.TB, path string) {
 	}
 }
 
-// An object is something that a target holds.
+// An object is an object of the target.
 type object struct{ kind, name string }
 
 func (o object) String() string { return o.kind + " " + o.name }
@@ -80,8 +80,8 @@ func names(list []object) string {
 	return strings.Join(told, ", ")
 }
 
-// A kind of object: how all of it are listed, in which member each has its name, and
-// how one is deleted. In the order in which they let go of each other.
+// A kind of object: how its objects are listed, which member has the name, and how one is deleted.
+// The kinds are in the order in which they must be deleted.
 type kind struct {
 	name, list, key string
 	remove, param   string
@@ -91,7 +91,7 @@ type kind struct {
 
 var kinds = []kind{
 	{name: "subsystem", list: "nvmf_get_subsystems", key: "nqn", remove: "nvmf_delete_subsystem", param: "nqn",
-		keep: func(o map[string]any) bool { return o["subtype"] != "NVMe" }}, // discovery is the target's own
+		keep: func(o map[string]any) bool { return o["subtype"] != "NVMe" }}, // the discovery subsystem belongs to the target
 	{name: "iSCSI target", list: "iscsi_get_target_nodes", key: "name", remove: "iscsi_delete_target_node", param: "name"},
 	{name: "portal group", list: "iscsi_get_portal_groups", key: "tag", remove: "iscsi_delete_portal_group", param: "tag"},
 	{name: "initiator group", list: "iscsi_get_initiator_groups", key: "tag", remove: "iscsi_delete_initiator_group", param: "tag"},
@@ -113,7 +113,7 @@ func deletion(bdev map[string]any) string {
 	return deletions[product]
 }
 
-// found are the objects of one kind, with what their listing says of each.
+// found returns the objects of one kind, with their listed members.
 func (k kind) found(ctx context.Context, caller spdkrpc.Caller) ([]map[string]any, error) {
 	var raw json.RawMessage
 	err := caller.Call(ctx, k.list, nil, &raw)
@@ -143,15 +143,16 @@ func list(ctx context.Context, caller spdkrpc.Caller) (all []object, err error) 
 	return all, nil
 }
 
-// deleteOne deletes an object. It waits a minute at most: SPDK carries some deletions out and never answers.
+// deleteOne deletes an object. It waits at most a minute: SPDK executes some deletions without ever
+// answering.
 func deleteOne(ctx context.Context, caller spdkrpc.Caller, method string, params map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return caller.Call(ctx, method, params, nil)
 }
 
-// remove deletes all that there is, the newest first, since bdevs stand on older ones:
-// SPDK remembers the name of a passthru bdev whose base was deleted.
+// remove deletes all objects, the newest first, because bdevs may be on top of older ones: SPDK
+// remembers the name of a passthru bdev whose base was deleted.
 func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object, err error) {
 	at := map[object]bool{}
 	for {
@@ -176,7 +177,7 @@ func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object,
 					failed = append(failed, fmt.Errorf("%s: %w", this, err))
 					continue
 				}
-				if !at[this] { // what is there again and again would never end
+				if !at[this] { // an object that reappears would cause an endless loop
 					progress, at[this] = true, true
 					removed = append(removed, this)
 				}

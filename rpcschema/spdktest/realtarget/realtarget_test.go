@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// told is a test that only notes what becomes of it.
+// told is a test that only records its result.
 type told struct {
 	testing.TB
 	ctx      context.Context
@@ -51,7 +51,7 @@ func run(t *testing.T, do func(socket string)) *told {
 }
 
 func TestSocket(t *testing.T) {
-	socket := os.Getenv(Variable) // a real target's, or else
+	socket := os.Getenv(Variable) // a real target's, or that of a simulation
 	if socket == "" {
 		target, err := spdktest.Start(spdktest.Options{})
 		require.NoError(t, err)
@@ -93,13 +93,13 @@ func TestSocket(t *testing.T) {
 	found, err := list(t.Context(), caller)
 	require.NoError(t, err)
 	assert.Empty(t, found)
-	assert.Empty(t, run(t, func(string) {}).fatal, "it is as good as new")
+	assert.Empty(t, run(t, func(string) {}).fatal, "the target is empty again")
 
 	left("")
 	f = run(t, nil)
 	found, err = list(t.Context(), caller)
 	require.NoError(t, err)
-	assert.Len(t, found, 8, "what is not a test's is not removed")
+	assert.Len(t, found, 8, "objects that the test did not create are not removed")
 	assert.Contains(t, f.fatal, "holds subsystem nqn.2016-06.io.spdk:left, ")
 	assert.Contains(t, f.fatal, "start a fresh one")
 	_, remain, err := remove(t.Context(), caller)
