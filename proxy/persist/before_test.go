@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The first call after a restart is compared with before it is made: what it
-// takes away was not lost.
-func TestCallsAreMetBeforeTheyAreMade(t *testing.T) {
+// After a restart, the target is compared before the first call is sent: an object that the call
+// removes does not count as lost.
+func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.restart("p2", populated()) // with -c
@@ -24,10 +24,10 @@ func TestCallsAreMetBeforeTheyAreMade(t *testing.T) {
 	assert.NotContains(t, w.files(), Held)
 	reads := w.target.reads
 	w.saver.Before(t.Context())
-	assert.Equal(t, reads, w.target.reads, "a process is met once")
+	assert.Equal(t, reads, w.target.reads, "a process is compared once")
 }
 
-// A target that does not tell its configuration does not hold up calls for long.
+// A target that does not return its configuration delays calls only for a short time.
 func TestCallsDoNotWaitForEver(t *testing.T) {
 	w := newWorld(t)
 	w.saver.exclusive <- struct{}{} // a save hangs
@@ -41,10 +41,10 @@ func TestCallsDoNotWaitForEver(t *testing.T) {
 	for range 10 {
 		w.saver.Before(t.Context())
 	}
-	assert.LessOrEqual(t, w.target.reads-reads, 1, "and not each of them tries")
+	assert.LessOrEqual(t, w.target.reads-reads, 1, "not each call tries to read it")
 }
 
-// A comparison that failed while the target was away says nothing of the process that comes then.
+// After a comparison failed without a target, the next process is compared at once.
 func TestTheNextProcessIsComparedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.saver.opts.Retry = time.Hour

@@ -30,8 +30,8 @@ func newChoiceWorld(t *testing.T) *world {
 	return w
 }
 
-// What an administrator has chosen is not overwritten, whatever the target does
-// until it is restarted, and whichever proxy looks at it.
+// The file that an administrator chose is not overwritten until the target was restarted,
+// whatever calls and restarts of the proxy come before.
 func TestChosenFileStaysUntilItIsLoaded(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -74,7 +74,7 @@ func TestChosenFileStaysUntilItIsLoaded(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(w.aside(asideHeld)))
 }
 
-// A target that comes up without some of the chosen file does not replace it.
+// A target that starts without some objects of the chosen file does not replace it.
 func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -139,8 +139,8 @@ func TestChoiceIsDropped(t *testing.T) {
 	assert.Nil(t, w.load(Current).Saved.Chosen)
 }
 
-// Whatever step of a choice fails: the current file is one of the two, and neither
-// is lost.
+// Whichever step of a choice fails, the current file is one of the two files, and neither is
+// lost.
 func TestEveryStepOfAChoiceMayFail(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -161,7 +161,7 @@ func TestEveryStepOfAChoiceMayFail(t *testing.T) {
 	}
 }
 
-// A damaged file is not filed among those that somebody gave up.
+// A damaged file is not kept among the files that an administrator replaced.
 func TestChoiceInsteadOfADamagedFile(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))

@@ -76,7 +76,7 @@ func TestCopyForAnotherUser(t *testing.T) {
 	c.assertCopied()
 }
 
-// Whoever owns the folder of the saved configuration gets root to read nothing else.
+// The owner of the folder with the saved configuration cannot make root read another file.
 func TestCopyReadsNothingElse(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	for name, plant := range map[string]func(path string) error{
@@ -138,7 +138,7 @@ func TestCopyReadsNothingElse(t *testing.T) {
 	})
 }
 
-// Whoever owns the copy's folder gets root to write nowhere else.
+// The owner of the copy's folder cannot make root write another file.
 func TestCopyWritesNowhereElse(t *testing.T) {
 	for name, planted := range map[string]string{"the copy": "saved.json", "its temporary name": tempTag + "saved.json"} {
 		t.Run(name+" is a link", func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestCopyWritesNowhereElse(t *testing.T) {
 	}
 }
 
-// A file that root does not read for its user is told of among the others.
+// The list names files that root does not read because of their owner.
 func TestSuspectFilesAreListed(t *testing.T) {
 	c := newCopied(t)
 	require.NoError(t, writeAs(filepath.Join(c.dir, "held-x.json"), spdkUser, 0o600))

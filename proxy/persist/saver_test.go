@@ -66,7 +66,7 @@ func TestMended(t *testing.T) {
 	assert.Equal(t, strings.Fields("1 3 6 8 2 4 7 10 5 9"), want)
 }
 
-func TestFormerOnesStayAndUnchangedOnesAreNotRepeated(t *testing.T) {
+func TestPreviousVersionsAreKeptOnce(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	before := w.files()
@@ -86,7 +86,7 @@ func TestFormerOnesStayAndUnchangedOnesAreNotRepeated(t *testing.T) {
 	assert.Contains(t, string(w.load(former[0]).Subsystems[0].Calls[0]), "k6")
 }
 
-func TestFormerOnesAreDenserTheNewer(t *testing.T) {
+func TestRecentVersionsAreCloserTogether(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	names := []string{}
 	for i := range 1000 { // a change every minute
@@ -105,8 +105,8 @@ func TestFormerOnesAreDenserTheNewer(t *testing.T) {
 	assert.Greater(t, newest.Sub(oldest), 5*time.Hour, "%v", names)
 }
 
-// The one thing that must never happen: a target that was started empty takes the
-// place of what is known of the former one.
+// A target that was started empty must never replace the saved configuration of the previous
+// process.
 func TestEmptyTargetReplacesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -167,8 +167,9 @@ func (w *world) first(word string) string {
 	return filepath.Base(found[0])
 }
 
-// What three processes knew, one after the other, each without the others'.
-func TestWhatWasHeldBackIsNotLostWithItsProcess(t *testing.T) {
+// Three processes ran one after the other, each without the others' objects. The held files keep
+// all of them.
+func TestHeldConfigurationsOutliveTheirProcess(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	held := empty()
@@ -193,8 +194,9 @@ func TestWhatWasHeldBackIsNotLostWithItsProcess(t *testing.T) {
 	assert.Equal(t, "p5", w.load(Current).Saved.Process)
 }
 
-// A target that stops may answer while its subsystems are gone already.
-func TestVanishedIsNotBelievedAtOnce(t *testing.T) {
+// A stopping target may answer after it has removed its subsystems, so missing objects are not
+// accepted at once.
+func TestMissingObjectsAreNotAcceptedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.set("nvmf")
@@ -216,7 +218,7 @@ func TestVanishedIsNotBelievedAtOnce(t *testing.T) {
 	assert.Contains(t, w.log.String(), "were removed without a call")
 }
 
-func TestCallsExplainWhatIsGone(t *testing.T) {
+func TestObjectsRemovedByCallsAreNotMissing(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
@@ -293,7 +295,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 	})
 }
 
-// Another release writes members differently; objects are known by what they name.
+// Another release writes members differently; objects are identified by their names.
 func TestUpgrade(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -316,8 +318,8 @@ func TestUpgrade(t *testing.T) {
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 }
 
-// That a target ends with everything saved is no failure; with something unsaved it is.
-func TestEndedTargetIsNoFailure(t *testing.T) {
+// The end of a target counts as a failure only if there are unsaved changes.
+func TestEndOfATargetIsNotAFailure(t *testing.T) {
 	for name, end := range map[string]func(f *fakeTarget){
 		"away":           func(f *fakeTarget) { f.down = errors.New("gone") },
 		"while it tells": func(f *fakeTarget) { f.fail["nvmf"] = errors.New("gone") },

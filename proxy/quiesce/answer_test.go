@@ -28,8 +28,8 @@ func (g garbler) Call(ctx context.Context, method string, params, result any) er
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result does not match the schema"}
 }
 
-// An answer that cannot be read is no refusal: before the snapshot it means that
-// nothing was done, of the snapshot itself that it may be there.
+// A malformed answer is not a refusal. Before the snapshot, it means that nothing was done; for
+// the snapshot call itself, that the snapshot may exist.
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

@@ -31,8 +31,8 @@ func (b *bench) settled(t *testing.T) {
 	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
 }
 
-// Whatever call of an operation goes wrong, and however: the paths' states come
-// back, and what is answered of the snapshot is true.
+// Whichever call of an operation fails, and however, the paths' states are restored, and the
+// answer about the snapshot is correct.
 func TestEveryCallMayFail(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -236,9 +236,9 @@ func TestKilledAtEveryCall(t *testing.T) {
 	assert.Equal(t, left, b.recovered)
 }
 
-// What a living process is working on is left alone, by other processes and by a
-// second Quiescer in the same one; and the same volume is not frozen twice.
-func TestLivingOperationsAreLeftAlone(t *testing.T) {
+// Operations of a running process are not recovered, neither by other processes nor by a second
+// Quiescer in the same process. A volume is not frozen twice at once.
+func TestRunningOperationsAreNotRecovered(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -261,7 +261,7 @@ func TestLivingOperationsAreLeftAlone(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A target that is away is waited for; one that was started anew has forgotten.
+// Recovery waits for an unreachable target. A restarted target is not frozen any more.
 func TestTheTargetIsAway(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

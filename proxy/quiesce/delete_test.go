@@ -142,8 +142,7 @@ func TestWhileUnused(t *testing.T) {
 	assert.Equal(t, 2, done)
 }
 
-// Whatever call of a deletion goes wrong, the paths' states come back, and what is
-// answered is true.
+// Whichever call of a deletion fails, the paths' states are restored, and the answer is correct.
 func TestEveryCallOfADeletionMayFail(t *testing.T) {
 	fresh := func() *bench {
 		b := newBench(t, "v26.05")
@@ -178,7 +177,7 @@ func TestEveryCallOfADeletionMayFail(t *testing.T) {
 					var busy *BusyError
 					switch gone := errors.As(err, &busy) || errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, ErrAway); {
 					case call.Method == "bdev_lvol_delete":
-						require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "it may be executed: nobody knows")
+						require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "it may have been executed")
 						assert.False(t, gone)
 					case i < deletion:
 						assert.True(t, gone, "it says that nothing was executed: %v", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// What the target sees between freezing and thawing is what protects the lvstore.
+// Between freezing and thawing, the target gets the calls that protect the lvstore.
 func TestExportedVolumesAreFrozen(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		t.Run(release, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestWhatCannotBeFrozenIsRefused(t *testing.T) {
 	assert.Equal(t, asExported, b.states("fine"))
 }
 
-// Clients that know nothing of freezing.
+// Clients that do not use freezing.
 func TestWithoutFreezing(t *testing.T) {
 	for _, ana := range []bool{true, false} {
 		b := newBench(t, "v26.05")
@@ -187,7 +187,7 @@ func TestBadLists(t *testing.T) {
 	assert.Equal(t, 1, b.froze, "only once was there something to do")
 }
 
-// States that others have set, and what they have taken away, stay so.
+// Changes that other clients make to the subsystem meanwhile are kept.
 func TestOthersChangeTheSubsystem(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -229,7 +229,7 @@ func TestPathsThatWereInaccessible(t *testing.T) {
 	assert.Equal(t, before, b.states("v0"))
 }
 
-// What takes too long is thawed, and was not taken.
+// An operation that takes too long is thawed, and no snapshot is taken.
 func TestFreezingHasADeadline(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -256,7 +256,7 @@ func TestAFreezeThatIsExecutedLate(t *testing.T) {
 	assert.Equal(t, asExported, b.states("v0"))
 }
 
-// The client's leaving ends nothing that has begun.
+// An operation that has begun is completed if the client disconnects.
 func TestTheCallerLeaves(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -290,7 +290,7 @@ func TestTheJournalMustBeClosedToOthers(t *testing.T) {
 	assert.ErrorContains(t, err, "is not a directory")
 }
 
-// Whoever finds the journal locked waits a moment.
+// An operation waits for a short time if the journal is locked.
 func TestTheJournalIsLockedMeanwhile(t *testing.T) {
 	f, err := OpenFolder(t.TempDir() + "/frozen")
 	require.NoError(t, err)
@@ -306,7 +306,7 @@ func TestTheJournalIsLockedMeanwhile(t *testing.T) {
 	assert.ErrorContains(t, err, "another process has locked")
 }
 
-// Without a journal nothing may be frozen: nobody would thaw it after a crash.
+// Without a journal, nothing is frozen, because nothing would thaw it after a crash.
 func TestTheJournalCannotBeUsed(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, f *Folder, entry string){
 		"the folder is away": func(t *testing.T, f *Folder, _ string) { require.NoError(t, os.RemoveAll(f.path)) },

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Releases that die of it are not asked for their volumes while they delete one, also
-// when nobody waits for the deletion any more; newer ones are.
+// Releases that crash on it get no listing of volumes during a deletion, also when no client
+// waits for the deletion any more. Newer releases do.
 func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {
 		deletions, end := make(chan struct{}, 8), make(chan struct{})
@@ -25,14 +25,14 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 			return `"result":true`
 		})
 		c := connect(t, newTarget(t, Config{Socket: f.path, QueueWait: 20 * time.Millisecond}))
-		other := connect(t, c.target) // perhaps another connection: it is all one target
+		other := connect(t, c.target) // it may use another connection to the same target
 		list := func() error {
 			_, err := other.Call(t.Context(), "ann", "bdev_lvol_get_lvols", nil, long)
 			return err
 		}
 		require.NoError(t, list())
 		_, err := c.Call(t.Context(), "bob", "bdev_lvol_delete", map[string]any{"name": "v"}, time.Millisecond)
-		require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "its deadline is over, and SPDK goes on")
+		require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "its deadline has passed, and SPDK continues")
 		<-deletions
 		if together {
 			close(end)
@@ -63,7 +63,7 @@ func TestApart(t *testing.T) {
 	cancel()
 	_, err := enter(gone, "bdev_lvol_delete", long)
 	require.ErrorIs(t, err, ErrAbandoned)
-	must("bdev_lvol_get_lvols")() // what left holds up nobody
+	must("bdev_lvol_get_lvols")() // a canceled call delays no other
 
 	deleted := make(chan func())
 	go func() { deleted <- must("bdev_lvol_delete") }()
@@ -87,7 +87,7 @@ func TestApart(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes)
 }
 
-// Each rule of the gate by itself.
+// Each rule of the gate is tested alone.
 func TestApartRules(t *testing.T) {
 	const list = "bdev_lvol_get_lvols"
 	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")
@@ -118,14 +118,14 @@ func TestApartRules(t *testing.T) {
 			_, err := a.enter(t.Context(), old, list, time.Millisecond)
 			require.ErrorIs(t, err, ErrDeleting, method)
 			_, err = a.enter(t.Context(), safe, list, time.Millisecond)
-			require.NoError(t, err, "releases that bear it are asked")
+			require.NoError(t, err, "newer releases get the listing")
 			leave()
 			must(&a, list)
 			_, err = a.enter(t.Context(), old, method, time.Millisecond)
 			require.ErrorIs(t, err, ErrListing, method)
 			_, err = a.enter(t.Context(), safe, method, time.Millisecond)
 			require.NoError(t, err)
-			must(&a, list) // the deletion that gave up holds up nobody
+			must(&a, list) // the canceled deletion delays no other call
 		}
 	})
 	t.Run("a deletion that gives up lets those in that waited for it", func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestApartRules(t *testing.T) {
 		select {
 		case <-woken:
 		default:
-			require.Fail(t, "nobody is woken")
+			require.Fail(t, "the waiting call was not woken")
 		}
 	})
 	t.Run("one of two deletions ends", func(t *testing.T) {

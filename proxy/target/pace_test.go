@@ -50,7 +50,7 @@ func TestBurstsFollowTheRounds(t *testing.T) {
 		burst(t, q, "a")
 	}
 	slots := burst(t, q, "b")
-	assert.Len(t, slots, minBurst, "never nothing")
+	assert.Len(t, slots, minBurst, "never less than the minimum")
 	for range 3 * minBurst {
 		q.release(slots[0])
 		slots = burst(t, q, "b")
@@ -65,7 +65,7 @@ func TestBurstsFollowTheRounds(t *testing.T) {
 	assert.Equal(t, 2, started)
 }
 
-func TestWhoWaitsForARoundGoesOutWithIt(t *testing.T) {
+func TestWaitingCallsAreSentWithTheNextRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 1024, PerUser: 256})
 		burst(t, q, "a")
@@ -83,7 +83,7 @@ func TestWhoWaitsForARoundGoesOutWithIt(t *testing.T) {
 	})
 }
 
-// Long answers bound what is under way, but never to nothing.
+// Long answers reduce the number of calls in flight, but never to zero.
 func TestLongAnswersAreBounded(t *testing.T) {
 	q := newQueue(Limits{Total: 1024, PerUser: 256})
 	long := new(size)
@@ -228,8 +228,8 @@ func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	flood.Wait()
 }
 
-// A look that anybody has begun before the calls went out tells nothing about them.
-func TestPaceIsNotTakenFromEarlierLooks(t *testing.T) {
+// A probe that began before the calls were sent is not used to measure them.
+func TestPaceIgnoresEarlierProbes(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})
 	end, began := make(chan struct{}), time.Now()

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever listens at the socket is known before anything is sent.
-func TestStrangersAreSentNothing(t *testing.T) {
+// The user that listens at the socket is checked before anything is sent.
+func TestNothingIsSentToUntrustedUsers(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})
 	connect(t, target) // ourselves
@@ -55,7 +55,7 @@ func TestStrangersAreSentNothing(t *testing.T) {
 
 	require.NoError(t, dialUnix(t, path, requirePeer(own+1, own)))
 	require.NoError(t, dialUnix(t, path, checkPeer(nil)))
-	require.Error(t, requirePeer(own)(&net.TCPConn{}), "who is there must be known")
+	require.Error(t, requirePeer(own)(&net.TCPConn{}), "a connection whose peer is unknown is refused")
 }
 
 func dialUnix(t *testing.T, path string, check func(net.Conn) error) error {
@@ -73,7 +73,7 @@ func TestWhoIsTrusted(t *testing.T) {
 
 const listenerPath = "LISTEN_AS_ANOTHER_USER_AT"
 
-// TestListener is no test, but the other user in the next one.
+// TestListener is not a test: it is the process of another user in the next test.
 func TestListener(t *testing.T) {
 	path := os.Getenv(listenerPath)
 	if path == "" {

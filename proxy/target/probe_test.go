@@ -61,8 +61,8 @@ func TestState(t *testing.T) {
 	assert.Positive(t, log.Count("target unreachable"))
 }
 
-// A target that does not answer is asked one question, and not one more each time.
-func TestQuestionsAreNotHeapedUp(t *testing.T) {
+// A target that does not answer gets only one probe at a time.
+func TestOneProbeAtATime(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	f.phase.Store(new(""))
 	target := newTarget(t, Config{Socket: f.path})
@@ -76,7 +76,7 @@ func TestQuestionsAreNotHeapedUp(t *testing.T) {
 	assert.EqualValues(t, 1, f.accepted.Load())
 }
 
-// A restarted target is noticed although nobody calls.
+// A restart of the target is detected without calls.
 func TestWatch(t *testing.T) {
 	f := newFake(t, "v26.01", echo)
 	target := newTarget(t, Config{Socket: f.path})

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sound holds a queue against what it promises after each change.
+// sound checks the invariants of a queue.
 func (q *queue) sound(t *testing.T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +84,7 @@ func TestLinesTakeTurns(t *testing.T) {
 	})
 }
 
-func TestNobodyTakesAll(t *testing.T) {
+func TestNoUserGetsAllSlots(t *testing.T) {
 	q := newQueue(Limits{Total: 12, PerUser: 100, Of: map[string]int{"small": 2}})
 	take := func(who string) (n int) {
 		for {
@@ -108,7 +108,7 @@ func TestNobodyTakesAll(t *testing.T) {
 	_, err := q.acquire(t.Context(), "e", new(size), 0)
 	var busy *BusyError
 	require.ErrorAs(t, err, &busy)
-	assert.Equal(t, BusyError{InFlight: 12, Why: busy.Why}, *busy, "nobody's fault")
+	assert.Equal(t, BusyError{InFlight: 12, Why: busy.Why}, *busy, "no user is named")
 	q.sound(t)
 }
 
@@ -163,7 +163,7 @@ func waitingOf(q *queue) map[string]int {
 	return of
 }
 
-// Who has no room for another long answer waits for it; short ones, and others, go on.
+// A user without memory for another long answer waits. Its short calls and other users continue.
 func TestLongAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
@@ -211,7 +211,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
-// Limits that change hold for who waits as well as for who comes.
+// Changed limits apply to waiting and to new calls.
 func TestLimitsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})
@@ -236,8 +236,8 @@ func TestLimitsChange(t *testing.T) {
 	})
 }
 
-// Users who rest are forgotten in the end, and nobody else.
-func TestUsersAtRestAreForgotten(t *testing.T) {
+// Only idle users are removed from the queue's memory.
+func TestIdleUsersAreRemoved(t *testing.T) {
 	q := newQueue(Limits{Total: 100, PerUser: 1})
 	held := mustTake(t, q, "held")
 	for i := range 10 * maxIdleUsers {

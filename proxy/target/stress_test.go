@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Whatever comes, goes, waits, gives up or has its limit changed: no turn is
-// lost, none is given twice, and everybody who waits long enough gets one.
+// Calls start, end, wait and are canceled, and limits change. No slot is lost or given twice, and
+// every call that waits long enough gets one.
 func TestQueueUnderStress(t *testing.T) {
 	const users, callers, rounds = 7, 12, 300
 	limits := Limits{Total: 9, PerUser: 4, Of: map[string]int{"0": 1, "1": 9}}
@@ -72,9 +72,9 @@ func TestQueueUnderStress(t *testing.T) {
 	}
 }
 
-// A user who asks for one thing at a time waits for one round of the others at
-// most, however many wait and whose calls end: counted in turns, not in time.
-func TestNobodyIsDelayedByAFlood(t *testing.T) {
+// A user with one call at a time waits at most for one round of the other users, however many
+// calls wait. The test counts slots, not time.
+func TestManyCallsDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})
 		got := make(chan slot, 100)

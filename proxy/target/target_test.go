@@ -245,7 +245,7 @@ func TestAttemptsAreSpacedOut(t *testing.T) {
 	assert.Equal(t, maxBackoff, target.backoff)
 }
 
-func TestVersionThatIsNotUnderstood(t *testing.T) {
+func TestUnknownVersion(t *testing.T) {
 	f := newFake(t, "next", nil)
 	_, err := newTarget(t, Config{Socket: f.path}).Connect(t.Context(), "u")
 	var down *DownError
@@ -253,7 +253,7 @@ func TestVersionThatIsNotUnderstood(t *testing.T) {
 	assert.ErrorContains(t, err, versionMethod)
 }
 
-func TestDeadlineLeavesTheOutcomeUnknownAndTheTurnTaken(t *testing.T) {
+func TestDeadlineLeavesTheOutcomeUnknownAndTheSlotTaken(t *testing.T) {
 	answer := make(chan struct{})
 	f := newFake(t, "v26.05", func(c call) string {
 		if c.Method == "slow" {
@@ -279,7 +279,7 @@ func TestDeadlineLeavesTheOutcomeUnknownAndTheTurnTaken(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCallNeverAnsweredGivesItsTurnBackInTheEnd(t *testing.T) {
+func TestCallWithoutAnswerFinallyReleasesItsSlot(t *testing.T) {
 	f := newFake(t, "v26.05", func(call) string { return "" })
 	target := newTarget(t, Config{Socket: f.path, LateAfter: time.Millisecond})
 	_, err := connect(t, target).Call(t.Context(), "u", "m", nil, time.Millisecond)
@@ -287,7 +287,7 @@ func TestCallNeverAnsweredGivesItsTurnBackInTheEnd(t *testing.T) {
 	require.Eventually(t, func() bool { return target.InFlight() == 0 }, long, time.Millisecond)
 }
 
-func TestWhoeverLeftIsNotSentButWhatWasSentIsAwaited(t *testing.T) {
+func TestCanceledCallsAreNotSentAndSentCallsAreAwaited(t *testing.T) {
 	sent, answer := make(chan struct{}), make(chan struct{})
 	f := newFake(t, "v26.05", func(c call) string {
 		close(sent)

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// admit is the first half of a call of red's.
+// admit admits a call of the tenant red, without executing it.
 func (w *world) admit(ctx context.Context, method string, params p) (*Grant, error) {
 	m, _ := rpcschema.Default().Method(method)
 	params, err := decoded(params)
@@ -29,7 +29,7 @@ func volumeOf(name string, size int) p {
 	return p{"lvol_name": name, "size_in_mib": size, "lvs_name": "lvs-red", "thin_provision": true}
 }
 
-// waits says that a call is not decided on before another one has ended.
+// waits checks that a call is not decided before another one has ended.
 func (w *world) waits(method string, params p) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -50,8 +50,8 @@ func (w *world) waits(method string, params p) {
 	require.ErrorIs(w.t, <-decided, context.Canceled)
 }
 
-// A panic while a call is held against the quota ends that call alone.
-func TestPanicGivesTheQuotaBack(t *testing.T) {
+// A panic while a call is checked against the quota affects only that call.
+func TestPanicReleasesTheQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2, Bytes: 64 * mib})
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")
 	params, err := decoded(volumeOf("a", 4))
@@ -65,9 +65,9 @@ func TestPanicGivesTheQuotaBack(t *testing.T) {
 
 var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
 
-// Volumes are made together, within the quota; a snapshot waits for them, and
-// they for it.
-func TestWhatIsUnderWayTogether(t *testing.T) {
+// Volumes can be created concurrently within the quota. A snapshot waits for them, and they
+// wait for it.
+func TestConcurrentCreations(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 4, Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
 	first, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("b", 4))
@@ -82,7 +82,7 @@ func TestWhatIsUnderWayTogether(t *testing.T) {
 	_, err = first.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	first.Close()
-	second.Close() // it had no answer, and counts
+	second.Close() // it had no answer, so it counts
 	_, err = third.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	third.Close()
@@ -98,8 +98,8 @@ func TestWhatIsUnderWayTogether(t *testing.T) {
 	require.ErrorAs(t, w.create("i", 4), &over)
 }
 
-// What is made while the target lists what there is counts, listed or not.
-func TestWhatIsMadeWhileCounting(t *testing.T) {
+// A volume that is created while the target lists its volumes counts, whether it is listed or not.
+func TestCreationWhileCounting(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})
 	require.NoError(t, w.create("a", 4))
@@ -126,9 +126,9 @@ func TestWhatIsMadeWhileCounting(t *testing.T) {
 	require.ErrorAs(t, err, &over)
 }
 
-// Whoever asks for too much over and over does not have the target counted over
-// and over; what they delete is free at once.
-func TestTooMuchIsNotCountedAgain(t *testing.T) {
+// Repeated calls beyond the quota do not make the proxy list the target's volumes each time.
+// The space of a deleted volume is free at once.
+func TestCallsBeyondTheQuotaDoNotCountAgain(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))
@@ -146,8 +146,8 @@ func TestTooMuchIsNotCountedAgain(t *testing.T) {
 	require.NoError(t, w.create("b", 4))
 }
 
-// What many do at once, with answers that are lost and calls that are executed
-// late, stays within the quota at every moment.
+// Many concurrent calls, some with lost answers and some that are executed late, never exceed
+// the quota.
 func TestQuotaUnderParallelCalls(t *testing.T) {
 	const most, count, players, rounds = 64 * mib, 6, 8, 40
 	w := emptyWorld(t, "v26.05", Quota{Bytes: most, Volumes: count})

@@ -35,7 +35,7 @@ func (w *world) asked(f func()) int {
 	return len(w.asks) - before
 }
 
-// However another's name is spelt, the answer is that for a name that nothing bears.
+// For each spelling of another tenant's name, the answer is the same as for an unused name.
 func TestSpellingsOfAnother(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)
@@ -73,9 +73,9 @@ func TestSpellingsOfAnother(t *testing.T) {
 	}
 }
 
-// A volume of theirs is asked for once; somebody else's is with every call, as
-// what does not exist is, and so are other spellings of theirs.
-func TestWhatIsRemembered(t *testing.T) {
+// The owner of the tenant's own volume is looked up once. It is looked up with every call for
+// other tenants' volumes, missing ones, and other spellings of own ones.
+func TestOwnersAreCached(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
@@ -94,11 +94,11 @@ func TestWhatIsRemembered(t *testing.T) {
 	assert.Equal(t, none, w.asked(limit(strings.ToUpper(red.volume))), "SPDK knows no such name")
 
 	pass(3 * volumesKeep)
-	assert.Equal(t, 2, w.asked(limit(red.volume)), "and it is forgotten")
+	assert.Equal(t, 2, w.asked(limit(red.volume)), "the owner is no longer cached")
 }
 
-// What is remembered of a volume says nothing once its lvstore is another's.
-func TestLVStoresThatChangeHands(t *testing.T) {
+// A cached owner is not used after the volume's lvstore was given to another tenant.
+func TestLvstoresThatChangeTheirTenant(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -110,7 +110,7 @@ func TestLVStoresThatChangeHands(t *testing.T) {
 	assert.Contains(t, string(w.must("alice", "bdev_get_bdevs", nil)), "red-malloc")
 	assert.NotContains(t, string(w.must("alice", "bdev_get_bdevs", nil)), red.volume)
 
-	// Their own renaming is seen at once.
+	// A renaming by the tenant takes effect at once.
 	w.must("", "bdev_lvol_rename_lvstore", p{"old_name": "lvs-nobody", "new_name": "lvs-red"})
 	pass(storesKeep)
 	w.must("alice", "bdev_lvol_rename_lvstore", p{"old_name": "lvs-red", "new_name": "lvs-red2"})
@@ -118,9 +118,9 @@ func TestLVStoresThatChangeHands(t *testing.T) {
 	w.must("alice", "bdev_get_bdevs", p{"name": red.volume})
 }
 
-// Calls that come together put one question about the lvstores, and whoever put
-// it may leave.
-func TestQuestionsAreShared(t *testing.T) {
+// Concurrent calls share one lookup of the lvstores, also if the call that started it is
+// canceled.
+func TestLookupsAreShared(t *testing.T) {
 	var s stores
 	var put atomic.Int32
 	begun, answer := make(chan struct{}, 64), make(chan struct{})
@@ -154,7 +154,7 @@ func TestQuestionsAreShared(t *testing.T) {
 	all.Wait()
 	assert.LessOrEqual(t, put.Load(), int32(3))
 
-	// One that was put before a call came tells it nothing.
+	// A lookup that began before a call arrived is not used for it.
 	put.Store(0)
 	_, err := s.list(t.Context(), ask, now())
 	require.NoError(t, err)
@@ -164,8 +164,8 @@ func TestQuestionsAreShared(t *testing.T) {
 	assert.EqualValues(t, 1, put.Load())
 }
 
-// A list with many names that are not known is no reason for as many questions.
-func TestListsAreAskedAboutAtOnce(t *testing.T) {
+// A list with many unknown names causes one lookup, not one for each name.
+func TestNamesOfAListShareALookup(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
 	red, blue := w.settle()
@@ -176,7 +176,7 @@ func TestListsAreAskedAboutAtOnce(t *testing.T) {
 	list()
 	assert.Contains(t, listed, prefix+red.volume)
 	assert.NotContains(t, listed, blue.volume)
-	assert.Zero(t, w.asked(list), "volumes are known by now, whosever")
+	assert.Zero(t, w.asked(list), "the owners of all volumes are cached now")
 	for i := range 20 {
 		w.must("", "nvmf_create_subsystem", p{"nqn": fmt.Sprintf("%s99999999-0000-4000-8000-%012x", prefix, i)})
 	}
@@ -184,7 +184,7 @@ func TestListsAreAskedAboutAtOnce(t *testing.T) {
 	assert.NotContains(t, listed, "99999999")
 }
 
-// Values that the schema does not describe are nobody's.
+// Values that the schema does not describe belong to no tenant.
 func TestParametersThatAreNotDescribed(t *testing.T) {
 	schema, err := rpcschema.Load([]byte(`{"methods":[{"name":"m","x-spdk-state":["runtime"],"x-spdk-mutates":true,"params":[
 		{"name":"bdev","required":true,"schema":{"type":"string","x-spdk-resource":"bdev"}},
@@ -205,7 +205,7 @@ func TestParametersThatAreNotDescribed(t *testing.T) {
 	require.Error(t, admit(p{"bdev": "red-1", "other": "blue-1"}))
 }
 
-// A subsystem that is named by a volume counts after the volume is gone, too.
+// A subsystem that is named after a volume counts also after the volume was deleted.
 func TestSubsystemsCountAfterTheirVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	pass := atTime(t)
@@ -225,7 +225,7 @@ func TestSubsystemsCountAfterTheirVolumes(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "subsystems", Used: 4, Asked: 1, Most: 4}, over)
 }
 
-// A volume's origin must not grow between being measured and being cloned.
+// The origin of a clone must not grow between its measurement and the clone call.
 func TestOriginsOfClonesKeepTheirSize(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	w.must("", "bdev_null_create", p{"name": "red-origin", "num_blocks": 8192, "block_size": 512})
@@ -234,8 +234,8 @@ func TestOriginsOfClonesKeepTheirSize(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// An lvstore that was made anew under its name is another one, with other
-// clusters: what was measured by the old one is not made in it.
+// An lvstore that was deleted and created again with its name may have another cluster size. A
+// call that was measured with the old size is not executed in the new one.
 func TestVolumesAreMadeWhereTheyWereMeasured(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
@@ -253,7 +253,7 @@ func TestVolumesAreMadeWhereTheyWereMeasured(t *testing.T) {
 	grant.Close()
 }
 
-// After a reload that gives them more, what they have is counted anew.
+// After a reload that gives a tenant another lvstore, its usage is counted again.
 func TestReloadsCountAnew(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// What a tenant deletes is zeroed, whatever its client asked for, unless the
-// tenant is allowed otherwise.
+// The space of a tenant's deleted volume is zeroed, whatever its client requested, unless the
+// configuration allows otherwise.
 func TestTenantsSpaceIsZeroed(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		w := newWorld(t, release)

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Whichever question about whose something is, or how large, is not answered: the call is not made, or nothing is shown
-// of what it answered. The quota holds as before.
-func TestAnyQuestionMayFail(t *testing.T) {
+// Whichever lookup of an owner or a size fails, the call is not executed, or its result is not returned. The quota is
+// unchanged.
+func TestEveryLookupMayFail(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	for name, c := range map[string]struct {
 		method string
@@ -56,13 +56,13 @@ func TestAnyQuestionMayFail(t *testing.T) {
 				}
 				w.fail, w.lost = 0, false
 				_, err = w.call("alice", c.method, c.params(red))
-				require.NoError(t, err, "a question is put again")
+				require.NoError(t, err, "a failed lookup is repeated")
 			}
 		})
 	}
 }
 
-// Where a volume lies is remembered for a while: at least half a minute, at most a minute and a half.
+// The lvstore of a volume is cached for half a minute to one and a half minutes.
 func TestVolumesAreForgotten(t *testing.T) {
 	pass := atTime(t)
 	v := new(volumes)
@@ -88,8 +88,8 @@ func TestVolumesAreForgotten(t *testing.T) {
 	assert.LessOrEqual(t, len(v.recent)+len(v.older), 2*(maxVolumes+1), "the memory is bounded")
 }
 
-// What a call makes of theirs is theirs: its answer is shown without a question.
-func TestWhatTheyMakeIsTheirs(t *testing.T) {
+// An object that a tenant's call creates belongs to the tenant: its answer is returned without a lookup.
+func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
 	for _, c := range []struct {

@@ -20,7 +20,7 @@ import (
 
 const mib = 1 << 20
 
-// emptyWorld has red's lvstore with nothing in it, and a quota.
+// emptyWorld makes a target with an empty lvstore of red, which has a quota.
 func emptyWorld(t *testing.T, release string, q Quota) *world {
 	w := newWorld(t, release, func(red *Tenant) { red.Quota = q })
 	w.must("", "bdev_malloc_create", p{"name": "Base", "num_blocks": 131072, "block_size": 4096})
@@ -50,7 +50,7 @@ func TestQuotaOfBytes(t *testing.T) {
 			exceeded(call("bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 1 << 43}), 36, 1<<43-16)
 			require.NoError(t, call("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/b", "snapshot_name": "s"})) // 56
 			exceeded(call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}), 56, 20)
-			// What is deleted is free again, and the rest may still be shrunk and listed.
+			// Deleted space is free again. The other volumes may still be shrunk and listed.
 			require.NoError(t, call("bdev_lvol_delete", p{"name": "lvs-red/a"}))
 			require.NoError(t, call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}))
 			exceeded(w.create("d", 8), 60, 8)
@@ -60,8 +60,8 @@ func TestQuotaOfBytes(t *testing.T) {
 	}
 }
 
-// With less allowed than is taken already, whatever takes none of it goes on.
-func TestQuotaBelowWhatIsTaken(t *testing.T) {
+// If the quota is less than the used space, calls that use no more space still work.
+func TestQuotaBelowTheUsedSpace(t *testing.T) {
 	q := Quota{Bytes: 10, Volumes: 1, Subsystems: 3}
 	used := amount{bytes: 20, volumes: 2, subsystems: 2}
 	require.NoError(t, q.allows("red", used, amount{subsystems: 1}))
@@ -77,8 +77,8 @@ func TestQuotaCountsWhatItCanOnly(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// Whatever makes a volume by the schema, or may grow one, must be measured.
-func TestWhatTakesUpRoomIsMeasured(t *testing.T) {
+// Every method that creates a volume according to the schema, or may grow one, is measured.
+func TestMethodsThatUseSpaceAreMeasured(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for _, m := range rpcschema.Default().Methods() {
 		if w.tenancy.plans[m.Name].volume {
@@ -120,7 +120,7 @@ func TestQuotaOfSubsystems(t *testing.T) {
 	require.NoError(t, create("3"))
 }
 
-// However many come at once, no more pass than there is room for.
+// Of any number of concurrent calls, only those within the quota are executed.
 func TestParallelCreatesDoNotOverrun(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 5, Bytes: 1 << 40})
 	var made atomic.Int32
@@ -140,7 +140,7 @@ func TestParallelCreatesDoNotOverrun(t *testing.T) {
 	assert.EqualValues(t, 5, made.Load())
 }
 
-// A call whose outcome is not known counts as if it were still to come.
+// A call with an unknown outcome counts as if it could still be executed.
 func TestLostCallsCount(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")
@@ -159,7 +159,7 @@ func TestLostCallsCount(t *testing.T) {
 	require.NoError(t, w.create("y", 4))
 }
 
-// A call that fails takes nothing; one that waits gives up with its client.
+// A failed call uses no quota. A waiting call ends with its client.
 func TestTurns(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))
@@ -196,19 +196,19 @@ func TestAccountsOutliveReloads(t *testing.T) {
 	assert.Nil(t, next.Of("bob"))
 }
 
-// Whoever cannot be told whose it is gets no call through.
-func TestQuestionsThatFail(t *testing.T) {
+// A call is not executed if the owner of an object cannot be determined.
+func TestFailedLookups(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m, _ := rpcschema.Default().Method("bdev_lvol_delete")
 	failing := func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return nil, &spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown}
 	}
 	_, err := w.tenancy.Of("alice").Admit(t.Context(), m, p{"name": "11111111-2222-4333-8444-555555555555"}, failing)
-	require.ErrorIs(t, err, spdkrpc.Unreachable, "the call itself was not made")
+	require.ErrorIs(t, err, spdkrpc.Unreachable, "the call itself was not sent")
 	require.NotErrorIs(t, err, spdkrpc.OutcomeUnknown)
 }
 
-// The configuration's key is in GiB; what does not come out even must not be rounded.
+// The configuration's key is in GiB. Sizes that are not a whole number of GiB must not be rounded.
 func TestQuotaErrorsNameTheUnitOfTheConfiguration(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 100 << 30, Used: 99<<30 + 512<<20, Asked: 1 << 30},
 		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more")

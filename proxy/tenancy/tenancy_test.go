@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// What a tenant's CSI controller does works, on what is theirs.
-func TestTheirOwn(t *testing.T) {
+// All calls of a tenant's CSI controller work on the tenant's objects.
+func TestOwnObjects(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			w := newWorld(t, release)
@@ -60,7 +60,7 @@ func TestUsersOfNoTenant(t *testing.T) {
 	assert.Contains(t, all, "BaseB")
 }
 
-// Lists show what is theirs, with what lies in it, and no word of the rest.
+// Lists contain the tenant's objects completely, and nothing of other objects.
 func TestLists(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
@@ -153,8 +153,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Somebody's lvol by UUID takes no more questions than none.
-func TestQuestionsTellNothing(t *testing.T) {
+// Another tenant's volume by UUID causes as many lookups as a missing one.
+func TestLookupsDoNotRevealExistence(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	_, blue := w.settle()
 	count := func(name string) int {
@@ -171,8 +171,8 @@ func TestQuestionsTellNothing(t *testing.T) {
 	assert.Zero(t, count("blue-malloc"))
 }
 
-// Without a doubt nothing is asked: aliases and globs are decided by spelling.
-func TestSpellingNeedsNoQuestion(t *testing.T) {
+// Aliases and globs are decided by their spelling, without a lookup.
+func TestAliasesNeedNoLookup(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
 	before := len(w.asks)
@@ -214,8 +214,8 @@ func TestOverlaps(t *testing.T) {
 	require.ErrorContains(t, err, "did you mean red?")
 }
 
-// Subsystems that are named by their volumes' UUIDs, as a CSI driver names them
-// whoever runs it, belong to whom the volume belongs.
+// Subsystems that are named after their volume's UUID, as by a CSI driver, belong to the
+// tenant of the volume.
 func TestSubsystemsNamedByVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 3 })
@@ -245,8 +245,8 @@ func TestSubsystemsNamedByVolumes(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// One UUID has one spelling here, and what only begins with one is none.
-func TestUUIDsAreSpeltOneWay(t *testing.T) {
+// A UUID has one canonical spelling, and a text that only begins with a UUID is not one.
+func TestUUIDsHaveOneSpelling(t *testing.T) {
 	const id = "11111111-2222-4333-8444-5555555555af"
 	for text, want := range map[string]string{
 		id: id, strings.ToUpper(id): id, strings.ReplaceAll(id, "-", ""): id,

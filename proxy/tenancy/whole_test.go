@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// What is not a list, and names no object, is about the whole target.
+// A call that is not a list and names no object affects the whole target.
 func TestCallsAboutTheWholeTarget(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()
@@ -33,8 +33,8 @@ func TestCallsAboutTheWholeTarget(t *testing.T) {
 	assert.Empty(t, w.sent, "and SPDK was not asked")
 }
 
-// A UUID is another name of a bdev that exists: a new one must not have it, be it
-// one of theirs.
+// A UUID is an alias of an existing bdev, so a tenant may not name a new bdev by a UUID, not even
+// by that of its own volume.
 func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -46,8 +46,8 @@ func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 	}
 }
 
-// Should two bdevs claim one UUID, it is theirs only if both are.
-func TestClaimedTwiceIsNobodys(t *testing.T) {
+// If two bdevs have one UUID, it belongs to a tenant only if both bdevs do.
+func TestUUIDOfTwoBdevs(t *testing.T) {
 	for _, c := range []struct{ first, second, want bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
 		v := &ownershipCheck{}
 		v.note("u", c.first)
