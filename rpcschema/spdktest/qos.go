@@ -60,15 +60,15 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 
 // limitParams are the parameters that give a bdev its present limits.
 func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
-	told := func(limit uint64) *uint64 {
+	given := func(limit uint64) *uint64 {
 		if limit == 0 {
 			return nil
 		}
 		return &limit
 	}
 	return spdkrpc.BdevSetQoSLimitParams{
-		Name: b.name, RWIOsPerSec: told(b.limits.RWIOsPerSec), RWMbytesPerSec: told(b.limits.RWMbytesPerSec),
-		RMbytesPerSec: told(b.limits.RMbytesPerSec), WMbytesPerSec: told(b.limits.WMbytesPerSec),
+		Name: b.name, RWIOsPerSec: given(b.limits.RWIOsPerSec), RWMbytesPerSec: given(b.limits.RWMbytesPerSec),
+		RMbytesPerSec: given(b.limits.RMbytesPerSec), WMbytesPerSec: given(b.limits.WMbytesPerSec),
 	}
 }
 

@@ -139,7 +139,7 @@ type conn struct {
 	queue       [][]byte
 	outstanding int  // calls that are not answered yet
 	taking      bool // received bytes are being parsed: replies wait, since a parse error drops them
-	deaf        bool // the connection is no longer read
+	stopped     bool // the connection is no longer read
 	dead        bool
 }
 
@@ -199,7 +199,7 @@ func (c *conn) hold(taking bool) {
 // connection was half-closed is not answered.
 func (c *conn) answer(reply []byte) {
 	c.mu.Lock()
-	if reply == nil || c.dead || c.deaf && !c.server.engine.before("v26.05") {
+	if reply == nil || c.dead || c.stopped && !c.server.engine.before("v26.05") {
 		c.outstanding--
 	} else {
 		c.queue = append(c.queue, reply)
@@ -232,7 +232,7 @@ func (c *conn) write() {
 		}
 		queue := c.queue
 		c.queue = nil
-		over := c.dead || c.deaf && c.outstanding == len(queue)
+		over := c.dead || c.stopped && c.outstanding == len(queue)
 		c.mu.Unlock()
 		buffers := net.Buffers(queue)
 		if _, err := buffers.WriteTo(c.socket); err != nil || over {
@@ -247,7 +247,7 @@ func (c *conn) write() {
 // hangUp stops reading from the connection.
 func (c *conn) hangUp() {
 	c.mu.Lock()
-	c.deaf = true
+	c.stopped = true
 	c.mu.Unlock()
 	c.stir()
 }
@@ -255,7 +255,7 @@ func (c *conn) hangUp() {
 // kill closes the connection with all that is in flight on it.
 func (c *conn) kill() {
 	c.mu.Lock()
-	c.dead, c.deaf, c.queue = true, true, nil
+	c.dead, c.stopped, c.queue = true, true, nil
 	c.mu.Unlock()
 	_ = c.socket.Close()
 	c.stir()

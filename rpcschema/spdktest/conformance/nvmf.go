@@ -225,7 +225,7 @@ func testNamespaces(s *suite) {
 	assert.Equal(s, "ABCDEF0123456789ABCDEF0123456789", *ns.NGUID)
 	assert.Equal(s, "ABCDEF0123456789", *ns.EUI64)
 	assert.EqualValues(s, 2, nsid(nqn, P{"bdev_name": store + "/v", "nsid": 0}), "the lowest that is free")
-	assert.Equal(s, v, s.describe(nqn).Namespaces[1].BdevName, "an alias is told as the name")
+	assert.Equal(s, v, s.describe(nqn).Namespaces[1].BdevName, "an alias is reported as the name")
 	assert.EqualValues(s, 1, nsid(other, P{"bdev_name": m2}))
 	assert.EqualValues(s, 1, *s.describe(other).Namespaces[0].Anagrpid)
 

@@ -73,11 +73,11 @@ type object struct{ kind, name string }
 func (o object) String() string { return o.kind + " " + o.name }
 
 func names(list []object) string {
-	var told []string
+	var names []string
 	for _, o := range list {
-		told = append(told, o.String())
+		names = append(names, o.String())
 	}
-	return strings.Join(told, ", ")
+	return strings.Join(names, ", ")
 }
 
 // A kind of object: how its objects are listed, which member has the name, and how one is deleted.

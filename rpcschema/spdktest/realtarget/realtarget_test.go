@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// told is a test that only records its result.
-type told struct {
+// recordedTest is a test that only records its result.
+type recordedTest struct {
 	testing.TB
 	ctx      context.Context
 	fatal    string
@@ -25,17 +25,17 @@ type told struct {
 	cleanups []func()
 }
 
-func (f *told) Helper()                   {}
-func (f *told) Context() context.Context  { return f.ctx }
-func (f *told) Cleanup(do func())         { f.cleanups = append(f.cleanups, do) }
-func (f *told) Logf(s string, a ...any)   { f.logs = append(f.logs, fmt.Sprintf(s, a...)) }
-func (f *told) Errorf(s string, a ...any) { f.errors = append(f.errors, fmt.Sprintf(s, a...)) }
-func (f *told) Fatalf(s string, a ...any) { f.fatal = fmt.Sprintf(s, a...); panic(f) }
-func (f *told) Skipf(s string, a ...any)  { f.skipped = true; panic(f) }
+func (f *recordedTest) Helper()                   {}
+func (f *recordedTest) Context() context.Context  { return f.ctx }
+func (f *recordedTest) Cleanup(do func())         { f.cleanups = append(f.cleanups, do) }
+func (f *recordedTest) Logf(s string, a ...any)   { f.logs = append(f.logs, fmt.Sprintf(s, a...)) }
+func (f *recordedTest) Errorf(s string, a ...any) { f.errors = append(f.errors, fmt.Sprintf(s, a...)) }
+func (f *recordedTest) Fatalf(s string, a ...any) { f.fatal = fmt.Sprintf(s, a...); panic(f) }
+func (f *recordedTest) Skipf(s string, a ...any)  { f.skipped = true; panic(f) }
 
 // run runs Socket as a test would.
-func run(t *testing.T, do func(socket string)) *told {
-	f := &told{ctx: t.Context()}
+func run(t *testing.T, do func(socket string)) *recordedTest {
+	f := &recordedTest{ctx: t.Context()}
 	func() {
 		defer func() {
 			if p := recover(); p != nil && p != f {
