@@ -42,6 +42,7 @@ func exposed(t *testing.T) series {
 	d.TargetCall("a", method, "ok", time.Second)
 	d.TargetUp("a", true)
 	d.Reloaded(true)
+	d.Lvstores("a", []driver.Lvstore{{Name: "lvs0"}})
 
 	all := series{"up": {"job": {"spdk-proxy"}, "instance": nil}}
 	for _, h := range []http.Handler{m.Handler(), d.Handler()} {

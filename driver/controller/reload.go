@@ -48,8 +48,12 @@ func NewReloading(load func() (*driver.Config, error), credentialsFile string, m
 // reloadInterval is how often the configuration is read. Kubernetes updates mounted ConfigMaps within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Follow reads the configuration now and then, and when now receives, until ctx ends.
+// Follow reads the configuration now and then, and when now receives, until ctx ends. Beside it measures the space of
+// lvstores, for the metrics.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
+	var measured sync.WaitGroup
+	defer measured.Wait()
+	measured.Go(func() { r.measure(ctx) })
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
 	for {
@@ -60,6 +64,19 @@ func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 		case <-now:
 		}
 		_ = r.Reload() // logged
+	}
+}
+
+func (r *Reloading) measure(ctx context.Context) {
+	tick := time.NewTicker(spaceInterval)
+	defer tick.Stop()
+	for {
+		r.current.Load().measureSpace(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
 	}
 }
 

@@ -29,6 +29,16 @@ type Metrics struct {
 	targetDuration *prometheus.HistogramVec
 	targetUp       *prometheus.GaugeVec
 	reloaded       *prometheus.GaugeVec
+
+	lvstoreTotal, lvstoreFree, lvstorePromised *prometheus.GaugeVec
+}
+
+// An Lvstore is the space of an lvstore, in bytes.
+type Lvstore struct {
+	Name        string
+	Total, Free int64
+	// Promised is the sum of the sizes of its volumes, and of what only its snapshots hold.
+	Promised int64
 }
 
 const namespace = "spdk_csi"
@@ -53,10 +63,13 @@ func New(version string) *Metrics {
 		targetUp:       gauge("target_up", "Whether the last SPDK RPC to a target was answered, be it with an error. Without any yet, there is no series.", "target"),
 	}
 	m.reloaded = gauge("config_last_reload_successful", "Whether the controller's configuration was sound when it was last read. If not, the former one is in force.")
+	m.lvstoreTotal = gauge("lvstore_total_bytes", "Size of an lvstore, as last read.", "target", "lvstore")
+	m.lvstoreFree = gauge("lvstore_free_bytes", "Space of an lvstore that no volume or snapshot occupies, as last read.", "target", "lvstore")
+	m.lvstorePromised = gauge("lvstore_promised_bytes", "Sizes of an lvstore's volumes, and space that only snapshots occupy. More than lvstore_total_bytes: thin volumes can fill the lvstore.", "target", "lvstore")
 	build := gauge("build_info", "1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, build,
+	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 	return m
@@ -100,6 +113,21 @@ func (m *Metrics) TargetUp(target string, up bool) {
 func (m *Metrics) Reloaded(sound bool) {
 	if m != nil {
 		m.reloaded.WithLabelValues().Set(number(sound))
+	}
+}
+
+// Lvstores records the space of all lvstores of a target.
+func (m *Metrics) Lvstores(target string, all []Lvstore) {
+	if m == nil {
+		return
+	}
+	for _, g := range []*prometheus.GaugeVec{m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised} {
+		g.DeletePartialMatch(prometheus.Labels{"target": target}) // those that are gone
+	}
+	for _, l := range all {
+		m.lvstoreTotal.WithLabelValues(target, l.Name).Set(float64(l.Total))
+		m.lvstoreFree.WithLabelValues(target, l.Name).Set(float64(l.Free))
+		m.lvstorePromised.WithLabelValues(target, l.Name).Set(float64(l.Promised))
 	}
 }
 

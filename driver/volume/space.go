@@ -185,6 +185,17 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 	return max(0, largest/st.ClusterBytes*st.ClusterBytes), nil
 }
 
+// Promised returns the sum of the sizes of an lvstore's volumes, and of what only its snapshots occupy.
+func (s *Service) Promised(ctx context.Context, st Store) (int64, error) {
+	u, err := s.known(ctx, st, forEver)
+	if err != nil {
+		return 0, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.total, nil
+}
+
 // A promise reserves the size of a volume that is being created or grown, within its lvstore's limit.
 type promise struct {
 	sum    *sum

@@ -1,0 +1,44 @@
+package controller
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/metrics"
+)
+
+// The space of lvstores is among the metrics, with what thin volumes were promised, and without lvstores that are gone.
+func TestSpaceIsMeasured(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	b := newTestController(t, target)
+	b.withCredentials(t)
+	m := metrics.New("test")
+	b.Observe(m)
+	scrape := func() string {
+		b.measureSpace(t.Context())
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+		require.Equal(t, 200, w.Code)
+		return w.Body.String()
+	}
+	first := scrape()
+	assert.Contains(t, first, `spdk_csi_lvstore_promised_bytes{lvstore="lvs0",target="t0"} 0`)
+	assert.Contains(t, first, `spdk_csi_lvstore_total_bytes{lvstore="lvs0",target="t0"} 4.`)
+	v := b.create(t, "pvc-1", 64*mib)
+	assert.Contains(t, scrape(), `spdk_csi_lvstore_promised_bytes{lvstore="lvs0",target="t0"} 6.7108864e+07`)
+	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
+	assert.Contains(t, scrape(), `spdk_csi_lvstore_promised_bytes{lvstore="lvs0",target="t0"} 0`)
+
+	m.Lvstores("t0", []metrics.Lvstore{{Name: "gone"}})
+	assert.NotContains(t, scrape(), "gone")
+	target.replace(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.measureSpace(ctx)
+	b.credentialsFile = ""
+	assert.Contains(t, scrape(), `lvstore="lvs0"`, "the last values stay")
+}
