@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -53,6 +54,9 @@ type Config struct {
 	Transport Transport
 	// ListenAddr and ListenPort are where the target listens for nodes, as the target sees it.
 	ListenAddr, ListenPort string
+	// ClaimPatience is how long another controller's claim to create the portal group is respected; DefaultClaimPatience
+	// when 0.
+	ClaimPatience time.Duration
 }
 
 // A Target is the exports of one SPDK target. All services for a target, whatever their credentials, share one Target: it
@@ -61,10 +65,14 @@ type Target struct {
 	Config
 	groups         *groupUse
 	creatingPortal chan struct{} // holds one token while a portal group is created
+	claimSeen      claimSeen     // read and written by whoever holds the token
 }
 
 // NewTarget returns the exports of a target.
 func NewTarget(c Config) *Target {
+	if c.ClaimPatience == 0 {
+		c.ClaimPatience = DefaultClaimPatience
+	}
 	return &Target{Config: c, groups: newGroupUse(), creatingPortal: make(chan struct{}, 1)}
 }
 

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -14,12 +17,27 @@ import (
 // frees what was never set up. Reading before creating is not enough, because two controllers can run at the same time
 // while leadership moves. So a call that creates the portal group first creates an initiator group with a special tag, the
 // claim. SPDK refuses a second group with this tag. The claim is removed when the portal group exists, or was certainly not
-// created. If the outcome is unknown, the claim stays, and no call creates a portal group until the portal group appears or
-// an administrator removes the claim.
+// created. If the outcome is unknown, or the controller dies, the claim stays.
+//
+// A claim that stays longer than any call can take is abandoned: whoever has seen it for so long removes it and claims anew.
+// Two controllers that do this at the same time are kept apart by another initiator group, the removal. Each claim has a
+// name of its own, so that under the removal a new claim is not mistaken for the abandoned one.
 const (
-	claimTag  = leastTag - 1
-	claimName = "iqn.2026-11.io.spdkgate:portal-group"
+	claimTag    = leastTag - 1
+	removalTag  = leastTag - 2
+	claimName   = "iqn.2026-11.io.spdkgate:portal-group"
+	removalName = claimName + "-claim-removal"
 )
+
+// DefaultClaimPatience is how long a claim is respected. Callers of targets wait for a reply for a minute at most, and
+// proxies less, so that a call whose caller died has been executed or dropped by then.
+const DefaultClaimPatience = 3 * time.Minute
+
+// A claimSeen is the claim of another controller, and when it was first seen.
+type claimSeen struct {
+	name  string
+	since time.Time
+}
 
 // ensurePortalGroup returns the tag of the portal group that listens where nodes connect.
 func (i iscsi) ensurePortalGroup(ctx context.Context) (int32, error) {
@@ -77,28 +95,85 @@ func (i iscsi) portalGroup(ctx context.Context) (tag, free int32, err error) {
 
 // claimPortal creates the claim. It fails with ErrBusy if another controller has it.
 func (i iscsi) claimPortal(ctx context.Context) error {
-	failed := i.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{
-		Tag: claimTag, Initiators: []string{claimName}, Netmasks: []string{anyInitiator},
-	})
+	failed := i.createClaim(ctx)
 	if failed == nil {
 		return nil
 	}
 	if readback.Clarifies(failed) {
-		groups, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
-		if err == nil && initiators(groups, claimTag) != nil {
-			return fmt.Errorf("%w: the portal group on %s:%s is being created: try again; if this error persists, a controller died while it created the group: make sure that no controller is running, and delete initiator group %d with iscsi_delete_initiator_group",
-				ErrBusy, i.ListenAddr, i.ListenPort, claimTag)
+		name, err := i.claim(ctx)
+		switch {
+		case err == nil && name != "" && i.isAbandoned(name):
+			return i.replaceClaim(ctx, name)
+		case err == nil && name != "":
+			return i.claimedError()
 		}
 	}
 	return fmt.Errorf("claim the creation of the portal group by initiator group %d: %w", claimTag, failed)
 }
 
-func (i iscsi) releaseClaim(ctx context.Context) error {
-	return readback.NewStep(fmt.Sprintf("delete initiator group %d", claimTag), func() error {
-		return i.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: claimTag})
+func (i iscsi) claimedError() error {
+	return fmt.Errorf("%w: another controller is creating the portal group on %s:%s: try again; if it died meanwhile, its claim, initiator group %d, counts as abandoned after %s",
+		ErrBusy, i.ListenAddr, i.ListenPort, claimTag, i.ClaimPatience)
+}
+
+func (i iscsi) createClaim(ctx context.Context) error {
+	return i.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{
+		Tag: claimTag, Initiators: []string{claimName + ":" + uuid.NewString()}, Netmasks: []string{anyInitiator},
+	})
+}
+
+// claim returns the name of the claim; empty if there is none.
+func (i iscsi) claim(ctx context.Context) (name string, err error) {
+	groups, err := i.initiatorGroups(ctx)
+	if all := initiators(groups, claimTag); err == nil && len(all) > 0 {
+		name = all[0]
+	}
+	return name, err
+}
+
+// isAbandoned tells whether this process has seen the claim for longer than its owner can need it. The caller holds the
+// token creatingPortal.
+func (i iscsi) isAbandoned(name string) bool {
+	if i.claimSeen.name != name {
+		i.claimSeen = claimSeen{name, time.Now()}
+		return false
+	}
+	return time.Since(i.claimSeen.since) > i.ClaimPatience
+}
+
+// replaceClaim removes an abandoned claim and creates one for this call.
+func (i iscsi) replaceClaim(ctx context.Context, abandoned string) (err error) {
+	removal := spdkrpc.ISCSICreateInitiatorGroupParams{Tag: removalTag, Initiators: []string{removalName}, Netmasks: []string{anyInitiator}}
+	if failed := i.rpc.ISCSICreateInitiatorGroup(ctx, removal); failed != nil {
+		return fmt.Errorf("%w: an abandoned claim, initiator group %d, keeps the portal group from being created, and initiator group %d keeps the claim from being removed: try again; if this error persists, "+
+			"a controller died just then: make sure that no controller is running, and delete both with iscsi_delete_initiator_group: %w", ErrBusy, claimTag, removalTag, failed)
+	}
+	defer func() { err = firstOf(err, i.deleteGroup(ctx, removalTag)) }()
+	name, err := i.claim(ctx)
+	switch {
+	case err != nil:
+		return err
+	case name != abandoned && name != "": // another controller was faster
+		return i.claimedError()
+	case name == abandoned:
+		if err := i.releaseClaim(ctx); err != nil {
+			return err
+		}
+	}
+	if err := i.createClaim(ctx); err != nil {
+		return fmt.Errorf("claim the creation of the portal group by initiator group %d: %w", claimTag, err)
+	}
+	return nil
+}
+
+func (i iscsi) releaseClaim(ctx context.Context) error { return i.deleteGroup(ctx, claimTag) }
+
+func (i iscsi) deleteGroup(ctx context.Context, tag int32) error {
+	return readback.NewStep(fmt.Sprintf("delete initiator group %d", tag), func() error {
+		return i.rpc.ISCSIDeleteInitiatorGroup(ctx, spdkrpc.ISCSIDeleteInitiatorGroupParams{Tag: tag})
 	}, func() (bool, error) {
 		now, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
-		return err == nil && initiators(now, claimTag) == nil, err
+		return err == nil && initiators(now, tag) == nil, err
 	}).Run()
 }
 

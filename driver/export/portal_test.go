@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -79,12 +80,71 @@ func TestPortalGroupOfUnknownOutcome(t *testing.T) {
 	for range 2 {
 		err := admit(t.Context(), s, id, n1)
 		require.ErrorIs(t, err, export.ErrBusy)
-		require.ErrorContains(t, err, "delete initiator group 999")
+		require.ErrorContains(t, err, "initiator group 999")
 	}
 	require.NoError(t, f.fault.Call(t.Context(), "iscsi_create_portal_group", late, nil))
 	require.NoError(t, admit(t.Context(), s, id, n1))
 	require.NoError(t, s.Withdraw(t.Context(), id, nil))
 	assert.Empty(t, f.initiatorGroups(t), "the claim was removed with the node's group")
+}
+
+// The claim of a controller that died is removed after a while by whoever needs the portal group, whichever call of the
+// removal fails and however many controllers try.
+func TestAbandonedClaim(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	config := f.Config
+	config.ClaimPatience = time.Nanosecond
+	id, n1 := f.bdev(t), drivertest.Host("n1")
+	dies := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_portal_group", Before: func(context.Context, any) error {
+		return &spdkrpc.Error{Method: "iscsi_create_portal_group", Kind: spdkrpc.OutcomeUnknown}
+	}})
+	require.ErrorIs(t, admit(t.Context(), dies, id, n1), spdkrpc.OutcomeUnknown)
+
+	patient := f.otherController(f.fault)
+	for range 3 {
+		require.ErrorIs(t, admit(t.Context(), patient, id, n1), export.ErrBusy)
+	}
+	impatient := export.NewTarget(config).Service(spdkrpc.NewClient(f.fault))
+	require.ErrorIs(t, admit(t.Context(), impatient, id, n1), export.ErrBusy, "it has just seen the claim for the first time")
+	require.NoError(t, admit(t.Context(), impatient, id, n1))
+	require.Len(t, f.portalGroups(t), 1)
+	assert.Len(t, f.initiatorGroups(t), 1, "only the node's group")
+}
+
+// Two controllers that remove an abandoned claim at the same time create one portal group.
+func TestTwoControllersRemoveAnAbandonedClaim(t *testing.T) {
+	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_delete_initiator_group", "iscsi_create_portal_group"} {
+		t.Run(during, func(t *testing.T) {
+			f := newFixture(t, export.ISCSI, "")
+			config := f.Config
+			config.ClaimPatience = time.Nanosecond
+			v, w := f.bdev(t), f.bdev(t)
+			require.NoError(t, f.fault.Call(t.Context(), "iscsi_create_initiator_group", map[string]any{"tag": claimTag, "initiators": []string{"iqn.2026-11.io.spdkgate:portal-group:x"}, "netmasks": []string{"ANY"}}, nil))
+			created := 0
+			count := func(context.Context, any) error { created++; return nil }
+			second := export.NewTarget(config).Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_portal_group", Before: count}))
+			require.ErrorIs(t, admit(t.Context(), second, w, drivertest.Host("n2")), export.ErrBusy)
+			armed := false
+			interrupted := &drivertest.FirstCall{Caller: f.fault, Method: during, Before: func(ctx context.Context, _ any) error {
+				if err := admit(ctx, second, w, drivertest.Host("n2")); err != nil {
+					assert.ErrorIs(t, err, export.ErrBusy)
+				}
+				armed = true
+				return nil
+			}}
+			first := export.NewTarget(config).Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: interrupted, Method: "iscsi_create_portal_group", Before: count}))
+			for err := admit(t.Context(), first, v, drivertest.Host("n1")); err != nil; err = admit(t.Context(), first, v, drivertest.Host("n1")) {
+				require.ErrorIs(t, err, export.ErrBusy)
+			}
+			require.True(t, armed)
+			for err := admit(t.Context(), second, w, drivertest.Host("n2")); err != nil; err = admit(t.Context(), second, w, drivertest.Host("n2")) {
+				require.ErrorIs(t, err, export.ErrBusy)
+			}
+			assert.Equal(t, 1, created)
+			assert.Len(t, f.portalGroups(t), 1)
+			assert.Len(t, f.initiatorGroups(t), 2, "one for each node")
+		})
+	}
 }
 
 // Whichever call of the first export on a target fails, the next export ends with one portal group, and without a claim.

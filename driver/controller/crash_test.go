@@ -1,0 +1,422 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
+)
+
+// A fate is what happens at one RPC of a CSI call.
+type fate string
+
+const (
+	killedBefore  fate = "killed before"  // the controller dies; the target does not get the RPC
+	killedAfter   fate = "killed after"   // the controller dies; the target has executed the RPC
+	replyLost     fate = "reply lost"     // the RPC is executed; the controller learns that its outcome is unknown
+	replyLate     fate = "reply late"     // the RPC is executed; the CSI call's deadline passes before the reply
+	targetRestart fate = "target restart" // the target restarts before it gets the RPC, without its exports
+)
+
+var fates = []fate{killedBefore, killedAfter, replyLost, replyLate, targetRestart}
+
+// A crashTarget is a simulated target, or with SPDK_SOCK a real one, that meets a fate at one of its calls.
+type crashTarget struct {
+	*simTarget
+	t    *testing.T
+	disk string
+
+	mu    sync.Mutex
+	count int
+	at    int // the call that meets the fate; 0: none
+	fate  fate
+	dead  bool          // the controller is
+	ended chan struct{} // closed when the CSI call has ended, to which a reply is late
+}
+
+const crashStore = "lvs0"
+
+func newCrashTarget(t *testing.T) *crashTarget {
+	t.Helper()
+	c := &crashTarget{t: t, disk: filepath.Join(t.TempDir(), "disk"), simTarget: &simTarget{name: "t0"}}
+	socketPath := ""
+	if realtarget.Given() {
+		socketPath = realtarget.Socket(t)
+	} else {
+		target, err := spdktest.Start(spdktest.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, target.Close()) })
+		c.Target, socketPath = target, target.Socket()
+	}
+	socket := spdkrpc.NewSocket(socketPath)
+	c.rpc = spdkrpc.NewClient(socket)
+	c.gateway = httptest.NewServer(c.meetFate(c.forward(socket)))
+	t.Cleanup(func() {
+		c.gateway.Close()
+		assert.NoError(t, socket.Close())
+	})
+	require.NoError(t, os.WriteFile(c.disk, nil, 0o600))
+	require.NoError(t, os.Truncate(c.disk, storeMiB*mib))
+	c.attachDisk()
+	_, err := c.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: crashStore})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		assert.NoError(t, c.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: new(crashStore)}))
+		assert.NoError(t, c.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: "disk"}))
+	})
+	return c
+}
+
+// attachDisk does what a proxy does for a target that has started.
+func (c *crashTarget) attachDisk() {
+	ctx := context.WithoutCancel(c.t.Context())
+	_, err := drivertest.Retry(driver.Code, func() (any, error) { // the first call may still meet the former connection
+		return nil, c.rpc.BdevWaitForExamine(ctx)
+	})
+	assert.NoError(c.t, err)
+	_, err = c.rpc.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: "disk", Filename: c.disk, BlockSize: new(uint32(4096))})
+	assert.NoError(c.t, err)
+	assert.NoError(c.t, c.rpc.BdevWaitForExamine(ctx))
+}
+
+// strike lets the at-th call from now on meet a fate.
+func (c *crashTarget) strike(at int, f fate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count, c.at, c.fate, c.ended = 0, at, f, make(chan struct{})
+}
+
+func (c *crashTarget) next() (f fate, dead bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count++
+	if c.count == c.at && !c.dead {
+		c.dead = c.fate == killedBefore || c.fate == killedAfter
+		return c.fate, false
+	}
+	return "", c.dead
+}
+
+func (c *crashTarget) meetFate(target http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, dead := c.next()
+		switch {
+		case dead, f == killedBefore:
+			panic(http.ErrAbortHandler)
+		case f == killedAfter, f == replyLost:
+			target.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		case f == replyLate:
+			target.ServeHTTP(httptest.NewRecorder(), r)
+			<-c.ended
+			panic(http.ErrAbortHandler)
+		case f == targetRestart:
+			c.Crash()
+			assert.NoError(c.t, c.Restart())
+			c.attachDisk()
+			panic(http.ErrAbortHandler)
+		}
+		target.ServeHTTP(w, r)
+	})
+}
+
+// A crashBench is a controller on a crashTarget, which can be replaced.
+type crashBench struct {
+	*testController
+	target    *crashTarget
+	transport string
+}
+
+func newCrashBench(t *testing.T, transport string) *crashBench {
+	t.Helper()
+	b := &crashBench{target: newCrashTarget(t), transport: transport, testController: &testController{secrets: secretsFor("t0")}}
+	b.startController(t)
+	return b
+}
+
+// startController replaces the controller by one that knows nothing.
+func (b *crashBench) startController(t *testing.T) {
+	t.Helper()
+	config := &driver.Config{Nodes: []driver.TargetConfig{{
+		Name: "t0", RPCURL: b.target.gateway.URL, TargetType: b.transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1",
+		TargetPort: port(b.transport), ListenPort: port(b.transport), Lvstores: []string{crashStore},
+	}}}
+	c, err := New(config, "", slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	impatient := c.targets.byName["t0"].Config
+	impatient.ClaimPatience = time.Millisecond
+	c.targets.byName["t0"] = volume.NewTarget(impatient)
+	b.Controller = c
+	b.withCredentials(t)
+	b.target.mu.Lock()
+	defer b.target.mu.Unlock()
+	b.target.dead = false
+}
+
+func port(transport string) string {
+	if transport == driver.TargetISCSI {
+		return "3260"
+	}
+	return "4420"
+}
+
+// until repeats a call as a sidecar does: until it succeeds, or fails with a code that is final.
+func (b *crashBench) until(t *testing.T, what string, call func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var last error
+	for {
+		err := call(ctx)
+		switch driver.Code(err) {
+		case codes.OK:
+			return
+		case codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+			require.NoError(t, ctx.Err(), "%s: %v, before %v", what, err, last)
+			last = err
+		default:
+			require.NoError(t, err, what)
+		}
+	}
+}
+
+// A targetState is all that a controller may leave behind.
+type targetState struct {
+	free                           uint64
+	lvols, subsystems, nodes       []string
+	initiatorGroups, unlistedBases int
+}
+
+func (b *crashBench) state(t *testing.T) (s targetState) {
+	t.Helper()
+	rpc := b.target.rpc
+	s.free, s.lvols = b.target.free(t), b.target.lvols(t)
+	subsystems, err := rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
+	require.NoError(t, err)
+	for _, sub := range subsystems {
+		if sub.Subtype == "NVMe" {
+			s.subsystems = append(s.subsystems, sub.NQN)
+		}
+	}
+	nodes, err := rpc.ISCSIGetTargetNodes(t.Context())
+	require.NoError(t, err)
+	for _, n := range nodes {
+		s.nodes = append(s.nodes, n.Name)
+	}
+	groups, err := rpc.ISCSIGetInitiatorGroups(t.Context())
+	require.NoError(t, err)
+	s.initiatorGroups = len(groups)
+	return s
+}
+
+// deleteAll deletes everything that the controller lists, volumes first.
+func (b *crashBench) deleteAll(t *testing.T) {
+	t.Helper()
+	volumes, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	require.NoError(t, err)
+	for _, e := range volumes.GetEntries() {
+		id := e.GetVolume().GetVolumeId()
+		b.until(t, "unpublish", func(ctx context.Context) error { return b.unpublish(ctx, id, nodeA) })
+		b.until(t, "delete", func(ctx context.Context) error { return b.delete(ctx, id) })
+	}
+	snapshots, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{})
+	require.NoError(t, err)
+	for _, e := range snapshots.GetEntries() {
+		b.until(t, "delete snapshot", func(ctx context.Context) error {
+			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: e.GetSnapshot().GetSnapshotId(), Secrets: b.secrets})
+			return err
+		})
+	}
+}
+
+// A csiCall is a call that meets fates. prepare returns it; it may be repeated, and then answers the same.
+type csiCall struct {
+	name     string
+	attached bool // it concerns exports, which differ by transport
+	prepare  func(t *testing.T, b *crashBench) func(ctx context.Context) (string, error)
+}
+
+func (b *crashBench) createCall(name string, size int64, parameters map[string]string, from *csi.VolumeContentSource) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		req := b.request(name, size)
+		req.Parameters, req.VolumeContentSource = parameters, from
+		resp, err := b.CreateVolume(ctx, req)
+		return resp.GetVolume().GetVolumeId(), err
+	}
+}
+
+func fromVolume(v *csi.Volume) *csi.VolumeContentSource {
+	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: v.GetVolumeId()}}}
+}
+
+func fromSnapshot(s *csi.Snapshot) *csi.VolumeContentSource {
+	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.GetSnapshotId()}}}
+}
+
+// weakest is the one class of which every release makes clones: those before v24.05 record no clear method for them.
+var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
+
+func (b *crashBench) clone(t *testing.T, name string, of *csi.Volume) *csi.Volume {
+	t.Helper()
+	id, err := b.createCall(name, 4*mib, weakest, fromVolume(of))(t.Context())
+	require.NoError(t, err)
+	return &csi.Volume{VolumeId: id}
+}
+
+var csiCalls = []csiCall{
+	{"create", false, func(_ *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-1", 5*mib, nil, nil)
+	}},
+	{"create thick, limited", false, func(_ *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-1", 5*mib, map[string]string{"thin": "false", "qosIOPS": "5000"}, nil)
+	}},
+	{"restore, larger", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-2", 10*mib, weakest, fromSnapshot(b.snapshot(t, "s-1", b.create(t, "pvc-1", 4*mib))))
+	}},
+	{"clone, larger", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-2", 10*mib, weakest, fromVolume(b.create(t, "pvc-1", 4*mib)))
+	}},
+	{"expand", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			resp, err := b.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: v.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: 20 * mib}, Secrets: b.secrets})
+			return fmt.Sprint(resp.GetCapacityBytes()), err
+		}
+	}},
+	{"modify", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			_, err := b.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: v.GetVolumeId(), MutableParameters: map[string]string{"qosIOPS": "5000"}, Secrets: b.secrets})
+			return "", err
+		}
+	}},
+	{"publish", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			_, err := b.publish(ctx, v, nodeA)
+			return "", err
+		}
+	}},
+	{"unpublish", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		_, err := b.publish(t.Context(), v, nodeA)
+		require.NoError(t, err)
+		return func(ctx context.Context) (string, error) { return "", b.unpublish(ctx, v.GetVolumeId(), nodeA) }
+	}},
+	{"delete", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		_, err := b.publish(t.Context(), v, nodeA)
+		require.NoError(t, err)
+		require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
+		return func(ctx context.Context) (string, error) { return "", b.delete(ctx, v.GetVolumeId()) }
+	}},
+	{"delete with snapshots on both sides of a clone", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		c := b.clone(t, "pvc-2", v)
+		b.snapshot(t, "s-1", v)
+		b.snapshot(t, "s-2", c)
+		return func(ctx context.Context) (string, error) { return "", b.delete(ctx, v.GetVolumeId()) }
+	}},
+	{"delete a clone", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		c := b.clone(t, "pvc-2", b.create(t, "pvc-1", 4*mib))
+		return func(ctx context.Context) (string, error) { return "", b.delete(ctx, c.GetVolumeId()) }
+	}},
+	{"snapshot", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			resp, err := b.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "s-1", SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
+			return resp.GetSnapshot().GetSnapshotId() + resp.GetSnapshot().GetCreationTime().String(), err
+		}
+	}},
+	{"delete a snapshot", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		s := b.snapshot(t, "s-1", b.create(t, "pvc-1", 4*mib))
+		return func(ctx context.Context) (string, error) {
+			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: s.GetSnapshotId(), Secrets: b.secrets})
+			return "", err
+		}
+	}},
+}
+
+// TestCSICrashPoints kills the controller before and after every RPC of every CSI call, and separately loses the reply, lets
+// the deadline pass, and restarts the target. The call is repeated as the sidecar repeats it, by another controller if the
+// first was killed, and must succeed. Then everything is deleted, and the target must be as before.
+func TestCSICrashPoints(t *testing.T) {
+	points := 0
+	for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
+		for _, call := range csiCalls {
+			if transport == driver.TargetISCSI && !call.attached {
+				continue
+			}
+			t.Run(transport+"/"+call.name, func(t *testing.T) {
+				calls := 0
+				t.Run("undisturbed", func(t *testing.T) { calls = call.tryAt(t, transport, 0, "") })
+				require.Positive(t, calls)
+				for _, f := range fates {
+					if f == targetRestart && realtarget.Given() {
+						continue // a real target is not this test's to restart
+					}
+					for at := 1; at <= calls; at++ {
+						points++
+						t.Run(fmt.Sprintf("%s, call %d", f, at), func(t *testing.T) { call.tryAt(t, transport, at, f) })
+					}
+				}
+			})
+		}
+	}
+	t.Logf("%d crash points, nothing left behind", points)
+}
+
+// tryAt lets one RPC of the call meet a fate, or none if at is 0, and returns how many RPCs the first try made.
+func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls int) {
+	b := newCrashBench(t, transport)
+	start := b.state(t)
+	do := call.prepare(t, b)
+	b.target.strike(at, f)
+	ctx, cancel := t.Context(), context.CancelFunc(func() {})
+	if f == replyLate {
+		const deadline = 300 * time.Millisecond
+		ctx, cancel = context.WithTimeout(ctx, deadline)
+	}
+	first, err := do(ctx)
+	cancel()
+	close(b.target.ended)
+	b.target.mu.Lock()
+	calls = b.target.count
+	b.target.mu.Unlock()
+	b.target.strike(0, "")
+	if f == "" {
+		require.NoError(t, err)
+	}
+	if f == killedBefore || f == killedAfter {
+		b.startController(t)
+		err = context.Canceled // nobody got an answer
+	}
+	var again string
+	b.until(t, "again", func(ctx context.Context) (err error) { again, err = do(ctx); return err })
+	if err == nil {
+		assert.Equal(t, first, again, "the same answer")
+	}
+	b.deleteAll(t)
+	assert.Equal(t, start, b.state(t), "nothing is left")
+	return calls
+}
