@@ -202,9 +202,9 @@ func (b *crashBench) until(t *testing.T, what string, call func(context.Context)
 
 // A targetState is all that a controller may leave behind.
 type targetState struct {
-	free                           uint64
-	lvols, subsystems, nodes       []string
-	initiatorGroups, unlistedBases int
+	free                     uint64
+	lvols, subsystems, nodes []string
+	initiatorGroups          int
 }
 
 func (b *crashBench) state(t *testing.T) (s targetState) {
