@@ -1,0 +1,118 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/require"
+)
+
+// A csiCall is a call that meets fates. prepare returns it; it may be repeated, and then answers the same.
+type csiCall struct {
+	name     string
+	attached bool // it concerns exports, which differ by transport
+	prepare  func(t *testing.T, b *crashBench) func(ctx context.Context) (string, error)
+}
+
+func (b *crashBench) createCall(name string, size int64, parameters map[string]string, from *csi.VolumeContentSource) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		req := b.request(name, size)
+		req.Parameters, req.VolumeContentSource = parameters, from
+		resp, err := b.CreateVolume(ctx, req)
+		return resp.GetVolume().GetVolumeId(), err
+	}
+}
+
+func fromVolume(v *csi.Volume) *csi.VolumeContentSource {
+	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: v.GetVolumeId()}}}
+}
+
+func fromSnapshot(s *csi.Snapshot) *csi.VolumeContentSource {
+	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.GetSnapshotId()}}}
+}
+
+// weakest is the one class of which every release makes clones: those before v24.05 record no clear method for them.
+var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
+
+func (b *crashBench) clone(t *testing.T, name string, of *csi.Volume) *csi.Volume {
+	t.Helper()
+	id, err := b.createCall(name, 4*mib, weakest, fromVolume(of))(t.Context())
+	require.NoError(t, err)
+	return &csi.Volume{VolumeId: id}
+}
+
+var csiCalls = []csiCall{
+	{"create", false, func(_ *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-1", 5*mib, nil, nil)
+	}},
+	{"create thick, limited", false, func(_ *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-1", 5*mib, map[string]string{"thin": "false", "qosIOPS": "5000"}, nil)
+	}},
+	{"restore, larger", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-2", 10*mib, weakest, fromSnapshot(b.snapshot(t, "s-1", b.create(t, "pvc-1", 4*mib))))
+	}},
+	{"clone, larger", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-2", 10*mib, weakest, fromVolume(b.create(t, "pvc-1", 4*mib)))
+	}},
+	{"expand", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			resp, err := b.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: v.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: 20 * mib}, Secrets: b.secrets})
+			return fmt.Sprint(resp.GetCapacityBytes()), err
+		}
+	}},
+	{"modify", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			_, err := b.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: v.GetVolumeId(), MutableParameters: map[string]string{"qosIOPS": "5000"}, Secrets: b.secrets})
+			return "", err
+		}
+	}},
+	{"publish", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			_, err := b.publish(ctx, v, nodeA)
+			return "", err
+		}
+	}},
+	{"unpublish", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		_, err := b.publish(t.Context(), v, nodeA)
+		require.NoError(t, err)
+		return func(ctx context.Context) (string, error) { return "", b.unpublish(ctx, v.GetVolumeId(), nodeA) }
+	}},
+	{"delete", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		_, err := b.publish(t.Context(), v, nodeA)
+		require.NoError(t, err)
+		require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
+		return func(ctx context.Context) (string, error) { return "", b.delete(ctx, v.GetVolumeId()) }
+	}},
+	{"delete with snapshots on both sides of a clone", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		c := b.clone(t, "pvc-2", v)
+		b.snapshot(t, "s-1", v)
+		b.snapshot(t, "s-2", c)
+		return func(ctx context.Context) (string, error) { return "", b.delete(ctx, v.GetVolumeId()) }
+	}},
+	{"delete a clone", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		c := b.clone(t, "pvc-2", b.create(t, "pvc-1", 4*mib))
+		return func(ctx context.Context) (string, error) { return "", b.delete(ctx, c.GetVolumeId()) }
+	}},
+	{"snapshot", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.create(t, "pvc-1", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			resp, err := b.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "s-1", SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
+			return resp.GetSnapshot().GetSnapshotId() + resp.GetSnapshot().GetCreationTime().String(), err
+		}
+	}},
+	{"delete a snapshot", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		s := b.snapshot(t, "s-1", b.create(t, "pvc-1", 4*mib))
+		return func(ctx context.Context) (string, error) {
+			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: s.GetSnapshotId(), Secrets: b.secrets})
+			return "", err
+		}
+	}},
+}
