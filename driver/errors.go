@@ -127,8 +127,10 @@ func Status(err error) error {
 		return err
 	}
 	text := err.Error()
+	var e *spdkrpc.Error
+	limited := errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany // its message says what to do
 	for _, r := range remedies {
-		if errors.Is(err, r.kind) {
+		if errors.Is(err, r.kind) && !limited {
 			text += ": " + r.text
 			break
 		}

@@ -175,4 +175,5 @@ func TestCodes(t *testing.T) {
 	}
 	assert.ErrorContains(t, Status(rpc(spdkrpc.Denied, 0)), "rpcTokens")
 	assert.ErrorContains(t, Status(rpc(spdkrpc.Unreachable, 0)), "rpcURL")
+	assert.NotContains(t, Status(rpc(spdkrpc.Unreachable, jsonrpc.CodeTooMany)).Error(), "rpcURL")
 }

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,7 +49,8 @@ from $SPDK_PROXY_PASSWORD; otherwise the command asks for it.
 Exit codes: 0 success; 1 SPDK or the proxy refused the call; 2 a mistake on the
 command line; 3 the proxy or the target is unreachable, nothing was executed; 4 no
 answer arrived, the call may have been executed; 5 authentication or authorization
-failed.`,
+failed; 7 a limit of the proxy is reached, such as that of failed logins, nothing was
+executed: the message says when to retry.`,
 		Example: `  export SPDK_PROXY_URL=https://storage1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=tls.crt
   spdk-proxy call spdk_get_version
   spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=vol1 size_in_mib=1024 thin_provision=true
@@ -138,10 +141,27 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	var result json.RawMessage
 	err = caller.Call(ctx, m.Name, argument, &result)
 	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) {
+	var wrongHost x509.HostnameError
+	switch {
+	case errors.As(err, &wrongHost):
+		err = fmt.Errorf("%w: %s", err, adviceFor(wrongHost))
+	case errors.As(err, &untrusted):
 		err = fmt.Errorf("%w: set --ca or $%s to the file with the proxy's certificate authority; a self-signed certificate is tls.crt in the proxy's tls.self_signed_dir", err, caVariable)
 	}
 	return result, err
+}
+
+// adviceFor says what helps if the URL has a name or an address that the certificate lacks.
+func adviceFor(err x509.HostnameError) string {
+	names := slices.Clone(err.Certificate.DNSNames)
+	for _, ip := range err.Certificate.IPAddresses {
+		names = append(names, ip.String())
+	}
+	instead := fmt.Sprintf("give the proxy a certificate for %s (tls.cert_file)", err.Host)
+	if len(names) == 0 {
+		return "the certificate has no names or addresses (subject alternative names): " + instead
+	}
+	return fmt.Sprintf("the names and addresses in the certificate are %s: use one of them in --url or $%s, or %s", strings.Join(names, ", "), urlVariable, instead)
 }
 
 // A closer is a Caller whose connection can be closed.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -115,6 +116,7 @@ const (
 	exitOutcomeUnknown = 4
 	exitDenied         = 5
 	exitDamaged        = 6
+	exitLimited        = 7
 )
 
 func exitCode(err error) int {
@@ -125,6 +127,10 @@ func exitCode(err error) int {
 	}
 	if errors.Is(err, errDamaged) {
 		return exitDamaged
+	}
+	var refused *spdkrpc.Error
+	if errors.As(err, &refused) && refused.Code == jsonrpc.CodeTooMany {
+		return exitLimited
 	}
 	switch spdkrpc.KindOf(err) {
 	case spdkrpc.Unreachable:

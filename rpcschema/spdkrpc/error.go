@@ -42,7 +42,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	s := fmt.Sprintf("%s: %s", e.Method, e.Kind)
+	kind := string(e.Kind)
+	if e.Code == jsonrpc.CodeTooMany { // the proxy answered
+		kind = "limit reached"
+	}
+	s := fmt.Sprintf("%s: %s", e.Method, kind)
 	if e.Message != "" {
 		s += ": " + e.Message
 	}

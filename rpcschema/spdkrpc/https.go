@@ -175,10 +175,8 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 		if !known {
 			kind = OutcomeUnknown
 		}
-		code := 0
-		if status == http.StatusUnauthorized { // as spdk-proxy answers it
-			code = jsonrpc.CodeUnauthorized
-		}
+		// Codes that spdk-proxy sends with these statuses.
+		code := map[int]int{http.StatusUnauthorized: jsonrpc.CodeUnauthorized, http.StatusTooManyRequests: jsonrpc.CodeTooMany}[status]
 		return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
 	}
 	if reply.Error != nil {

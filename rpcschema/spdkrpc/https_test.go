@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,8 +50,10 @@ func TestHTTPSAnswers(t *testing.T) {
 		kind   Kind
 	}{
 		"SPDK's error":           {200, `{"id":1,"error":{"code":-19,"message":"No such device"}}`, NoSuchDevice},
+		"limit":                  {429, `{"id":1,"error":{"code":-32029,"message":"wait 2s"}}`, Unreachable},
 		"proxy's error":          {504, `{"id":1,"error":{"code":-32054,"message":"no reply"}}`, OutcomeUnknown},
 		"unauthorized, bare":     {401, `Unauthorized`, Denied},
+		"too many, bare":         {429, ``, Unreachable},
 		"unavailable, bare":      {503, ``, Unreachable},
 		"bad gateway, bare":      {502, `<html>`, OutcomeUnknown},
 		"teapot":                 {418, ``, OutcomeUnknown},
@@ -69,6 +72,7 @@ func TestHTTPSAnswers(t *testing.T) {
 			var result bool
 			err := h.Call(t.Context(), "m", nil, &result)
 			require.ErrorIs(t, err, c.kind)
+			assert.Equal(t, c.status == http.StatusTooManyRequests, strings.HasPrefix(err.Error(), "m: limit reached: "), err.Error())
 			assert.NotContains(t, err.Error(), "p@", "no password in errors")
 		})
 	}
