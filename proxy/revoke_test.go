@@ -168,5 +168,5 @@ func TestAReloadKeepsTheCertificateInMemory(t *testing.T) {
 	assert.NotEqual(t, cert.Fingerprint(first), cert.Fingerprint(shown()))
 	require.NoError(t, b.proxy.Reload(b.config))
 	assert.Same(t, first, shown())
-	assert.Len(t, b.log.Lines(t, "using a new self-signed certificate, which clients cannot know: set tls.cert_file and tls.key_file, or tls.self_signed_dir to keep it"), 1)
+	assert.Len(t, b.log.Lines(t, "the certificate is self-signed and changes at each start, so clients cannot verify it: set tls.self_signed_dir, or tls.cert_file and tls.key_file"), 1)
 }

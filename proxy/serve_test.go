@@ -224,9 +224,10 @@ func TestSelfSignedCertificate(t *testing.T) {
 	require.NoError(t, caller.Call(t.Context(), "spdk_get_version", nil, &v))
 	assert.Contains(t, v.Version, "v26.05")
 
-	const msg = "using a self-signed certificate: clients must trust this file, or check its fingerprint"
+	const msg = "the certificate is self-signed: clients must trust a copy of cert_file, or compare the fingerprint (sha256)"
+	require.NoError(t, b.proxy.Reload(b.config))
 	lines := b.log.Lines(t, msg)
-	require.Len(t, lines, 1)
+	require.Len(t, lines, 1, "once for each certificate, not for each reload")
 	assert.Equal(t, "WARN", lines[0]["level"])
 	assert.Equal(t, filepath.Join(dir, "tls.crt"), lines[0]["cert_file"])
 	assert.Regexp(t, "^([0-9A-F]{2}:){31}[0-9A-F]{2}$", lines[0]["sha256"])
@@ -235,7 +236,17 @@ func TestSelfSignedCertificate(t *testing.T) {
 	assert.Equal(t, lines[0]["sha256"], again.log.Lines(t, msg)[0]["sha256"], "the certificate is kept across a restart")
 
 	fleeting := newBench(t, "v26.05", withTLS(""))
-	assert.Contains(t, fleeting.log.String(), "which clients cannot know")
+	assert.Contains(t, fleeting.log.String(), "so clients cannot verify it")
+
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		require.NoError(t, os.Remove(filepath.Join(dir, name)))
+	}
+	for range 2 {
+		require.NoError(t, b.proxy.Reload(b.config))
+	}
+	lines = b.log.Lines(t, msg)
+	require.Len(t, lines, 2, "again for a new certificate")
+	assert.NotEqual(t, lines[0]["sha256"], lines[1]["sha256"])
 
 	require.NoError(t, os.Remove(filepath.Join(dir, "tls.crt")))
 	_, err = NewServer(b.config, Options{})

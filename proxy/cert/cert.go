@@ -30,36 +30,47 @@ type Shown struct {
 	// inMemory is a self-signed certificate without a file. It is kept until the process
 	// ends, because clients may trust it.
 	inMemory *tls.Certificate
+	// warned has the fingerprints of self-signed certificates in the log, which has each once.
+	warned map[string]bool
 }
 
 // Current returns the current certificate; nil before the first Load.
 func (s *Shown) Current() *tls.Certificate { return s.current.Load() }
 
 // Load makes the certificate of a source the current one. On an error, the previous
-// one stays.
+// one stays. It logs a warning if the certificate expires soon, and one for each new
+// self-signed certificate.
 func (s *Shown) Load(from Source, log *slog.Logger) error {
-	if from.CertFile != "" || from.SelfSignedDir != "" {
-		loaded, err := Load(from, log)
-		if err == nil {
-			s.current.Store(loaded)
-		}
+	cert, err := s.load(from, log)
+	if err != nil {
 		return err
 	}
-	if s.inMemory == nil {
-		var err error
-		if s.inMemory, err = Load(from, log); err != nil {
-			return err
+	if from.CertFile == "" && !s.warned[Fingerprint(cert)] {
+		if s.warned == nil {
+			s.warned = map[string]bool{}
 		}
+		s.warned[Fingerprint(cert)] = true
+		warnSelfSigned(from, cert, log)
 	}
-	s.current.Store(s.inMemory)
+	s.current.Store(cert)
 	return nil
 }
 
+func (s *Shown) load(from Source, log *slog.Logger) (cert *tls.Certificate, err error) {
+	if from.CertFile != "" || from.SelfSignedDir != "" {
+		return Load(from, log)
+	}
+	if s.inMemory == nil {
+		s.inMemory, err = Load(from, log)
+	}
+	return s.inMemory, err
+}
+
 // Load reads the certificate of a source, or makes a self-signed one. It logs a
-// warning if the certificate is self-signed or expires soon.
+// warning if the certificate expires soon.
 func Load(from Source, log *slog.Logger) (*tls.Certificate, error) {
 	if from.CertFile == "" {
-		return selfSigned(from, log)
+		return selfSigned(from)
 	}
 	cert, err := readPair(from.CertFile, from.KeyFile, from.ReadFile)
 	if err != nil {

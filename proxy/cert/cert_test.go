@@ -28,8 +28,9 @@ func TestASelfSignedCertificateIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	var log bytes.Buffer
 	from := Source{SelfSignedDir: dir, Listen: "192.0.2.7:9009", ReadFile: os.ReadFile}
-	first, err := Load(from, slog.New(slog.NewTextHandler(&log, nil)))
-	require.NoError(t, err)
+	var shown Shown
+	require.NoError(t, shown.Load(from, slog.New(slog.NewTextHandler(&log, nil))))
+	first := shown.Current()
 	assert.Contains(t, log.String(), Fingerprint(first))
 	assert.Contains(t, log.String(), "level=WARN")
 	require.NoError(t, first.Leaf.VerifyHostname("192.0.2.7"))

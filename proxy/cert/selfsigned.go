@@ -24,20 +24,14 @@ import (
 const selfSignedFor = 10 * 365 * 24 * time.Hour
 
 // selfSigned returns a self-signed certificate. It keeps it in the state folder, if
-// there is one, so that the certificate is the same after a restart. It always logs a
-// warning.
-func selfSigned(from Source, log *slog.Logger) (*tls.Certificate, error) {
+// there is one, so that the certificate is the same after a restart.
+func selfSigned(from Source) (*tls.Certificate, error) {
 	dir := from.SelfSignedDir
 	if dir == "" {
 		cert, _, _, err := generate(from.Listen)
-		if err != nil {
-			return nil, err
-		}
-		log.Warn("using a new self-signed certificate, which clients cannot know: set tls.cert_file and tls.key_file, or tls.self_signed_dir to keep it",
-			"sha256", Fingerprint(cert))
-		return cert, nil
+		return cert, err
 	}
-	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	certFile, keyFile := from.selfSignedFiles()
 	_, certErr := os.Stat(certFile)
 	_, keyErr := os.Stat(keyFile)
 	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
@@ -49,9 +43,22 @@ func selfSigned(from Source, log *slog.Logger) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("self-signed certificate: %w (remove both tls.crt and tls.key in %s to have new ones made)", err, dir)
 	}
-	log.Warn("using a self-signed certificate: clients must trust this file, or check its fingerprint",
-		"cert_file", certFile, "key_file", keyFile, "sha256", Fingerprint(cert))
 	return cert, nil
+}
+
+func (from Source) selfSignedFiles() (certFile, keyFile string) {
+	return filepath.Join(from.SelfSignedDir, "tls.crt"), filepath.Join(from.SelfSignedDir, "tls.key")
+}
+
+func warnSelfSigned(from Source, cert *tls.Certificate, log *slog.Logger) {
+	if from.SelfSignedDir == "" {
+		log.Warn("the certificate is self-signed and changes at each start, so clients cannot verify it: set tls.self_signed_dir, or tls.cert_file and tls.key_file",
+			"sha256", Fingerprint(cert))
+		return
+	}
+	certFile, keyFile := from.selfSignedFiles()
+	log.Warn("the certificate is self-signed: clients must trust a copy of cert_file, or compare the fingerprint (sha256)",
+		"cert_file", certFile, "key_file", keyFile, "sha256", Fingerprint(cert))
 }
 
 func generateInto(dir, certFile, keyFile, listen string) error {
