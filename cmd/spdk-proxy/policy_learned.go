@@ -19,7 +19,8 @@ the user called, if they were allowed or passed in learning mode (` + "`learning
 the configuration). Users with the same methods share a role. LOG is a file with the
 JSON log at level info; the default is standard input. The output is YAML for the
 configuration. Review it before you use it, because it allows every method that was
-called.`,
+called, with any parameters. A comment names the users without calls that only learning
+mode allowed: their present roles may have conditions, which the new role lacks.`,
 		Example: `  journalctl -u spdk-proxy -o cat --since -7d | spdk-proxy policy learned
   spdk-proxy policy learned --denied proxy.log`,
 		Args: maximumArgs(1),

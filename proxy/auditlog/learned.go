@@ -24,6 +24,7 @@ type Usage struct {
 	Calls   int // calls in the log
 	Skipped int // lines that are not calls
 	byUser  map[string]map[string]bool
+	learned map[string]bool // users with calls that only learning mode allowed
 	schema  *rpcschema.Document
 }
 
@@ -33,7 +34,7 @@ const maxLogLine = 1 << 20
 // ReadLearned reads the JSON audit log: for each user, the methods of calls that were allowed, also
 // in learning mode, and with denied also those of denied calls.
 func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Usage, error) {
-	u := &Usage{byUser: map[string]map[string]bool{}, schema: schema}
+	u := &Usage{byUser: map[string]map[string]bool{}, learned: map[string]bool{}, schema: schema}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLogLine)
 	for lines.Scan() {
@@ -68,6 +69,7 @@ func (u *Usage) add(line []byte, withDenied bool) bool {
 		u.byUser[user] = map[string]bool{}
 	}
 	u.byUser[user][method] = true
+	u.learned[user] = u.learned[user] || decision == Learned
 	return true
 }
 
@@ -92,12 +94,15 @@ func (u *Usage) WriteRoles(w io.Writer) error {
 	for _, key := range slices.SortedFunc(maps.Keys(usersOf), func(a, b string) int { return strings.Compare(usersOf[a][0], usersOf[b][0]) }) {
 		users, methods := usersOf[key], strings.Fields(key)
 		name := yamlText("learned-of-" + users[0])
-		name.HeadComment = fmt.Sprintf("For %q.", users)
+		name.HeadComment = fmt.Sprintf("For %s.", names(users))
 		for _, role := range []string{policy.Metrics, policy.ReadOnly, policy.CSIController} {
 			if covers(builtIn[role], methods) {
 				name.HeadComment += " The built-in role " + role + " has all of it."
 				break
 			}
+		}
+		if others := slices.DeleteFunc(slices.Clone(users), func(user string) bool { return u.learned[user] }); len(others) > 0 {
+			name.HeadComment += fmt.Sprintf(" Learning mode passed no call of %s: compare this role with the present ones, which may have conditions.", names(others))
 		}
 		allow := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, m := range methods {
@@ -112,6 +117,17 @@ func (u *Usage) WriteRoles(w io.Writer) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// names lists users for a comment, and quotes a name that would be more than a word there.
+func names(users []string) string {
+	list := make([]string, len(users))
+	for i, user := range users {
+		if list[i] = strconv.Quote(user); list[i] == `"`+user+`"` {
+			list[i] = user
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 func (u *Usage) summary() string {

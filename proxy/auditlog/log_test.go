@@ -101,7 +101,9 @@ func TestRolesAreLearnedFromTheLog(t *testing.T) {
 	}, learned.byUser)
 	var roles strings.Builder
 	require.NoError(t, learned.WriteRoles(&roles))
-	assert.Contains(t, roles.String(), `# For ["a"]. The built-in role csi-controller has all of it.`)
+	assert.Contains(t, roles.String(), "# For a. The built-in role csi-controller has all of it.\n")
+	assert.Contains(t, roles.String(), "# For b, c. Learning mode passed no call of b, c: compare")
+	assert.Equal(t, `"a\nb", c`, names([]string{"a\nb", "c"}), "a name cannot end the comment")
 	assert.Contains(t, roles.String(), "(1 other lines)")
 	assert.Contains(t, roles.String(), "learned-of-a:\n    allow:\n      - bdev_get_bdevs\n      - bdev_lvol_create\n")
 
