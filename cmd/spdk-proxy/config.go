@@ -54,7 +54,11 @@ for the file NAME in the directory of secrets (--secrets).`,
 					return fmt.Errorf("%s: %w", path, err)
 				}
 			}
-			for _, warning := range c.Warnings() {
+			warnings := c.Warnings()
+			if c.Target.Save.Dir == "" {
+				warnings = append(warnings, "target.save is missing: the target's configuration is not saved, and is lost when spdk_tgt ends. Set target.save.dir, as the packaged configuration does")
+			}
+			for _, warning := range warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d users, %d roles\n", path, len(c.Users), len(c.Roles))

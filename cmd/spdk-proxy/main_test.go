@@ -286,7 +286,7 @@ func otherAddress(t *testing.T) string {
 
 func TestCheckConfig(t *testing.T) {
 	path := writeConfig(t, "/s", "")
-	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", "", 0}, run(t, "", "check-config", path))
+	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notSaved, 0}, run(t, "", "check-config", path))
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "tls.key"), "check-config creates no files")
 	o := run(t, "", "check-config", writeConfig(t, "/s", "limits: {drain: 5}"))
 	assert.Equal(t, exitFailed, o.code)
@@ -338,4 +338,13 @@ func TestVersionAndHelp(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	assert.Contains(t, run(t, "", "__complete", "call", "bdev_lvol_cr").stdout, "bdev_lvol_create\t")
 	assert.Contains(t, run(t, "", "__complete", "call", "bdev_lvol_create", "").stdout, "lvol_name=\t")
+}
+
+const notSaved = "warning: target.save is missing: the target's configuration is not saved, and is lost when spdk_tgt ends. Set target.save.dir, as the packaged configuration does\n"
+
+func TestCheckConfigWarnsWithoutSave(t *testing.T) {
+	path := writeConfig(t, "/s", "")
+	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notSaved, 0}, run(t, "", "check-config", path))
+	change(t, path, "socket: /s", "socket: /s, save: {dir: saved}")
+	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", "", 0}, run(t, "", "check-config", path))
 }
