@@ -20,7 +20,7 @@ build: ## spdk-proxy and spdk-csi, static, into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/spdk-proxy ./cmd/spdk-csi
 
 demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated target (ARGS=--keep leaves it running)
-	@$(GO) run ./test/demo $(ARGS)
+	@$(GO) build -o $(BIN)/demo ./test/demo && exec $(BIN)/demo $(ARGS) # go run exits with 1 after Ctrl-C
 
 test: tools ## all tests, with the race detector; as root also real mounts on loop devices
 	$(GO) test -race -timeout 20m ./...

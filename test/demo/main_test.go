@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// standIn is a demo that only waits for Ctrl-C.
+const standIn = `package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+)
+
+func main() {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt)
+	fmt.Println("ready")
+	<-stop
+	fmt.Println("stopped")
+}
+`
+
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// Ctrl-C is how one ends `make demo ARGS=--keep`, so make must not call it an error.
+func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	makefile, err := filepath.Abs("../../Makefile")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module demo\n\ngo 1.26\n", "test/demo/main.go": standIn, "test/tools.sh": "#!/bin/sh\n"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+	}
+	var out output
+	cmd := exec.Command("make", "-f", makefile, "demo")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "ready\n") }, time.Minute, 5*time.Millisecond, out.String())
+	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)) // as a terminal does
+	_ = cmd.Wait()                                                     // make itself ends by the signal
+	assert.Contains(t, out.String(), "stopped\n")
+	assert.NotContains(t, out.String(), "Error")
+}
