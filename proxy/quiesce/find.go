@@ -128,7 +128,7 @@ func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 	return used, err
 }
 
-// iscsiConnected is iscsi for targets with connected initiators only.
+// iscsiConnected is like iscsi, but returns only targets with connected initiators.
 func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
 	nodes, err := rpc.ISCSIGetTargetNodes(ctx)
