@@ -34,7 +34,7 @@ func TestOwnCredentials(t *testing.T) {
 	}
 	before := capabilities()
 	b.withCredentials(t)
-	assert.Equal(t, before+3, capabilities())
+	assert.Equal(t, before+6, capabilities())
 	list, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
 	require.NoError(t, err)
 	assert.Equal(t, v.GetVolumeId(), list.GetEntries()[0].GetVolume().GetVolumeId())
