@@ -22,7 +22,7 @@ func newCheckConfig() *cobra.Command {
 		Long: `Check a configuration and report all mistakes, without serving it. FILE defaults to
 ` + defaultConfig + `. The exit code is 0 if it has no mistakes; warnings do not
 change it. For the service's own configuration, the command also checks that ` + "`listen`" + ` and spdk-proxy.socket
-have the same address.
+have the same address, and warns of files that the user spdk-proxy cannot read.
 
 Outside the service, $CREDENTIALS_DIRECTORY/secrets_NAME in the configuration stands
 for the file NAME in the directory of secrets (--secrets).`,
@@ -55,6 +55,9 @@ for the file NAME in the directory of secrets (--secrets).`,
 				}
 			}
 			warnings := c.Warnings()
+			if path == defaultConfig {
+				warnings = append(warnings, service.UnreadableFiles(c.Files(), os.Getenv("CREDENTIALS_DIRECTORY"))...)
+			}
 			if c.Target.Save.Dir == "" {
 				warnings = append(warnings, "target.save is missing: the target's configuration is not saved, and is lost when spdk_tgt ends. Set target.save.dir, as the packaged configuration does")
 			}

@@ -1,0 +1,42 @@
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// With the umask 077, a new file belongs to root alone, and check-config as root could read it.
+func TestFilesThatTheServiceCannotRead(t *testing.T) {
+	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
+	const other = 12345
+	base := t.TempDir()
+	require.NoError(t, os.Chmod(base, 0o755))
+	require.NoError(t, os.Chmod(filepath.Dir(base), 0o755))
+	dir := filepath.Join(base, "etc")
+	require.NoError(t, os.Mkdir(dir, 0o750))
+	file := filepath.Join(dir, "backup.tokens")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	link := filepath.Join(base, "link")
+	require.NoError(t, os.Symlink(file, link))
+	unreadable := func(uid, gid uint32) []string { return unreadableFiles([]string{file}, "", uid, gid) }
+
+	assert.Equal(t, []string{file + ": the service's user spdk-proxy cannot read this file: chgrp spdk-proxy " + file + " && chmod g+r " + file}, unreadable(other, gid))
+	assert.Len(t, unreadableFiles([]string{link}, "", other, gid), 1)
+	assert.Empty(t, unreadable(uid, other), "its owner")
+	assert.Empty(t, unreadableFiles([]string{file}, dir, other, gid), "a credential")
+	assert.Empty(t, unreadableFiles([]string{filepath.Join(dir, "none")}, "", other, gid))
+
+	require.NoError(t, os.Chmod(file, 0o640))
+	assert.NotContains(t, strings.Join(unreadable(other, gid), "\n"), "cannot read", "its group")
+	assert.Len(t, unreadable(other, other), 1)
+
+	require.NoError(t, os.Chmod(file, 0o644))
+	assert.Equal(t, []string{file + ": the service's user spdk-proxy cannot enter the directory " + dir + ": move the file to /etc/spdk-proxy, or permit that"}, unreadable(other, other))
+	require.NoError(t, os.Chmod(dir, 0o711))
+	assert.NotContains(t, strings.Join(unreadable(other, other), "\n"), "the directory "+dir+":")
+}
