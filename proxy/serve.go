@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -66,9 +67,13 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Listen listens at the address of the configuration.
+// Listen listens at the address of the configuration, for an IPv4 address on IPv4 only.
 func (s *Server) Listen() (net.Listener, error) {
-	l, err := net.Listen("tcp", s.config.Listen)
+	network := "tcp"
+	if a, err := netip.ParseAddrPort(s.config.Listen); err == nil && a.Addr().Is4() {
+		network = "tcp4" // with tcp, 0.0.0.0 would also mean all IPv6 addresses
+	}
+	l, err := net.Listen(network, s.config.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", s.config.Listen, err)
 	}

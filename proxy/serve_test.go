@@ -353,3 +353,12 @@ func TestLongReplies(t *testing.T) {
 	c.call(`{"id":1,"method":"bdev_get_bdevs"}`)
 	assert.Len(t, c.answer().body, len(g.body))
 }
+
+// systemd's socket of this address listens on IPv4 only, and so does the proxy without it.
+func TestAnIPv4AddressListensOnIPv4Only(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Listen = "0.0.0.0:0" })
+	l, err := b.proxy.Listen()
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	assert.Regexp(t, `^0\.0\.0\.0:\d+$`, l.Addr().String())
+}
