@@ -15,10 +15,10 @@ func newServe() *cobra.Command {
 		Long: `Run the proxy until SIGTERM or SIGINT. Running calls are finished first.
 
 The proxy reloads the configuration and the files that it names after they change,
-after SIGHUP, and on ` + "`spdk-proxy reload`" + `. Users, roles, time-outs, limits of
-requests and the certificate change without dropping a call; other changes need a
-restart. If the new configuration has a mistake, the proxy keeps the old one, and the
-log and the service's status report it.
+after SIGHUP, and, if systemd started it, on ` + "`spdk-proxy reload`" + `. Users,
+roles, time-outs, limits of requests and the certificate change without dropping a call;
+other changes need a restart. If the new configuration has a mistake, the proxy keeps
+the old one, and the log and the service's status report it.
 
 If systemd passes a socket, its address must be the configured one.
 

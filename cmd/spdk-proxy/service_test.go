@@ -110,7 +110,7 @@ func TestReloadAndItsOutcome(t *testing.T) {
 	d.stop()
 	o = reload()
 	assert.Equal(t, exitFailed, o.code)
-	assert.Contains(t, o.stderr, "check that the service runs")
+	assert.Contains(t, o.stderr, "check that the service runs (systemctl status spdk-proxy); send SIGHUP to a proxy that systemd did not start")
 }
 
 // A change of a file that the configuration names causes a reload, however the file is replaced.

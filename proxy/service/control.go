@@ -103,7 +103,7 @@ func Reload() error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("reload: %w: run this as root", err)
 	case err != nil:
-		return fmt.Errorf("reload: %w: check that the service runs (systemctl status spdk-proxy)", err)
+		return fmt.Errorf("reload: %w: check that the service runs (systemctl status spdk-proxy); send SIGHUP to a proxy that systemd did not start", err)
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadDeadline(time.Now().Add(controlWait))
