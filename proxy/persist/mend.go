@@ -2,7 +2,9 @@ package persist
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"time"
 )
 
 // mend corrects two orders of calls that SPDK saves but cannot load, observed on v24.01 and
@@ -14,7 +16,9 @@ import (
 // to ignore errors. If the RAID comes first, it claims its base bdevs when they appear.
 //
 // SPDK saves limits of bdevs before it waits for the examination of bdevs. Limits of volumes are
-// refused until their lvstore is loaded, and spdk_tgt exits.
+// refused until their lvstore is loaded, and spdk_tgt exits. The wait for examination is not enough:
+// a RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy machine), so
+// the volumes on it are waited for by name.
 func (s *Subsystem) mend() {
 	if s.Name != "bdev" {
 		return
@@ -28,7 +32,7 @@ func (s *Subsystem) mend() {
 		case e.Method == "bdev_raid_create":
 			raids = append(raids, c)
 		case e.Method == "bdev_set_qos_limit":
-			limits = append(limits, c)
+			limits = append(limits, waitFor(e), c)
 		default:
 			others = append(others, c)
 		}
@@ -36,4 +40,13 @@ func (s *Subsystem) mend() {
 	if len(s.Calls) > 0 {
 		s.Calls = slices.Concat(options, raids, others, limits)
 	}
+}
+
+// limitWait is how long a bdev may take to appear before its limit is set.
+const limitWait = 30 * time.Second
+
+// waitFor returns a call that waits for the bdev of another call.
+func waitFor(e entry) json.RawMessage {
+	name, _ := json.Marshal(e.Params["name"]) // it was decoded
+	return fmt.Appendf(nil, `{"method": "bdev_get_bdevs", "params": {"name": %s, "timeout": %d}}`, name, limitWait.Milliseconds())
 }

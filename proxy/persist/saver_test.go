@@ -63,7 +63,10 @@ func TestMended(t *testing.T) {
 		require.NoError(t, err)
 		want = append(want, e.Params["name"].(string))
 	}
-	assert.Equal(t, strings.Fields("1 3 6 8 2 4 7 10 5 9"), want)
+	assert.Equal(t, strings.Fields("1 3 6 8 2 4 7 10 5 5 9 9"), want, "a limit follows a call that waits for its bdev")
+	waits, err := entryOf(w.load(Current).Subsystems[1].Calls[8])
+	require.NoError(t, err)
+	assert.Equal(t, "bdev_get_bdevs", waits.Method)
 }
 
 func TestPreviousVersionsAreKeptOnce(t *testing.T) {
