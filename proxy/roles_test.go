@@ -132,7 +132,7 @@ func TestLearning(t *testing.T) {
 	assert.Positive(t, learned.Skipped)
 	var text strings.Builder
 	require.NoError(t, learned.WriteRoles(&text))
-	assert.Contains(t, text.String(), `# For ["new" "small"].`)
+	assert.Contains(t, text.String(), "# For new, small.")
 	var c config.Config
 	require.NoError(t, config.DecodeStrict([]byte(text.String()), &c), text.String())
 	assert.Equal(t, map[string]config.Role{"learned-of-new": {Allow: rules("bdev_malloc_create", "spdk_get_version")}}, c.Roles)
