@@ -53,8 +53,9 @@ func TestSimulatesTheRequestedRelease(t *testing.T) {
 }
 
 func TestRestartsAfterACrash(t *testing.T) {
-	caller := start(t, "--fault", "spdk_get_version:crash,executed", "--restart-after", "1ms")
-	err := caller.Call(context.Background(), "spdk_get_version", nil, nil)
+	// A call that changes something: the client repeats others, perhaps after the restart.
+	caller := start(t, "--fault", "bdev_malloc_create:crash,executed", "--restart-after", "1ms")
+	err := caller.Call(context.Background(), "bdev_malloc_create", map[string]any{"num_blocks": 1024, "block_size": 4096}, nil)
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
 		err := caller.Call(context.Background(), "spdk_get_version", nil, nil)
