@@ -105,20 +105,21 @@ func (c *crashTarget) strike(at int, f fate) {
 	c.count, c.at, c.fate, c.ended = 0, at, f, make(chan struct{})
 }
 
-func (c *crashTarget) next() (f fate, dead bool) {
+// next returns the fate of a call, whether the controller is dead, and a channel that is closed when the CSI call has ended.
+func (c *crashTarget) next() (f fate, dead bool, ended <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count++
 	if c.count == c.at && !c.dead {
 		c.dead = c.fate == killedBefore || c.fate == killedAfter
-		return c.fate, false
+		return c.fate, false, c.ended
 	}
-	return "", c.dead
+	return "", c.dead, nil
 }
 
 func (c *crashTarget) meetFate(target http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, dead := c.next()
+		f, dead, ended := c.next()
 		switch {
 		case dead, f == killedBefore:
 			panic(http.ErrAbortHandler)
@@ -127,7 +128,7 @@ func (c *crashTarget) meetFate(target http.Handler) http.Handler {
 			panic(http.ErrAbortHandler)
 		case f == replyLate:
 			target.ServeHTTP(httptest.NewRecorder(), r)
-			<-c.ended
+			<-ended
 			panic(http.ErrAbortHandler)
 		case f == targetRestart:
 			c.Crash()
