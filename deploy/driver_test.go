@@ -112,7 +112,7 @@ func TestStaticVolume(t *testing.T) {
 	assert.True(t, slices.ContainsFunc(loadConfig(t).Nodes, func(n driver.TargetConfig) bool {
 		return n.Name == server && n.TargetAddr == pv.Spec.CSI.VolumeAttributes[connect.KeyTargetAddr]
 	}))
-	attached, err := connect.ParseExport(pv.Spec.CSI.VolumeAttributes)
+	attached, err := connect.ParseExport(pv.Spec.CSI.VolumeAttributes, nil)
 	require.NoError(t, err)
 	assert.Equal(t, connect.TCP, attached.Transport)
 	assert.Equal(t, lvol, attached.LegacyUUID)

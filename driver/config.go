@@ -6,11 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -49,6 +47,8 @@ type TargetConfig struct {
 	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes connect to.
 	ListenAddr string `json:"listenAddr,omitzero"`
 	ListenPort string `json:"listenPort,omitzero"`
+	// Addresses are the target's addresses if it has several; the four keys above are left out then.
+	Addresses []AddressConfig `json:"addresses,omitzero"`
 	// CA or CAFile holds the PEM certificates of the authorities to trust for RPCURL. If both are empty, the system's are
 	// trusted.
 	CA     string `json:"ca,omitzero"`
@@ -95,7 +95,7 @@ func ParseConfig(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, ca, caFile, lvstores, topology, labels, and with placement beside nodes", err, configShape)
+		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, and with placement beside nodes", err, configShape)
 	}
 	if len(c.Nodes) == 0 {
 		return nil, fmt.Errorf("nodes is empty: name at least one target, like %s", configShape)
@@ -125,12 +125,18 @@ func (n *TargetConfig) setDefaults() {
 	if n.TargetType == TargetISCSI {
 		port = "3260"
 	}
+	if len(n.Addresses) > 0 {
+		for i := range n.Addresses {
+			n.Addresses[i].setDefaults(port)
+		}
+		return
+	}
 	if n.TargetType == TargetLoop {
 		n.TargetAddr = cmp.Or(n.TargetAddr, "127.0.0.1")
 	}
-	n.TargetPort = cmp.Or(n.TargetPort, port)
-	n.ListenAddr = cmp.Or(n.ListenAddr, n.TargetAddr)
-	n.ListenPort = cmp.Or(n.ListenPort, n.TargetPort)
+	a := AddressConfig{TargetAddr: n.TargetAddr, TargetPort: n.TargetPort, ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}
+	a.setDefaults(port)
+	n.TargetAddr, n.TargetPort, n.ListenAddr, n.ListenPort = a.TargetAddr, a.TargetPort, a.ListenAddr, a.ListenPort
 }
 
 func (n *TargetConfig) check() (problems []error) {
@@ -149,17 +155,7 @@ func (n *TargetConfig) check() (problems []error) {
 	default:
 		bad("targetType", n.TargetType, "nvme-tcp, nvme-rdma or iscsi")
 	}
-	if n.TargetAddr == "" {
-		bad("targetAddr", n.TargetAddr, "the address at which nodes reach the target")
-	}
-	if _, err := netip.ParseAddr(n.ListenAddr); err != nil && n.TargetAddr != "" {
-		bad("listenAddr", n.ListenAddr, "the IP address on which the target listens (the default is targetAddr; if that is a host name, set listenAddr)")
-	}
-	for key, port := range map[string]string{"targetPort": n.TargetPort, "listenPort": n.ListenPort} {
-		if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
-			bad(key, port, "a port number, in quotes")
-		}
-	}
+	problems = append(problems, n.checkAddresses()...)
 	if (n.TargetType == TargetLoop) != (n.LoopDir != "") {
 		bad("loopDir", n.LoopDir, "the simulated target's data folder if targetType is loop, and left out otherwise")
 	} else if n.LoopDir != "" && !filepath.IsAbs(n.LoopDir) {

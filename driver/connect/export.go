@@ -5,10 +5,12 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 )
 
@@ -23,6 +25,9 @@ const (
 	KeyLvolSize   = "lvolSize"
 	KeyNSUUID     = "nsUUID"
 	KeyLoopDir    = "loopDir"
+	// KeyTargetAddrs lists the target's addresses if it has several, as [FormatAddresses] writes them.
+	// KeyTargetAddr and KeyTargetPort then have the first one, for nodes of earlier versions.
+	KeyTargetAddrs = "targetAddrs"
 	// KeyMultipath tells that the export reports ANA, and also admits this node as [Host.Multipath].
 	KeyMultipath = "multipathHost"
 )
@@ -44,8 +49,11 @@ type Export struct {
 	Transport Transport `json:"transport"`
 	Address   string    `json:"address,omitzero"` // IP address or host name
 	Port      string    `json:"port,omitzero"`
-	NQN       string    `json:"nqn,omitzero"`
-	IQN       string    `json:"iqn,omitzero"`
+	// More are further addresses at which the target exports the volume. A node with native multipath
+	// connects to all of them, and another node to the first that works.
+	More []Address `json:"more,omitzero"`
+	NQN  string    `json:"nqn,omitzero"`
+	IQN  string    `json:"iqn,omitzero"`
 	// NSUUID is the namespace's UUID in lower case. It is empty for volumes of spdk-csi;
 	// LegacyUUID then helps to find the namespace.
 	NSUUID string `json:"nsUUID,omitzero"`
@@ -57,6 +65,66 @@ type Export struct {
 	Multipath bool   `json:"multipath,omitzero"`
 	LoopDir   string `json:"loopDir,omitzero"`
 }
+
+// An Address is one of several addresses of a target.
+type Address struct {
+	Addr string `json:"address"` // IP address or host name
+	Port string `json:"port"`
+	// Topology holds the labels that a node must have to use the address. It is empty in [Export.More].
+	Topology map[string]string `json:"topology,omitzero"`
+}
+
+// FormatAddresses writes addresses as the value of [KeyTargetAddrs].
+func FormatAddresses(all []Address) string {
+	text, err := json.Marshal(all, json.Deterministic(true))
+	if err != nil {
+		panic(err) // strings and maps of strings can always be written
+	}
+	return string(text)
+}
+
+// parseAddresses reads the value of [KeyTargetAddrs], and returns the addresses for a node with these labels.
+func parseAddresses(text string, node map[string]string) ([]Address, error) {
+	var all, ours []Address
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return nil, invalid(KeyTargetAddrs, text, `a list such as [{"address": "192.0.2.11", "port": "4420"}]`)
+	}
+	for _, a := range all {
+		if a.isFor(node) {
+			ours = append(ours, Address{Addr: a.Addr, Port: a.Port})
+		}
+	}
+	if len(ours) == 0 {
+		return nil, fmt.Errorf("%w: none of the target's addresses, %s, is for a node with the labels %v: compare topology of the addresses in config.json with the node's --topology", ErrInvalidExport, text, node)
+	}
+	return ours, nil
+}
+
+func (a Address) isFor(node map[string]string) bool {
+	for key, value := range a.Topology {
+		if node[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// paths returns the export at each of its addresses alone.
+func (e Export) paths() []Export {
+	all := []Export{e}
+	for _, a := range e.More {
+		path := e
+		path.Address, path.Port = a.Addr, a.Port
+		all = append(all, path)
+	}
+	for i := range all {
+		all[i].More = nil
+	}
+	return all
+}
+
+// IsZero tells whether e is the zero Export.
+func (e Export) IsZero() bool { return reflect.ValueOf(e).IsZero() }
 
 // Target returns the name under which the target exports the volume: its NQN or IQN.
 func (e Export) Target() string {
@@ -72,15 +140,18 @@ func (e Export) String() string {
 	if e.Address != "" {
 		s += " at " + e.portal()
 	}
+	for _, a := range e.More {
+		s += ", " + net.JoinHostPort(a.Addr, a.Port)
+	}
 	return s
 }
 
 func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
 // ParseExport reads an export from a volume's context map. It ignores other keys, because the map
-// also has entries of other programs. Errors are of kind [ErrInvalidExport], and name the key and
-// its valid values.
-func ParseExport(m map[string]string) (Export, error) {
+// also has entries of other programs. The export has the addresses that a node with these labels
+// uses. Errors are of kind [ErrInvalidExport], and name the key and its valid values.
+func ParseExport(m, node map[string]string) (Export, error) {
 	e := Export{Address: m[KeyTargetAddr], Port: m[KeyTargetPort], NQN: m[KeyNQN], IQN: m[KeyIQN]}
 	var err error
 	if e.Transport, err = parseTransport(m[KeyTargetType]); err != nil {
@@ -94,7 +165,7 @@ func ParseExport(m map[string]string) (Export, error) {
 		if e.LoopDir, err = parseLoopDir(m[KeyLoopDir]); err != nil {
 			return Export{}, err
 		}
-	} else if err := e.checkPortal(); err != nil {
+	} else if err := e.parsePortals(m[KeyTargetAddrs], node); err != nil {
 		return Export{}, err
 	}
 	if s := m[KeyNSUUID]; s != "" {
@@ -176,17 +247,44 @@ func validIQN(s string) bool { return len(s) <= 223 && iqnPattern.MatchString(s)
 
 var hostNamePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
-func (e *Export) checkPortal() error {
-	e.Address = strings.TrimSuffix(strings.TrimPrefix(e.Address, "["), "]")
-	if ip, err := netip.ParseAddr(e.Address); err == nil {
-		if ip.IsUnspecified() {
-			return invalid(KeyTargetAddr, e.Address, "an address at which nodes reach the target, not the wildcard")
+// parsePortals checks the address and port, and replaces them if several are listed.
+func (e *Export) parsePortals(list string, node map[string]string) error {
+	all := []Address{{Addr: e.Address, Port: e.Port}}
+	if list != "" {
+		var err error
+		if all, err = parseAddresses(list, node); err != nil {
+			return err
 		}
-	} else if !hostNamePattern.MatchString(e.Address) {
-		return invalid(KeyTargetAddr, e.Address, "the target's IP address or host name")
 	}
-	if n, err := strconv.ParseUint(e.Port, 10, 16); err != nil || n == 0 {
-		return invalid(KeyTargetPort, e.Port, "a port number, 1 to 65535")
+	for i := range all {
+		if err := all[i].check(); err != nil {
+			return err
+		}
+	}
+	e.Address, e.Port = all[0].Addr, all[0].Port
+	if len(all) > 1 {
+		e.More = all[1:]
+	}
+	return nil
+}
+
+// zonePattern excludes what the kernel's option string gives a meaning.
+var zonePattern = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
+
+func (a *Address) check() error {
+	a.Addr = strings.TrimSuffix(strings.TrimPrefix(a.Addr, "["), "]")
+	if ip, err := netip.ParseAddr(a.Addr); err == nil {
+		if ip.IsUnspecified() {
+			return invalid(KeyTargetAddr, a.Addr, "an address at which nodes reach the target, not the wildcard")
+		}
+		if !zonePattern.MatchString(ip.Zone()) {
+			return invalid(KeyTargetAddr, a.Addr, "an IP address whose zone is the name of a network interface")
+		}
+	} else if !hostNamePattern.MatchString(a.Addr) {
+		return invalid(KeyTargetAddr, a.Addr, "the target's IP address or host name")
+	}
+	if n, err := strconv.ParseUint(a.Port, 10, 16); err != nil || n == 0 {
+		return invalid(KeyTargetPort, a.Port, "a port number, 1 to 65535")
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func TestParseExport(t *testing.T) {
 			Export{Transport: Loop, IQN: iqn1, NSUUID: uuid1, LoopDir: "/data"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseExport(tt.context)
+			got, err := ParseExport(tt.context, nil)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
 			b, err := json.Marshal(got)
@@ -94,7 +94,7 @@ func TestParseExport(t *testing.T) {
 		"empty":                      {nil, `"targetType" is missing`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseExport(tt.context)
+			got, err := ParseExport(tt.context, nil)
 			require.ErrorIs(t, err, ErrInvalidExport)
 			require.ErrorContains(t, err, tt.says)
 			assert.Zero(t, got)
@@ -110,7 +110,7 @@ func FuzzParseExport(f *testing.F) {
 		e, err := ParseExport(map[string]string{
 			KeyTargetType: kind, KeyTargetAddr: addr, KeyTargetPort: port, KeyNQN: nqn, KeyIQN: iqn,
 			KeyModel: model, KeyLvolSize: size, KeyNSUUID: id, KeyLoopDir: dir,
-		})
+		}, nil)
 		if err != nil {
 			require.ErrorIs(t, err, ErrInvalidExport)
 			return

@@ -32,7 +32,7 @@ func (i *iscsi) connect(ctx context.Context, e Export, step *operation.Step) (De
 	}
 	made := false
 	if len(existing) == 0 {
-		if made, err = i.login(ctx, e, step); err != nil {
+		if made, err = i.loginAtAny(ctx, e, step); err != nil {
 			return Device{}, err
 		}
 	}
@@ -45,6 +45,19 @@ func (i *iscsi) connect(ctx context.Context, e Export, step *operation.Step) (De
 		}
 	}
 	return d, err
+}
+
+// loginAtAny logs in at the first address that works. A second session would be a second block device.
+func (i *iscsi) loginAtAny(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
+	var failures []error
+	for _, p := range e.paths() {
+		made, err := i.login(ctx, p, step)
+		if err == nil {
+			return made, nil
+		}
+		failures = append(failures, err)
+	}
+	return false, errors.Join(failures...)
 }
 
 // login creates the records that iscsiadm needs, and logs in. The interface record has this host's
@@ -78,9 +91,13 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 	return true, nil
 }
 
-// logout ends the session, and iscsid's attempts to create one.
+// logout ends the session, and iscsid's attempts to create one, at each address.
 func (i *iscsi) logout(ctx context.Context, e Export) error {
-	return i.iscsiadm(ctx, i.recordArgs(e, "--logout"), exitNoObjects, exitNoSession)
+	var failures []error
+	for _, p := range e.paths() {
+		failures = append(failures, i.iscsiadm(ctx, i.recordArgs(p, "--logout"), exitNoObjects, exitNoSession))
+	}
+	return errors.Join(failures...)
 }
 
 func (i *iscsi) explainLogin(e Export, err error) error {

@@ -81,11 +81,16 @@ func (i *iscsi) recordArgs(e Export, more ...string) []string {
 	return append([]string{"-m", "node", "-T", e.IQN, "-p", e.portal(), "-I", iface}, more...)
 }
 
-// deleteRecord deletes the record of a target. Without iscsiadm there is none.
+// deleteRecord deletes the records of a target, one for each address. Without iscsiadm there are none.
 func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
-	err := i.iscsiadm(ctx, i.recordArgs(e, "-o", "delete"), exitNoObjects)
-	if errors.Is(err, ErrUnsupported) {
-		return nil
+	for _, p := range e.paths() {
+		err := i.iscsiadm(ctx, i.recordArgs(p, "-o", "delete"), exitNoObjects)
+		if errors.Is(err, ErrUnsupported) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }

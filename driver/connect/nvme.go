@@ -33,12 +33,7 @@ type nvme struct {
 const namespaceWait = 10 * time.Second
 
 func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Device, error) {
-	step.Doing("resolving the target's address")
-	address, err := resolve(ctx, e.Address)
-	if err != nil {
-		return Device{}, err
-	}
-	made, err := n.ensureController(ctx, e, address, step)
+	made, err := n.ensureControllers(ctx, e, step)
 	if err != nil {
 		return Device{}, err
 	}
@@ -49,8 +44,58 @@ func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 	return d, err
 }
 
+// ensureControllers creates a controller for each of the export's addresses that has none, if the
+// kernel has native multipath. Otherwise it creates one controller, for the first address that works,
+// because two would be two block devices. It succeeds if there is a controller for at least one address.
+func (n *nvme) ensureControllers(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
+	paths := e.paths()
+	if len(paths) == 1 {
+		return n.ensureController(ctx, e, step)
+	}
+	all := n.nativeMultipath()
+	if !all {
+		if i := slices.IndexFunc(paths, func(p Export) bool { return n.connected(ctx, p) }); i >= 0 {
+			paths = paths[i : i+1]
+		}
+	}
+	var failures []error
+	for _, p := range paths {
+		madeHere, err := n.ensureController(ctx, p, step)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", p.portal(), err))
+			continue
+		}
+		made = made || madeHere
+		if !all {
+			break
+		}
+	}
+	if len(failures) == len(paths) {
+		return false, errors.Join(failures...)
+	}
+	for _, err := range failures {
+		n.log.Warn("no connection to one of the target's addresses; continuing with the others", "nqn", e.NQN, "error", err)
+	}
+	return made, nil
+}
+
+// connected tells whether there is a usable controller for the export's address.
+func (n *nvme) connected(ctx context.Context, e Export) bool {
+	address, err := resolve(ctx, e.Address)
+	if err != nil {
+		return false
+	}
+	existing, err := n.controllersAt(e, address)
+	return err == nil && slices.ContainsFunc(existing, controller.usable)
+}
+
 // ensureController creates a controller for the target's address unless there is one.
-func (n *nvme) ensureController(ctx context.Context, e Export, address string, step *operation.Step) (made bool, err error) {
+func (n *nvme) ensureController(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
+	step.Doing("resolving the target's address")
+	address, err := resolve(ctx, e.Address)
+	if err != nil {
+		return false, err
+	}
 	for {
 		existing, err := n.controllersAt(e, address)
 		if err != nil {
@@ -86,10 +131,15 @@ func (n *nvme) ensureController(ctx context.Context, e Export, address string, s
 
 // hostFor returns the host as which this node connects; see [Host.Multipath].
 func (n *nvme) hostFor(e Export) Host {
-	if e.Multipath && n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y" {
+	if e.Multipath && n.nativeMultipath() {
 		return n.host.Multipath()
 	}
 	return n.host
+}
+
+// nativeMultipath tells whether the kernel joins several controllers of a subsystem into one device.
+func (n *nvme) nativeMultipath() bool {
+	return n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y"
 }
 
 // prepare loads the kernel modules of NVMe over Fabrics. They may be built in, or loaded by the

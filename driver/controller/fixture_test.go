@@ -192,7 +192,10 @@ func newTestControllerOf(t *testing.T, c driver.Config, targets ...*simTarget) *
 			c.Nodes = append(c.Nodes, driver.TargetConfig{})
 		}
 		n := &c.Nodes[i]
-		n.Name, n.RPCURL, n.TargetType, n.TargetAddr = s.name, s.gateway.URL, cmp.Or(n.TargetType, driver.TargetNVMeTCP), "127.0.0.1"
+		n.Name, n.RPCURL, n.TargetType = s.name, s.gateway.URL, cmp.Or(n.TargetType, driver.TargetNVMeTCP)
+		if len(n.Addresses) == 0 {
+			n.TargetAddr = "127.0.0.1"
+		}
 		names = append(names, s.name)
 	}
 	text, err := json.Marshal(c)

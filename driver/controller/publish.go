@@ -52,6 +52,9 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, err
 	}
+	if v.NotListening != nil {
+		c.log.WarnContext(ctx, "the target does not listen on some of its addresses", "target", service.Name, "volume", id.UUID, "err", v.NotListening)
+	}
 	config, err := c.targets.config(service.Name)
 	if err != nil {
 		return nil, err
@@ -68,12 +71,16 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 // exportedByHand tells whether a volume context comes from a PV that was written by hand, for a target that is not in
 // config.json. Such a volume was exported by hand too, so this driver need not, and cannot, export it.
 func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
-	e, err := connect.ParseExport(volumeContext)
+	e, err := connect.ParseExport(volumeContext, nil)
 	if err != nil || e.Transport == connect.Loop {
 		return false
 	}
-	return !slices.ContainsFunc(c.targets.configs, func(t driver.TargetConfig) bool { return t.TargetAddr == e.Address || t.ListenAddr == e.Address }) &&
+	return !slices.ContainsFunc(c.targets.configs, func(t driver.TargetConfig) bool { return hasAddress(t, e.Address) }) &&
 		volumeContext[request.KeyMayFormat] == "" && volumeContext[request.KeyStore] == "" // this driver and spdk-csi write the lvstore
+}
+
+func hasAddress(t driver.TargetConfig, address string) bool {
+	return slices.ContainsFunc(t.AllAddresses(), func(a driver.AddressConfig) bool { return a.TargetAddr == address || a.ListenAddr == address })
 }
 
 func hostOf(nodeID string) export.Host {

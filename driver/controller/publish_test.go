@@ -25,7 +25,7 @@ func TestPublish(t *testing.T) {
 		resp, err := b.publish(t.Context(), v, nodeA)
 		require.NoError(t, err)
 		assert.Equal(t, "true", resp.GetPublishContext()[request.KeyMayFormat])
-		e, err := connect.ParseExport(resp.GetPublishContext())
+		e, err := connect.ParseExport(resp.GetPublishContext(), nil)
 		require.NoError(t, err)
 		assert.Equal(t, connect.Export{Transport: connect.TCP, Address: "127.0.0.1", Port: "4420", NQN: export.NQN(id.UUID), NSUUID: id.UUID, SizeBytes: 4 * mib, Multipath: true}, e)
 	}

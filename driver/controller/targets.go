@@ -66,7 +66,7 @@ func newTargets(c *driver.Config) (*targets, error) {
 		}
 		t.pools[n.Name] = pool
 		t.byName[n.Name] = volume.NewTarget(volume.Config{
-			Config: export.Config{Name: n.Name, Transport: n.Transport(), ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}, Stores: n.Lvstores, Space: c.Placement.Space(),
+			Config: export.Config{Name: n.Name, Transport: n.Transport(), Listen: n.Listen()}, Stores: n.Lvstores, Space: c.Placement.Space(),
 		})
 	}
 	return t, nil

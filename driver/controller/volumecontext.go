@@ -12,9 +12,10 @@ import (
 
 // exportContext describes how nodes reach a volume, with the keys of spdk-csi.
 func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
+	first := c.AllAddresses()[0]
 	m := map[string]string{
-		connect.KeyTargetAddr: c.TargetAddr,
-		connect.KeyTargetPort: c.TargetPort,
+		connect.KeyTargetAddr: first.TargetAddr,
+		connect.KeyTargetPort: first.TargetPort,
 		connect.KeyNSUUID:     v.UUID,
 		connect.KeyLvolSize:   strconv.FormatInt(v.SizeBytes, 10),
 	}
@@ -52,7 +53,19 @@ func publishContext(c driver.TargetConfig, v volume.Exported, mayFormat bool) ma
 	if v.Multipath {
 		m[connect.KeyMultipath] = "true"
 	}
+	if len(c.Addresses) > 0 {
+		m[connect.KeyTargetAddrs] = connect.FormatAddresses(addresses(c))
+	}
 	return m
+}
+
+// addresses returns the addresses of a target in the form that nodes get. Each node uses those for its topology, which the
+// controller does not know.
+func addresses(c driver.TargetConfig) (all []connect.Address) {
+	for _, a := range c.AllAddresses() {
+		all = append(all, connect.Address{Addr: a.TargetAddr, Port: a.TargetPort, Topology: a.Topology})
+	}
+	return all
 }
 
 // mayFormat tells whether the node may format the volume if it is empty. A pristine volume has no data to lose. If the

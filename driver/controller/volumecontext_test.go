@@ -36,13 +36,43 @@ func TestTargetTypes(t *testing.T) {
 		assert.Equal(t, c.transport, n.Transport(), c.node)
 		c.want.NSUUID, c.want.SizeBytes = lvolUUID, 4*mib
 		for _, m := range []map[string]string{volumeContext(n, v, "", volume.Origin{}), publishContext(n, volume.Exported{Volume: v}, true)} {
-			got, err := connect.ParseExport(m)
+			got, err := connect.ParseExport(m, nil)
 			require.NoError(t, err, c.node)
 			if c.want.Transport == connect.Loop {
 				got.SizeBytes = c.want.SizeBytes // not used for loop targets
 			}
 			assert.Equal(t, c.want, got)
 		}
+	}
+}
+
+// The publish context has all addresses; the volume context, which never changes, has the first.
+func TestSeveralAddresses(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	b := newTestControllerOf(t, driver.Config{Nodes: []driver.TargetConfig{{Addresses: []driver.AddressConfig{
+		{TargetAddr: "storage.example", ListenAddr: "127.0.0.1", Topology: map[string]string{"zone": "a"}}, {TargetAddr: "::1", TargetPort: "4421"}, {TargetAddr: "192.0.2.1"},
+	}}}}, target)
+	v := b.create(t, "pvc-1", 4*mib)
+	assert.Equal(t, "storage.example", v.GetVolumeContext()["targetAddr"])
+	assert.NotContains(t, v.GetVolumeContext(), "targetAddrs")
+	resp, err := b.publish(t.Context(), v, nodeA)
+	require.NoError(t, err)
+	assert.Contains(t, b.logs.String(), "listen on 192.0.2.1:4420", "this machine does not have it")
+	for zone, want := range map[string][]connect.Address{
+		"a": {{Addr: "storage.example", Port: "4420"}, {Addr: "::1", Port: "4421"}, {Addr: "192.0.2.1", Port: "4420"}},
+		"b": {{Addr: "::1", Port: "4421"}, {Addr: "192.0.2.1", Port: "4420"}},
+	} {
+		e, err := connect.ParseExport(resp.GetPublishContext(), map[string]string{"zone": zone})
+		require.NoError(t, err)
+		assert.Equal(t, want, append([]connect.Address{{Addr: e.Address, Port: e.Port}}, e.More...))
+	}
+	old, err := connect.ParseExport(map[string]string{
+		"targetType": "tcp", "targetAddr": resp.GetPublishContext()["targetAddr"], "targetPort": resp.GetPublishContext()["targetPort"], "nqn": resp.GetPublishContext()["nqn"],
+	}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "storage.example", old.Address, "nodes of earlier versions use the first")
+	for _, address := range []string{"storage.example", "127.0.0.1", "::1"} {
+		assert.False(t, b.exportedByHand(map[string]string{"targetType": "tcp", "targetAddr": address, "targetPort": "1", "nqn": old.NQN}), address)
 	}
 }
 

@@ -42,7 +42,7 @@ func LegacyExport(t *testing.T, rpc *spdkrpc.Client, c export.Config, volume str
 	_, err := rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: export.NQN(volume), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: volume}})
 	require.NoError(t, err)
 	require.NoError(t, rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{
-		NQN: export.NQN(volume), ListenAddress: spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: c.ListenAddr, Trsvcid: &c.ListenPort},
+		NQN: export.NQN(volume), ListenAddress: spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: c.Listen[0].Addr, Trsvcid: &c.Listen[0].Port},
 	}))
 }
 

@@ -2,6 +2,8 @@ package export
 
 import (
 	"context"
+	"net"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -48,12 +50,34 @@ func NQN(id string) string { return "nqn.2020-04.io.spdk.csi:uuid:" + id }
 // IQN returns the name of the iSCSI target that exports a volume. It is the same as in spdk-csi.
 func IQN(id string) string { return "iqn.2016-06.io.spdk:" + id }
 
+// A Portal is an IP address, without brackets, and a port where a target listens.
+type Portal struct{ Addr, Port string }
+
+// String returns the portal as ADDRESS:PORT, with brackets around an IPv6 address.
+func (p Portal) String() string { return net.JoinHostPort(p.Addr, p.Port) }
+
+// isIPv6 tells whether the portal's address is one of IPv6.
+func (p Portal) isIPv6() bool {
+	ip, err := netip.ParseAddr(p.Addr)
+	return err == nil && ip.Is6()
+}
+
+// is tells whether addr and port, as SPDK reports them, are the portal. IP addresses are compared by value, since one
+// address has several spellings, and host names as text.
+func (p Portal) is(addr, port string) bool { return p.Port == port && sameAddr(p.Addr, addr) }
+
+func sameAddr(a, b string) bool {
+	x, errX := netip.ParseAddr(strings.Trim(a, "[]"))
+	y, errY := netip.ParseAddr(strings.Trim(b, "[]"))
+	return a == b || errX == nil && errY == nil && x == y
+}
+
 // Config says how a target exports.
 type Config struct {
 	Name      string // of the target, for messages
 	Transport Transport
-	// ListenAddr and ListenPort are where the target listens for nodes, as the target sees it.
-	ListenAddr, ListenPort string
+	// Listen are the portals where the target listens for nodes, as the target sees them. Every export gets all of them.
+	Listen []Portal
 	// ClaimPatience is how long another controller's claim to create the portal group is respected; DefaultClaimPatience
 	// when 0.
 	ClaimPatience time.Duration
@@ -86,12 +110,20 @@ type Service struct {
 // Service returns a service that calls the target through client.
 func (t *Target) Service(client *spdkrpc.Client) *Service { return &Service{Target: t, rpc: client} }
 
-// Admit makes a volume reachable for one host. multipath tells whether the host may connect as Host.Multipath. Admit fails
-// with [ErrInUse] while another host is admitted or connected. It takes over an export of spdk-csi, which is open to every
-// host.
-func (s *Service) Admit(ctx context.Context, id string, h Host) (multipath bool, err error) {
+// An Admission is what Admit learned about an export.
+type Admission struct {
+	// Multipath tells whether the host may connect as Host.Multipath.
+	Multipath bool
+	// NotListening says why the target does not listen on some of its portals for this volume; nil if it listens on all.
+	NotListening error
+}
+
+// Admit makes a volume reachable for one host, at all portals. It succeeds if the target listens on at least one of them,
+// because the host can then use the volume. Admit fails with [ErrInUse] while another host is admitted or connected. It
+// takes over an export of spdk-csi, which is open to every host.
+func (s *Service) Admit(ctx context.Context, id string, h Host) (Admission, error) {
 	if s.Transport == ISCSI {
-		return false, iscsi{s}.admit(ctx, id, h)
+		return iscsi{s}.admit(ctx, id, h)
 	}
 	return nvmf{s}.admit(ctx, id, h)
 }

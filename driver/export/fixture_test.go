@@ -45,7 +45,7 @@ func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	t.Cleanup(func() { assert.NoError(t, caller.Close()) })
 	f := &fixture{rpc: spdkrpc.NewClient(caller), fault: &drivertest.FaultyCaller{Caller: caller}}
 	port := map[export.Transport]string{export.TCP: "4420", export.ISCSI: "3260"}[tr]
-	f.Service = export.NewTarget(export.Config{Name: "t0", Transport: tr, ListenAddr: "127.0.0.1", ListenPort: port}).Service(spdkrpc.NewClient(f.fault))
+	f.Service = export.NewTarget(export.Config{Name: "t0", Transport: tr, Listen: []export.Portal{{Addr: "127.0.0.1", Port: port}}}).Service(spdkrpc.NewClient(f.fault))
 	return f
 }
 
@@ -61,6 +61,13 @@ func (f *fixture) bdev(t *testing.T) string {
 // through returns a service of the same process with another caller.
 func (f *fixture) through(c spdkrpc.Caller) *export.Service {
 	return f.Target.Service(spdkrpc.NewClient(c))
+}
+
+// listeningOn returns a service of another process, whose configuration names other portals.
+func (f *fixture) listeningOn(portals ...export.Portal) *export.Service {
+	config := f.Config
+	config.Listen = portals
+	return export.NewTarget(config).Service(spdkrpc.NewClient(f.fault))
 }
 
 // otherController returns a service of another process.

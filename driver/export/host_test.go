@@ -29,9 +29,9 @@ func TestOneHostAtATime(t *testing.T) {
 				require.NoError(t, f.RemoveUnused(ctx, id), "there is none")
 				require.NoError(t, f.Withdraw(ctx, id, nil), "there is none")
 				for range 2 {
-					multipath, err := f.Admit(ctx, id, drivertest.Host("n1"))
+					admission, err := f.Admit(ctx, id, drivertest.Host("n1"))
 					require.NoError(t, err)
-					assert.False(t, multipath)
+					assert.Equal(t, export.Admission{}, admission)
 				}
 				assert.True(t, exists())
 				_, err := f.Admit(ctx, id, drivertest.Host("n2"))
@@ -56,9 +56,9 @@ func TestOneHostAtATime(t *testing.T) {
 func TestSubsystem(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, h := f.bdev(t), drivertest.MultipathHost("n1")
-	multipath, err := f.Admit(t.Context(), id, h)
+	admission, err := f.Admit(t.Context(), id, h)
 	require.NoError(t, err)
-	assert.True(t, multipath)
+	assert.Equal(t, export.Admission{Multipath: true}, admission)
 	sub := f.subsystem(t, id)
 	assert.False(t, sub.AllowAnyHost)
 	assert.ElementsMatch(t, []spdkrpc.NVMfSubsystemHost{{NQN: h.NQN}, {NQN: h.Multipath}}, sub.Hosts)
@@ -87,9 +87,9 @@ func TestBothNamesOfAHost(t *testing.T) {
 	assert.False(t, exists)
 
 	require.NoError(t, admit(ctx, f.Service, old, n1)) // as an earlier version did
-	multipath, err := f.Admit(ctx, old, h)
+	admission, err := f.Admit(ctx, old, h)
 	require.NoError(t, err)
-	assert.False(t, multipath, "the subsystem reports no ANA")
+	assert.False(t, admission.Multipath, "the subsystem reports no ANA")
 	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: h.NQN}}, f.subsystem(t, old).Hosts)
 	require.NoError(t, f.Withdraw(ctx, old, &h))
 }

@@ -3,6 +3,7 @@ package export
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -34,7 +35,7 @@ func (n nvmf) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 			if err != nil {
 				return err
 			}
-			if len(sub.Namespaces) == 1 && !sub.AllowAnyHost && n.listens(sub) {
+			if len(sub.Namespaces) == 1 && !sub.AllowAnyHost && len(n.missingListeners(sub)) == 0 {
 				for _, h := range sub.Hosts {
 					hosts[i] = append(hosts[i], h.NQN)
 				}
@@ -55,6 +56,10 @@ func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) 
 	if err != nil {
 		return nil, err
 	}
+	portals, err := i.portalGroups(ctx)
+	if err != nil {
+		return nil, err
+	}
 	nodes := make(map[string]spdkrpc.ISCSITargetNode, len(now.nodes))
 	for _, n := range now.nodes {
 		nodes[n.Name] = n
@@ -64,9 +69,18 @@ func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) 
 		if !ok || len(node.LUNs) == 0 {
 			continue
 		}
-		for _, m := range node.PGIGMaps {
-			hosts[k] = append(hosts[k], initiators(now.groups, m.IGTag)...)
+		for _, g := range now.groups {
+			if i.mapsAll(node, portals, g.Tag) {
+				hosts[k] = append(hosts[k], g.Initiators...)
+			}
 		}
 	}
 	return hosts, nil
+}
+
+// mapsAll tells whether an initiator group can log in to a target node at all portals.
+func (i iscsi) mapsAll(node spdkrpc.ISCSITargetNode, portals []spdkrpc.ISCSIPortalGroup, ig int32) bool {
+	return !slices.ContainsFunc(i.Listen, func(at Portal) bool {
+		return !slices.Contains(node.PGIGMaps, spdkrpc.ISCSIPGIGMap{PGTag: portalGroup(portals, at), IGTag: ig})
+	})
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // iscsi exports volumes over iSCSI: each has a target node, whose LUN 0 is the volume. Pairs of portal group and initiator
-// group determine which initiators may log in. All exports of a target share one portal group. Each node has an initiator
-// group of its own, which is removed when no target node refers to it any more.
+// group determine which initiators may log in. All exports of a target share its portal groups, one for each portal. Each
+// node has an initiator group of its own, which is removed when no target node refers to it any more.
 //
 // SPDK can list these objects only all at once (still so on its master branch). So an export creates the target node
 // without reading first, and reads only if SPDK refuses because the target node exists.
@@ -25,58 +25,67 @@ const (
 	leastTag        = 1000 // of initiator groups that this package creates; lower tags are for administrators
 )
 
-func (i iscsi) admit(ctx context.Context, id string, h Host) error {
+func (i iscsi) admit(ctx context.Context, id string, h Host) (Admission, error) {
 	leave, err := i.groups.enter(ctx, h.IQN)
 	if err != nil {
-		return err
+		return Admission{}, err
 	}
 	defer leave()
-	pg, err := i.ensurePortalGroup(ctx)
+	portals, notListening, err := i.ensurePortalGroups(ctx)
 	if err != nil {
-		return err
+		return Admission{}, err
 	}
 	groups, err := i.initiatorGroups(ctx)
 	if err != nil {
-		return err
+		return Admission{}, err
 	}
 	if initiators(groups, claimTag) != nil { // left by a controller that died after it had created the portal group
 		if err := i.releaseClaim(ctx); err != nil {
-			return err
+			return Admission{}, err
 		}
 	}
 	ig, err := i.ensureInitiatorGroup(ctx, groups, h)
 	if err != nil {
-		return err
+		return Admission{}, err
 	}
-	own := spdkrpc.ISCSIPGIGMap{PGTag: pg, IGTag: ig}
+	own := mapsOf(portals, ig)
 	failed := i.create(ctx, id, own)
 	switch {
 	case failed != nil && !readback.Clarifies(failed):
-		return fmt.Errorf("create iSCSI target %s: %w", IQN(id), failed)
+		return Admission{}, fmt.Errorf("create iSCSI target %s: %w", IQN(id), failed)
 	case failed != nil:
 		if err := i.takeOver(ctx, id, own, h, failed); err != nil {
-			return err
+			return Admission{}, err
 		}
 	}
 	// Another controller may have removed the group, or given its tag to another node: read it again.
 	if groups, err = i.initiatorGroups(ctx); err != nil {
-		return err
+		return Admission{}, err
 	}
 	if initiatorGroup(groups, h) != ig {
-		return fmt.Errorf("%w: initiator group %d changed during the call: try again", ErrBusy, ig)
+		return Admission{}, fmt.Errorf("%w: initiator group %d changed during the call: try again", ErrBusy, ig)
 	}
-	return nil
+	return Admission{NotListening: notListening}, nil
 }
 
-func (i iscsi) create(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap) error {
+// mapsOf returns the pairs that let an initiator group log in at portal groups.
+func mapsOf(portals []int32, ig int32) []spdkrpc.ISCSIPGIGMap {
+	maps := make([]spdkrpc.ISCSIPGIGMap, len(portals))
+	for k, pg := range portals {
+		maps[k] = spdkrpc.ISCSIPGIGMap{PGTag: pg, IGTag: ig}
+	}
+	return maps
+}
+
+func (i iscsi) create(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap) error {
 	return i.rpc.ISCSICreateTargetNode(ctx, spdkrpc.ISCSICreateTargetNodeParams{
-		Name: IQN(id), AliasName: id, PGIGMaps: []spdkrpc.ISCSIPGIGMap{own},
+		Name: IQN(id), AliasName: id, PGIGMaps: own,
 		LUNs: []spdkrpc.ISCSILUNParams{{BdevName: id, LUNID: new(int32(0))}}, QueueDepth: iscsiQueueDepth, DisableCHAP: new(true),
 	})
 }
 
 // takeOver changes an existing target node so that it exports the volume to h alone.
-func (i iscsi) takeOver(ctx context.Context, id string, own spdkrpc.ISCSIPGIGMap, h Host, failed error) error {
+func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap, h Host, failed error) error {
 	now, err := i.read(ctx, id)
 	if err != nil {
 		return err
@@ -143,8 +152,10 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 	return nil
 }
 
-// missingSteps lists the steps after which the target node exports the volume to the pair own alone.
-func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own spdkrpc.ISCSIPGIGMap) []readback.Step {
+// missingSteps lists the steps after which the target node exports the volume to one initiator group alone, by the pairs
+// own. Pairs of that group with other portal groups, which an earlier configuration named, stay: the host may be logged in
+// there. They go with the target node.
+func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
 		return func() (bool, error) {
@@ -158,17 +169,26 @@ func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSIT
 			return i.rpc.ISCSITargetNodeAddLUN(ctx, spdkrpc.ISCSITargetNodeAddLUNParams{Name: name, BdevName: id, LUNID: new(int32(0))})
 		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return len(now.LUNs) == 1 })))
 	}
-	if !mapsTo(node, own) {
+	if missing := missingMaps(node, own); len(missing) > 0 {
 		steps = append(steps, readback.NewStep("admit the node's initiator group", func() error {
-			return i.rpc.ISCSITargetNodeAddPGIGMaps(ctx, spdkrpc.ISCSITargetNodeAddPGIGMapsParams{Name: name, PGIGMaps: []spdkrpc.ISCSIPGIGMap{own}})
-		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return mapsTo(now, own) })))
+			return i.rpc.ISCSITargetNodeAddPGIGMaps(ctx, spdkrpc.ISCSITargetNodeAddPGIGMapsParams{Name: name, PGIGMaps: missing})
+		}, done(func(now *spdkrpc.ISCSITargetNode) bool { return len(missingMaps(now, own)) == 0 })))
 	}
 	for _, other := range node.PGIGMaps {
-		if other != own {
+		if other.IGTag != own[0].IGTag {
 			steps = append(steps, i.unmap(ctx, id, other))
 		}
 	}
 	return steps
+}
+
+func missingMaps(node *spdkrpc.ISCSITargetNode, maps []spdkrpc.ISCSIPGIGMap) (missing []spdkrpc.ISCSIPGIGMap) {
+	for _, m := range maps {
+		if !mapsTo(node, m) {
+			missing = append(missing, m)
+		}
+	}
+	return missing
 }
 
 func mapsTo(node *spdkrpc.ISCSITargetNode, m spdkrpc.ISCSIPGIGMap) bool {

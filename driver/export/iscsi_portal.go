@@ -2,8 +2,8 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -39,12 +39,37 @@ type claimSeen struct {
 	since time.Time
 }
 
-// ensurePortalGroup returns the tag of the portal group that listens where nodes connect.
-func (i iscsi) ensurePortalGroup(ctx context.Context) (int32, error) {
-	tag, _, err := i.portalGroup(ctx)
-	if err != nil || tag != 0 {
-		return tag, err
+// ensurePortalGroups returns the tags of the portal groups that listen on the portals. There is one for each portal, because
+// SPDK cannot add a portal to a group. If SPDK refuses to create some of them, as it does when an address is not up, but not
+// all, notListening says why.
+func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListening, err error) {
+	groups, err := i.portalGroups(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
+	var refused []error
+	for _, p := range i.Listen {
+		tag := portalGroup(groups, p)
+		if tag == 0 {
+			if tag, err = i.ensurePortalGroup(ctx, p); toleratedBeside(err) {
+				refused = append(refused, err)
+				continue
+			} else if err != nil {
+				return nil, nil, err
+			}
+		}
+		if !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	if notListening = errors.Join(refused...); len(tags) == 0 {
+		return nil, nil, notListening
+	}
+	return tags, notListening, nil
+}
+
+// ensurePortalGroup returns the tag of the portal group that listens on a portal. It creates the group if there is none.
+func (i iscsi) ensurePortalGroup(ctx context.Context, at Portal) (int32, error) {
 	// Calls of this process wait for each other. Calls of other processes are refused, by the claim.
 	select {
 	case i.creatingPortal <- struct{}{}:
@@ -52,17 +77,19 @@ func (i iscsi) ensurePortalGroup(ctx context.Context) (int32, error) {
 	case <-ctx.Done():
 		return 0, fmt.Errorf("wait for the portal group to be created: %w", ctx.Err())
 	}
-	if tag, _, err = i.portalGroup(ctx); err != nil || tag != 0 {
+	groups, err := i.portalGroups(ctx)
+	if tag := portalGroup(groups, at); err != nil || tag != 0 {
 		return tag, err
 	}
-	if err := i.claimPortal(ctx); err != nil {
+	if err := i.claimPortal(ctx, at); err != nil {
 		return 0, err
 	}
-	tag, free, err := i.portalGroup(ctx)
-	if err != nil || tag != 0 {
+	groups, err = i.portalGroups(ctx)
+	if tag := portalGroup(groups, at); err != nil || tag != 0 {
 		return tag, firstOf(err, i.releaseClaim(ctx))
 	}
-	if tag, err = i.createPortalGroup(ctx, free); err != nil {
+	tag, err := i.createPortalGroup(ctx, freePortalGroup(groups), at)
+	if err != nil {
 		return 0, err
 	}
 	return tag, i.releaseClaim(ctx)
@@ -75,26 +102,35 @@ func firstOf(a, b error) error {
 	return b
 }
 
-// portalGroup returns the tag of the portal group on the configured address and port, or 0 if there is none, and a tag that
-// is unused.
-func (i iscsi) portalGroup(ctx context.Context) (tag, free int32, err error) {
+func (i iscsi) portalGroups(ctx context.Context) ([]spdkrpc.ISCSIPortalGroup, error) {
 	groups, err := i.rpc.ISCSIGetPortalGroups(ctx)
 	if err != nil {
-		return 0, 0, fmt.Errorf("list portal groups: %w", err)
+		return nil, fmt.Errorf("list portal groups: %w", err)
 	}
-	for free = 1; slices.ContainsFunc(groups, func(g spdkrpc.ISCSIPortalGroup) bool { return g.Tag == free }); {
-		free++
-	}
+	return groups, nil
+}
+
+// portalGroup returns the tag of the portal group that has a portal, or 0 if there is none.
+func portalGroup(groups []spdkrpc.ISCSIPortalGroup, at Portal) int32 {
 	for _, g := range groups {
-		if slices.ContainsFunc(g.Portals, func(p spdkrpc.ISCSIPortal) bool { return sameAddr(p.Host, i.ListenAddr) && p.Port == i.ListenPort }) {
-			return g.Tag, free, nil
+		if slices.ContainsFunc(g.Portals, func(p spdkrpc.ISCSIPortal) bool { return at.is(p.Host, p.Port) }) {
+			return g.Tag
 		}
 	}
-	return 0, free, nil
+	return 0
+}
+
+// freePortalGroup returns a tag that is unused.
+func freePortalGroup(groups []spdkrpc.ISCSIPortalGroup) int32 {
+	free := int32(1)
+	for slices.ContainsFunc(groups, func(g spdkrpc.ISCSIPortalGroup) bool { return g.Tag == free }) {
+		free++
+	}
+	return free
 }
 
 // claimPortal creates the claim. It fails with ErrBusy if another controller has it.
-func (i iscsi) claimPortal(ctx context.Context) error {
+func (i iscsi) claimPortal(ctx context.Context, at Portal) error {
 	failed := i.createClaim(ctx)
 	if failed == nil {
 		return nil
@@ -103,17 +139,17 @@ func (i iscsi) claimPortal(ctx context.Context) error {
 		name, err := i.claim(ctx)
 		switch {
 		case err == nil && name != "" && i.isAbandoned(name):
-			return i.replaceClaim(ctx, name)
+			return i.replaceClaim(ctx, name, at)
 		case err == nil && name != "":
-			return i.claimedError()
+			return i.claimedError(at)
 		}
 	}
 	return fmt.Errorf("claim the creation of the portal group by initiator group %d: %w", claimTag, failed)
 }
 
-func (i iscsi) claimedError() error {
-	return fmt.Errorf("%w: another controller is creating the portal group on %s:%s: try again; if it died meanwhile, its claim, initiator group %d, counts as abandoned after %s",
-		ErrBusy, i.ListenAddr, i.ListenPort, claimTag, i.ClaimPatience)
+func (i iscsi) claimedError(at Portal) error {
+	return fmt.Errorf("%w: another controller is creating the portal group on %s: try again; if it died meanwhile, its claim, initiator group %d, counts as abandoned after %s",
+		ErrBusy, at, claimTag, i.ClaimPatience)
 }
 
 func (i iscsi) createClaim(ctx context.Context) error {
@@ -142,7 +178,7 @@ func (i iscsi) isAbandoned(name string) bool {
 }
 
 // replaceClaim removes an abandoned claim and creates one for this call.
-func (i iscsi) replaceClaim(ctx context.Context, abandoned string) (err error) {
+func (i iscsi) replaceClaim(ctx context.Context, abandoned string, at Portal) (err error) {
 	removal := spdkrpc.ISCSICreateInitiatorGroupParams{Tag: removalTag, Initiators: []string{removalName}, Netmasks: []string{anyInitiator}}
 	if failed := i.rpc.ISCSICreateInitiatorGroup(ctx, removal); failed != nil {
 		return fmt.Errorf("%w: an abandoned claim, initiator group %d, keeps the portal group from being created, and initiator group %d keeps the claim from being removed: try again; if this error persists, "+
@@ -154,7 +190,7 @@ func (i iscsi) replaceClaim(ctx context.Context, abandoned string) (err error) {
 	case err != nil:
 		return err
 	case name != abandoned && name != "": // another controller was faster
-		return i.claimedError()
+		return i.claimedError(at)
 	case name == abandoned:
 		if err := i.releaseClaim(ctx); err != nil {
 			return err
@@ -178,23 +214,23 @@ func (i iscsi) deleteGroup(ctx context.Context, tag int32) error {
 }
 
 // createPortalGroup creates the portal group. It leaves the claim if the call may still be executed.
-func (i iscsi) createPortalGroup(ctx context.Context, tag int32) (int32, error) {
-	host := i.ListenAddr
-	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+func (i iscsi) createPortalGroup(ctx context.Context, tag int32, at Portal) (int32, error) {
+	host := at.Addr
+	if at.isIPv6() {
 		host = "[" + host + "]"
 	}
 	failed := i.rpc.ISCSICreatePortalGroup(ctx, spdkrpc.ISCSICreatePortalGroupParams{
-		Tag: tag, Portals: []spdkrpc.ISCSIPortal{{Host: host, Port: i.ListenPort}},
+		Tag: tag, Portals: []spdkrpc.ISCSIPortal{{Host: host, Port: at.Port}},
 	})
 	if failed == nil {
 		return tag, nil
 	}
-	failed = fmt.Errorf("create portal group %d on %s:%s: %w", tag, host, i.ListenPort, failed)
+	failed = fmt.Errorf("create portal group %d on %s: %w", tag, at, failed)
 	if spdkrpc.KindOf(failed) != spdkrpc.OutcomeUnknown {
 		return 0, firstOf(failed, i.releaseClaim(ctx))
 	}
-	if now, _, err := i.portalGroup(ctx); err == nil && now != 0 {
-		return now, nil
+	if groups, err := i.portalGroups(ctx); err == nil && portalGroup(groups, at) != 0 {
+		return portalGroup(groups, at), nil
 	}
 	return 0, failed
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,30 +16,38 @@ import (
 // the node that uses the volume as its only host.
 type nvmf struct{ *Service }
 
-// admit exports the volume to one host alone. multipath tells whether the host may connect as Host.Multipath.
-func (n nvmf) admit(ctx context.Context, id string, h Host) (multipath bool, err error) {
+// admit exports the volume to one host alone.
+func (n nvmf) admit(ctx context.Context, id string, h Host) (Admission, error) {
 	sub, err := n.subsystem(ctx, id)
 	if err != nil && !errors.Is(err, errNotExported) {
-		return false, err
+		return Admission{}, err
 	}
 	if err := n.checkMayAdmit(ctx, id, sub, h); err != nil {
-		return false, err
+		return Admission{}, err
 	}
 	if err := readback.RunAll(n.missingSteps(ctx, id, sub, h)); err != nil {
-		return false, err
+		return Admission{}, err
+	}
+	// The listeners come last, so that no host can connect before all others are excluded.
+	notListening, err := n.addListeners(ctx, id, sub)
+	if err != nil {
+		return Admission{}, err
 	}
 	// The state that is read back decides, not the answers to the steps.
 	if sub, err = n.subsystem(ctx, id); err != nil {
-		return false, err
+		return Admission{}, err
 	}
 	if left := n.missingSteps(ctx, id, sub, h); len(left) > 0 {
-		return false, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
+		return Admission{}, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
+	}
+	if len(n.missingListeners(sub)) == len(n.Listen) {
+		return Admission{}, fmt.Errorf("%w: the subsystem lost its listeners during the call: try again", ErrBusy)
 	}
 	if err := n.checkMayAdmit(ctx, id, sub, h); err != nil {
 		// Another controller admitted another host at the same moment. At least one of the two calls must withdraw its host.
-		return false, errors.Join(err, n.removeHost(ctx, id, sub, h))
+		return Admission{}, errors.Join(err, n.removeHost(ctx, id, sub, h))
 	}
-	return h.Multipath != "" && reportsANA(sub), nil
+	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
 }
 
 // checkMayAdmit fails if a host other than h could be writing to the volume, or if the subsystem exports another bdev.
@@ -82,8 +89,7 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 	return nil
 }
 
-// missingSteps lists the steps after which the volume is exported to h alone. The listener comes last, so that no host can
-// connect before all others are excluded.
+// missingSteps lists the steps after which the volume is exported to h alone, except for the listeners.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) []readback.Step {
 	var steps []readback.Step
 	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
@@ -123,7 +129,6 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 			return n.rpc.NVMfSubsystemAllowAnyHost(ctx, spdkrpc.NVMfSubsystemAllowAnyHostParams{NQN: nqn, AllowAnyHost: false})
 		}, func(sub *spdkrpc.NVMfSubsystem) bool { return !sub.AllowAnyHost })
 	}
-	add("listen on "+n.ListenAddr+":"+n.ListenPort, func() error { return n.listen(ctx, nqn) }, n.listens)
 	return steps
 }
 
@@ -136,69 +141,8 @@ func reportsANA(sub *spdkrpc.NVMfSubsystem) bool {
 	return len(sub.Namespaces) > 0 && sub.Namespaces[0].Anagrpid != nil
 }
 
-func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem) bool {
-	return slices.ContainsFunc(sub.ListenAddresses, func(a spdkrpc.NVMfTransportID) bool {
-		return strings.EqualFold(a.Trtype, string(n.Transport)) && sameAddr(a.Traddr, n.ListenAddr) && a.Trsvcid == n.ListenPort
-	})
-}
-
-// sameAddr compares IP addresses by value, since one address has several spellings, and host names as text.
-func sameAddr(a, b string) bool {
-	x, errX := netip.ParseAddr(strings.Trim(a, "[]"))
-	y, errY := netip.ParseAddr(strings.Trim(b, "[]"))
-	return a == b || errX == nil && errY == nil && x == y
-}
-
-func (n nvmf) listener() spdkrpc.NVMfListenAddress {
-	family := "IPv4"
-	if ip, err := netip.ParseAddr(n.ListenAddr); err == nil && ip.Is6() {
-		family = "IPv6"
-	}
-	return spdkrpc.NVMfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: n.ListenAddr, Trsvcid: &n.ListenPort}
-}
-
 // serial returns a serial number for the volume. NVMe allows 20 characters.
 func serial(id string) string { return strings.ReplaceAll(id, "-", "")[:20] }
-
-// listen adds the listener. It first creates the transport if the target has none, as at the first export of a target.
-func (n nvmf) listen(ctx context.Context, nqn string) error {
-	add := func() error {
-		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listener()})
-	}
-	failed := add()
-	if failed == nil || !readback.Clarifies(failed) {
-		return failed
-	}
-	// Another export may have created the transport since the listener was refused. So the listener is added again even if
-	// the transport exists.
-	if err := n.ensureTransport(ctx); err != nil {
-		return err
-	}
-	return add()
-}
-
-// ensureTransport creates the transport if it does not exist. Several calls may do so at once: SPDK refuses all but one,
-// and the others find the transport by reading back.
-func (n nvmf) ensureTransport(ctx context.Context) error {
-	trtype := string(n.Transport)
-	exists := func() (bool, error) {
-		_, err := n.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{Trtype: &trtype})
-		if errors.Is(err, spdkrpc.NoSuchDevice) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	there, err := exists()
-	if err != nil {
-		return fmt.Errorf("look for transport %s: %w", trtype, err)
-	}
-	if there {
-		return nil
-	}
-	return readback.NewStep("create transport "+trtype, func() error {
-		return n.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: trtype})
-	}, exists).Run()
-}
 
 func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	sub, err := n.subsystem(ctx, id)

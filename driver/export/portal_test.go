@@ -174,7 +174,7 @@ func TestFirstExportFails(t *testing.T) {
 func firstExportFails(t *testing.T, address, name string, inject func(*drivertest.FaultyCaller)) bool {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
-	config.ListenAddr = address
+	config.Listen = []export.Portal{{Addr: address, Port: "3260"}}
 	s := export.NewTarget(config).Service(spdkrpc.NewClient(f.fault))
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	inject(f.fault)

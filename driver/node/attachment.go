@@ -17,8 +17,8 @@ type attachment struct {
 }
 
 // readAttachment reads the volume context and the publish context of a call. Where both have a key, the publish context
-// counts, because it is newer.
-func readAttachment(volume, published map[string]string) (attachment, error) {
+// counts, because it is newer. topology holds the node's labels.
+func readAttachment(volume, published, topology map[string]string) (attachment, error) {
 	m := maps.Clone(volume)
 	if m == nil {
 		m = map[string]string{}
@@ -26,7 +26,7 @@ func readAttachment(volume, published map[string]string) (attachment, error) {
 	maps.Copy(m, published)
 	a := attachment{fsType: volume[request.KeyFSType], mayFinish: volume[request.KeyMayFormat] == "true"}
 	var err error
-	if a.export, err = connect.ParseExport(m); err != nil {
+	if a.export, err = connect.ParseExport(m, topology); err != nil {
 		return a, fmt.Errorf("%w: check that this driver's controller has published the volume, and that attachRequired is true in its CSIDriver", err)
 	}
 	// A volume that was created as a copy is never formatted, whatever the publish context says. If no controller published

@@ -34,16 +34,16 @@ func TestMayFormat(t *testing.T) {
 				}
 				return m
 			}
-			a, err := readAttachment(context(c.volume), context(c.published))
+			a, err := readAttachment(context(c.volume), context(c.published), nil)
 			require.NoError(t, err)
 			assert.Equal(t, c.want, a.mayFormat)
 			assert.Equal(t, c.volume == "true", a.mayFinish)
 		})
 	}
-	_, err := readAttachment(nil, nil)
+	_, err := readAttachment(nil, nil, nil)
 	require.ErrorIs(t, err, connect.ErrInvalidExport)
 	byHand := map[string]string{"targetType": "TCP", "targetAddr": "192.0.2.7", "targetPort": "4420", "nqn": export.NQN(lvolUUID), "model": lvolUUID}
-	a, err := readAttachment(byHand, nil)
+	a, err := readAttachment(byHand, nil, nil)
 	require.NoError(t, err)
 	assert.False(t, a.mayFormat, "the volume may hold data")
 }

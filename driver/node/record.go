@@ -98,7 +98,7 @@ func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return stageRecord{}, false, fmt.Errorf("spdk-csi's stage record %s: %w: disconnect the volume by hand and remove the file", path, err)
 	}
-	export, err := connect.ParseExport(m)
+	export, err := connect.ParseExport(m, nil)
 	return stageRecord{VolumeID: volumeID, Export: export}, err == nil, err
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -39,7 +38,7 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
 		return err
 	}
-	a, err := readAttachment(req.GetVolumeContext(), req.GetPublishContext())
+	a, err := readAttachment(req.GetVolumeContext(), req.GetPublishContext(), n.topology)
 	if err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (n *Node) unstage(ctx context.Context, staging string, r stageRecord) error
 	if err := n.mounter.UnmountAndRemove(ctx, stagePath(staging, r.VolumeID)); err != nil {
 		return err
 	}
-	if r.Export != (connect.Export{}) {
+	if !r.Export.IsZero() {
 		if err := n.connector.Disconnect(ctx, r.Export); err != nil {
 			return err
 		}

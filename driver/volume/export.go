@@ -10,8 +10,7 @@ import (
 // An Exported volume is a volume to which a host is admitted.
 type Exported struct {
 	Volume
-	// Multipath tells whether the host may connect as Host.Multipath.
-	Multipath bool
+	export.Admission
 }
 
 // Export makes a volume reachable for one host; see [export.Service.Admit].
@@ -20,11 +19,11 @@ func (s *Service) Export(ctx context.Context, id string, h export.Host) (Exporte
 	if err != nil {
 		return Exported{}, err
 	}
-	multipath, err := s.exports.Admit(ctx, id, h)
+	admission, err := s.exports.Admit(ctx, id, h)
 	if err != nil {
 		return Exported{}, fmt.Errorf("target %s: export %s: %w", s.Name, v, err)
 	}
-	return Exported{v, multipath}, nil
+	return Exported{v, admission}, nil
 }
 
 // Unexport ends the export of a volume to one host, or to all if h is nil. The target closes their connections. It succeeds

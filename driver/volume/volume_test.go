@@ -67,7 +67,7 @@ func newTestServiceOf(t *testing.T, tr export.Transport, r rpcschema.Release) *t
 		port = "3260"
 		b.makePortal(t)
 	}
-	b.Service = NewTarget(Config{Config: export.Config{Name: "t0", Transport: tr, ListenAddr: "127.0.0.1", ListenPort: port}}).Service(spdkrpc.NewClient(b.fault))
+	b.Service = NewTarget(Config{Config: export.Config{Name: "t0", Transport: tr, Listen: []export.Portal{{Addr: "127.0.0.1", Port: port}}}}).Service(spdkrpc.NewClient(b.fault))
 	return b
 }
 

@@ -58,7 +58,7 @@ func newDriverTarget(t *testing.T, path string, clear class.Clear) *driverTarget
 	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: name, LvsName: name, ClusterSz: new(uint32(control.ClusterBytes))})
 	require.NoError(t, err)
 	d.Service = volume.NewTarget(volume.Config{
-		Config: export.Config{Name: "t1", Transport: export.TCP, ListenAddr: "127.0.0.1", ListenPort: freePort(t)}, Stores: []string{name},
+		Config: export.Config{Name: "t1", Transport: export.TCP, Listen: []export.Portal{{Addr: "127.0.0.1", Port: freePort(t)}}}, Stores: []string{name},
 	}).Service(rpc)
 	return d
 }
@@ -87,7 +87,7 @@ func (d *driverTarget) make(ctx context.Context, c control.TargetCall) (map[stri
 	d.volumes[c.Volume] = e
 	_, err = d.Export(ctx, v.UUID, e.host)
 	return map[string]string{
-		connect.KeyTargetType: "tcp", connect.KeyTargetAddr: control.Address, connect.KeyTargetPort: d.ListenPort,
+		connect.KeyTargetType: "tcp", connect.KeyTargetAddr: control.Address, connect.KeyTargetPort: d.Listen[0].Port,
 		connect.KeyNQN: export.NQN(v.UUID), connect.KeyNSUUID: v.UUID, connect.KeyLvolSize: fmt.Sprint(v.SizeBytes),
 	}, err
 }

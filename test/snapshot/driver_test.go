@@ -71,7 +71,7 @@ func (w *environment) create(name, kind string) *csi.Volume {
 // publish publishes a volume to a node and returns the address and names of the export.
 func (w *environment) publish(v *csi.Volume, node string) initiator.Target {
 	w.t.Helper()
-	e, err := connect.ParseExport(w.publishContext(v, node))
+	e, err := connect.ParseExport(w.publishContext(v, node), nil)
 	require.NoError(w.t, err)
 	require.True(w.t, e.Multipath, "the export does not report ANA")
 	return initiator.Target{Address: e.Address + ":" + e.Port, NQN: e.NQN, HostNQN: connect.HostOf(node).Multipath().NQN}

@@ -89,7 +89,7 @@ func (s *scenario) makeVolume(n node, name string, bytes int64, fsType string) *
 		if err != nil {
 			return "", err
 		}
-		v.export, err = connect.ParseExport(m)
+		v.export, err = connect.ParseExport(m, nil)
 		return v.export.String(), err
 	})
 	return v

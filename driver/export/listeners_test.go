@@ -1,0 +1,100 @@
+package export_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// portalsOf returns where nodes reach the volume.
+func (f *fixture) portalsOf(t *testing.T, id string) (portals []string) {
+	t.Helper()
+	if f.Transport != export.ISCSI {
+		for _, a := range f.subsystem(t, id).ListenAddresses {
+			assert.Equal(t, map[bool]string{true: "IPv4", false: "IPv6"}[a.Traddr[0] == '1'], string(a.Adrfam))
+			portals = append(portals, export.Portal{Addr: a.Traddr, Port: a.Trsvcid}.String())
+		}
+		slices.Sort(portals)
+		return portals
+	}
+	nodes, err := f.rpc.ISCSIGetTargetNodes(t.Context())
+	require.NoError(t, err)
+	k := slices.IndexFunc(nodes, func(n spdkrpc.ISCSITargetNode) bool { return n.Name == export.IQN(id) })
+	require.GreaterOrEqual(t, k, 0)
+	for _, m := range nodes[k].PGIGMaps {
+		for _, g := range f.portalGroups(t) {
+			if g.Tag == m.PGTag {
+				portals = append(portals, g.Portals[0].Host+":"+g.Portals[0].Port)
+			}
+		}
+	}
+	slices.Sort(portals)
+	return portals
+}
+
+// Each export has all listeners. Those that are missing are added, for instance after the configuration got another address;
+// those that it lost stay, because a host may use them.
+func TestSeveralListeners(t *testing.T) {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
+		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
+			t.Run(string(tr)+" "+release, func(t *testing.T) {
+				f := newFixture(t, tr, release)
+				ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
+				v4, v6, other := f.Listen[0], export.Portal{Addr: "::1", Port: f.Listen[0].Port}, export.Portal{Addr: "127.0.0.1", Port: "14420"}
+				both := f.listeningOn(v4, v6)
+				for range 2 {
+					admission, err := both.Admit(ctx, id, n1)
+					require.NoError(t, err)
+					require.NoError(t, admission.NotListening)
+					assert.Equal(t, []string{v4.String(), v6.String()}, f.portalsOf(t, id))
+				}
+				changed := f.listeningOn(v6, other)
+				hosts := func() []string {
+					hosts, err := changed.Hosts(ctx, []string{id})
+					require.NoError(t, err)
+					return hosts[0]
+				}
+				assert.Empty(t, hosts(), "the export misses a listener: it is to be published again")
+				require.NoError(t, admit(ctx, changed, id, n1))
+				assert.Len(t, hosts(), 1)
+				assert.Equal(t, []string{other.String(), v4.String(), v6.String()}, f.portalsOf(t, id))
+				sameAddress := f.listeningOn(v4, export.Portal{Addr: "0:0::1", Port: v6.Port})
+				require.NoError(t, admit(ctx, sameAddress, id, n1))
+				assert.Len(t, f.portalsOf(t, id), 3, "another spelling of an address")
+				require.NoError(t, both.Withdraw(ctx, id, &n1))
+				exists, err := f.Exists(ctx, id)
+				require.NoError(t, err)
+				assert.False(t, exists)
+			})
+		}
+	}
+}
+
+// If an address is not up, volumes are reachable at the others. The address gets its listener later.
+func TestListenerThatIsRefused(t *testing.T) {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
+		t.Run(string(tr), func(t *testing.T) {
+			f := newFixture(t, tr, "")
+			ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
+			up, down := f.Listen[0], export.Portal{Addr: "192.0.2.1", Port: f.Listen[0].Port} // an address for documentation
+			_, err := f.listeningOn(down).Admit(ctx, id, n1)
+			require.ErrorIs(t, err, spdkrpc.InvalidParams)
+			require.ErrorContains(t, err, down.String())
+			for _, portals := range [][]export.Portal{{down, up}, {up, down}} {
+				admission, err := f.listeningOn(portals...).Admit(ctx, id, n1)
+				require.NoError(t, err)
+				require.ErrorContains(t, admission.NotListening, down.String())
+				assert.Equal(t, []string{up.String()}, f.portalsOf(t, id))
+			}
+			hosts, err := f.listeningOn(up, down).Hosts(ctx, []string{id})
+			require.NoError(t, err)
+			assert.Empty(t, hosts[0])
+		})
+	}
+}

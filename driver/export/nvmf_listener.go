@@ -1,0 +1,103 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// missingListeners returns the portals on which the subsystem does not listen. Listeners on other portals, which an earlier
+// configuration named, stay: a host may have its only connection there. They go with the subsystem.
+func (n nvmf) missingListeners(sub *spdkrpc.NVMfSubsystem) (missing []Portal) {
+	for _, p := range n.Listen {
+		if sub == nil || !n.listens(sub, p) {
+			missing = append(missing, p)
+		}
+	}
+	return missing
+}
+
+func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
+	return slices.ContainsFunc(sub.ListenAddresses, func(a spdkrpc.NVMfTransportID) bool {
+		return strings.EqualFold(a.Trtype, string(n.Transport)) && at.is(a.Traddr, a.Trsvcid)
+	})
+}
+
+// addListeners adds the listeners that sub lacks. If SPDK refuses some of them, as it does when an address is not up, but
+// not all, notListening says why.
+func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem) (notListening, err error) {
+	var refused []error
+	for _, p := range n.missingListeners(sub) {
+		err := readback.NewStep("listen on "+p.String(), func() error { return n.listen(ctx, NQN(id), p) }, func() (bool, error) {
+			now, err := n.subsystem(ctx, id)
+			return err == nil && n.listens(now, p), err
+		}).Run()
+		if toleratedBeside(err) {
+			refused = append(refused, err)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	if len(refused) == len(n.Listen) {
+		return nil, errors.Join(refused...)
+	}
+	return errors.Join(refused...), nil
+}
+
+// toleratedBeside tells whether SPDK refused to listen on a portal, so that the others have to do.
+func toleratedBeside(err error) bool {
+	return err != nil && readback.Clarifies(err) && readback.Refused(err) && spdkrpc.KindOf(err) != spdkrpc.Busy && !errors.Is(err, ErrBusy)
+}
+
+// listen adds a listener. It first creates the transport if the target has none, as at the first export of a target.
+func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
+	add := func() error {
+		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listenAddress(at)})
+	}
+	failed := add()
+	if failed == nil || !readback.Clarifies(failed) {
+		return failed
+	}
+	// Another export may have created the transport since the listener was refused. So the listener is added again even if
+	// the transport exists.
+	if err := n.ensureTransport(ctx); err != nil {
+		return err
+	}
+	return add()
+}
+
+func (n nvmf) listenAddress(at Portal) spdkrpc.NVMfListenAddress {
+	family := "IPv4"
+	if at.isIPv6() {
+		family = "IPv6"
+	}
+	return spdkrpc.NVMfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: at.Addr, Trsvcid: &at.Port}
+}
+
+// ensureTransport creates the transport if it does not exist. Several calls may do so at once: SPDK refuses all but one,
+// and the others find the transport by reading back.
+func (n nvmf) ensureTransport(ctx context.Context) error {
+	trtype := string(n.Transport)
+	exists := func() (bool, error) {
+		_, err := n.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{Trtype: &trtype})
+		if errors.Is(err, spdkrpc.NoSuchDevice) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	there, err := exists()
+	if err != nil {
+		return fmt.Errorf("look for transport %s: %w", trtype, err)
+	}
+	if there {
+		return nil
+	}
+	return readback.NewStep("create transport "+trtype, func() error {
+		return n.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: trtype})
+	}, exists).Run()
+}
