@@ -70,7 +70,7 @@ func (b *bench) quiescer(socket string) *Quiescer {
 
 // connect and process do what package proxy does with its target and persist.
 func connect(ctx context.Context, at Place) (*Target, error) {
-	socket := spdkrpc.NewSocket(at.Socket)
+	socket := spdkrpc.NewSocket(at.Socket, spdkrpc.WithOneConnection())
 	var v struct{ Version string }
 	if err := socket.Call(ctx, "spdk_get_version", nil, &v); err != nil {
 		_ = socket.Close()
@@ -94,6 +94,9 @@ func process(socket string) (string, error) {
 	st := info.Sys().(*syscall.Stat_t)
 	return fmt.Sprint(st.Ino, st.Mtim.Nano()), nil
 }
+
+// shortGrace is a grace for tests in which recovery waits in vain.
+const shortGrace = 50 * time.Millisecond
 
 func nqn(name string) string { return "nqn.2016-06.io.spdk:" + name }
 
@@ -173,6 +176,14 @@ func (b *bench) entries() []string {
 
 func want(volume, snapshot string) []Snapshot {
 	return []Snapshot{{Volume: "lvs0/" + volume, Name: snapshot, NQN: nqn(volume)}}
+}
+
+// wantAll asks for a snapshot of each volume, named after the volume.
+func wantAll(volumes []string, snapshot string) (list []Snapshot) {
+	for _, v := range volumes {
+		list = append(list, Snapshot{Volume: "lvs0/" + v, Name: snapshot + "-" + v, NQN: nqn(v)})
+	}
+	return list
 }
 
 func (b *bench) take(wanted []Snapshot) ([]Taken, error) {

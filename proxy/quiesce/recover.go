@@ -20,6 +20,9 @@ const (
 	// the call was never sent or has failed, recovery waits this long.
 	makingGrace = time.Second
 	makingPoll  = 20 * time.Millisecond
+	// recheckDelay is how long after the thaw recovery looks again. The calls that freeze several volumes are made together,
+	// and those without an answer may be executed late.
+	recheckDelay = 50 * time.Millisecond
 )
 
 // Run thaws volumes that were left frozen, by any process, until ctx ends. It skips operations
@@ -136,6 +139,14 @@ func (q *Quiescer) recoverOne(ctx context.Context, r *record) error {
 	bounded, cancel := context.WithTimeout(ctx, thawTimeout)
 	defer cancel()
 	if err := thaw(bounded, t, e.Paths, false); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(recheckDelay):
+	}
+	if err := thaw(bounded, t, e.Paths, true); err != nil {
 		return err
 	}
 	q.settled.Delete(r.name)

@@ -109,15 +109,8 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	if err == nil {
 		return taken, nil
 	}
-	for i, err := range errs {
-		if err != nil {
-			continue
-		}
-		undo := t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: taken[i].UUID})
-		if undo != nil {
-			q.opts.Log.Error("cannot delete a snapshot after another one of the same call failed", "snapshot", volumes[i].alias(), "error", undo)
-			return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.OutcomeUnknown, Err: undo}
-		}
+	if err := q.undo(t, volumes, taken, errs); err != nil {
+		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.OutcomeUnknown, Err: err}
 	}
 	for _, e := range errs { // an unknown outcome is reported first
 		if errors.Is(e, spdkrpc.OutcomeUnknown) {
@@ -125,4 +118,25 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 		}
 	}
 	return nil, err
+}
+
+// undo deletes the snapshots that were taken, at the same time, because hosts wait. It must end before the thaw: SPDK does
+// not wait for I/O when it deletes a snapshot below a volume.
+func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []error) error {
+	failed := make([]error, len(volumes))
+	var g errgroup.Group
+	for i, v := range volumes {
+		if errs[i] != nil {
+			continue
+		}
+		g.Go(func() error {
+			failed[i] = t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: taken[i].UUID})
+			if failed[i] != nil {
+				q.opts.Log.Error("cannot delete a snapshot after another one of the same call failed", "snapshot", v.alias(), "error", failed[i])
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return no error
+	return errors.Join(failed...)
 }

@@ -43,7 +43,7 @@ func (t *Target) dial() (*Conn, *DownError) {
 
 // open connects to the socket, checks the user that listens there, and reads the release.
 func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
-	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithTimeout(0)) // the callers have timeouts
+	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithOneConnection(), spdkrpc.WithTimeout(0)) // the callers have timeouts
 	fail := func(err error) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
 		_ = socket.Close()
 		return nil, nil, rpcschema.Release{}, err

@@ -31,6 +31,10 @@ func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
 		defer s.mu.Unlock()
 		return s.conn, nil
 	}
+	if s.once && s.conn != nil {
+		s.mu.Unlock()
+		return nil, net.ErrClosed
+	}
 	d := s.dialing
 	if d == nil {
 		var background context.Context

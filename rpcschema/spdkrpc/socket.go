@@ -23,6 +23,7 @@ type Socket struct {
 	limits atomic.Pointer[jsonrpc.Limits]
 	nextID atomic.Uint64
 	wait   time.Duration // of a call whose context has no deadline
+	once   bool          // it does not connect again
 
 	mu      sync.Mutex // not held while connecting
 	conn    *jsonrpc2.Conn
@@ -44,6 +45,12 @@ func WithPeerCheck(check func(net.Conn) error) SocketOption {
 // the kind [OutcomeUnknown].
 func WithTimeout(d time.Duration) SocketOption {
 	return func(s *Socket) { s.wait = d }
+}
+
+// WithOneConnection makes the socket fail its calls with [Unreachable] after its connection has ended. Otherwise it connects
+// again with the next call, perhaps to another process.
+func WithOneConnection() SocketOption {
+	return func(s *Socket) { s.once = true }
 }
 
 // NewSocket returns a Caller on the UNIX socket at path. It does not connect yet.

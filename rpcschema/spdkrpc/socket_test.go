@@ -140,6 +140,16 @@ func TestSocketReconnects(t *testing.T) {
 	assert.Equal(t, 7, got)
 }
 
+func TestSocketWithOneConnection(t *testing.T) {
+	path := listen(t, func(p *peer) { p.read() }) // closes with the call in flight
+	s := NewSocket(path, WithOneConnection())
+	t.Cleanup(func() { _ = s.Close() })
+	require.ErrorIs(t, s.Call(t.Context(), "lost", nil, nil), OutcomeUnknown)
+	err := s.Call(t.Context(), "again", nil, nil)
+	require.ErrorIs(t, err, Unreachable)
+	require.ErrorIs(t, err, net.ErrClosed, "it did not try")
+}
+
 func TestSocketUnreachable(t *testing.T) {
 	err := dial(t, filepath.Join(t.TempDir(), "none")).Call(t.Context(), "m", nil, nil)
 	require.ErrorIs(t, err, Unreachable)
