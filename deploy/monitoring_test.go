@@ -42,6 +42,7 @@ func exposed(t *testing.T) series {
 	d.TargetCall("a", method, "ok", time.Second)
 	d.TargetUp("a", true)
 	d.Reloaded(true)
+	d.Findings("a", map[string]int{"unreachable": 0, "orphan": 0})
 	d.Lvstores("a", []driver.Lvstore{{Name: "lvs0"}})
 
 	all := series{"up": {"job": {"spdk-proxy"}, "instance": nil}}

@@ -83,6 +83,9 @@ func hasAddress(t driver.TargetConfig, address string) bool {
 	return slices.ContainsFunc(t.AllAddresses(), func(a driver.AddressConfig) bool { return a.TargetAddr == address || a.ListenAddr == address })
 }
 
+// HostOf returns the names under which targets know a node.
+func HostOf(nodeID string) export.Host { return hostOf(nodeID) }
+
 func hostOf(nodeID string) export.Host {
 	h := connect.HostOf(nodeID)
 	return export.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}

@@ -48,12 +48,13 @@ func NewReloading(load func() (*driver.Config, error), credentialsFile string, m
 // reloadInterval is how often the configuration is read. Kubernetes updates mounted ConfigMaps within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Follow reads the configuration now and then, and when now receives, until ctx ends. Beside it measures the space of
-// lvstores, for the metrics.
+// Follow reads the configuration now and then, and when now receives, until ctx ends. Meanwhile it measures the space of
+// lvstores for the metrics, and checks targets for leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 	var measured sync.WaitGroup
 	defer measured.Wait()
 	measured.Go(func() { r.measure(ctx) })
+	measured.Go(func() { r.check(ctx) })
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
 	for {

@@ -24,6 +24,7 @@ type targets struct {
 	placement []placement.Target // the same, for package placement
 	choice    placement.Choice
 	timeout   time.Duration // for a target to list its lvstores and volumes
+	check     time.Duration // interval between checks for leftovers; 0: none
 	byName    map[string]*volume.Target
 	pools     map[string]*x509.CertPool
 	metrics   *metrics.Metrics // nil: none
@@ -58,7 +59,7 @@ var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spd
 const maxClients = 16
 
 func newTargets(c *driver.Config) (*targets, error) {
-	t := &targets{configs: c.Nodes, placement: c.PlacementTargets(), choice: c.Placement.Choice(), timeout: c.Placement.Timeout(), byName: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
+	t := &targets{configs: c.Nodes, placement: c.PlacementTargets(), choice: c.Placement.Choice(), timeout: c.Placement.Timeout(), check: c.Check.Every(), byName: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
 	for _, n := range c.Nodes {
 		pool, err := n.CertPool()
 		if err != nil {
@@ -173,7 +174,7 @@ func (t *targets) close() {
 
 // equal reports whether two configurations came to the same targets.
 func (t *targets) equal(other *targets) bool {
-	if t.choice != other.choice || t.timeout != other.timeout || len(t.configs) != len(other.configs) {
+	if t.choice != other.choice || t.timeout != other.timeout || t.check != other.check || len(t.configs) != len(other.configs) {
 		return false
 	}
 	for i, c := range t.configs {

@@ -31,6 +31,8 @@ type Metrics struct {
 	reloaded       *prometheus.GaugeVec
 
 	lvstoreTotal, lvstoreFree, lvstorePromised *prometheus.GaugeVec
+
+	findings, checked *prometheus.GaugeVec
 }
 
 // An Lvstore is the space of an lvstore, in bytes.
@@ -66,10 +68,12 @@ func New(version string) *Metrics {
 	m.lvstoreTotal = gauge("lvstore_total_bytes", "Size of an lvstore, as last read.", "target", "lvstore")
 	m.lvstoreFree = gauge("lvstore_free_bytes", "Space of an lvstore that no volume or snapshot occupies, as last read.", "target", "lvstore")
 	m.lvstorePromised = gauge("lvstore_promised_bytes", "Sizes of an lvstore's volumes, and space that only snapshots occupy. More than lvstore_total_bytes: thin volumes can fill the lvstore.", "target", "lvstore")
+	m.findings = gauge("findings", "What the last check of a target found, by kind: leftovers, interrupted operations, exports open to every host.", "target", "kind")
+	m.checked = gauge("last_check_timestamp_seconds", "When a target was last checked.", "target")
 	build := gauge("build_info", "1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, build,
+	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.findings, m.checked, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 	return m
@@ -129,6 +133,22 @@ func (m *Metrics) Lvstores(target string, all []Lvstore) {
 		m.lvstoreFree.WithLabelValues(target, l.Name).Set(float64(l.Free))
 		m.lvstorePromised.WithLabelValues(target, l.Name).Set(float64(l.Promised))
 	}
+}
+
+// Findings records what a check of a target found: the number of findings of each kind. nil removes the target.
+func (m *Metrics) Findings(target string, counts map[string]int) {
+	if m == nil {
+		return
+	}
+	if counts == nil {
+		m.findings.DeletePartialMatch(prometheus.Labels{"target": target})
+		m.checked.DeleteLabelValues(target)
+		return
+	}
+	for kind, n := range counts {
+		m.findings.WithLabelValues(target, kind).Set(float64(n))
+	}
+	m.checked.WithLabelValues(target).SetToCurrentTime()
 }
 
 func number(b bool) float64 {

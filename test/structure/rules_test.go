@@ -203,6 +203,12 @@ var rules = []rule{
 		reason: "it knows a volume only by its UUID; volume imports it, because an exported volume must be neither deleted nor written to while SPDK changes it",
 	},
 	{
+		who:    "doctor knows neither calls nor how targets are reached",
+		binds:  is("driver/doctor"),
+		not:    anyOf(grpc, csiProtobufs, "rpcschema", "driver/placement", "driver/class", "driver/connect", "driver/mount", "driver/controller", "driver/metrics"),
+		reason: "it judges what volume and export tell, and mends by their methods, which are safe to repeat; it opens no connection by itself",
+	},
+	{
 		who:    "volume does not know placement",
 		binds:  in("driver/volume"),
 		not:    anyOf("driver/placement", "driver/connect", "driver/mount"),

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// newTarget starts a simulated target behind a stand-in for its proxy, and configures the driver for it.
+func newTarget(t *testing.T) *spdkrpc.Client {
+	t.Helper()
+	sim, err := spdktest.Start(spdktest.Options{})
+	require.NoError(t, err)
+	socket := spdkrpc.NewSocket(sim.Socket())
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var req struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+			Params json.RawMessage `json:"params"`
+		}
+		if json.NewDecoder(r.Body).Decode(&req) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		var params any
+		if len(req.Params) > 0 {
+			params = req.Params
+		}
+		var result json.RawMessage
+		reply := map[string]any{"jsonrpc": "2.0", "id": req.ID}
+		var e *spdkrpc.Error
+		if err := socket.Call(r.Context(), req.Method, params, &result); errors.As(err, &e) {
+			reply["error"] = map[string]any{"code": e.Code, "message": e.Message}
+		} else {
+			reply["result"] = result
+		}
+		_ = json.NewEncoder(w).Encode(reply)
+	}))
+	t.Cleanup(func() {
+		gateway.Close()
+		assert.NoError(t, socket.Close())
+		assert.NoError(t, sim.Close())
+	})
+	dir := t.TempDir()
+	t.Setenv("SPDKCSI_CONFIG", filepath.Join(dir, "config.json"))
+	t.Setenv("SPDKCSI_SECRET", filepath.Join(dir, "secret.json"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"nodes": [{"name": "t0", "rpcURL": "`+gateway.URL+`", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}]}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret.json"), []byte(`{"rpcTokens": [{"name": "t0", "username": "u", "password": "p"}]}`), 0o600))
+	rpc := spdkrpc.NewClient(socket)
+	_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 100 << 8, BlockSize: 4096})
+	require.NoError(t, err)
+	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
+	require.NoError(t, err)
+	return rpc
+}
+
+// diagnose runs the command, and returns its output and exit code.
+func diagnose(t *testing.T, in string, args ...string) (out string, code int, err error) {
+	t.Helper()
+	cmd := doctorCommand(time.Millisecond)
+	var text bytes.Buffer
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(in))
+	cmd.SetOut(&text)
+	cmd.SetErr(io.Discard)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	if err = cmd.ExecuteContext(t.Context()); err != nil {
+		var e exitCode
+		require.ErrorAs(t, err, &e)
+		code = e.code
+	}
+	return text.String(), code, err
+}
+
+func TestDoctor(t *testing.T) {
+	rpc := newTarget(t)
+	out, code, _ := diagnose(t, "")
+	assert.Equal(t, "Nothing was found.\n", out)
+	assert.Zero(t, code)
+	out, code, _ = diagnose(t, "", "--json")
+	assert.JSONEq(t, `{"confirmed": true, "findings": []}`, out)
+	assert.Zero(t, code)
+
+	gone := export.NQN(uuid.NewString())
+	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: gone}))
+	orphan, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4})
+	require.NoError(t, err)
+	subsystems := func() (names []string) {
+		subs, err := rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
+		require.NoError(t, err)
+		for _, s := range subs {
+			if s.Subtype == "NVMe" {
+				names = append(names, s.NQN)
+			}
+		}
+		return names
+	}
+
+	// It prints what it would do, and does nothing.
+	out, code, _ = diagnose(t, "")
+	assert.Equal(t, exitFindings, code)
+	assert.Contains(t, out, "t0: leaked-export: subsystem "+gone)
+	assert.Contains(t, out, "would do: delete it")
+	assert.Contains(t, out, "by hand:  spdk-proxy call nvmf_delete_subsystem nqn="+gone+" --url http://")
+	assert.Contains(t, out, "1 findings; --fix would mend 1 of them. Nothing was changed.")
+	out, code, _ = diagnose(t, "", "--wait=0")
+	assert.Equal(t, exitFindings, code)
+	assert.Contains(t, out, "would do: nothing")
+	list := "# none\nt0:" + uuid.NewString()
+	out, code, _ = diagnose(t, list, "--volumes=-", "--json")
+	assert.Equal(t, exitFindings, code)
+	var report struct {
+		Confirmed bool
+		Findings  []struct {
+			Kind, Volume, Mend, Error string
+			Mended                    bool
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.Len(t, report.Findings, 3)
+	assert.Equal(t, "orphan", report.Findings[0].Kind)
+	assert.Equal(t, "t0:"+orphan, report.Findings[0].Volume)
+	assert.Empty(t, report.Findings[0].Mend)
+	assert.Equal(t, []string{gone}, subsystems())
+
+	// It mends what holds no data; an orphan must be named.
+	out, code, _ = diagnose(t, list, "--volumes=-", "--fix")
+	assert.Equal(t, exitFindings, code, "the orphan is left, and the missing volume")
+	assert.Contains(t, out, "will do:  delete it")
+	assert.Contains(t, out, "mended: t0: subsystem "+gone)
+	assert.Empty(t, subsystems())
+	lvols, err := rpc.BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
+	require.NoError(t, err)
+	require.Len(t, lvols, 1)
+	out, _, _ = diagnose(t, list, "--volumes=-", "--fix", "--delete-volume=t0:"+orphan, "--json")
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	assert.True(t, report.Findings[0].Mended)
+	lvols, err = rpc.BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
+	require.NoError(t, err)
+	assert.Empty(t, lvols)
+	out, code, _ = diagnose(t, "", "--fix")
+	assert.Equal(t, "Nothing was found.\n", out)
+	assert.Zero(t, code)
+}
+
+func TestDoctorRefuses(t *testing.T) {
+	newTarget(t)
+	file := filepath.Join(t.TempDir(), "list")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"short wait":        {[]string{"--fix", "--wait=0"}, "--fix needs --wait"},
+		"delete without":    {[]string{"--delete-volume=t0:x"}, "--delete-volume needs --fix and --volumes"},
+		"an empty list":     {[]string{"--fix", "--volumes=" + file, "--delete-volume=t0:" + uuid.NewString()}, "no volume of the driver"},
+		"not in the list":   {[]string{"--volumes=" + file + "x"}, "no such file"},
+		"unknown target":    {[]string{"--target=t9"}, "--target t9"},
+		"no time":           {[]string{"--timeout=0"}, "must not be negative"},
+		"arguments":         {[]string{"x"}, "x"},
+		"unknown flag":      {[]string{"--mend"}, "unknown flag"},
+		"a broken list":     {[]string{"--volumes=-"}, "--volumes: the list of volumes, line 1"},
+		"no such orphan id": {[]string{"--volumes=-", "--fix", "--delete-volume=t0:x"}, "line 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, code, err := diagnose(t, "x", c.args...)
+			require.ErrorContains(t, err, c.says)
+			assert.Equal(t, exitError, code)
+		})
+	}
+	t.Setenv("SPDKCSI_CONFIG", file+"x")
+	_, code, err := diagnose(t, "")
+	require.ErrorContains(t, err, "read the configuration")
+	assert.Equal(t, exitError, code)
+}

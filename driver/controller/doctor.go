@@ -1,0 +1,108 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spdkgate/spdkgate/driver/doctor"
+	"github.com/spdkgate/spdkgate/driver/metrics"
+)
+
+// DoctorTargets opens all targets for package doctor, with the controller's own credentials.
+func (c *Controller) DoctorTargets() ([]doctor.Target, error) {
+	services, err := c.openTargets(c.targets.placement, nil, "")
+	if err != nil {
+		return nil, err
+	}
+	all := make([]doctor.Target, len(services))
+	for i, s := range services {
+		all[i] = doctor.Target{Service: s, URL: c.targets.configs[i].RPCURL}
+	}
+	return all, nil
+}
+
+// A checker checks all targets from time to time, reports what it finds, and changes nothing.
+type checker struct {
+	wait func(context.Context) error // between the two readings of a check
+	// reported are the findings of the last check, by key.
+	reported map[string]doctor.Finding
+	targets  []string
+}
+
+// check checks all targets once. It needs credentials of the controller's own.
+func (k *checker) check(ctx context.Context, c *Controller) {
+	targets, err := c.DoctorTargets()
+	if err != nil {
+		c.log.WarnContext(ctx, "targets are not checked", "err", err)
+		return
+	}
+	found, err := doctor.Examination{Targets: targets, Timeout: c.targets.timeout, Wait: k.wait, Held: c.locks.Held}.Run(ctx)
+	if err != nil {
+		return // the process ends
+	}
+	now := map[string]doctor.Finding{}
+	for _, f := range found {
+		if _, known := k.reported[f.Key()]; !known {
+			c.log.WarnContext(ctx, "check found a problem", "kind", f.Kind, "target", f.Target, "object", f.Object, "problem", f.Problem, "remedy", "spdk-csi doctor")
+		}
+		now[f.Key()] = f
+	}
+	for key, f := range k.reported {
+		if _, still := now[key]; !still {
+			c.log.InfoContext(ctx, "problem is gone", "kind", f.Kind, "target", f.Target, "object", f.Object)
+		}
+	}
+	k.reported = now
+	k.count(c.targets.metrics, targets, found)
+}
+
+// count records the number of findings of each kind and target, and removes targets that are not configured any more.
+func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doctor.Finding) {
+	var names []string
+	for _, t := range targets {
+		names = append(names, t.Name)
+		counts := map[string]int{}
+		for _, kind := range doctor.Kinds {
+			counts[string(kind)] = 0
+		}
+		for _, f := range found {
+			if f.Target == t.Name {
+				counts[string(f.Kind)]++
+			}
+		}
+		m.Findings(t.Name, counts)
+	}
+	for _, former := range k.targets {
+		if !slices.Contains(names, former) {
+			m.Findings(former, nil)
+		}
+	}
+	k.targets = names
+}
+
+// check checks all targets at the configured interval, for the first time shortly after the start, until ctx ends.
+func (r *Reloading) check(ctx context.Context) {
+	k := &checker{wait: func(ctx context.Context) error { return Pause(ctx, doctor.LongestCall) }}
+	var last time.Time
+	for Pause(ctx, time.Minute) == nil {
+		c := r.current.Load()
+		if c.targets.check == 0 || c.credentialsFile == "" || time.Since(last) < c.targets.check {
+			continue
+		}
+		k.check(ctx, c)
+		last = time.Now()
+	}
+}
+
+// Pause waits. It fails if ctx ends first.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,92 @@
+package doctor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/driver/export"
+)
+
+// LongestCall is longer than a call that is in flight can leave an object half made: callers of the driver wait for a minute.
+const LongestCall = time.Minute
+
+// An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated otherwise.
+type Examination struct {
+	Targets []Target
+	// Hosts derives the host of a node from its id. Needed with Known.
+	Hosts func(node string) export.Host
+	// Timeout bounds one reading of one target; needed.
+	Timeout time.Duration
+	// Wait waits between the two readings. If it is nil, there is one reading only, and no finding is mended.
+	Wait func(context.Context) error
+	// Known reads what Kubernetes knows. It is called after the first reading, so that a volume which is created meanwhile
+	// is not mistaken for an orphan. If it is nil, or returns nil, nothing is known.
+	Known func() (*Known, error)
+	// Partial tells that Targets are not all that Kubernetes uses.
+	Partial bool
+	// Held lists the locks of calls in flight.
+	Held func() []string
+}
+
+// Run returns the findings on which two readings agree. If the first one finds nothing, there is no second.
+func (e Examination) Run(ctx context.Context) ([]Finding, error) {
+	readings, held := e.read(ctx)
+	var known *Known
+	if e.Known != nil {
+		var err error
+		if known, err = e.Known(); err != nil {
+			return nil, err
+		}
+	}
+	findings := func() []Finding { return NotBusy(e.findings(readings, known), held) }
+	first := findings()
+	if len(first) == 0 {
+		return nil, ctx.Err()
+	}
+	if e.Wait == nil {
+		for i := range first {
+			first[i].Mend, first[i].mend = "", nil
+		}
+		return first, ctx.Err()
+	}
+	if err := e.Wait(ctx); err != nil {
+		return nil, err
+	}
+	readings, held = e.read(ctx)
+	return Confirmed(first, findings()), ctx.Err()
+}
+
+// findings returns what is not as it should be in readings of the targets. Without a list of volumes, known is nil; then only
+// what the targets alone prove is found.
+func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
+	for _, r := range all {
+		found = append(found, r.findings()...)
+	}
+	if known != nil {
+		found = append(found, e.compare(all, known)...)
+	}
+	return sorted(append(found, duplicates(all)...))
+}
+
+// read reads all targets at once. held has the locks of calls that were in flight before or after.
+func (e Examination) read(ctx context.Context) (all []*Reading, held []string) {
+	note := func() {
+		if e.Held != nil {
+			held = append(held, e.Held()...)
+		}
+	}
+	note()
+	all = make([]*Reading, len(e.Targets))
+	var wg sync.WaitGroup
+	for i, t := range e.Targets {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+			defer cancel()
+			all[i] = Read(ctx, t, e.Known != nil)
+		})
+	}
+	wg.Wait()
+	note()
+	return all, held
+}

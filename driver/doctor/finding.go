@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+)
+
+// A Kind is a kind of finding. The names are part of metrics and of the output for programs.
+type Kind string
+
+// The kinds of findings.
+const (
+	// Unreachable: the target cannot be read, so nothing is known of it.
+	Unreachable Kind = "unreachable"
+	// StoreMissing: an lvstore is not loaded, so it is unknown which volumes exist.
+	StoreMissing Kind = "lvstore-missing"
+	// Orphan: a volume or snapshot that Kubernetes does not name.
+	Orphan Kind = "orphan"
+	// LeakedExport: an export of a volume that does not exist.
+	LeakedExport Kind = "leaked-export"
+	// LeakedGroup: an iSCSI initiator group that nothing refers to.
+	LeakedGroup Kind = "leaked-group"
+	// LeakedSnapshot: an internal snapshot that nothing needs.
+	LeakedSnapshot Kind = "leaked-snapshot"
+	// HalfMade: an object of an operation that was interrupted.
+	HalfMade Kind = "half-made"
+	// Duplicate: two objects where one is expected.
+	Duplicate Kind = "duplicate"
+	// Broken: a volume that cannot be used.
+	Broken Kind = "broken"
+	// OpenExport: an export to every host.
+	OpenExport Kind = "open-export"
+	// Missing: a volume that Kubernetes names and that does not exist.
+	Missing Kind = "missing"
+	// TooSmall: a volume that is smaller than Kubernetes says.
+	TooSmall Kind = "too-small"
+	// WrongHost: a volume that is exported to a node to which Kubernetes does not attach it.
+	WrongHost Kind = "wrong-host"
+	// NotExported: a volume that is not exported to a node to which Kubernetes attaches it.
+	NotExported Kind = "not-exported"
+)
+
+// Kinds lists all kinds.
+var Kinds = []Kind{Unreachable, StoreMissing, Orphan, LeakedExport, LeakedGroup, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported}
+
+// A Finding is something that is not as it should be.
+type Finding struct {
+	Kind   Kind   `json:"kind"`
+	Target string `json:"target"`
+	// Object is what the finding is about, such as "subsystem NQN".
+	Object string `json:"object"`
+	// Volume is the id of the volume that the object belongs to, in the form of Kubernetes; empty if there is none.
+	Volume  string `json:"volume,omitzero"`
+	Problem string `json:"problem"`
+	// Mend is what Mend would do; empty if the finding is only reported.
+	Mend string `json:"mend,omitzero"`
+	// Command is what a person can do.
+	Command string `json:"command"`
+
+	// subjects are the ids and names that a call has locked if it is working on the object.
+	subjects []string
+	mend     func(context.Context) error
+}
+
+// Key identifies the finding in several readings.
+func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
+
+// Confirmed returns those findings of the second reading that the first has too.
+func Confirmed(first, second []Finding) []Finding {
+	seen := map[string]bool{}
+	for _, f := range first {
+		seen[f.Key()] = true
+	}
+	return slices.DeleteFunc(slices.Clone(second), func(f Finding) bool { return !seen[f.Key()] })
+}
+
+// NotBusy returns the findings without those about objects that a call has locked. held has the locks of the calls that were
+// in flight before or after the reading, as [request.Locks] lists them.
+func NotBusy(all []Finding, held []string) []Finding {
+	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool {
+		return slices.ContainsFunc(held, func(lock string) bool {
+			return slices.Contains(f.subjects, lock) || slices.Contains(f.subjects, anyCall) || slices.Contains(f.subjects, anyName) && strings.HasPrefix(lock, namePrefix)
+		})
+	})
+}
+
+// Locks of calls that create an object of a name begin with namePrefix. anyName is the subject of objects whose name does not
+// tell which of these calls created them, and anyCall that of objects which any call may need.
+const (
+	anyCall    = "*"
+	namePrefix = "name "
+	anyName    = "name *"
+)
+
+// Apply does what Mend says. It does nothing, and fails, if the object is in use by now.
+func (f Finding) Apply(ctx context.Context) error { return f.mend(ctx) }
+
+func sorted(all []Finding) []Finding {
+	slices.SortStableFunc(all, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(slices.Index(Kinds, a.Kind), slices.Index(Kinds, b.Kind)), cmp.Compare(a.Object, b.Object))
+	})
+	return all
+}

@@ -1,0 +1,150 @@
+package doctor_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/doctor"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const mib = 1 << 20
+
+// A fixture is a simulated target with the lvstores lvs0 and lvs1, of which the driver may use lvs0.
+type fixture struct {
+	*volume.Service
+	rpc   *spdkrpc.Client
+	sim   *spdktest.Target
+	files map[string]string
+}
+
+func newFixture(t *testing.T, tr export.Transport) *fixture {
+	t.Helper()
+	sim, err := spdktest.Start(spdktest.Options{})
+	require.NoError(t, err)
+	socket := spdkrpc.NewSocket(sim.Socket())
+	t.Cleanup(func() {
+		assert.NoError(t, socket.Close())
+		assert.NoError(t, sim.Close())
+	})
+	f := &fixture{rpc: spdkrpc.NewClient(socket), sim: sim}
+	for _, store := range []string{"lvs0", "lvs1"} {
+		_, err := f.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-" + store), NumBlocks: 400 << 8, BlockSize: 4096})
+		require.NoError(t, err)
+		_, err = f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
+		require.NoError(t, err)
+	}
+	f.Service = f.service(tr, "lvs0")
+	return f
+}
+
+func (f *fixture) service(tr export.Transport, stores ...string) *volume.Service {
+	port := map[export.Transport]string{export.TCP: "4420", export.ISCSI: "3260"}[tr]
+	return volume.NewTarget(volume.Config{Config: export.Config{Name: "t0", Transport: tr, Listen: []export.Portal{{Addr: "127.0.0.1", Port: port}}}, Stores: stores}).Service(f.rpc)
+}
+
+func (f *fixture) create(t *testing.T, name string) volume.Volume {
+	t.Helper()
+	stores, err := f.Stores(t.Context())
+	require.NoError(t, err)
+	v, err := f.Create(t.Context(), stores[0], volume.Spec{Name: name, MinBytes: 8 * mib})
+	require.NoError(t, err)
+	return v
+}
+
+func (f *fixture) clone(t *testing.T, of volume.Volume, name string) volume.Volume {
+	t.Helper()
+	v, err := f.Clone(t.Context(), volume.Origin{UUID: of.UUID}, volume.Spec{Name: name, MinBytes: 8 * mib})
+	require.NoError(t, err)
+	return v
+}
+
+func (f *fixture) publish(t *testing.T, v volume.Volume, node string) {
+	t.Helper()
+	_, err := f.Export(t.Context(), v.UUID, drivertest.MultipathHost(node))
+	require.NoError(t, err)
+}
+
+// deleteLvol deletes an lvol behind the driver's back.
+func (f *fixture) deleteLvol(t *testing.T, id string) {
+	t.Helper()
+	require.NoError(t, f.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: id}))
+}
+
+// objects returns everything that the target has, by kind and name.
+func (f *fixture) objects(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	put := func(key string, o any) {
+		text, err := json.Marshal(o)
+		require.NoError(t, err)
+		all[key] = string(text)
+	}
+	lvols, err := f.rpc.BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
+	require.NoError(t, err)
+	for _, l := range lvols {
+		put("lvol "+l.Alias, l.UUID)
+	}
+	subs, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
+	require.NoError(t, err)
+	for _, s := range subs {
+		put(s.NQN, s)
+	}
+	nodes, err := f.rpc.ISCSIGetTargetNodes(t.Context())
+	require.NoError(t, err)
+	for _, n := range nodes {
+		put(n.Name, n)
+	}
+	groups, err := f.rpc.ISCSIGetInitiatorGroups(t.Context())
+	require.NoError(t, err)
+	for _, g := range groups {
+		put("group "+g.Initiators[0], g)
+	}
+	portals, err := f.rpc.ISCSIGetPortalGroups(t.Context())
+	require.NoError(t, err)
+	for _, p := range portals {
+		put("portal", p)
+	}
+	return all
+}
+
+func (f *fixture) examination() doctor.Examination { return examinationOf(f.Service) }
+
+func examinationOf(services ...*volume.Service) doctor.Examination {
+	e := doctor.Examination{Hosts: drivertest.MultipathHost, Timeout: time.Minute, Wait: func(context.Context) error { return nil }}
+	for _, s := range services {
+		e.Targets = append(e.Targets, doctor.Target{Service: s, URL: "https://storage-1:9009"})
+	}
+	return e
+}
+
+func run(t *testing.T, e doctor.Examination) []doctor.Finding {
+	t.Helper()
+	found, err := e.Run(t.Context())
+	require.NoError(t, err)
+	return found
+}
+
+// file returns a file for an AIO bdev of a name, the same each time.
+func (f *fixture) file(t *testing.T, name string) string {
+	t.Helper()
+	if f.files == nil {
+		f.files = map[string]string{}
+	}
+	if f.files[name] == "" {
+		f.files[name] = filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(f.files[name], make([]byte, 40*mib), 0o600))
+	}
+	return f.files[name]
+}

@@ -1,0 +1,168 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// findings returns what the target alone proves.
+func (r *Reading) findings() []Finding {
+	if errors.Is(r.err, volume.ErrStoreMissing) {
+		return []Finding{r.finding(StoreMissing, "target "+r.target.Name, "", r.err.Error()).
+			byHand(r.call("bdev_lvol_get_lvstores"))}
+	}
+	if r.err != nil {
+		return []Finding{r.finding(Unreachable, "target "+r.target.Name, "", r.err.Error()).
+			byHand(r.call("spdk_get_version"))}
+	}
+	var found []Finding
+	for _, l := range r.lvols {
+		found = append(found, r.ofLvol(l)...)
+	}
+	for _, e := range r.exports {
+		found = append(found, r.ofExport(e)...)
+	}
+	for _, g := range r.groups {
+		found = append(found, r.ofGroup(g))
+	}
+	return found
+}
+
+// ofLvol returns what an lvol alone proves.
+func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
+	name := l.Store + "/" + l.Name
+	remove := func(ctx context.Context) error { return r.target.RemoveUnneeded(ctx, l.UUID) }
+	byHand := r.call("spdkgate_lvol_delete name=%s", l.UUID)
+	_, sourceExists := r.byID[l.Source]
+	switch {
+	case !r.target.Permits(l.Store):
+	case l.Kind == volume.KindHelper && r.unneeded[l.UUID]:
+		found = append(found, r.finding(HalfMade, "helper clone "+name, "", "it exists only while a clone is being created, which was interrupted. It has no data of its own").
+			with(l.UUID, anyName).mended("delete it", remove).byHand(byHand))
+	case l.Kind == volume.KindInternal && !sourceExists && r.unneeded[l.UUID]:
+		found = append(found, r.finding(LeakedSnapshot, "internal snapshot "+name, "", "the volume that it was taken of is gone, and at most one clone is left, which no host uses. It takes space. SPDK moves its contents to the clone when it is deleted").
+			with(l.UUID, l.Source, anyName).mended("delete it", remove).byHand(byHand))
+	}
+	if l.Degraded && r.target.Permits(l.Store) {
+		found = append(found, r.finding(Broken, string(l.Kind)+" "+name, l.UUID, "SPDK lists it, but could not create its bdev: what lies below it is missing").
+			byHand(r.call("bdev_get_bdevs name=%s", l.UUID)))
+	}
+	return found
+}
+
+// ofExport returns what an export and the list of volumes prove.
+func (r *Reading) ofExport(e export.Found) []Finding {
+	object, byHand := "subsystem "+e.Name, r.call("nvmf_delete_subsystem nqn=%s", e.Name)
+	if strings.HasPrefix(e.Name, export.IQN("")) {
+		object, byHand = "iSCSI target "+e.Name, r.call("iscsi_delete_target_node name=%s", e.Name)
+	}
+	_, exists := r.byID[e.Volume]
+	connected := r.connected[e.Volume]
+	switch {
+	case e.Foreign != "":
+		return []Finding{r.finding(Broken, object, e.Volume, fmt.Sprintf("it exports the bdev %s, but its name is reserved for the volume %s", e.Foreign, e.Volume)).byHand(byHand)}
+	case !exists && (len(connected) > 0 || !r.target.KnowsStores()):
+		why := "hosts are connected: " + strings.Join(connected, ", ")
+		if len(connected) == 0 {
+			why = "config.json does not name the target's lvstores, so the volume may be in one that is not loaded: add lvstores"
+		}
+		return []Finding{r.finding(LeakedExport, object, e.Volume, "it exports a volume that the target does not have. It is only reported, because "+why).byHand(byHand)}
+	case !exists:
+		return []Finding{r.finding(LeakedExport, object, e.Volume, "it exports a volume that does not exist").
+			mended("delete it", func(ctx context.Context) error { return r.removeExport(ctx, e.Volume) }).byHand(byHand)}
+	case e.Open:
+		return []Finding{r.finding(OpenExport, object, e.Volume, "every host is admitted, as SPDK's spdk-csi exports volumes. The driver closes it when it publishes the volume").
+			byHand(r.call("nvmf_subsystem_allow_any_host nqn=%s allow_any_host=false", e.Name))}
+	case len(e.Hosts) == 0 && len(connected) == 0:
+		return []Finding{r.finding(HalfMade, object, e.Volume, "no host is admitted: publishing or unpublishing was interrupted").
+			mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnused(ctx, e.Volume) }).byHand(byHand)}
+	case len(e.Hosts) > 0 && !e.Complete:
+		return []Finding{r.finding(HalfMade, object, e.Volume, "a host is admitted, but it lacks its namespace or listener: publishing was interrupted, or the target lost a part of its configuration").
+			byHand("kubectl delete pod POD (the one that uses the volume): Kubernetes publishes the volume again")}
+	}
+	return nil
+}
+
+// removeExport removes the export of a volume that is gone. It fails if the volume is there, or if a host is connected.
+func (r *Reading) removeExport(ctx context.Context, id string) error {
+	if _, err := r.target.Get(ctx, id); err == nil || !errors.Is(err, volume.ErrNotFound) {
+		return errors.Join(fmt.Errorf("target %s: %w: volume %s may exist: nothing was deleted", r.target.Name, volume.ErrInUse, id), err)
+	}
+	connected, err := r.target.Exports().Connected(ctx, id)
+	if err != nil {
+		return err
+	}
+	if len(connected) > 0 {
+		return fmt.Errorf("target %s: %w: hosts are connected to volume %s: nothing was deleted", r.target.Name, volume.ErrInUse, id)
+	}
+	return r.target.Unexport(ctx, id, nil)
+}
+
+func (r *Reading) ofGroup(g export.Group) Finding {
+	byHand := r.call("iscsi_delete_initiator_group tag=%d", g.Tag)
+	if g.Claim {
+		return r.finding(HalfMade, fmt.Sprintf("initiator group %d (%s)", g.Tag, g.Initiator), "",
+			"a controller claims to be creating the portal group. If it died, the driver replaces its claim by itself after some minutes").with(anyCall).byHand(byHand)
+	}
+	return r.finding(LeakedGroup, fmt.Sprintf("initiator group %d", g.Tag), "", "no iSCSI target refers to the group of "+g.Initiator).with(anyCall).
+		mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedGroup(ctx, g) }).byHand(byHand)
+}
+
+// provisioned matches the names that csi-provisioner gives to volumes, which no two volumes share.
+var provisioned = regexp.MustCompile(`-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// duplicates finds volumes and snapshots that exist twice.
+func duplicates(all []*Reading) (found []Finding) {
+	type place struct {
+		r *Reading
+		l volume.Listed
+	}
+	var keys []string
+	places := map[string][]place{}
+	for _, r := range all {
+		for _, l := range r.lvols {
+			if !r.target.Permits(l.Store) {
+				continue
+			}
+			var key string
+			switch plain, _ := l.Used(); {
+			case l.Kind == volume.KindVolume && provisioned.MatchString(plain):
+				key = "volume " + plain
+			case l.Kind == volume.KindVolume:
+				key = "volume " + r.target.Name + ":" + l.Store + "/" + plain
+			case l.Kind == volume.KindSnapshot && l.Requests != "":
+				key = "snapshot " + r.target.Name + ":" + l.Requests
+			default:
+				continue
+			}
+			if places[key] == nil {
+				keys = append(keys, key)
+			}
+			places[key] = append(places[key], place{r, l})
+		}
+	}
+	for _, key := range keys {
+		at := places[key]
+		if len(at) < 2 {
+			continue
+		}
+		var names []string
+		var subjects []string
+		for _, p := range at {
+			names = append(names, p.r.target.Name+":"+p.l.Store+"/"+p.l.Name+" ("+p.l.UUID+")")
+			subjects = append(subjects, p.l.UUID, p.l.Source)
+		}
+		slices.Sort(names)
+		last := at[len(at)-1]
+		found = append(found, last.r.finding(Duplicate, key, "", "it exists more than once: "+strings.Join(names, ", ")+". Find out which one is used before you delete another").
+			with(subjects...).with(anyName).byHand(last.r.call("bdev_get_bdevs name=%s", last.l.UUID)))
+	}
+	return found
+}

@@ -1,0 +1,163 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// A Target is one target to read.
+type Target struct {
+	*volume.Service
+	// URL of its proxy, for the commands in findings.
+	URL string
+}
+
+// A Reading is what one target had at one time.
+type Reading struct {
+	target  Target
+	err     error // why there is nothing else
+	lvols   []volume.Listed
+	byID    map[string]volume.Listed
+	exports []export.Found
+	groups  []export.Group
+	// unneeded has the UUIDs of internal snapshots and helper clones that can be deleted without loss.
+	unneeded map[string]bool
+	// connected has the hosts that are connected to exports which could be removed.
+	connected map[string][]string
+	// sizes has the sizes in bytes of volumes; -1 for a volume that the target lists but cannot show.
+	sizes map[string]int64
+}
+
+// inFlight is how many queries for single objects are sent at a time.
+const inFlight = 32
+
+// Read reads a target. A target that does not answer gives a reading that says so. sizes tells whether to read the sizes of
+// all volumes too, which takes a query for each.
+func Read(ctx context.Context, t Target, sizes bool) *Reading {
+	r := &Reading{target: t, byID: map[string]volume.Listed{}, unneeded: map[string]bool{}, connected: map[string][]string{}, sizes: map[string]int64{}}
+	r.err = r.read(ctx, sizes)
+	return r
+}
+
+func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
+	// Exports are read before volumes: the driver creates a volume before its export, and deletes its export before it.
+	if r.exports, r.groups, err = r.target.Exports().Inspect(ctx); err != nil {
+		return err
+	}
+	if r.lvols, err = r.target.Inspect(ctx); err != nil {
+		return err
+	}
+	for _, l := range r.lvols {
+		r.byID[l.UUID] = l
+	}
+	return r.readSingle(ctx, sizes)
+}
+
+// readSingle asks for what lists do not tell, and only where it matters.
+func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
+	type answer struct {
+		id        string
+		unneeded  bool
+		connected []string
+		size      int64
+	}
+	var questions []func(context.Context) (answer, error)
+	ask := func(f func(context.Context) (answer, error)) { questions = append(questions, f) }
+	for _, l := range r.lvols {
+		_, sourceExists := r.byID[l.Source]
+		switch {
+		case l.Kind == volume.KindInternal && !sourceExists, l.Kind == volume.KindHelper:
+			ask(func(ctx context.Context) (answer, error) {
+				ok, err := r.target.Unneeded(ctx, l)
+				return answer{id: l.UUID, unneeded: ok}, err
+			})
+		case sizes && l.Kind == volume.KindVolume && r.target.Permits(l.Store):
+			ask(func(ctx context.Context) (answer, error) {
+				size, err := r.size(ctx, l.UUID)
+				return answer{id: l.UUID, size: size}, err
+			})
+		}
+	}
+	for _, e := range r.exports {
+		if _, exists := r.byID[e.Volume]; exists && (len(e.Hosts) > 0 || e.Open) {
+			continue
+		}
+		ask(func(ctx context.Context) (answer, error) {
+			hosts, err := r.target.Exports().Connected(ctx, e.Volume)
+			return answer{id: e.Volume, connected: hosts}, err
+		})
+	}
+	answers := make([]answer, len(questions))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(inFlight)
+	for i, q := range questions {
+		g.Go(func() (err error) {
+			answers[i], err = q(ctx)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, a := range answers {
+		r.unneeded[a.id] = r.unneeded[a.id] || a.unneeded
+		r.connected[a.id] = append(r.connected[a.id], a.connected...)
+		r.sizes[a.id] += a.size
+	}
+	return nil
+}
+
+// size returns the size of a volume in bytes, 0 if it was deleted meanwhile, and -1 if the target cannot show it.
+func (r *Reading) size(ctx context.Context, id string) (int64, error) {
+	v, err := r.target.Get(ctx, id)
+	switch {
+	case errors.Is(err, volume.ErrNotFound):
+		return 0, nil
+	case errors.Is(err, volume.ErrDegraded):
+		return -1, nil
+	}
+	return v.SizeBytes, err
+}
+
+// id returns the id of a volume of this target in the form of Kubernetes.
+func (r *Reading) id(uuid string) string {
+	return request.VolumeID{Target: r.target.Name, UUID: uuid}.String()
+}
+
+// call returns the command line of an RPC by hand.
+func (r *Reading) call(format string, args ...any) string {
+	return fmt.Sprintf("spdk-proxy call "+format, args...) + " --url " + r.target.URL + " --user USER"
+}
+
+// finding returns a finding about an object of this target.
+func (r *Reading) finding(k Kind, object, uuid, problem string) Finding {
+	f := Finding{Kind: k, Target: r.target.Name, Object: object, Problem: problem}
+	if uuid != "" {
+		f.Volume = r.id(uuid)
+		f.subjects = []string{uuid}
+	}
+	return f
+}
+
+func (f Finding) with(subjects ...string) Finding {
+	f.subjects = slices.Concat(f.subjects, subjects)
+	return f
+}
+
+func (f Finding) byHand(command string) Finding {
+	f.Command = command
+	return f
+}
+
+func (f Finding) mended(what string, do func(context.Context) error) Finding {
+	f.Mend, f.mend = what, do
+	return f
+}

@@ -1,0 +1,273 @@
+package doctor_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/doctor"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A wrong is something that is wrong on a target.
+type wrong struct {
+	name string
+	over export.Transport // TCP if empty
+	// make makes it, and returns parts of the names of the objects that mending removes; none if it is only reported.
+	make func(t *testing.T, f *fixture) (removed []string)
+	kind doctor.Kind
+	says string
+}
+
+var wrongs = []wrong{
+	{name: "export of a volume that is gone", kind: doctor.LeakedExport, says: "does not exist", make: func(t *testing.T, f *fixture) []string {
+		v := f.create(t, "gone")
+		f.publish(t, v, "n1")
+		f.deleteLvol(t, v.UUID)
+		return []string{export.NQN(v.UUID)}
+	}},
+	{name: "the same over iSCSI", over: export.ISCSI, kind: doctor.LeakedExport, says: "does not exist", make: func(t *testing.T, f *fixture) []string {
+		v := f.create(t, "gone")
+		f.publish(t, v, "n8")
+		f.deleteLvol(t, v.UUID)
+		return []string{export.IQN(v.UUID), drivertest.Host("n8").IQN}
+	}},
+	{name: "export without a host", kind: doctor.HalfMade, says: "no host is admitted", make: func(t *testing.T, f *fixture) []string {
+		v := f.create(t, "half")
+		require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
+		return []string{export.NQN(v.UUID)}
+	}},
+	{name: "export without a listener", kind: doctor.HalfMade, says: "lacks its namespace or listener", make: func(t *testing.T, f *fixture) []string {
+		v := f.create(t, "half")
+		require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
+		require.NoError(t, f.rpc.NVMfSubsystemAddHost(t.Context(), spdkrpc.NVMfSubsystemAddHostParams{NQN: export.NQN(v.UUID), Host: drivertest.Host("n1").NQN}))
+		return nil
+	}},
+	{name: "export to every host", kind: doctor.OpenExport, says: "every host", make: func(t *testing.T, f *fixture) []string {
+		drivertest.LegacyExport(t, f.rpc, f.Config.Config, f.create(t, "legacy").UUID)
+		return nil
+	}},
+	{name: "export of something else", kind: doctor.Broken, says: "disk-foreign", make: func(t *testing.T, f *fixture) []string {
+		_, err := f.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-foreign"), NumBlocks: 1024, BlockSize: 4096})
+		require.NoError(t, err)
+		v := f.create(t, "taken")
+		require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
+		_, err = f.rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: export.NQN(v.UUID), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: "disk-foreign"}})
+		require.NoError(t, err)
+		return nil
+	}},
+	{name: "internal snapshot without clones", kind: doctor.LeakedSnapshot, says: "the volume that it was taken of is gone", make: func(t *testing.T, f *fixture) []string {
+		v := f.create(t, "source")
+		c := f.clone(t, v, "clone")
+		f.deleteLvol(t, c.UUID)
+		f.deleteLvol(t, v.UUID)
+		return []string{"." + strings.ReplaceAll(v.UUID, "-", "")}
+	}},
+	{name: "internal snapshot with one clone", kind: doctor.LeakedSnapshot, says: "the volume that it was taken of is gone", make: func(t *testing.T, f *fixture) []string {
+		v := f.create(t, "source")
+		f.clone(t, v, "clone")
+		f.deleteLvol(t, v.UUID)
+		return []string{"." + strings.ReplaceAll(v.UUID, "-", "")}
+	}},
+	{name: "helper clone", kind: doctor.HalfMade, says: "exists only while a clone is being created", make: func(t *testing.T, f *fixture) []string {
+		snap, err := f.Snapshot(t.Context(), "s", f.create(t, "source").UUID)
+		require.NoError(t, err)
+		_, err = f.rpc.BdevLvolClone(t.Context(), spdkrpc.BdevLvolCloneParams{SnapshotName: snap.UUID, CloneName: "helper.abcdefghijklmnop"})
+		require.NoError(t, err)
+		return []string{"lvol lvs0/helper."}
+	}},
+	{name: "initiator group that nothing uses", over: export.ISCSI, kind: doctor.LeakedGroup, says: "no iSCSI target", make: func(t *testing.T, f *fixture) []string {
+		require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 2000, Initiators: []string{drivertest.Host("n9").IQN}, Netmasks: []string{"ANY"}}))
+		return []string{drivertest.Host("n9").IQN}
+	}},
+	{name: "claim of a portal group", over: export.ISCSI, kind: doctor.HalfMade, says: "claims", make: func(t *testing.T, f *fixture) []string {
+		require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 999, Initiators: []string{"iqn.2026-11.io.spdkgate:portal-group:x"}, Netmasks: []string{"ANY"}}))
+		return nil
+	}},
+	{name: "volume of one name before and after use", kind: doctor.Duplicate, says: "lvs0/twice.used", make: func(t *testing.T, f *fixture) []string {
+		f.create(t, "twice")
+		_, err := f.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "twice.used", LvsName: new("lvs0"), SizeInMiB: 4})
+		require.NoError(t, err)
+		return nil
+	}},
+	{name: "two snapshots of one name", kind: doctor.Duplicate, says: "more than once", make: func(t *testing.T, f *fixture) []string {
+		v := f.create(t, "source")
+		snap, err := f.Snapshot(t.Context(), "s", v.UUID)
+		require.NoError(t, err)
+		second := snap.Name[:len(snap.Name)-8] + "00000001"
+		_, err = f.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: second})
+		require.NoError(t, err)
+		return nil
+	}},
+	{name: "volume without a bdev", kind: doctor.Broken, says: "could not create its bdev", make: func(t *testing.T, f *fixture) []string {
+		ctx := t.Context()
+		disk := func(name string) {
+			_, err := f.rpc.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: name, Filename: f.file(t, name), BlockSize: new(uint32(4096))})
+			require.NoError(t, err)
+		}
+		disk("external")
+		infos, err := f.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: new("external")})
+		require.NoError(t, err)
+		disk("disk-lvs2")
+		_, err = f.rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-lvs2", LvsName: "lvs2"})
+		require.NoError(t, err)
+		_, err = f.rpc.BdevLvolCloneBdev(ctx, spdkrpc.BdevLvolCloneBdevParams{Bdev: infos[0].UUID, LvsName: "lvs2", CloneName: "degraded"})
+		require.NoError(t, err)
+		for _, name := range []string{"disk-lvs2", "external"} {
+			require.NoError(t, f.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: name}))
+		}
+		disk("disk-lvs2")
+		require.NoError(t, f.rpc.BdevWaitForExamine(ctx))
+		f.Service = f.service(export.TCP, "lvs0", "lvs2")
+		return nil
+	}},
+	{name: "lvstore that is not loaded", kind: doctor.StoreMissing, says: "lvs9", make: func(t *testing.T, f *fixture) []string {
+		f.Service = f.service(export.TCP, "lvs0", "lvs9")
+		return nil
+	}},
+}
+
+// healthy makes one of each thing that the driver makes, and something of others.
+func (f *fixture) healthy(t *testing.T) {
+	ctx := t.Context()
+	v := f.create(t, "pvc-1")
+	inUse := f.clone(t, v, "clone-in-use")
+	f.clone(t, v, "twin")
+	f.publish(t, v, "n1")
+	f.publish(t, inUse, "n2")
+	w := f.create(t, "pvc-2")
+	snap, err := f.Snapshot(ctx, "snap-1", w.UUID)
+	require.NoError(t, err)
+	_, err = f.Clone(ctx, volume.Origin{UUID: snap.UUID, Snapshot: true}, volume.Spec{Name: "restored", MinBytes: 16 * mib})
+	require.NoError(t, err)
+	deleted := f.create(t, "pvc-3") // leaves an internal snapshot that a volume in use needs
+	f.publish(t, f.clone(t, deleted, "heir"), "n3")
+	require.NoError(t, f.Delete(ctx, deleted.UUID))
+	_, err = f.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: "of-others", LvsName: new("lvs1"), SizeInMiB: 4})
+	require.NoError(t, err)
+	require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: "nqn.2016-06.io.spdk:others"}))
+	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
+}
+
+// Whatever is wrong is found, alone, and nothing is changed by looking. Mending removes it, and nothing else.
+func TestFindsAndMends(t *testing.T) {
+	for _, w := range wrongs {
+		t.Run(w.name, func(t *testing.T) {
+			over := export.TCP
+			if w.over != "" {
+				over = w.over
+			}
+			f := newFixture(t, over)
+			f.healthy(t)
+			require.Empty(t, run(t, f.examination()), "nothing is wrong yet")
+
+			removed := w.make(t, f)
+			before := f.objects(t)
+			found := run(t, f.examination())
+			assert.Equal(t, before, f.objects(t))
+			require.NotEmpty(t, found)
+			for _, x := range found {
+				if w.kind != doctor.LeakedExport || x.Kind != doctor.LeakedGroup {
+					assert.Equal(t, w.kind, x.Kind, x.Object)
+					assert.Contains(t, x.Object+x.Problem, w.says)
+				}
+				assert.Equal(t, "t0", x.Target)
+				assert.NotEmpty(t, x.Command)
+				assert.Equal(t, len(removed) > 0, x.Mend != "", x.Mend)
+			}
+			require.Len(t, found, 1)
+			if len(removed) == 0 {
+				return
+			}
+			require.NoError(t, found[0].Apply(t.Context()))
+			maps.DeleteFunc(before, func(name, _ string) bool {
+				return slices.ContainsFunc(removed, func(part string) bool { return strings.Contains(name, part) })
+			})
+			assert.Equal(t, before, f.objects(t))
+			assert.Empty(t, run(t, f.examination()))
+		})
+	}
+}
+
+// A target that does not answer is a finding, and the others are read all the same.
+func TestUnreachableTarget(t *testing.T) {
+	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
+	require.NoError(t, up.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
+	require.NoError(t, down.sim.Close())
+	found := run(t, examinationOf(up.Service, down.Service))
+	require.Len(t, found, 2)
+	assert.Equal(t, doctor.Unreachable, found[0].Kind)
+	assert.Equal(t, doctor.LeakedExport, found[1].Kind)
+}
+
+// Without lvstores in the configuration, an export may be of a volume in an lvstore that is not loaded.
+func TestUnknownLvstoresAreNotMended(t *testing.T) {
+	f := newFixture(t, export.TCP)
+	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
+	found := run(t, examinationOf(f.service(export.TCP)))
+	require.Len(t, found, 1)
+	assert.Empty(t, found[0].Mend)
+	assert.Contains(t, found[0].Problem, "add lvstores")
+}
+
+// An export to which hosts are connected is only reported.
+func TestConnectedExportIsNotMended(t *testing.T) {
+	f := newFixture(t, export.TCP)
+	gone := uuid.NewString()
+	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(gone)}))
+	found := run(t, f.examination())
+	require.Len(t, found, 1)
+	connected := volume.NewTarget(f.Config).Service(spdkrpc.NewClient(drivertest.Connected{Caller: spdkrpc.NewSocket(f.sim.Socket()), Hosts: []string{"nqn.host"}}))
+	found = run(t, examinationOf(connected))
+	require.Len(t, found, 1)
+	assert.Empty(t, found[0].Mend)
+	assert.Contains(t, found[0].Problem, "nqn.host")
+}
+
+// What changed since it was found is not mended: the export got a host, the internal snapshot another clone.
+func TestMendsOnlyWhatIsStillWrong(t *testing.T) {
+	f := newFixture(t, export.TCP)
+	v := f.create(t, "half")
+	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
+	source := f.create(t, "source")
+	c := f.clone(t, source, "clone")
+	f.deleteLvol(t, source.UUID)
+	found := run(t, f.examination())
+	require.Len(t, found, 2)
+	f.publish(t, v, "n1")
+	f.publish(t, c, "n2")
+	before := f.objects(t)
+	for _, x := range found {
+		require.ErrorIs(t, x.Apply(t.Context()), volume.ErrInUse, x.Object)
+	}
+	assert.Equal(t, before, f.objects(t))
+}
+
+// What a call in flight leaves for a moment is not found: it is gone at the second reading, or the call holds its lock.
+func TestInterimObjectsAreNotFound(t *testing.T) {
+	f := newFixture(t, export.TCP)
+	v := f.create(t, "half")
+	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
+	e := f.examination()
+	e.Held = func() []string { return []string{v.UUID} }
+	assert.Empty(t, run(t, e))
+	e.Held = nil
+	e.Wait = nil
+	once := run(t, e)
+	require.Len(t, once, 1)
+	assert.Empty(t, once[0].Mend, "one reading proves nothing")
+	e.Wait = func(context.Context) error {
+		f.publish(t, v, "n1")
+		return nil
+	}
+	assert.Empty(t, run(t, e))
+}

@@ -1,0 +1,157 @@
+package export
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Found is an export under a name that is reserved for the driver, as the target has it.
+type Found struct {
+	Volume string   // UUID in the name
+	Name   string   // NQN or IQN
+	Hosts  []string // NVMe host NQNs or iSCSI initiator names that are admitted
+	Open   bool     // every host is admitted
+	// Complete tells whether hosts can use a volume through it: it has a namespace or LUN, and at least one listener or
+	// portal group.
+	Complete bool
+	Foreign  string // a bdev that it exports and that is not the volume; usually empty
+}
+
+// A Group is an initiator group of the driver that no target node refers to.
+type Group struct {
+	Tag       int32
+	Initiator string
+	// Claim tells whether the group is a claim to create the portal group, not the group of a node.
+	Claim bool
+}
+
+// Inspect lists all exports under the driver's names, and the initiator groups that none of them needs. It uses lists of
+// the whole target, unlike all other methods.
+func (s *Service) Inspect(ctx context.Context) ([]Found, []Group, error) {
+	if s.Transport == ISCSI {
+		return iscsi{s}.inspect(ctx)
+	}
+	found, err := nvmf{s}.inspect(ctx)
+	return found, nil, err
+}
+
+// volumeIn returns the UUID at the end of an export's name; an empty string if there is none.
+func volumeIn(name, prefix string) string {
+	text, ok := strings.CutPrefix(name, prefix)
+	id, err := uuid.Parse(text)
+	if !ok || err != nil || id.String() != text {
+		return ""
+	}
+	return text
+}
+
+func (n nvmf) inspect(ctx context.Context) (all []Found, err error) {
+	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
+	if err != nil {
+		return nil, fmt.Errorf("target %s: list subsystems: %w", n.Name, err)
+	}
+	for _, sub := range subs {
+		id := volumeIn(sub.NQN, NQN(""))
+		if id == "" {
+			continue
+		}
+		f := Found{Volume: id, Name: sub.NQN, Open: sub.AllowAnyHost, Complete: len(sub.Namespaces) == 1 && len(n.missingListeners(&sub)) < len(n.Listen)}
+		for _, h := range sub.Hosts {
+			f.Hosts = append(f.Hosts, h.NQN)
+		}
+		for _, ns := range sub.Namespaces {
+			if ns.BdevName != id {
+				f.Foreign = ns.BdevName
+			}
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+func (i iscsi) inspect(ctx context.Context) (all []Found, unused []Group, err error) {
+	now, err := i.read(ctx, "")
+	if err != nil {
+		return nil, nil, fmt.Errorf("target %s: %w", i.Service.Name, err)
+	}
+	for _, node := range now.nodes {
+		id := volumeIn(node.Name, IQN(""))
+		if id == "" {
+			continue
+		}
+		f := Found{Volume: id, Name: node.Name, Complete: len(node.LUNs) > 0 && len(node.PGIGMaps) > 0}
+		for _, m := range node.PGIGMaps {
+			for _, name := range initiators(now.groups, m.IGTag) {
+				if name == anyInitiator {
+					f.Open = true
+				} else if !slices.Contains(f.Hosts, name) { // there is a pair for each portal
+					f.Hosts = append(f.Hosts, name)
+				}
+			}
+		}
+		for _, l := range node.LUNs {
+			if l.BdevName != id {
+				f.Foreign = l.BdevName
+			}
+		}
+		all = append(all, f)
+	}
+	for _, g := range now.groups {
+		switch {
+		case (g.Tag == claimTag || g.Tag == removalTag) && len(g.Initiators) == 1 && strings.HasPrefix(g.Initiators[0], claimName):
+			unused = append(unused, Group{Tag: g.Tag, Initiator: g.Initiators[0], Claim: true})
+		case i.ours(g) && !used(now.nodes, g):
+			unused = append(unused, Group{Tag: g.Tag, Initiator: g.Initiators[0]})
+		}
+	}
+	return all, unused, nil
+}
+
+// hostPrefix is how the initiator names of the driver's nodes begin.
+const hostPrefix = "iqn.2026-11.io.spdkgate:host:"
+
+// ours tells whether the driver created an initiator group, for a node.
+func (i iscsi) ours(g spdkrpc.ISCSIInitiatorGroup) bool {
+	return g.Tag >= leastTag && holds(g, g.Initiators...) && strings.HasPrefix(g.Initiators[0], hostPrefix)
+}
+
+// Connected returns the NVMe hosts, or the addresses of the iSCSI initiators, that are connected to the export of a volume.
+func (s *Service) Connected(ctx context.Context, id string) (hosts []string, err error) {
+	if s.Transport == ISCSI {
+		connections, err := s.rpc.ISCSIGetConnections(ctx)
+		for _, c := range connections {
+			if c.TargetNodeName == id || c.TargetNodeName == IQN(id) {
+				hosts = append(hosts, c.InitiatorAddr)
+			}
+		}
+		return hosts, err
+	}
+	controllers, err := s.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
+	if err != nil {
+		if there, failed := s.Exists(ctx, id); failed == nil && !there {
+			return nil, nil
+		}
+	}
+	for _, c := range controllers {
+		hosts = append(hosts, c.Hostnqn)
+	}
+	return hosts, err
+}
+
+// RemoveUnusedGroup removes an initiator group that Inspect returned, unless it is in use by now.
+func (s *Service) RemoveUnusedGroup(ctx context.Context, g Group) error {
+	i := iscsi{s}
+	now, err := i.read(ctx, "")
+	if err != nil {
+		return err
+	}
+	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(x spdkrpc.ISCSIInitiatorGroup) bool {
+		return x.Tag != g.Tag || !i.ours(x) || x.Initiators[0] != g.Initiator
+	}), now.nodes)
+}
