@@ -122,11 +122,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	if err != nil {
 		return nil, err
 	}
-	if err := service.Unexport(ctx, id.UUID, host); err != nil {
-		return nil, err
-	}
-	// The node may have written to the volume.
-	if err := service.MarkUsed(ctx, id.UUID); err != nil {
+	if err := service.Detach(ctx, id.UUID, host); err != nil {
 		return nil, err
 	}
 	return done, nil

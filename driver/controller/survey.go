@@ -76,17 +76,12 @@ func (c *Controller) ask(ctx context.Context, s *volume.Service, spec volume.Spe
 
 func asked(ctx context.Context, s *volume.Service, spec volume.Spec) (surveyed, error) {
 	found := surveyed{places: map[place]volume.Store{}, targets: map[string]*volume.Service{s.Name: s}}
-	stores, err := s.Stores(ctx)
+	stores, existing, err := s.Survey(ctx, spec)
 	if err != nil {
 		return found, err
 	}
-	if spec.Name != "" {
-		v, err := s.Find(ctx, stores, spec.Name)
-		if err == nil {
-			found.volumes = []located{{s, v}}
-		} else if !errors.Is(err, volume.ErrNotFound) {
-			return found, err
-		}
+	if existing != nil {
+		found.volumes = []located{{s, *existing}}
 	}
 	for _, st := range stores {
 		room, err := s.LargestVolume(ctx, st, spec.Class.Thick)

@@ -121,11 +121,13 @@ type Admission struct {
 // Admit makes a volume reachable for one host, at all portals. It succeeds if the target listens on at least one of them,
 // because the host can then use the volume. Admit fails with [ErrInUse] while another host is admitted or connected. It
 // takes over an export of spdk-csi, which is open to every host.
-func (s *Service) Admit(ctx context.Context, id string, h Host) (Admission, error) {
+//
+// Admit changes nothing before mayExport has succeeded, and calls it while it reads.
+func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
 	if s.Transport == ISCSI {
-		return iscsi{s}.admit(ctx, id, h)
+		return iscsi{s}.admit(ctx, id, h, mayExport)
 	}
-	return nvmf{s}.admit(ctx, id, h)
+	return nvmf{s}.admit(ctx, id, h, mayExport)
 }
 
 // Withdraw ends the admission of a host, or of all hosts if h is nil, and removes the export if no host is left. The

@@ -29,12 +29,12 @@ func TestOneHostAtATime(t *testing.T) {
 				require.NoError(t, f.RemoveUnused(ctx, id), "there is none")
 				require.NoError(t, f.Withdraw(ctx, id, nil), "there is none")
 				for range 2 {
-					admission, err := f.Admit(ctx, id, drivertest.Host("n1"))
+					admission, err := f.Admit(ctx, id, drivertest.Host("n1"), mayExport)
 					require.NoError(t, err)
 					assert.Equal(t, export.Admission{}, admission)
 				}
 				assert.True(t, exists())
-				_, err := f.Admit(ctx, id, drivertest.Host("n2"))
+				_, err := f.Admit(ctx, id, drivertest.Host("n2"), mayExport)
 				require.ErrorIs(t, err, export.ErrInUse)
 				require.ErrorIs(t, f.RemoveUnused(ctx, id), export.ErrInUse)
 				require.NoError(t, f.Withdraw(ctx, id, new(drivertest.Host("n2"))), "it was not admitted")
@@ -43,7 +43,7 @@ func TestOneHostAtATime(t *testing.T) {
 					require.NoError(t, f.Withdraw(ctx, id, new(drivertest.Host("n1"))))
 				}
 				assert.False(t, exists())
-				_, err = f.Admit(ctx, id, drivertest.Host("n2"))
+				_, err = f.Admit(ctx, id, drivertest.Host("n2"), mayExport)
 				require.NoError(t, err)
 				require.NoError(t, f.Withdraw(ctx, id, nil), "of all hosts")
 				assert.False(t, exists())
@@ -56,7 +56,7 @@ func TestOneHostAtATime(t *testing.T) {
 func TestSubsystem(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, h := f.bdev(t), drivertest.MultipathHost("n1")
-	admission, err := f.Admit(t.Context(), id, h)
+	admission, err := f.Admit(t.Context(), id, h, mayExport)
 	require.NoError(t, err)
 	assert.Equal(t, export.Admission{Multipath: true}, admission)
 	sub := f.subsystem(t, id)
@@ -87,7 +87,7 @@ func TestBothNamesOfAHost(t *testing.T) {
 	assert.False(t, exists)
 
 	require.NoError(t, admit(ctx, f.Service, old, n1)) // as an earlier version did
-	admission, err := f.Admit(ctx, old, h)
+	admission, err := f.Admit(ctx, old, h, mayExport)
 	require.NoError(t, err)
 	assert.False(t, admission.Multipath, "the subsystem reports no ANA")
 	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: h.NQN}}, f.subsystem(t, old).Hosts)

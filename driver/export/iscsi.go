@@ -25,7 +25,10 @@ const (
 	leastTag        = 1000 // of initiator groups that this package creates; lower tags are for administrators
 )
 
-func (i iscsi) admit(ctx context.Context, id string, h Host) (Admission, error) {
+func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
+	if err := mayExport(ctx); err != nil {
+		return Admission{}, err
+	}
 	leave, err := i.groups.enter(ctx, h.IQN)
 	if err != nil {
 		return Admission{}, err

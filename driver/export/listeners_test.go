@@ -49,7 +49,7 @@ func TestSeveralListeners(t *testing.T) {
 				v4, v6, other := f.Listen[0], export.Portal{Addr: "::1", Port: f.Listen[0].Port}, export.Portal{Addr: "127.0.0.1", Port: "14420"}
 				both := f.listeningOn(v4, v6)
 				for range 2 {
-					admission, err := both.Admit(ctx, id, n1)
+					admission, err := both.Admit(ctx, id, n1, mayExport)
 					require.NoError(t, err)
 					require.NoError(t, admission.NotListening)
 					assert.Equal(t, []string{v4.String(), v6.String()}, f.portalsOf(t, id))
@@ -83,11 +83,11 @@ func TestListenerThatIsRefused(t *testing.T) {
 			f := newFixture(t, tr, "")
 			ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
 			up, down := f.Listen[0], export.Portal{Addr: "192.0.2.1", Port: f.Listen[0].Port} // an address for documentation
-			_, err := f.listeningOn(down).Admit(ctx, id, n1)
+			_, err := f.listeningOn(down).Admit(ctx, id, n1, mayExport)
 			require.ErrorIs(t, err, spdkrpc.InvalidParams)
 			require.ErrorContains(t, err, down.String())
 			for _, portals := range [][]export.Portal{{down, up}, {up, down}} {
-				admission, err := f.listeningOn(portals...).Admit(ctx, id, n1)
+				admission, err := f.listeningOn(portals...).Admit(ctx, id, n1, mayExport)
 				require.NoError(t, err)
 				require.ErrorContains(t, admission.NotListening, down.String())
 				assert.Equal(t, []string{up.String()}, f.portalsOf(t, id))

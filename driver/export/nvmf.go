@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -16,20 +20,31 @@ import (
 // the node that uses the volume as its only host.
 type nvmf struct{ *Service }
 
-// admit exports the volume to one host alone.
-func (n nvmf) admit(ctx context.Context, id string, h Host) (Admission, error) {
-	sub, err := n.subsystem(ctx, id)
-	if err != nil && !errors.Is(err, errNotExported) {
+// admit exports the volume to one host alone, if mayExport succeeds.
+func (n nvmf) admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
+	var sub *spdkrpc.NVMfSubsystem
+	var release rpcschema.Release
+	reading, rctx := errgroup.WithContext(ctx)
+	reading.Go(func() (err error) {
+		if release, err = n.rpc.Release(rctx); err != nil {
+			return fmt.Errorf("read the target's release: %w", err)
+		}
+		return nil
+	})
+	reading.Go(func() error { return mayExport(rctx) })
+	reading.Go(func() (err error) {
+		if sub, err = n.subsystem(rctx, id); errors.Is(err, errNotExported) {
+			return nil
+		}
+		return err
+	})
+	if err := reading.Wait(); err != nil {
 		return Admission{}, err
 	}
 	if err := n.checkMayAdmit(ctx, id, sub, h); err != nil {
 		return Admission{}, err
 	}
-	if err := readback.RunAll(n.missingSteps(ctx, id, sub, h)); err != nil {
-		return Admission{}, err
-	}
-	// The listeners come last, so that no host can connect before all others are excluded.
-	notListening, err := n.addListeners(ctx, id, sub)
+	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h), release)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -48,6 +63,30 @@ func (n nvmf) admit(ctx context.Context, id string, h Host) (Admission, error) {
 		return Admission{}, errors.Join(err, n.removeHost(ctx, id, sub, h))
 	}
 	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
+}
+
+// queuesChangesSince is the first release that queues changes of one subsystem. Earlier ones refuse all but one at a time.
+var queuesChangesSince = rpcschema.Release{Year: 24, Month: 5}
+
+// run makes the missing steps of an export, and adds the listeners. A new subsystem admits no host by itself, so everything
+// after its creation is done at the same time. To an existing one, the listeners are added last, so that no host can connect
+// before all others are excluded.
+func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release) (notListening, err error) {
+	if sub != nil || release.Before(queuesChangesSince) {
+		if err := readback.RunAll(steps); err != nil {
+			return nil, err
+		}
+		return n.addListeners(ctx, id, sub, 1)
+	}
+	if err := steps[0].Run(); err != nil {
+		return nil, err
+	}
+	var failed error
+	var others sync.WaitGroup
+	others.Go(func() { failed = readback.RunAtOnce(steps[1:]) })
+	notListening, err = n.addListeners(ctx, id, sub, len(n.Listen))
+	others.Wait()
+	return notListening, errors.Join(failed, err)
 }
 
 // checkMayAdmit fails if a host other than h could be writing to the volume, or if the subsystem exports another bdev.
@@ -152,7 +191,9 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	if err != nil {
 		return err
 	}
-	if h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }) {
+	admitted := func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }
+	shared := h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return !admitted(x) })
+	if shared && slices.ContainsFunc(sub.Hosts, admitted) {
 		if err := n.removeHost(ctx, id, sub, *h); err != nil {
 			return err
 		}
@@ -162,7 +203,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 			return err
 		}
 	}
-	if h != nil && len(sub.Hosts) > 0 {
+	if shared && len(sub.Hosts) > 0 {
 		return nil
 	}
 	if h != nil && sub.AllowAnyHost {

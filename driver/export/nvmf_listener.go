@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -30,13 +32,23 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
 
 // addListeners adds the listeners that sub lacks. If SPDK refuses some of them, as it does when an address is not up, but
 // not all, notListening says why.
-func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem) (notListening, err error) {
+func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int) (notListening, err error) {
+	missing := n.missingListeners(sub)
+	failures := make([]error, len(missing))
+	var g errgroup.Group
+	g.SetLimit(inFlight)
+	for i, p := range missing {
+		g.Go(func() error {
+			failures[i] = readback.NewStep("listen on "+p.String(), func() error { return n.listen(ctx, NQN(id), p) }, func() (bool, error) {
+				now, err := n.subsystem(ctx, id)
+				return err == nil && n.listens(now, p), err
+			}).Run()
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return no error
 	var refused []error
-	for _, p := range n.missingListeners(sub) {
-		err := readback.NewStep("listen on "+p.String(), func() error { return n.listen(ctx, NQN(id), p) }, func() (bool, error) {
-			now, err := n.subsystem(ctx, id)
-			return err == nil && n.listens(now, p), err
-		}).Run()
+	for _, err := range failures {
 		if toleratedBeside(err) {
 			refused = append(refused, err)
 		} else if err != nil {

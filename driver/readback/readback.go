@@ -8,6 +8,7 @@ package readback
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -47,6 +48,17 @@ func RunAll(steps []Step) error {
 		}
 	}
 	return nil
+}
+
+// RunAtOnce runs steps at the same time. When all have ended, it returns the errors of those that failed.
+func RunAtOnce(steps []Step) error {
+	failed := make([]error, len(steps))
+	var running sync.WaitGroup
+	for i, s := range steps {
+		running.Go(func() { failed[i] = s.Run() })
+	}
+	running.Wait()
+	return errors.Join(failed...)
 }
 
 // Clarifies tells whether it is useful to read back after a failed call. It is not if the target does not answer, or if the

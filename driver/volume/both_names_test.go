@@ -37,7 +37,7 @@ var makers = []maker{
 				return Volume{}, err
 			}
 			spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}
-			v, err := s.Find(ctx, stores, "pvc-1")
+			v, err := s.Find(ctx, stores, spec)
 			switch {
 			case errors.Is(err, ErrNotFound):
 				return s.Create(ctx, stores[0], spec)
@@ -136,14 +136,14 @@ func TestRenamedDuringFind(t *testing.T) {
 		b := newTestService(t, export.TCP)
 		stores, err := b.Stores(t.Context())
 		require.NoError(t, err)
-		_, err = b.Find(t.Context(), stores[:1], "other")
+		_, err = b.Find(t.Context(), stores[:1], Spec{Name: "other"})
 		require.ErrorIs(t, err, ErrNotFound) // now the service keeps lists that do not have the volume
 		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
 		require.NoError(t, err)
 		rename := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_get_bdevs"}
 		runAround(rename, before, func() { b.attachOnce(t, v.UUID) })
 		finder := &Service{Target: b.Target, rpc: spdkrpc.NewClient(rename), seen: b.seen}
-		found, err := finder.Find(t.Context(), stores[:1], "pvc-1")
+		found, err := finder.Find(t.Context(), stores[:1], Spec{Name: "pvc-1", Class: class.Class{Thick: true}})
 		require.NoError(t, err, before)
 		assert.Equal(t, v.UUID, found.UUID)
 		assert.True(t, found.used())

@@ -21,9 +21,15 @@ func (s *Service) clearMethod(ctx context.Context, st Store, c class.Clear) (spd
 	case class.ClearNone:
 		return spdkrpc.LvolClearMethodNone, nil
 	}
-	zeroes, err := s.unmapZeroes(ctx, st)
-	if err != nil || zeroes {
-		return spdkrpc.LvolClearMethodUnmap, err
+	if st.unmapZeroes == nil {
+		zeroes, err := s.unmapZeroes(ctx, st)
+		if err != nil {
+			return "", err
+		}
+		st.unmapZeroes = &zeroes
+	}
+	if *st.unmapZeroes {
+		return spdkrpc.LvolClearMethodUnmap, nil
 	}
 	return spdkrpc.LvolClearMethodWriteZeroes, nil
 }

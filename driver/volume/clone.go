@@ -45,7 +45,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	if err != nil {
 		return Volume{}, err
 	}
-	v, err := s.Find(ctx, stores, spec.Name)
+	v, err := s.Find(ctx, stores, spec)
 	if errors.Is(err, ErrNotFound) || err == nil && isUnfinishedClone(v, source) {
 		v, err = s.clone(ctx, stores, source, from, spec)
 	}

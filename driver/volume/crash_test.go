@@ -65,7 +65,7 @@ var operations = []operation{
 				return "", err
 			}
 			spec := Spec{Name: "pvc-1", MinBytes: 5 * MiB}
-			v, err := b.Find(ctx, stores, "pvc-1")
+			v, err := b.Find(ctx, stores, spec)
 			if errors.Is(err, ErrNotFound) {
 				v, err = b.Create(ctx, stores[0], spec)
 			}

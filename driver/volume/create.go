@@ -64,6 +64,17 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if failed != nil && !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
+	if failed == nil {
+		mayBeRenamed, err := s.mayBeRenamed(ctx, spec.Class.Thick)
+		if err != nil {
+			return Volume{}, err
+		}
+		if !mayBeRenamed { // so SPDK itself refuses a second volume with this name
+			v := Volume{UUID: id, Store: st.Name, Name: lvol, SizeBytes: st.Size(spec.MinBytes), Thin: true, Allocated: new(uint64(0))}
+			counted.keep(v)
+			return v, nil
+		}
+	}
 	v, err := s.findCreated(ctx, st.Name, lvol, id)
 	switch {
 	case err == nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -14,20 +15,26 @@ import (
 // Delete deletes a volume and its export. It fails with ErrInUse while a host is admitted or connected. Snapshots of the
 // volume stay. Delete succeeds if the volume does not exist.
 func (s *Service) Delete(ctx context.Context, id string) error {
+	var exported bool
+	var unknown error
+	var reading sync.WaitGroup
+	reading.Go(func() { exported, unknown = s.exports.Exists(ctx, id) })
 	v, err := s.GetVolume(ctx, id)
-	if errors.Is(err, ErrNotFound) {
-		// Its bases and its export may still exist.
-		s.sweep(ctx)
+	reading.Wait()
+	missing := errors.Is(err, ErrNotFound)
+	if err != nil && !missing {
+		return err
+	}
+	if missing {
+		s.sweep(ctx) // its bases may still exist
+	}
+	if exported || unknown != nil {
 		if err := s.removeExport(ctx, id); err != nil {
 			return err
 		}
+	}
+	if missing {
 		return s.confirmDeleted(ctx, id)
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.removeExport(ctx, id); err != nil {
-		return err
 	}
 	return s.removeWithBases(ctx, v)
 }

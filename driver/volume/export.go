@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spdkgate/spdkgate/driver/export"
@@ -15,12 +16,18 @@ type Exported struct {
 
 // Export makes a volume reachable for one host; see [export.Service.Admit].
 func (s *Service) Export(ctx context.Context, id string, h export.Host) (Exported, error) {
-	v, err := s.GetVolume(ctx, id)
-	if err != nil {
-		return Exported{}, err
-	}
-	admission, err := s.exports.Admit(ctx, id, h)
-	if err != nil {
+	var v Volume
+	var missing error
+	admission, err := s.exports.Admit(ctx, id, h, func(ctx context.Context) error {
+		v, missing = s.GetVolume(ctx, id)
+		return missing
+	})
+	switch {
+	case missing != nil && errors.Is(err, missing):
+		return Exported{}, missing
+	case err != nil && v.UUID == "": // the subsystem could not be read
+		return Exported{}, fmt.Errorf("target %s: export volume %s: %w", s.Name, id, err)
+	case err != nil:
 		return Exported{}, fmt.Errorf("target %s: export %s: %w", s.Name, v, err)
 	}
 	return Exported{v, admission}, nil

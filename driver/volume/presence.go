@@ -58,6 +58,13 @@ func (m *memory) noteStores(now []Store) (missing []string) {
 	return missing
 }
 
+// haveAll tells whether all of these lvstores were seen before.
+func (m *memory) haveAll(stores []Store) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !slices.ContainsFunc(stores, func(st Store) bool { _, ok := m.stores[st.UUID]; return !ok })
+}
+
 func (m *memory) listed(st Store) (list, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,10 +133,10 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 		fmt.Errorf("target %s: volume %s (%s): %w: %s, or delete the volume with bdev_lvol_delete if it is not needed", s.Name, l.Alias, l.UUID, ErrDegraded, why)
 }
 
-// listedWithoutBdev looks in the list of an lvstore for an lvol with a name for which there is no bdev. It returns nil if
-// there is none. SPDK can list an lvstore only as a whole, so the list is kept for listAge. That is enough: an lvol without
-// a bdev existed before the target's last start, so a kept list has it too, perhaps under another of the volume's names.
-func (s *Service) listedWithoutBdev(ctx context.Context, st Store, name string, names []string) (*spdkrpc.LvolInfo, error) {
+// listedWithoutBdev looks in the list of an lvstore for an lvol with one of these names, for which there is no bdev. It returns
+// nil if there is none. SPDK can list an lvstore only as a whole, so the list is kept for listAge. That is enough: an lvol
+// without a bdev existed before the target's last start, so a kept list has it too, perhaps under another of the names.
+func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {
 		return nil, nil
@@ -143,7 +150,7 @@ func (s *Service) listedWithoutBdev(ctx context.Context, st Store, name string, 
 	all := make(map[string]bool, len(lvols))
 	for i, l := range lvols {
 		all[l.Name] = true
-		if l.Name == name {
+		if slices.Contains(names, l.Name) {
 			found = &lvols[i]
 		}
 	}

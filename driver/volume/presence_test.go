@@ -108,7 +108,7 @@ func TestDegradedVolumeIsPresent(t *testing.T) {
 	stores, err := b.Stores(ctx)
 	require.NoError(t, err)
 	for range 2 {
-		_, err = b.Find(ctx, stores, "pvc-1")
+		_, err = b.Find(ctx, stores, Spec{Name: "pvc-1"})
 		require.ErrorIs(t, err, ErrDegraded, "it is not created again")
 		require.ErrorIs(t, b.Delete(ctx, id), ErrDegraded)
 		_, err = b.Export(ctx, id, drivertest.Host("n1"))
@@ -124,11 +124,11 @@ func TestDegradedVolumeIsPresent(t *testing.T) {
 	assert.Equal(t, id, adverse[0].UUID)
 	assert.Equal(t, []string{"VolumeNotLoaded"}, reasons(adverse[0]))
 	assert.True(t, adverse[0].Conditions[0].Inaccessible)
-	_, err = b.Find(ctx, stores, "pvc-2")
+	_, err = b.Find(ctx, stores, Spec{Name: "pvc-2"})
 	require.ErrorIs(t, err, ErrNotFound)
 
 	require.NoError(t, b.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: id}))
-	_, err = b.Find(ctx, stores, "pvc-1")
+	_, err = b.Find(ctx, stores, Spec{Name: "pvc-1"})
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NoError(t, b.Delete(ctx, id))
 }

@@ -66,7 +66,7 @@ var reads = []operation{
 			if err != nil {
 				return "", err
 			}
-			v, err := b.Find(ctx, stores, "pvc-1")
+			v, err := b.Find(ctx, stores, Spec{Name: "pvc-1"})
 			return v.UUID, err
 		}
 	}},

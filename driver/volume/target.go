@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -83,14 +85,27 @@ type Store struct {
 	ClusterBytes int64
 	TotalBytes   int64
 	FreeBytes    int64
+
+	unmapZeroes *bool // nil if it was not asked
 }
 
 // Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be looked up. It fails with
 // ErrStoreMissing if an lvstore is missing that is configured, or that was loaded before.
+//
+// It lists them while it waits for the target to load them, which saves a round. An lvstore that is seen for the first time
+// may have been listed after that, so for these it waits again.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
-	all, err := s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
+	var all []spdkrpc.LvolStore
+	err := atOnce(ctx,
+		func(ctx context.Context) (err error) {
+			if all, err = s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{}); err != nil {
+				return fmt.Errorf("target %s: list lvstores: %w", s.Name, err)
+			}
+			return nil
+		},
+		s.waitForExamine)
 	if err != nil {
-		return nil, fmt.Errorf("target %s: list lvstores: %w", s.Name, err)
+		return nil, err
 	}
 	var stores []Store
 	for _, l := range all {
@@ -99,10 +114,21 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 			stores = append(stores, Store{UUID: l.UUID, Name: l.Name, Base: l.BaseBdev, ClusterBytes: c, TotalBytes: int64(l.TotalDataClusters) * c, FreeBytes: int64(l.FreeClusters) * c})
 		}
 	}
-	if err := s.checkStores(stores); err != nil {
-		return nil, err
+	known := s.seen.haveAll(stores)
+	if err := s.checkStores(stores); err != nil || known {
+		return stores, err
 	}
 	return stores, s.waitForExamine(ctx)
+}
+
+// atOnce runs functions at the same time. It returns when all have ended, with the error of the first that failed; the others
+// are cancelled then.
+func atOnce(ctx context.Context, functions ...func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range functions {
+		g.Go(func() error { return f(ctx) })
+	}
+	return g.Wait()
 }
 
 func (s *Service) store(ctx context.Context, name string) (Store, error) {
@@ -151,14 +177,18 @@ func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
 	return v, err
 }
 
-// Find returns the volume with a requested name, from any of the lvstores. The caller passes all lvstores that the driver
-// may use, so ErrNotFound means that the volume does not exist.
-func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume, error) {
+// Find returns the volume with the name of spec, from any of the lvstores. The caller passes all lvstores that the driver may
+// use, so ErrNotFound means that the volume does not exist.
+func (s *Service) Find(ctx context.Context, stores []Store, spec Spec) (Volume, error) {
+	mayBeRenamed, err := s.mayBeRenamed(ctx, spec.Class.Thick)
+	if err != nil {
+		return Volume{}, err
+	}
 	lists := make([][]Volume, len(stores))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, st := range stores {
 		g.Go(func() (err error) {
-			lists[i], err = s.findIn(ctx, st, LvolName(name))
+			lists[i], err = s.findIn(ctx, st, LvolName(spec.Name), mayBeRenamed)
 			return err
 		})
 	}
@@ -168,11 +198,49 @@ func (s *Service) Find(ctx context.Context, stores []Store, name string) (Volume
 	found := slices.Concat(lists...)
 	switch {
 	case len(found) == 0:
-		return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, name, ErrNotFound)
+		return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, spec.Name, ErrNotFound)
 	case len(found) > 1:
-		return Volume{}, s.duplicateError(name, found)
+		return Volume{}, s.duplicateError(spec.Name, found)
 	}
 	return found[0], nil
+}
+
+// Survey returns the lvstores that the driver may use, and the volume with the name of spec; nil if it does not exist, or if
+// spec has no name. It also asks in advance what Create has to know of the lvstores.
+func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existing *Volume, err error) {
+	if spec.Name == "" {
+		stores, err = s.Stores(ctx)
+		return stores, nil, err
+	}
+	err = atOnce(ctx,
+		func(ctx context.Context) (err error) {
+			stores, err = s.Stores(ctx)
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := s.mayBeRenamed(ctx, spec.Class.Thick) // reads the release, which the client then knows
+			return err
+		})
+	if err != nil {
+		return nil, nil, err
+	}
+	ask := []func(context.Context) error{func(ctx context.Context) error {
+		v, err := s.Find(ctx, stores, spec)
+		if err == nil {
+			existing = &v
+		}
+		return ignore(err, ErrNotFound)
+	}}
+	if cmp.Or(spec.Class.Clear, class.ClearZeroes) == class.ClearZeroes {
+		for i := range stores {
+			ask = append(ask, func(ctx context.Context) error {
+				zeroes, err := s.unmapZeroes(ctx, stores[i])
+				stores[i].unmapZeroes = &zeroes
+				return err
+			})
+		}
+	}
+	return stores, existing, atOnce(ctx, ask...)
 }
 
 // lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that it has no bdev; it may

@@ -7,8 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -34,38 +39,65 @@ func usedName(lvol string) string {
 
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
-// findIn returns the volumes in an lvstore that have the name of an lvol, or the name that it has after use.
-func (s *Service) findIn(ctx context.Context, st Store, lvol string) (found []Volume, err error) {
-	names := []string{lvol, usedName(lvol)}
-	return s.eachName(names, func(name string) (Volume, error) {
-		v, err := s.lookUp(ctx, st.Name+"/"+name)
-		if !errors.Is(err, ErrNotFound) {
-			return v, err
-		}
-		listed, failed := s.listedWithoutBdev(ctx, st, name, names)
-		if listed == nil && failed == nil {
-			return v, err
-		}
-		if failed != nil {
-			return v, failed
-		}
-		return s.lookUpListed(ctx, *listed)
-	})
+// countsClustersSince is the first release that counts the clusters of each thin volume (see Pristine).
+var countsClustersSince = rpcschema.Release{Year: 24, Month: 5}
+
+// mayBeRenamed tells whether the driver renames volumes of a kind when they are detached.
+func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
+	if thick {
+		return true, nil
+	}
+	release, err := s.rpc.Release(ctx)
+	if err != nil {
+		return false, fmt.Errorf("target %s: read the target's release: %w", s.Name, err)
+	}
+	return release.Before(countsClustersSince), nil
 }
 
-// eachName looks for a volume under each of its names, in the order in which it gets them, so that a volume that is renamed
-// in between is found by the second look-up or by both.
-func (s *Service) eachName(names []string, lookUp func(name string) (Volume, error)) (found []Volume, err error) {
-	for _, name := range names {
-		v, err := lookUp(name)
+// findIn returns the volumes in an lvstore that have the name of an lvol, or the name that it has after use.
+func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRenamed bool) (found []Volume, err error) {
+	names := []string{lvol, usedName(lvol)}
+	if found, err = s.lookUpEach(ctx, st.Name, names, mayBeRenamed); err != nil || len(found) > 0 {
+		return found, err
+	}
+	listed, err := s.listedWithoutBdev(ctx, st, names)
+	if listed == nil || err != nil {
+		return nil, err
+	}
+	v, err := s.lookUpListed(ctx, *listed)
+	if err != nil {
+		return nil, err
+	}
+	return []Volume{v}, nil
+}
+
+// lookUpEach looks for a volume under each of its names in an lvstore. If the volume may be renamed meanwhile, it looks for
+// one name after the other, so that one of the look-ups or both find it.
+func (s *Service) lookUpEach(ctx context.Context, store string, names []string, mayBeRenamed bool) (found []Volume, err error) {
+	each := make([]*Volume, len(names))
+	g, ctx := errgroup.WithContext(ctx)
+	if mayBeRenamed {
+		g.SetLimit(1)
+	}
+	for i, name := range names {
+		g.Go(func() error {
+			v, err := s.lookUp(ctx, store+"/"+name)
+			if err == nil {
+				each[i] = &v
+			}
+			return ignore(err, ErrNotFound)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for _, v := range each {
 		switch {
-		case errors.Is(err, ErrNotFound):
-		case err != nil:
-			return nil, err
+		case v == nil:
 		case len(found) > 0 && found[0].UUID == v.UUID:
-			found[0] = v
+			found[0] = *v
 		default:
-			found = append(found, v)
+			found = append(found, *v)
 		}
 	}
 	return found, nil
@@ -75,7 +107,7 @@ func (s *Service) eachName(names []string, lookUp func(name string) (Volume, err
 // answered, or empty. If a used volume with that name exists too, it was created first, because otherwise SPDK would have
 // refused its name. Then findCreated deletes the volume id, of which no caller knows.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string) (Volume, error) {
-	found, err := s.eachName([]string{lvol, usedName(lvol)}, func(name string) (Volume, error) { return s.lookUp(ctx, store+"/"+name) })
+	found, err := s.lookUpEach(ctx, store, []string{lvol, usedName(lvol)}, true)
 	switch {
 	case err != nil:
 		return Volume{}, err
@@ -96,23 +128,42 @@ func (s *Service) duplicateError(name string, found []Volume) error {
 	return fmt.Errorf("target %s: %w: volume %q exists twice, as %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
 }
 
-// MarkUsed records in a volume's name that it was attached, unless the target knows whether it was written to. It succeeds
-// if the volume does not exist.
-func (s *Service) MarkUsed(ctx context.Context, id string) error {
+// Detach ends the export of a volume as Unexport does, and records that the volume was used.
+func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
+	var toMark *Volume
+	var unknown error
+	var reading sync.WaitGroup
+	reading.Go(func() { toMark, unknown = s.unmarked(ctx, id) })
+	err := s.Unexport(ctx, id, h) // even if the volume cannot be read
+	reading.Wait()
+	if err != nil || unknown != nil || toMark == nil {
+		return errors.Join(err, unknown)
+	}
+	return s.markUsed(ctx, *toMark)
+}
+
+// unmarked returns a volume if its name has to record that it was used: if the target does not know whether a host has
+// written to it. Otherwise it returns nil, also if the volume does not exist.
+func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {
-		return nil
+		return nil, nil
 	}
 	var known bool
 	if err == nil {
 		_, known, err = s.Pristine(ctx, v)
 	}
 	if err != nil {
-		return fmt.Errorf("record that volume %s was used: %w", id, err)
+		return nil, fmt.Errorf("find out whether volume %s was used: %w", id, err)
 	}
 	if known {
-		return nil
+		return nil, nil
 	}
+	return &v, nil
+}
+
+// markUsed records in a volume's name that it was attached.
+func (s *Service) markUsed(ctx context.Context, v Volume) error {
 	failed := s.rpc.BdevLvolRename(ctx, spdkrpc.BdevLvolRenameParams{OldName: v.UUID, NewName: usedName(v.Name)})
 	if failed == nil {
 		return nil

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -25,6 +26,15 @@ func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, kn
 }
 
 // The name of a thick volume tells that it was used. Everything else works as before.
+// MarkUsed records that a volume was used, as Detach does.
+func (s *Service) MarkUsed(ctx context.Context, id string) error {
+	v, err := s.unmarked(ctx, id)
+	if err != nil || v == nil {
+		return err
+	}
+	return s.markUsed(ctx, *v)
+}
+
 func TestMarkUsed(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -47,7 +57,7 @@ func TestMarkUsed(t *testing.T) {
 
 			stores, err := b.Stores(t.Context())
 			require.NoError(t, err)
-			found, err := b.Find(t.Context(), stores, "pvc-1")
+			found, err := b.Find(t.Context(), stores, Spec{Name: "pvc-1"})
 			require.NoError(t, err)
 			assert.Equal(t, v.UUID, found.UUID)
 			require.NoError(t, b.Matches(t.Context(), found, spec, Origin{}), "a repeated CreateVolume finds it")
@@ -133,7 +143,7 @@ func TestUsedNames(t *testing.T) {
 	b.attachDisk(t, "lvs0")
 	stores, err := b.Stores(t.Context())
 	require.NoError(t, err)
-	found, err := b.Find(t.Context(), stores, long)
+	found, err := b.Find(t.Context(), stores, Spec{Name: long})
 	require.NoError(t, err)
 	assert.Equal(t, v.UUID, found.UUID)
 }
@@ -148,7 +158,7 @@ func TestBothNamesTaken(t *testing.T) {
 	require.NoError(t, err, "SPDK permits it")
 	stores, err := b.Stores(t.Context())
 	require.NoError(t, err)
-	_, err = b.Find(t.Context(), stores, "pvc-1")
+	_, err = b.Find(t.Context(), stores, Spec{Name: "pvc-1"})
 	require.ErrorIs(t, err, ErrIncompatible)
 	require.ErrorContains(t, b.MarkUsed(t.Context(), second), "pvc-1.used")
 }

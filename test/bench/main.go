@@ -3,6 +3,7 @@
 //     spdk-proxy with TLS;
 //   - the same for a user of a tenant;
 //   - the same for SPDK's rpc_http_proxy.py, if $RPC_HTTP_PROXY is its path;
+//   - volumes per second by CSI calls, beside a bare loop on the target's socket;
 //   - the proxy's memory.
 //
 // It compares the figures with the limits for production.
@@ -31,6 +32,7 @@ func main() {
 	poll := flag.Duration("poll", 0, "interval at which the simulated target polls its sockets; a real one polls every 4ms")
 	span := flag.Duration("span", 2*time.Second, "duration of each measurement")
 	levels := flag.String("in-flight", "1,16,64,256", "numbers of calls in flight")
+	volumes := flag.Int("volumes", 200, "number of volumes that are created, published, unpublished and deleted; 0 for none")
 	flag.Parse()
 	// The clients share the processors with the proxy: collect garbage less often.
 	debug.SetGCPercent(400)
@@ -40,7 +42,7 @@ func main() {
 	if *simulate {
 		err = runSimulation(ctx, *poll)
 	} else {
-		err = bench(ctx, *poll, *span, *levels)
+		err = bench(ctx, *poll, *span, *levels, *volumes)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -51,10 +53,11 @@ func main() {
 const (
 	atPeak          = 64 // calls in flight to which the limits apply
 	idleConnections = 1000
+	volumesInFlight = 32
 	pythonSpan      = 6 * time.Second
 )
 
-func bench(ctx context.Context, poll, span time.Duration, levels string) (err error) {
+func bench(ctx context.Context, poll, span time.Duration, levels string, volumes int) (err error) {
 	socket, target, stopTarget, err := startTarget(ctx, poll)
 	if err != nil {
 		return err
@@ -78,7 +81,7 @@ func bench(ctx context.Context, poll, span time.Duration, levels string) (err er
 	if r.rss, err = proxy.rss(ctx); err != nil {
 		return err
 	}
-	for level := range strings.SplitSeq(levels, ",") {
+	for level := range strings.FieldsFuncSeq(levels, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(level)
 		if err != nil || n < 1 {
 			return fmt.Errorf("-in-flight: %q is not a number of calls", level)
@@ -104,6 +107,12 @@ func bench(ctx context.Context, poll, span time.Duration, levels string) (err er
 			return err
 		}
 		r.python, r.lost = &f, lost
+	}
+	if volumes > 0 {
+		r.volumes = volumes
+		if r.bare, r.byCSI, err = measureVolumes(ctx, proxy, socket, volumes, volumesInFlight); err != nil {
+			return err
+		}
 	}
 	if r.rssLoad, err = proxy.rss(ctx); err != nil {
 		return err

@@ -105,6 +105,7 @@ target: {socket: %q}
 users:
   - {name: %s, password_hash: %q, roles: [admin]}
   - {name: %s, password_hash: %q, roles: [team], tenant: team}
+  - {name: %s, password_hash: %q, roles: [csi-controller]}
 roles:
   team:
     extends: [csi-controller]
@@ -115,7 +116,7 @@ tenants:
     lvstores: [%s]
     nqn_prefixes: [%q]
     quota: {gib: 1000, volumes: 10000, subsystems: 100}
-`, address, socket, user, hash, tenantUser, hash, lvstore, nqn)
+`, address, socket, user, hash, tenantUser, hash, csiUser, hash, lvstore, nqn)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -14,10 +15,13 @@ type report struct {
 	rows    []row
 	python  *figures // nil: not measured
 	lost    int      // calls that rpc_http_proxy.py did not answer
-	atPeak  int      // calls in flight to which the limits apply
-	rss     int      // KiB, idle after the first call
-	rssLoad int      // KiB, idle after the load
-	rssIdle int      // KiB, with idle connections
+	volumes int      // cycles of volumes in each round; 0: not measured
+	bare    volumeFigures
+	byCSI   volumeFigures
+	atPeak  int // calls in flight to which the limits apply
+	rss     int // KiB, idle after the first call
+	rssLoad int // KiB, idle after the load
+	rssIdle int // KiB, with idle connections
 }
 
 // A row has the figures for one number of calls in flight.
@@ -56,6 +60,21 @@ func (r *report) print(out io.Writer) {
 	if r.python != nil {
 		fmt.Fprintf(out, "\nrpc_http_proxy.py, %d in flight: %.0f calls/s, p50 %s ms, p99 %s ms, %d calls lost\n", r.atPeak, r.python.perSecond, ms(r.python.p50), ms(r.python.p99), r.lost)
 	}
+	if r.volumes > 0 {
+		title := fmt.Sprintf("\n%d volumes created, published, unpublished and deleted, %d in flight: by a bare loop on the socket, which makes the same changes without any check, and by CSI calls; medians of %d rounds:", r.volumes, volumesInFlight, rounds)
+		table(out, title, "\tvolumes/s\t"+strings.Join(steps, " p50 ms\t")+" p50 ms\tvolumes/s of each round\t", func(w io.Writer) {
+			for _, x := range []struct {
+				name string
+				f    *volumeFigures
+			}{{"bare loop", &r.bare}, {"CSI", &r.byCSI}} {
+				fmt.Fprintf(w, "%s\t%.0f\t", x.name, x.f.rate())
+				for i := range steps {
+					fmt.Fprintf(w, "%s\t", ms(x.f.p50(i)))
+				}
+				fmt.Fprintf(w, "%.0f\t\n", x.f.perSecond)
+			}
+		})
+	}
 	fmt.Fprintf(out, "\nresident memory of the idle proxy: %s after the first call, %s after the load\n", mib(r.rss), mib(r.rssLoad))
 	table(out, "", "limit\tfigure\tresult\t", func(w io.Writer) {
 		for _, b := range r.bounds() {
@@ -93,6 +112,10 @@ func (r *report) bounds() (list []bound) {
 		cpu("spdk_get_version", x.proxy)
 		cpu("spdk_get_version of a tenant", x.tenant)
 		cpu("mixture of a tenant", x.mixture)
+	}
+	if r.volumes > 0 {
+		ratio := r.byCSI.rate() / r.bare.rate()
+		add(fmt.Sprintf("≥ 0.8 × bare loop for volumes, %d in flight, real target", volumesInFlight), fmt.Sprintf("%.2f", ratio), r.real, ratio >= 0.8)
 	}
 	if x, ok := r.at(1); ok {
 		added := x.proxy.p50 - x.raw.p50

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const (
+	volumesBase  = "spdkgate-bench-volumes-base"
+	volumesStore = "spdkgate-bench-volumes"
+	rounds       = 3 // of the bare loop and of CSI, in turn, so that both meet the same disturbances
+)
+
+// A cycle makes, exports, withdraws and deletes one volume, and returns how long each of its steps took.
+type cycle func(ctx context.Context, name string) ([]time.Duration, error)
+
+// volumeFigures are the results of cycles.
+type volumeFigures struct {
+	perSecond []float64         // of each round
+	latencies [][]time.Duration // of each step
+}
+
+// measureVolumes runs cycles of volumes by CSI calls, and beside them a bare loop on the target's socket, which makes the
+// same changes one after the other and checks nothing.
+func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight int) (bare, byCSI volumeFigures, err error) {
+	socket := spdkrpc.NewSocket(path)
+	defer func() { err = errors.Join(err, socket.Close()) }()
+	rpc := spdkrpc.NewClient(socket)
+	clearVolumes(ctx, rpc)
+	mib := uint64(count + count/4 + 16)
+	if _, err := rpc.BdevMallocCreate(ctx, spdkrpc.BdevMallocCreateParams{Name: new(volumesBase), NumBlocks: mib << 8, BlockSize: 4096}); err != nil {
+		return bare, byCSI, fmt.Errorf("create the bdev for volumes: %w", err)
+	}
+	defer clearVolumes(context.WithoutCancel(ctx), rpc)
+	if _, err := rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: volumesBase, LvsName: volumesStore, ClusterSz: new(uint32(65536))}); err != nil {
+		return bare, byCSI, fmt.Errorf("create the lvstore for volumes: %w", err)
+	}
+	// It fails if the target has the transport already.
+	_ = rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})
+
+	address, err := freeAddress()
+	if err != nil {
+		return bare, byCSI, err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return bare, byCSI, err
+	}
+	driver, err := startDriver(ctx, p, host, port)
+	if err != nil {
+		return bare, byCSI, err
+	}
+	defer func() { err = errors.Join(err, driver.stop()) }()
+
+	for range rounds {
+		if err := bare.run(ctx, "bare", count, inFlight, bareCycle(rpc, host, port)); err != nil {
+			return bare, byCSI, fmt.Errorf("bare loop: %w", err)
+		}
+		if err := byCSI.run(ctx, "csi", count, inFlight, driver.cycle); err != nil {
+			return bare, byCSI, fmt.Errorf("CSI: %w", err)
+		}
+	}
+	return bare, byCSI, nil
+}
+
+func clearVolumes(ctx context.Context, rpc *spdkrpc.Client) {
+	_ = rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: new(volumesStore)})
+	_ = rpc.BdevMallocDelete(ctx, spdkrpc.BdevMallocDeleteParams{Name: volumesBase})
+}
+
+// run runs count cycles, inFlight of them at a time.
+func (f *volumeFigures) run(ctx context.Context, prefix string, count, inFlight int, one cycle) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	var next atomic.Int64
+	var mu sync.Mutex
+	began := time.Now()
+	for range inFlight {
+		workers.Go(func() {
+			for n := next.Add(1); n <= int64(count) && ctx.Err() == nil; n = next.Add(1) {
+				took, err := one(ctx, fmt.Sprint(prefix, "-", len(f.perSecond), "-", n))
+				if err != nil {
+					cancel(err)
+					return
+				}
+				mu.Lock()
+				for i, d := range took {
+					if i == len(f.latencies) {
+						f.latencies = append(f.latencies, nil)
+					}
+					f.latencies[i] = append(f.latencies[i], d)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	f.perSecond = append(f.perSecond, float64(count)/time.Since(began).Seconds())
+	return nil
+}
+
+// rate returns the median of the rounds.
+func (f *volumeFigures) rate() float64 {
+	return slices.Sorted(slices.Values(f.perSecond))[len(f.perSecond)/2]
+}
+
+// p50 returns the median latency of a step.
+func (f *volumeFigures) p50(step int) time.Duration {
+	return slices.Sorted(slices.Values(f.latencies[step]))[len(f.latencies[step])/2]
+}
+
+// bareCycle makes the changes of a volume's cycle without any check. Its steps are those of CSI.
+func bareCycle(rpc *spdkrpc.Client, host, port string) cycle {
+	listen := spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: host, Trsvcid: &port}
+	return func(ctx context.Context, name string) ([]time.Duration, error) {
+		var id string
+		nqn := "nqn.2016-06.io.spdk:" + volumesStore + "-" + name
+		return timed(
+			func() (err error) {
+				id, err = rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: name, LvsName: new(volumesStore), SizeInMiB: 1, ThinProvision: new(true)})
+				return err
+			},
+			func() error {
+				if err := rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: nqn, SerialNumber: new("BENCH"), MaxNamespaces: new(uint32(1))}); err != nil {
+					return err
+				}
+				if _, err := rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: nqn, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: id}}); err != nil {
+					return err
+				}
+				if err := rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: "nqn.2014-08.org.nvmexpress:uuid:" + uuid.NewString()}); err != nil {
+					return err
+				}
+				return rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: listen})
+			},
+			func() error {
+				return rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: nqn})
+			},
+			func() error {
+				return rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: id})
+			})
+	}
+}
+
+// cycle makes the CSI calls of a volume's cycle.
+func (d *driver) cycle(ctx context.Context, name string) ([]time.Duration, error) {
+	capability := &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+	}
+	node := "bench-node"
+	var v *csi.Volume
+	return timed(
+		func() error {
+			r, err := d.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
+				Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20}, VolumeCapabilities: []*csi.VolumeCapability{capability}, Secrets: d.secrets,
+			})
+			v = r.GetVolume()
+			return err
+		},
+		func() error {
+			_, err := d.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
+				VolumeId: v.GetVolumeId(), NodeId: node, VolumeCapability: capability, VolumeContext: v.GetVolumeContext(), Secrets: d.secrets,
+			})
+			return err
+		},
+		func() error {
+			_, err := d.controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: node, Secrets: d.secrets})
+			return err
+		},
+		func() error {
+			_, err := d.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId(), Secrets: d.secrets})
+			return err
+		})
+}
+
+// steps are what a cycle times.
+var steps = []string{"create", "publish", "unpublish", "delete"}
+
+func timed(steps ...func() error) (took []time.Duration, err error) {
+	for _, do := range steps {
+		began := time.Now()
+		if err := do(); err != nil {
+			return took, err
+		}
+		took = append(took, time.Since(began))
+	}
+	return took, nil
+}
