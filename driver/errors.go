@@ -46,6 +46,7 @@ var codesOf = []struct {
 	{volume.ErrInUse, codes.FailedPrecondition},
 	{volume.ErrTooDeep, codes.ResourceExhausted},
 	{spdkrpc.InUse, codes.FailedPrecondition},
+	{export.ErrNotShareable, codes.InvalidArgument},
 	{export.ErrForeign, codes.FailedPrecondition},
 	{volume.ErrExposes, codes.FailedPrecondition},
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},

@@ -58,7 +58,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	var made located
 	if origin.UUID == "" {
 		// Each target that may hold a volume of this name is asked before one makes it.
-		asked, candidates, err := c.targetsFor(spec.Name, wanted, where)
+		asked, candidates, err := c.targetsFor(spec.Name, wanted, where, request.Shared(req.GetVolumeCapabilities()...))
 		if err != nil {
 			return failed(err)
 		}
@@ -83,6 +83,11 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		target, err := c.openTarget(source, req.GetSecrets(), provisionerSecret)
 		if err != nil {
 			return failed(err)
+		}
+		if request.Shared(req.GetVolumeCapabilities()...) {
+			if err := target.CheckShareable(); err != nil {
+				return failed(err)
+			}
 		}
 		lies, err := c.targets.placed(target.Name)
 		if err != nil {
@@ -138,9 +143,27 @@ func claimSource(claim *request.Claim, origin volume.Origin) error {
 	return claim.Take(origin.UUID)
 }
 
-// targetsFor returns the targets that are asked for the volume of a name, and those of them that may take it.
-func (c *Controller) targetsFor(name string, wanted class.Class, where placement.Accessibility) (asked, candidates []placement.Target, err error) {
+// allowedTargets returns the targets on which volumes of a class can be made; if shared, volumes for several nodes.
+func (c *Controller) allowedTargets(wanted class.Class, shared bool) ([]placement.Target, error) {
 	allowed, err := placement.Targets(c.targets.placement, wanted)
+	if err != nil || !shared {
+		return allowed, err
+	}
+	var shareable []placement.Target
+	for _, t := range allowed {
+		if err = c.targets.byName[t.Name].CheckShareable(); err == nil {
+			shareable = append(shareable, t)
+		}
+	}
+	if len(shareable) == 0 {
+		return nil, err
+	}
+	return shareable, nil
+}
+
+// targetsFor returns the targets that are asked for the volume of a name, and those of them that may take it.
+func (c *Controller) targetsFor(name string, wanted class.Class, where placement.Accessibility, shared bool) (asked, candidates []placement.Target, err error) {
+	allowed, err := c.allowedTargets(wanted, shared)
 	if err != nil {
 		return nil, nil, err
 	}

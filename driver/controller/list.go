@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -203,7 +204,10 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	if err != nil {
 		return nil, err
 	}
-	targets, err := placement.Targets(c.targets.placement, wanted)
+	targets, err := c.allowedTargets(wanted, request.Shared(req.GetVolumeCapabilities()...))
+	if errors.Is(err, export.ErrNotShareable) {
+		return &csi.GetCapacityResponse{}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerPublishVolume exports a volume to one node alone.
+// ControllerPublishVolume exports a volume to one node alone, or to one node beside others if its access mode allows several.
 func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	switch {
 	case req.GetVolumeId() == "":
@@ -48,7 +48,11 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, err
 	}
-	v, err := service.Export(ctx, id.UUID, hostOf(req.GetNodeId()))
+	export := service.Export
+	if request.Shared(req.GetVolumeCapability()) {
+		export = service.Share
+	}
+	v, err := export(ctx, id.UUID, hostOf(req.GetNodeId()))
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +151,9 @@ func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.Va
 	}
 	if _, err := service.GetVolume(ctx, id.UUID); err != nil {
 		return nil, err
+	}
+	if request.Shared(req.GetVolumeCapabilities()...) && unsupported == nil {
+		unsupported = service.Target.CheckShareable()
 	}
 	if unsupported != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: unsupported.Error()}, nil

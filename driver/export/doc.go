@@ -1,5 +1,5 @@
 // Package export makes volumes of one SPDK target reachable for hosts, over NVMe over Fabrics or iSCSI, and ends that: each
-// volume has one export, and one host at a time is admitted to it.
+// volume has one export, to which one host is admitted, or several hosts that share the volume.
 //
 // Each method reads the state, does the missing steps, and reads the state again, so a call can be repeated after a crash
 // or a lost reply at any point. This package knows a volume only by its UUID, which is the name of its bdev.

@@ -8,6 +8,8 @@ var (
 	ErrInUse = errors.New("in use")
 	// ErrBusy: the export changed during the call, or another operation on it is in progress. Try again.
 	ErrBusy = errors.New("busy")
+	// ErrNotShareable: the volume cannot be exported to several hosts at a time.
+	ErrNotShareable = errors.New("not supported")
 	// ErrForeign: the target exports something under the volume's name that this package did not make.
 	ErrForeign = errors.New("exported by something else")
 )

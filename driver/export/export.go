@@ -2,6 +2,7 @@ package export
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -127,7 +128,26 @@ func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(c
 	if s.Transport == ISCSI {
 		return iscsi{s}.admit(ctx, id, h, mayExport)
 	}
-	return nvmf{s}.admit(ctx, id, h, mayExport)
+	return nvmf{s}.admit(ctx, id, h, false, mayExport)
+}
+
+// Share makes a volume reachable for one host beside others that share it. It fails with [ErrInUse] while the volume is
+// exported to another host alone, and with [ErrNotShareable] over iSCSI: SPDK cannot end the sessions of one initiator and
+// keep those of others.
+func (s *Service) Share(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
+	if err := s.CheckShareable(); err != nil {
+		return Admission{}, err
+	}
+	return nvmf{s}.admit(ctx, id, h, true, mayExport)
+}
+
+// CheckShareable fails with [ErrNotShareable] if the target cannot export volumes to several hosts.
+func (c Config) CheckShareable() error {
+	if c.Transport == ISCSI {
+		return fmt.Errorf("%w: target %s exports over iSCSI, where a volume is on one node at a time, because SPDK cannot end the sessions of one node and keep those of others: "+
+			"use ReadWriteOnce, or a target of type nvme-tcp or nvme-rdma", ErrNotShareable, c.Name)
+	}
+	return nil
 }
 
 // Withdraw ends the admission of a host, or of all hosts if h is nil, and removes the export if no host is left. The

@@ -17,11 +17,22 @@ import (
 )
 
 // nvmf exports volumes over NVMe over Fabrics: each has a subsystem with one namespace, whose UUID is the volume's, and with
-// the node that uses the volume as its only host.
+// the nodes that use the volume as its only hosts.
 type nvmf struct{ *Service }
 
-// admit exports the volume to one host alone, if mayExport succeeds.
-func (n nvmf) admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
+// The maximum number of namespaces tells whether a subsystem was created for one host or for several: SPDK reports it, keeps
+// it in its configuration, and never changes it. Both kinds have one namespace.
+const (
+	exclusiveNamespaces = 1
+	sharedNamespaces    = 2
+)
+
+func isShared(sub *spdkrpc.NVMfSubsystem) bool {
+	return sub.MaxNamespaces != nil && *sub.MaxNamespaces == sharedNamespaces
+}
+
+// admit exports the volume to one host alone, or to one host beside others if it is to be shared, if mayExport succeeds.
+func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExport func(context.Context) error) (Admission, error) {
 	var sub *spdkrpc.NVMfSubsystem
 	var release rpcschema.Release
 	reading, rctx := errgroup.WithContext(ctx)
@@ -41,10 +52,17 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, mayExport func(conte
 	if err := reading.Wait(); err != nil {
 		return Admission{}, err
 	}
-	if err := n.checkMayAdmit(ctx, id, sub, h); err != nil {
+	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
 		return Admission{}, err
 	}
-	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h), release)
+	if sub != nil && len(sub.Hosts) == 0 && !sub.AllowAnyHost && isShared(sub) != shared {
+		// A call for the other kind was interrupted, so that no host can use the subsystem.
+		if err := n.delete(ctx, id); err != nil {
+			return Admission{}, err
+		}
+		sub = nil
+	}
+	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared), release)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -52,13 +70,13 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, mayExport func(conte
 	if sub, err = n.subsystem(ctx, id); err != nil {
 		return Admission{}, err
 	}
-	if left := n.missingSteps(ctx, id, sub, h); len(left) > 0 {
+	if left := n.missingSteps(ctx, id, sub, h, shared); len(left) > 0 {
 		return Admission{}, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
 	}
 	if len(n.missingListeners(sub)) == len(n.Listen) {
 		return Admission{}, fmt.Errorf("%w: the subsystem lost its listeners during the call: try again", ErrBusy)
 	}
-	if err := n.checkMayAdmit(ctx, id, sub, h); err != nil {
+	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
 		// Another controller admitted another host at the same moment. At least one of the two calls must withdraw its host.
 		return Admission{}, errors.Join(err, n.removeHost(ctx, id, sub, h))
 	}
@@ -89,8 +107,9 @@ func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, st
 	return notListening, errors.Join(failed, err)
 }
 
-// checkMayAdmit fails if a host other than h could be writing to the volume, or if the subsystem exports another bdev.
-func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
+// checkMayAdmit fails if a host other than h could be writing to the volume, unless they are to share it, or if the
+// subsystem exports another bdev.
+func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool) error {
 	if sub == nil {
 		return nil
 	}
@@ -98,6 +117,12 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 		if ns.BdevName != id {
 			return fmt.Errorf("%w: subsystem %s exports bdev %s: remove that namespace; subsystems with this name are reserved for the driver", ErrForeign, sub.NQN, ns.BdevName)
 		}
+	}
+	switch ours := isShared(sub) && !sub.AllowAnyHost; {
+	case ours && shared:
+		return nil
+	case ours && len(sub.Hosts) > 0:
+		return fmt.Errorf("%w: the volume is published for several nodes, to host %s among others: unpublish it from all of them first", ErrInUse, sub.Hosts[0].NQN)
 	}
 	others := slices.Clone(sub.Hosts)
 	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // Host.NQN, the better known name, comes first
@@ -128,8 +153,8 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 	return nil
 }
 
-// missingSteps lists the steps after which the volume is exported to h alone, except for the listeners.
-func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) []readback.Step {
+// missingSteps lists the steps after which the volume is exported to h, except for the listeners.
+func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool) []readback.Step {
 	var steps []readback.Step
 	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 		if sub != nil && done(sub) {
@@ -140,10 +165,13 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 			return err == nil && done(now), err
 		}))
 	}
-	nqn := NQN(id)
+	nqn, namespaces := NQN(id), uint32(exclusiveNamespaces)
+	if shared {
+		namespaces = sharedNamespaces
+	}
 	add("create subsystem", func() error {
 		return n.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{
-			NQN: nqn, SerialNumber: new(serial(id)), ModelNumber: &id, MaxNamespaces: new(uint32(1)), AllowAnyHost: new(false),
+			NQN: nqn, SerialNumber: new(serial(id)), ModelNumber: &id, MaxNamespaces: &namespaces, AllowAnyHost: new(false),
 			ANAReporting: new(h.Multipath != ""), // lets the proxy freeze the paths for a snapshot
 		})
 	}, func(*spdkrpc.NVMfSubsystem) bool { return true })

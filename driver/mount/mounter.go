@@ -61,6 +61,9 @@ type Stage struct {
 	FSType   string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
+	// Shared tells that other nodes may mount the device at the same time, read-only too. Then nothing
+	// is written to it: a file system whose journal has to be replayed is not mounted.
+	Shared bool
 	// MayFormat permits to create a file system if the device is empty. It must be false for volumes
 	// that may have data: clones, restored volumes, volumes that were formatted before.
 	MayFormat bool

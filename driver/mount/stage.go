@@ -164,7 +164,7 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 		return err
 	}
 	step.Doing("mount %s", s.Device)
-	if err := m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()); err != nil {
+	if err := m.mountProtected(s); err != nil {
 		return err
 	}
 	// mount(8) mounts a write-protected device read-only and reports success.
@@ -176,6 +176,25 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 		return errors.Join(err, m.unmountAll(s.Path))
 	}
 	return nil
+}
+
+// mountProtected mounts the device. If other nodes may mount it too, the device is write-protected meanwhile: even a
+// read-only mount replays the journal, and on several nodes at a time that would destroy the file system.
+func (m *Mounter) mountProtected(s Stage) error {
+	mount := func() error { return m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()) }
+	if !s.ReadOnly || !s.Shared {
+		return mount()
+	}
+	if err := setReadOnly(s.Device, true); err != nil {
+		return err
+	}
+	err := mount()
+	if err != nil {
+		err = fmt.Errorf("%w: the volume may be mounted on several nodes, so nothing is written to it. If its journal has to be replayed, as after a snapshot of a volume in use, mount the volume, or a clone of it, "+
+			"with ReadWriteOnce once; or read it as it is with the mount option %s", err, map[string]string{ext4: "noload", xfs: "norecovery"}[s.FSType])
+	}
+	// The mount stays read-only. The device may serve another volume later, as loop devices do.
+	return errors.Join(err, setReadOnly(s.Device, false))
 }
 
 // mountOptions returns the requested flags and those that this package adds.

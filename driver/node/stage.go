@@ -79,7 +79,7 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 		fsType = a.fsType
 	}
 	return mount.Stage{
-		FSType: fsType, Flags: c.GetMount().GetMountFlags(), ReadOnly: request.ReadOnly(c),
+		FSType: fsType, Flags: c.GetMount().GetMountFlags(), ReadOnly: request.ReadOnly(c), Shared: request.Shared(c),
 		MayFormat: a.mayFormat && !request.ReadOnly(c), MayFinish: a.mayFinish && !request.ReadOnly(c),
 	}
 }

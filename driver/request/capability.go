@@ -6,13 +6,15 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// accessModes are the supported access modes. A volume is on one node at a time, because nothing coordinates the writes of
-// two nodes.
-var accessModes = map[csi.VolumeCapability_AccessMode_Mode]bool{
-	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        true,
-	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: true,
-	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:  true,
-	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:   true,
+// accessModes are the supported access modes, with whether a volume may be on several nodes at a time. Only a raw block volume
+// may be written by several, because nothing coordinates their writes.
+var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }{
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: {},
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:  {},
+	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:   {},
+	csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:    {shared: true},
+	csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:   {shared: true},
 }
 
 // CheckCapabilities refuses capabilities that no volume of this driver has: missing or incomplete ones with [ErrInvalid],
@@ -34,8 +36,13 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 		default:
 			return fmt.Errorf("%w: volume_capability says neither block nor mount", ErrInvalid)
 		}
-		if mode := c.GetAccessMode().GetMode(); !accessModes[mode] {
-			return fmt.Errorf("%w: access mode %s: volumes are on one node at a time; use ReadWriteOnce or ReadWriteOncePod", ErrUnsupported, mode)
+		mode := c.GetAccessMode().GetMode()
+		if _, ok := accessModes[mode]; !ok {
+			return fmt.Errorf("%w: access mode %s: use ReadWriteOnce, ReadWriteOncePod, ReadOnlyMany, or ReadWriteMany with volumeMode Block", ErrUnsupported, mode)
+		}
+		if mode == csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER && c.GetMount() != nil {
+			return fmt.Errorf("%w: access mode %s for a file system: nothing coordinates the writes of several nodes, which would destroy it; use volumeMode Block if the application coordinates them, "+
+				"as virtual machines do during a live migration, or ReadWriteOnce with an NFS server on it", ErrUnsupported, mode)
 		}
 	}
 	return nil
@@ -43,5 +50,16 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 
 // ReadOnly tells whether a capability asks for a volume that is only read.
 func ReadOnly(c *csi.VolumeCapability) bool {
-	return c.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
+	mode := c.GetAccessMode().GetMode()
+	return mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+}
+
+// Shared tells whether one of the capabilities asks for a volume that may be on several nodes at a time.
+func Shared(capabilities ...*csi.VolumeCapability) bool {
+	for _, c := range capabilities {
+		if accessModes[c.GetAccessMode().GetMode()].shared {
+			return true
+		}
+	}
+	return false
 }

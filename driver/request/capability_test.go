@@ -17,12 +17,23 @@ func TestCapabilities(t *testing.T) {
 		}
 	}
 	block := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: writer}, AccessType: &csi.VolumeCapability_Block{}}
+	const readers, unnamed = csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER
+	shared := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: many}, AccessType: &csi.VolumeCapability_Block{}}
+	require.NoError(t, CheckCapabilities(shared, mount(readers, "ext4")))
+	require.ErrorContains(t, CheckCapabilities(mount(many, "")), "volumeMode Block")
+	assert.True(t, ReadOnly(mount(readers, "")))
+	assert.False(t, ReadOnly(shared))
+	for _, c := range []*csi.VolumeCapability{shared, mount(readers, "")} {
+		assert.True(t, Shared(block, c))
+	}
+	assert.False(t, Shared(block, mount(reader, ""), mount(writer, "")))
+	assert.False(t, Shared())
 	require.NoError(t, CheckCapabilities(mount(writer, ""), mount(writer, "ext4"), mount(reader, "xfs"), block))
 	for _, c := range []*csi.VolumeCapability{nil, {AccessMode: block.GetAccessMode()}} {
 		require.ErrorIs(t, CheckCapabilities(c), ErrInvalid, c)
 	}
 	require.ErrorIs(t, CheckCapabilities(), ErrInvalid)
-	for _, c := range []*csi.VolumeCapability{mount(many, ""), mount(writer, "ntfs")} {
+	for _, c := range []*csi.VolumeCapability{mount(many, ""), mount(unnamed, ""), mount(writer, "ntfs")} {
 		require.ErrorIs(t, CheckCapabilities(block, c), ErrUnsupported, c)
 	}
 	assert.True(t, ReadOnly(mount(reader, "")))

@@ -16,9 +16,20 @@ type Exported struct {
 
 // Export makes a volume reachable for one host; see [export.Service.Admit].
 func (s *Service) Export(ctx context.Context, id string, h export.Host) (Exported, error) {
+	return s.export(ctx, id, h, s.exports.Admit)
+}
+
+// Share makes a volume reachable for one host beside others; see [export.Service.Share].
+func (s *Service) Share(ctx context.Context, id string, h export.Host) (Exported, error) {
+	return s.export(ctx, id, h, s.exports.Share)
+}
+
+type admitFunc func(ctx context.Context, id string, h export.Host, mayExport func(context.Context) error) (export.Admission, error)
+
+func (s *Service) export(ctx context.Context, id string, h export.Host, admit admitFunc) (Exported, error) {
 	var v Volume
 	var missing error
-	admission, err := s.exports.Admit(ctx, id, h, func(ctx context.Context) error {
+	admission, err := admit(ctx, id, h, func(ctx context.Context) error {
 		v, missing = s.GetVolume(ctx, id)
 		return missing
 	})
