@@ -19,8 +19,9 @@ import (
 // A Server serves CSI services on one UNIX socket.
 type Server struct {
 	Identity   *Identity
-	Controller csi.ControllerServer // nil if this process is no controller
-	Node       csi.NodeServer       // nil if this process serves no node
+	Controller csi.ControllerServer      // nil if this process is no controller
+	Groups     csi.GroupControllerServer // nil if this process is no controller
+	Node       csi.NodeServer            // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil to count nothing
 	// SlowAfter is how long a call runs before it is logged as slow. Zero means 30 s.
@@ -39,6 +40,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	csi.RegisterIdentityServer(server, s.Identity)
 	if s.Controller != nil {
 		csi.RegisterControllerServer(server, s.Controller)
+	}
+	if s.Groups != nil {
+		csi.RegisterGroupControllerServer(server, s.Groups)
 	}
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)

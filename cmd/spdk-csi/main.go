@@ -158,7 +158,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		}
 		defer c.Close()
 		go c.Follow(ctx, hangups(ctx))
-		server.Controller, server.Identity.Topology = c, c.HasTopology()
+		server.Controller, server.Groups, server.Identity.Topology = c, c, c.HasTopology()
 	}
 	if f.node {
 		n, err := newNode(f, log)

@@ -19,9 +19,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Controller is CSI's controller service.
+// Controller is CSI's controller service and its group controller service.
 type Controller struct {
 	csi.UnimplementedControllerServer
+	csi.UnimplementedGroupControllerServer
 	targets *targets
 	locks   *request.Locks
 	nodes   *nodeNames

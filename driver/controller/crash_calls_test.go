@@ -108,6 +108,20 @@ var csiCalls = []csiCall{
 			return resp.GetSnapshot().GetSnapshotId() + resp.GetSnapshot().GetCreationTime().String(), err
 		}
 	}},
+	{"group snapshot", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v, w := b.create(t, "pvc-1", 4*mib), b.create(t, "pvc-2", 4*mib)
+		return func(ctx context.Context) (string, error) {
+			g, err := b.groupSnapshot(ctx, "g-1", v, w)
+			return g.String(), err
+		}
+	}},
+	{"delete a group snapshot", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		g, err := b.groupSnapshot(t.Context(), "g-1", b.create(t, "pvc-1", 4*mib), b.create(t, "pvc-2", 4*mib))
+		require.NoError(t, err)
+		return func(ctx context.Context) (string, error) {
+			return "", b.deleteGroup(ctx, g.GetGroupSnapshotId(), memberIDsOf(g))
+		}
+	}},
 	{"delete a snapshot", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
 		s := b.snapshot(t, "s-1", b.create(t, "pvc-1", 4*mib))
 		return func(ctx context.Context) (string, error) {

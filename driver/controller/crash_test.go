@@ -56,7 +56,7 @@ const crashStore = "lvs0"
 
 func newCrashTarget(t *testing.T) *crashTarget {
 	t.Helper()
-	c := &crashTarget{t: t, disk: filepath.Join(t.TempDir(), "disk"), simTarget: &simTarget{name: "t0"}}
+	c := &crashTarget{t: t, disk: filepath.Join(t.TempDir(), "disk"), simTarget: &simTarget{name: "t0", freezes: true}}
 	socketPath := ""
 	if realtarget.Given() {
 		socketPath = realtarget.Socket(t)
@@ -242,11 +242,19 @@ func (b *crashBench) deleteAll(t *testing.T) {
 	}
 	snapshots, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{})
 	require.NoError(t, err)
+	members := map[string][]string{}
 	for _, e := range snapshots.GetEntries() {
+		if group := e.GetSnapshot().GetGroupSnapshotId(); group != "" {
+			members[group] = append(members[group], e.GetSnapshot().GetSnapshotId())
+			continue
+		}
 		b.until(t, "delete snapshot", func(ctx context.Context) error {
 			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: e.GetSnapshot().GetSnapshotId(), Secrets: b.secrets})
 			return err
 		})
+	}
+	for group, ids := range members {
+		b.until(t, "delete group snapshot", func(ctx context.Context) error { return b.deleteGroup(ctx, group, ids) })
 	}
 }
 

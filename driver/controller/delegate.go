@@ -93,3 +93,23 @@ func (r *Reloading) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest
 func (r *Reloading) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	return r.current.Load().ValidateVolumeCapabilities(ctx, req)
 }
+
+// CreateVolumeGroupSnapshot serves the call.
+func (r *Reloading) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
+	return r.current.Load().CreateVolumeGroupSnapshot(ctx, req)
+}
+
+// DeleteVolumeGroupSnapshot serves the call.
+func (r *Reloading) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
+	return r.current.Load().DeleteVolumeGroupSnapshot(ctx, req)
+}
+
+// GetVolumeGroupSnapshot serves the call.
+func (r *Reloading) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
+	return r.current.Load().GetVolumeGroupSnapshot(ctx, req)
+}
+
+// GroupControllerGetCapabilities serves the call.
+func (r *Reloading) GroupControllerGetCapabilities(ctx context.Context, req *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
+	return r.current.Load().GroupControllerGetCapabilities(ctx, req)
+}

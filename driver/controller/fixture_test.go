@@ -45,6 +45,8 @@ type simTarget struct {
 	failures []string
 	// instead has functions, by method, that run instead of the calls. The replies are lost.
 	instead map[string]func()
+	// freezes says that the gateway has the proxy's method for snapshots of several volumes.
+	freezes bool
 }
 
 func newSimTarget(t *testing.T, name string, stores ...string) *simTarget {
@@ -98,7 +100,11 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 			params = req.Params
 		}
 		var result json.RawMessage
-		err := socket.Call(r.Context(), req.Method, params, &result)
+		call := socket.Call
+		if s.freezes && req.Method == "spdkgate_lvol_snapshot" {
+			call = s.snapshotAll
+		}
+		err := call(r.Context(), req.Method, params, &result)
 		s.mu.Lock()
 		lost := s.lose == req.Method
 		if lost {

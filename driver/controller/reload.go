@@ -18,6 +18,7 @@ import (
 // began. Targets that did not change keep their connections, and what is known of their lvstores.
 type Reloading struct {
 	csi.UnimplementedControllerServer
+	csi.UnimplementedGroupControllerServer
 	current atomic.Pointer[Controller]
 	load    func() (*driver.Config, error)
 	metrics *metrics.Metrics

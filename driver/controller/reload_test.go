@@ -164,21 +164,22 @@ func TestReloadDuringCalls(t *testing.T) {
 // Each call that the controller implements is passed on, and no other.
 func TestReloadingServesEveryCall(t *testing.T) {
 	// A service without anything panics in a call that it implements; one that it does not implement says so.
-	implements := func(service csi.ControllerServer, method string) (implemented bool) {
+	implements := func(service any, method string) (implemented bool) {
 		defer func() { implemented = recover() != nil || implemented }()
 		m := reflect.ValueOf(service).MethodByName(method)
 		results := m.Call([]reflect.Value{reflect.ValueOf(t.Context()), reflect.Zero(m.Type().In(1))})
 		err, _ := results[1].Interface().(error)
 		return status.Code(err) != codes.Unimplemented
 	}
-	server := reflect.TypeFor[csi.ControllerServer]()
 	implemented := 0
-	for i := range server.NumMethod() {
-		name := server.Method(i).Name
-		if implements(&Controller{}, name) {
-			implemented++
+	for _, server := range []reflect.Type{reflect.TypeFor[csi.ControllerServer](), reflect.TypeFor[csi.GroupControllerServer]()} {
+		for i := range server.NumMethod() {
+			name := server.Method(i).Name
+			if implements(&Controller{}, name) {
+				implemented++
+			}
+			assert.Equal(t, implements(&Controller{}, name), implements(&Reloading{}, name), name)
 		}
-		assert.Equal(t, implements(&Controller{}, name), implements(&Reloading{}, name), name)
 	}
-	assert.Greater(t, implemented, 10)
+	assert.Greater(t, implemented, 20)
 }

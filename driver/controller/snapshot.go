@@ -57,6 +57,9 @@ func snapshotMessage(target string, s volume.Snapshot) *csi.Snapshot {
 	if s.CreatedAt.IsZero() {
 		m.CreationTime = &timestamppb.Timestamp{} // spdk-csi recorded no time, but CSI requires one that never changes
 	}
+	if s.Group != (volume.GroupID{}) {
+		m.GroupSnapshotId = formatGroupID(target, s.Group)
+	}
 	if s.SourceUUID != "" {
 		m.SourceVolumeId = request.VolumeID{Target: target, UUID: s.SourceUUID}.String()
 	}

@@ -317,6 +317,10 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	snapshots, _, err := b.ListSnapshots(ctx, "", Page{})
 	require.NoError(t, err, where)
 	for _, s := range snapshots {
+		if s.Group != (GroupID{}) {
+			require.NoError(t, b.DeleteGroup(ctx, s.Group, b.membersOf(t, s.Group)), where)
+			continue
+		}
 		require.NoError(t, b.DeleteSnapshot(ctx, s.UUID), where)
 	}
 	left := b.state(t)

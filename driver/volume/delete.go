@@ -40,7 +40,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 }
 
 // DeleteSnapshot deletes a snapshot. If it has one clone, its contents move to the clone; if it has more, SPDK cannot delete
-// it. DeleteSnapshot succeeds if the snapshot does not exist.
+// it. DeleteSnapshot fails with ErrMember if the snapshot belongs to a group, and succeeds if it does not exist.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -49,6 +49,9 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if snap.Group != (GroupID{}) {
+		return fmt.Errorf("target %s: %w: %s belongs to the group snapshot %s: delete that", s.Name, ErrMember, snap, snap.Group)
 	}
 	if err := hasClones(s.Name, snap.Volume); err != nil {
 		return err

@@ -33,4 +33,10 @@ var (
 	ErrStoreForbidden = errors.New("lvstore not permitted")
 	// ErrExposes: others could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
+	// ErrNotTogether: no snapshot of these volumes can be taken at one moment.
+	ErrNotTogether = errors.New("cannot be in one group snapshot")
+	// ErrMember: the snapshot belongs to a group snapshot, and is deleted with it.
+	ErrMember = errors.New("part of a group snapshot")
+	// ErrMismatch: these are not the snapshots of the group snapshot.
+	ErrMismatch = errors.New("not the snapshots of the group")
 )

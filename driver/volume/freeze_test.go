@@ -36,7 +36,9 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 			return err
 		}
 		f.deleted = append(f.deleted, p.Name)
-		*result.(*spdkrpc.ProxyDeletion) = spdkrpc.ProxyDeletion{Frozen: true}
+		if d, ok := result.(*spdkrpc.ProxyDeletion); ok {
+			*d = spdkrpc.ProxyDeletion{Frozen: true}
+		}
 		return f.Caller.Call(ctx, "bdev_lvol_delete", params, new(bool))
 	}
 	if method != "spdkgate_lvol_snapshot" {
@@ -54,10 +56,29 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 		return err
 	}
 	f.requests = append(f.requests, p.Snapshots...)
-	var id string
-	err = f.Caller.Call(ctx, "bdev_lvol_snapshot", map[string]string{"lvol_name": p.Snapshots[0].LvolName, "snapshot_name": p.Snapshots[0].SnapshotName}, &id)
-	*result.(*[]spdkrpc.ProxySnapshot) = []spdkrpc.ProxySnapshot{{UUID: id, Frozen: true}}
-	return err
+	var taken []spdkrpc.ProxySnapshot
+	for _, r := range p.Snapshots {
+		var id string
+		err := f.Caller.Call(ctx, "bdev_lvol_snapshot", map[string]string{"lvol_name": r.LvolName, "snapshot_name": r.SnapshotName}, &id)
+		if err != nil {
+			return f.undo(ctx, taken, err)
+		}
+		taken = append(taken, spdkrpc.ProxySnapshot{UUID: id, Frozen: true})
+	}
+	if list, ok := result.(*[]spdkrpc.ProxySnapshot); ok {
+		*list = taken
+	}
+	return nil
+}
+
+// undo deletes the snapshots of a call after another one failed.
+func (f *freezer) undo(ctx context.Context, taken []spdkrpc.ProxySnapshot, cause error) error {
+	for _, s := range taken {
+		if err := f.Caller.Call(ctx, "bdev_lvol_delete", map[string]string{"name": s.UUID}, new(bool)); err != nil {
+			return &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.OutcomeUnknown, Err: err}
+		}
+	}
+	return cause
 }
 
 // behindFreezer makes the service call the target through a proxy that can freeze.

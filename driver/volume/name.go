@@ -24,6 +24,8 @@ import (
 //     any crash or retry. The price is that finding a snapshot by its requested name means listing an lvstore (about 5 ms
 //     for 1,000 volumes, once for each snapshot taken). Because of the time, SPDK does not refuse a second snapshot with
 //     the same requested name (see duplicates.go); it only refuses a second operation on the source while one is running.
+//   - A member of a group snapshot is named "snap.<short hash of the group's name>.<source>.<time><random><size>". The last
+//     part is the same in all members of one attempt, and says how many there are (see group.go).
 //   - Cloning a volume creates an internal snapshot, the base. Its name is "base.<hash of the clone's name>.<source>". It
 //     is not listed, and is deleted as soon as it has only one clone (see bases.go).
 const (
@@ -31,11 +33,13 @@ const (
 	snapPrefix = "snap."
 	basePrefix = "base."
 	hashLen    = 16
+	shortHash  = 12 // for groups
 )
 
 var (
 	plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	notPlain  = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+	ownMember = regexp.MustCompile(`^snap\.([a-z2-7]{12})\.([0-9a-f]{32})\.([0-9a-f]{8}[a-z2-7]{4})$`)
 	ownName   = regexp.MustCompile(`^(?:snap\.([a-z2-7]{16})\.([0-9a-f]{32})\.([0-9a-f]{8})|base\.[a-z2-7]{16}\.([0-9a-f]{32}))$`)
 )
 
@@ -72,14 +76,19 @@ func helperName(name string) string { return "helper." + hash(name) }
 
 // A lvolName contains the parts of the name of a snapshot.
 type lvolName struct {
-	hash      string // of the requested name; empty for a base
-	source    string // UUID of the volume that the snapshot was taken of
-	base      bool   // true for an internal snapshot, which cloning created
+	hash      string  // of the requested name; empty for a base and for a member of a group
+	group     GroupID // empty unless it is a member of a group
+	source    string  // UUID of the volume that the snapshot was taken of
+	base      bool    // true for an internal snapshot, which cloning created
 	createdAt time.Time
 }
 
 // parseName parses the name of a snapshot. It returns false if this package does not give such names to snapshots.
 func parseName(s string) (lvolName, bool) {
+	if m := ownMember.FindStringSubmatch(s); m != nil {
+		g := GroupID{Hash: m[1], Attempt: m[3]}
+		return lvolName{group: g, source: dashed(m[2]), createdAt: g.createdAt()}, true
+	}
 	m := ownName.FindStringSubmatch(s)
 	switch {
 	case m == nil:
@@ -87,11 +96,13 @@ func parseName(s string) (lvolName, bool) {
 	case m[4] != "":
 		return lvolName{source: dashed(m[4]), base: true}, true
 	}
-	seconds, err := strconv.ParseUint(m[3], 16, 32)
-	if err != nil {
-		return lvolName{}, false
-	}
-	return lvolName{hash: m[1], source: dashed(m[2]), createdAt: time.Unix(int64(seconds), 0).UTC()}, true
+	return lvolName{hash: m[1], source: dashed(m[2]), createdAt: secondsOf(m[3])}, true
+}
+
+// secondsOf parses the time in a snapshot's name: eight hexadecimal digits.
+func secondsOf(hex8 string) time.Time {
+	seconds, _ := strconv.ParseUint(hex8, 16, 32)
+	return time.Unix(int64(seconds), 0).UTC()
 }
 
 // isSnapshot tells whether an lvol is a snapshot. SPDK reports that only for snapshots that have had clones since it

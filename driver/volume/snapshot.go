@@ -19,6 +19,8 @@ type Snapshot struct {
 	SourceUUID string
 	// CreatedAt is when it was taken, to the second. Zero if unknown: spdk-csi recorded none.
 	CreatedAt time.Time
+	// Group is the group snapshot that it belongs to; empty if none.
+	Group GroupID
 }
 
 // Snapshot takes a snapshot of a volume with a name. If a snapshot with that name exists, Snapshot returns it, or fails
@@ -86,7 +88,7 @@ func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	if !ours {
 		return Snapshot{Volume: v}, nil
 	}
-	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt}, nil
+	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt, Group: n.group}, nil
 }
 
 // sourceOfLegacySnapshot returns the UUID of v if snap, a snapshot of spdk-csi, is a parent of v. Otherwise it returns an

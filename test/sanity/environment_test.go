@@ -182,7 +182,7 @@ func (w *environment) startDriver(ctx context.Context, v variant, dir, url strin
 	if err != nil {
 		return err
 	}
-	server := driver.Server{Identity: &driver.Identity{Name: driver.DefaultName, Version: "sanity"}, Controller: controller, Node: node, Log: log}
+	server := driver.Server{Identity: &driver.Identity{Name: driver.DefaultName, Version: "sanity"}, Controller: controller, Groups: controller, Node: node, Log: log}
 	services.Go(func() error { return server.Serve(ctx, l) })
 	return nil
 }

@@ -1,0 +1,160 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// snapshotAll does what the proxy does for spdkgate_lvol_snapshot, without freezing.
+func (s *simTarget) snapshotAll(ctx context.Context, _ string, params, result any) error {
+	var p spdkrpc.SpdkgateLvolSnapshotParams
+	if err := json.Unmarshal(params.(json.RawMessage), &p); err != nil {
+		return err
+	}
+	taken := []spdkrpc.ProxySnapshot{}
+	for _, r := range p.Snapshots {
+		id, err := s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: r.LvolName, SnapshotName: r.SnapshotName})
+		if err != nil {
+			return err
+		}
+		taken = append(taken, spdkrpc.ProxySnapshot{UUID: id})
+	}
+	text, err := json.Marshal(taken)
+	*result.(*json.RawMessage) = text
+	return err
+}
+
+func (b *testController) groupSnapshot(ctx context.Context, name string, of ...*csi.Volume) (*csi.VolumeGroupSnapshot, error) {
+	req := &csi.CreateVolumeGroupSnapshotRequest{Name: name, Secrets: b.secrets}
+	for _, v := range of {
+		req.SourceVolumeIds = append(req.SourceVolumeIds, v.GetVolumeId())
+	}
+	resp, err := b.CreateVolumeGroupSnapshot(ctx, req)
+	return resp.GetGroupSnapshot(), err
+}
+
+func (b *testController) deleteGroup(ctx context.Context, id string, members []string) error {
+	_, err := b.DeleteVolumeGroupSnapshot(ctx, &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: id, SnapshotIds: members, Secrets: b.secrets})
+	return err
+}
+
+func memberIDsOf(g *csi.VolumeGroupSnapshot) (ids []string) {
+	for _, s := range g.GetSnapshots() {
+		ids = append(ids, s.GetSnapshotId())
+	}
+	return ids
+}
+
+func TestGroupSnapshots(t *testing.T) {
+	sim := newSimTarget(t, "t0", "lvs0", "lvs1")
+	sim.freezes = true
+	b := newTestController(t, sim, newSimTarget(t, "t1", "lvs0"))
+	in := func(target, name string) *csi.Volume {
+		req := b.request(name, 4*mib)
+		req.Parameters = map[string]string{"target": target}
+		resp, err := b.CreateVolume(t.Context(), req)
+		require.NoError(t, err)
+		return resp.GetVolume()
+	}
+	v, w, elsewhere := in("t0", "pvc-1"), in("t0", "pvc-2"), in("t1", "pvc-3")
+	g, err := b.groupSnapshot(t.Context(), "group-1", v, w)
+	require.NoError(t, err)
+	require.Len(t, g.GetSnapshots(), 2)
+	assert.True(t, g.GetReadyToUse())
+	assert.LessOrEqual(t, len(g.GetGroupSnapshotId()), 128)
+	var sources []string
+	for _, s := range g.GetSnapshots() {
+		assert.Equal(t, g.GetGroupSnapshotId(), s.GetGroupSnapshotId())
+		assert.Equal(t, g.GetCreationTime().AsTime(), s.GetCreationTime().AsTime())
+		sources = append(sources, s.GetSourceVolumeId())
+	}
+	assert.ElementsMatch(t, []string{v.GetVolumeId(), w.GetVolumeId()}, sources)
+	again, err := b.groupSnapshot(t.Context(), "group-1", w, v)
+	require.NoError(t, err)
+	assert.Equal(t, g.String(), again.String())
+	got, err := b.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: g.GetGroupSnapshotId(), SnapshotIds: memberIDsOf(g), Secrets: b.secrets})
+	require.NoError(t, err)
+	assert.Equal(t, g.String(), got.GetGroupSnapshot().String())
+
+	// The members are listed, restored from, and not deleted alone.
+	list, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
+	require.NoError(t, err)
+	require.Len(t, list.GetEntries(), 1)
+	member := list.GetEntries()[0].GetSnapshot()
+	assert.Equal(t, g.GetGroupSnapshotId(), member.GetGroupSnapshotId())
+	_, err = b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: member.GetSnapshotId(), Secrets: b.secrets})
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "group")
+	req := b.request("pvc-4", 9*mib)
+	req.VolumeContentSource = fromSnapshot(member)
+	restored, err := b.CreateVolume(t.Context(), req)
+	require.NoError(t, err)
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(b.deleteGroup(t.Context(), g.GetGroupSnapshotId(), memberIDsOf(g))), "clones")
+	require.NoError(t, b.delete(t.Context(), restored.GetVolume().GetVolumeId()))
+
+	for name, c := range map[string]struct {
+		of   []*csi.Volume
+		name string
+		code codes.Code
+		text string
+	}{
+		"no name":         {[]*csi.Volume{v}, "", codes.InvalidArgument, "name"},
+		"no volumes":      {nil, "g", codes.InvalidArgument, "source_volume_ids"},
+		"twice":           {[]*csi.Volume{v, v}, "g", codes.InvalidArgument, "twice"},
+		"missing":         {[]*csi.Volume{v, {VolumeId: "t0:" + uuid.NewString()}}, "g", codes.NotFound, ""},
+		"no id":           {[]*csi.Volume{{VolumeId: "x"}}, "g", codes.NotFound, ""},
+		"other volumes":   {[]*csi.Volume{v}, "group-1", codes.AlreadyExists, "group-1"},
+		"two targets":     {[]*csi.Volume{v, elsewhere}, "g", codes.FailedPrecondition, "one target"},
+		"an old proxy":    {[]*csi.Volume{elsewhere}, "g", codes.FailedPrecondition, "upgrade spdk-proxy"},
+		"too many":        {manyVolumes(33), "g", codes.FailedPrecondition, "33"},
+		"unknown target":  {[]*csi.Volume{{VolumeId: "t9:" + uuid.NewString()}}, "g", codes.FailedPrecondition, "t9"},
+		"another's claim": {[]*csi.Volume{w}, "claimed", codes.Aborted, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.name == "claimed" {
+				claim := b.locks.Claim()
+				defer claim.Release()
+				id, err := request.ParseVolumeID(w.GetVolumeId())
+				require.NoError(t, err)
+				require.NoError(t, claim.Take(id.UUID))
+			}
+			_, err := b.groupSnapshot(t.Context(), c.name, c.of...)
+			drivertest.RequireCode(t, c.code, driver.Status(err), c.text)
+		})
+	}
+	_, err = b.CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: []string{v.GetVolumeId()}, Secrets: b.secrets, Parameters: map[string]string{"fast": "yes"}})
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "fast")
+	_, err = b.CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: []string{v.GetVolumeId()}})
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), "csi.storage.k8s.io/group-snapshotter-secret-name")
+
+	for name, ids := range map[string][]string{"none": nil, "one too few": memberIDsOf(g)[:1], "no snapshot's": {"x"}, "another target's": {"t1:" + uuid.NewString()}, "a volume's": append(memberIDsOf(g), v.GetVolumeId())} {
+		_, err = b.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: g.GetGroupSnapshotId(), SnapshotIds: ids, Secrets: b.secrets})
+		drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
+		drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(b.deleteGroup(t.Context(), g.GetGroupSnapshotId(), ids)))
+		assert.Len(t, sim.lvols(t), 4, name)
+	}
+	for range 2 {
+		require.NoError(t, b.deleteGroup(t.Context(), g.GetGroupSnapshotId(), memberIDsOf(g)))
+	}
+	assert.Len(t, sim.lvols(t), 2)
+	_, err = b.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: g.GetGroupSnapshotId(), SnapshotIds: memberIDsOf(g), Secrets: b.secrets})
+	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
+}
+
+func manyVolumes(n int) (list []*csi.Volume) {
+	for range n {
+		list = append(list, &csi.Volume{VolumeId: "t0:" + uuid.NewString()})
+	}
+	return list
+}
