@@ -43,6 +43,7 @@ func exposed(t *testing.T) series {
 	d.TargetUp("a", true)
 	d.Reloaded(true)
 	d.Findings("a", map[string]int{"unreachable": 0, "orphan": 0})
+	d.Volumes([]driver.VolumeIO{{Target: "a", Volume: "v"}})
 	d.Lvstores("a", []driver.Lvstore{{Name: "lvs0"}})
 
 	all := series{"up": {"job": {"spdk-proxy"}, "instance": nil}}
@@ -91,7 +92,7 @@ func (s series) holds(t *testing.T, expr string) {
 			values, ok := labels[l[1]]
 			assert.True(t, ok, "%s has no label %s: %s", m[1], l[1], expr)
 			for value := range strings.SplitSeq(l[3], "|") {
-				assert.True(t, l[1] == "instance" || slices.Contains(values, value), "%s is never %q in %s", l[1], value, expr)
+				assert.True(t, strings.HasPrefix(value, "$") || slices.Contains(values, value), "%s is never %q in %s", l[1], value, expr)
 			}
 		}
 	}
@@ -131,15 +132,28 @@ func TestAlertsUseExistingMetrics(t *testing.T) {
 	assert.Greater(t, alerts, 10)
 }
 
-func TestDashboardUsesExistingMetrics(t *testing.T) {
+func TestDashboardsUseExistingMetrics(t *testing.T) {
+	for _, name := range []string{"spdk-proxy", "spdk-csi-volumes"} {
+		t.Run(name, func(t *testing.T) { testDashboard(t, "monitoring/"+name+".dashboard.json") })
+	}
+}
+
+func testDashboard(t *testing.T, path string) {
 	var board struct {
+		Templating struct {
+			List []struct {
+				Name  string
+				Type  string
+				Query any
+			}
+		}
 		Panels []struct {
 			ID      int
 			Title   string
 			Targets []struct{ Expr string }
 		}
 	}
-	text, err := os.ReadFile("monitoring/spdk-proxy.dashboard.json")
+	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &board))
 	all, ids := exposed(t), map[int]bool{}
@@ -152,5 +166,18 @@ func TestDashboardUsesExistingMetrics(t *testing.T) {
 		}
 	}
 	assert.NotEmpty(t, board.Panels)
+	variables := []string{"$__rate_interval"}
+	for _, v := range board.Templating.List {
+		variables = append(variables, "$"+v.Name)
+		if q, ok := v.Query.(map[string]any); ok {
+			query, _ := q["query"].(string)
+			all.holds(t, query)
+			label := query[strings.LastIndex(query, ", ")+2 : len(query)-1]
+			assert.Contains(t, all[selector.FindStringSubmatch(query)[1]], label, query)
+		}
+	}
+	for _, used := range regexp.MustCompile(`\$[a-z_]+`).FindAllString(string(text), -1) {
+		assert.Contains(t, variables, used, "no variable has this name")
+	}
 	assert.Contains(t, all, "spdk_proxy_build_info", "the dashboard must list the instances")
 }

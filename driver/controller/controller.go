@@ -23,9 +23,10 @@ import (
 type Controller struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
-	targets *targets
-	locks   *request.Locks
-	nodes   *nodeNames
+	targets  *targets
+	locks    *request.Locks
+	nodes    *nodeNames
+	measured *measured
 	// credentialsFile is the path of the credentials for calls without a secret; empty if there are none.
 	credentialsFile string
 	log             *slog.Logger
@@ -38,7 +39,7 @@ func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controlle
 		return nil, err
 	}
 	warnOf(c, log)
-	return &Controller{targets: t, locks: request.NewLocks(), nodes: &nodeNames{}, credentialsFile: credentialsFile, log: log}, nil
+	return &Controller{targets: t, locks: request.NewLocks(), nodes: &nodeNames{}, measured: &measured{}, credentialsFile: credentialsFile, log: log}, nil
 }
 
 // warnOf logs settings of a configuration that are allowed but unsafe.

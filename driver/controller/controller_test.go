@@ -186,6 +186,7 @@ func TestVolumesAreAsInSpdkCSI(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"targetType": "TCP", "targetAddr": "127.0.0.1", "targetPort": "4420", "nqn": "nqn.2020-04.io.spdk.csi:uuid:" + id.UUID, "model": id.UUID,
 		"lvolSize": "8388608", "lvstore": "lvs0", "fsType": "ext4", "nsUUID": id.UUID, "mayFormat": "true",
+		"csi.storage.k8s.io/pvc/name": "mine", // for metrics: spdk-csi has no such key
 	}, v.GetVolumeContext())
 	assert.Equal(t, []string{"lvs0/pvc-1"}, b.targets[0].lvols(t))
 }

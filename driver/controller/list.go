@@ -55,7 +55,7 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 // process has published or unpublished a volume there: otherwise Kubernetes publishes it again, which does no harm and is
 // what a target needs that came back without its configuration.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	entries, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), listPublished)
+	entries, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), c.listPublished)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ type publishedVolume struct {
 	hosts []string
 }
 
-func listPublished(s *volume.Service, ctx context.Context, p volume.Page) (published []publishedVolume, next string, err error) {
+func (c *Controller) listPublished(s *volume.Service, ctx context.Context, p volume.Page) (published []publishedVolume, next string, err error) {
 	volumes, next, err := s.List(ctx, p)
 	if err != nil {
 		return nil, "", err
@@ -89,6 +89,9 @@ func listPublished(s *volume.Service, ctx context.Context, p volume.Page) (publi
 		return nil, "", err
 	}
 	for i, v := range volumes {
+		if len(hosts[i]) > 0 {
+			c.measured.stillPublished(v.UUID)
+		}
 		published = append(published, publishedVolume{v, hosts[i]})
 	}
 	return published, next, nil

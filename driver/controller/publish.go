@@ -67,6 +67,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, err
 	}
+	c.measured.note(service.Name, v.Volume, req.GetNodeId(), req.GetVolumeContext())
 	return &csi.ControllerPublishVolumeResponse{
 		PublishContext: publishContext(config, v, mayFormat(pristine, known, req.GetVolumeContext())),
 	}, nil
@@ -129,6 +130,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	if err := service.Detach(ctx, id.UUID, host); err != nil {
 		return nil, err
 	}
+	c.measured.forget(id.UUID, req.GetNodeId())
 	return done, nil
 }
 

@@ -50,7 +50,7 @@ func NewReloading(load func() (*driver.Config, error), credentialsFile string, m
 const reloadInterval = 5 * time.Second
 
 // Follow reads the configuration now and then, and when now receives, until ctx ends. Meanwhile it measures the space of
-// lvstores for the metrics, and checks targets for leftovers.
+// lvstores and the I/O of volumes for the metrics, and checks targets for leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 	var measured sync.WaitGroup
 	defer measured.Wait()
@@ -73,7 +73,9 @@ func (r *Reloading) measure(ctx context.Context) {
 	tick := time.NewTicker(spaceInterval)
 	defer tick.Stop()
 	for {
-		r.current.Load().measureSpace(ctx)
+		c := r.current.Load()
+		c.measureSpace(ctx)
+		c.measureIO(ctx)
 		select {
 		case <-ctx.Done():
 			return

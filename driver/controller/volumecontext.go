@@ -46,6 +46,16 @@ func volumeContext(c driver.TargetConfig, v volume.Volume, fsType string, from v
 	return m
 }
 
+// withClaim adds to a volume context the claim that the volume is for, if the parameters of CreateVolume name it.
+func withClaim(m, parameters map[string]string) map[string]string {
+	for _, key := range []string{request.KeyClaimNamespace, request.KeyClaim} {
+		if name := parameters[key]; name != "" {
+			m[key] = name
+		}
+	}
+	return m
+}
+
 // publishContext returns the context that the node gets: how to reach the volume, and whether it may be formatted.
 func publishContext(c driver.TargetConfig, v volume.Exported, mayFormat bool) map[string]string {
 	m := exportContext(c, v.Volume)

@@ -33,6 +33,7 @@ type Metrics struct {
 	lvstoreTotal, lvstoreFree, lvstorePromised *prometheus.GaugeVec
 
 	findings, checked *prometheus.GaugeVec
+	volumes           *volumes
 }
 
 // An Lvstore is the space of an lvstore, in bytes.
@@ -68,12 +69,13 @@ func New(version string) *Metrics {
 	m.lvstoreTotal = gauge("lvstore_total_bytes", "Size of an lvstore, as last read.", "target", "lvstore")
 	m.lvstoreFree = gauge("lvstore_free_bytes", "Space of an lvstore that no volume or snapshot occupies, as last read.", "target", "lvstore")
 	m.lvstorePromised = gauge("lvstore_promised_bytes", "Sizes of an lvstore's volumes, and space that only snapshots occupy. More than lvstore_total_bytes: thin volumes can fill the lvstore.", "target", "lvstore")
+	m.volumes = newVolumes()
 	m.findings = gauge("findings", "What the last check of a target found, by kind: leftovers, interrupted operations, exports open to every host.", "target", "kind")
 	m.checked = gauge("last_check_timestamp_seconds", "When a target was last checked.", "target")
 	build := gauge("build_info", "1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.findings, m.checked, build,
+	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.findings, m.checked, m.volumes, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 	return m

@@ -11,4 +11,8 @@ const (
 	// context tells whether the volume was created empty, not as a copy. The value in the publish context tells whether the
 	// target, when the volume was published, knew that it was never written. A node formats only if both allow it.
 	KeyMayFormat = "mayFormat"
+	// KeyClaimNamespace and KeyClaim name the PersistentVolumeClaim, for metrics. csi-provisioner passes them as parameters if
+	// it runs with --extra-create-metadata.
+	KeyClaimNamespace = "csi.storage.k8s.io/pvc/namespace"
+	KeyClaim          = "csi.storage.k8s.io/pvc/name"
 )

@@ -71,6 +71,7 @@ func readingRule(m *rpcschema.Method) (Rule, bool) {
 // with the driver's code.
 var csiController = []string{
 	"bdev_get_bdevs",
+	"bdev_get_iostat",
 	"bdev_lvol_clone",
 	"bdev_lvol_create",
 	"bdev_lvol_delete",

@@ -1,0 +1,164 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// measured are the volumes that this process knows to be published, with what metrics say of them. After a restart,
+// csi-attacher publishes every attached volume once more, so they are known again within a minute. Safe for concurrent use; the
+// zero measured is empty.
+type measured struct {
+	mu      sync.Mutex
+	volumes map[string]*measuredVolume // by UUID
+	denied  map[string]bool            // targets whose user may not read statistics, by name
+}
+
+type measuredVolume struct {
+	target, lvol     string
+	namespace, claim string
+	nodes            map[string]bool
+	seen             time.Time // when it was last known to be published
+}
+
+// measuredFor is how long a volume counts as published without a sign of it. csi-attacher lists the volumes each minute; when
+// another replica becomes the leader, it does not ask this one any more.
+const measuredFor = 10 * time.Minute
+
+// note records that a volume was published to a node.
+func (m *measured) note(target string, v volume.Volume, node string, volumeContext map[string]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.volumes == nil {
+		m.volumes = map[string]*measuredVolume{}
+	}
+	known := m.volumes[v.UUID]
+	if known == nil {
+		known = &measuredVolume{nodes: map[string]bool{}}
+		m.volumes[v.UUID] = known
+	}
+	known.target, known.lvol, known.seen = target, strings.TrimSuffix(v.Name, ".used"), time.Now()
+	known.namespace, known.claim = volumeContext[request.KeyClaimNamespace], volumeContext[request.KeyClaim]
+	known.nodes[node] = true
+}
+
+// stillPublished records that a volume is still published.
+func (m *measured) stillPublished(uuid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v := m.volumes[uuid]; v != nil {
+		v.seen = time.Now()
+	}
+}
+
+// forget records that a volume was unpublished from a node, or from all if node is empty.
+func (m *measured) forget(uuid, node string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := m.volumes[uuid]
+	if v == nil {
+		return
+	}
+	if delete(v.nodes, node); node == "" || len(v.nodes) == 0 {
+		delete(m.volumes, uuid)
+	}
+}
+
+// list returns the volumes to measure, by target, without those of which there was no sign for measuredFor.
+func (m *measured) list() map[string][]metrics.VolumeIO {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string][]metrics.VolumeIO{}
+	for uuid, v := range m.volumes {
+		if time.Since(v.seen) > measuredFor {
+			delete(m.volumes, uuid)
+			continue
+		}
+		all[v.target] = append(all[v.target], metrics.VolumeIO{Target: v.target, Volume: uuid, Lvol: v.lvol, Namespace: v.namespace, Claim: v.claim})
+	}
+	return all
+}
+
+// deny records that statistics of a target may not be read. It returns false if that was known.
+func (m *measured) deny(target string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.denied == nil {
+		m.denied = map[string]bool{}
+	}
+	known := m.denied[target]
+	m.denied[target] = true
+	return !known
+}
+
+// ioInFlight is how many volumes of a target are measured at a time: few, because nobody waits for it.
+const ioInFlight = 8
+
+// measureIO records the I/O of the published volumes as metrics, with one query by name for each. It needs the same as
+// measureSpace. Volumes of a target that does not answer are left out.
+func (c *Controller) measureIO(ctx context.Context) {
+	if c.targets.metrics == nil || c.credentialsFile == "" {
+		return
+	}
+	services, err := c.openTargets(c.targets.placement, nil, "")
+	if err != nil {
+		return // measureSpace has logged it
+	}
+	volumes := c.measured.list()
+	parts := make([][]metrics.VolumeIO, len(services))
+	var wg sync.WaitGroup
+	for i, s := range services {
+		wg.Go(func() { parts[i] = c.ioOf(ctx, s, volumes[s.Name]) })
+	}
+	wg.Wait()
+	c.targets.metrics.Volumes(slices.Concat(parts...))
+}
+
+func (c *Controller) ioOf(ctx context.Context, s *volume.Service, volumes []metrics.VolumeIO) []metrics.VolumeIO {
+	ctx, cancel := context.WithTimeout(ctx, spaceInterval/2)
+	defer cancel()
+	slices.SortFunc(volumes, func(a, b metrics.VolumeIO) int { return cmp.Compare(a.Volume, b.Volume) })
+	known := make([]bool, len(volumes))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(ioInFlight)
+	for i := range volumes {
+		g.Go(func() error {
+			io, err := s.IOStat(ctx, volumes[i].Volume)
+			if errors.Is(err, volume.ErrNotFound) { // deleted, or not loaded
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			v := &volumes[i]
+			v.Reads, v.Writes, v.Unmaps = io.Reads, io.Writes, io.Unmaps
+			v.ReadBytes, v.WrittenBytes, v.UnmappedBytes = io.ReadBytes, io.WrittenBytes, io.UnmappedBytes
+			v.ReadSeconds, v.WriteSeconds = io.ReadTime.Seconds(), io.WriteTime.Seconds()
+			known[i] = true
+			return nil
+		})
+	}
+	err := g.Wait()
+	if errors.Is(err, spdkrpc.Denied) && c.measured.deny(s.Name) {
+		c.log.WarnContext(ctx, "the I/O of volumes is not measured: allow bdev_get_iostat", "target", s.Name, "err", err)
+	}
+	var all []metrics.VolumeIO
+	for i, v := range volumes {
+		if known[i] {
+			all = append(all, v)
+		}
+	}
+	return all
+}
