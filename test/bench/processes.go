@@ -178,8 +178,11 @@ func (p *proxy) stop() error {
 }
 
 // cpu returns the CPU time that the proxy has used since its start.
-func (p *proxy) cpu() time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+func (p *proxy) cpu() time.Duration { return cpuTime(p.cmd) }
+
+// cpuTime returns the CPU time that a process has used since its start.
+func cpuTime(cmd *exec.Cmd) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}

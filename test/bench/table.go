@@ -74,6 +74,7 @@ func (r *report) print(out io.Writer) {
 				fmt.Fprintf(w, "%.0f\t\n", x.f.perSecond)
 			}
 		})
+		fmt.Fprintf(out, "CPU time for each volume by CSI: %s\n", r.byCSI.cpuPerVolume())
 	}
 	fmt.Fprintf(out, "\nresident memory of the idle proxy: %s after the first call, %s after the load\n", mib(r.rss), mib(r.rssLoad))
 	table(out, "", "limit\tfigure\tresult\t", func(w io.Writer) {

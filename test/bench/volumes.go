@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,22 @@ type cycle func(ctx context.Context, name string) ([]time.Duration, error)
 type volumeFigures struct {
 	perSecond []float64         // of each round
 	latencies [][]time.Duration // of each step
+	cpu       []processTime     // for all cycles; none for the bare loop
+}
+
+// A processTime is the CPU time of a process.
+type processTime struct {
+	process string
+	time    time.Duration
+}
+
+// cpuPerVolume returns the CPU time of each process for one cycle.
+func (f *volumeFigures) cpuPerVolume() string {
+	var each []string
+	for _, c := range f.cpu {
+		each = append(each, fmt.Sprintf("%s %s ms", c.process, ms(c.time/time.Duration(len(f.latencies[0])))))
+	}
+	return strings.Join(each, ", ")
 }
 
 // measureVolumes runs cycles of volumes by CSI calls, and beside them a bare loop on the target's socket, which makes the
@@ -63,6 +80,7 @@ func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight 
 	}
 	defer func() { err = errors.Join(err, driver.stop()) }()
 
+	atProxy, atDriver := p.cpu(), cpuTime(driver.cmd)
 	for range rounds {
 		if err := bare.run(ctx, "bare", count, inFlight, bareCycle(rpc, host, port)); err != nil {
 			return bare, byCSI, fmt.Errorf("bare loop: %w", err)
@@ -71,6 +89,7 @@ func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight 
 			return bare, byCSI, fmt.Errorf("CSI: %w", err)
 		}
 	}
+	byCSI.cpu = []processTime{{"spdk-csi", cpuTime(driver.cmd) - atDriver}, {"spdk-proxy", p.cpu() - atProxy}}
 	return bare, byCSI, nil
 }
 
