@@ -30,7 +30,7 @@ regular files that contain a key, and follows no link. It can be repeated.`,
 			}
 			given, err := keys.HandOver(dir, uid, gid)
 			if given > 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "changed the owner of %d keys to %s\n", given, to)
+				fmt.Fprintf(cmd.OutOrStdout(), "keys given to %s: %d\n", to, given)
 			}
 			return err
 		},

@@ -39,7 +39,7 @@ func TestHandOverKeys(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"), 0o600))
 	out, err = handOver("--dir", dir, "--to", "nobody")
 	require.NoError(t, err)
-	assert.Equal(t, "changed the owner of 1 keys to nobody\n", out)
+	assert.Equal(t, "keys given to nobody: 1\n", out)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.NotZero(t, info.Sys().(*syscall.Stat_t).Uid)

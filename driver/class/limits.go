@@ -20,7 +20,7 @@ const maxLimit = 1 << 40
 // stepIOPS is the step in which SPDK limits I/O; it would round up others without telling.
 const stepIOPS = 1000
 
-// limits are the parameters that may also stand in a VolumeAttributesClass, and change while a volume exists.
+// limits are the parameters that may also be in a VolumeAttributesClass, because they can change while a volume exists.
 var limits = map[string]parameter{
 	"qosIOPS":              {"a multiple of 1000, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.IOPS, v, stepIOPS) }},
 	"qosMiBPerSecond":      {"a whole number, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.MiBPerSecond, v, 1) }},

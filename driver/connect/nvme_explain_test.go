@@ -76,9 +76,9 @@ func TestNVMeExplains(t *testing.T) {
 		{"another status", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:busy"}, syscall.EIO, ErrRefused, "0x181"},
 		{"error of the kernel", Export{Transport: TCP, NQN: nqn1}, syscall.EINVAL, ErrUnsupported, "nvme-tcp"},
 		{"refused by RDMA", Export{Transport: RDMA, NQN: nqn1}, syscall.EIO, ErrRefused, "kernel log"},
-		{"nobody listens", Export{Transport: TCP, NQN: nqn1}, syscall.ECONNREFUSED, ErrUnreachable, "whether the target is running"},
+		{"no listener", Export{Transport: TCP, NQN: nqn1}, syscall.ECONNREFUSED, ErrUnreachable, "whether the target is running"},
 		{"no permission", Export{Transport: TCP, NQN: nqn1}, &fs.PathError{Op: "open", Err: syscall.EACCES}, ErrUnsupported, "privileged"},
-		{"nobody listens any more", Export{Transport: TCP, NQN: nqn1, Port: "1"}, syscall.EIO, ErrUnreachable, "own attempt failed too"},
+		{"the listener is gone", Export{Transport: TCP, NQN: nqn1, Port: "1"}, syscall.EIO, ErrUnreachable, "own attempt failed too"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, c := newNVMeKernel(t, true)

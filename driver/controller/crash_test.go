@@ -310,7 +310,7 @@ func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls
 	}
 	if f == killedBefore || f == killedAfter {
 		b.startController(t)
-		err = context.Canceled // nobody got an answer
+		err = context.Canceled // the sidecar got no answer
 	}
 	var again string
 	b.until(t, "again", func(ctx context.Context) (err error) { again, err = do(ctx); return err })

@@ -89,14 +89,14 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 				return failed(err)
 			}
 		}
-		lies, err := c.targets.placed(target.Name)
+		at, err := c.targets.placed(target.Name)
 		if err != nil {
 			return failed(err)
 		}
-		if _, err := where.Filter([]placement.Target{lies}); err != nil {
-			return failed(fmt.Errorf("%w: the source lies on target %s, where its clones stay", err, target.Name))
+		if _, err := where.Filter([]placement.Target{at}); err != nil {
+			return failed(fmt.Errorf("%w: the source is on target %s, and a copy is created on the same target", err, target.Name))
 		}
-		err = placement.CheckCopy(wanted, lies, func() (string, error) {
+		err = placement.CheckCopy(wanted, at, func() (string, error) {
 			v, err := target.Get(ctx, origin.UUID)
 			return v.Store, err
 		})

@@ -225,7 +225,7 @@ func TestTopology(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, inZone("c"), clone.GetAccessibleTopology()[0].GetSegments())
 	_, err = copyOf("clone-2", &csi.TopologyRequirement{Requisite: zones("a")})
-	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "where its clones stay")
+	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "a copy is created on the same target")
 
 	// The capacity by topology, which counts only the targets that answer.
 	capacity := func(z string) int64 {

@@ -31,8 +31,8 @@ func (b *testController) published(t *testing.T) map[string][]string {
 	return nodes
 }
 
-// Kubernetes publishes what is not listed as published: after a target came back empty, and after a restart of the
-// controller, which does not know the names of nodes then.
+// Kubernetes publishes a volume again if the list does not say that it is published, as after a target came back empty. The
+// list is also right after a restart of the controller, which then does not know the names of nodes.
 func TestPublishedNodesAreListed(t *testing.T) {
 	for _, transport := range []string{"nvme-tcp", "iscsi"} {
 		t.Run(transport, func(t *testing.T) {

@@ -49,7 +49,7 @@ func NewReloading(load func() (*driver.Config, error), credentialsFile string, m
 // reloadInterval is how often the configuration is read. Kubernetes updates mounted ConfigMaps within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Follow reads the configuration now and then, and when now receives, until ctx ends. Meanwhile it measures the space of
+// Follow reads the configuration every few seconds, and when now receives, until ctx ends. Meanwhile it measures the space of
 // lvstores and the I/O of volumes for the metrics, and checks targets for leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 	var measured sync.WaitGroup
@@ -84,7 +84,7 @@ func (r *Reloading) measure(ctx context.Context) {
 	}
 }
 
-// Reload reads the configuration, and puts it into force if it is sound and differs. Otherwise the former one stays in force.
+// Reload reads the configuration, and uses it from now on if it is valid and differs. Otherwise the controller continues with the former one.
 func (r *Reloading) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

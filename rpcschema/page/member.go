@@ -64,7 +64,7 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 		say("Names: %s.", resource)
 	}
 	if opens := cmp.Or(use.Opens, s.Opens); opens != nil {
-		say("Opens the object to %s where it is %s.", openings[opens.To], strings.Join(texts(opens.If), " or "))
+		say("With %s, %s.", strings.Join(texts(opens.If), " or "), openings[opens.To])
 		if opens.Instead != nil {
 			say("For tenants: %v instead.", opens.Instead)
 		}
@@ -100,7 +100,10 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 
 // openings describes the kinds of x-spdk-opens.
 var openings = map[string]string{
-	"any-host": "every host", "deleted-data": "whoever gets its space next", "device-commands": "commands to the device underneath", "unauthenticated": "initiators that do not authenticate",
+	"any-host":        "every host may connect",
+	"deleted-data":    "the next owner of the space can read the deleted data",
+	"device-commands": "hosts can send commands to the device underneath",
+	"unauthenticated": "initiators need not authenticate",
 }
 
 func texts(values []any) (texts []string) {
