@@ -92,22 +92,35 @@ type Pending struct {
 }
 
 // Start sends one call. If Start returns an error, the call was not executed. If ctx has ended,
-// Start does not send the call and returns an error.
+// Start does not send the call and returns an error. If it cannot send the call because the target
+// has closed the connection, it sends the call on a new one.
 func (s *Socket) Start(ctx context.Context, method string, params any) (Pending, error) {
 	text, err := s.encode(method, params)
 	if err != nil {
 		return Pending{}, err
 	}
+	waiter, connected, err := s.send(ctx, method, text)
+	if connected && err != nil && !s.once && ctx.Err() == nil {
+		waiter, _, err = s.send(ctx, method, text)
+	}
+	if err != nil {
+		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
+	}
+	return Pending{method, waiter}, nil
+}
+
+// send sends one call, and tells whether it had a connection for it. If it returns an error, the call was not executed.
+func (s *Socket) send(ctx context.Context, method string, text json.RawMessage) (waiter jsonrpc2.Waiter, connected bool, err error) {
 	// The library does not check ctx before it sends.
 	if err := ctx.Err(); err != nil {
-		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
+		return waiter, false, err
 	}
 	conn, err := s.connect(ctx)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
+		return waiter, false, err
 	}
 	var argument any
 	if text != nil {
@@ -115,13 +128,12 @@ func (s *Socket) Start(ctx context.Context, method string, params any) (Pending,
 	}
 	// Ids start at 1: the library reads a null id as 0, and SPDK answers requests that it cannot parse
 	// with a null id.
-	waiter, err := conn.DispatchCall(ctx, method, argument, jsonrpc2.PickID(jsonrpc2.ID{Num: s.nextID.Add(1)}))
+	waiter, err = conn.DispatchCall(ctx, method, argument, jsonrpc2.PickID(jsonrpc2.ID{Num: s.nextID.Add(1)}))
 	if err != nil {
 		// Not written completely: SPDK executes complete values only.
 		_ = conn.Close()
-		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
 	}
-	return Pending{method, waiter}, nil
+	return waiter, true, err
 }
 
 // Wait waits for the answer. When ctx ends first, the outcome is unknown, and

@@ -199,3 +199,30 @@ func TestSocketErrors(t *testing.T) {
 	assert.ErrorIs(t, s.Call(t.Context(), "m", map[string]int{"c": -1}, nil), Failed)
 	assert.ErrorIs(t, s.Call(t.Context(), "bdev_lvol_create_lvstore", map[string]int{"c": -1}, nil), Busy)
 }
+
+// A call that finds its connection closed before it is sent goes out on a new one.
+func TestSocketSendsOnANewConnection(t *testing.T) {
+	for name, options := range map[string][]SocketOption{"connects again": nil, "one connection": {WithOneConnection()}} {
+		t.Run(name, func(t *testing.T) {
+			gone := func(p *peer) { _ = p.dec.Decode(new(call)) }
+			path := listen(t, gone, func(p *peer) { p.answer(p.read(), "true") })
+			connections := 0
+			s := NewSocket(path, append(options, WithPeerCheck(func(c net.Conn) error {
+				connections++
+				if connections == 1 {
+					return c.Close()
+				}
+				return nil
+			}))...)
+			t.Cleanup(func() { _ = s.Close() })
+			err := s.Call(t.Context(), "next", nil, nil)
+			if options == nil {
+				require.NoError(t, err)
+				assert.Equal(t, 2, connections)
+				return
+			}
+			require.ErrorIs(t, err, Unreachable)
+			require.NoError(t, NewSocket(path).Call(t.Context(), "next", nil, nil))
+		})
+	}
+}
