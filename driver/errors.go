@@ -49,6 +49,7 @@ var codesOf = []struct {
 	{volume.ErrTooDeep, codes.ResourceExhausted},
 	{spdkrpc.InUse, codes.FailedPrecondition},
 	{export.ErrNotShareable, codes.InvalidArgument},
+	{export.ErrFenced, codes.FailedPrecondition},
 	{export.ErrForeign, codes.FailedPrecondition},
 	{volume.ErrExposes, codes.FailedPrecondition},
 	{volume.ErrNotTogether, codes.FailedPrecondition},

@@ -158,8 +158,13 @@ func (f doctorFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer
 	return nil
 }
 
-// open opens the targets. The caller calls closeAll.
 func (f doctorFlags) open(notes io.Writer) (targets []doctor.Target, closeAll func(), err error) {
+	return openTargets(f.targets, notes)
+}
+
+// openTargets opens targets of config.json, with the credentials of the controller; all if none is named. The caller calls
+// closeAll.
+func openTargets(names []string, notes io.Writer) (targets []doctor.Target, closeAll func(), err error) {
 	config, err := driver.LoadConfig()
 	if err != nil {
 		return nil, nil, err
@@ -177,14 +182,14 @@ func (f doctorFlags) open(notes io.Writer) (targets []doctor.Target, closeAll fu
 		c.Close()
 		return nil, nil, err
 	}
-	for _, name := range f.targets {
+	for _, name := range names {
 		if !slices.ContainsFunc(all, func(t doctor.Target) bool { return t.Name == name }) {
 			c.Close()
 			return nil, nil, fmt.Errorf("--target %s: config.json has no such target", name)
 		}
 	}
 	for _, t := range all {
-		if len(f.targets) == 0 || slices.Contains(f.targets, t.Name) {
+		if len(names) == 0 || slices.Contains(names, t.Name) {
 			targets = append(targets, t)
 		}
 	}

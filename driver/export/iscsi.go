@@ -2,6 +2,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,6 +43,10 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 	if err != nil {
 		return Admission{}, err
 	}
+	if isFenced(groups, h) {
+		// An earlier call may have admitted the host while it was being fenced.
+		return Admission{}, errors.Join(i.fencedError(h), i.withdraw(ctx, id, &h))
+	}
 	if initiators(groups, claimTag) != nil { // left by a controller that died after it had created the portal group
 		if err := i.releaseClaim(ctx); err != nil {
 			return Admission{}, err
@@ -64,6 +69,9 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 	// Another controller may have removed the group, or given its tag to another node: read it again.
 	if groups, err = i.initiatorGroups(ctx); err != nil {
 		return Admission{}, err
+	}
+	if isFenced(groups, h) {
+		return Admission{}, errors.Join(i.fencedError(h), i.withdraw(ctx, id, &h))
 	}
 	if initiatorGroup(groups, h) != ig {
 		return Admission{}, fmt.Errorf("%w: initiator group %d changed during the call: try again", ErrBusy, ig)
@@ -272,12 +280,14 @@ func (i iscsi) exists(ctx context.Context, id string) (bool, error) {
 	return now.node != nil, err
 }
 
-func (i iscsi) delete(ctx context.Context, id string) error {
-	return readback.NewStep("delete iSCSI target "+IQN(id), func() error {
-		return i.rpc.ISCSIDeleteTargetNode(ctx, spdkrpc.ISCSIDeleteTargetNodeParams{Name: IQN(id)})
+func (i iscsi) delete(ctx context.Context, id string) error { return i.deleteNamed(ctx, IQN(id)) }
+
+func (i iscsi) deleteNamed(ctx context.Context, name string) error {
+	return readback.NewStep("delete iSCSI target "+name, func() error {
+		return i.rpc.ISCSIDeleteTargetNode(ctx, spdkrpc.ISCSIDeleteTargetNodeParams{Name: name})
 	}, func() (bool, error) {
-		now, err := i.read(ctx, id)
-		return err == nil && now.node == nil, err
+		now, err := i.read(ctx, "")
+		return err == nil && !slices.ContainsFunc(now.nodes, func(n spdkrpc.ISCSITargetNode) bool { return n.Name == name }), err
 	}).Run()
 }
 

@@ -35,6 +35,7 @@ func isShared(sub *spdkrpc.NVMfSubsystem) bool {
 func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExport func(context.Context) error) (Admission, error) {
 	var sub *spdkrpc.NVMfSubsystem
 	var release rpcschema.Release
+	var fenced bool
 	reading, rctx := errgroup.WithContext(ctx)
 	reading.Go(func() (err error) {
 		if release, err = n.rpc.Release(rctx); err != nil {
@@ -44,6 +45,10 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	})
 	reading.Go(func() error { return mayExport(rctx) })
 	reading.Go(func() (err error) {
+		fenced, err = n.isFenced(rctx, h)
+		return err
+	})
+	reading.Go(func() (err error) {
 		if sub, err = n.subsystem(rctx, id); errors.Is(err, errNotExported) {
 			return nil
 		}
@@ -51,6 +56,10 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	})
 	if err := reading.Wait(); err != nil {
 		return Admission{}, err
+	}
+	if fenced {
+		// An earlier call may have admitted the host while it was being fenced.
+		return Admission{}, errors.Join(n.fencedError(h), n.removeHost(ctx, sub, h))
 	}
 	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
 		return Admission{}, err
@@ -67,8 +76,11 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		return Admission{}, err
 	}
 	// The state that is read back decides, not the answers to the steps.
-	if sub, err = n.subsystem(ctx, id); err != nil {
+	if sub, fenced, err = n.readBack(ctx, id, h); err != nil {
 		return Admission{}, err
+	}
+	if fenced {
+		return Admission{}, errors.Join(n.fencedError(h), n.removeHost(ctx, sub, h))
 	}
 	if left := n.missingSteps(ctx, id, sub, h, shared); len(left) > 0 {
 		return Admission{}, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
@@ -78,7 +90,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	}
 	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
 		// Another controller admitted another host at the same moment. At least one of the two calls must withdraw its host.
-		return Admission{}, errors.Join(err, n.removeHost(ctx, id, sub, h))
+		return Admission{}, errors.Join(err, n.removeHost(ctx, sub, h))
 	}
 	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
 }
@@ -222,7 +234,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	admitted := func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }
 	shared := h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return !admitted(x) })
 	if shared && slices.ContainsFunc(sub.Hosts, admitted) {
-		if err := n.removeHost(ctx, id, sub, *h); err != nil {
+		if err := n.removeHost(ctx, sub, *h); err != nil {
 			return err
 		}
 		if sub, err = n.subsystem(ctx, id); errors.Is(err, errNotExported) {
@@ -244,16 +256,19 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 }
 
 // removeHost withdraws the admission of a host, under each of its names that sub admits.
-func (n nvmf) removeHost(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host) error {
+func (n nvmf) removeHost(ctx context.Context, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	var steps []readback.Step
+	if sub == nil {
+		return nil
+	}
 	for _, x := range sub.Hosts {
 		if !h.is(x.NQN) {
 			continue
 		}
 		steps = append(steps, readback.NewStep("withdraw the admission of "+x.NQN, func() error {
-			return n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: NQN(id), Host: x.NQN})
+			return n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: sub.NQN, Host: x.NQN})
 		}, func() (bool, error) {
-			now, err := n.subsystem(ctx, id)
+			now, err := n.subsystemNamed(ctx, sub.NQN)
 			if errors.Is(err, errNotExported) {
 				return true, nil
 			}
@@ -299,33 +314,38 @@ func (n nvmf) delete(ctx context.Context, id string) error {
 
 // subsystem reads the volume's subsystem. It fails with errNotExported if there is none.
 func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NVMfSubsystem, error) {
-	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: new(NQN(id))})
+	return n.subsystemNamed(ctx, NQN(id))
+}
+
+// subsystemNamed reads a subsystem. It fails with errNotExported if there is none.
+func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubsystem, error) {
+	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &nqn})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
 		return nil, errNotExported
 	case errors.Is(err, spdkrpc.InvalidParams):
-		return nil, n.missingOrRefused(ctx, id, err)
+		return nil, n.missingOrRefused(ctx, nqn, err)
 	case err != nil:
-		return nil, fmt.Errorf("read subsystem %s: %w", NQN(id), err)
+		return nil, fmt.Errorf("read subsystem %s: %w", nqn, err)
 	case len(subs) != 1:
-		return nil, fmt.Errorf("read subsystem %s: the target answered with %d subsystems instead of one", NQN(id), len(subs))
+		return nil, fmt.Errorf("read subsystem %s: the target answered with %d subsystems instead of one", nqn, len(subs))
 	}
 	return &subs[0], nil
 }
 
-// missingOrRefused interprets -32602 as the answer to a query for the volume's subsystem: from v26.09 on it means that
+// missingOrRefused interprets -32602 as the answer to a query for a subsystem: from v26.09 on it means that
 // there is none; on earlier releases it tells nothing. Once the target's release is known to be v26.09 or later, it is not
 // read again.
-func (n nvmf) missingOrRefused(ctx context.Context, id string, refused error) error {
+func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) error {
 	if n.refusesUnknown.Load() {
 		return errNotExported
 	}
 	v, err := n.rpc.SpdkGetVersion(ctx)
 	if err != nil {
-		return fmt.Errorf("read the target's release, to learn whether subsystem %s exists: %w", NQN(id), err)
+		return fmt.Errorf("read the target's release, to learn whether subsystem %s exists: %w", nqn, err)
 	}
 	if v.Fields.Major < 26 || v.Fields.Major == 26 && v.Fields.Minor < 9 {
-		return fmt.Errorf("read subsystem %s: %w", NQN(id), refused)
+		return fmt.Errorf("read subsystem %s: %w", nqn, refused)
 	}
 	n.refusesUnknown.Store(true)
 	return errNotExported

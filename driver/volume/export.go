@@ -69,3 +69,13 @@ func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	}
 	return hosts, nil
 }
+
+// Fence removes a host from all exports of the target, and keeps it out; see [export.Service.Fence].
+func (s *Service) Fence(ctx context.Context, h export.Host, node string, dryRun bool) ([]export.Fencing, error) {
+	return s.exports.Fence(ctx, h, node, dryRun)
+}
+
+// Unfence lets a host use exports of the target again; see [export.Service.Unfence].
+func (s *Service) Unfence(ctx context.Context, h export.Host, dryRun bool) (was bool, err error) {
+	return s.exports.Unfence(ctx, h, dryRun)
+}

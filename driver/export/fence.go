@@ -1,0 +1,253 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A fenced host has a mark on the target: a subsystem without namespaces, hosts and listeners, or over iSCSI an initiator
+// group to which no target node refers. SPDK keeps both in its configuration. No volume is exported to a host with a mark.
+//
+// The mark is set before the exports are listed, and an export reads it before and after it admits a host. So a host that is
+// being admitted meanwhile is removed by one of the two.
+const (
+	fenceNQN = "nqn.2020-04.io.spdk.csi:fenced:"
+	fenceIQN = "iqn.2026-11.io.spdkgate:fenced:"
+)
+
+// id returns the part of the host's names that differs between hosts.
+func (h Host) id() string { return h.NQN[strings.LastIndexByte(h.NQN, ':')+1:] }
+
+// A Fencing is one change that Fence makes, or would make.
+type Fencing struct {
+	Export string // NQN or IQN; empty for the mark
+	Change string // such as "remove host nqn.…"
+	// Problem says why the host can use the export nevertheless, and what to do; empty if there is none.
+	Problem string
+}
+
+// Fence removes a host from all exports of the target, also from those that the driver did not make, and marks it, so that
+// Admit and Share refuse it with [ErrFenced] until Unfence. The target closes the host's connections. node is the host's
+// name for people. With dryRun, Fence changes nothing and returns what it would do. It can be repeated.
+func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
+	if s.Transport == ISCSI {
+		return iscsi{s}.fence(ctx, h, dryRun)
+	}
+	return nvmf{s}.fence(ctx, h, node, dryRun)
+}
+
+// Unfence removes the mark of a host. It tells whether the host had one.
+func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, err error) {
+	if s.Transport == ISCSI {
+		return iscsi{s}.unfence(ctx, h, dryRun)
+	}
+	return nvmf{s}.unfence(ctx, h, dryRun)
+}
+
+func (s *Service) fencedError(h Host) error {
+	return fmt.Errorf("%w: target %s exports nothing to host %s: restart the node, so that no write of it is pending any more, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
+}
+
+// markFence is the first change of a host that is not fenced.
+var markFence = Fencing{Change: "mark the node as fenced, so that no volume is published to it"}
+
+func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
+	_, err := n.subsystemNamed(ctx, fenceNQN+h.id())
+	if errors.Is(err, errNotExported) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// readBack reads the volume's subsystem, and whether the host is fenced.
+func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		sub, err = n.subsystem(gctx, id)
+		return err
+	})
+	g.Go(func() (err error) {
+		fenced, err = n.isFenced(gctx, h)
+		return err
+	})
+	return sub, fenced, g.Wait()
+}
+
+func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all []Fencing, err error) {
+	marked, err := n.isFenced(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	if !marked {
+		all = append(all, markFence)
+	}
+	if !marked && !dryRun {
+		err := readback.NewStep("mark the node as fenced", func() error {
+			return n.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: fenceNQN + h.id(), ModelNumber: new(printable(node)), AllowAnyHost: new(false), MaxNamespaces: new(uint32(exclusiveNamespaces))})
+		}, func() (bool, error) { return n.isFenced(ctx, h) }).Run()
+		if err != nil {
+			return nil, err
+		}
+	}
+	// A call in flight may admit the host once more before it reads the mark.
+	for range 3 {
+		admitted, open, err := n.withHost(ctx, h)
+		if err != nil {
+			return all, err
+		}
+		for _, sub := range admitted {
+			all = append(all, Fencing{Export: sub.NQN, Change: "remove host " + h.NQN})
+		}
+		if dryRun || len(admitted) == 0 {
+			return append(all, open...), nil
+		}
+		if err := n.removeFromEach(ctx, admitted, h); err != nil {
+			return all, err
+		}
+	}
+	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)
+}
+
+// printable returns a node's id as a model number, which has at most 40 printable characters.
+func printable(node string) string {
+	text := strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, node)
+	return text[:min(len(text), 40)]
+}
+
+// withHost lists the subsystems that admit a host, and those that admit every host.
+func (n nvmf) withHost(ctx context.Context, h Host) (admitted []spdkrpc.NVMfSubsystem, open []Fencing, err error) {
+	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list subsystems: %w", err)
+	}
+	for _, sub := range subs {
+		if slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }) {
+			admitted = append(admitted, sub)
+		}
+		if sub.AllowAnyHost && len(sub.Namespaces) > 0 {
+			open = append(open, Fencing{Export: sub.NQN, Problem: "it admits every host, so the node can use it: admit its hosts by name, or delete the subsystem"})
+		}
+	}
+	return admitted, open, nil
+}
+
+func (n nvmf) removeFromEach(ctx context.Context, subs []spdkrpc.NVMfSubsystem, h Host) error {
+	var g errgroup.Group // each is removed, whatever happens to the others
+	g.SetLimit(hostsInFlight)
+	var mu sync.Mutex
+	var failed []error
+	for i := range subs {
+		g.Go(func() error {
+			if err := n.removeHost(ctx, &subs[i], h); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, fmt.Errorf("subsystem %s: %w", subs[i].NQN, err))
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return errors.Join(failed...)
+}
+
+func (n nvmf) unfence(ctx context.Context, h Host, dryRun bool) (bool, error) {
+	marked, err := n.isFenced(ctx, h)
+	if err != nil || !marked || dryRun {
+		return marked, err
+	}
+	return true, readback.NewStep("remove the mark of a fenced node", func() error {
+		return n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: fenceNQN + h.id()})
+	}, func() (bool, error) {
+		marked, err := n.isFenced(ctx, h)
+		return err == nil && !marked, err
+	}).Run()
+}
+
+// fenceMark returns the host whose initiator group is the mark of h.
+func fenceMark(h Host) Host { return Host{IQN: fenceIQN + h.id()} }
+
+func isFenced(groups []spdkrpc.ISCSIInitiatorGroup, h Host) bool {
+	return initiatorGroup(groups, fenceMark(h)) != 0
+}
+
+func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, err error) {
+	groups, err := i.initiatorGroups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !isFenced(groups, h) {
+		all = append(all, markFence)
+		if !dryRun {
+			if _, err := i.ensureInitiatorGroup(ctx, groups, fenceMark(h)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for range 3 {
+		now, err := i.read(ctx, "")
+		if err != nil {
+			return all, err
+		}
+		alone, others := i.withHost(now, h)
+		for _, name := range alone {
+			all = append(all, Fencing{Export: name, Change: "delete the iSCSI target, which only initiator " + h.IQN + " can use"})
+		}
+		if dryRun || len(alone) == 0 {
+			return append(all, others...), nil
+		}
+		var failed []error
+		for _, name := range alone {
+			failed = append(failed, i.deleteNamed(ctx, name))
+		}
+		if err := errors.Join(failed...); err != nil {
+			return all, err
+		}
+	}
+	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)
+}
+
+// withHost lists the target nodes that only a host can use, and those that it and others can use: SPDK cannot end the
+// sessions of one initiator.
+func (i iscsi) withHost(now iscsiState, h Host) (alone []string, others []Fencing) {
+	for _, node := range now.nodes {
+		var names []string
+		for _, m := range node.PGIGMaps {
+			names = append(names, initiators(now.groups, m.IGTag)...)
+		}
+		host := slices.Contains(names, h.IQN)
+		rest := slices.ContainsFunc(names, func(name string) bool { return name != h.IQN })
+		switch {
+		case host && !rest:
+			alone = append(alone, node.Name)
+		case host || slices.Contains(names, anyInitiator):
+			others = append(others, Fencing{Export: node.Name, Problem: "other initiators can use it too, so the node's sessions cannot be ended alone: delete the iSCSI target, or take the node off the network"})
+		}
+	}
+	return alone, others
+}
+
+func (i iscsi) unfence(ctx context.Context, h Host, dryRun bool) (bool, error) {
+	groups, err := i.initiatorGroups(ctx)
+	if err != nil {
+		return false, err
+	}
+	tag := initiatorGroup(groups, fenceMark(h))
+	if tag == 0 || dryRun {
+		return tag != 0, nil
+	}
+	return true, i.deleteGroup(ctx, tag)
+}
