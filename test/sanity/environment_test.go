@@ -17,6 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/controller"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/node"
 	"github.com/spdkgate/spdkgate/proxy"
@@ -59,7 +60,7 @@ func newEnvironment(ctx context.Context, v variant, dir string, services *errgro
 	if err != nil {
 		return nil, err
 	}
-	if err := startProxy(ctx, dir, address, socket, services); err != nil {
+	if err := startProxy(ctx, v, dir, address, socket, services); err != nil {
 		return nil, err
 	}
 	return w, w.startDriver(ctx, v, dir, "https://"+address+"/", services)
@@ -104,7 +105,47 @@ func (w *environment) startTarget(ctx context.Context, v variant, dir string) (s
 			return w.rpc.BdevLvolDeleteLvstore(context.Background(), spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &store})
 		})
 	}
+	if v.Tenant {
+		return socket, w.prepareForTenant(ctx, dir)
+	}
 	return socket, nil
+}
+
+// prepareForTenant does what only an administrator can do, and makes a volume of somebody else's, exported, which the tenant
+// must neither see nor change: the state after the suite has it too.
+func (w *environment) prepareForTenant(ctx context.Context, dir string) error {
+	others := filepath.Join(dir, "others.img")
+	if err := errors.Join(os.WriteFile(others, nil, 0o600), os.Truncate(others, 200*mib)); err != nil {
+		return err
+	}
+	if _, err := w.rpc.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: "disk-others", Filename: others, BlockSize: new(uint32(4096))}); err != nil {
+		return err
+	}
+	w.closers = append(w.closers, func() error {
+		return w.rpc.BdevAIODelete(context.Background(), spdkrpc.BdevAIODeleteParams{Name: "disk-others"})
+	})
+	if _, err := w.rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-others", LvsName: "lvs-others"}); err != nil {
+		return err
+	}
+	w.closers = append(w.closers, func() error {
+		return w.rpc.BdevLvolDeleteLvstore(context.Background(), spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: new("lvs-others")})
+	})
+	id, err := w.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs-others"), SizeInMiB: 4})
+	if err != nil {
+		return err
+	}
+	if err := w.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}); err != nil {
+		return err
+	}
+	nqn := export.NQN(id)
+	if err := w.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: nqn}); err != nil {
+		return err
+	}
+	w.closers = append(w.closers, func() error {
+		return w.rpc.NVMfDeleteSubsystem(context.Background(), spdkrpc.NVMfDeleteSubsystemParams{NQN: nqn})
+	})
+	_, err = w.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: nqn, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: id}})
+	return err
 }
 
 // proxyConfig gives the driver's user only the role that the driver needs.
@@ -112,19 +153,34 @@ const proxyConfig = `listen: %s
 tls: {self_signed_dir: %q}
 target: {socket: %q}
 users:
-  - {name: csi, password_hash: %q, roles: [csi-controller]}
+  - {name: csi, password_hash: %q, roles: [csi-controller]%s}
 log: {level: error}
+`
+
+// tenantConfig is added for a driver whose user belongs to a tenant. The tenant owns the driver's lvstores, and what it may
+// export is limited.
+const tenantConfig = `tenants:
+  sanity:
+    lvstores: [lvs0, lvs1]
+    volume_nqn_prefix: "nqn.2020-04.io.spdk.csi:uuid:"
+    addresses: ["127.0.0.1:4420"]
+    hosts: ["nqn.2014-08.org.nvmexpress:uuid:*"]
+    quota: {gib: 20, volumes: 100, subsystems: 100}
 `
 
 const password = "not a secret"
 
-func startProxy(ctx context.Context, dir, address, socket string, services *errgroup.Group) error {
+func startProxy(ctx context.Context, v variant, dir, address, socket string, services *errgroup.Group) error {
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(dir, "spdk-proxy.yaml")
-	text := fmt.Sprintf(proxyConfig, address, filepath.Join(dir, "tls"), socket, hash)
+	tenant, tenants := "", ""
+	if v.Tenant {
+		tenant, tenants = ", tenant: sanity", tenantConfig
+	}
+	text := fmt.Sprintf(proxyConfig, address, filepath.Join(dir, "tls"), socket, hash, tenant) + tenants
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return err
 	}

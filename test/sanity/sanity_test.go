@@ -25,6 +25,7 @@ type variant struct {
 	AccessType string // mount or block
 	FSType     string
 	Real       bool // the target is a real spdk_tgt
+	Tenant     bool // the driver's user belongs to a tenant
 	SizeMiB    int64
 }
 
@@ -33,6 +34,8 @@ var variants = []variant{
 	{Name: "xfs on loop devices", TargetType: "loop", AccessType: "mount", FSType: "xfs", SizeMiB: 320},
 	{Name: "raw block on loop devices", TargetType: "loop", AccessType: "block", SizeMiB: 64},
 	{Name: "iSCSI, controller", TargetType: "iscsi", AccessType: "mount", SizeMiB: 64},
+	{Name: "NVMe, controller, as a tenant", TargetType: "nvme-tcp", AccessType: "mount", Tenant: true, SizeMiB: 64},
+	{Name: "NVMe on real SPDK, controller, as a tenant", TargetType: "nvme-tcp", AccessType: "mount", Real: true, Tenant: true, SizeMiB: 64},
 	{Name: "NVMe on real SPDK, controller", TargetType: "nvme-tcp", AccessType: "mount", Real: true, SizeMiB: 64},
 	{Name: "iSCSI on real SPDK, controller", TargetType: "iscsi", AccessType: "mount", Real: true, SizeMiB: 64},
 }
