@@ -91,7 +91,9 @@ func NotBusy(all []Finding, held []string) []Finding {
 const (
 	anyCall    = "*"
 	namePrefix = "name "
-	anyName    = "name *"
+	// groupPrefix begins the locks of calls about a group snapshot.
+	groupPrefix = "group snapshot "
+	anyName     = "name *"
 )
 
 // Apply does what Mend says. It does nothing, and fails, if the object is in use by now.

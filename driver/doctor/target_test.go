@@ -108,6 +108,12 @@ var wrongs = []wrong{
 		require.NoError(t, err)
 		return nil
 	}},
+	{name: "group snapshot without one of its members", kind: doctor.HalfMade, says: "it has 1 of 2 snapshots", make: func(t *testing.T, f *fixture) []string {
+		v := f.create(t, "source")
+		_, err := f.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snap.abcdefghijkl." + strings.ReplaceAll(v.UUID, "-", "") + ".00000001xyzb"})
+		require.NoError(t, err)
+		return nil
+	}},
 	{name: "volume without a bdev", kind: doctor.Broken, says: "could not create its bdev", make: func(t *testing.T, f *fixture) []string {
 		ctx := t.Context()
 		disk := func(name string) {

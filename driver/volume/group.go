@@ -65,8 +65,8 @@ func newGroupID(name string, at time.Time, size int) GroupID {
 
 func (g GroupID) String() string { return "group." + g.Hash + "." + g.Attempt }
 
-// size is the number of members.
-func (g GroupID) size() int {
+// Size is the number of members.
+func (g GroupID) Size() int {
 	return strings.IndexByte(base32Digits, g.Attempt[len(g.Attempt)-1]) + 1
 }
 
@@ -95,7 +95,7 @@ type groups map[GroupID]members
 // complete returns the attempts that have all their members, the one that was requested first before others.
 func (g groups) complete() (ids []GroupID) {
 	for id, m := range g {
-		if len(m) == id.size() {
+		if len(m) == id.Size() {
 			ids = append(ids, id)
 		}
 	}
@@ -261,8 +261,8 @@ func (s *Service) GetGroup(ctx context.Context, id GroupID, ids []string) (Group
 		return Group{}, err
 	}
 	m := found[id]
-	if len(m) != id.size() {
-		return Group{}, fmt.Errorf("target %s: group snapshot %s: %w: %d of its %d snapshots exist: delete it", s.Name, id, ErrNotFound, len(m), id.size())
+	if len(m) != id.Size() {
+		return Group{}, fmt.Errorf("target %s: group snapshot %s: %w: %d of its %d snapshots exist: delete it", s.Name, id, ErrNotFound, len(m), id.Size())
 	}
 	if err := s.checkMembers(ctx, id, m, ids); err != nil {
 		return Group{}, err

@@ -30,9 +30,10 @@ type Listed struct {
 	Store    string
 	Name     string
 	Kind     Kind
-	Source   string // UUID of the volume that a snapshot was taken of; empty if unknown
-	Requests string // equal for snapshots that were requested under the same name; empty for all else
-	Degraded bool   // SPDK could not create its bdev
+	Source   string  // UUID of the volume that a snapshot was taken of; empty if unknown
+	Requests string  // equal for snapshots that were requested under the same name; empty for all else
+	Degraded bool    // SPDK could not create its bdev
+	Group    GroupID // of which the snapshot is a member; empty if of none
 }
 
 // Used tells whether the name records that the volume was used, and returns the name without that.
@@ -57,6 +58,7 @@ func (s *Service) Inspect(ctx context.Context) ([]Listed, error) {
 			all[i].Kind, all[i].Source = KindInternal, n.source
 		case ours:
 			all[i].Kind, all[i].Source, all[i].Requests = KindSnapshot, n.source, n.hash
+			all[i].Group = n.group
 		case l.IsSnapshot:
 			all[i].Kind = KindSnapshot
 		case helperLvol.MatchString(l.Name) && l.IsClone:
