@@ -37,7 +37,7 @@ type Fencing struct {
 
 // Fence removes a host from all exports of the target, also from those that the driver did not make, and marks it, so that
 // Admit and Share refuse it with [ErrFenced] until Unfence. The target closes the host's connections. node is the host's
-// name for people. With dryRun, Fence changes nothing and returns what it would do. It can be repeated.
+// name for people. If the mark cannot be set, Fence removes the host from the exports nevertheless, and fails. With dryRun, Fence changes nothing and returns what it would do. It can be repeated.
 func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.fence(ctx, h, dryRun)
@@ -82,6 +82,14 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVM
 	return sub, fenced, g.Wait()
 }
 
+// withoutMark is the error for a host whose mark could not be set. The host is removed from all exports nevertheless.
+func withoutMark(failed error) error {
+	if failed == nil {
+		return nil
+	}
+	return fmt.Errorf("the node is not marked as fenced, so volumes may be published to it again: %w", failed)
+}
+
 func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all []Fencing, err error) {
 	marked, err := n.isFenced(ctx, h)
 	if err != nil {
@@ -90,28 +98,29 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 	if !marked {
 		all = append(all, markFence)
 	}
+	var unmarked error
 	if !marked && !dryRun {
-		err := readback.NewStep("mark the node as fenced", func() error {
+		unmarked = readback.NewStep("mark the node as fenced", func() error {
 			return n.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: fenceNQN + h.id(), ModelNumber: new(printable(node)), AllowAnyHost: new(false), MaxNamespaces: new(uint32(exclusiveNamespaces))})
 		}, func() (bool, error) { return n.isFenced(ctx, h) }).Run()
-		if err != nil {
-			return nil, err
+		if unmarked != nil {
+			all = all[:0]
 		}
 	}
 	// A call in flight may admit the host once more before it reads the mark.
 	for range 3 {
 		admitted, open, err := n.withHost(ctx, h)
 		if err != nil {
-			return all, err
+			return all, errors.Join(err, withoutMark(unmarked))
 		}
 		for _, sub := range admitted {
 			all = append(all, Fencing{Export: sub.NQN, Change: "remove host " + h.NQN})
 		}
 		if dryRun || len(admitted) == 0 {
-			return append(all, open...), nil
+			return append(all, open...), withoutMark(unmarked)
 		}
 		if err := n.removeFromEach(ctx, admitted, h); err != nil {
-			return all, err
+			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
 	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)
@@ -189,32 +198,33 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 	if err != nil {
 		return nil, err
 	}
+	var unmarked error
 	if !isFenced(groups, h) {
-		all = append(all, markFence)
 		if !dryRun {
-			if _, err := i.ensureInitiatorGroup(ctx, groups, fenceMark(h)); err != nil {
-				return nil, err
-			}
+			_, unmarked = i.ensureInitiatorGroup(ctx, groups, fenceMark(h))
+		}
+		if unmarked == nil {
+			all = append(all, markFence)
 		}
 	}
 	for range 3 {
 		now, err := i.read(ctx, "")
 		if err != nil {
-			return all, err
+			return all, errors.Join(err, withoutMark(unmarked))
 		}
 		alone, others := i.withHost(now, h)
 		for _, name := range alone {
 			all = append(all, Fencing{Export: name, Change: "delete the iSCSI target, which only initiator " + h.IQN + " can use"})
 		}
 		if dryRun || len(alone) == 0 {
-			return append(all, others...), nil
+			return append(all, others...), withoutMark(unmarked)
 		}
 		var failed []error
 		for _, name := range alone {
 			failed = append(failed, i.deleteNamed(ctx, name))
 		}
 		if err := errors.Join(failed...); err != nil {
-			return all, err
+			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
 	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)

@@ -147,3 +147,55 @@ func TestFenceTellsWhatIsOpen(t *testing.T) {
 	require.Len(t, changes, 2)
 	assert.Contains(t, changes[1].Problem, "other initiators")
 }
+
+// Whichever call fails, or loses its reply, the next attempt finishes the work; and no attempt claims success before that.
+func TestFenceAfterFailures(t *testing.T) {
+	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
+		for name, inject := range map[string]func(*drivertest.FaultyCaller, int){
+			"lost call":  func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, false, false) },
+			"lost reply": func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, true, false) },
+			"died":       func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, true, true) },
+			"refused":    func(c *drivertest.FaultyCaller, n int) { c.RefuseCall(n) },
+		} {
+			for n := 1; ; n++ {
+				f := newFixture(t, tr, "")
+				ctx, n1 := t.Context(), drivertest.MultipathHost("n1")
+				v, w := f.bdev(t), f.bdev(t)
+				require.NoError(t, admit(ctx, f.Service, v, n1))
+				require.NoError(t, admit(ctx, f.Service, w, n1))
+				inject(f.fault, n)
+				_, err := f.Fence(ctx, n1, "n1", false)
+				method := f.fault.FailedMethod()
+				f.fault.Reset()
+				if err == nil {
+					assert.Zero(t, f.admitted(t, n1, v, w), "%s %s", name, method)
+					require.ErrorIs(t, admit(ctx, f.Service, v, n1), export.ErrFenced, "%s %s", name, method)
+				}
+				_, err = f.Fence(ctx, n1, "n1", false)
+				require.NoError(t, err, "%s %s", name, method)
+				assert.Zero(t, f.admitted(t, n1, v, w), "%s %s", name, method)
+				require.ErrorIs(t, admit(ctx, f.Service, v, n1), export.ErrFenced, "%s %s", name, method)
+				if method == "" {
+					require.Greater(t, n, 4)
+					break
+				}
+			}
+		}
+	}
+}
+
+// A tenant of the proxy may not set the mark: the node is cut off nevertheless, and the call fails.
+func TestFenceWithoutAMark(t *testing.T) {
+	for tr, method := range map[export.Transport]string{export.TCP: "nvmf_create_subsystem", export.ISCSI: "iscsi_create_initiator_group"} {
+		f := newFixture(t, tr, "")
+		ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
+		require.NoError(t, admit(ctx, f.Service, id, n1))
+		s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: method, Before: func(context.Context, any) error { return &spdkrpc.Error{Kind: spdkrpc.Denied} }})
+		changes, err := s.Fence(ctx, n1, "n1", false)
+		require.ErrorIs(t, err, spdkrpc.Denied)
+		require.ErrorContains(t, err, "published to it again")
+		require.Len(t, changes, 1)
+		assert.NotEmpty(t, changes[0].Export)
+		assert.Zero(t, f.admitted(t, n1, id))
+	}
+}

@@ -145,3 +145,41 @@ func TestISCSIIsNotShared(t *testing.T) {
 	_, err := f.Share(t.Context(), f.bdev(t), drivertest.Host("n1"), mayExport)
 	require.ErrorIs(t, err, export.ErrNotShareable)
 }
+
+// Whichever call fails, or loses its reply, while a second host is admitted or the first one removed, a repetition finishes
+// the work, and the other host keeps its export throughout.
+func TestSharingAfterFailures(t *testing.T) {
+	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
+	for name, inject := range map[string]func(*drivertest.FaultyCaller, int){
+		"lost call":  func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, false, false) },
+		"lost reply": func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, true, false) },
+		"died":       func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, true, true) },
+		"refused":    func(c *drivertest.FaultyCaller, n int) { c.RefuseCall(n) },
+	} {
+		for n := 1; ; n++ {
+			f := newFixture(t, export.TCP, "")
+			ctx, id := t.Context(), f.bdev(t)
+			s := f.listeningOn(f.Listen[0], export.Portal{Addr: "::1", Port: "4421"})
+			share := func(h export.Host) error { _, err := s.Share(ctx, id, h, mayExport); return err }
+			require.NoError(t, share(n1))
+			inject(f.fault, n)
+			_ = share(n2)
+			reached := f.fault.FailedMethod() != ""
+			f.fault.Reset()
+			assert.Subset(t, f.subsystem(t, id).Hosts, hostsOf(n1), name)
+			require.NoError(t, share(n2))
+			assert.ElementsMatch(t, hostsOf(n1, n2), f.subsystem(t, id).Hosts, name)
+			assert.Len(t, f.subsystem(t, id).ListenAddresses, 2)
+			inject(f.fault, n)
+			_ = s.Withdraw(ctx, id, &n1)
+			f.fault.Reset()
+			assert.Subset(t, f.subsystem(t, id).Hosts, hostsOf(n2), name)
+			require.NoError(t, s.Withdraw(ctx, id, &n1))
+			assert.ElementsMatch(t, hostsOf(n2), f.subsystem(t, id).Hosts, name)
+			if !reached {
+				require.Greater(t, n, 6)
+				break
+			}
+		}
+	}
+}
