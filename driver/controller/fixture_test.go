@@ -56,7 +56,12 @@ func newSimTarget(t *testing.T, name string, stores ...string) *simTarget {
 
 func newSimTargetOf(t *testing.T, name string, sizeMiB uint64, stores ...string) *simTarget {
 	t.Helper()
-	target, err := spdktest.Start(spdktest.Options{})
+	return newSimTargetWith(t, name, spdktest.Options{}, sizeMiB, stores...)
+}
+
+func newSimTargetWith(t *testing.T, name string, options spdktest.Options, sizeMiB uint64, stores ...string) *simTarget {
+	t.Helper()
+	target, err := spdktest.Start(options)
 	require.NoError(t, err)
 	socket := spdkrpc.NewSocket(target.Socket())
 	s := &simTarget{Target: target, name: name, rpc: spdkrpc.NewClient(socket)}

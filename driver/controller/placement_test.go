@@ -304,6 +304,19 @@ func TestThinOvercommit(t *testing.T) {
 	}
 }
 
+// After a start, the first volume waits until the sizes of the others are known.
+func TestOvercommitAfterARestart(t *testing.T) {
+	for range 5 { // without the wait, the first answer depends on how fast the sizes are read
+		target := newSimTarget(t, "t0", "lvs0")
+		config := driver.Config{Placement: driver.PlacementConfig{ThinOvercommit: 1}}
+		before := newTestControllerOf(t, config, target)
+		before.create(t, "pvc-1", 300*mib)
+		after := newTestControllerOf(t, config, target)
+		_, err := after.CreateVolume(t.Context(), after.request("pvc-2", 300*mib))
+		drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")
+	}
+}
+
 // A volume that was deleted without the driver does not count: before a volume is refused, the sizes are read again.
 func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")

@@ -78,14 +78,14 @@ func (u *sum) put(volume string, bytes int64) {
 func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum, error) {
 	u := s.seen.sum(st)
 	u.mu.Lock()
-	age := s.Now().Sub(u.at)
-	if u.read == nil && age > min(wait, sumAge) {
+	age, never := s.Now().Sub(u.at), u.at.IsZero()
+	if u.read == nil && (never || age > min(wait, sumAge)) {
 		u.read, u.during = make(chan struct{}), map[string]int64{}
 		go s.readSum(context.WithoutCancel(ctx), st, u)
 	}
 	reading := u.read
 	u.mu.Unlock()
-	if age <= wait {
+	if !never && age <= wait {
 		return u, nil
 	}
 	select {
@@ -95,7 +95,7 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if s.Now().Sub(u.at) > wait {
+	if u.at.IsZero() || s.Now().Sub(u.at) > wait {
 		return nil, fmt.Errorf("target %s: the sizes of the volumes in lvstore %s could not be read, so it is not known whether another one fits: try again", s.Name, st.Name)
 	}
 	return u, nil

@@ -1,0 +1,164 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// A cost is what a CSI call sends to its target and gets from it.
+type cost struct{ rpcs, sent, received int }
+
+// A costMeter adds up the cost of all calls that pass it.
+type costMeter struct {
+	mu  sync.Mutex
+	sum cost
+}
+
+func (m *costMeter) measure(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		var numbered struct {
+			ID json.RawMessage `json:"id"`
+		}
+		_ = json.Unmarshal(body, &numbered)
+		counted := &countingWriter{ResponseWriter: w}
+		next(counted, r)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.sum.rpcs++
+		m.sum.sent += len(body) - len(numbered.ID) // ids grow with the number of calls
+		m.sum.received += counted.n - len(numbered.ID)
+	}
+}
+
+type countingWriter struct {
+	http.ResponseWriter
+	n int
+}
+
+func (w *countingWriter) Write(p []byte) (int, error) {
+	w.n += len(p)
+	return w.ResponseWriter.Write(p)
+}
+
+func (m *costMeter) take() cost {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer func() { m.sum = cost{} }()
+	return m.sum
+}
+
+// listsAll are the calls that read all exports of a target, because SPDK has no call that reads one iSCSI target. Their bytes
+// grow with the number of exported volumes, their RPCs do not.
+var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"}
+
+// TestCostDoesNotGrow compares what the calls cost beside few and beside many volumes.
+func TestCostDoesNotGrow(t *testing.T) {
+	const few = 10
+	for release, many := range map[string]int{"v24.01": 1_000, "v26.05": 10_000, "v26.09": 1_000} {
+		t.Run(release, func(t *testing.T) {
+			target := newSimTargetWith(t, "t0", spdktest.Options{Release: rpcschema.MustRelease(release)}, 128, "lvs0")
+			meter := &costMeter{}
+			target.gateway.Config.Handler = meter.measure(target.gateway.Config.Handler.ServeHTTP)
+			beside := func(n int) map[string]cost {
+				costs := map[string]cost{}
+				for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
+					config := driver.Config{Nodes: []driver.TargetConfig{{TargetType: transport}}, Placement: driver.PlacementConfig{ThinOvercommit: 1000}}
+					b := newTestControllerOf(t, config, target)
+					for i := range 1 + n/100 {
+						_, err := b.publish(t.Context(), b.create(t, fmt.Sprintf("%s-%d", transport, i), 1*mib), nodeB)
+						require.NoError(t, err)
+					}
+					for call, c := range b.costs(t, meter, fmt.Sprint("pvc-", transport, "-", n%7)) {
+						costs[transport+" "+call] = c
+					}
+				}
+				return costs
+			}
+			target.addVolumes(t, 0, few)
+			least := beside(few)
+			target.addVolumes(t, few, many)
+			most := beside(many)
+			for _, call := range listsAll {
+				assert.Equal(t, least[call].rpcs, most[call].rpcs, call)
+				delete(least, call)
+				delete(most, call)
+			}
+			assert.Equal(t, least, most)
+		})
+	}
+}
+
+// addVolumes adds volumes that other clients made. One in ten is exported.
+func (s *simTarget) addVolumes(t *testing.T, from, to int) {
+	t.Helper()
+	g, ctx := errgroup.WithContext(t.Context())
+	const inFlight = 16
+	g.SetLimit(inFlight)
+	for i := from; i < to; i++ {
+		g.Go(func() error {
+			id, err := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: fmt.Sprintf("other-%06d", i), LvsName: new("lvs0"), SizeInMiB: 1, ThinProvision: new(true)})
+			if err != nil || i%10 > 0 {
+				return err
+			}
+			nqn := export.NQN(id)
+			if err := s.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: nqn, SerialNumber: new("OTHER"), MaxNamespaces: new(uint32(1))}); err != nil {
+				return err
+			}
+			_, err = s.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: nqn, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: id}})
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+}
+
+// costs measures each call for a volume after the calls for another one, in which the controller learns about the target.
+func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[string]cost {
+	t.Helper()
+	costs := map[string]cost{}
+	for _, name := range []string{name + "-a", name + "-b"} {
+		var v *csi.Volume
+		for _, call := range []struct {
+			name string
+			do   func() error
+		}{
+			{"create", func() error { v = b.create(t, name, 1*mib); return nil }},
+			{"publish", func() error { _, err := b.publish(t.Context(), v, nodeA); return err }},
+			{"publish again", func() error { _, err := b.publish(t.Context(), v, nodeA); return err }},
+			{"expand", func() error {
+				_, err := b.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: v.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: 8 * mib}, Secrets: b.secrets})
+				return err
+			}},
+			{"unpublish", func() error { return b.unpublish(t.Context(), v.GetVolumeId(), nodeA) }},
+			{"delete", func() error { return b.delete(t.Context(), v.GetVolumeId()) }},
+		} {
+			meter.take()
+			require.NoError(t, call.do(), call.name)
+			costs[call.name] = meter.take()
+		}
+		for _, c := range b.Controller.targets.clients { // the sizes of all volumes are read in the background
+			stores, err := c.service.Stores(t.Context())
+			require.NoError(t, err)
+			_, err = c.service.Promised(t.Context(), stores[0])
+			require.NoError(t, err)
+		}
+	}
+	return costs
+}
