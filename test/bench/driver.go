@@ -37,7 +37,7 @@ func startDriver(ctx context.Context, p *proxy, host, port string) (_ *driver, e
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path("spdk-csi"), "github.com/spdkgate/spdkgate/cmd/spdk-csi").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build spdk-csi: %w\n%s", err, out)
 	}
-	config, err := json.Marshal(map[string]any{"nodes": []any{map[string]any{
+	config, err := json.Marshal(map[string]any{"placement": map[string]any{"thinOvercommit": 1000}, "nodes": []any{map[string]any{
 		"name": "bench", "rpcURL": p.url, "caFile": path("tls.crt"), "targetType": "nvme-tcp", "targetAddr": host, "targetPort": port, "lvstores": []string{volumesStore},
 	}}})
 	if err != nil {
