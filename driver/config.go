@@ -31,6 +31,8 @@ type Config struct {
 	Nodes []TargetConfig `json:"nodes"`
 	// Placement says how targets and lvstores are chosen, and how full they may become.
 	Placement PlacementConfig `json:"placement,omitzero"`
+	// Snapshots says how snapshots are deleted.
+	Snapshots SnapshotConfig `json:"snapshots,omitzero"`
 	// Check says how often targets are checked for leftovers.
 	Check CheckConfig `json:"check,omitzero"`
 }
@@ -97,7 +99,7 @@ func ParseConfig(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, and with placement and check beside nodes", err, configShape)
+		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, and with placement, snapshots and check beside nodes", err, configShape)
 	}
 	if len(c.Nodes) == 0 {
 		return nil, fmt.Errorf("nodes is empty: name at least one target, like %s", configShape)
@@ -117,6 +119,9 @@ func ParseConfig(text []byte) (*Config, error) {
 	}
 	c.Placement.setDefaults()
 	problems = append(problems, c.Placement.check()...)
+	if err := c.Snapshots.check(); err != nil {
+		problems = append(problems, err)
+	}
 	problems = append(problems, c.Check.check()...)
 	problems = append(problems, checkTopology(c.Nodes)...)
 	return &c, errors.Join(problems...)

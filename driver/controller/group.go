@@ -101,7 +101,7 @@ func (c *Controller) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.Del
 	if err != nil {
 		return nil, err
 	}
-	if err := service.DeleteGroup(ctx, id, members); err != nil {
+	if err := service.DeleteGroup(ctx, id, members, claim.Take); err != nil {
 		return nil, err
 	}
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil

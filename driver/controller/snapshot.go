@@ -85,7 +85,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshot
 	if err != nil {
 		return nil, err
 	}
-	if err := service.DeleteSnapshot(ctx, id.UUID); err != nil {
+	if err := service.DeleteSnapshot(ctx, id.UUID, claim.Take); err != nil {
 		return nil, err
 	}
 	return &csi.DeleteSnapshotResponse{}, nil

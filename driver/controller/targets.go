@@ -67,7 +67,7 @@ func newTargets(c *driver.Config) (*targets, error) {
 		}
 		t.pools[n.Name] = pool
 		t.byName[n.Name] = volume.NewTarget(volume.Config{
-			Config: export.Config{Name: n.Name, Transport: n.Transport(), Listen: n.Listen()}, Stores: n.Lvstores, Space: c.Placement.Space(),
+			Config: export.Config{Name: n.Name, Transport: n.Transport(), Listen: n.Listen()}, Stores: n.Lvstores, Space: c.Placement.Space(), DetachClones: c.Snapshots.DetachClones(),
 		})
 	}
 	return t, nil
@@ -192,7 +192,7 @@ func (t *targets) same(other *targets, name string) bool {
 		return false
 	}
 	theirs, err := other.config(name)
-	return err == nil && reflect.DeepEqual(mine, theirs) && t.pools[name].Equal(other.pools[name]) && t.byName[name].Space == other.byName[name].Space
+	return err == nil && reflect.DeepEqual(mine, theirs) && t.pools[name].Equal(other.pools[name]) && t.byName[name].Space == other.byName[name].Space && t.byName[name].DetachClones == other.byName[name].DetachClones
 }
 
 // takeOver continues with the clients of targets that are the same as before. It returns the names of the others, and the

@@ -137,7 +137,7 @@ func TestCloneBeforeSetParent(t *testing.T) {
 	_, err = b.Clone(t.Context(), from, Spec{Name: "pvc-2", MinBytes: 8 * MiB})
 	require.ErrorIs(t, err, ErrExposes)
 	require.ErrorContains(t, err, "clearMethod")
-	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil))
 	assert.Equal(t, before, b.state(t), "no lvol is left")
 
 	snap, err = b.Snapshot(t.Context(), "s", v.UUID)

@@ -111,7 +111,7 @@ var operations = []operation{
 		v := b.create(t, "pvc-1", 4)
 		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 		require.NoError(t, err)
-		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, s.UUID) }
+		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, s.UUID, nil) }
 	}},
 	{name: "delete a clone", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		_, c := cloned(t, b)
@@ -122,7 +122,7 @@ var operations = []operation{
 		ids := snapshots(t, b, v, c)
 		require.NoError(t, b.Delete(t.Context(), v.UUID))
 		require.NoError(t, b.Delete(t.Context(), c.UUID))
-		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, ids[0]) }
+		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, ids[0], nil) }
 	}},
 	{name: "delete a volume with snapshots on both sides of a clone", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v, c := cloned(t, b)
@@ -318,10 +318,10 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	require.NoError(t, err, where)
 	for _, s := range snapshots {
 		if s.Group != (GroupID{}) {
-			require.NoError(t, b.DeleteGroup(ctx, s.Group, b.membersOf(t, s.Group)), where)
+			require.NoError(t, b.DeleteGroup(ctx, s.Group, b.membersOf(t, s.Group), nil), where)
 			continue
 		}
-		require.NoError(t, b.DeleteSnapshot(ctx, s.UUID), where)
+		require.NoError(t, b.DeleteSnapshot(ctx, s.UUID, nil), where)
 	}
 	left := b.state(t)
 	assert.Empty(t, left.Lvols, where)

@@ -39,9 +39,10 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	return s.removeWithBases(ctx, v)
 }
 
-// DeleteSnapshot deletes a snapshot. If it has one clone, its contents move to the clone; if it has more, SPDK cannot delete
-// it. DeleteSnapshot fails with ErrMember if the snapshot belongs to a group, and succeeds if it does not exist.
-func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
+// DeleteSnapshot deletes a snapshot. If it has one clone, its contents move to the clone; if it has more, DeleteSnapshot fails
+// with ErrInUse or, with Config.DetachClones, detaches them first. claim is called for each of them; it may be nil.
+// DeleteSnapshot fails with ErrMember if the snapshot belongs to a group, and succeeds if it does not exist.
+func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		s.sweep(ctx)
@@ -53,7 +54,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string) error {
 	if snap.Group != (GroupID{}) {
 		return fmt.Errorf("target %s: %w: %s belongs to the group snapshot %s: delete that", s.Name, ErrMember, snap, snap.Group)
 	}
-	if err := hasClones(s.Name, snap.Volume); err != nil {
+	if err := s.makeDeletable(ctx, snap.Volume, claim); err != nil {
 		return err
 	}
 	return s.removeWithBases(ctx, snap.Volume)

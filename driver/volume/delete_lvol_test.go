@@ -22,17 +22,17 @@ func TestDeletionsAreFrozen(t *testing.T) {
 	_, err = b.Export(t.Context(), v.UUID, h)
 	require.NoError(t, err)
 	f.fails = &spdkrpc.Error{Method: "spdkgate_lvol_delete", Kind: spdkrpc.InUse, Code: -32009}
-	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), snap.UUID), spdkrpc.InUse)
+	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil), spdkrpc.InUse)
 	f.fails = nil
 	if b.sim != nil {
 		require.NoError(t, b.sim.ConnectHost(export.NQN(v.UUID), h.NQN)) // without multipath
-		require.ErrorIs(t, b.DeleteSnapshot(t.Context(), snap.UUID), ErrInUse)
+		require.ErrorIs(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil), ErrInUse)
 		assert.Empty(t, f.deleted)
 		require.NoError(t, b.Unexport(t.Context(), v.UUID, nil))
 		_, err = b.Export(t.Context(), v.UUID, h)
 		require.NoError(t, err)
 	}
-	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil))
 	assert.Equal(t, []string{snap.UUID}, f.deleted)
 }
 
@@ -47,12 +47,12 @@ func TestDeletionsThroughAnOldProxy(t *testing.T) {
 		_, err = b.Export(t.Context(), v.UUID, h)
 		require.NoError(t, err)
 		before := b.state(t)
-		err = b.DeleteSnapshot(t.Context(), snap.UUID)
+		err = b.DeleteSnapshot(t.Context(), snap.UUID, nil)
 		require.ErrorIs(t, err, ErrInUse)
 		assert.ErrorContains(t, err, "upgrade spdk-proxy")
 		assert.Equal(t, before, b.state(t), "nothing changed")
 		require.NoError(t, b.Unexport(t.Context(), v.UUID, &h))
 		require.NoError(t, b.Delete(t.Context(), v.UUID))
-		require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
+		require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil))
 	}
 }

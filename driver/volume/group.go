@@ -150,7 +150,7 @@ func (s *Service) SnapshotGroup(ctx context.Context, name string, sources []stri
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
 		// Another call took the group at the same time. No caller knows of this one.
-		return Group{}, errors.Join(fmt.Errorf("target %s: %w: group snapshot %q was taken twice at the same time: try again", s.Name, ErrBusy, name), s.removeMembers(ctx, found[id]))
+		return Group{}, errors.Join(fmt.Errorf("target %s: %w: group snapshot %q was taken twice at the same time: try again", s.Name, ErrBusy, name), s.removeMembers(ctx, found[id], nil))
 	case taken:
 		return s.describeGroup(ctx, id, found[id])
 	case failed == nil:
@@ -183,7 +183,7 @@ func (s *Service) clearHalfMade(ctx context.Context, name string) (found groups,
 			return found, try > 0, err
 		}
 		for _, m := range found {
-			if err := s.removeMembers(ctx, m); err != nil {
+			if err := s.removeHalfMade(ctx, m); err != nil {
 				return nil, true, fmt.Errorf("delete what an interrupted attempt has left of group snapshot %q: %w", name, err)
 			}
 		}
@@ -270,10 +270,11 @@ func (s *Service) GetGroup(ctx context.Context, id GroupID, ids []string) (Group
 	return s.describeGroup(ctx, id, m)
 }
 
-// DeleteGroup deletes a group snapshot, and what interrupted attempts have left of it. It fails with ErrMismatch, before it
+// DeleteGroup deletes a group snapshot, and what interrupted attempts have left of it. Clones are treated as by
+// DeleteSnapshot. It fails with ErrMismatch, before it
 // deletes anything, if ids are not its snapshots; those that are deleted already may be among them. It succeeds if the group
 // does not exist.
-func (s *Service) DeleteGroup(ctx context.Context, id GroupID, ids []string) error {
+func (s *Service) DeleteGroup(ctx context.Context, id GroupID, ids []string, claim Claim) error {
 	found, err := s.groupsOf(ctx, id.Hash)
 	if err != nil {
 		return err
@@ -281,13 +282,13 @@ func (s *Service) DeleteGroup(ctx context.Context, id GroupID, ids []string) err
 	if err := s.checkMembers(ctx, id, found[id], ids); err != nil {
 		return err
 	}
-	if err := s.removeMembers(ctx, found[id]); err != nil {
+	if err := s.removeMembers(ctx, found[id], claim); err != nil {
 		return err
 	}
 	complete := found.complete()
 	for other, m := range found {
 		if other != id && !slices.Contains(complete, other) {
-			if err := s.removeMembers(ctx, m); err != nil {
+			if err := s.removeHalfMade(ctx, m); err != nil {
 				return err
 			}
 		}
@@ -317,8 +318,22 @@ func (s *Service) checkMembers(ctx context.Context, id GroupID, m members, ids [
 	return nil
 }
 
-// removeMembers deletes snapshots, or none if one of them has clones.
-func (s *Service) removeMembers(ctx context.Context, m members) error {
+// removeHalfMade deletes the snapshots of an interrupted attempt, or none if one of them has clones: then somebody knows of it.
+func (s *Service) removeHalfMade(ctx context.Context, m members) error {
+	for _, l := range m {
+		v, err := s.Get(ctx, l.UUID)
+		if err == nil {
+			err = hasClones(s.Name, v)
+		}
+		if ignore(err, ErrNotFound) != nil {
+			return err
+		}
+	}
+	return s.removeMembers(ctx, m, nil)
+}
+
+// removeMembers deletes snapshots, or none if one of them has clones that cannot be detached.
+func (s *Service) removeMembers(ctx context.Context, m members, claim Claim) error {
 	var all []Volume
 	for _, l := range m {
 		v, err := s.Get(ctx, l.UUID)
@@ -326,7 +341,7 @@ func (s *Service) removeMembers(ctx context.Context, m members) error {
 			continue
 		}
 		if err == nil {
-			err = hasClones(s.Name, v)
+			err = s.makeDeletable(ctx, v, claim)
 		}
 		if err != nil {
 			return err

@@ -90,20 +90,20 @@ func TestGroupSnapshot(t *testing.T) {
 	} {
 		_, err = b.GetGroup(t.Context(), first.ID, ids)
 		require.ErrorIs(t, err, ErrMismatch, name)
-		require.ErrorIs(t, b.DeleteGroup(t.Context(), first.ID, ids), ErrMismatch, name)
+		require.ErrorIs(t, b.DeleteGroup(t.Context(), first.ID, ids, nil), ErrMismatch, name)
 	}
 	single, err := b.Snapshot(t.Context(), "group-1", sources[0])
 	require.NoError(t, err, "names of groups and of snapshots are independent")
 	assert.Empty(t, single.Group)
-	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), first.Snapshots[0].UUID), ErrMember)
+	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), first.Snapshots[0].UUID, nil), ErrMember)
 
 	clone, err := b.Clone(t.Context(), Origin{UUID: first.Snapshots[0].UUID, Snapshot: true}, Spec{Name: "restored", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
 	require.NoError(t, err)
-	require.ErrorIs(t, b.DeleteGroup(t.Context(), first.ID, uuidsOf(first)), ErrInUse)
+	require.ErrorIs(t, b.DeleteGroup(t.Context(), first.ID, uuidsOf(first), nil), ErrInUse)
 	assert.Len(t, b.membersOf(t, first.ID), 3, "none was deleted")
 	require.NoError(t, b.Delete(t.Context(), clone.UUID))
 	for range 2 {
-		require.NoError(t, b.DeleteGroup(t.Context(), first.ID, uuidsOf(first)))
+		require.NoError(t, b.DeleteGroup(t.Context(), first.ID, uuidsOf(first), nil))
 	}
 	_, err = b.GetGroup(t.Context(), first.ID, uuidsOf(first))
 	require.ErrorIs(t, err, ErrNotFound)
@@ -216,7 +216,9 @@ func TestGroupCrashPoints(t *testing.T) {
 		"delete": func(t *testing.T, b *testService, sources []string) func(context.Context) (GroupID, error) {
 			g, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 			require.NoError(t, err)
-			return func(ctx context.Context) (GroupID, error) { return GroupID{}, b.DeleteGroup(ctx, g.ID, uuidsOf(g)) }
+			return func(ctx context.Context) (GroupID, error) {
+				return GroupID{}, b.DeleteGroup(ctx, g.ID, uuidsOf(g), nil)
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

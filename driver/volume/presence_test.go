@@ -35,7 +35,7 @@ func TestUnloadedStore(t *testing.T) {
 					"get":               errorOf(s.Get(t.Context(), v.UUID)),
 					"delete":            s.Delete(t.Context(), v.UUID),
 					"delete another":    s.Delete(t.Context(), uuid.NewString()),
-					"delete a snapshot": s.DeleteSnapshot(t.Context(), snap.UUID),
+					"delete a snapshot": s.DeleteSnapshot(t.Context(), snap.UUID, nil),
 					"publish":           errorOf(s.Export(t.Context(), v.UUID, drivertest.Host("n1"))),
 					"grow":              errorOf(s.Expand(t.Context(), v.UUID, 8*MiB, 0)),
 					"snapshot":          errorOf(s.Snapshot(t.Context(), "t", v.UUID)),
@@ -50,7 +50,7 @@ func TestUnloadedStore(t *testing.T) {
 			got, err := s.Get(t.Context(), v.UUID)
 			require.NoError(t, err)
 			assert.Equal(t, "pvc-1", got.Name)
-			require.NoError(t, s.DeleteSnapshot(t.Context(), snap.UUID))
+			require.NoError(t, s.DeleteSnapshot(t.Context(), snap.UUID, nil))
 			for range 2 {
 				require.NoError(t, s.Delete(t.Context(), v.UUID))
 			}

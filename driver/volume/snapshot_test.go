@@ -38,7 +38,7 @@ func TestSnapshot(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 
 	require.ErrorIs(t, b.Delete(t.Context(), first.UUID), ErrWrongKind)
-	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), v.UUID), ErrWrongKind)
+	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), v.UUID, nil), ErrWrongKind)
 
 	// When the source is deleted, its snapshots stay, and still have its UUID.
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
@@ -50,7 +50,7 @@ func TestSnapshot(t *testing.T) {
 	assert.Len(t, list, 2)
 	for _, s := range list {
 		for range 2 {
-			require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID))
+			require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
 		}
 	}
 	require.NoError(t, b.Delete(t.Context(), other.UUID))
@@ -64,11 +64,11 @@ func TestSnapshotWithClones(t *testing.T) {
 	require.NoError(t, err)
 	c, err := b.Clone(t.Context(), Origin{UUID: s.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
 	require.NoError(t, err)
-	err = b.DeleteSnapshot(t.Context(), s.UUID)
+	err = b.DeleteSnapshot(t.Context(), s.UUID, nil)
 	require.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, "pvc-1, pvc-2")
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
-	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
 	require.NoError(t, b.Delete(t.Context(), c.UUID))
 	cleanUp(t, b, "")
 }
@@ -91,7 +91,7 @@ func TestLegacySnapshot(t *testing.T) {
 	c, err := b.Clone(t.Context(), Origin{UUID: id, Snapshot: true}, Spec{Name: "pvc-3", MinBytes: 4 * MiB})
 	require.NoError(t, err)
 	require.NoError(t, b.Delete(t.Context(), c.UUID))
-	require.NoError(t, b.DeleteSnapshot(t.Context(), id))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), id, nil))
 	cleanUp(t, b, "")
 }
 
@@ -121,7 +121,7 @@ func TestCloneOrigins(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 	_, err = b.Clone(t.Context(), fromV, Spec{Name: "small", MinBytes: 1, MaxBytes: 3 * MiB})
 	require.ErrorIs(t, err, ErrOutOfRange)
-	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
 }
 
 // Bases are deleted when they are no longer needed, in whatever order their clones are deleted.
@@ -158,9 +158,9 @@ func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 			require.NoError(t, b.Delete(t.Context(), v.UUID))
 			require.NoError(t, b.Delete(t.Context(), c.UUID))
 			assert.Len(t, b.state(t).Lvols, 3)
-			require.NoError(t, b.DeleteSnapshot(t.Context(), ids[order[0]]))
+			require.NoError(t, b.DeleteSnapshot(t.Context(), ids[order[0]], nil))
 			assert.Len(t, b.state(t).Lvols, 1, "the other snapshot")
-			require.NoError(t, b.DeleteSnapshot(t.Context(), ids[order[1]]))
+			require.NoError(t, b.DeleteSnapshot(t.Context(), ids[order[1]], nil))
 			cleanUp(t, b, name)
 		})
 	}
@@ -174,7 +174,7 @@ func TestBaseOfCloneThatFailed(t *testing.T) {
 	require.NoError(t, err)
 	ids := snapshots(t, b, v)
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
-	require.NoError(t, b.DeleteSnapshot(t.Context(), ids[0]))
+	require.NoError(t, b.DeleteSnapshot(t.Context(), ids[0], nil))
 	assert.Empty(t, b.state(t).Lvols)
 }
 

@@ -21,6 +21,8 @@ type Config struct {
 	export.Config
 	// Stores are the lvstores that the driver may use; all of the target's when empty.
 	Stores []string
+	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones, if it has several.
+	DetachClones bool
 	// Space bounds what is promised to volumes.
 	Space Space
 	// Now is the clock; time.Now when nil.

@@ -83,7 +83,7 @@ func TestMarkUsed(t *testing.T) {
 			require.NoError(t, b.MarkUsed(t.Context(), v.UUID), "the volume is deleted")
 			require.NoError(t, b.MarkUsed(t.Context(), snap.UUID), "a snapshot is never attached")
 			require.NoError(t, b.Delete(t.Context(), c.UUID))
-			require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID))
+			require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil))
 		})
 	}
 }

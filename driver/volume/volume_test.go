@@ -263,7 +263,7 @@ func TestStoresAllowed(t *testing.T) {
 	_, err = gone.Stores(t.Context())
 	require.ErrorIs(t, err, ErrStoreMissing)
 	require.ErrorIs(t, gone.Delete(t.Context(), uuid.NewString()), ErrStoreMissing, "it may be in the lvstore that is not loaded")
-	require.ErrorIs(t, gone.DeleteSnapshot(t.Context(), uuid.NewString()), ErrStoreMissing)
+	require.ErrorIs(t, gone.DeleteSnapshot(t.Context(), uuid.NewString(), nil), ErrStoreMissing)
 	require.NoError(t, b.Delete(t.Context(), uuid.NewString()))
 }
 

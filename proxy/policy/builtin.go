@@ -74,6 +74,7 @@ var csiController = []string{
 	"bdev_get_iostat",
 	"bdev_lvol_clone",
 	"bdev_lvol_create",
+	"bdev_lvol_decouple_parent",
 	"bdev_lvol_delete",
 	"bdev_lvol_get_lvols",
 	"bdev_lvol_get_lvstores",

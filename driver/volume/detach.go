@@ -1,0 +1,121 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// SPDK deletes only snapshots with at most one clone, whose clusters that clone takes over. Config.DetachClones lets the
+// driver delete others: it first copies the snapshot's clusters into all clones but one (bdev_lvol_decouple_parent). That is
+// safe only while no host writes to a clone, which the proxy checks, and takes as long as the copying.
+
+// A Claim keeps other calls from a volume until the call ends, or fails if another call works on it.
+type Claim func(id string) error
+
+// makeDeletable makes sure that a snapshot has at most one clone. Without Config.DetachClones, it fails with ErrInUse if
+// there are more.
+func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) error {
+	if len(snap.Clones) < 2 || !s.DetachClones {
+		return hasClones(s.Name, snap)
+	}
+	detached, err := s.clonesToDetach(ctx, snap)
+	if err != nil {
+		return err
+	}
+	for _, c := range detached {
+		if claim != nil {
+			if err := claim(c.UUID); err != nil {
+				return err
+			}
+		}
+		exported, err := s.exports.Exists(ctx, c.UUID)
+		if err != nil {
+			return err
+		}
+		if exported {
+			return fmt.Errorf("target %s: %w: snapshot %s cannot be deleted, because its clone %s is exported, and its data can only be copied while no host uses it: detach that volume first", s.Name, ErrInUse, snap, c)
+		}
+	}
+	if err := s.checkRoomToDetach(ctx, snap, len(detached)); err != nil {
+		return err
+	}
+	for _, c := range detached {
+		if err := s.decouple(ctx, c, snap); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clonesToDetach returns all clones of a snapshot but one. It keeps a clone that is a snapshot itself, because SPDK cannot
+// write to it, or else one that is exported.
+func (s *Service) clonesToDetach(ctx context.Context, snap Volume) ([]Volume, error) {
+	var clones, snapshots []Volume
+	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
+		c, err := s.lookUp(ctx, snap.Store+"/"+name)
+		if errors.Is(err, ErrNotFound) {
+			return nil, fmt.Errorf("target %s: %w: %s, a clone of snapshot %s, changed during the call: try again", s.Name, ErrBusy, name, snap)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if c.Snapshot {
+			snapshots = append(snapshots, c)
+		} else {
+			clones = append(clones, c)
+		}
+	}
+	switch {
+	case len(snapshots) > 1:
+		return nil, fmt.Errorf("target %s: %w: %s and %s were made from snapshot %s, and are snapshots themselves, which cannot be detached: delete one of them first", s.Name, ErrInUse, snapshots[0], snapshots[1], snap)
+	case len(snapshots) == 1:
+		return clones, nil
+	}
+	for i, c := range clones {
+		exported, err := s.exports.Exists(ctx, c.UUID)
+		if err != nil {
+			return nil, err
+		}
+		if exported {
+			return slices.Delete(clones, i, i+1), nil
+		}
+	}
+	return clones[1:], nil
+}
+
+// checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore, beside the reserve.
+func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int) error {
+	st, err := s.store(ctx, snap.Store)
+	if err != nil {
+		return err
+	}
+	one := snap.SizeBytes
+	if snap.Allocated != nil {
+		one = int64(*snap.Allocated) * st.ClusterBytes
+	}
+	if need, free := one*int64(copies), max(0, st.FreeBytes-s.Space.reserve(st)); need > free {
+		return fmt.Errorf("target %s: %w: the data of snapshot %s would be copied into %d clones, which takes up to %d bytes, and lvstore %s has %d beside its reserve: delete some of the clones %s instead",
+			s.Name, ErrNoSpace, snap, copies, need, st.Name, free, strings.Join(slices.Sorted(slices.Values(snap.Clones)), ", "))
+	}
+	return nil
+}
+
+// decouple copies what a clone shares with its parent into the clone. The clone's parent is then the parent's.
+func (s *Service) decouple(ctx context.Context, c, parent Volume) error {
+	failed := s.rpc.BdevLvolDecoupleParent(ctx, spdkrpc.BdevLvolDecoupleParentParams{Name: c.UUID})
+	if failed == nil {
+		return nil
+	}
+	if readback.Clarifies(failed) {
+		if now, err := s.lookUp(ctx, c.UUID); err == nil && now.Base != parent.Name || errors.Is(err, ErrNotFound) {
+			return nil
+		}
+	}
+	return fmt.Errorf("target %s: detach %s from snapshot %s: %w", s.Name, c, parent, failed)
+}
