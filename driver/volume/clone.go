@@ -115,12 +115,20 @@ func (s *Service) clone(ctx context.Context, stores []Store, source Volume, from
 }
 
 // base returns the snapshot of a volume from which the clone called name is created, because SPDK clones only snapshots. It
-// exists until one of the two is deleted. If the clone is never created, it is deleted together with the volume.
+// may be that of an earlier clone (see reuse.go). It exists until one of the two is deleted. If the clone is never created, it
+// is deleted together with the volume.
 func (s *Service) base(ctx context.Context, source Volume, name string) (Volume, error) {
 	alias := source.Store + "/" + baseName(name, source.UUID)
 	base, err := s.lookUp(ctx, alias)
 	if !errors.Is(err, ErrNotFound) {
 		return base, err
+	}
+	base, unchanged, err := s.unchangedBase(ctx, source)
+	if unchanged || err != nil {
+		return base, err
+	}
+	if source, err = s.collapse(ctx, source); err != nil {
+		return Volume{}, err
 	}
 	_, failed := s.snapshotFrozen(ctx, source, baseName(name, source.UUID))
 	if failed != nil && !readback.Clarifies(failed) {

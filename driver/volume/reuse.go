@@ -1,0 +1,51 @@
+package volume
+
+import (
+	"context"
+	"errors"
+)
+
+// Each base makes the chain below its source one longer, and every base stays as long as its clone and its source do. So a
+// base is reused for further clones while the source has not changed, and bases that lost their clones are deleted before
+// another one is made.
+
+// unchangedBase returns the base that has exactly the contents of its source, if that is certain. The proof is the state
+// itself: the source is thin and owns no cluster, so that all of it is read from its parent, the base. SPDK counts a cluster
+// before it completes the write that needs it. ok is false if the target does not count clusters, or a host may be writing.
+func (s *Service) unchangedBase(ctx context.Context, source Volume) (base Volume, ok bool, err error) {
+	n, ours := parseName(source.Base)
+	if !ours || !n.base || n.source != source.UUID || !source.Thin || source.Allocated == nil || *source.Allocated > 0 || s.UncountedWrites {
+		return Volume{}, false, nil
+	}
+	if exported, err := s.exports.Exists(ctx, source.UUID); exported || err != nil {
+		return Volume{}, false, err
+	}
+	base, err = s.lookUp(ctx, source.Store+"/"+source.Base)
+	if errors.Is(err, ErrNotFound) {
+		return Volume{}, false, nil
+	}
+	return base, err == nil && base.SizeBytes == source.SizeBytes, err
+}
+
+// collapse deletes the bases above a volume that are not needed any more, for instance those whose clones were deleted while
+// a host used the volume. It returns the volume as it is then.
+func (s *Service) collapse(ctx context.Context, v Volume) (Volume, error) {
+	above, err := s.bases(ctx, v)
+	if err != nil {
+		return v, err
+	}
+	changed := false
+	for _, base := range above {
+		if len(base.Clones) > 1 {
+			continue
+		}
+		if err := s.removeUnneededBase(ctx, base); err != nil {
+			return v, err
+		}
+		changed = true
+	}
+	if !changed {
+		return v, nil
+	}
+	return s.GetVolume(ctx, v.UUID)
+}
