@@ -117,7 +117,9 @@ func TestClonesOfGroupsAreDetached(t *testing.T) {
 	g, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
 	c := b.restore(t, "restored", g.Snapshots[0])
-	require.NoError(t, b.DeleteGroup(t.Context(), g.ID, uuidsOf(g), nil))
+	var claimed []string
+	require.NoError(t, b.DeleteGroup(t.Context(), g.ID, uuidsOf(g), func(id string) error { claimed = append(claimed, id); return nil }))
+	assert.Len(t, claimed, 1, "the other clone takes over the snapshot's clusters without copies")
 	assert.Empty(t, b.get(t, c).Base)
 
 	half := newGroupID("group-2", time.Now(), 2)
