@@ -17,32 +17,38 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
 const mib = 1 << 20
 
-// A fixture is a simulated target with the lvstores lvs0 and lvs1, of which the driver may use lvs0.
+// A fixture is a target with the lvstores lvs0 and lvs1, of which the driver may use lvs0: simulated, or real if SPDK_SOCK is
+// set.
 type fixture struct {
 	*volume.Service
-	rpc   *spdkrpc.Client
-	sim   *spdktest.Target
-	files map[string]string
+	rpc    *spdkrpc.Client
+	socket string
+	sim    *spdktest.Target // nil for a real target
+	files  map[string]string
 }
 
 func newFixture(t *testing.T, tr export.Transport) *fixture {
 	t.Helper()
-	sim, err := spdktest.Start(spdktest.Options{})
-	require.NoError(t, err)
-	socket := spdkrpc.NewSocket(sim.Socket())
-	t.Cleanup(func() {
-		assert.NoError(t, socket.Close())
-		assert.NoError(t, sim.Close())
-	})
-	f := &fixture{rpc: spdkrpc.NewClient(socket), sim: sim}
-	for _, store := range []string{"lvs0", "lvs1"} {
-		_, err := f.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-" + store), NumBlocks: 400 << 8, BlockSize: 4096})
+	f := &fixture{}
+	if realtarget.Given() {
+		f.socket = realtarget.Socket(t)
+	} else {
+		sim, err := spdktest.Start(spdktest.Options{})
 		require.NoError(t, err)
-		_, err = f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
+		t.Cleanup(func() { assert.NoError(t, sim.Close()) })
+		f.sim, f.socket = sim, sim.Socket()
+	}
+	socket := spdkrpc.NewSocket(f.socket)
+	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
+	f.rpc = spdkrpc.NewClient(socket)
+	for _, store := range []string{"lvs0", "lvs1"} {
+		f.attach(t, "disk-"+store)
+		_, err := f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
 		require.NoError(t, err)
 	}
 	f.Service = f.service(tr, "lvs0")
@@ -50,7 +56,7 @@ func newFixture(t *testing.T, tr export.Transport) *fixture {
 }
 
 func (f *fixture) service(tr export.Transport, stores ...string) *volume.Service {
-	port := map[export.Transport]string{export.TCP: "4420", export.ISCSI: "3260"}[tr]
+	port := map[export.Transport]string{export.TCP: "4427", export.ISCSI: "3267"}[tr]
 	return volume.NewTarget(volume.Config{Config: export.Config{Name: "t0", Transport: tr, Listen: []export.Portal{{Addr: "127.0.0.1", Port: port}}}, Stores: stores}).Service(f.rpc)
 }
 
@@ -144,7 +150,23 @@ func (f *fixture) file(t *testing.T, name string) string {
 	}
 	if f.files[name] == "" {
 		f.files[name] = filepath.Join(t.TempDir(), name)
-		require.NoError(t, os.WriteFile(f.files[name], make([]byte, 40*mib), 0o600))
+		require.NoError(t, os.WriteFile(f.files[name], nil, 0o600))
+		require.NoError(t, os.Truncate(f.files[name], 100*mib))
 	}
 	return f.files[name]
+}
+
+// attach creates an AIO bdev of a name; the contents are the same each time.
+func (f *fixture) attach(t *testing.T, name string) {
+	t.Helper()
+	_, err := f.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: f.file(t, name), BlockSize: new(uint32(4096))})
+	require.NoError(t, err)
+}
+
+// simulatedOnly skips a test that needs several targets, or one that dies.
+func simulatedOnly(t *testing.T) {
+	t.Helper()
+	if realtarget.Given() {
+		t.Skip("needs simulated targets: unset SPDK_SOCK")
+	}
 }

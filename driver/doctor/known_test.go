@@ -164,6 +164,7 @@ func TestOrphansThatAreNone(t *testing.T) {
 // The same volume on two targets is a finding, and so are two of one provisioner's name in two lvstores.
 func TestSecondCopies(t *testing.T) {
 	const name = "pvc-11111111-2222-4333-8444-555555555555"
+	simulatedOnly(t)
 	f, g := newFixture(t, export.TCP), newFixture(t, export.TCP)
 	other := g.Config
 	other.Name = "t1"

@@ -116,14 +116,10 @@ var wrongs = []wrong{
 	}},
 	{name: "volume without a bdev", kind: doctor.Broken, says: "could not create its bdev", make: func(t *testing.T, f *fixture) []string {
 		ctx := t.Context()
-		disk := func(name string) {
-			_, err := f.rpc.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: name, Filename: f.file(t, name), BlockSize: new(uint32(4096))})
-			require.NoError(t, err)
-		}
-		disk("external")
+		f.attach(t, "external")
 		infos, err := f.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: new("external")})
 		require.NoError(t, err)
-		disk("disk-lvs2")
+		f.attach(t, "disk-lvs2")
 		_, err = f.rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-lvs2", LvsName: "lvs2"})
 		require.NoError(t, err)
 		_, err = f.rpc.BdevLvolCloneBdev(ctx, spdkrpc.BdevLvolCloneBdevParams{Bdev: infos[0].UUID, LvsName: "lvs2", CloneName: "degraded"})
@@ -131,7 +127,7 @@ var wrongs = []wrong{
 		for _, name := range []string{"disk-lvs2", "external"} {
 			require.NoError(t, f.rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: name}))
 		}
-		disk("disk-lvs2")
+		f.attach(t, "disk-lvs2")
 		require.NoError(t, f.rpc.BdevWaitForExamine(ctx))
 		f.Service = f.service(export.TCP, "lvs0", "lvs2")
 		return nil
@@ -208,6 +204,7 @@ func TestFindsAndMends(t *testing.T) {
 
 // A target that does not answer is a finding, and the others are read all the same.
 func TestUnreachableTarget(t *testing.T) {
+	simulatedOnly(t)
 	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
 	require.NoError(t, up.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
 	require.NoError(t, down.sim.Close())
@@ -234,7 +231,7 @@ func TestConnectedExportIsNotMended(t *testing.T) {
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(gone)}))
 	found := run(t, f.examination())
 	require.Len(t, found, 1)
-	connected := volume.NewTarget(f.Config).Service(spdkrpc.NewClient(drivertest.Connected{Caller: spdkrpc.NewSocket(f.sim.Socket()), Hosts: []string{"nqn.host"}}))
+	connected := volume.NewTarget(f.Config).Service(spdkrpc.NewClient(drivertest.Connected{Caller: spdkrpc.NewSocket(f.socket), Hosts: []string{"nqn.host"}}))
 	found = run(t, examinationOf(connected))
 	require.Len(t, found, 1)
 	assert.Empty(t, found[0].Mend)
