@@ -3,10 +3,14 @@ package controller
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // A csiCall is a call that meets fates. prepare returns it; it may be repeated, and then answers the same.
@@ -31,6 +35,30 @@ func fromVolume(v *csi.Volume) *csi.VolumeContentSource {
 
 func fromSnapshot(s *csi.Snapshot) *csi.VolumeContentSource {
 	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.GetSnapshotId()}}}
+}
+
+// createShared creates a volume for several nodes, and publishes it to the first.
+func (b *crashBench) createShared(t *testing.T) *csi.Volume {
+	t.Helper()
+	v, err := b.createFor(t, "pvc-1", sharedBlock)
+	require.NoError(t, err)
+	require.NoError(t, b.publishShared(t.Context(), v, nodeA))
+	return v
+}
+
+func (b *crashBench) publishShared(ctx context.Context, v *csi.Volume, node string) error {
+	_, err := b.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: node, VolumeCapability: sharedBlock, Secrets: b.secrets})
+	return err
+}
+
+// hosts returns the hosts that the target admits to a volume.
+func (b *crashBench) hosts(v *csi.Volume) string {
+	_, id, _ := strings.Cut(v.GetVolumeId(), ":")
+	subs, err := b.target.rpc.NVMfGetSubsystems(context.Background(), spdkrpc.NVMfGetSubsystemsParams{NQN: new(export.NQN(id))})
+	if err != nil {
+		return "not exported"
+	}
+	return fmt.Sprint(subs[0].Hosts)
 }
 
 // weakest is the one class of which every release makes clones: those before v24.05 record no clear method for them.
@@ -82,6 +110,21 @@ var csiCalls = []csiCall{
 		_, err := b.publish(t.Context(), v, nodeA)
 		require.NoError(t, err)
 		return func(ctx context.Context) (string, error) { return "", b.unpublish(ctx, v.GetVolumeId(), nodeA) }
+	}},
+	{"publish to a second node", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.createShared(t)
+		return func(ctx context.Context) (string, error) {
+			err := b.publishShared(ctx, v, nodeB)
+			return b.hosts(v), err
+		}
+	}},
+	{"unpublish from one of two nodes", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		v := b.createShared(t)
+		require.NoError(t, b.publishShared(t.Context(), v, nodeB))
+		return func(ctx context.Context) (string, error) {
+			err := b.unpublish(ctx, v.GetVolumeId(), nodeA)
+			return b.hosts(v), err
+		}
 	}},
 	{"delete", true, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4*mib)

@@ -237,7 +237,9 @@ func (b *crashBench) deleteAll(t *testing.T) {
 	require.NoError(t, err)
 	for _, e := range volumes.GetEntries() {
 		id := e.GetVolume().GetVolumeId()
-		b.until(t, "unpublish", func(ctx context.Context) error { return b.unpublish(ctx, id, nodeA) })
+		for _, node := range []string{nodeA, nodeB} {
+			b.until(t, "unpublish", func(ctx context.Context) error { return b.unpublish(ctx, id, node) })
+		}
 		b.until(t, "delete", func(ctx context.Context) error { return b.delete(ctx, id) })
 	}
 	snapshots, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{})
