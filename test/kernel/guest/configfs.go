@@ -114,6 +114,28 @@ func (t *nvmeTarget) make(_ context.Context, volume string, bytes int64, h conne
 	}, t.err
 }
 
+// secondAddress creates a second port, at an IPv6 address.
+func (t *nvmeTarget) secondAddress() connect.Address {
+	a := connect.Address{Addr: "::1", Port: "4421"}
+	t.dir("ports/2")
+	t.set("ports/2/addr_adrfam", "ipv6")
+	t.set("ports/2/addr_trtype", "tcp")
+	t.set("ports/2/addr_traddr", a.Addr)
+	t.set("ports/2/addr_trsvcid", a.Port)
+	return a
+}
+
+// listen exports a volume at a port, and close ends that.
+func (t *nvmeTarget) listen(volume, port string) error {
+	t.link("ports/"+port+"/subsystems/"+t.made[volume], "subsystems/"+t.made[volume])
+	return t.err
+}
+
+func (t *nvmeTarget) close(volume, port string) error {
+	t.configfs.remove("ports/" + port + "/subsystems/" + t.made[volume])
+	return t.err
+}
+
 func (t *nvmeTarget) resize(_ context.Context, volume string, bytes int64) error {
 	if err := os.Truncate("/tmp/"+volume, bytes); err != nil {
 		return err

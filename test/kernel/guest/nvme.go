@@ -53,6 +53,11 @@ func (s *scenario) nvme() (err error) {
 		return refusal(err, connect.ErrNoSubsystem)
 	})
 	b.removeVolume()
+	if own, ok := s.target.(*nvmeTarget); ok {
+		p := s.makeVolume(n, "paths", 64*mib, "")
+		p.twoPaths(own)
+		p.removeVolume()
+	}
 	s.step("no controllers are left", func(context.Context) (string, error) { return "", noControllers() })
 	return nil
 }
