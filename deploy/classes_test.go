@@ -148,7 +148,7 @@ func TestExamples(t *testing.T) {
 // sidecarFlags has the flags of the sidecars, from their source at the deployed versions. Check
 // them again for each new version.
 var sidecarFlags = map[string]string{
-	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start default-fstype leader-election http-endpoint",
+	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start default-fstype extra-create-metadata leader-election http-endpoint",
 	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start default-fstype leader-election http-endpoint",
 	"csi-resizer:v2.2.0":                "v csi-address timeout retry-interval-start handle-volume-inuse-error leader-election http-endpoint",
 	"csi-snapshotter:v8.6.0":            "v csi-address timeout retry-interval-start leader-election http-endpoint",

@@ -259,11 +259,11 @@ func TestValidate(t *testing.T) {
 	resp, err := b.ValidateVolumeCapabilities(t.Context(), req)
 	require.NoError(t, err)
 	assert.NotNil(t, resp.GetConfirmed())
-	req.VolumeCapabilities = append(req.VolumeCapabilities, drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, true))
+	req.VolumeCapabilities = append(req.VolumeCapabilities, drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, false))
 	resp, err = b.ValidateVolumeCapabilities(t.Context(), req)
 	require.NoError(t, err)
 	assert.Nil(t, resp.GetConfirmed())
-	assert.Contains(t, resp.GetMessage(), "MULTI_NODE_READER_ONLY")
+	assert.Contains(t, resp.GetMessage(), "MULTI_NODE_MULTI_WRITER")
 }
 
 func TestOneCallAtATimeOnAVolume(t *testing.T) {

@@ -71,7 +71,7 @@ func TestCapacity(t *testing.T) {
 	assert.Equal(t, left.GetAvailableCapacity(), left.GetMaximumVolumeSize().GetValue())
 	thin := get(map[string]string{"target": "t1"})
 	assert.Equal(t, one.GetMaximumVolumeSize().GetValue(), thin.GetMaximumVolumeSize().GetValue(), "a thin volume may be as large as the store")
-	resp, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{VolumeCapabilities: []*csi.VolumeCapability{drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, true)}})
+	resp, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{VolumeCapabilities: []*csi.VolumeCapability{drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, false)}})
 	require.NoError(t, err)
 	assert.Zero(t, resp.GetAvailableCapacity())
 }
