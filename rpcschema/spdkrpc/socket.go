@@ -133,6 +133,9 @@ func (s *Socket) send(ctx context.Context, method string, text json.RawMessage) 
 		// Not written completely: SPDK executes complete values only.
 		_ = conn.Close()
 	}
+	if errors.Is(err, jsonrpc2.ErrClosed) {
+		err = net.ErrClosed
+	}
 	return waiter, true, err
 }
 
