@@ -34,12 +34,10 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 				return err
 			}
 		}
-		exported, err := s.exports.Exists(ctx, c.UUID)
-		if err != nil {
+		if why, err := s.undetachable(ctx, c, snap); err != nil { // again, now that no other call works on it
 			return err
-		}
-		if exported {
-			return fmt.Errorf("target %s: %w: snapshot %s cannot be deleted, because its clone %s is exported, and its data can only be copied while no host uses it: detach that volume first", s.Name, ErrInUse, snap, c)
+		} else if why != "" {
+			return fmt.Errorf("target %s: %w: %s, a clone of snapshot %s, %s: try again", s.Name, ErrBusy, c, snap, why)
 		}
 	}
 	if err := s.checkRoomToDetach(ctx, snap, len(detached)); err != nil {
@@ -53,10 +51,9 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 	return nil
 }
 
-// clonesToDetach returns all clones of a snapshot but one. It keeps a clone that is a snapshot itself, because SPDK cannot
-// write to it, or else one that is exported.
-func (s *Service) clonesToDetach(ctx context.Context, snap Volume) ([]Volume, error) {
-	var clones, snapshots []Volume
+// clonesToDetach returns all clones of a snapshot but one. It keeps the one that cannot be detached, if there is one.
+func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Volume, err error) {
+	var stays []string
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
 		c, err := s.lookUp(ctx, snap.Store+"/"+name)
 		if errors.Is(err, ErrNotFound) {
@@ -65,28 +62,40 @@ func (s *Service) clonesToDetach(ctx context.Context, snap Volume) ([]Volume, er
 		if err != nil {
 			return nil, err
 		}
-		if c.Snapshot {
-			snapshots = append(snapshots, c)
-		} else {
-			clones = append(clones, c)
-		}
-	}
-	switch {
-	case len(snapshots) > 1:
-		return nil, fmt.Errorf("target %s: %w: %s and %s were made from snapshot %s, and are snapshots themselves, which cannot be detached: delete one of them first", s.Name, ErrInUse, snapshots[0], snapshots[1], snap)
-	case len(snapshots) == 1:
-		return clones, nil
-	}
-	for i, c := range clones {
-		exported, err := s.exports.Exists(ctx, c.UUID)
+		why, err := s.undetachable(ctx, c, snap)
 		if err != nil {
 			return nil, err
 		}
-		if exported {
-			return slices.Delete(clones, i, i+1), nil
+		if why == "" {
+			detach = append(detach, c)
+		} else {
+			stays = append(stays, fmt.Sprintf("%s %s", c, why))
 		}
 	}
-	return clones[1:], nil
+	switch len(stays) {
+	case 0:
+		return detach[1:], nil
+	case 1:
+		return detach, nil
+	}
+	return nil, fmt.Errorf("target %s: %w: snapshot %s has %d clones, and more than one of them cannot be detached from it: %s: delete all but one of these first, or detach volumes from their nodes",
+		s.Name, ErrInUse, snap, len(snap.Clones), strings.Join(stays, "; "))
+}
+
+// undetachable returns why a clone cannot be detached from its snapshot; "" if it can.
+func (s *Service) undetachable(ctx context.Context, c, snap Volume) (why string, err error) {
+	switch {
+	case c.Snapshot:
+		return "is a snapshot itself", nil
+	case c.SizeBytes > snap.SizeBytes:
+		// SPDK's bs_cluster_needs_allocation reads beyond the end of the parent's list of clusters.
+		return "was enlarged, and SPDK can detach only volumes of the snapshot's size", nil
+	}
+	exported, err := s.exports.Exists(ctx, c.UUID)
+	if exported {
+		why = "is exported, and its data can only be copied while no host uses it"
+	}
+	return why, err
 }
 
 // checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore, beside the reserve.

@@ -83,7 +83,7 @@ func TestClonesThatCannotBeDetached(t *testing.T) {
 		_, err := b.Export(t.Context(), x.UUID, drivertest.MultipathHost("n1"))
 		require.NoError(t, err)
 	}
-	refused(ErrInUse, "detach that volume first")
+	refused(ErrInUse, "is exported")
 	for _, x := range []Volume{v, c} {
 		require.NoError(t, b.Unexport(t.Context(), x.UUID, nil))
 	}
@@ -101,9 +101,30 @@ func TestClonesThatCannotBeDetached(t *testing.T) {
 	require.NoError(t, err)
 	third, err := b.Snapshot(t.Context(), "snapshot-3", c.UUID)
 	require.NoError(t, err)
-	refused(ErrInUse, "snapshots themselves")
+	refused(ErrInUse, "is a snapshot itself")
 	require.NoError(t, b.DeleteSnapshot(t.Context(), third.UUID, nil))
 	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
+	assert.Empty(t, b.get(t, c).Base)
+	cleanUp(t, b, "")
+}
+
+// SPDK reads beyond the end of a list when it detaches a clone that is larger than its snapshot.
+func TestEnlargedClonesAreNotDetached(t *testing.T) {
+	b, v, s := newDetachingService(t)
+	c, d := b.restore(t, "pvc-2", s), b.restore(t, "pvc-3", s)
+	for _, x := range []Volume{c, v} {
+		_, err := b.Expand(t.Context(), x.UUID, 40*MiB, 0)
+		require.NoError(t, err)
+	}
+	before := b.state(t)
+	err := b.DeleteSnapshot(t.Context(), s.UUID, nil)
+	require.ErrorIs(t, err, ErrInUse)
+	assert.ErrorContains(t, err, "was enlarged")
+	assert.Equal(t, before, b.state(t))
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+	var claimed []string
+	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, func(id string) error { claimed = append(claimed, id); return nil }))
+	assert.Equal(t, []string{d.UUID}, claimed, "the enlarged one takes over the snapshot's clusters")
 	assert.Empty(t, b.get(t, c).Base)
 	cleanUp(t, b, "")
 }
