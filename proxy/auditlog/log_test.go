@@ -82,10 +82,10 @@ func TestRolesAreLearnedFromTheLog(t *testing.T) {
 		{User: "a", Method: "bdev_get_bdevs", Decision: Allowed, Status: 200},
 		{User: "a", Method: "bdev_lvol_create", Decision: Learned, Status: 200},
 		{User: "a", Method: "bdev_lvol_delete", Decision: Denied, Status: 403},
-		{User: "a", Method: "framework_get_reactors", Decision: Allowed, Status: 400},
+		{User: "a", Method: "bdev_null_create", Decision: Allowed, Status: 400},
 		{User: "a", Method: "no_method", Decision: Undecided, Status: 400},
-		{User: "b", Method: "framework_get_reactors", Decision: Allowed, Status: 200},
-		{User: "c", Method: "framework_get_reactors", Decision: Allowed, Status: 200},
+		{User: "b", Method: "bdev_null_create", Decision: Allowed, Status: 200},
+		{User: "c", Method: "bdev_null_create", Decision: Allowed, Status: 200},
 		{User: "d", Method: "bdev_get_bdevs", Decision: Unauthenticated, Status: 401},
 	} {
 		e.Source = source
@@ -97,7 +97,7 @@ func TestRolesAreLearnedFromTheLog(t *testing.T) {
 	assert.Equal(t, 8, learned.Calls)
 	assert.Equal(t, 1, learned.Skipped)
 	assert.Equal(t, map[string]map[string]bool{
-		"a": {"bdev_get_bdevs": true, "bdev_lvol_create": true}, "b": {"framework_get_reactors": true}, "c": {"framework_get_reactors": true},
+		"a": {"bdev_get_bdevs": true, "bdev_lvol_create": true}, "b": {"bdev_null_create": true}, "c": {"bdev_null_create": true},
 	}, learned.byUser)
 	var roles strings.Builder
 	require.NoError(t, learned.WriteRoles(&roles))

@@ -22,7 +22,19 @@ cp /var/lib/spdk-proxy/tls.crt .
 export SPDK_PROXY_URL=https://storage-1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=/var/lib/spdk-proxy/tls.crt
 `
 
+// controller prepares what the pod of the controller has.
+const controller = installed + `
+mkdir -p /etc/spdkcsi-config /etc/spdkcsi-secret
+cat >/etc/spdkcsi-config/config.json <<END
+{"nodes": [{"name": "storage-1", "rpcURL": "https://storage-1:9009", "caFile": "/var/lib/spdk-proxy/tls.crt", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}]}
+END
+echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"password\": \"$SPDK_PROXY_PASSWORD\"}]}" >/etc/spdkcsi-secret/secret.json
+`
+
 var pages = []page{
+	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
+	{path: "docs/doctor.md", before: map[int]string{0: controller}, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []int{1}},
+	{path: "docs/fencing.md", before: map[int]string{0: controller}},
 	{
 		path:     "README.md",
 		before:   map[int]string{2: "cp /var/lib/spdk-proxy/tls.crt .", 4: savedByRPCPy, 5: "cd \"$REPOSITORY\""},
