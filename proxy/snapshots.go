@@ -106,6 +106,11 @@ var unusedVolumeParam = map[string]string{
 func (s *Server) changeUnused(ctx context.Context, c command) (result json.RawMessage, err error) {
 	name, _ := c.params[unusedVolumeParam[c.method.Name]].(string)
 	err = s.quiescer.WhileUnused(ctx, name, func() (err error) {
+		if c.method.Name == decoupleMethod {
+			if err := s.checkDecouple(ctx, c); err != nil {
+				return err
+			}
+		}
 		result, err = s.forward(ctx, c)
 		return err
 	})

@@ -1,0 +1,47 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const decoupleMethod = "bdev_lvol_decouple_parent"
+
+// checkDecouple refuses bdev_lvol_decouple_parent for a volume that is larger than its parent: SPDK would read beyond the end
+// of the parent's list of clusters. It leaves all other cases to SPDK.
+func (s *Server) checkDecouple(ctx context.Context, c command) error {
+	name, _ := c.params["name"].(string)
+	v, err := s.bdev(ctx, c, name)
+	if err != nil || v == nil || v.DriverSpecific.Lvol == nil || v.DriverSpecific.Lvol.BaseSnapshot == nil || len(v.Aliases) == 0 {
+		return err
+	}
+	store, _, _ := strings.Cut(v.Aliases[0], "/")
+	parent, err := s.bdev(ctx, c, store+"/"+*v.DriverSpecific.Lvol.BaseSnapshot)
+	if err != nil || parent != nil && v.NumBlocks <= parent.NumBlocks {
+		return err
+	}
+	return &spdkrpc.Error{Method: decoupleMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
+		Message: "Invalid argument: the volume is larger than its parent, and SPDK would read beyond the end of the parent's list of clusters. Nothing was executed. Keep the parent, or copy the data to another volume"}
+}
+
+// bdev asks the target for one bdev; nil if it does not exist.
+func (s *Server) bdev(ctx context.Context, c command, name string) (*spdkrpc.BdevInfo, error) {
+	const method = "bdev_get_bdevs"
+	raw, err := c.conn.Call(ctx, c.user, method, map[string]any{"name": name}, c.settings.timeoutOf(method))
+	if errors.Is(err, spdkrpc.NoSuchDevice) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []spdkrpc.BdevInfo
+	if err := json.Unmarshal(raw, &list); err != nil || len(list) != 1 {
+		return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result does not match the schema", Err: err}
+	}
+	return &list[0], nil
+}

@@ -1,0 +1,33 @@
+package proxy
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// SPDK reads beyond the end of a list when it decouples a volume that is larger than its parent.
+func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t))
+	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
+	b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"base","lvs_name":"lvs0"}`)
+	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v","size_in_mib":8}`)
+	b.call(t, "bdev_lvol_snapshot", `{"lvol_name":"lvs0/v","snapshot_name":"s"}`)
+	for _, name := range []string{"same", "larger"} {
+		b.call(t, "bdev_lvol_clone", `{"snapshot_name":"lvs0/s","clone_name":"`+name+`"}`)
+	}
+	b.call(t, "bdev_lvol_resize", `{"name":"lvs0/larger","size_in_mib":12}`)
+	b.call(t, decoupleMethod, `{"name":"lvs0/same"}`)
+	b.target.ForgetCalls()
+	g := b.post(rpcCall(decoupleMethod, `{"name":"lvs0/larger"}`))
+	assert.Equal(t, http.StatusOK, g.StatusCode)
+	assert.Equal(t, jsonrpc.CodeInvalidParams, g.code(t))
+	assert.Contains(t, g.body, "Nothing was executed")
+	for _, c := range b.target.Calls() {
+		assert.NotEqual(t, decoupleMethod, c.Method)
+	}
+	assert.Equal(t, -19, b.post(rpcCall(decoupleMethod, `{"name":"lvs0/none"}`)).code(t), "SPDK's own answer")
+}
