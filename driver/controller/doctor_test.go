@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,19 +50,24 @@ func TestCallsInFlightAreNoFindings(t *testing.T) {
 	examined := 0
 	eachCall(t, func(t *testing.T, b *crashBench, call csiCall) {
 		do := call.prepare(t, b)
+		var mu sync.Mutex // the call sends several RPCs at once
 		var interim [][]doctor.Finding
 		handler := b.target.gateway.Config.Handler
 		gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			e := b.examination()
-			e.Held = b.locks.Held
-			found, err := e.Run(r.Context())
-			assert.NoError(t, err)
-			assert.Empty(t, found, "a call in flight holds the lock")
-			e.Held, e.Wait = nil, nil
-			found, err = e.Run(r.Context())
-			assert.NoError(t, err)
-			interim = append(interim, found)
-			examined++
+			func() {
+				mu.Lock()
+				defer mu.Unlock()
+				e := b.examination()
+				e.Held = b.locks.Held
+				found, err := e.Run(r.Context())
+				assert.NoError(t, err)
+				assert.Empty(t, found, "a call in flight holds the lock")
+				e.Held, e.Wait = nil, nil
+				found, err = e.Run(r.Context())
+				assert.NoError(t, err)
+				interim = append(interim, found)
+				examined++
+			}()
 			handler.ServeHTTP(w, r)
 		}))
 		defer gateway.Close()

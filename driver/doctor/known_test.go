@@ -73,6 +73,8 @@ func TestCompares(t *testing.T) {
 	c.snapshot(id(snap.UUID))
 	c.pv("pv-gone", id(uuid.NewString()), "8Mi", "Released") // Kubernetes is about to delete it
 	c.pv("static", uuid.NewString(), "8Mi", "Bound")
+	_, err = f.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "of-others", LvsName: new("lvs1"), SizeInMiB: 4}) // where the driver has no volumes
+	require.NoError(t, err)
 	require.Empty(t, run(t, with(f.examination(), c.known(t))), "nothing is wrong yet")
 
 	expected := map[string]doctor.Kind{}
