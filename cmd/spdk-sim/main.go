@@ -107,13 +107,10 @@ func run(ctx context.Context, f flags, out io.Writer) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	f.target.Logger = log
+	f.target.Logger, f.target.Faults = log, faults
 	target, err := spdktest.Start(f.target)
 	if err != nil {
 		return err
-	}
-	for _, fault := range faults {
-		target.Inject(fault)
 	}
 	log.Info("simulated target ready", "socket", target.Socket(), "release", target.Release())
 	return errors.Join(supervise(ctx, target, f.restart, log), target.Close())

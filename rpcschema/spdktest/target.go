@@ -32,6 +32,8 @@ type Options struct {
 	// IgnoreInitErrors, the start continues if one of its calls fails.
 	ConfigFile       string
 	IgnoreInitErrors bool
+	// Faults are injected before the target listens.
+	Faults []Fault
 	// Logger gets one line for each call, at debug level; left out, none is written.
 	Logger *slog.Logger
 }
@@ -69,6 +71,9 @@ func Start(opts Options) (*Target, error) {
 			return nil, fmt.Errorf("start simulated target: %w", err)
 		}
 		t.tempDir, t.opts.Socket = dir, filepath.Join(dir, "spdk.sock")
+	}
+	for _, f := range opts.Faults {
+		t.Inject(f)
 	}
 	if err := t.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start simulated target: %w", err), t.release())
