@@ -96,7 +96,10 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		if f := s.instead[req.Method]; f != nil {
+		s.mu.Lock()
+		f := s.instead[req.Method]
+		s.mu.Unlock()
+		if f != nil {
 			f()
 			panic(http.ErrAbortHandler)
 		}

@@ -69,7 +69,9 @@ func TestVolumeIsNotAnsweredWithoutItsLimits(t *testing.T) {
 	req.Parameters = map[string]string{"qosIOPS": "5000"}
 	_, err := b.CreateVolume(t.Context(), req)
 	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
+	target.mu.Lock()
 	delete(target.instead, "bdev_set_qos_limit")
+	target.mu.Unlock()
 	made, err := b.CreateVolume(t.Context(), req)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(5000), target.limitsOf(t, made.GetVolume()).RWIOsPerSec)

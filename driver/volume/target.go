@@ -235,16 +235,21 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 		}
 		return ignore(err, ErrNotFound)
 	}}
+	zeroes := make([]*bool, len(stores))
 	if cmp.Or(spec.Class.Clear, class.ClearZeroes) == class.ClearZeroes {
-		for i := range stores {
+		for i, st := range stores {
 			ask = append(ask, func(ctx context.Context) error {
-				zeroes, err := s.unmapZeroes(ctx, stores[i])
-				stores[i].unmapZeroes = &zeroes
+				z, err := s.unmapZeroes(ctx, st)
+				zeroes[i] = &z
 				return err
 			})
 		}
 	}
-	return stores, existing, atOnce(ctx, ask...)
+	err = atOnce(ctx, ask...)
+	for i := range stores {
+		stores[i].unmapZeroes = zeroes[i]
+	}
+	return stores, existing, err
 }
 
 // lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that it has no bdev; it may
