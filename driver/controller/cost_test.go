@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 
@@ -97,12 +98,14 @@ func TestCostDoesNotGrow(t *testing.T) {
 			least := beside(few)
 			target.addVolumes(t, few, many)
 			most := beside(many)
-			for _, call := range listsAll {
-				assert.Equal(t, least[call].rpcs, most[call].rpcs, call)
-				delete(least, call)
-				delete(most, call)
+			for call, c := range least {
+				assert.Equal(t, c.rpcs, most[call].rpcs, call)
+				if !slices.Contains(listsAll, call) {
+					assert.Equal(t, c.sent, most[call].sent, call)
+					// A volume that is read while its export is being deleted is described with a claim or without.
+					assert.InEpsilon(t, c.received, most[call].received, 0.05, call)
+				}
 			}
-			assert.Equal(t, least, most)
 		})
 	}
 }
