@@ -1,6 +1,7 @@
 package export_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -96,5 +97,24 @@ func TestListenerThatIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			assert.Empty(t, hosts[0])
 		})
+	}
+}
+
+// An existing export that is open to every host gets its listener only after all others are excluded.
+func TestListenerComesLast(t *testing.T) {
+	f := newFixture(t, export.TCP, "")
+	ctx, n1 := t.Context(), drivertest.MultipathHost("n1")
+	for range 20 { // calls that go out together have any order
+		id := f.bdev(t)
+		require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(id), AllowAnyHost: new(true), MaxNamespaces: new(uint32(1))}))
+		listen := &drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", Before: func(context.Context, any) error {
+			sub := f.subsystem(t, id)
+			assert.False(t, sub.AllowAnyHost)
+			assert.Len(t, sub.Namespaces, 1)
+			assert.NotEmpty(t, sub.Hosts)
+			return nil
+		}}
+		_, err := f.through(listen).Admit(ctx, id, n1, mayExport)
+		require.NoError(t, err)
 	}
 }
