@@ -65,7 +65,7 @@ func doctorCommand(leastWait time.Duration) *cobra.Command {
 		Use:   "doctor [--volumes FILE] [--fix]",
 		Short: "Find leftovers and differences on targets",
 		Long: `doctor reads all targets of config.json, with the credentials of the controller, and prints
-what is not as it should be:
+what is left over or differs:
   - exports, initiator groups and internal snapshots that nothing needs any more
   - objects of operations that were interrupted
   - objects that exist twice, volumes that cannot be used, exports to every host

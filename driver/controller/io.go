@@ -103,7 +103,7 @@ func (m *measured) deny(target string) bool {
 	return !known
 }
 
-// ioInFlight is how many volumes of a target are measured at a time: few, because nobody waits for it.
+// ioInFlight is how many volumes of a target are measured at a time: few, because no call waits for it.
 const ioInFlight = 8
 
 // measureIO records the I/O of the published volumes as metrics, with one query by name for each. It needs the same as

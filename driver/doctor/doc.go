@@ -1,4 +1,4 @@
-// Package doctor compares what targets have with what should be there: it finds volumes that nobody names, exports and
+// Package doctor compares what targets have with what should be there: it finds volumes without a PersistentVolume, exports and
 // internal objects that were left behind, operations that were interrupted, and volumes that differ from Kubernetes' records.
 // It removes what certainly holds no data, when asked.
 //

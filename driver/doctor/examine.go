@@ -57,7 +57,7 @@ func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	return Confirmed(first, findings()), ctx.Err()
 }
 
-// findings returns what is not as it should be in readings of the targets. Without a list of volumes, known is nil; then only
+// findings returns the leftovers and differences in readings of the targets. Without a list of volumes, known is nil; then only
 // what the targets alone prove is found.
 func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
 	for _, r := range all {

@@ -45,7 +45,7 @@ const (
 // Kinds lists all kinds.
 var Kinds = []Kind{Unreachable, StoreMissing, Orphan, LeakedExport, LeakedGroup, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported}
 
-// A Finding is something that is not as it should be.
+// A Finding is one leftover or difference.
 type Finding struct {
 	Kind   Kind   `json:"kind"`
 	Target string `json:"target"`

@@ -90,7 +90,7 @@ type Target struct {
 	Config
 	groups         *groupUse
 	creatingPortal chan struct{} // holds one token while a portal group is created
-	claimSeen      claimSeen     // read and written by whoever holds the token
+	claimSeen      claimSeen     // read and written by the call that holds the token
 }
 
 // NewTarget returns the exports of a target.

@@ -37,7 +37,8 @@ type Fencing struct {
 
 // Fence removes a host from all exports of the target, also from those that the driver did not make, and marks it, so that
 // Admit and Share refuse it with [ErrFenced] until Unfence. The target closes the host's connections. node is the host's
-// name for people. If the mark cannot be set, Fence removes the host from the exports nevertheless, and fails. With dryRun, Fence changes nothing and returns what it would do. It can be repeated.
+// name for people. If the mark cannot be set, Fence removes the host from the exports nevertheless, and fails. With dryRun,
+// Fence changes nothing and returns what it would do. It can be repeated.
 func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.fence(ctx, h, dryRun)

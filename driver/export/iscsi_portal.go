@@ -19,7 +19,7 @@ import (
 // claim. SPDK refuses a second group with this tag. The claim is removed when the portal group exists, or was certainly not
 // created. If the outcome is unknown, or the controller dies, the claim stays.
 //
-// A claim that stays longer than any call can take is abandoned: whoever has seen it for so long removes it and claims anew.
+// A claim that stays longer than any call can take is abandoned: a controller that has seen it for so long removes it and sets its own.
 // Two controllers that do this at the same time are kept apart by another initiator group, the removal. Each claim has a
 // name of its own, so that under the removal a new claim is not mistaken for the abandoned one.
 const (

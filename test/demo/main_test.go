@@ -1,18 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
 // standIn is a demo that only waits for Ctrl-C.
@@ -33,23 +33,6 @@ func main() {
 }
 `
 
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // Ctrl-C is how one ends `make demo ARGS=--keep`, so make must not call it an error.
 func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
@@ -62,7 +45,7 @@ func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
 	}
-	var out output
+	var out logtest.Log
 	cmd := exec.Command("make", "-f", makefile, "demo")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -1,7 +1,6 @@
 package restart
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -36,23 +36,6 @@ log: {format: text, level: warn}
 `
 )
 
-type log struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // A world has a real target, whose files are in a folder, and a proxy for it.
 type world struct {
 	t       *testing.T
@@ -62,7 +45,7 @@ type world struct {
 	client  *spdkrpc.Client
 	caller  spdkrpc.Caller
 	url     string
-	log     *log
+	log     *logtest.Log
 	stop    func()
 }
 
@@ -70,7 +53,7 @@ func newWorld(t *testing.T) *world {
 	if os.Getenv("SPDK_TGT") == "" {
 		t.Skip("SPDK_TGT=/path/to/spdk_tgt is not set: it names the real target for these tests")
 	}
-	w := &world{t: t, dir: t.TempDir(), log: new(log)}
+	w := &world{t: t, dir: t.TempDir(), log: new(logtest.Log)}
 	for _, disk := range []string{"disk0", "disk1"} {
 		require.NoError(t, os.WriteFile(w.at(disk), nil, 0o600))
 		require.NoError(t, os.Truncate(w.at(disk), 1<<30))
