@@ -4,6 +4,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -58,11 +59,19 @@ func (s *suite) noSubsystem() int {
 
 func (s *suite) port() string {
 	s.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(s, err)
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(s, err)
+		port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+		require.NoError(s, l.Close())
+		if _, taken := portsGiven.LoadOrStore(port, true); !taken {
+			return port
+		}
+	}
 }
+
+// portsGiven has all ports that port returned: the kernel may choose one again.
+var portsGiven sync.Map
 
 func tcp(port string) P {
 	return P{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": port}
