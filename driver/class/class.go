@@ -27,6 +27,8 @@ type Class struct {
 	Clear Clear
 	// Limits bound the volume's I/O.
 	Limits Limits
+	// NVMe are the options with which nodes connect, by the kernel's names for them.
+	NVMe map[string]string
 }
 
 // A Strategy says which of several lvstores takes a volume.
@@ -145,13 +147,19 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 			p, ok = limits[key]
 		}
 		if !ok {
-			known := slices.DeleteFunc(slices.Concat(keys(parameters), keys(limits)), func(k string) bool { return k == "fstype" })
+			p, ok = nvmeOptions[key]
+		}
+		if !ok {
+			known := slices.DeleteFunc(slices.Concat(keys(parameters), keys(limits), keys(nvmeOptions)), func(k string) bool { return k == "fstype" })
 			slices.Sort(known)
 			return c, fmt.Errorf("%w: %q is unknown: use %s", ErrParameter, key, strings.Join(known, ", "))
 		}
 		if !p.set(&c, storage[key]) {
 			return c, fmt.Errorf("%w: %s is %q: use %s", ErrParameter, key, storage[key], p.values)
 		}
+	}
+	if err := c.checkNVMe(); err != nil {
+		return c, err
 	}
 	l, err := ParseMutable(mutable)
 	c.Limits = c.Limits.With(l)

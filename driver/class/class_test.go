@@ -1,6 +1,7 @@
 package class
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -60,6 +61,47 @@ func TestLimits(t *testing.T) {
 	}
 	_, err = ParseMutable(map[string]string{"thin": "true"})
 	require.ErrorIs(t, err, ErrParameter, "what is decided when a volume is made cannot change")
+}
+
+func TestNVMeOptions(t *testing.T) {
+	all := map[string]string{
+		"ctrl_loss_tmo": "-1", "reconnect_delay": "1", "keep_alive_tmo": "3600", "fast_io_fail_tmo": "86400",
+		"nr_io_queues": "4", "queue_size": "1024", "hdr_digest": "true", "data_digest": "false",
+	}
+	c, err := Parse(all, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Class{NVMe: all}, c)
+	for key, values := range map[string][]string{
+		"ctrl_loss_tmo":    {"", "0", "-2", "86401", "1s", "+5", "05"},
+		"reconnect_delay":  {"0", "-1", "3601"},
+		"keep_alive_tmo":   {"0", "-1", "3601"},
+		"fast_io_fail_tmo": {"0", "-2", "86401"},
+		"nr_io_queues":     {"", "0", "1025"},
+		"queue_size":       {"15", "1025", "16,hostnqn=x"},
+		"hdr_digest":       {"", "yes", "1"},
+		"data_digest":      {"True"},
+	} {
+		for _, v := range values {
+			_, err := Parse(map[string]string{key: v}, nil)
+			require.ErrorIs(t, err, ErrParameter, "%s=%q", key, v)
+			assert.ErrorContains(t, err, key+" is "+strconv.Quote(v)+": use ")
+		}
+	}
+	for _, contradiction := range []map[string]string{
+		{"ctrl_loss_tmo": "30", "reconnect_delay": "31"}, {"ctrl_loss_tmo": "30", "fast_io_fail_tmo": "31"},
+	} {
+		_, err := Parse(contradiction, nil)
+		require.ErrorIs(t, err, ErrParameter)
+		assert.ErrorContains(t, err, "longer than ctrl_loss_tmo (30 s)")
+	}
+	for _, consistent := range []map[string]string{
+		{"ctrl_loss_tmo": "30", "reconnect_delay": "30", "fast_io_fail_tmo": "30"}, {"ctrl_loss_tmo": "30", "fast_io_fail_tmo": "-1"}, {"reconnect_delay": "3600"},
+	} {
+		_, err := Parse(consistent, nil)
+		require.NoError(t, err)
+	}
+	_, err = ParseMutable(map[string]string{"queue_size": "64"})
+	require.ErrorIs(t, err, ErrParameter, "a connection keeps its options")
 }
 
 func TestCheckSnapshot(t *testing.T) {

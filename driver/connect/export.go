@@ -62,8 +62,11 @@ type Export struct {
 	// SizeBytes is the size at creation, 0 if unknown. Volumes grow, so devices may be larger.
 	SizeBytes int64 `json:"sizeBytes,omitzero"`
 	// Multipath: see KeyMultipath.
-	Multipath bool   `json:"multipath,omitzero"`
-	LoopDir   string `json:"loopDir,omitzero"`
+	Multipath bool `json:"multipath,omitzero"`
+	// Options are options of the kernel's NVMe controllers which the volume's StorageClass sets, by the kernel's names. They
+	// replace those of [NVMeOptions].
+	Options map[string]string `json:"options,omitzero"`
+	LoopDir string            `json:"loopDir,omitzero"`
 }
 
 // An Address is one of several addresses of a target.
@@ -184,7 +187,12 @@ func ParseExport(m, node map[string]string) (Export, error) {
 			return Export{}, invalid(KeyLvolSize, s, "the volume's size in bytes, a positive whole number")
 		}
 	}
-	e.Multipath = m[KeyMultipath] == "true" && (e.Transport == TCP || e.Transport == RDMA)
+	if e.Transport == TCP || e.Transport == RDMA {
+		e.Multipath = m[KeyMultipath] == "true"
+		if e.Options, err = parseOptions(m); err != nil {
+			return Export{}, err
+		}
+	}
 	return e, nil
 }
 

@@ -165,4 +165,34 @@ func TestFabricsOptions(t *testing.T) {
 	e.Transport = RDMA
 	assert.Equal(t, "transport=rdma,traddr=fd00::1,trsvcid=4420,nqn="+nqn1+",hostnqn=HOSTNQN,hostid=HOSTID,ctrl_loss_tmo=-1,reconnect_delay=1,keep_alive_tmo=9,fast_io_fail_tmo=7,nr_io_queues=3,queue_size=64",
 		fabricsOptions(e, "fd00::1", h, NVMeOptions{CtrlLossTimeout: -1e9, ReconnectDelay: 1e9, KeepAlive: 9e9, FastIOFail: 7e9, IOQueues: 3, QueueSize: 64}))
+
+	// The class's options replace the node's.
+	e.Transport, e.Options = TCP, map[string]string{
+		"ctrl_loss_tmo": "30", "fast_io_fail_tmo": "-1", "nr_io_queues": "2", "hdr_digest": "true", "data_digest": "false",
+	}
+	assert.Equal(t, "transport=tcp,traddr=10.0.0.1,trsvcid=4420,nqn="+nqn1+",hostnqn=HOSTNQN,hostid=HOSTID,ctrl_loss_tmo=30,reconnect_delay=1,keep_alive_tmo=5,nr_io_queues=2,hdr_digest",
+		fabricsOptions(e, "10.0.0.1", h, NVMeOptions{CtrlLossTimeout: 60e9, ReconnectDelay: 1e9, FastIOFail: 7e9}))
+	e.Transport, e.Options = RDMA, map[string]string{"hdr_digest": "true", "data_digest": "true", "fast_io_fail_tmo": "4"}
+	assert.Equal(t, "transport=rdma,traddr=10.0.0.1,trsvcid=4420,nqn="+nqn1+",hostnqn=HOSTNQN,hostid=HOSTID,ctrl_loss_tmo=600,reconnect_delay=2,keep_alive_tmo=5,fast_io_fail_tmo=4",
+		fabricsOptions(e, "10.0.0.1", h, NVMeOptions{}))
+}
+
+func TestParseNVMeOptions(t *testing.T) {
+	m := map[string]string{KeyTargetType: "tcp", KeyTargetAddr: "10.0.0.1", KeyTargetPort: "4420", KeyNQN: nqn1, "queue_size": "64", "data_digest": "true"}
+	e, err := ParseExport(m, nil)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"queue_size": "64", "data_digest": "true"}, e.Options)
+	for key, value := range map[string]string{
+		"queue_size": "64,hostnqn=x", "ctrl_loss_tmo": "", "keep_alive_tmo": "-1", "hdr_digest": "1", "nr_io_queues": "+3", "reconnect_delay": "3601",
+	} {
+		bad := maps.Clone(m)
+		bad[key] = value
+		_, err := ParseExport(bad, nil)
+		require.ErrorIs(t, err, ErrInvalidExport, "%s=%q", key, value)
+		assert.ErrorContains(t, err, key)
+	}
+	m[KeyTargetType], m[KeyIQN] = "iscsi", "iqn.2026-11.io.spdkgate.test:x"
+	e, err = ParseExport(m, nil)
+	require.NoError(t, err)
+	assert.Empty(t, e.Options, "iSCSI has none of them")
 }

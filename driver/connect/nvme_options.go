@@ -2,6 +2,7 @@ package connect
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -67,14 +68,49 @@ func (o NVMeOptions) validate() error {
 	return nil
 }
 
+// OptionKeys are the keys of a context map that set options of the kernel's NVMe controllers: the kernel's names. Values
+// are in the kernel's units, and true or false for digests.
+var OptionKeys = []string{"ctrl_loss_tmo", "reconnect_delay", "keep_alive_tmo", "fast_io_fail_tmo", "nr_io_queues", "queue_size", "hdr_digest", "data_digest"}
+
+// parseOptions returns the NVMe options of a context map. The bounds are those of the class parameters of the same names.
+func parseOptions(m map[string]string) (map[string]string, error) {
+	var options map[string]string
+	for _, key := range OptionKeys {
+		value, ok := m[key]
+		if !ok {
+			continue
+		}
+		if want, valid := validOption(key, value); !valid {
+			return nil, invalid(key, value, want)
+		}
+		if options == nil {
+			options = map[string]string{}
+		}
+		options[key] = value
+	}
+	return options, nil
+}
+
+func validOption(key, value string) (want string, valid bool) {
+	bounds := map[string]struct {
+		least, most int
+		unlimited   bool
+	}{
+		"ctrl_loss_tmo": {1, 86400, true}, "fast_io_fail_tmo": {1, 86400, true},
+		"reconnect_delay": {1, 3600, false}, "keep_alive_tmo": {1, 3600, false},
+		"nr_io_queues": {1, 1024, false}, "queue_size": {16, 1024, false},
+	}
+	b, number := bounds[key]
+	if !number {
+		return "true or false", value == "true" || value == "false"
+	}
+	n, err := strconv.Atoi(value)
+	return fmt.Sprintf("%d to %d, or -1 if the option can be unlimited", b.least, b.most),
+		err == nil && strconv.Itoa(n) == value && (n >= b.least && n <= b.most || n == -1 && b.unlimited)
+}
+
 // fabricsOptions returns the text that creates a controller when it is written to /dev/nvme-fabrics.
 func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
-	o = o.withDefaults()
-	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
-	lossTimeout := "-1"
-	if o.CtrlLossTimeout > 0 {
-		lossTimeout = seconds(o.CtrlLossTimeout)
-	}
 	opts := []string{
 		"transport=" + string(e.Transport),
 		"traddr=" + address,
@@ -82,18 +118,39 @@ func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 		"nqn=" + e.NQN,
 		"hostnqn=" + h.NQN,
 		"hostid=" + h.UUID,
-		"ctrl_loss_tmo=" + lossTimeout,
-		"reconnect_delay=" + seconds(o.ReconnectDelay),
-		"keep_alive_tmo=" + seconds(o.KeepAlive),
 	}
-	if o.FastIOFail > 0 {
-		opts = append(opts, "fast_io_fail_tmo="+seconds(o.FastIOFail))
-	}
-	if o.IOQueues > 0 {
-		opts = append(opts, "nr_io_queues="+strconv.Itoa(o.IOQueues))
-	}
-	if o.QueueSize > 0 {
-		opts = append(opts, "queue_size="+strconv.Itoa(o.QueueSize))
+	values := o.withDefaults().values()
+	maps.Copy(values, e.Options)
+	for _, key := range OptionKeys {
+		switch value := values[key]; {
+		case key == "hdr_digest" || key == "data_digest":
+			// The kernel refuses digests for other transports, which have checksums of their own.
+			if value == "true" && e.Transport == TCP {
+				opts = append(opts, key)
+			}
+		case key == "fast_io_fail_tmo" && value == "-1": // the kernel's default, which it does not accept as a value
+		case value != "":
+			opts = append(opts, key+"="+value)
+		}
 	}
 	return strings.Join(opts, ",")
+}
+
+// values returns the options by the kernel's names.
+func (o NVMeOptions) values() map[string]string {
+	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+	m := map[string]string{"ctrl_loss_tmo": "-1", "reconnect_delay": seconds(o.ReconnectDelay), "keep_alive_tmo": seconds(o.KeepAlive)}
+	if o.CtrlLossTimeout > 0 {
+		m["ctrl_loss_tmo"] = seconds(o.CtrlLossTimeout)
+	}
+	if o.FastIOFail > 0 {
+		m["fast_io_fail_tmo"] = seconds(o.FastIOFail)
+	}
+	if o.IOQueues > 0 {
+		m["nr_io_queues"] = strconv.Itoa(o.IOQueues)
+	}
+	if o.QueueSize > 0 {
+		m["queue_size"] = strconv.Itoa(o.QueueSize)
+	}
+	return m
 }

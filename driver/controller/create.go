@@ -126,7 +126,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		AccessibleTopology: accessibleTopology(config),
 		VolumeId:           request.VolumeID{Target: made.target.Name, UUID: made.UUID}.String(),
 		CapacityBytes:      made.SizeBytes,
-		VolumeContext:      withClaim(volumeContext(config, made.Volume, wanted.FSType, origin), req.GetParameters()),
+		VolumeContext:      withClaim(volumeContext(config, made.Volume, wanted, origin), req.GetParameters()),
 		ContentSource:      req.GetVolumeContentSource(),
 	}}, nil
 }

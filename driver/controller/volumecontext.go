@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"maps"
 	"strconv"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -36,12 +38,15 @@ func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
 }
 
 // volumeContext returns the context that Kubernetes stores in the PV of a new volume.
-func volumeContext(c driver.TargetConfig, v volume.Volume, fsType string, from volume.Origin) map[string]string {
+func volumeContext(c driver.TargetConfig, v volume.Volume, wanted class.Class, from volume.Origin) map[string]string {
 	m := exportContext(c, v)
 	m[request.KeyStore] = v.Store
 	m[request.KeyMayFormat] = strconv.FormatBool(from.UUID == "")
-	if fsType != "" {
-		m[request.KeyFSType] = fsType
+	if wanted.FSType != "" {
+		m[request.KeyFSType] = wanted.FSType
+	}
+	if c.TargetType != driver.TargetISCSI {
+		maps.Copy(m, wanted.NVMe)
 	}
 	return m
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -35,7 +36,7 @@ func TestTargetTypes(t *testing.T) {
 		n := config.Nodes[0]
 		assert.Equal(t, c.transport, n.Transport(), c.node)
 		c.want.NSUUID, c.want.SizeBytes = lvolUUID, 4*mib
-		for _, m := range []map[string]string{volumeContext(n, v, "", volume.Origin{}), publishContext(n, volume.Exported{Volume: v}, true)} {
+		for _, m := range []map[string]string{volumeContext(n, v, class.Class{}, volume.Origin{}), publishContext(n, volume.Exported{Volume: v}, true)} {
 			got, err := connect.ParseExport(m, nil)
 			require.NoError(t, err, c.node)
 			if c.want.Transport == connect.Loop {
@@ -80,4 +81,31 @@ func TestSeveralAddresses(t *testing.T) {
 func TestCAFileThatIsMissing(t *testing.T) {
 	_, err := New(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
 	assert.ErrorContains(t, err, "caFile")
+}
+
+// What the class permits is what nodes accept, and only NVMe volumes get it.
+func TestNVMeOptionsOfTheClass(t *testing.T) {
+	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
+	contextOf := func(targetType string, c class.Class) map[string]string {
+		config, err := driver.ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetAddr": "192.0.2.1", "targetType": "` + targetType + `"}]}`))
+		require.NoError(t, err)
+		return volumeContext(config.Nodes[0], v, c, volume.Origin{})
+	}
+	values := []string{"", "-2", "-1", "0", "1", "15", "16", "1024", "1025", "3600", "3601", "86400", "86401", "true", "false", "x", "1,2", "01"}
+	for _, key := range connect.OptionKeys {
+		allowed := 0
+		for _, value := range values {
+			c, err := class.Parse(map[string]string{key: value}, nil)
+			m := contextOf("nvme-tcp", class.Class{NVMe: map[string]string{key: value}})
+			e, nodeErr := connect.ParseExport(m, nil)
+			require.Equal(t, err == nil, nodeErr == nil, "%s=%q: class: %v, node: %v", key, value, err, nodeErr)
+			if err == nil {
+				allowed++
+				assert.Equal(t, map[string]string{key: value}, c.NVMe)
+				assert.Equal(t, c.NVMe, e.Options)
+				assert.NotContains(t, contextOf("iscsi", c), key)
+			}
+		}
+		assert.NotZero(t, allowed, key)
+	}
 }
