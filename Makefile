@@ -11,7 +11,7 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: man html-manual mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel tools clean install uninstall package
+.PHONY: man html-manual mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node tools clean install uninstall package
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,11 @@ test-restart: ## real targets that are killed and come back; SPDK_TGT=/path/to/s
 test-snapshot: ## snapshots of volumes under writes, on a real target; SPDK_TGT=/path/to/spdk_tgt (ARGS="-rounds 30" for fewer, "-tags kernel" for Linux as the host, too)
 	$(GO) test -count 1 -timeout 2h -v ./test/snapshot $(ARGS)
 
-test-kernel: ## the connectors and deleted data on a real kernel, in a small VM; SPDK_SOCK=... adds a real target
-	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/kernel/
+test-kernel: ## the connectors, the node plugin and deleted data on a real kernel, in a small VM; SPDK_SOCK=... adds a real target (ARGS=--all: also what takes hours)
+	$(GO) test -tags kernel -count 1 -timeout 12h -v ./test/kernel/ $(ARGS)
+
+test-node: ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
+	$(GO) test -tags kernel -count 1 -timeout 30m -v ./test/kernel/ -run 'TestNodePlugin/own|TestPowerLoss' $(ARGS)
 
 check: ## format, vet, staticcheck, generated files, import rules, links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -1,13 +1,19 @@
 // Package kernel tests the node's side of spdk-csi on a kernel with NVMe over TCP and iSCSI, in a
 // small virtual machine that is booted for each scenario. Run it with
 //
-//	go test -tags kernel -count=1 -v ./test/kernel/
+//	make test-kernel
+//	make test-kernel ARGS=--all                          # also the cases that take long
+//	make test-kernel ARGS="-run NodePlugin -case parallel"  # chosen cases
 //
 // It installs nothing. Kernel, qemu and file system tools come from Debian packages, which are
 // unpacked into a folder of the user's cache (kit.go); delete the folder to get newer ones. The
 // machine is emulated, so it does not need KVM. Its disk is an initramfs, and its init is the program
 // in guest/, which communicates with this test over HTTP (package control): it reports its steps, and
 // asks for changes of the target.
+//
+// The program in the guest either uses the connectors and the mounter itself, or starts spdk-csi --node and makes the calls
+// of kubelet over its socket (TestNodePlugin and those after it in node_test.go). To kill the node plugin at each step,
+// guest/tracer.go stops it at its system calls, so the plugin has no code for these tests.
 //
 // Targets are those of the guest's kernel (nvmet, LIO) and, if SPDK_SOCK is the path of its socket, a
 // real SPDK. That runs on the host, whose loopback the guest reaches as 10.0.2.2.

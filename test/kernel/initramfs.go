@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,14 +19,14 @@ import (
 // tools are the programs that the node's side of the driver and the guest's targets run.
 var tools = []string{
 	"sbin/mke2fs", "sbin/e2fsck", "sbin/resize2fs", "sbin/mkfs.xfs", "usr/sbin/xfs_growfs", "sbin/blkid",
-	"bin/mount", "bin/umount", "sbin/losetup", "bin/kmod", "sbin/iscsid", "sbin/iscsiadm",
+	"bin/mount", "bin/umount", "sbin/losetup", "bin/kmod", "sbin/iscsid", "sbin/iscsiadm", "sbin/dmsetup",
 }
 
 // modules are the kernel modules in the initramfs. Their dependencies are added.
 var modules = []string{
-	"virtio_pci", "virtio_net", "configfs", "loop", "ext4", "xfs", "crc32c_generic", "crc32c_intel",
+	"virtio_pci", "virtio_net", "virtio_blk", "configfs", "loop", "ext4", "xfs", "crc32c_generic", "crc32c_intel",
 	"nvme_tcp", "nvmet", "nvmet_tcp",
-	"iscsi_tcp", "sd_mod", "target_core_mod", "target_core_file", "iscsi_target_mod",
+	"dm_mod", "iscsi_tcp", "sd_mod", "target_core_mod", "target_core_file", "iscsi_target_mod",
 }
 
 // archive writes the cpio format that the kernel unpacks ("newc": Documentation/driver-api/
@@ -215,13 +216,9 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// withInit writes the kit's initramfs with a program as its init.
-func (k kit) withInit(init, to string) (err error) {
+// withPrograms writes the kit's initramfs with further programs, by their path in the guest.
+func (k kit) withPrograms(programs map[string]string, to string) (err error) {
 	base, err := os.ReadFile(k.initramfs())
-	if err != nil {
-		return err
-	}
-	program, err := os.ReadFile(init)
 	if err != nil {
 		return err
 	}
@@ -234,6 +231,12 @@ func (k kit) withInit(init, to string) (err error) {
 		return err
 	}
 	a := newArchive(f)
-	a.file("init", 0o755, program)
+	for _, name := range slices.Sorted(maps.Keys(programs)) {
+		program, err := os.ReadFile(programs[name])
+		if err != nil {
+			return err
+		}
+		a.file(strings.TrimPrefix(name, "/"), 0o755, program)
+	}
 	return a.close()
 }

@@ -15,12 +15,12 @@ import (
 )
 
 // kitVersion is part of a kit's folder name: increase it when the contents of a kit change.
-const kitVersion = "1"
+const kitVersion = "2"
 
 // packages are the Debian packages of a kit. Their dependencies are added.
 var packages = []string{
 	"linux-image-amd64", "kmod", "qemu-system-x86", "seabios", "xz-utils",
-	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi",
+	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi", "dmsetup",
 }
 
 // kit is a folder with a kernel, an emulator and file system tools, unpacked from Debian packages.
@@ -35,10 +35,13 @@ func (k kit) vmlinux() string { return filepath.Join(k.dir, "vmlinux") }
 
 func (k kit) initramfs() string { return filepath.Join(k.dir, "initramfs.cpio") }
 
+// errNoKit means that no kit can be created on this machine.
+var errNoKit = errors.New("kernel tests cannot run here")
+
 // openKit returns the newest kit in the user's cache, or creates one.
 func openKit(ctx context.Context, log func(format string, args ...any)) (kit, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return kit{}, errors.New("kernel tests are for Linux on amd64")
+		return kit{}, fmt.Errorf("%w: they are for Linux on amd64", errNoKit)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -65,7 +68,7 @@ func openKit(ctx context.Context, log func(format string, args ...any)) (kit, er
 func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	for tool, pkg := range map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return kit{}, fmt.Errorf("%s is missing (package %s): kernel tests need Debian or a distribution based on it", tool, pkg)
+			return kit{}, fmt.Errorf("%w: %s is missing (package %s): they need Debian or a distribution based on it", errNoKit, tool, pkg)
 		}
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,8 +15,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +36,8 @@ type Machine struct {
 	Progress func([]control.Progress) (end bool)
 	// Found receives what the guest found in a new volume. Nil if the scenario does not search.
 	Found func(control.Found)
+	// Disks are raw images of the machine's disks, which it keeps from one run to the next.
+	Disks []string
 	// Deadline limits the whole run. Zero means 30 minutes.
 	Deadline time.Duration
 
@@ -41,7 +46,10 @@ type Machine struct {
 
 	mu    sync.Mutex
 	steps int
+	cases []*result
 	done  bool
+	off   context.CancelFunc // of the present run
+	lost  bool               // the power was lost
 }
 
 // NewMachine returns a machine that is not yet booted.
@@ -50,6 +58,9 @@ func NewMachine(t *testing.T) *Machine {
 		t.Skip("boots a virtual machine: run without -short")
 	}
 	k, err := openKit(t.Context(), t.Logf)
+	if errors.Is(err, errNoKit) {
+		t.Skip(err)
+	}
 	require.NoError(t, err)
 	return &Machine{t: t, kit: k}
 }
@@ -58,12 +69,12 @@ func NewMachine(t *testing.T) *Machine {
 func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 	t := m.t
 	dir := t.TempDir()
-	init, initramfs, console := filepath.Join(dir, "init"), filepath.Join(dir, "initramfs"), filepath.Join(dir, "console")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", init, "github.com/spdkgate/spdkgate/test/kernel/guest")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.NoError(t, m.kit.withInit(init, initramfs))
+	initramfs, console := filepath.Join(dir, "initramfs"), filepath.Join(dir, "console")
+	programs := map[string]string{"/init": build(t, dir, module+"/test/kernel/guest")}
+	if slices.Contains([]string{control.Node, control.PowerLoss, control.MovedFrom, control.MovedTo}, scenario) {
+		programs[control.Plugin] = build(t, dir, module+"/cmd/spdk-csi")
+	}
+	require.NoError(t, m.kit.withPrograms(programs, initramfs))
 
 	server := httptest.NewServer(m.handler())
 	defer server.Close()
@@ -71,6 +82,9 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(m.Deadline, 30*time.Minute))
 	defer cancel()
+	m.mu.Lock()
+	m.done, m.lost, m.off = false, false, cancel
+	m.mu.Unlock()
 	params := append([]string{
 		"console=ttyS0", "quiet", "panic=-1", "nokaslr", "mitigations=off", "audit=0", "no_timer_check", "tsc=reliable",
 		fmt.Sprintf("%s=%d", control.ParamPort, port), control.ParamScenario + "=" + scenario, control.ParamTarget + "=" + target,
@@ -83,19 +97,55 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 		"-serial", "file:"+console,
 		"-netdev", "user,id=net,restrict=off", "-device", "virtio-net-pci,netdev=net,romfile=")
 	// By default, qemu looks for its modules next to its program, which here is the loader.
+	for i, disk := range m.Disks {
+		cmd.Args = append(cmd.Args, "-drive", fmt.Sprintf("if=none,id=disk%d,format=raw,cache=unsafe,file=%s", i, disk), "-device", fmt.Sprintf("virtio-blk-pci,drive=disk%d", i))
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+m.kit.root("usr/lib/x86_64-linux-gnu/qemu"))
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	start := time.Now()
 	fmt.Fprintf(t.Output(), "booting kernel %s: scenario %s, target %s %s\n", m.kit.kernel, scenario, target, strings.Join(kernelParams, " "))
-	err = cmd.Run()
+	err := cmd.Run()
 	text, _ := os.ReadFile(console)
+	if m.lost && !t.Failed() {
+		fmt.Fprintf(t.Output(), "power loss after %d steps and %.0f s\n", m.steps, time.Since(start).Seconds())
+		return
+	}
 	if err != nil || !m.done || t.Failed() {
 		t.Logf("console:\n%s", lastOf(text))
 	}
 	require.NoError(t, err, "qemu: %s", output.String())
 	require.True(t, m.done, "the machine ended before its scenario")
 	fmt.Fprintf(t.Output(), "%d steps in %.0f s\n", m.steps, time.Since(start).Seconds())
+}
+
+const module = "github.com/spdkgate/spdkgate"
+
+// build builds a program for the guest, and returns its path.
+func build(t *testing.T, dir, pkg string) string {
+	path := filepath.Join(dir, filepath.Base(pkg))
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", path, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// PowerOff ends the present run as a power loss does, and [Machine.Run] returns. What the guest has not written to its disks
+// is lost.
+func (m *Machine) PowerOff() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lost = true
+	m.off()
+}
+
+// Lost tells whether [Machine.PowerOff] ended the last run.
+func (m *Machine) Lost() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lost
 }
 
 func (m *Machine) handler() http.Handler {
@@ -109,6 +159,7 @@ func (m *Machine) handler() http.Handler {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.steps++
+		m.record(s)
 		if s.Error != "" {
 			m.t.Errorf("FAIL %6.2f s  %s: %s %s", s.Seconds, s.Name, s.Error, s.Detail)
 			return

@@ -12,6 +12,11 @@ const (
 	ParamPort     = "spdkgate.port"     // port of the host's HTTP server
 	ParamScenario = "spdkgate.scenario" // scenario to run
 	ParamTarget   = "spdkgate.target"   // target to use
+	ParamAll      = "spdkgate.all"      // 1: also the cases that take long
+	ParamNode     = "spdkgate.node"     // id of the node; default FirstNode
+	ParamPhase    = "spdkgate.phase"    // phase of a scenario with several boots
+	ParamAcked    = "spdkgate.acked"    // with .VOLUME: what was acknowledged before this boot
+	ParamCase     = "spdkgate.case"     // regular expression of the cases to run
 )
 
 // Scenarios and targets.
@@ -19,10 +24,16 @@ const (
 	NVMe    = "nvme"
 	ISCSI   = "iscsi"
 	Writer  = "writer"  // writes to volumes until the host tells it to end
+	Node    = "node"    // calls of spdk-csi --node over its socket
 	Deleted = "deleted" // searches a new volume for bytes of a deleted one
 
-	Own  = "own"  // the target of the guest's kernel
-	SPDK = "spdk" // an SPDK target on the host
+	MovedFrom = "movedfrom" // a node that is cut off, and loses its volume
+	MovedTo   = "movedto"   // the node that gets the volume
+	PowerLoss = "powerloss" // writes until the host ends the machine; three phases
+
+	Own      = "own"       // the target of the guest's kernel
+	OwnISCSI = "own-iscsi" // the iSCSI target of the guest's kernel
+	SPDK     = "spdk"      // an SPDK target on the host
 )
 
 // Paths of the host's HTTP server.
@@ -34,11 +45,32 @@ const (
 	PathDone     = "/done"     // all steps are done
 )
 
+// Plugin is the path of spdk-csi in the guest.
+const Plugin = "/spdk-csi"
+
+// Ids of the machines' nodes.
+const (
+	FirstNode  = "vm-node"
+	SecondNode = "vm-node-2"
+)
+
+// Phases of the scenario PowerLoss.
+const (
+	PhaseWrite   = "write"   // volumes are formatted and written until the power is lost
+	PhaseCheck   = "check"   // they are staged again and compared, and written again until the power is lost
+	PhaseUnstage = "unstage" // they are unstaged without being staged again
+)
+
+// PowerLossVolumes are the file systems of the volumes of PowerLoss, which also name the volumes.
+var PowerLossVolumes = []string{"ext4", "xfs"}
+
 // Step reports one step of the guest's scenario. A step with an error is the last one.
 type Step struct {
+	Case    string `json:",omitzero"` // the test case to which the step belongs
 	Name    string
 	Seconds float64
 	Detail  string `json:",omitzero"`
+	Figures string `json:",omitzero"` // measured, for the table of cases
 	Error   string `json:",omitzero"`
 }
 
@@ -47,6 +79,13 @@ const (
 	Make   = "make"   // create a volume and export it to one host
 	Resize = "resize" // resize a volume
 	Remove = "remove" // delete a volume and its export
+
+	Publish        = "publish"         // publish a volume to a node
+	Move           = "move"            // take a volume from its node, and wait until another node has written to it
+	Await          = "await"           // wait until the first node's write has failed
+	Failed         = "failed"          // the first node's write has failed
+	Snapshot       = "snapshot"        // take a snapshot of a volume
+	RemoveSnapshot = "remove snapshot" // delete a snapshot
 )
 
 // TargetCall asks the host to change a volume of its target.
@@ -56,6 +95,13 @@ type TargetCall struct {
 	Bytes   int64  `json:",omitzero"`
 	HostNQN string `json:",omitzero"`
 	HostIQN string `json:",omitzero"`
+
+	Node       string            `json:",omitzero"` // id of the node that gets the volume
+	From       string            `json:",omitzero"` // volume to copy
+	Snapshot   string            `json:",omitzero"` // snapshot to take, to restore or to delete
+	Parameters map[string]string `json:",omitzero"` // of the StorageClass
+
+	Acked, Begun uint64 `json:",omitzero"` // the writes of the node that loses the volume
 }
 
 // TargetReply has the context map of a new volume, or an error.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -78,23 +79,33 @@ func newNVMeTarget() *nvmeTarget {
 }
 
 func (t *nvmeTarget) make(_ context.Context, volume string, bytes int64, h connect.Host) (map[string]string, error) {
+	file := "/tmp/" + volume
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, bytes)); err != nil {
+		return nil, err
+	}
+	return t.export(volume, file, uuid.NewString(), bytes, h)
+}
+
+// export exports a file or a block device as a volume with a UUID, to one host.
+func (t *nvmeTarget) export(volume, path, id string, bytes int64, h connect.Host) (map[string]string, error) {
 	if len(t.made) == 0 {
 		if err := errors.Join(mountConfigfs(), modprobe("nvmet", "nvmet-tcp")); err != nil {
 			return nil, err
 		}
 		t.dir("ports/1")
-		t.set("ports/1/addr_adrfam", "ipv4")
-		t.set("ports/1/addr_trtype", "tcp")
-		t.set("ports/1/addr_traddr", "127.0.0.1")
-		t.set("ports/1/addr_trsvcid", t.port)
+		if address, _ := os.ReadFile(filepath.Join(t.root, "ports/1/addr_traddr")); !strings.HasPrefix(string(address), "127.") {
+			t.set("ports/1/addr_adrfam", "ipv4")
+			t.set("ports/1/addr_trtype", "tcp")
+			t.set("ports/1/addr_traddr", "127.0.0.1")
+			t.set("ports/1/addr_trsvcid", t.port)
+		}
 	}
-	id := uuid.NewString()
-	nqn := "nqn.2026-11.io.spdkgate.test:" + volume
-	t.made[volume] = nqn
-	file := "/tmp/" + volume
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, bytes)); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
 	}
+	nqn := "nqn.2026-11.io.spdkgate.test:" + volume
+	t.made[volume] = nqn
 	subsystem := "subsystems/" + nqn
 	t.dir(subsystem)
 	t.set(subsystem+"/attr_allow_any_host", "0")
@@ -103,9 +114,11 @@ func (t *nvmeTarget) make(_ context.Context, volume string, bytes int64, h conne
 	t.link(subsystem+"/allowed_hosts/"+h.NQN, "hosts/"+h.NQN)
 	namespace := subsystem + "/namespaces/1"
 	t.dir(namespace)
-	t.set(namespace+"/device_path", file)
+	t.set(namespace+"/device_path", path)
 	t.set(namespace+"/device_uuid", id)
-	t.set(namespace+"/buffered_io", "1")
+	if info.Mode().IsRegular() {
+		t.set(namespace+"/buffered_io", "1")
+	}
 	t.set(namespace+"/enable", "1")
 	t.link("ports/1/subsystems/"+nqn, subsystem)
 	return map[string]string{
@@ -155,5 +168,5 @@ func (t *nvmeTarget) remove(_ context.Context, volume string) error {
 	t.configfs.remove(subsystem + "/namespaces/1")
 	t.configfs.remove(subsystem)
 	delete(t.made, volume)
-	return errors.Join(err, t.err, os.Remove("/tmp/"+volume))
+	return errors.Join(err, t.err, ignoreMissing(os.Remove("/tmp/"+volume)))
 }

@@ -71,7 +71,7 @@ func (t hostTarget) call(ctx context.Context, c control.TargetCall) (map[string]
 }
 
 func (t hostTarget) make(ctx context.Context, volume string, bytes int64, h connect.Host) (map[string]string, error) {
-	return t.call(ctx, control.TargetCall{Do: control.Make, Volume: volume, Bytes: bytes, HostNQN: h.NQN, HostIQN: h.IQN})
+	return t.call(ctx, control.TargetCall{Do: control.Make, Volume: volume, Bytes: bytes, HostNQN: h.NQN, HostIQN: h.IQN, Node: nodeID})
 }
 
 func (t hostTarget) resize(ctx context.Context, volume string, bytes int64) error {
@@ -82,4 +82,31 @@ func (t hostTarget) resize(ctx context.Context, volume string, bytes int64) erro
 func (t hostTarget) remove(ctx context.Context, volume string) error {
 	_, err := t.call(ctx, control.TargetCall{Do: control.Remove, Volume: volume})
 	return err
+}
+
+// copies are what a target offers that can take snapshots.
+type copies interface {
+	snapshot(ctx context.Context, name, volume string) error
+	removeSnapshot(ctx context.Context, name string) error
+	// restore creates a volume from a snapshot, and clone from a volume.
+	restore(ctx context.Context, volume, snapshot string, bytes int64) (map[string]string, error)
+	clone(ctx context.Context, volume, from string, bytes int64) (map[string]string, error)
+}
+
+func (t hostTarget) snapshot(ctx context.Context, name, volume string) error {
+	_, err := t.call(ctx, control.TargetCall{Do: control.Snapshot, Snapshot: name, Volume: volume})
+	return err
+}
+
+func (t hostTarget) removeSnapshot(ctx context.Context, name string) error {
+	_, err := t.call(ctx, control.TargetCall{Do: control.RemoveSnapshot, Snapshot: name})
+	return err
+}
+
+func (t hostTarget) restore(ctx context.Context, volume, snapshot string, bytes int64) (map[string]string, error) {
+	return t.call(ctx, control.TargetCall{Do: control.Make, Volume: volume, Snapshot: snapshot, Bytes: bytes, Node: nodeID})
+}
+
+func (t hostTarget) clone(ctx context.Context, volume, from string, bytes int64) (map[string]string, error) {
+	return t.call(ctx, control.TargetCall{Do: control.Make, Volume: volume, From: from, Bytes: bytes, Node: nodeID})
 }

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"time"
 
@@ -14,6 +16,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == launch {
+		fmt.Println("guest: launch:", runTraced(os.Args[2:]))
+		os.Exit(1)
+	}
 	err := start()
 	if err != nil {
 		fmt.Println("guest:", err)
@@ -32,7 +38,10 @@ func start() (err error) {
 		return err
 	}
 	limit := 25 * time.Minute // many times longer than on an idle host
-	if params[control.ParamScenario] == control.Writer {
+	switch {
+	case params[control.ParamAll] == "1":
+		limit = 6 * time.Hour
+	case params[control.ParamScenario] == control.Writer:
 		limit = time.Hour
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -48,7 +57,13 @@ func start() (err error) {
 		}
 		err = h.post(context.Background(), control.PathDone, nil, nil)
 	}()
-	s := &scenario{ctx: ctx, host: h}
+	nodeID = cmp.Or(params[control.ParamNode], nodeID)
+	s := &scenario{ctx: ctx, host: h, all: params[control.ParamAll] == "1"}
+	if expression := params[control.ParamCase]; expression != "" {
+		if s.chosen, err = regexp.Compile(expression); err != nil {
+			return err
+		}
+	}
 	switch kind := params[control.ParamScenario] + " " + params[control.ParamTarget]; kind {
 	case control.NVMe + " " + control.Own:
 		s.target = newNVMeTarget()
@@ -62,6 +77,24 @@ func start() (err error) {
 	case control.ISCSI + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.iscsi()
+	case control.Node + " " + control.Own:
+		s.target = newNVMeTarget()
+		return s.nodePlugin()
+	case control.Node + " " + control.OwnISCSI:
+		s.target = newSCSITarget()
+		return s.nodePlugin()
+	case control.Node + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.nodePlugin()
+	case control.MovedFrom + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.movedFrom()
+	case control.MovedTo + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.movedTo(params)
+	case control.PowerLoss + " " + control.Own:
+		s.target = newNVMeTarget()
+		return s.powerLoss(params)
 	case control.Writer + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.writer()

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
@@ -22,6 +24,22 @@ type scenario struct {
 	ctx    context.Context
 	host   *host
 	target target
+	all    bool           // also the cases that take long
+	chosen *regexp.Regexp // the cases to run; nil: all
+	name   string         // of the test case
+
+	figures string // what the present step measured, for the table of cases
+	found   string // figures of earlier steps
+}
+
+// inCase runs the steps of a test case.
+func (s *scenario) inCase(name string, steps func()) {
+	if s.chosen != nil && !s.chosen.MatchString(strings.ReplaceAll(name, " ", "_")) {
+		return
+	}
+	s.name = name
+	defer func() { s.name = "" }()
+	steps()
 }
 
 // failed is the panic value that ends a scenario after a failed step was reported.
@@ -29,11 +47,12 @@ type failed struct{ error }
 
 // step runs one step and reports it with its result.
 func (s *scenario) step(name string, do func(ctx context.Context) (detail string, err error)) {
-	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Minute)
 	defer cancel()
 	start := time.Now()
 	detail, err := do(ctx)
-	r := control.Step{Name: name, Seconds: time.Since(start).Seconds(), Detail: detail}
+	r := control.Step{Case: s.name, Name: name, Seconds: time.Since(start).Seconds(), Detail: detail, Figures: s.figures}
+	s.figures = ""
 	if err != nil {
 		r.Error = err.Error()
 	}

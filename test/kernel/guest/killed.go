@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A killedCall is a call during which the node plugin is killed.
+type killedCall struct {
+	name   string
+	before []func(*csiVolume) func(context.Context) (string, error) // calls that precede it
+	call   func(*csiVolume) func(context.Context) (string, error)
+}
+
+var (
+	callStage     = func(v *csiVolume) func(context.Context) (string, error) { return v.stage }
+	callPublish   = func(v *csiVolume) func(context.Context) (string, error) { return v.publish }
+	callWrite     = func(v *csiVolume) func(context.Context) (string, error) { return v.write }
+	callRead      = func(v *csiVolume) func(context.Context) (string, error) { return v.read }
+	callUnpublish = func(v *csiVolume) func(context.Context) (string, error) { return v.unpublish }
+	callUnstage   = func(v *csiVolume) func(context.Context) (string, error) { return v.unstage }
+	callGone      = func(v *csiVolume) func(context.Context) (string, error) { return v.gone }
+)
+
+type calls = []func(*csiVolume) func(context.Context) (string, error)
+
+// killed kills the node plugin before each system call by which it, or a tool that it runs, changes something during a call
+// of CSI. Then it starts the plugin again and checks that the repeated call succeeds and that the volume can be used and
+// removed; or, in every second case, that the volume can be removed without repeating the call.
+func (s *scenario) killed(p *plugin) {
+	k := &killing{scenario: s, plugin: p}
+	fsTypes := []string{"ext4"}
+	if s.all {
+		fsTypes = []string{"ext4", "xfs", ""}
+	}
+	for _, fsType := range fsTypes {
+		for _, c := range []killedCall{
+			{"stage", nil, callStage},
+			{"publish", calls{callStage}, callPublish},
+			{"unpublish", calls{callStage, callPublish, callWrite}, callUnpublish},
+			{"unstage", calls{callStage}, callUnstage},
+		} {
+			s.inCase(strings.TrimSpace("node plugin killed at each step of "+c.name+" "+fsType), func() { k.each(c, fsType) })
+		}
+	}
+	if p.cmd != nil {
+		s.step("stop the node plugin", func(context.Context) (string, error) { return "", p.stop(unix.SIGTERM) })
+	}
+}
+
+type killing struct {
+	*scenario
+	plugin  *plugin
+	volumes int
+}
+
+// each kills the plugin at each point of a call.
+func (k *killing) each(c killedCall, fsType string) {
+	var points []point
+	k.step(c.name+" "+fsType+": record its steps", func(ctx context.Context) (string, error) {
+		v, err := k.begin(ctx, c, fsType)
+		if err != nil {
+			return "", err
+		}
+		k.plugin.trace.onPoint(func(p point) kill {
+			points = append(points, p)
+			return nothing
+		})
+		_, err = c.call(v)(ctx)
+		k.plugin.trace.onPoint(nil)
+		k.figures = fmt.Sprintf("%d steps, killed at %d of them", len(points), len(k.positions(points)))
+		return k.figures, errors.Join(err, k.finish(ctx, v, nil))
+	})
+	for i, at := range k.positions(points) {
+		for variant, then := range []calls{{c.call, callPublishIfStaged, callUnpublish, callUnstage, callGone}, {callUnpublish, callUnstage, callGone}} {
+			if !k.all && (i+variant)%2 == 1 {
+				continue
+			}
+			k.step(fmt.Sprintf("%s %s: killed before step %d, %s", c.name, fsType, at+1, []string{"repeated", "given up"}[variant]), func(ctx context.Context) (string, error) {
+				v, err := k.begin(ctx, c, fsType)
+				if err != nil {
+					return "", err
+				}
+				where, err := k.killAt(ctx, c.call(v), at)
+				return where, errors.Join(err, k.finish(ctx, v, then))
+			})
+		}
+	}
+}
+
+// callPublishIfStaged publishes, writes and reads, unless the pod's end has begun.
+var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		if v.ending {
+			return "", nil
+		}
+		for _, call := range (calls{callPublish, callWrite, callRead}) {
+			if detail, err := call(v)(ctx); err != nil {
+				return detail, err
+			}
+		}
+		return "", nil
+	}
+}
+
+// positions returns the positions of the points at which to kill. Of many writes to one file it has the first, one in the
+// middle and the last.
+func (k *killing) positions(points []point) (at []int) {
+	for from := 0; from < len(points); {
+		to := from + 1
+		for to < len(points) && points[to] == points[from] {
+			to++
+		}
+		for i := from; i < to; i++ {
+			if points[i].call == "fsync" && !k.all {
+				continue // nothing but durability changes
+			}
+			if k.all && to-from < 20 || i == from || i == to-1 || i == (from+to)/2 {
+				at = append(at, i)
+			}
+		}
+		from = to
+	}
+	return at
+}
+
+// begin starts the plugin if it does not run, and makes a new volume with the calls that come first.
+func (k *killing) begin(ctx context.Context, c killedCall, fsType string) (*csiVolume, error) {
+	if k.plugin.cmd == nil {
+		if err := k.plugin.start(ctx, true); err != nil {
+			return nil, err
+		}
+	}
+	k.volumes++
+	name := fmt.Sprintf("killed-%d", k.volumes)
+	v := &csiVolume{scenario: k.scenario, plugin: k.plugin, pod: podOf(name), name: name, id: "t0:" + name, fsType: fsType}
+	v.ending = strings.HasPrefix(c.name, "un")
+	if err := v.create(ctx, smallest(fsType)); err != nil {
+		return nil, err
+	}
+	for _, call := range c.before {
+		if _, err := call(v)(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return v, v.prepare()
+}
+
+// killAt makes a call and kills the plugin at one of its points.
+func (k *killing) killAt(ctx context.Context, call func(context.Context) (string, error), at int) (where string, err error) {
+	n := 0
+	k.plugin.trace.onPoint(func(p point) kill {
+		n++
+		if n <= at {
+			return nothing
+		}
+		where = p.String()
+		return everything
+	})
+	_, callErr := call(ctx)
+	if where == "" {
+		return "", fmt.Errorf("the call had only %d steps: %w", n, callErr)
+	}
+	if status.Code(callErr) != codes.Unavailable {
+		err = fmt.Errorf("%s: the call of a killed plugin returned: %w", where, callErr)
+	}
+	return where, errors.Join(err, k.plugin.stop(unix.SIGKILL), k.plugin.start(ctx, true))
+}
+
+// finish makes calls, then removes the volume.
+func (k *killing) finish(ctx context.Context, v *csiVolume, then calls) error {
+	if then == nil {
+		then = calls{callUnpublish, callUnstage, callGone}
+	}
+	for _, call := range then {
+		if detail, err := call(v)(ctx); err != nil {
+			return fmt.Errorf("afterwards: %w %s", err, detail)
+		}
+	}
+	return v.target.remove(ctx, v.name)
+}

@@ -1,0 +1,141 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
+	"github.com/spdkgate/spdkgate/test/kernel/control"
+)
+
+var (
+	all    = flag.Bool("all", false, "also run the cases that take long")
+	chosen = flag.String("case", "", "run the cases of TestNodePlugin whose names, with _ for spaces, match this regular expression")
+)
+
+// TestNodePlugin runs spdk-csi --node in the machine and makes the calls of kubelet over its socket. At the end it prints a
+// table of the cases.
+func TestNodePlugin(t *testing.T) {
+	t.Run("own target", func(t *testing.T) { runNode(t, NewMachine(t), control.Own) })
+	t.Run("own target, iSCSI", func(t *testing.T) { runNode(t, NewMachine(t), control.OwnISCSI) })
+	for name, targetType := range map[string]string{"SPDK": "nvme-tcp", "SPDK, iSCSI": "iscsi"} {
+		t.Run(name, func(t *testing.T) {
+			socket := realtarget.Socket(t)
+			m := NewMachine(t)
+			m.Target = newCSITarget(t, socket, targetType).do
+			runNode(t, m, control.SPDK)
+		})
+	}
+}
+
+func runNode(t *testing.T, m *Machine, target string, kernelParams ...string) {
+	if *all {
+		kernelParams = append(kernelParams, control.ParamAll+"=1")
+		m.Deadline = 6 * time.Hour
+	}
+	if *chosen != "" {
+		kernelParams = append(kernelParams, control.ParamCase+"="+*chosen)
+	}
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+	m.Run(control.Node, target, kernelParams...)
+}
+
+// TestPowerLoss ends the machine while volumes are written, twice, and checks after a boot that everything that was synced
+// is there.
+func TestPowerLoss(t *testing.T) {
+	m := NewMachine(t)
+	disk := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, os.Truncate(disk, 1<<30))
+	m.Disks = []string{disk}
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+
+	const enough = 40
+	acked, until := map[string]uint64{}, uint64(enough)
+	var mu sync.Mutex
+	m.Progress = func(all []control.Progress) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range all {
+			acked[p.Volume] = p.Acked
+		}
+		for _, v := range control.PowerLossVolumes {
+			if acked[v] < until {
+				return false
+			}
+		}
+		m.PowerOff()
+		return false
+	}
+	params := func(phase string) []string {
+		all := []string{control.ParamPhase + "=" + phase}
+		for _, v := range control.PowerLossVolumes {
+			all = append(all, fmt.Sprintf("%s.%s=%d", control.ParamAcked, v, acked[v]))
+		}
+		return all
+	}
+	m.Run(control.PowerLoss, control.Own, params(control.PhaseWrite)...)
+	require.True(t, m.Lost(), "the machine ended by itself")
+	mu.Lock()
+	until = max(acked["ext4"], acked["xfs"]) + enough
+	mu.Unlock()
+	m.Run(control.PowerLoss, control.Own, params(control.PhaseCheck)...)
+	require.True(t, m.Lost(), "the machine ended by itself")
+	m.Run(control.PowerLoss, control.Own, params(control.PhaseUnstage)...)
+}
+
+// TestMovedVolume moves a volume from a node that is cut off while it writes to another node. The first node's writes must
+// not reach the volume any more, also when it is connected again.
+func TestMovedVolume(t *testing.T) {
+	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp")
+	first, second := NewMachine(t), NewMachine(t)
+	written, failed, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	first.Target = func(ctx context.Context, c control.TargetCall) (map[string]string, error) {
+		switch c.Do {
+		case control.Move:
+			if err := target.detach(ctx, c.Volume); err != nil {
+				return nil, err
+			}
+			go func() {
+				defer close(ended)
+				second.Run(control.MovedTo, control.SPDK, control.ParamNode+"="+c.Node, fmt.Sprintf("%s.%s=%d", control.ParamAcked, c.Volume, c.Acked))
+			}()
+			select {
+			case <-written:
+				return nil, nil
+			case <-ended:
+				return nil, errors.New("the second node failed")
+			}
+		case control.Failed:
+			close(failed)
+			return nil, nil
+		}
+		return target.do(ctx, c)
+	}
+	second.Target = func(ctx context.Context, c control.TargetCall) (map[string]string, error) {
+		if c.Do != control.Await {
+			return target.do(ctx, c)
+		}
+		close(written)
+		select {
+		case <-failed:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s\n%s", first.Table(), second.Table()) })
+	first.Run(control.MovedFrom, control.SPDK)
+	<-ended
+}
