@@ -22,7 +22,9 @@ type exchange struct {
 	entered  bool // inFlight counts it
 	bodyRead bool
 	batch    bool
-	calls    []*call
+	// concurrent means that the calls of the batch are made at once.
+	concurrent bool
+	calls      []*call
 
 	resultBytes int // of the results of its calls so far
 	reserved    int // bytes of the user's memory budget, until the request is answered

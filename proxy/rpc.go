@@ -25,6 +25,11 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 		defer s.inFlight.leave()
 	}
 	s.limitUnreadBody(w, x, now.read)
+	if x.entered && asksForConcurrency(w, r) && x.batch {
+		x.concurrent = true
+		s.serveConcurrently(now, x, w, r)
+		return
+	}
 	for i, c := range x.calls {
 		if i > 0 {
 			c.started = time.Now()
@@ -168,7 +173,7 @@ func (s *Server) decideParams(c *call, d policy.Decision, method *rpcschema.Meth
 func (s *Server) checkBatchMayContinue(ctx context.Context, c *call) error {
 	x := c.in
 	switch {
-	case c == x.calls[0]:
+	case c == x.calls[0], x.concurrent:
 		return nil
 	case ctx.Err() != nil:
 		return errGone

@@ -138,6 +138,14 @@ func (s *Set) Authenticated(conn net.Conn) bool {
 	return open
 }
 
+// NextPart begins another part of an answer, which the client has as much time to read as a whole one. What was sent
+// before may have been long ago.
+func (s *Set) NextPart(conn net.Conn) {
+	if c := connOf(conn); c != nil {
+		c.startAnswer()
+	}
+}
+
 func (s *Set) drop(c *Conn) {
 	of := s.sources[c.from]
 	if _, there := of[c]; !there {

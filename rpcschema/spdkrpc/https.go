@@ -54,6 +54,7 @@ type HTTPS struct {
 	// server.
 	transport *http.Transport
 	nextID    atomic.Uint64
+	gathering gathering
 }
 
 // NewHTTPS returns a Caller for a proxy's URL. It does not connect yet.
@@ -124,6 +125,14 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 	if err != nil {
 		return &Error{Method: method, Kind: InvalidParams, Err: err}
 	}
+	if h.gathering.accepts(body) {
+		return h.callTogether(ctx, method, id, body, result)
+	}
+	return h.callAlone(ctx, method, id, body, result)
+}
+
+// callAlone sends a call in a request of its own.
+func (h *HTTPS) callAlone(ctx context.Context, method string, id uint64, body []byte, result any) error {
 	// Until a byte of the request is written, nothing can have been executed.
 	// net/http itself repeats a POST only where the proxy closed an idle
 	// connection and so cannot have read it.
@@ -136,10 +145,12 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 	if err != nil {
 		return &Error{Method: method, Kind: Unreachable, Err: err}
 	}
-	resp, err := h.transport.RoundTrip(h.request(ctx, header, body))
+	newBody := func() io.ReadCloser { return io.NopCloser(bytes.NewReader(body)) }
+	resp, err := h.transport.RoundTrip(h.request(ctx, header, newBody, len(body)))
 	if err != nil {
 		return &Error{Method: method, Kind: lost(&sent), Err: err}
 	}
+	h.gathering.learn(resp)
 	if resp.StatusCode == http.StatusUnauthorized {
 		// Perhaps the client certificate of this connection has expired: the next connection uses the
 		// present one.
@@ -157,13 +168,11 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 }
 
 // request is one POST; net/http asks for its body again to repeat it.
-func (h *HTTPS) request(ctx context.Context, header http.Header, body []byte) *http.Request {
-	newBody := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	first, _ := newBody()
+func (h *HTTPS) request(ctx context.Context, header http.Header, newBody func() io.ReadCloser, length int) *http.Request {
 	return (&http.Request{
 		Method: http.MethodPost, URL: h.url, Host: h.url.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: first, GetBody: newBody, ContentLength: int64(len(body)),
+		Body: newBody(), GetBody: func() (io.ReadCloser, error) { return newBody(), nil }, ContentLength: int64(length),
 	}).WithContext(ctx)
 }
 

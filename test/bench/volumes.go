@@ -80,6 +80,11 @@ func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight 
 	}
 	defer func() { err = errors.Join(err, driver.stop()) }()
 
+	// Before the first round, connections are opened and what the programs need of the schema is prepared.
+	var warmUp volumeFigures
+	if err := errors.Join(warmUp.run(ctx, "warm-up-bare", inFlight, inFlight, bareCycle(rpc, host, port)), warmUp.run(ctx, "warm-up-csi", inFlight, inFlight, driver.cycle)); err != nil {
+		return bare, byCSI, fmt.Errorf("first volumes: %w", err)
+	}
 	atProxy, atDriver := p.cpu(), cpuTime(driver.cmd)
 	for range rounds {
 		if err := bare.run(ctx, "bare", count, inFlight, bareCycle(rpc, host, port)); err != nil {

@@ -33,7 +33,7 @@ type layer struct {
 // higher ones.
 var proxyLayers = []layer{
 	{"serve", []string{"serve.go", "http.go", "tls.go", "reload.go", "scrape.go", "alive.go", "check.go", "thaw.go"}},
-	{"request", []string{"rpc.go", "get.go", "own.go", "discover.go", "metrics.go", "status.go", "snapshots.go", "decouple.go", "saving.go", "observe.go", "audit.go", "panics.go", "unread.go"}},
+	{"request", []string{"rpc.go", "concurrent.go", "get.go", "own.go", "discover.go", "metrics.go", "status.go", "snapshots.go", "decouple.go", "saving.go", "observe.go", "audit.go", "panics.go", "unread.go"}},
 	{"stages", []string{"server.go", "stages.go"}},
 	{"values", []string{
 		"settings.go", "exchange.go", "call.go", "credentials.go", "body.go", "answers.go", "reply.go", "memory.go", "drain.go", "conn.go",
