@@ -56,3 +56,6 @@ func CheckNodeID(s string) error {
 	}
 	return nil
 }
+
+// MoveNode returns the id of the node to which a volume is published while spdk-csi move copies it.
+func MoveNode(uuid string) string { return "move-" + uuid }

@@ -37,6 +37,12 @@ func usedName(lvol string) string {
 	return lvol[:nameMax-len(usedSuffix)-len(id)-1] + "-" + id + usedSuffix
 }
 
+// Named tells whether a volume was created under a name.
+func (v Volume) Named(name string) bool {
+	lvol := LvolName(name)
+	return v.Name == lvol || v.Name == usedName(lvol)
+}
+
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
 // countsClustersSince is the first release that counts the clusters of each thin volume (see Pristine).

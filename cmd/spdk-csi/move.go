@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/controller"
+	"github.com/spdkgate/spdkgate/driver/move"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+type moveFlags struct {
+	pv, volume     string
+	parameters     map[string]string
+	keep           bool
+	deleteOriginal bool
+	copied         string
+	driverName     string
+	topology       string
+	allowLoop      bool
+}
+
+func moveCommand() *cobra.Command {
+	var f moveFlags
+	cmd := &cobra.Command{
+		Use:   "move --pv FILE | --volume ID [--parameter KEY=VALUE ...]",
+		Short: "Copy a volume to another lvstore or target",
+		Long: `move copies a volume that no node uses to a new volume in another lvstore or on another target,
+and verifies the copy. It reads config.json and secret.json as the controller does, runs as root on
+a machine that reaches both targets, as a node does, and attaches both volumes to that machine.
+With --pv, it prints the PersistentVolume of the copy.
+
+--parameter has the parameters of a StorageClass, which decide where and how the copy is made, such
+as target=storage-2. move may be interrupted at any point, and repeated with the same parameters:
+it writes only what differs. The copy is not usable before it is complete. The original is only
+read.
+
+After move, no node can attach the original, so that nothing is written to it that the copy does
+not have. When the copy is in use, delete the original:
+  --delete-original --copy ID
+To use the original again instead:
+  --keep-original
+
+Exit codes: 0 done; 1 error.`,
+		Example: `  kubectl get pv pvc-8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d -o json >old.json
+  spdk-csi move --pv old.json --parameter target=storage-2 >new.json
+  spdk-csi move --pv old.json --delete-original --copy storage-2:5d1fa6ea-6cd5-4a51-8a0b-3f1b47a5d9f0`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.pv, "pv", "", "file with the volume's PersistentVolume as JSON, - for standard input")
+	fs.StringVar(&f.volume, "volume", "", "id of the volume, TARGET:UUID, instead of --pv")
+	fs.StringToStringVar(&f.parameters, "parameter", nil, "StorageClass parameter of the copy; may be repeated")
+	fs.BoolVar(&f.deleteOriginal, "delete-original", false, "delete the original of a complete copy (--copy)")
+	fs.StringVar(&f.copied, "copy", "", "with --delete-original: id of the copy")
+	fs.BoolVar(&f.keep, "keep-original", false, "let nodes attach the original again")
+	fs.StringVar(&f.topology, "topology", "", "labels of this machine, as in the node plugin's --topology")
+	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver in the PersistentVolume")
+	fs.BoolVar(&f.allowLoop, "node-allow-loop", false, "attach volumes of simulated targets as loop devices: for tests and the demo, never for real data")
+	cmd.MarkFlagsOneRequired("pv", "volume")
+	cmd.MarkFlagsMutuallyExclusive("pv", "volume")
+	cmd.MarkFlagsMutuallyExclusive("delete-original", "keep-original", "parameter")
+	cmd.MarkFlagsRequiredTogether("delete-original", "copy")
+	return cmd
+}
+
+func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) error {
+	pv, id, err := f.subject(in)
+	if err != nil {
+		return err
+	}
+	m, closeMover, err := f.mover(id, notes)
+	if err != nil {
+		return err
+	}
+	defer closeMover()
+	switch {
+	case f.keep:
+		if err := m.Keep(ctx, id); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "nodes can attach %s again\n", id)
+		return nil
+	case f.deleteOriginal:
+		copied, err := request.ParseVolumeID(f.copied)
+		if err != nil {
+			return fmt.Errorf("--copy: %w", err)
+		}
+		if err := m.DeleteOriginal(ctx, id, copied); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s is deleted\n", id)
+		return nil
+	}
+	began := time.Now()
+	r, err := m.Copy(ctx, id, f.parameters)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(notes, "copied and verified in %s: %s, sha256 %s\n", time.Since(began).Round(time.Second/10), size(r.SizeBytes), r.SHA256)
+	if f.pv == "" {
+		fmt.Fprintln(out, r.Volume.GetVolumeId())
+		return nil
+	}
+	text, err := pv.For(r)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s\n", text)
+	return nil
+}
+
+// subject returns the volume that the flags name, and its PersistentVolume if they name that.
+func (f moveFlags) subject(in io.Reader) (pv move.PV, id request.VolumeID, err error) {
+	if f.pv != "" {
+		text, err := readList(f.pv, in)
+		if err == nil {
+			pv, err = move.ParsePV(text, f.driverName)
+		}
+		if err != nil {
+			return pv, id, fmt.Errorf("--pv: %w", err)
+		}
+		return pv, pv.Volume, nil
+	}
+	if id, err = request.ParseVolumeID(f.volume); err == nil && id.Target == "" {
+		err = errors.New("the id must name the target, as in TARGET:UUID")
+	}
+	if err != nil {
+		return pv, id, fmt.Errorf("--volume: %w", err)
+	}
+	return pv, id, nil
+}
+
+func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, closeMover func(), err error) {
+	topology, err := request.ParseTopology(f.topology)
+	if err != nil {
+		return move.Mover{}, nil, fmt.Errorf("--topology: %w", err)
+	}
+	log := slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	connector, err := connect.New(connect.HostOf(move.NodeOf(id)), connect.Options{AllowLoop: f.allowLoop, Log: log})
+	if err != nil {
+		return move.Mover{}, nil, err
+	}
+	config, err := driver.LoadConfig()
+	if err != nil {
+		return move.Mover{}, nil, err
+	}
+	credentials, err := driver.CredentialsFile()
+	if err != nil {
+		return move.Mover{}, nil, err
+	}
+	c, err := controller.New(config, credentials, slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelError})))
+	if err != nil {
+		return move.Mover{}, nil, err
+	}
+	return move.Mover{Controller: c, Connector: connector, Topology: topology, Progress: progress(notes)}, c.Close, nil
+}
+
+// progress returns a function that prints a line of progress at least five seconds after the last one, and when a phase ends.
+func progress(notes io.Writer) func(move.Progress) {
+	var last, began time.Time
+	phase := ""
+	return func(p move.Progress) {
+		now := time.Now()
+		if p.Phase != phase {
+			phase, began = p.Phase, now
+		}
+		if p.Done < p.Total && now.Sub(last) < 5*time.Second {
+			return
+		}
+		last = now
+		line := fmt.Sprintf("%s: %s of %s", p.Phase, size(p.Done), size(p.Total))
+		if taken := now.Sub(began); p.Done > 0 && p.Done < p.Total && taken > 0 {
+			line += fmt.Sprintf(", about %s left", time.Duration(float64(taken)*float64(p.Total-p.Done)/float64(p.Done)).Round(time.Second))
+		}
+		fmt.Fprintln(notes, line)
+	}
+}
+
+func size(bytes int64) string {
+	if bytes >= 1<<30 {
+		return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}

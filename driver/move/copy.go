@@ -1,0 +1,189 @@
+package move
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	chunkBytes = 1 << 20
+	// copiers is the number of chunks in flight: enough to keep a network busy, little enough to leave a target to others.
+	copiers = 8
+)
+
+// A device is an open block device, or a file in tests. Its reads and writes bypass the page cache of this machine.
+type device struct {
+	*os.File
+	size int64
+}
+
+func openDevice(path string, flag int) (*device, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode()&os.ModeDevice != 0 {
+		flag |= unix.O_DIRECT | unix.O_EXCL // exclusive: nothing on this machine may have mounted it
+	}
+	f, err := os.OpenFile(path, flag, 0)
+	if err != nil {
+		return nil, err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &device{f, size}, nil
+}
+
+// buffer returns memory that direct I/O can use: it is aligned to pages. free gives it back.
+func buffer() (b []byte, free func(), err error) {
+	b, err = unix.Mmap(-1, 0, chunkBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, nil, fmt.Errorf("allocate a buffer: %w", err)
+	}
+	return b, func() { _ = unix.Munmap(b) }, nil
+}
+
+// readChunk reads the part of a chunk that begins at offset and is within size.
+func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
+	b = b[:min(int64(len(b)), size-offset)]
+	if _, err := d.ReadAt(b, offset); err != nil {
+		return nil, fmt.Errorf("read %s at %d: %w", d.Name(), offset, err)
+	}
+	return b, nil
+}
+
+// differing writes to the copy each chunk of the original that differs, so that a copy that was interrupted goes on, and
+// clusters of thin volumes that were never written stay unallocated. It leaves the first markBytes of the copy alone.
+func (m *moving) differing(ctx context.Context) error {
+	var next atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range copiers {
+		g.Go(func() error {
+			from, freeFrom, err := buffer()
+			if err != nil {
+				return err
+			}
+			defer freeFrom()
+			to, freeTo, err := buffer()
+			if err != nil {
+				return err
+			}
+			defer freeTo()
+			for {
+				offset := next.Add(chunkBytes) - chunkBytes
+				if offset >= m.from.size || ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if err := m.copyChunk(from, to, offset); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := m.to.Sync(); err != nil {
+		return fmt.Errorf("flush %s: %w", m.to.Name(), err)
+	}
+	return nil
+}
+
+func (m *moving) copyChunk(from, to []byte, offset int64) error {
+	want, err := m.from.readChunk(from, offset, m.from.size)
+	if err != nil {
+		return err
+	}
+	has, err := m.to.readChunk(to, offset, m.from.size)
+	if err != nil {
+		return err
+	}
+	if offset == 0 {
+		want, has, offset = want[markBytes:], has[markBytes:], markBytes
+	}
+	if !bytes.Equal(want, has) {
+		if _, err := m.to.WriteAt(want, offset); err != nil {
+			return fmt.Errorf("write %s at %d: %w", m.to.Name(), offset, err)
+		}
+		m.written.Add(int64(len(want)))
+	}
+	m.done.Add(int64(len(want)))
+	return nil
+}
+
+// verify reads both devices again and compares them, but for the mark. It returns the SHA-256 of the original.
+func (m *moving) verify(ctx context.Context) (sum string, err error) {
+	from, free, err := buffer()
+	if err != nil {
+		return "", err
+	}
+	defer free()
+	to, free, err := buffer()
+	if err != nil {
+		return "", err
+	}
+	defer free()
+	h := sha256.New()
+	for offset := int64(0); offset < m.from.size; offset += chunkBytes {
+		if err := ctx.Err(); err != nil {
+			return "", context.Cause(ctx)
+		}
+		var want, has []byte
+		var g errgroup.Group
+		g.Go(func() (err error) { want, err = m.from.readChunk(from, offset, m.from.size); return err })
+		g.Go(func() (err error) { has, err = m.to.readChunk(to, offset, m.from.size); return err })
+		if err := g.Wait(); err != nil {
+			return "", err
+		}
+		h.Write(want)
+		ours, theirs := want, has
+		if offset == 0 {
+			ours, theirs = want[markBytes:], has[markBytes:]
+		}
+		if !bytes.Equal(ours, theirs) {
+			return "", fmt.Errorf("%w: bytes %d to %d read differently from the copy after they were written", ErrDiffers, offset, offset+int64(len(want)))
+		}
+		m.done.Add(int64(len(want)))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// first reads the first block.
+func (d *device) first() ([]byte, error) {
+	b, free, err := buffer()
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	b, err = d.readChunk(b, 0, markBytes)
+	return bytes.Clone(b), err
+}
+
+// setFirst writes the first block, and waits until it is durable.
+func (d *device) setFirst(block []byte) error {
+	b, free, err := buffer()
+	if err != nil {
+		return err
+	}
+	defer free()
+	copy(b, block)
+	if _, err := d.WriteAt(b[:markBytes], 0); err != nil {
+		return fmt.Errorf("write %s at 0: %w", d.Name(), err)
+	}
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("flush %s: %w", d.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package move
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// Keep lets nodes attach the original again. The copy stays as it is.
+func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
+	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id.String(), NodeId: NodeOf(id)})
+	return err
+}
+
+// DeleteOriginal deletes the original of a complete copy. It fails with ErrNotLocked if a node could have written to the
+// original since it was copied, and with ErrUnfinished if the copy is not complete.
+func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID) error {
+	_, _, locked, err := m.Controller.Inspect(ctx, id, "", NodeOf(id))
+	if err != nil {
+		return err
+	}
+	if !locked {
+		return fmt.Errorf("volume %s: %w: compare it with the copy, and delete it by hand if it is not needed", id, ErrNotLocked)
+	}
+	if err := m.isComplete(ctx, id, copied); err != nil {
+		return fmt.Errorf("volume %s stays: its copy %s: %w", id, copied, err)
+	}
+	if err := m.Keep(ctx, id); err != nil {
+		return err
+	}
+	_, err = m.Controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id.String()})
+	return err
+}
+
+// isComplete fails unless a volume is a complete copy of the original. That a node has it is no error: a node gets a copy
+// only after it was completed.
+func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID) (err error) {
+	_, named, published, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
+	switch {
+	case err != nil:
+		return err
+	case !named:
+		return ErrNotCopy
+	case published:
+		return ErrUnfinished
+	}
+	how, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original))
+	if errors.Is(err, export.ErrInUse) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d, closeDevice, err := m.attach(ctx, how, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	first, err := d.first()
+	if err == nil && (mayFormat || bytes.Equal(first, markOf(original.String()))) {
+		return errors.Join(ErrUnfinished, closeDevice()) // and it stays published, as while it is copied
+	}
+	return errors.Join(err, closeDevice(), m.unpublish(copied.String(), NodeOf(original)))
+}

@@ -1,0 +1,275 @@
+package move
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// Kinds of failure. Other errors are those of the controller and the connector.
+var (
+	// ErrDiffers: the copy does not read as the original. The original is untouched.
+	ErrDiffers = errors.New("the copy differs from the original")
+	// ErrCopied: the volume was copied before. The copy may be in use and newer than the original.
+	ErrCopied = errors.New("already copied")
+	// ErrUnfinished: the copy is not complete.
+	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
+	// ErrNotCopy: the volume was not made as the copy of the original.
+	ErrNotCopy = errors.New("it is not a copy of this volume")
+	// ErrNotLocked: another node could have attached the original since it was copied.
+	ErrNotLocked = errors.New("the original was not kept from nodes since it was copied")
+)
+
+// A Controller is the calls of CSI's controller service that a move needs, and Inspect.
+type Controller interface {
+	CreateVolume(context.Context, *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error)
+	DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error)
+	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
+	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
+	// Inspect returns a volume's size, whether CreateVolume made it under a name, and whether it is published to a node.
+	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (sizeBytes int64, named, published bool, err error)
+}
+
+// A Mover moves volumes. It connects to targets as the node NodeOf(volume).
+type Mover struct {
+	Controller Controller
+	Connector  connect.Connector
+	// Topology holds the labels of this machine, which decide which addresses of a target it uses.
+	Topology map[string]string
+	// Progress is called from time to time while data is copied and verified, if it is not nil.
+	Progress func(Progress)
+}
+
+// NodeOf returns the node to which a volume is published while it is moved.
+func NodeOf(id request.VolumeID) string { return request.MoveNode(id.UUID) }
+
+// Progress tells how far a copy has come.
+type Progress struct {
+	Phase       string // "copy" or "verify"
+	Done, Total int64  // bytes
+}
+
+// A Result describes a verified copy.
+type Result struct {
+	Volume *csi.Volume
+	// SHA256 is of the contents of the original and of the first SizeBytes of the copy.
+	SHA256    string
+	SizeBytes int64
+	// WrittenBytes is less than SizeBytes if the copy had parts of the contents before, or if they were zero.
+	WrittenBytes int64
+	// Empty tells that all bytes are zero.
+	Empty bool
+}
+
+func (r Result) id() string { return r.Volume.GetVolumeId() }
+
+// moving is the state of one move.
+type moving struct {
+	from, to      *device
+	done, written atomic.Int64
+}
+
+// Copy copies a volume to a new one that is created with the parameters of a StorageClass, and verifies the copy. It fails
+// while a node has the volume. When it has succeeded, no node can attach the original until Keep or DeleteOriginal. When it
+// has failed, the original is as before, and Copy can be repeated: it goes on where it was.
+func (m Mover) Copy(ctx context.Context, id request.VolumeID, parameters map[string]string) (result Result, err error) {
+	size, _, locked, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
+	if err != nil {
+		return Result{}, err
+	}
+	from, _, err := m.publish(ctx, id.String(), NodeOf(id))
+	if err != nil {
+		return Result{}, fmt.Errorf("keep nodes from the original: %w", err)
+	}
+	complete, attached := false, false
+	defer func() {
+		if !locked && !complete && !attached {
+			err = errors.Join(err, m.unpublish(id.String(), NodeOf(id)))
+		}
+	}()
+	original, closeOriginal, err := m.attach(ctx, from, os.O_RDONLY)
+	if err != nil {
+		return Result{}, fmt.Errorf("attach the original, %s: %w", id, err)
+	}
+	defer func() {
+		failed := closeOriginal()
+		attached, err = failed != nil, errors.Join(err, failed)
+	}()
+	if original.size < size {
+		return Result{}, fmt.Errorf("volume %s has %d bytes on its target, but %d on this machine: disconnect it and repeat", id, size, original.size)
+	}
+
+	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
+		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: original.size},
+		VolumeCapabilities: []*csi.VolumeCapability{capability()},
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	result = Result{Volume: created.GetVolume(), SizeBytes: original.size}
+	if result.id() == id.String() {
+		return Result{}, fmt.Errorf("%w: volume %s would be copied to itself", request.ErrInvalid, id)
+	}
+	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id))
+	if err != nil {
+		return Result{}, fmt.Errorf("keep nodes from the copy: %w", err)
+	}
+	copied, closeCopy, err := m.attach(ctx, to, os.O_RDWR)
+	if err != nil {
+		return Result{}, fmt.Errorf("attach the copy, %s: %w", result.id(), err)
+	}
+	defer func() { err = errors.Join(err, closeCopy()) }()
+	if copied.size < original.size {
+		return Result{}, fmt.Errorf("the copy %s has %d bytes on this machine, the original %d: disconnect it and repeat", result.id(), copied.size, original.size)
+	}
+	if err := begin(copied, id.String(), mayFormat); err != nil {
+		return Result{}, fmt.Errorf("volume %s: %w", result.id(), err)
+	}
+
+	state := &moving{from: original, to: copied}
+	if result.SHA256, err = m.copyAndVerify(ctx, state); err != nil {
+		return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
+	}
+	complete = true // at the latest when the first block is there
+	if result.Empty, err = end(copied, original); err != nil {
+		return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
+	}
+	result.WrittenBytes = state.written.Load()
+	result.Empty = result.Empty && result.WrittenBytes == 0
+	if err = closeCopy(); err == nil {
+		err = m.unpublish(result.id(), NodeOf(id))
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("the copy %s is complete, but still published to %s: %w", result.id(), NodeOf(id), err)
+	}
+	return result, nil
+}
+
+// copyName is the name of a volume's copy. It follows from the volume alone, so that a repeated move finds it.
+func copyName(id request.VolumeID) string { return "move-" + id.UUID }
+
+func capability() *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+	}
+}
+
+// begin marks a new copy as unfinished. It fails if the volume is neither new nor an unfinished copy of the same original:
+// then it is a complete copy, whose contents may be newer than the original's.
+func begin(copied *device, original string, isNew bool) error {
+	first, err := copied.first()
+	switch {
+	case err != nil:
+		return err
+	case bytes.Equal(first, markOf(original)):
+		return nil
+	case !isNew || !isZero(first):
+		return fmt.Errorf("%w: the contents may be newer than those of the original. To copy it again, delete the copy first", ErrCopied)
+	}
+	return copied.setFirst(markOf(original))
+}
+
+// end replaces the mark by what the original has there. With that the copy is complete.
+func end(copied, original *device) (firstIsZero bool, err error) {
+	first, err := original.first()
+	if err != nil {
+		return false, err
+	}
+	if err := copied.setFirst(first); err != nil {
+		return false, err
+	}
+	got, err := copied.first()
+	if err == nil && !bytes.Equal(got, first) {
+		err = fmt.Errorf("%w in the first %d bytes", ErrDiffers, markBytes)
+	}
+	return isZero(first), err
+}
+
+func (m Mover) copyAndVerify(ctx context.Context, state *moving) (sum string, err error) {
+	err = m.report(state, "copy", func() error { return state.differing(ctx) })
+	if err != nil {
+		return "", err
+	}
+	state.done.Store(0)
+	err = m.report(state, "verify", func() error { sum, err = state.verify(ctx); return err })
+	return sum, err
+}
+
+// report runs a phase, and calls Progress every second.
+func (m Mover) report(state *moving, phase string, run func() error) error {
+	if m.Progress == nil {
+		return run()
+	}
+	ended, reported := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(reported)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				m.Progress(Progress{phase, state.done.Load(), state.from.size})
+			}
+		}
+	}()
+	err := run()
+	close(ended)
+	<-reported
+	if err == nil {
+		m.Progress(Progress{phase, state.from.size, state.from.size})
+	}
+	return err
+}
+
+// publish publishes a volume to the move's node. mayFormat tells whether the volume was never used before.
+func (m Mover) publish(ctx context.Context, id, node string) (e connect.Export, mayFormat bool, err error) {
+	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: node, VolumeCapability: capability()})
+	if err != nil {
+		return connect.Export{}, false, err
+	}
+	how := published.GetPublishContext()
+	e, err = connect.ParseExport(how, m.Topology)
+	return e, how[request.KeyMayFormat] == "true", err
+}
+
+func (m Mover) unpublish(id, node string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node})
+	return err
+}
+
+// attach attaches a published volume to this machine. closeDevice detaches it; only its first call does something.
+func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {
+	attached, err := m.Connector.Connect(ctx, e)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err = openDevice(attached.Path, flag)
+	if err != nil {
+		return nil, nil, errors.Join(err, m.disconnect(e))
+	}
+	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), m.disconnect(e)) }), nil
+}
+
+// undoTimeout bounds what has to be done also if the move was cancelled.
+const undoTimeout = time.Minute
+
+func (m Mover) disconnect(e connect.Export) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	return m.Connector.Disconnect(ctx, e)
+}

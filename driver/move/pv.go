@@ -1,0 +1,123 @@
+package move
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// ErrPV: the text is not a PersistentVolume of this driver.
+var ErrPV = errors.New("invalid PersistentVolume")
+
+// A PV is a PersistentVolume as `kubectl get pv NAME -o json` prints it. Its fields that a move does not concern stay as they
+// are.
+type PV struct {
+	object, spec, csi map[string]any
+	Name              string
+	Volume            request.VolumeID
+}
+
+// ParsePV parses a PersistentVolume of a driver.
+func ParsePV(text []byte, driver string) (PV, error) {
+	var p PV
+	if err := json.Unmarshal(text, &p.object); err != nil {
+		return PV{}, fmt.Errorf("%w: %w", ErrPV, err)
+	}
+	p.spec, _ = p.object["spec"].(map[string]any)
+	p.csi, _ = p.spec["csi"].(map[string]any)
+	metadata, _ := p.object["metadata"].(map[string]any)
+	p.Name, _ = metadata["name"].(string)
+	if p.object["kind"] != "PersistentVolume" || p.Name == "" {
+		return PV{}, fmt.Errorf("%w: give one object, as of kubectl get pv NAME -o json", ErrPV)
+	}
+	if p.csi["driver"] != driver {
+		return PV{}, fmt.Errorf("%w: %s is of the driver %v, not %s", ErrPV, p.Name, p.csi["driver"], driver)
+	}
+	handle, _ := p.csi["volumeHandle"].(string)
+	var err error
+	if p.Volume, err = request.ParseVolumeID(handle); err != nil {
+		return PV{}, fmt.Errorf("%w: %s: %w", ErrPV, p.Name, err)
+	}
+	return p, nil
+}
+
+// ofTheOld are the attributes of a volume that say where it is; those of the copy replace them.
+var ofTheOld = []string{
+	connect.KeyTargetType, connect.KeyTargetAddr, connect.KeyTargetPort, connect.KeyTargetAddrs, connect.KeyNQN, connect.KeyIQN,
+	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat,
+}
+
+// For returns the PersistentVolume of a copy, as JSON. Its name is another one, because the name of a PersistentVolume and
+// its volume cannot be changed. The claim of the same name may bind to it.
+func (p PV) For(r Result) ([]byte, error) {
+	id, err := request.ParseVolumeID(r.id())
+	if err != nil {
+		return nil, err
+	}
+	old, _ := p.csi["volumeAttributes"].(map[string]any)
+	attributes := maps.Clone(old)
+	if attributes == nil {
+		attributes = map[string]any{}
+	}
+	for _, key := range ofTheOld {
+		delete(attributes, key)
+	}
+	for key, value := range r.Volume.GetVolumeContext() {
+		attributes[key] = value
+	}
+	attributes[request.KeyMayFormat] = strconv.FormatBool(r.Empty)
+	newCSI, spec := maps.Clone(p.csi), maps.Clone(p.spec)
+	newCSI["volumeHandle"], newCSI["volumeAttributes"] = id.String(), attributes
+	spec["csi"] = newCSI
+	spec["capacity"] = map[string]any{"storage": strconv.FormatInt(r.Volume.GetCapacityBytes(), 10)}
+	delete(spec, "nodeAffinity")
+	if terms := nodeSelector(r.Volume.GetAccessibleTopology()); len(terms) > 0 {
+		spec["nodeAffinity"] = map[string]any{"required": map[string]any{"nodeSelectorTerms": terms}}
+	}
+	if claim, ok := spec["claimRef"].(map[string]any); ok {
+		spec["claimRef"] = map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim["namespace"], "name": claim["name"]}
+	}
+	metadata := map[string]any{"name": "pvc-" + id.UUID}
+	before, _ := p.object["metadata"].(map[string]any)
+	if labels, ok := before["labels"]; ok {
+		metadata["labels"] = labels
+	}
+	metadata["annotations"] = annotations(before["annotations"])
+	return json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}, "", "  ")
+}
+
+// annotations returns those by which the sidecars know the volume as one that they made, with the Secret for its deletion.
+func annotations(of any) map[string]any {
+	kept := map[string]any{}
+	all, _ := of.(map[string]any)
+	for _, key := range []string{
+		"pv.kubernetes.io/provisioned-by",
+		"volume.kubernetes.io/provisioner-deletion-secret-name",
+		"volume.kubernetes.io/provisioner-deletion-secret-namespace",
+	} {
+		if value, ok := all[key]; ok {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// nodeSelector returns node selector terms for topologies, as csi-provisioner writes them.
+func nodeSelector(of []*csi.Topology) (terms []any) {
+	for _, t := range of {
+		var expressions []any
+		for _, key := range slices.Sorted(maps.Keys(t.GetSegments())) {
+			expressions = append(expressions, map[string]any{"key": key, "operator": "In", "values": []string{t.GetSegments()[key]}})
+		}
+		terms = append(terms, map[string]any{"matchExpressions": expressions})
+	}
+	return terms
+}
