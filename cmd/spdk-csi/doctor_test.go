@@ -28,7 +28,34 @@ func newTarget(t *testing.T) *spdkrpc.Client {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)
 	socket := spdkrpc.NewSocket(sim.Socket())
-	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	gateway := httptest.NewServer(forward(socket))
+	t.Cleanup(func() {
+		gateway.Close()
+		assert.NoError(t, socket.Close())
+		assert.NoError(t, sim.Close())
+	})
+	configure(t, `{"nodes": [{"name": "t0", "rpcURL": "`+gateway.URL+`", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}]}`, `{"rpcTokens": [{"name": "t0", "username": "u", "password": "p"}]}`)
+	rpc := spdkrpc.NewClient(socket)
+	_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 100 << 8, BlockSize: 4096})
+	require.NoError(t, err)
+	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
+	require.NoError(t, err)
+	return rpc
+}
+
+// configure writes the configuration and the Secret of the controller.
+func configure(t *testing.T, config, secret string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("SPDKCSI_CONFIG", filepath.Join(dir, "config.json"))
+	t.Setenv("SPDKCSI_SECRET", filepath.Join(dir, "secret.json"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret.json"), []byte(secret), 0o600))
+}
+
+// forward passes calls on to a target, as its proxy does.
+func forward(socket *spdkrpc.Socket) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		var req struct {
 			ID     json.RawMessage `json:"id"`
 			Method string          `json:"method"`
@@ -51,23 +78,7 @@ func newTarget(t *testing.T) *spdkrpc.Client {
 			reply["result"] = result
 		}
 		_ = json.NewEncoder(w).Encode(reply)
-	}))
-	t.Cleanup(func() {
-		gateway.Close()
-		assert.NoError(t, socket.Close())
-		assert.NoError(t, sim.Close())
-	})
-	dir := t.TempDir()
-	t.Setenv("SPDKCSI_CONFIG", filepath.Join(dir, "config.json"))
-	t.Setenv("SPDKCSI_SECRET", filepath.Join(dir, "secret.json"))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"nodes": [{"name": "t0", "rpcURL": "`+gateway.URL+`", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}]}`), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret.json"), []byte(`{"rpcTokens": [{"name": "t0", "username": "u", "password": "p"}]}`), 0o600))
-	rpc := spdkrpc.NewClient(socket)
-	_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 100 << 8, BlockSize: 4096})
-	require.NoError(t, err)
-	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
-	require.NoError(t, err)
-	return rpc
+	}
 }
 
 // diagnose runs the command, and returns its output and exit code.

@@ -106,7 +106,8 @@ func (r *Reading) attached(id request.VolumeID, object string, to []Attachment, 
 			admitted, complete, open = e.Hosts, e.Complete, e.Open
 		}
 	}
-	allowed := map[string]bool{}
+	mover := hosts(request.MoveNode(id.UUID))
+	allowed := map[string]bool{mover.NQN: true, mover.Multipath: true, mover.IQN: true}
 	for _, a := range to {
 		h := hosts(a.Node)
 		allowed[h.NQN], allowed[h.Multipath], allowed[h.IQN] = true, true, true

@@ -123,7 +123,7 @@ func (m *moving) copyChunk(from, to []byte, offset int64) error {
 	return nil
 }
 
-// verify reads both devices again and compares them, but for the mark. It returns the SHA-256 of the original.
+// verify reads both devices again and compares them, except for the mark. It returns the SHA-256 of the original.
 func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	from, free, err := buffer()
 	if err != nil {
@@ -148,12 +148,13 @@ func (m *moving) verify(ctx context.Context) (sum string, err error) {
 			return "", err
 		}
 		h.Write(want)
+		m.data = m.data || !isZero(want)
 		ours, theirs := want, has
-		if offset == 0 {
+		if offset == 0 && m.marked {
 			ours, theirs = want[markBytes:], has[markBytes:]
 		}
 		if !bytes.Equal(ours, theirs) {
-			return "", fmt.Errorf("%w: bytes %d to %d read differently from the copy after they were written", ErrDiffers, offset, offset+int64(len(want)))
+			return "", fmt.Errorf("%w: bytes %d to %d differ", ErrDiffers, offset, offset+int64(len(want)))
 		}
 		m.done.Add(int64(len(want)))
 	}

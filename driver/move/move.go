@@ -20,7 +20,7 @@ import (
 var (
 	// ErrDiffers: the copy does not read as the original. The original is untouched.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrCopied: the volume was copied before. The copy may be in use and newer than the original.
+	// ErrCopied: the volume was copied before, and one of both was changed since.
 	ErrCopied = errors.New("already copied")
 	// ErrUnfinished: the copy is not complete.
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
@@ -76,12 +76,15 @@ func (r Result) id() string { return r.Volume.GetVolumeId() }
 // moving is the state of one move.
 type moving struct {
 	from, to      *device
+	marked        bool // the copy begins with the mark
+	data          bool // verify has found a byte that is not zero
 	done, written atomic.Int64
 }
 
 // Copy copies a volume to a new one that is created with the parameters of a StorageClass, and verifies the copy. It fails
 // while a node has the volume. When it has succeeded, no node can attach the original until Keep or DeleteOriginal. When it
-// has failed, the original is as before, and Copy can be repeated: it goes on where it was.
+// has failed, the original is as before, and Copy can be repeated: it goes on where it was. A copy that is complete is only
+// verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, parameters map[string]string) (result Result, err error) {
 	size, _, locked, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
 	if err != nil {
@@ -132,20 +135,35 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, parameters map[str
 	if copied.size < original.size {
 		return Result{}, fmt.Errorf("the copy %s has %d bytes on this machine, the original %d: disconnect it and repeat", result.id(), copied.size, original.size)
 	}
-	if err := begin(copied, id.String(), mayFormat); err != nil {
+	before, err := examine(copied, id.String(), mayFormat)
+	if err != nil {
 		return Result{}, fmt.Errorf("volume %s: %w", result.id(), err)
 	}
-
-	state := &moving{from: original, to: copied}
-	if result.SHA256, err = m.copyAndVerify(ctx, state); err != nil {
+	state := &moving{from: original, to: copied, marked: before != finished}
+	switch before {
+	case finished:
+		result.SHA256, err = m.verify(ctx, state)
+		if errors.Is(err, ErrDiffers) {
+			err = fmt.Errorf("%w: what is in the copy may be newer. To copy the original again, delete the copy first: %w", ErrCopied, err)
+		}
+	case fresh:
+		if err = copied.setFirst(markOf(id.String())); err != nil {
+			break
+		}
+		fallthrough
+	case unfinished:
+		result.SHA256, err = m.copyAndVerify(ctx, state)
+	}
+	if err != nil {
 		return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
 	}
 	complete = true // at the latest when the first block is there
-	if result.Empty, err = end(copied, original); err != nil {
-		return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
+	if before != finished {
+		if err = end(copied, original); err != nil {
+			return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
+		}
 	}
-	result.WrittenBytes = state.written.Load()
-	result.Empty = result.Empty && result.WrittenBytes == 0
+	result.WrittenBytes, result.Empty = state.written.Load(), !state.data
 	if err = closeCopy(); err == nil {
 		err = m.unpublish(result.id(), NodeOf(id))
 	}
@@ -165,42 +183,52 @@ func capability() *csi.VolumeCapability {
 	}
 }
 
-// begin marks a new copy as unfinished. It fails if the volume is neither new nor an unfinished copy of the same original:
-// then it is a complete copy, whose contents may be newer than the original's.
-func begin(copied *device, original string, isNew bool) error {
+// A condition is what a copy was found in.
+type condition int
+
+const (
+	fresh      condition = iota // created, and not written to
+	unfinished                  // marked
+	finished                    // complete, and perhaps written to since
+)
+
+func examine(copied *device, original string, isNew bool) (condition, error) {
 	first, err := copied.first()
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case bytes.Equal(first, markOf(original)):
-		return nil
-	case !isNew || !isZero(first):
-		return fmt.Errorf("%w: the contents may be newer than those of the original. To copy it again, delete the copy first", ErrCopied)
+		return unfinished, nil
+	case isNew && isZero(first):
+		return fresh, nil
 	}
-	return copied.setFirst(markOf(original))
+	return finished, nil
 }
 
 // end replaces the mark by what the original has there. With that the copy is complete.
-func end(copied, original *device) (firstIsZero bool, err error) {
+func end(copied, original *device) error {
 	first, err := original.first()
 	if err != nil {
-		return false, err
+		return err
 	}
 	if err := copied.setFirst(first); err != nil {
-		return false, err
+		return err
 	}
 	got, err := copied.first()
 	if err == nil && !bytes.Equal(got, first) {
 		err = fmt.Errorf("%w in the first %d bytes", ErrDiffers, markBytes)
 	}
-	return isZero(first), err
+	return err
 }
 
 func (m Mover) copyAndVerify(ctx context.Context, state *moving) (sum string, err error) {
-	err = m.report(state, "copy", func() error { return state.differing(ctx) })
-	if err != nil {
+	if err := m.report(state, "copy", func() error { return state.differing(ctx) }); err != nil {
 		return "", err
 	}
+	return m.verify(ctx, state)
+}
+
+func (m Mover) verify(ctx context.Context, state *moving) (sum string, err error) {
 	state.done.Store(0)
 	err = m.report(state, "verify", func() error { sum, err = state.verify(ctx); return err })
 	return sum, err

@@ -216,8 +216,20 @@ func TestMove(t *testing.T) {
 	_, err = f.mover().Copy(t.Context(), original, nil)
 	require.ErrorIs(t, err, export.ErrInUse)
 	delete(f.node, copied.String())
-	_, err = f.mover().Copy(t.Context(), original, nil)
-	require.ErrorIs(t, err, ErrCopied)
+	again, err := f.mover().Copy(t.Context(), original, nil)
+	require.NoError(t, err, "nothing was changed")
+	assert.Equal(t, r.SHA256, again.SHA256)
+	assert.Zero(t, again.WrittenBytes)
+	for _, at := range []int{0, 4 * chunkBytes} {
+		text := f.contents(copied)
+		text[at]++
+		require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
+		_, err = f.mover().Copy(t.Context(), original, nil)
+		require.ErrorIs(t, err, ErrCopied)
+		assert.Equal(t, text, f.contents(copied), "what was written to the copy stays")
+		text[at]--
+		require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
+	}
 	assert.Equal(t, NodeOf(original), f.node[original.String()], "still kept from nodes")
 
 	delete(f.node, copied.String())
@@ -254,9 +266,7 @@ func TestMoveIsInterrupted(t *testing.T) {
 				assert.Equal(t, want, f.contents(original), where)
 			}
 			f.attached = map[string]int{} // as when the machine restarts
-			if _, err = f.mover().Copy(t.Context(), original, nil); complete && errors.Is(err, ErrCopied) {
-				err = nil
-			}
+			_, err = f.mover().Copy(t.Context(), original, nil)
 			require.NoError(t, err, where)
 			assert.Equal(t, want, f.contents(copied), where)
 			assert.Equal(t, NodeOf(original), f.node[original.String()], where)
@@ -333,7 +343,8 @@ func TestVolumesThatAreNotMoved(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	// A volume that is not the copy, or that somebody wrote to.
-	require.NoError(t, os.WriteFile(f.file(copied.String()), random(), 0o600))
+	newer := append([]byte("newer"), random()[5:]...)
+	require.NoError(t, os.WriteFile(f.file(copied.String()), newer, 0o600))
 	f.named[copied.String()] = "pvc-2"
 	f.node[original.String()] = NodeOf(original)
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied), ErrNotCopy)
@@ -345,6 +356,7 @@ func TestVolumesThatAreNotMoved(t *testing.T) {
 	_, err = f.mover().Copy(t.Context(), original, nil)
 	require.ErrorIs(t, err, ErrCopied)
 	assert.NotContains(t, f.node, original.String(), "the original is as before")
+	assert.Equal(t, newer, f.contents(copied))
 }
 
 // A volume without data stays one that may be formatted.
@@ -355,4 +367,10 @@ func TestEmptyVolume(t *testing.T) {
 	assert.True(t, r.Empty)
 	assert.Zero(t, r.WrittenBytes)
 	assert.Equal(t, make([]byte, 2*chunkBytes), f.contents(copied))
+	f = newFarm(t, append(make([]byte, 2*chunkBytes), bytes.Repeat([]byte{1}, markBytes)...))
+	for range 2 {
+		r, err = f.mover().Copy(t.Context(), original, nil)
+		require.NoError(t, err)
+		assert.False(t, r.Empty, "a file system may begin with zeroes")
+	}
 }

@@ -35,6 +35,8 @@ var pages = []page{
 	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
 	{path: "docs/doctor.md", before: map[int]string{0: controller}, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []int{1}},
 	{path: "docs/fencing.md", before: map[int]string{0: controller}},
+	// The tests of cmd/spdk-csi run the command, and those of deploy read the Job.
+	{path: "docs/moving.md", leave: []int{0, 1, 2, 3}},
 	{
 		path:     "README.md",
 		before:   map[int]string{2: "cp /var/lib/spdk-proxy/tls.crt .", 4: savedByRPCPy, 5: "cd \"$REPOSITORY\""},

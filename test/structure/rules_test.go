@@ -209,6 +209,12 @@ var rules = []rule{
 		reason: "it judges what volume and export tell, and mends by their methods, which are safe to repeat; it opens no connection by itself",
 	},
 	{
+		who:    "move knows neither targets nor transports",
+		binds:  is("driver/move"),
+		not:    anyOf(grpc, "rpcschema", "driver/placement", "driver/class", "driver/volume", "driver/mount", "driver/controller"),
+		reason: "it calls CSI's controller service and a connector, whose checks keep a volume that is in use from being moved",
+	},
+	{
 		who:    "volume does not know placement",
 		binds:  in("driver/volume"),
 		not:    anyOf("driver/placement", "driver/connect", "driver/mount"),
@@ -218,7 +224,7 @@ var rules = []rule{
 	{
 		who: "only the services, their server and their fixtures import the CSI protobufs",
 		binds: func(p pkg) bool {
-			return p.path() != "driver" && !within(p.path(), "driver/controller", "driver/node", "driver/request", "driver/drivertest", "test", "deploy")
+			return p.path() != "driver" && !within(p.path(), "driver/controller", "driver/node", "driver/request", "driver/drivertest", "driver/move", "test", "deploy")
 		},
 		not:    anyOf(csiProtobufs),
 		reason: "requests are parsed once, in these packages; all others get parsed values",
