@@ -39,7 +39,7 @@ func (m manager) watchdog(ctx context.Context, alive func(context.Context) error
 	}
 	tick := time.NewTicker(interval / 3)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		if err := m.checkAlive(ctx, interval/3, alive); err == nil {
 			m.notify(daemon.SdNotifyWatchdog)
 		} else if ctx.Err() == nil {
