@@ -65,6 +65,9 @@ type TargetConfig struct {
 	Topology map[string]string `json:"topology,omitzero"`
 	// Labels are what StorageClasses select targets by, with targetLabels.
 	Labels map[string]string `json:"labels,omitzero"`
+	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; export.DefaultKeyPrefix when
+	// empty. A tenant of the proxy needs one of its key_prefixes.
+	KeyPrefix string `json:"keyPrefix,omitzero"`
 	// LoopDir is the data folder of a simulated target.
 	LoopDir string `json:"loopDir,omitzero"`
 }
@@ -99,7 +102,7 @@ func ParseConfig(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, and with placement, snapshots and check beside nodes", err, configShape)
+		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, keyPrefix, and with placement, snapshots and check beside nodes", err, configShape)
 	}
 	if len(c.Nodes) == 0 {
 		return nil, fmt.Errorf("nodes is empty: name at least one target, like %s", configShape)
@@ -164,6 +167,9 @@ func (n *TargetConfig) check() (problems []error) {
 		bad("targetType", n.TargetType, "nvme-tcp, nvme-rdma or iscsi")
 	}
 	problems = append(problems, n.checkAddresses()...)
+	if !export.IsKeyPrefix(n.KeyPrefix) {
+		bad("keyPrefix", n.KeyPrefix, "up to 60 letters, digits and _.@+=-, the first a letter, digit or _")
+	}
 	if (n.TargetType == TargetLoop) != (n.LoopDir != "") {
 		bad("loopDir", n.LoopDir, "the simulated target's data folder if targetType is loop, and left out otherwise")
 	} else if n.LoopDir != "" && !filepath.IsAbs(n.LoopDir) {

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -109,14 +112,15 @@ func CredentialsFile() (string, error) {
 	return path, nil
 }
 
-// Credentials returns the credentials of a call by target: those in its secret, or else the controller's own, from file.
+// Credentials returns the credentials of a call by target: those in its secret, or else the controller's own, from file. A
+// secret may hold only keys of hosts (package hostauth), and then the controller's own credentials count.
 // class is the name of the class parameters that give such calls a secret, without -name and -namespace. It is empty for
 // calls that never have one.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseSecret([]byte(text), "")
 	}
-	if len(secrets) > 0 {
+	if slices.ContainsFunc(slices.Collect(maps.Keys(secrets)), func(key string) bool { return !hostauth.IsSecretKey(key) }) {
 		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must hold %s", request.ErrCredentials, SecretKey, secretShape)
 	}
 	if file != "" {

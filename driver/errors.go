@@ -10,6 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -33,6 +34,8 @@ var codesOf = []struct {
 	{class.ErrParameter, codes.InvalidArgument},
 	{request.ErrCredentials, codes.InvalidArgument},
 	{request.ErrUnsupported, codes.InvalidArgument},
+	{hostauth.ErrMalformed, codes.InvalidArgument},
+	{hostauth.ErrMissing, codes.FailedPrecondition},
 	{volume.ErrWrongKind, codes.InvalidArgument},
 	{volume.ErrMember, codes.InvalidArgument},
 	{volume.ErrMismatch, codes.InvalidArgument},
@@ -49,6 +52,7 @@ var codesOf = []struct {
 	{volume.ErrTooDeep, codes.ResourceExhausted},
 	{spdkrpc.InUse, codes.FailedPrecondition},
 	{export.ErrNotShareable, codes.InvalidArgument},
+	{export.ErrNoAuthentication, codes.FailedPrecondition},
 	{export.ErrFenced, codes.FailedPrecondition},
 	{export.ErrForeign, codes.FailedPrecondition},
 	{volume.ErrExposes, codes.FailedPrecondition},
@@ -68,6 +72,8 @@ var codesOf = []struct {
 	{connect.ErrUnsupported, codes.FailedPrecondition},
 	{connect.ErrNoSubsystem, codes.FailedPrecondition},
 	{connect.ErrRefused, codes.FailedPrecondition},
+	{connect.ErrNoKeys, codes.FailedPrecondition},
+	{connect.ErrAuthentication, codes.FailedPrecondition},
 	{connect.ErrNoNamespace, codes.FailedPrecondition},
 	{connect.ErrNotConnected, codes.FailedPrecondition},
 	{request.ErrBadToken, codes.Aborted},

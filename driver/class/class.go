@@ -29,7 +29,19 @@ type Class struct {
 	Limits Limits
 	// NVMe are the options with which nodes connect, by the kernel's names for them.
 	NVMe map[string]string
+	// Authentication says how nodes authenticate to the target; NoAuthentication when empty.
+	Authentication Authentication
 }
+
+// An Authentication says how nodes authenticate to the target before they can use a volume.
+type Authentication string
+
+// The values of Authentication.
+const (
+	NoAuthentication Authentication = ""
+	DHCHAP           Authentication = "dhchap" // over NVMe-oF: DH-HMAC-CHAP
+	CHAP             Authentication = "chap"   // over iSCSI
+)
 
 // A Strategy says which of several lvstores takes a volume.
 type Strategy string
@@ -92,6 +104,10 @@ var parameters = map[string]parameter{
 		thin, err := strconv.ParseBool(v)
 		c.Thick = !thin
 		return err == nil
+	}},
+	"authentication": {"dhchap for NVMe-oF or chap for iSCSI; leave it out for none", func(c *Class, v string) bool {
+		c.Authentication = Authentication(v)
+		return slices.Contains([]Authentication{DHCHAP, CHAP}, c.Authentication)
 	}},
 	"clearMethod": {"zeroes (the default), write_zeroes, or one that lets others read what deleted volumes held: unmap-may-expose-deleted-data, none-exposes-deleted-data", setClear},
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
 // Keys of the context map. The first seven are the same as in spdk-csi, so its volumes keep working.
@@ -43,8 +45,8 @@ const (
 	Loop  Transport = "loop"
 )
 
-// An Export describes how a target exports a volume. It contains no secrets. Callers can store it
-// as JSON to record what they connected.
+// An Export describes how a target exports a volume. Callers can store it as JSON to record what they
+// connected; the JSON has no secrets.
 type Export struct {
 	Transport Transport `json:"transport"`
 	Address   string    `json:"address,omitzero"` // IP address or host name
@@ -67,6 +69,12 @@ type Export struct {
 	// replace those of [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
+	// Authentication tells how this node must authenticate, with keys that [Export.WithKeys] adds. If
+	// BothAuthenticate is set, the target must do so too.
+	Authentication   hostauth.Method `json:"authentication,omitzero"`
+	BothAuthenticate bool            `json:"authenticateTarget,omitzero"`
+
+	keys *hostauth.Keys
 }
 
 // An Address is one of several addresses of a target.
@@ -193,7 +201,7 @@ func ParseExport(m, node map[string]string) (Export, error) {
 			return Export{}, err
 		}
 	}
-	return e, nil
+	return e, e.parseAuthentication(m)
 }
 
 func parseTransport(s string) (Transport, error) {

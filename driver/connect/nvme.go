@@ -105,7 +105,7 @@ func (n *nvme) ensureController(ctx context.Context, e Export, step *operation.S
 			break
 		}
 		if slices.ContainsFunc(existing, controller.usable) {
-			return false, nil
+			return false, n.replaceKeys(e, existing, step)
 		}
 		step.Doing("waiting until the kernel has removed %s", existing[0].name)
 		if gone, err := poll(ctx, func() (bool, error) {
@@ -117,11 +117,17 @@ func (n *nvme) ensureController(ctx context.Context, e Export, step *operation.S
 			return false, fmt.Errorf("%w %v: %s is %s", timeout(ctx), step, existing[0].name, existing[0].state)
 		}
 	}
+	if err := e.CheckKeys(); err != nil {
+		return false, err
+	}
 	if err := n.prepare(ctx, e, step); err != nil {
 		return false, err
 	}
+	if err := n.checkAuthenticates(e); err != nil {
+		return false, err
+	}
 	step.Doing("the kernel connects to %s (write to /dev/nvme-fabrics)", e.portal())
-	_, err = n.node.exchange(n.node.path("dev/nvme-fabrics"), fabricsOptions(e, address, n.hostFor(e), n.options))
+	_, err = n.node.exchange(n.node.path("dev/nvme-fabrics"), fabricsOptions(e, address, n.hostFor(e), n.options)+keyOptions(e))
 	if err == nil || errors.Is(err, syscall.EALREADY) {
 		return err == nil, nil
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"syscall"
+
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
 // explain converts the kernel's error for a connect to an error that says what to do. The kernel
@@ -32,6 +34,14 @@ func (n *nvme) explain(ctx context.Context, e Export, address string, err error)
 		return fmt.Errorf("%w: no %s at %s: check whether it was exported there, and whether the target lost its configuration in a restart (%w)", ErrNoSubsystem, e.NQN, e.portal(), err)
 	case reason == statusInvalidHost:
 		return fmt.Errorf("%w: %s does not allow host %s, or does not listen on %s: the volume must be published to this node first (%w)", ErrRefused, e.NQN, n.hostFor(e).NQN, e.portal(), err)
+	case reason == mustAuthenticate && e.Authentication == hostauth.None:
+		return fmt.Errorf("%w: %s requires this host to authenticate, but the volume has no keys: its StorageClass must set authentication: dhchap (%w)", ErrRefused, e.NQN, err)
+	case reason == mustAuthenticate && e.BothAuthenticate:
+		return fmt.Errorf("%w: %s admits host %s, but one of the two refused the other's key: compare dhchap-key and dhchap-ctrl-key in the node's Secret with those in the controller's, which were placed when the volume was published; the node's kernel log says which key failed (%w)",
+			ErrAuthentication, e.NQN, n.hostFor(e).NQN, err)
+	case reason == mustAuthenticate:
+		return fmt.Errorf("%w: the target refused this node's key for %s, as host %s: compare dhchap-key in the node's Secret with that in the controller's, which was placed when the volume was published; if the Secret changed since, delete the pod that uses the volume (%w)",
+			ErrAuthentication, e.NQN, n.hostFor(e).NQN, err)
 	case reason == statusAuthRequired:
 		return fmt.Errorf("%w: %s requires in-band authentication, for which this volume has no keys (%w)", ErrRefused, e.NQN, err)
 	case reason != statusSuccess:

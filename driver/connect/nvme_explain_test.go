@@ -16,10 +16,18 @@ import (
 
 // nvmeTarget starts a minimal NVMe/TCP target, which answers each connect with a status.
 func nvmeTarget(t *testing.T, answer func(nqn, hostNQN string) uint16) (port string) {
-	return serveTCP(t, func(c net.Conn) { serveConnect(t, c, answer) })
+	return serveTCP(t, func(c net.Conn) { serveConnect(t, c, 0, answer) })
 }
 
-func serveConnect(t *testing.T, c io.ReadWriter, answer func(nqn, hostNQN string) uint16) {
+// nvmeTargetThatAuthenticates accepts each host, and requires it to authenticate.
+func nvmeTargetThatAuthenticates(t *testing.T) (port string) {
+	const transactionRequired = 1 << 1
+	return serveTCP(t, func(c net.Conn) {
+		serveConnect(t, c, transactionRequired, func(string, string) uint16 { return 0 })
+	})
+}
+
+func serveConnect(t *testing.T, c io.ReadWriter, authentication uint16, answer func(nqn, hostNQN string) uint16) {
 	request := make([]byte, 128)
 	if _, err := io.ReadFull(c, request); err != nil {
 		return
@@ -42,6 +50,7 @@ func serveConnect(t *testing.T, c io.ReadWriter, answer func(nqn, hostNQN string
 	text := func(b []byte) string { return string(b[:bytes.IndexByte(b, 0)]) }
 	status := answer(text(data[256:512]), text(data[512:768]))
 	response := append([]byte{5, 0, 24, 0, 24, 0, 0, 0}, make([]byte, 16)...)
+	binary.LittleEndian.PutUint16(response[8+2:], authentication)
 	binary.LittleEndian.PutUint16(response[8+14:], 1<<15|status<<1|1) // do not retry, status, phase
 	c.Write(response)
 }

@@ -23,6 +23,10 @@ const (
 	statusAuthRequired nvmeStatus = 0x191
 )
 
+// mustAuthenticate is the answer of probeConnect for a target that accepts the host, and requires it to authenticate next. It
+// is no status of NVMe's: a status has 11 bits.
+const mustAuthenticate nvmeStatus = 0x8000
+
 // Sizes and types of NVMe/TCP PDUs (NVMe TCP Transport Specification).
 const (
 	pduICReq       = 0x00
@@ -66,7 +70,12 @@ func probeConnect(ctx context.Context, address, port, nqn string, h Host) (nvmeS
 		return 0, err
 	}
 	// Bit 0 of the completion's last word is the phase tag, then 8 bits of code, 3 of type.
-	return nvmeStatus(binary.LittleEndian.Uint16(response[headerSize+14:]) >> 1 & 0x7ff), nil
+	status := nvmeStatus(binary.LittleEndian.Uint16(response[headerSize+14:]) >> 1 & 0x7ff)
+	const authenticationRequired = 0x06 // bits 17 and 18 of the first word: ATR and ASCR
+	if status == statusSuccess && response[headerSize+2]&authenticationRequired != 0 {
+		return mustAuthenticate, nil
+	}
+	return status, nil
 }
 
 func header(kind byte, headerLen, dataOffset, total int) []byte {

@@ -2,12 +2,14 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -56,7 +58,7 @@ const crashStore = "lvs0"
 
 func newCrashTarget(t *testing.T) *crashTarget {
 	t.Helper()
-	c := &crashTarget{t: t, disk: filepath.Join(t.TempDir(), "disk"), simTarget: &simTarget{name: "t0", freezes: true}}
+	c := &crashTarget{t: t, disk: filepath.Join(t.TempDir(), "disk"), simTarget: &simTarget{name: "t0", freezes: true, keys: t.TempDir()}}
 	socketPath := ""
 	if realtarget.Given() {
 		socketPath = realtarget.Socket(t)
@@ -206,6 +208,8 @@ type targetState struct {
 	free                     uint64
 	lvols, subsystems, nodes []string
 	initiatorGroups          int
+	keys                     []string
+	authGroups               int
 }
 
 func (b *crashBench) state(t *testing.T) (s targetState) {
@@ -227,6 +231,16 @@ func (b *crashBench) state(t *testing.T) (s targetState) {
 	groups, err := rpc.ISCSIGetInitiatorGroups(t.Context())
 	require.NoError(t, err)
 	s.initiatorGroups = len(groups)
+	keys, err := rpc.KeyringGetKeys(t.Context())
+	if !errors.Is(err, spdkrpc.MethodNotFound) { // v24.01
+		require.NoError(t, err)
+	}
+	for _, k := range keys {
+		s.keys = append(s.keys, k.Name)
+	}
+	auth, err := rpc.ISCSIGetAuthGroups(t.Context())
+	require.NoError(t, err)
+	s.authGroups = len(auth)
 	return s
 }
 
@@ -266,7 +280,7 @@ func (b *crashBench) deleteAll(t *testing.T) {
 func TestCSICrashPoints(t *testing.T) {
 	points := 0
 	for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
-		for _, call := range csiCalls {
+		for _, call := range slices.Concat(csiCalls, authenticatedCalls(t, transport)) {
 			if transport == driver.TargetISCSI && !call.attached {
 				continue
 			}

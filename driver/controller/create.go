@@ -7,6 +7,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -89,6 +90,9 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 				return failed(err)
 			}
 		}
+		if err := c.targets.checkAuthenticates(target.Name, wanted.Authentication); err != nil {
+			return failed(err)
+		}
 		at, err := c.targets.placed(target.Name)
 		if err != nil {
 			return failed(err)
@@ -126,7 +130,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		AccessibleTopology: accessibleTopology(config),
 		VolumeId:           request.VolumeID{Target: made.target.Name, UUID: made.UUID}.String(),
 		CapacityBytes:      made.SizeBytes,
-		VolumeContext:      withClaim(volumeContext(config, made.Volume, wanted, origin), req.GetParameters()),
+		VolumeContext:      withClaim(withAuthentication(volumeContext(config, made.Volume, wanted, origin), hostauth.Method(wanted.Authentication), false), req.GetParameters()),
 		ContentSource:      req.GetVolumeContentSource(),
 	}}, nil
 }
@@ -146,19 +150,26 @@ func claimSource(claim *request.Claim, origin volume.Origin) error {
 // allowedTargets returns the targets on which volumes of a class can be made; if shared, volumes for several nodes.
 func (c *Controller) allowedTargets(wanted class.Class, shared bool) ([]placement.Target, error) {
 	allowed, err := placement.Targets(c.targets.placement, wanted)
-	if err != nil || !shared {
-		return allowed, err
-	}
-	var shareable []placement.Target
-	for _, t := range allowed {
-		if err = c.targets.byName[t.Name].CheckShareable(); err == nil {
-			shareable = append(shareable, t)
-		}
-	}
-	if len(shareable) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	return shareable, nil
+	var able []placement.Target
+	for _, t := range allowed {
+		err = nil
+		if shared {
+			err = c.targets.byName[t.Name].CheckShareable()
+		}
+		if err == nil {
+			err = c.targets.checkAuthenticates(t.Name, wanted.Authentication)
+		}
+		if err == nil {
+			able = append(able, t)
+		}
+	}
+	if len(able) == 0 {
+		return nil, err
+	}
+	return able, nil
 }
 
 // targetsFor returns the targets that are asked for the volume of a name, and those of them that may take it.

@@ -47,6 +47,8 @@ type simTarget struct {
 	instead map[string]func()
 	// freezes says that the gateway has the proxy's method for snapshots of several volumes.
 	freezes bool
+	// keys is the folder for the keys that are placed.
+	keys string
 }
 
 func newSimTarget(t *testing.T, name string, stores ...string) *simTarget {
@@ -64,7 +66,7 @@ func newSimTargetWith(t *testing.T, name string, options spdktest.Options, sizeM
 	target, err := spdktest.Start(options)
 	require.NoError(t, err)
 	socket := spdkrpc.NewSocket(target.Socket())
-	s := &simTarget{Target: target, name: name, rpc: spdkrpc.NewClient(socket)}
+	s := &simTarget{Target: target, name: name, rpc: spdkrpc.NewClient(socket), keys: t.TempDir()}
 	s.gateway = httptest.NewServer(s.forward(socket))
 	t.Cleanup(func() {
 		s.gateway.Close()
@@ -81,6 +83,7 @@ func newSimTargetWith(t *testing.T, name string, options spdktest.Options, sizeM
 }
 
 func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
+	placer := &drivertest.KeyPlacer{Caller: socket, Dir: s.keys}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if u, p, _ := r.BasicAuth(); u != user || p != password {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -108,7 +111,7 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 			params = req.Params
 		}
 		var result json.RawMessage
-		call := socket.Call
+		call := placer.Call
 		if s.freezes && req.Method == "spdkgate_lvol_snapshot" {
 			call = s.snapshotAll
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -39,6 +40,10 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, err
 	}
+	host := hostOf(req.GetNodeId())
+	if host.Keys, err = requiredKeys(req); err != nil {
+		return nil, fmt.Errorf("publish volume %s: %w", id, err)
+	}
 	claim := c.locks.Claim()
 	defer claim.Release()
 	if err := claim.Take(id.UUID); err != nil {
@@ -52,7 +57,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if request.Shared(req.GetVolumeCapability()) {
 		export = service.Share
 	}
-	v, err := export(ctx, id.UUID, hostOf(req.GetNodeId()))
+	v, err := export(ctx, id.UUID, host)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +74,8 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	}
 	c.measured.note(service.Name, v.Volume, req.GetNodeId(), req.GetVolumeContext())
 	return &csi.ControllerPublishVolumeResponse{
-		PublishContext: publishContext(config, v, mayFormat(pristine, known, req.GetVolumeContext())),
+		PublishContext: withAuthentication(publishContext(config, v, mayFormat(pristine, known, req.GetVolumeContext())),
+			hostauth.Method(req.GetVolumeContext()[hostauth.KeyMethod]), host.Keys.Both()),
 	}, nil
 }
 
@@ -126,6 +132,9 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	}
 	if err != nil {
 		return nil, err
+	}
+	if host != nil {
+		host.Keys = givenKeys(service.Authenticates(), req.GetSecrets())
 	}
 	if err := service.Detach(ctx, id.UUID, host); err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func newTargets(c *driver.Config) (*targets, error) {
 		}
 		t.pools[n.Name] = pool
 		t.byName[n.Name] = volume.NewTarget(volume.Config{
-			Config: export.Config{Name: n.Name, Transport: n.Transport(), Listen: n.Listen()}, Stores: n.Lvstores, Space: c.Placement.Space(), DetachClones: c.Snapshots.DetachClones(), UncountedWrites: n.TargetType == driver.TargetLoop,
+			Config: export.Config{Name: n.Name, Transport: n.Transport(), Listen: n.Listen(), KeyPrefix: n.KeyPrefix}, Stores: n.Lvstores, Space: c.Placement.Space(), DetachClones: c.Snapshots.DetachClones(), UncountedWrites: n.TargetType == driver.TargetLoop,
 		})
 	}
 	return t, nil

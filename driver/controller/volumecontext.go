@@ -8,6 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -47,6 +48,17 @@ func volumeContext(c driver.TargetConfig, v volume.Volume, wanted class.Class, f
 	}
 	if c.TargetType != driver.TargetISCSI {
 		maps.Copy(m, wanted.NVMe)
+	}
+	return m
+}
+
+// withAuthentication adds to a context how the node must authenticate.
+func withAuthentication(m map[string]string, method hostauth.Method, both bool) map[string]string {
+	if method != hostauth.None {
+		m[hostauth.KeyMethod] = string(method)
+	}
+	if both {
+		m[hostauth.KeyBoth] = "true"
 	}
 	return m
 }

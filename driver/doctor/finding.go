@@ -22,6 +22,8 @@ const (
 	LeakedExport Kind = "leaked-export"
 	// LeakedGroup: an iSCSI initiator group that nothing refers to.
 	LeakedGroup Kind = "leaked-group"
+	// LeakedKey: a key with which hosts authenticated, and that none uses.
+	LeakedKey Kind = "leaked-key"
 	// LeakedSnapshot: an internal snapshot that nothing needs.
 	LeakedSnapshot Kind = "leaked-snapshot"
 	// HalfMade: an object of an operation that was interrupted.
@@ -43,7 +45,7 @@ const (
 )
 
 // Kinds lists all kinds.
-var Kinds = []Kind{Unreachable, StoreMissing, Orphan, LeakedExport, LeakedGroup, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported}
+var Kinds = []Kind{Unreachable, StoreMissing, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported}
 
 // A Finding is one leftover or difference.
 type Finding struct {

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,7 +46,7 @@ func newFixture(t *testing.T, tr export.Transport) *fixture {
 	}
 	socket := spdkrpc.NewSocket(f.socket)
 	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
-	f.rpc = spdkrpc.NewClient(socket)
+	f.rpc = spdkrpc.NewClient(&drivertest.KeyPlacer{Caller: socket, Dir: t.TempDir()})
 	for _, store := range []string{"lvs0", "lvs1"} {
 		f.attach(t, "disk-"+store)
 		_, err := f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
@@ -116,6 +117,12 @@ func (f *fixture) objects(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	for _, g := range groups {
 		put("group "+g.Initiators[0], g)
+	}
+	if keys, err := f.rpc.KeyringGetKeys(t.Context()); !errors.Is(err, spdkrpc.MethodNotFound) { // v24.01
+		require.NoError(t, err)
+		for _, k := range keys {
+			put("key "+k.Name, k)
+		}
 	}
 	portals, err := f.rpc.ISCSIGetPortalGroups(t.Context())
 	require.NoError(t, err)

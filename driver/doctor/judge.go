@@ -33,6 +33,10 @@ func (r *Reading) findings() []Finding {
 	for _, g := range r.groups {
 		found = append(found, r.ofGroup(g))
 	}
+	for _, name := range r.keys {
+		found = append(found, r.finding(LeakedKey, "key "+name, "", "no host authenticates with it: publishing or unpublishing a volume was interrupted").with(anyCall).
+			mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedKey(ctx, name) }).byHand(r.call("spdkgate_key_remove name=%s", name)))
+	}
 	return found
 }
 

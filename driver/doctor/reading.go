@@ -28,6 +28,7 @@ type Reading struct {
 	byID    map[string]volume.Listed
 	exports []export.Found
 	groups  []export.Group
+	keys    []string // that no host uses
 	// unneeded has the UUIDs of internal snapshots and helper clones that can be deleted without loss.
 	unneeded map[string]bool
 	// connected has the hosts that are connected to exports which could be removed.
@@ -51,6 +52,9 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	// Exports are read before volumes: the driver creates a volume before its export, and deletes its export before it.
 	if r.exports, r.groups, err = r.target.Exports().Inspect(ctx); err != nil {
 		return err
+	}
+	if r.keys, err = r.target.Exports().UnusedKeys(ctx); err != nil {
+		return fmt.Errorf("target %s: list keys: %w", r.target.Name, err)
 	}
 	if r.lvols, err = r.target.Inspect(ctx); err != nil {
 		return err

@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -14,9 +15,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/doctor"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
+
+const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
 // A wrong is something that is wrong on a target.
 type wrong struct {
@@ -88,6 +92,16 @@ var wrongs = []wrong{
 	{name: "initiator group that nothing uses", over: export.ISCSI, kind: doctor.LeakedGroup, says: "no iSCSI target", make: func(t *testing.T, f *fixture) []string {
 		require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 2000, Initiators: []string{drivertest.Host("n9").IQN}, Netmasks: []string{"ANY"}}))
 		return []string{drivertest.Host("n9").IQN}
+	}},
+	{name: "key that no host uses", kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
+		name := hostauth.NewSecret(secretKey).Name()
+		err := f.rpc.SpdkgateKeyAdd(t.Context(), spdkrpc.SpdkgateKeyAddParams{Name: "csi-" + name, Secret: secretKey})
+		if errors.Is(err, spdkrpc.MethodNotFound) {
+			t.Skip("this release has no keys")
+		}
+		require.NoError(t, err)
+		require.NoError(t, f.rpc.SpdkgateKeyAdd(t.Context(), spdkrpc.SpdkgateKeyAddParams{Name: "csi-admin", Secret: secretKey}))
+		return []string{name}
 	}},
 	{name: "claim of a portal group", over: export.ISCSI, kind: doctor.HalfMade, says: "claims", make: func(t *testing.T, f *fixture) []string {
 		require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 999, Initiators: []string{"iqn.2026-11.io.spdkgate:portal-group:x"}, Netmasks: []string{"ANY"}}))

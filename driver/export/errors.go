@@ -10,6 +10,8 @@ var (
 	ErrBusy = errors.New("busy")
 	// ErrNotShareable: the volume cannot be exported to several hosts at a time.
 	ErrNotShareable = errors.New("not supported")
+	// ErrNoAuthentication: the target cannot authenticate hosts in the way that the volume requires.
+	ErrNoAuthentication = errors.New("the target cannot authenticate hosts")
 	// ErrFenced: the host is fenced, so no volume is exported to it.
 	ErrFenced = errors.New("fenced")
 	// ErrForeign: the target exports something under the volume's name that this package did not make.

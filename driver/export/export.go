@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -31,6 +32,8 @@ type Host struct {
 	// while a volume is frozen. Empty if the node has none.
 	Multipath string
 	IQN       string // iSCSI initiator name
+	// Keys are the secrets with which the host must authenticate; nil if it need not.
+	Keys *hostauth.Keys
 }
 
 // is tells whether a name is one of the host's.
@@ -79,6 +82,8 @@ type Config struct {
 	Transport Transport
 	// Listen are the portals where the target listens for nodes, as the target sees them. Every export gets all of them.
 	Listen []Portal
+	// KeyPrefix begins the names of the driver's keys on the target; DefaultKeyPrefix when empty.
+	KeyPrefix string
 	// ClaimPatience is how long another controller's claim to create the portal group is respected; DefaultClaimPatience
 	// when 0.
 	ClaimPatience time.Duration
@@ -97,6 +102,9 @@ type Target struct {
 func NewTarget(c Config) *Target {
 	if c.ClaimPatience == 0 {
 		c.ClaimPatience = DefaultClaimPatience
+	}
+	if c.KeyPrefix == "" {
+		c.KeyPrefix = DefaultKeyPrefix
 	}
 	return &Target{Config: c, groups: newGroupUse(), creatingPortal: make(chan struct{}, 1)}
 }
@@ -122,6 +130,9 @@ type Admission struct {
 // Admit makes a volume reachable for one host, at all portals. It succeeds if the target listens on at least one of them,
 // because the host can then use the volume. Admit fails with [ErrInUse] while another host is admitted or connected. It
 // takes over an export of spdk-csi, which is open to every host.
+//
+// If the host has keys, Admit requires it to authenticate with them, and fails with [ErrNoAuthentication] if the target cannot.
+// A host that is admitted with other keys gets the new ones; its connections stay.
 //
 // Admit changes nothing before mayExport has succeeded, and calls it while it reads.
 func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {

@@ -27,6 +27,12 @@ const (
 )
 
 func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
+	if h.Keys != nil {
+		if err := i.CheckAuthenticates(h.Keys.Method); err != nil {
+			return Admission{}, err
+		}
+		return Admission{}, ErrNoAuthentication // TODO
+	}
 	if err := mayExport(ctx); err != nil {
 		return Admission{}, err
 	}

@@ -61,9 +61,13 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		// An earlier call may have admitted the host while it was being fenced.
 		return Admission{}, errors.Join(n.fencedError(h), n.removeHost(ctx, sub, h))
 	}
+	if err := n.checkAuthenticates(h, release); err != nil {
+		return Admission{}, err
+	}
 	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
 		return Admission{}, err
 	}
+	before := sub
 	if sub != nil && len(sub.Hosts) == 0 && !sub.AllowAnyHost && isShared(sub) != shared {
 		// A call for the other kind was interrupted, so that no host can use the subsystem.
 		if err := n.delete(ctx, id); err != nil {
@@ -91,6 +95,11 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
 		// Another controller admitted another host at the same moment. At least one of the two calls must withdraw its host.
 		return Admission{}, errors.Join(err, n.removeHost(ctx, sub, h))
+	}
+	if h.keysChanged(before, sub) {
+		if err := n.removeUnusedKeys(ctx); err != nil {
+			return Admission{}, err
+		}
 	}
 	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
 }
@@ -194,14 +203,12 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 		})
 		return err
 	}, func(sub *spdkrpc.NVMfSubsystem) bool { return len(sub.Namespaces) == 1 })
-	add("admit host "+h.NQN, func() error {
-		return n.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: h.NQN})
-	}, func(sub *spdkrpc.NVMfSubsystem) bool { return admits(sub, h.NQN) })
+	do, done := n.admission(ctx, nqn, h.NQN, sub, h)
+	add("admit host "+h.NQN, do, done)
 	// A subsystem without ANA reporting, made by an earlier version, admits the host under one name only.
 	if h.Multipath != "" && (sub == nil || len(sub.Namespaces) == 0 || reportsANA(sub)) {
-		add("admit host "+h.Multipath, func() error {
-			return n.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: h.Multipath})
-		}, func(sub *spdkrpc.NVMfSubsystem) bool { return admits(sub, h.Multipath) })
+		do, done := n.admission(ctx, nqn, h.Multipath, sub, h)
+		add("admit host "+h.Multipath, do, done)
 	}
 	if sub != nil { // a new subsystem admits no host by default
 		add("admit no other host", func() error {
@@ -225,21 +232,28 @@ func serial(id string) string { return strings.ReplaceAll(id, "-", "")[:20] }
 
 func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	sub, err := n.subsystem(ctx, id)
-	if errors.Is(err, errNotExported) {
-		return nil
+	if err == nil {
+		err = n.withdrawFrom(ctx, id, sub, h)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errNotExported) {
 		return err
 	}
+	if !n.usesKeys(sub, h) {
+		return nil
+	}
+	return n.removeUnusedKeys(ctx)
+}
+
+// withdrawFrom ends the admission of a host to a subsystem.
+func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h *Host) error {
 	admitted := func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }
 	shared := h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return !admitted(x) })
 	if shared && slices.ContainsFunc(sub.Hosts, admitted) {
 		if err := n.removeHost(ctx, sub, *h); err != nil {
 			return err
 		}
-		if sub, err = n.subsystem(ctx, id); errors.Is(err, errNotExported) {
-			return nil
-		} else if err != nil {
+		var err error
+		if sub, err = n.subsystem(ctx, id); err != nil {
 			return err
 		}
 	}

@@ -56,6 +56,9 @@ func (f *fakeNode) Connect(_ context.Context, e connect.Export) (connect.Device,
 	if _, err := os.Stat(filepath.Join(f.staging, recordName)); err != nil {
 		f.t.Errorf("connected before the record was written: %v", err)
 	}
+	if err := e.CheckKeys(); err != nil {
+		return connect.Device{}, err
+	}
 	if err := f.step("connect"); err != nil {
 		return connect.Device{}, err
 	}

@@ -41,6 +41,9 @@ func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequ
 	if !staged {
 		return fmt.Errorf("%w at %s", request.ErrNotStaged, staging)
 	}
+	if record.Export, err = withKeysIfGiven(record.Export, req.GetSecrets()); err != nil {
+		return err
+	}
 	capability := req.GetVolumeCapability()
 	if block := capability.GetBlock() != nil; block != record.Block {
 		return fmt.Errorf("%w: the volume is staged with the other volume mode", request.ErrConflict)

@@ -42,6 +42,9 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	if err != nil {
 		return err
 	}
+	if a.export, err = withKeys(a.export, req.GetSecrets()); err != nil {
+		return err
+	}
 	if staged && record.Export.Target() != a.export.Target() {
 		return fmt.Errorf("%w: %s is staged at this path, but %s is requested: unstage it first", request.ErrConflict, record.Export, a.export)
 	}

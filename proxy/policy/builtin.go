@@ -96,6 +96,7 @@ var csiController = []string{
 	"iscsi_target_node_add_lun",
 	"iscsi_target_node_add_pg_ig_maps",
 	"iscsi_target_node_remove_pg_ig_maps",
+	"keyring_get_keys",
 	"nvmf_create_subsystem",
 	"nvmf_create_transport",
 	"nvmf_delete_subsystem",
@@ -107,7 +108,10 @@ var csiController = []string{
 	"nvmf_subsystem_allow_any_host",
 	"nvmf_subsystem_get_controllers",
 	"nvmf_subsystem_remove_host",
+	"nvmf_subsystem_set_keys",
 	"spdk_get_version",
+	"spdkgate_key_add",
+	"spdkgate_key_remove",
 	"spdkgate_lvol_delete",
 	"spdkgate_lvol_snapshot",
 }

@@ -37,6 +37,7 @@ var pages = []page{
 	{path: "docs/fencing.md", before: map[int]string{0: controller}},
 	// The tests of cmd/spdk-csi run the command, and those of deploy read the Job.
 	{path: "docs/moving.md", leave: []int{0, 1, 2, 3}},
+	{path: "docs/host-authentication.md", leave: []int{0}}, // needs nvme-cli
 	{
 		path:     "README.md",
 		before:   map[int]string{2: "cp /var/lib/spdk-proxy/tls.crt .", 4: savedByRPCPy, 5: "cd \"$REPOSITORY\""},

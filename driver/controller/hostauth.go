@@ -1,0 +1,44 @@
+package controller
+
+import (
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// requiredKeys returns the keys with which the node must authenticate, as the volume context requires; nil if it need not.
+func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, error) {
+	method, err := hostauth.ParseMethod(req.GetVolumeContext()[hostauth.KeyMethod])
+	if err != nil {
+		return nil, fmt.Errorf("%w: volume_context: %w", request.ErrInvalid, err)
+	}
+	return hostauth.Read(method, req.GetSecrets(), publishSecret)
+}
+
+// givenKeys returns the keys in the secret of a ControllerUnpublishVolume, which does not tell whether the volume requires
+// any; nil if there are none. An interrupted call may have placed them on the target.
+func givenKeys(method hostauth.Method, secrets map[string]string) *hostauth.Keys {
+	k, err := hostauth.Read(method, secrets, publishSecret)
+	if err != nil {
+		return nil
+	}
+	return k
+}
+
+// checkAuthenticates fails with [export.ErrNoAuthentication] if nodes cannot authenticate to a target as a class requires.
+func (t *targets) checkAuthenticates(name string, wanted class.Authentication) error {
+	c, err := t.config(name)
+	if err != nil || wanted == class.NoAuthentication {
+		return err
+	}
+	if c.TargetType == driver.TargetLoop {
+		return fmt.Errorf("%w: target %s is simulated", export.ErrNoAuthentication, name)
+	}
+	return t.byName[name].CheckAuthenticates(hostauth.Method(wanted))
+}

@@ -1,0 +1,215 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Keys of DH-HMAC-CHAP are files on the target's host that the proxy writes. The name of a key follows from its secret, so
+// exports share the keys that they have in common, and a changed secret is another key beside the one in use. A key is placed
+// when the target says that it has none of this name, and removed after the last export that uses it, of which SPDK keeps
+// count.
+
+// DefaultKeyPrefix begins the names of the driver's keys on a target, unless [Config.KeyPrefix] says otherwise.
+const DefaultKeyPrefix = "csi-"
+
+var keyPrefix = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,59})?$`)
+
+// IsKeyPrefix tells whether names of keys can begin with a text.
+func IsKeyPrefix(text string) bool { return keyPrefix.MatchString(text) }
+
+// authenticatesSince is the first release that authenticates hosts and can change their keys. v24.05 can do only the first.
+var authenticatesSince = rpcschema.Release{Year: 24, Month: 9}
+
+// Authenticates returns the method by which hosts can authenticate over the target's transport.
+func (c Config) Authenticates() hostauth.Method {
+	if c.Transport == ISCSI {
+		return hostauth.CHAP
+	}
+	return hostauth.DHCHAP
+}
+
+// CheckAuthenticates fails with [ErrNoAuthentication] if the target's transport has another method of authentication.
+func (c Config) CheckAuthenticates(m hostauth.Method) error {
+	if own := c.Authenticates(); m != hostauth.None && m != own {
+		return fmt.Errorf("%w by %s: target %s exports over %s: set the class parameter authentication to %s, or name targets of the other type", ErrNoAuthentication, m, c.Name, c.Transport, own)
+	}
+	return nil
+}
+
+func (n nvmf) checkAuthenticates(h Host, release rpcschema.Release) error {
+	if h.Keys == nil {
+		return nil
+	}
+	if err := n.CheckAuthenticates(h.Keys.Method); err != nil {
+		return err
+	}
+	if release.Before(authenticatesSince) {
+		return fmt.Errorf("%w: target %s runs SPDK %s, and DH-HMAC-CHAP needs %s or later: the volume was not exported", ErrNoAuthentication, n.Name, release, authenticatesSince)
+	}
+	return nil
+}
+
+// keyNames are the names of a host's keys on the target; nil if it has none.
+type keyNames struct{ host, target *string }
+
+func (n nvmf) keyNames(k *hostauth.Keys) (names keyNames) {
+	if k == nil || k.Method != hostauth.DHCHAP {
+		return names
+	}
+	names.host = new(n.KeyPrefix + k.Host.Name())
+	if k.Both() {
+		names.target = new(n.KeyPrefix + k.Target.Name())
+	}
+	return names
+}
+
+// admission returns the step after which a subsystem admits a host under one of its names, with its keys. sub is the
+// subsystem as it is before.
+func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.NVMfSubsystem, h Host) (do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
+	names := n.keyNames(h.Keys)
+	add := func() error {
+		return n.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: hostNQN, DHCHAPKey: names.host, DHCHAPCtrlrKey: names.target})
+	}
+	if h.Keys == nil {
+		return add, func(sub *spdkrpc.NVMfSubsystem) bool { return admits(sub, hostNQN) }
+	}
+	do = func() error { return n.withKeys(ctx, h.Keys, add) }
+	if now := hostIn(sub, hostNQN); now != nil && now.DHCHAPKey != nil {
+		do = func() error {
+			return n.withKeys(ctx, h.Keys, func() error {
+				return n.rpc.NVMfSubsystemSetKeys(ctx, spdkrpc.NVMfSubsystemSetKeysParams{NQN: nqn, Host: hostNQN, DHCHAPKey: names.host, DHCHAPCtrlrKey: names.target})
+			})
+		}
+	} else if now != nil {
+		// A key would count for new connections only: end those that were made without one.
+		do = func() error {
+			if err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: hostNQN}); err != nil {
+				return err
+			}
+			return n.withKeys(ctx, h.Keys, add)
+		}
+	}
+	return do, func(sub *spdkrpc.NVMfSubsystem) bool {
+		x := hostIn(sub, hostNQN)
+		return x != nil && same(x.DHCHAPKey, names.host) && same(x.DHCHAPCtrlrKey, names.target)
+	}
+}
+
+func hostIn(sub *spdkrpc.NVMfSubsystem, hostNQN string) *spdkrpc.NVMfSubsystemHost {
+	if sub == nil {
+		return nil
+	}
+	i := slices.IndexFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.NQN == hostNQN })
+	if i < 0 {
+		return nil
+	}
+	return &sub.Hosts[i]
+}
+
+func same(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
+
+// withKeys makes a call that names keys. If the target refuses it, because it does not have a key, withKeys places the keys
+// and repeats the call. Another call may remove a key in between, while it is not used.
+func (n nvmf) withKeys(ctx context.Context, k *hostauth.Keys, call func() error) error {
+	var err error
+	for range 3 {
+		if err = call(); !errors.Is(err, spdkrpc.InvalidParams) {
+			return err
+		}
+		if failed := n.placeKeys(ctx, k); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
+func (n nvmf) placeKeys(ctx context.Context, k *hostauth.Keys) error {
+	names := n.keyNames(k)
+	place := func(name *string, secret hostauth.Secret) error {
+		if name == nil {
+			return nil
+		}
+		err := n.rpc.SpdkgateKeyAdd(ctx, spdkrpc.SpdkgateKeyAddParams{Name: *name, Secret: secret.Reveal()})
+		if errors.Is(err, spdkrpc.MethodNotFound) {
+			return fmt.Errorf("%w: the proxy of target %s places no keys: set target.keys in spdk-proxy's configuration (%s)", ErrNoAuthentication, n.Name, err)
+		}
+		if err != nil {
+			return fmt.Errorf("place key %s: %w", *name, err)
+		}
+		return nil
+	}
+	if err := place(names.host, k.Host); err != nil {
+		return err
+	}
+	return place(names.target, k.Target)
+}
+
+// usesKeys tells whether a host has keys in a subsystem, or any host if h is nil, or whether an interrupted call may have
+// placed keys for it. sub may be nil.
+func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
+	return h != nil && n.keyNames(h.Keys).host != nil ||
+		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
+}
+
+// UnusedKeys returns the names of the driver's keys on the target that no host uses. A call in flight may be about to use
+// them. It returns none over iSCSI, and for clients that may not list keys.
+func (s *Service) UnusedKeys(ctx context.Context) (names []string, err error) {
+	if s.Transport == ISCSI {
+		return nil, nil
+	}
+	all, err := s.rpc.KeyringGetKeys(ctx)
+	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {
+		return nil, nil // such a client cannot have placed any, nor can one of a release without a keyring
+	}
+	for _, k := range all {
+		if name, ok := strings.CutPrefix(k.Name, s.KeyPrefix); ok && hostauth.IsName(name) && !k.Removed && k.Refcnt <= 1 {
+			names = append(names, k.Name)
+		}
+	}
+	return names, err
+}
+
+// RemoveUnusedKey removes a key of the driver's, if no host uses it. The proxy refuses to remove a key that is in use.
+func (s *Service) RemoveUnusedKey(ctx context.Context, name string) error {
+	err := s.rpc.SpdkgateKeyRemove(ctx, spdkrpc.SpdkgateKeyRemoveParams{Name: name})
+	if err != nil {
+		return fmt.Errorf("remove key %s: %w", name, err)
+	}
+	return nil
+}
+
+// removeUnusedKeys removes all keys of the driver's that no host uses, so also those that interrupted calls left. If the
+// proxy refuses to remove one, it stays; spdk-csi doctor reports it.
+func (n nvmf) removeUnusedKeys(ctx context.Context) error {
+	names, err := n.UnusedKeys(ctx)
+	if err != nil {
+		return fmt.Errorf("list keys: %w", err)
+	}
+	for _, name := range names {
+		if err := n.RemoveUnusedKey(ctx, name); err != nil && !readback.Refused(err) && !errors.Is(err, spdkrpc.MethodNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// keysChanged tells whether a host had other keys before than it has now.
+func (h Host) keysChanged(before, now *spdkrpc.NVMfSubsystem) bool {
+	if before == nil {
+		return false
+	}
+	return slices.ContainsFunc(before.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool {
+		y := hostIn(now, x.NQN)
+		return h.is(x.NQN) && x.DHCHAPKey != nil && (y == nil || !same(x.DHCHAPKey, y.DHCHAPKey) || !same(x.DHCHAPCtrlrKey, y.DHCHAPCtrlrKey))
+	})
+}

@@ -1,0 +1,205 @@
+package hostauth
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Method is how hosts authenticate; empty if they do not.
+type Method string
+
+// The methods. They are the values of the class parameter authentication, and of KeyMethod in contexts.
+const (
+	None   Method = ""
+	DHCHAP Method = "dhchap" // NVMe over Fabrics: DH-HMAC-CHAP
+	CHAP   Method = "chap"   // iSCSI
+)
+
+// Keys of CSI's volume and publish contexts.
+const (
+	// KeyMethod names the method with which the node must authenticate. A node that does not find its secret refuses to connect.
+	KeyMethod = "authentication"
+	// KeyBoth is "true" if the target must authenticate to the node too.
+	KeyBoth = "authenticateTarget"
+)
+
+// Keys of a Kubernetes Secret.
+const (
+	SecretDHCHAPKey      = "dhchap-key"      // authenticates the host
+	SecretDHCHAPCtrlKey  = "dhchap-ctrl-key" // authenticates the target; optional
+	SecretCHAPUser       = "chap-user"
+	SecretCHAPPassword   = "chap-password"
+	SecretCHAPTargetUser = "chap-target-user" // with the next, authenticates the target; optional
+	SecretCHAPTargetPass = "chap-target-password"
+)
+
+var secretKeys = map[Method][]string{
+	DHCHAP: {SecretDHCHAPKey, SecretDHCHAPCtrlKey},
+	CHAP:   {SecretCHAPUser, SecretCHAPPassword, SecretCHAPTargetUser, SecretCHAPTargetPass},
+}
+
+// ErrMissing is the kind of the error for a call without the secret that its volume needs.
+var ErrMissing = errors.New("no key to authenticate with")
+
+// ErrMalformed is the kind of the error for a secret that cannot be used. Its text has no part of the secret.
+var ErrMalformed = errors.New("unusable key")
+
+// A Secret is a text that is not printed. It is behind a pointer because fmt does not call the methods of unexported fields,
+// and prints pointers within structs as addresses.
+type Secret struct{ text *string }
+
+// NewSecret returns a secret.
+func NewSecret(text string) Secret { return Secret{&text} }
+
+// Reveal returns the text.
+func (s Secret) Reveal() string {
+	if s.text == nil {
+		return ""
+	}
+	return *s.text
+}
+
+// IsZero tells whether there is no secret.
+func (s Secret) IsZero() bool { return s.Reveal() == "" }
+
+const hidden = "(secret)"
+
+// Format implements [fmt.Formatter] for all verbs.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
+
+// LogValue implements [slog.LogValuer].
+func (s Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// Keys are the secrets of a host for a volume. Nil means that hosts do not authenticate.
+type Keys struct {
+	Method Method
+	// Host and Target authenticate the host and the target: keys of DH-HMAC-CHAP, or passwords of CHAP. Target is zero if the
+	// target does not authenticate.
+	Host, Target Secret
+	// HostUser and TargetUser are the user names of CHAP.
+	HostUser, TargetUser string
+}
+
+// Both tells whether the target authenticates too.
+func (k *Keys) Both() bool { return k != nil && !k.Target.IsZero() }
+
+// Format implements [fmt.Formatter].
+func (k *Keys) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
+
+// IsSecretKey tells whether a key of a Kubernetes Secret is one of this package's.
+func IsSecretKey(name string) bool {
+	return slices.Contains(secretKeys[DHCHAP], name) || slices.Contains(secretKeys[CHAP], name)
+}
+
+// ParseMethod reads a method from a context.
+func ParseMethod(text string) (Method, error) {
+	switch m := Method(text); m {
+	case None, DHCHAP, CHAP:
+		return m, nil
+	}
+	return None, fmt.Errorf("%q is %q: it must be %s or %s", KeyMethod, text, DHCHAP, CHAP)
+}
+
+// Read reads the keys for a method from the secrets of a call; nil if the method is None. It fails with ErrMissing if there
+// are none. class names the class parameters that give such calls a Secret, without -name and -namespace.
+func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
+	missing := func(key string) error {
+		return fmt.Errorf("%w: the volume requires authentication (%s), but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",
+			ErrMissing, m, key, class)
+	}
+	k := &Keys{Method: m}
+	switch m {
+	case None:
+		return nil, nil
+	case DHCHAP:
+		k.Host, k.Target = NewSecret(strings.TrimSpace(secrets[SecretDHCHAPKey])), NewSecret(strings.TrimSpace(secrets[SecretDHCHAPCtrlKey]))
+		if k.Host.IsZero() {
+			return nil, missing(SecretDHCHAPKey)
+		}
+		return k, errors.Join(checkDHCHAP(SecretDHCHAPKey, k.Host), checkDHCHAP(SecretDHCHAPCtrlKey, k.Target))
+	case CHAP:
+		k.HostUser, k.TargetUser = secrets[SecretCHAPUser], secrets[SecretCHAPTargetUser]
+		k.Host, k.Target = NewSecret(secrets[SecretCHAPPassword]), NewSecret(secrets[SecretCHAPTargetPass])
+		switch {
+		case k.HostUser == "":
+			return nil, missing(SecretCHAPUser)
+		case k.Host.IsZero():
+			return nil, missing(SecretCHAPPassword)
+		}
+		return k, checkCHAP(k)
+	}
+	return nil, fmt.Errorf("%w: unknown method %q", ErrMalformed, m)
+}
+
+// dhchapForm is what nvme gen-dhchap-key writes: the hash that transforms the key, and the key with its CRC-32.
+var dhchapForm = regexp.MustCompile(`^DHHC-1:(0[0-3]):([A-Za-z0-9+/]+=*):$`)
+
+// dhchapLengths are the lengths of keys in bytes, by hash.
+var dhchapLengths = map[string][]int{"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}}
+
+func checkDHCHAP(name string, s Secret) error {
+	if s.IsZero() {
+		return nil
+	}
+	parts := dhchapForm.FindStringSubmatch(s.Reveal())
+	if parts == nil {
+		return fmt.Errorf("%w: %s does not have the form DHHC-1:HASH:BASE64: that nvme gen-dhchap-key writes", ErrMalformed, name)
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(parts[2])
+	n := len(b) - crc32.Size
+	switch {
+	case err != nil || !slices.Contains(dhchapLengths[parts[1]], n):
+		return fmt.Errorf("%w: the length of %s does not fit its hash: a character may be missing", ErrMalformed, name)
+	case binary.LittleEndian.Uint32(b[n:]) != crc32.ChecksumIEEE(b[:n]):
+		return fmt.Errorf("%w: the checksum of %s is wrong: a character may have changed", ErrMalformed, name)
+	}
+	return nil
+}
+
+// Users and passwords are written into iscsid's records, one to a line, and SPDK allows 255 bytes.
+var (
+	chapUser     = regexp.MustCompile(`^[!-~]{1,255}$`)
+	chapPassword = regexp.MustCompile(`^[!-~]{12,255}$`)
+)
+
+func checkCHAP(k *Keys) error {
+	const form = "printable ASCII characters without spaces"
+	switch {
+	case (k.TargetUser == "") != k.Target.IsZero():
+		return fmt.Errorf("%w: the secret has one of %s and %s: give both, or neither", ErrMalformed, SecretCHAPTargetUser, SecretCHAPTargetPass)
+	case !chapUser.MatchString(k.HostUser) || k.TargetUser != "" && !chapUser.MatchString(k.TargetUser):
+		return fmt.Errorf("%w: %s and %s must have 1 to 255 %s", ErrMalformed, SecretCHAPUser, SecretCHAPTargetUser, form)
+	case !chapPassword.MatchString(k.Host.Reveal()) || !k.Target.IsZero() && !chapPassword.MatchString(k.Target.Reveal()):
+		return fmt.Errorf("%w: %s and %s must have 12 to 255 %s", ErrMalformed, SecretCHAPPassword, SecretCHAPTargetPass, form)
+	case k.Host.Reveal() == k.Target.Reveal():
+		// RFC 7143 forbids it: a host could make the target compute the host's own response.
+		return fmt.Errorf("%w: %s and %s must differ", ErrMalformed, SecretCHAPPassword, SecretCHAPTargetPass)
+	}
+	return nil
+}
+
+var names = regexp.MustCompile(`^[a-z2-7]{32}$`)
+
+// IsName tells whether a text has the form of what [Secret.Name] returns.
+func IsName(text string) bool { return names.MatchString(text) }
+
+// Name derives a name from a secret with the same length for all secrets, which does not help to find the secret: a
+// DH-HMAC-CHAP key has 256 random bits or more. Equal secrets have equal names.
+func (s Secret) Name() string {
+	h := hmac.New(sha256.New, []byte("spdkgate name of a DH-HMAC-CHAP key"))
+	h.Write([]byte(s.Reveal()))
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:20]))
+}
