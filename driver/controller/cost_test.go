@@ -168,9 +168,9 @@ func (b *testController) readSizes(t *testing.T) {
 	require.NoError(t, err)
 	stores, err := service.Stores(t.Context())
 	require.NoError(t, err)
-	_, err = service.Promised(t.Context(), stores[0])
+	_, err = service.Usage(t.Context(), stores[0])
 	for err != nil && t.Context().Err() == nil { // a reading ends after a minute, which is too short beside other work
-		_, err = service.Promised(t.Context(), stores[0])
+		_, err = service.Usage(t.Context(), stores[0])
 	}
 	require.NoError(t, err)
 }

@@ -43,11 +43,11 @@ func spaceOf(ctx context.Context, s *volume.Service) ([]metrics.Lvstore, error) 
 	}
 	var all []metrics.Lvstore
 	for _, st := range stores {
-		promised, err := s.Promised(ctx, st)
+		used, err := s.Usage(ctx, st)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, metrics.Lvstore{Name: st.Name, Total: st.TotalBytes, Free: st.FreeBytes, Promised: promised})
+		all = append(all, metrics.Lvstore{Name: st.Name, Total: st.TotalBytes, Free: st.FreeBytes, Promised: used.PromisedBytes, LongestChain: used.LongestChain})
 	}
 	return all, nil
 }

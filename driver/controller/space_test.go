@@ -2,9 +2,11 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -30,6 +32,7 @@ func TestSpaceIsMeasured(t *testing.T) {
 	assert.Contains(t, first, `spdk_csi_lvstore_total_bytes{lvstore="lvs0",target="t0"} 4.`)
 	v := b.create(t, "pvc-1", 64*mib)
 	assert.Contains(t, scrape(), `spdk_csi_lvstore_promised_bytes{lvstore="lvs0",target="t0"} 6.7108864e+07`)
+	assert.Contains(t, first, `spdk_csi_lvstore_longest_chain_snapshots{lvstore="lvs0",target="t0"} 0`)
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
 	assert.Contains(t, scrape(), `spdk_csi_lvstore_promised_bytes{lvstore="lvs0",target="t0"} 0`)
 
@@ -41,4 +44,24 @@ func TestSpaceIsMeasured(t *testing.T) {
 	b.measureSpace(ctx)
 	b.credentialsFile = ""
 	assert.Contains(t, scrape(), `lvstore="lvs0"`, "the last values stay")
+}
+
+// Snapshots lengthen the chain below a volume, and so do clones of it.
+func TestLongestChainIsMeasured(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	b := newTestController(t, target)
+	b.create(t, "pvc-other", 8*mib)
+	v := b.create(t, "pvc-1", 8*mib)
+	for i := range 3 {
+		_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: fmt.Sprint("snap", i), SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
+		require.NoError(t, err)
+	}
+	b = newTestController(t, target) // which reads the lvstore for the first time
+	b.withCredentials(t)
+	m := metrics.New("test")
+	b.Observe(m)
+	b.measureSpace(t.Context())
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	assert.Contains(t, w.Body.String(), `spdk_csi_lvstore_longest_chain_snapshots{lvstore="lvs0",target="t0"} 3`)
 }

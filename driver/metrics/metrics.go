@@ -30,7 +30,7 @@ type Metrics struct {
 	targetUp       *prometheus.GaugeVec
 	reloaded       *prometheus.GaugeVec
 
-	lvstoreTotal, lvstoreFree, lvstorePromised *prometheus.GaugeVec
+	lvstoreTotal, lvstoreFree, lvstorePromised, lvstoreChain *prometheus.GaugeVec
 
 	findings, checked *prometheus.GaugeVec
 	volumes           *volumes
@@ -42,6 +42,8 @@ type Lvstore struct {
 	Total, Free int64
 	// Promised is the sum of the sizes of its volumes, and of what only its snapshots hold.
 	Promised int64
+	// LongestChain is the number of snapshots below the volume that has the most.
+	LongestChain int
 }
 
 const namespace = "spdk_csi"
@@ -69,13 +71,14 @@ func New(version string) *Metrics {
 	m.lvstoreTotal = gauge("lvstore_total_bytes", "Size of an lvstore, as last read.", "target", "lvstore")
 	m.lvstoreFree = gauge("lvstore_free_bytes", "Space of an lvstore that no volume or snapshot occupies, as last read.", "target", "lvstore")
 	m.lvstorePromised = gauge("lvstore_promised_bytes", "Sizes of an lvstore's volumes, and space that only snapshots occupy. More than lvstore_total_bytes: thin volumes can fill the lvstore.", "target", "lvstore")
+	m.lvstoreChain = gauge("lvstore_longest_chain_snapshots", "Snapshots below the volume of an lvstore that has the most, also internal ones of clones. At 64, no more are taken of it.", "target", "lvstore")
 	m.volumes = newVolumes()
 	m.findings = gauge("findings", "What the last check of a target found, by kind: leftovers, interrupted operations, exports open to every host.", "target", "kind")
 	m.checked = gauge("last_check_timestamp_seconds", "When a target was last checked.", "target")
 	build := gauge("build_info", "1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.findings, m.checked, m.volumes, build,
+	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain, m.findings, m.checked, m.volumes, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 	return m
@@ -127,13 +130,14 @@ func (m *Metrics) Lvstores(target string, all []Lvstore) {
 	if m == nil {
 		return
 	}
-	for _, g := range []*prometheus.GaugeVec{m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised} {
+	for _, g := range []*prometheus.GaugeVec{m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain} {
 		g.DeletePartialMatch(prometheus.Labels{"target": target}) // those that are gone
 	}
 	for _, l := range all {
 		m.lvstoreTotal.WithLabelValues(target, l.Name).Set(float64(l.Total))
 		m.lvstoreFree.WithLabelValues(target, l.Name).Set(float64(l.Free))
 		m.lvstorePromised.WithLabelValues(target, l.Name).Set(float64(l.Promised))
+		m.lvstoreChain.WithLabelValues(target, l.Name).Set(float64(l.LongestChain))
 	}
 }
 

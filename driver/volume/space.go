@@ -40,6 +40,7 @@ type sum struct {
 	sizes  map[string]int64 // bytes by UUID, and by name while a volume is being made
 	total  int64            // of sizes
 	during map[string]int64 // what changed since the reading in progress began; -1: deleted
+	chain  int              // see Usage.LongestChain; of the last reading
 }
 
 func newSum() *sum { return &sum{sizes: map[string]int64{}} }
@@ -106,7 +107,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	at := s.Now()
-	sizes, err := s.sizesIn(ctx, st)
+	sizes, chain, err := s.sizesIn(ctx, st)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	during := u.during
@@ -115,7 +116,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	if err != nil {
 		return
 	}
-	u.at, u.sizes, u.total = at, map[string]int64{}, 0
+	u.at, u.sizes, u.total, u.chain = at, map[string]int64{}, 0, chain
 	for volume, bytes := range sizes {
 		u.put(volume, bytes)
 	}
@@ -124,38 +125,62 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	}
 }
 
-// sizesIn reads the sizes of an lvstore's volumes. A snapshot counts with its own clusters, if the release reports them.
-func (s *Service) sizesIn(ctx context.Context, st Store) (map[string]int64, error) {
+// sizesIn reads the sizes of an lvstore's volumes, and how long their longest chain is. A snapshot counts with its own
+// clusters, if the release reports them.
+func (s *Service) sizesIn(ctx context.Context, st Store) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	const inFlight = 32
-	bytes := make([]int64, len(lvols))
+	each := make([]Volume, len(lvols))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(inFlight)
 	for i, l := range lvols {
-		if isSnapshot(l.Name, l.IsSnapshot) {
-			bytes[i] = int64(value(l.NumAllocatedClusters)) * st.ClusterBytes
-			continue
-		}
 		g.Go(func() error {
 			v, err := s.lookUp(ctx, l.UUID)
 			if errors.Is(err, ErrNotFound) { // deleted meanwhile, or without a bdev: SPDK does not report its size
 				return nil
 			}
-			bytes[i] = v.SizeBytes
+			each[i] = v
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	sizes := make(map[string]int64, len(lvols))
+	sizes, bases := make(map[string]int64, len(lvols)), make(map[string]string, len(lvols))
 	for i, l := range lvols {
-		sizes[l.UUID] = bytes[i]
+		sizes[l.UUID] = each[i].SizeBytes
+		if isSnapshot(l.Name, l.IsSnapshot) {
+			sizes[l.UUID] = int64(value(l.NumAllocatedClusters)) * st.ClusterBytes
+		}
+		bases[l.Name] = each[i].Base
 	}
-	return sizes, nil
+	return sizes, longestChain(bases), nil
+}
+
+// longestChain returns how many snapshots are below the volume with the most. bases has the name of the snapshot directly
+// below each volume and snapshot, by name.
+func longestChain(bases map[string]string) (longest int) {
+	depths := make(map[string]int, len(bases))
+	var depth func(name string) int
+	depth = func(name string) int {
+		base := bases[name]
+		if base == "" {
+			return 0
+		}
+		if d, known := depths[name]; known {
+			return d
+		}
+		depths[name] = len(bases) // ends a circle, which SPDK cannot have, but two readings could
+		depths[name] = 1 + depth(base)
+		return depths[name]
+	}
+	for name := range bases {
+		longest = max(longest, depth(name))
+	}
+	return min(longest, len(bases))
 }
 
 // limit returns the limit of the sum of sizes for an lvstore; 0: no limit.
@@ -185,15 +210,23 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 	return max(0, largest/st.ClusterBytes*st.ClusterBytes), nil
 }
 
-// Promised returns the sum of the sizes of an lvstore's volumes, and of what only its snapshots occupy.
-func (s *Service) Promised(ctx context.Context, st Store) (int64, error) {
+// Usage tells how an lvstore is used, as of a reading at most some minutes ago.
+type Usage struct {
+	// PromisedBytes is the sum of the sizes of its volumes, and of what only its snapshots occupy.
+	PromisedBytes int64
+	// LongestChain is the number of snapshots below the volume with the most. At maxDepth, no more are taken.
+	LongestChain int
+}
+
+// Usage reads how an lvstore is used.
+func (s *Service) Usage(ctx context.Context, st Store) (Usage, error) {
 	u, err := s.known(ctx, st, forEver)
 	if err != nil {
-		return 0, err
+		return Usage{}, err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.total, nil
+	return Usage{u.total, u.chain}, nil
 }
 
 // A promise reserves the size of a volume that is being created or grown, within its lvstore's limit.
