@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
@@ -63,6 +65,9 @@ func (i *iscsi) loginAtAny(ctx context.Context, e Export, step *operation.Step) 
 // login creates the records that iscsiadm needs, and logs in. The interface record has this host's
 // initiator name; the name in /etc/iscsi belongs to the node's administrator.
 func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
+	if err := e.CheckKeys(); err != nil {
+		return false, err
+	}
 	step.Doing("asking %s for a login", e.portal())
 	if err := i.mayLogIn(ctx, e); err != nil {
 		return false, err
@@ -81,6 +86,11 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 		if err := i.iscsiadm(ctx, args, exitExists); err != nil {
 			return false, err
 		}
+	}
+	if err := i.writeKeys(e); err != nil {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return false, errors.Join(err, i.deleteRecord(cleanup, e))
 	}
 	step.Doing("logging in to %s (iscsiadm)", e.portal())
 	if err := i.iscsiadm(ctx, i.recordArgs(e, "--login"), exitExists); err != nil {
@@ -105,11 +115,14 @@ func (i *iscsi) explainLogin(e Export, err error) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
+	if e.Authentication == hostauth.CHAP && slices.Contains([]int{exitAuthFailed, exitLogin, exitFatalLogin}, failed.code) {
+		return explainCHAP(e, err)
+	}
 	switch failed.code {
 	case exitTransport, exitTransportTimeout, exitPDUTimeout, exitHostNotFound, exitFatalLogin, exitLogin:
 		return fmt.Errorf("%w: %s answered, but iscsid could not log in: see its log on the node (journalctl -u iscsid): %w", ErrUnreachable, e.portal(), err)
 	case exitAuthFailed:
-		return fmt.Errorf("%w: %s does not allow initiator %s: the volume must be published to this node first (%w)", ErrRefused, e.IQN, i.host.IQN, err)
+		return fmt.Errorf("%w: %s does not allow initiator %s, or requires it to authenticate: the volume must be published to this node first (%w)", ErrRefused, e.IQN, i.host.IQN, err)
 	case exitDaemonComm, exitDaemonNotConnected:
 		return fmt.Errorf("%w: iscsid does not answer: start it on the node (systemctl enable --now iscsid) and run the node plugin in the host's network namespace (%w)", ErrUnsupported, err)
 	case exitNoTransport:

@@ -30,6 +30,9 @@ const (
 var (
 	dhchapSecrets  = map[string]string{"dhchap-key": oneKey, "dhchap-ctrl-key": otherKey}
 	changedSecrets = map[string]string{"dhchap-key": otherKey}
+
+	chapSecrets        = map[string]string{"chap-user": "u", "chap-password": "correct-horse-1", "chap-target-user": "t", "chap-target-password": "battery-staple-2"}
+	changedCHAPSecrets = map[string]string{"chap-user": "u", "chap-password": "correct-horse-3"}
 )
 
 // createAuthenticated creates a volume that nodes must authenticate for, and gives all calls from now on the secrets for it.
@@ -149,10 +152,9 @@ func TestReleaseWithoutAuthentication(t *testing.T) {
 func authenticatedCalls(t *testing.T, transport string) []csiCall {
 	t.Helper()
 	method, one, other := hostauth.DHCHAP, dhchapSecrets, changedSecrets
-	if transport != driver.TargetNVMeTCP {
-		return nil
-	}
-	if realtarget.Given() {
+	if transport == driver.TargetISCSI {
+		method, one, other = hostauth.CHAP, chapSecrets, changedCHAPSecrets
+	} else if realtarget.Given() {
 		v, err := spdkrpc.NewClient(spdkrpc.NewSocket(realtarget.Socket(t))).Release(t.Context())
 		require.NoError(t, err)
 		if v.Before(rpcschema.MustRelease("v24.09")) {

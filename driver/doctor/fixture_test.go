@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -117,6 +118,11 @@ func (f *fixture) objects(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	for _, g := range groups {
 		put("group "+g.Initiators[0], g)
+	}
+	auth, err := f.rpc.ISCSIGetAuthGroups(t.Context())
+	require.NoError(t, err)
+	for _, g := range auth {
+		put(fmt.Sprint("auth group ", g.Tag), g)
 	}
 	if keys, err := f.rpc.KeyringGetKeys(t.Context()); !errors.Is(err, spdkrpc.MethodNotFound) { // v24.01
 		require.NoError(t, err)

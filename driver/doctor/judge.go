@@ -33,9 +33,13 @@ func (r *Reading) findings() []Finding {
 	for _, g := range r.groups {
 		found = append(found, r.ofGroup(g))
 	}
-	for _, name := range r.keys {
-		found = append(found, r.finding(LeakedKey, "key "+name, "", "no host authenticates with it: publishing or unpublishing a volume was interrupted").with(anyCall).
-			mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedKey(ctx, name) }).byHand(r.call("spdkgate_key_remove name=%s", name)))
+	for _, k := range r.keys {
+		object, byHand := "key "+k.Name, r.call("spdkgate_key_remove name=%s", k.Name)
+		if k.Name == "" {
+			object, byHand = fmt.Sprintf("authentication group %d", k.Tag), r.call("iscsi_delete_auth_group tag=%d", k.Tag)
+		}
+		found = append(found, r.finding(LeakedKey, object, "", "no host authenticates with it: publishing or unpublishing a volume was interrupted").with(anyCall).
+			mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedKey(ctx, k) }).byHand(byHand))
 	}
 	return found
 }

@@ -28,7 +28,7 @@ type Reading struct {
 	byID    map[string]volume.Listed
 	exports []export.Found
 	groups  []export.Group
-	keys    []string // that no host uses
+	keys    []export.UnusedKey
 	// unneeded has the UUIDs of internal snapshots and helper clones that can be deleted without loss.
 	unneeded map[string]bool
 	// connected has the hosts that are connected to exports which could be removed.

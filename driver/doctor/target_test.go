@@ -103,6 +103,15 @@ var wrongs = []wrong{
 		require.NoError(t, f.rpc.SpdkgateKeyAdd(t.Context(), spdkrpc.SpdkgateKeyAddParams{Name: "csi-admin", Secret: secretKey}))
 		return []string{name}
 	}},
+	{name: "authentication group that no target node has", over: export.ISCSI, kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
+		for _, tag := range []int32{7, 1<<30 + 5} { // the first is an administrator's
+			require.NoError(t, f.rpc.ISCSICreateAuthGroup(t.Context(), spdkrpc.ISCSICreateAuthGroupParams{Tag: tag, Secrets: []spdkrpc.ISCSIAuthSecret{{User: "u", Secret: "correct-horse-1"}, {User: "spdkgate volume x", Secret: "nobody-knows-it"}}}))
+		}
+		t.Cleanup(func() {
+			assert.NoError(t, f.rpc.ISCSIDeleteAuthGroup(context.WithoutCancel(t.Context()), spdkrpc.ISCSIDeleteAuthGroupParams{Tag: 7}))
+		})
+		return []string{"auth group 1073741829"}
+	}},
 	{name: "claim of a portal group", over: export.ISCSI, kind: doctor.HalfMade, says: "claims", make: func(t *testing.T, f *fixture) []string {
 		require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 999, Initiators: []string{"iqn.2026-11.io.spdkgate:portal-group:x"}, Netmasks: []string{"ANY"}}))
 		return nil

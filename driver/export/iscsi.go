@@ -27,11 +27,8 @@ const (
 )
 
 func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
-	if h.Keys != nil {
-		if err := i.CheckAuthenticates(h.Keys.Method); err != nil {
-			return Admission{}, err
-		}
-		return Admission{}, ErrNoAuthentication // TODO
+	if err := i.checkAuthenticates(h); err != nil {
+		return Admission{}, err
 	}
 	if err := mayExport(ctx); err != nil {
 		return Admission{}, err
@@ -63,12 +60,16 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 		return Admission{}, err
 	}
 	own := mapsOf(portals, ig)
-	failed := i.create(ctx, id, own)
+	auth, err := i.ensureAuthGroup(ctx, id, h.Keys)
+	if err != nil {
+		return Admission{}, err
+	}
+	failed := i.create(ctx, id, own, h, auth)
 	switch {
 	case failed != nil && !readback.Clarifies(failed):
 		return Admission{}, fmt.Errorf("create iSCSI target %s: %w", IQN(id), failed)
 	case failed != nil:
-		if err := i.takeOver(ctx, id, own, h, failed); err != nil {
+		if err := i.takeOver(ctx, id, own, h, auth, failed); err != nil {
 			return Admission{}, err
 		}
 	}
@@ -94,15 +95,20 @@ func mapsOf(portals []int32, ig int32) []spdkrpc.ISCSIPGIGMap {
 	return maps
 }
 
-func (i iscsi) create(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap) error {
-	return i.rpc.ISCSICreateTargetNode(ctx, spdkrpc.ISCSICreateTargetNodeParams{
+// create creates the volume's target node. Without keys of the host, auth is 0.
+func (i iscsi) create(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) error {
+	p := spdkrpc.ISCSICreateTargetNodeParams{
 		Name: IQN(id), AliasName: id, PGIGMaps: own,
-		LUNs: []spdkrpc.ISCSILUNParams{{BdevName: id, LUNID: new(int32(0))}}, QueueDepth: iscsiQueueDepth, DisableCHAP: new(true),
-	})
+		LUNs: []spdkrpc.ISCSILUNParams{{BdevName: id, LUNID: new(int32(0))}}, QueueDepth: iscsiQueueDepth, DisableCHAP: new(h.Keys == nil),
+	}
+	if h.Keys != nil {
+		p.RequireCHAP, p.MutualCHAP, p.CHAPGroup = new(true), new(h.Keys.Both()), &auth
+	}
+	return i.rpc.ISCSICreateTargetNode(ctx, p)
 }
 
 // takeOver changes an existing target node so that it exports the volume to h alone.
-func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap, h Host, failed error) error {
+func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32, failed error) error {
 	now, err := i.read(ctx, id)
 	if err != nil {
 		return err
@@ -113,7 +119,17 @@ func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGM
 	if err := i.checkMayAdmit(ctx, id, now.node, now.groups, h); err != nil {
 		return err
 	}
-	if err := readback.RunAll(i.missingSteps(ctx, id, now.node, own)); err != nil {
+	if h.Keys != nil && !now.node.RequireCHAP {
+		// Sessions that were made without authentication end only with the target node.
+		if err := i.delete(ctx, id); err != nil {
+			return err
+		}
+		if err := i.create(ctx, id, own, h, auth); err != nil {
+			return fmt.Errorf("create iSCSI target %s: %w", IQN(id), err)
+		}
+		return nil
+	}
+	if err := readback.RunAll(i.missingSteps(ctx, id, now.node, own, h, auth)); err != nil {
 		return err
 	}
 	if now, err = i.read(ctx, id); err != nil {
@@ -122,10 +138,13 @@ func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGM
 	if now.node == nil {
 		return fmt.Errorf("%w: iSCSI target %s was deleted during the call: try again", ErrBusy, IQN(id))
 	}
-	if left := i.missingSteps(ctx, id, now.node, own); len(left) > 0 {
+	if left := i.missingSteps(ctx, id, now.node, own, h, auth); len(left) > 0 {
 		return fmt.Errorf("%w: the target node changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
 	}
-	return nil
+	if h.Keys == nil {
+		return nil
+	}
+	return i.removeAuthGroups(ctx, id, auth)
 }
 
 // checkMayAdmit fails if a host other than h could be writing to the volume, or if the target node exports another bdev.
@@ -172,7 +191,7 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 // missingSteps lists the steps after which the target node exports the volume to one initiator group alone, by the pairs
 // own. Pairs of that group with other portal groups, which an earlier configuration named, stay: the host may be logged in
 // there. They go with the target node.
-func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap) []readback.Step {
+func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
 		return func() (bool, error) {
@@ -181,6 +200,9 @@ func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSIT
 		}
 	}
 	var steps []readback.Step
+	if !h.requires(node, auth) {
+		steps = append(steps, i.authStep(ctx, id, h, auth))
+	}
 	if len(node.LUNs) == 0 {
 		steps = append(steps, readback.NewStep("add LUN 0", func() error {
 			return i.rpc.ISCSITargetNodeAddLUN(ctx, spdkrpc.ISCSITargetNodeAddLUNParams{Name: name, BdevName: id, LUNID: new(int32(0))})
@@ -226,14 +248,18 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	if err != nil {
 		return err
 	}
-	node, others := now.node, now.others(id)
+	node, others, gone := now.node, now.others(id), true
 	if node != nil {
-		gone, err := i.withdrawFrom(ctx, id, node, now.groups, h)
-		if err != nil {
+		if gone, err = i.withdrawFrom(ctx, id, node, now.groups, h); err != nil {
 			return err
 		}
 		if !gone {
 			others = now.nodes
+		}
+	}
+	if gone && mayHaveAuthGroups(node, h) {
+		if err := i.removeAuthGroups(ctx, id, 0); err != nil {
+			return err
 		}
 	}
 	// If the volume's target node was deleted before, only the host tells which group it had.
@@ -278,7 +304,13 @@ func (i iscsi) removeUnused(ctx context.Context, id string) error {
 	if err := i.checkNobodyConnected(ctx, id); err != nil {
 		return err
 	}
-	return i.delete(ctx, id)
+	if err := i.delete(ctx, id); err != nil {
+		return err
+	}
+	if !mayHaveAuthGroups(now.node, nil) {
+		return nil
+	}
+	return i.removeAuthGroups(ctx, id, 0)
 }
 
 func (i iscsi) exists(ctx context.Context, id string) (bool, error) {

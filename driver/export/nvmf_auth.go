@@ -161,11 +161,21 @@ func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
 }
 
-// UnusedKeys returns the names of the driver's keys on the target that no host uses. A call in flight may be about to use
-// them. It returns none over iSCSI, and for clients that may not list keys.
-func (s *Service) UnusedKeys(ctx context.Context) (names []string, err error) {
+// An UnusedKey is a key of the driver's, or over iSCSI an authentication group, that no export uses. A call in flight may be
+// about to use it.
+type UnusedKey struct {
+	Name string // of the key; empty for a group
+	Tag  int32  // of the group
+}
+
+// UnusedKeys lists the unused keys on the target; none for clients that may not list keys.
+func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error) {
 	if s.Transport == ISCSI {
-		return nil, nil
+		tags, err := iscsi{s}.unusedAuthGroups(ctx)
+		for _, tag := range tags {
+			unused = append(unused, UnusedKey{Tag: tag})
+		}
+		return unused, err
 	}
 	all, err := s.rpc.KeyringGetKeys(ctx)
 	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {
@@ -173,17 +183,27 @@ func (s *Service) UnusedKeys(ctx context.Context) (names []string, err error) {
 	}
 	for _, k := range all {
 		if name, ok := strings.CutPrefix(k.Name, s.KeyPrefix); ok && hostauth.IsName(name) && !k.Removed && k.Refcnt <= 1 {
-			names = append(names, k.Name)
+			unused = append(unused, UnusedKey{Name: k.Name})
 		}
 	}
-	return names, err
+	return unused, err
 }
 
-// RemoveUnusedKey removes a key of the driver's, if no host uses it. The proxy refuses to remove a key that is in use.
-func (s *Service) RemoveUnusedKey(ctx context.Context, name string) error {
-	err := s.rpc.SpdkgateKeyRemove(ctx, spdkrpc.SpdkgateKeyRemoveParams{Name: name})
-	if err != nil {
-		return fmt.Errorf("remove key %s: %w", name, err)
+// RemoveUnusedKey removes a key that UnusedKeys returned, unless it is in use by now.
+func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
+	if s.Transport == ISCSI {
+		tags, err := iscsi{s}.unusedAuthGroups(ctx)
+		if err != nil || !slices.Contains(tags, k.Tag) {
+			return err
+		}
+		if err := s.rpc.ISCSIDeleteAuthGroup(ctx, spdkrpc.ISCSIDeleteAuthGroupParams{Tag: k.Tag}); err != nil {
+			return fmt.Errorf("delete authentication group %d: %w", k.Tag, err)
+		}
+		return nil
+	}
+	// The proxy refuses to remove a key that is in use.
+	if err := s.rpc.SpdkgateKeyRemove(ctx, spdkrpc.SpdkgateKeyRemoveParams{Name: k.Name}); err != nil {
+		return fmt.Errorf("remove key %s: %w", k.Name, err)
 	}
 	return nil
 }
@@ -191,12 +211,12 @@ func (s *Service) RemoveUnusedKey(ctx context.Context, name string) error {
 // removeUnusedKeys removes all keys of the driver's that no host uses, so also those that interrupted calls left. If the
 // proxy refuses to remove one, it stays; spdk-csi doctor reports it.
 func (n nvmf) removeUnusedKeys(ctx context.Context) error {
-	names, err := n.UnusedKeys(ctx)
+	unused, err := n.UnusedKeys(ctx)
 	if err != nil {
 		return fmt.Errorf("list keys: %w", err)
 	}
-	for _, name := range names {
-		if err := n.RemoveUnusedKey(ctx, name); err != nil && !readback.Refused(err) && !errors.Is(err, spdkrpc.MethodNotFound) {
+	for _, k := range unused {
+		if err := n.RemoveUnusedKey(ctx, k); err != nil && !readback.Refused(err) && !errors.Is(err, spdkrpc.MethodNotFound) {
 			return err
 		}
 	}

@@ -35,7 +35,8 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 			}
 		}
 		if slices.Contains(csiController, m.Name) {
-			add(CSIController, Rule{Method: m.Name})
+			// The driver compares the tags of authentication groups, and needs no passwords of them.
+			add(CSIController, Rule{Method: m.Name, redact: m.Name == "iscsi_get_auth_groups"})
 		}
 	}
 	return roles
@@ -84,11 +85,14 @@ var csiController = []string{
 	"bdev_lvol_snapshot",
 	"bdev_set_qos_limit",
 	"bdev_wait_for_examine",
+	"iscsi_create_auth_group",
 	"iscsi_create_initiator_group",
 	"iscsi_create_portal_group",
 	"iscsi_create_target_node",
+	"iscsi_delete_auth_group",
 	"iscsi_delete_initiator_group",
 	"iscsi_delete_target_node",
+	"iscsi_get_auth_groups",
 	"iscsi_get_connections",
 	"iscsi_get_initiator_groups",
 	"iscsi_get_portal_groups",
@@ -96,6 +100,7 @@ var csiController = []string{
 	"iscsi_target_node_add_lun",
 	"iscsi_target_node_add_pg_ig_maps",
 	"iscsi_target_node_remove_pg_ig_maps",
+	"iscsi_target_node_set_auth",
 	"keyring_get_keys",
 	"nvmf_create_subsystem",
 	"nvmf_create_transport",

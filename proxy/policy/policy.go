@@ -136,7 +136,7 @@ func compile(name string, role Role, schema *rpcschema.Document) ([]*rule, error
 	}{{"allow", role.Allow}, {"deny", role.Deny}} {
 		for _, r := range list.rules {
 			label := fmt.Sprintf("role %s: %s %s", name, list.verb, r)
-			compiled, err := compileRule(r, list.verb == "allow", role.redact, schema)
+			compiled, err := compileRule(r, list.verb == "allow", role.redact || r.redact, schema)
 			if err != nil {
 				wrong = append(wrong, fmt.Errorf("%s: %w", label, err))
 				continue

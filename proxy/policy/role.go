@@ -27,6 +27,8 @@ type Role struct {
 type Rule struct {
 	Method string          `yaml:"method" short:"yes"`
 	Where  map[string]Test `yaml:"where" empty:"no"` // by JSON pointer, /* for each item of a list; all must hold
+
+	redact bool // results are shown without secrets
 }
 
 // A Test is a condition on a parameter. All members that are set must hold.

@@ -1,0 +1,134 @@
+package connect
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/hostauth"
+)
+
+// iscsiadm takes the value of a record only from its arguments, which every user of the node can read. So it creates the
+// record, and this package writes the user names and passwords into the record's file. iscsid keeps the record for as long as
+// the session exists, to log in again after a restart.
+
+// recordFolders are the folders in which open-iscsi keeps records: the first one before version 2.1.9 and on Debian, and the
+// second one since.
+var recordFolders = []string{"etc/iscsi", "var/lib/iscsi"}
+
+// hostRoot is the path to the node's root folder, as it is in the container; the plugin's own if it does not run in one. The
+// node's iscsiadm runs there.
+func (i *iscsi) hostRoot() string {
+	const inContainer = "host/proc/1/root"
+	if i.node.exists(inContainer) {
+		return inContainer
+	}
+	return ""
+}
+
+// chapSettings are the lines of a record that this package writes.
+func chapSettings(k *hostauth.Keys) []string {
+	lines := []string{
+		"node.session.auth.authmethod = CHAP",
+		"node.session.auth.username = " + k.HostUser,
+		"node.session.auth.password = " + k.Host.Reveal(),
+	}
+	if k.Both() {
+		lines = append(lines, "node.session.auth.username_in = "+k.TargetUser, "node.session.auth.password_in = "+k.Target.Reveal())
+	}
+	return lines
+}
+
+// writeKeys writes the keys of an export into its record, which iscsiadm has created.
+func (i *iscsi) writeKeys(e Export) error {
+	if e.Authentication != hostauth.CHAP {
+		return nil
+	}
+	if err := e.CheckKeys(); err != nil {
+		return err
+	}
+	found := false
+	for _, folder := range recordFolders {
+		folder = path.Join(i.hostRoot(), folder)
+		records, err := i.records(path.Join(folder, "nodes", e.IQN), e)
+		if err != nil {
+			return fmt.Errorf("list the records of iscsid: %w", err)
+		}
+		for _, record := range records {
+			found = true
+			if err := i.changeRecord(folder, record, chapSettings(e.keys)); err != nil {
+				return fmt.Errorf("write the user and password into the record of iscsid: %w", err)
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("%w: iscsiadm has created a record of %s, but neither /etc/iscsi nor /var/lib/iscsi has it: the driver must see the folder of the node's open-iscsi, in the container below /host/proc/1/root", ErrUnsupported, e.IQN)
+	}
+	return nil
+}
+
+// records returns the paths of the records of an export's address: ADDRESS,PORT, or ADDRESS,PORT,GROUP/INTERFACE.
+func (i *iscsi) records(folder string, e Export) (found []string, err error) {
+	names, err := i.node.entries(folder)
+	if err != nil {
+		return nil, err
+	}
+	portal := e.Address + "," + e.Port
+	for _, name := range names {
+		if name != portal && !strings.HasPrefix(name, portal+",") {
+			continue
+		}
+		record := path.Join(folder, name)
+		if info, err := os.Stat(i.node.path(record)); err != nil {
+			return nil, err
+		} else if info.IsDir() {
+			record = path.Join(record, iface)
+			if !i.node.exists(record) {
+				continue
+			}
+		}
+		found = append(found, record)
+	}
+	return found, nil
+}
+
+const endOfRecord = "# END RECORD"
+
+// changeRecord replaces the settings for authentication in a record. The file is replaced as a whole, and only its owner can
+// read it.
+func (i *iscsi) changeRecord(folder, record string, settings []string) error {
+	text, err := os.ReadFile(i.node.path(record))
+	if err != nil {
+		return err
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimRight(string(text), "\n"), "\n"), func(line string) bool {
+		line = strings.TrimSpace(line)
+		return strings.HasPrefix(line, "node.session.auth.") && !strings.HasPrefix(line, "node.session.auth.chap_algs") || line == endOfRecord
+	})
+	lines = slices.Concat(lines, settings, []string{endOfRecord, ""})
+	// Not beside the record, where iscsiadm would take it for one.
+	f, err := os.CreateTemp(i.node.path(folder), ".spdkgate-")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strings.Join(lines, "\n"))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), i.node.path(record))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// explainCHAP explains that iscsid could not log in to a target that requires authentication.
+func explainCHAP(e Export, err error) error {
+	who, compare := "the target refused this node's user or password", "chap-user and chap-password"
+	if e.keys.Both() {
+		who, compare = who+", or this node refused the target's", "chap-user, chap-password, chap-target-user and chap-target-password"
+	}
+	return fmt.Errorf("%w: %s: %s: compare %s in the node's Secret with those in the controller's, with which the volume was published; see also iscsid's log on the node (%w)", ErrAuthentication, e.IQN, who, compare, err)
+}

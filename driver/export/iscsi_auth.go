@@ -1,0 +1,157 @@
+package export
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A target node whose initiators must authenticate has an authentication group of its own with the user names and passwords
+// of CHAP. The group's tag follows from them and from the volume: SPDK shows which group a target node has, and shows
+// passwords only in plain text, so this package compares tags. Changed passwords are another group, so logins succeed at any
+// moment with the old or the new ones. A second user in each group, whose password nobody knows, names the volume.
+
+const (
+	// leastAuthTag is the least tag of authentication groups that this package creates.
+	leastAuthTag = 1 << 30
+	// authMark begins the name of the user that names the volume.
+	authMark = "spdkgate volume "
+)
+
+// authTag returns the tag for the keys of a volume.
+func authTag(id string, k *hostauth.Keys) int32 {
+	h := hmac.New(sha256.New, []byte(k.Host.Reveal()))
+	fmt.Fprintf(h, "%q %q %q %q", id, k.HostUser, k.TargetUser, k.Target.Reveal())
+	return leastAuthTag + int32(binary.LittleEndian.Uint32(h.Sum(nil))%(1<<30))
+}
+
+func (i iscsi) checkAuthenticates(h Host) error {
+	if h.Keys == nil {
+		return nil
+	}
+	return i.CheckAuthenticates(h.Keys.Method)
+}
+
+// ensureAuthGroup returns the tag of a group with the host's keys; 0 if it has none.
+func (i iscsi) ensureAuthGroup(ctx context.Context, id string, k *hostauth.Keys) (int32, error) {
+	if k == nil {
+		return 0, nil
+	}
+	secret := spdkrpc.ISCSIAuthSecret{User: k.HostUser, Secret: k.Host.Reveal()}
+	if k.Both() {
+		secret.Muser, secret.Msecret = &k.TargetUser, new(k.Target.Reveal())
+	}
+	mark := spdkrpc.ISCSIAuthSecret{User: authMark + id, Secret: rand.Text()}
+	for tag := authTag(id, k); ; tag++ {
+		failed := i.rpc.ISCSICreateAuthGroup(ctx, spdkrpc.ISCSICreateAuthGroupParams{Tag: tag, Secrets: []spdkrpc.ISCSIAuthSecret{secret, mark}})
+		if failed == nil {
+			return tag, nil
+		}
+		if !readback.Clarifies(failed) {
+			return 0, fmt.Errorf("create authentication group %d: %w", tag, failed)
+		}
+		groups, err := i.authGroups(ctx)
+		if err != nil {
+			return 0, err
+		}
+		switch owner, there := groups[tag]; {
+		case !there:
+			return 0, fmt.Errorf("create authentication group %d: %w", tag, failed)
+		case owner == id:
+			return tag, nil
+		}
+		// Another volume got the same tag.
+	}
+}
+
+// authGroups returns the volumes of the driver's authentication groups, by tag; an empty text for a group of somebody else.
+func (i iscsi) authGroups(ctx context.Context) (map[int32]string, error) {
+	all, err := i.rpc.ISCSIGetAuthGroups(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list authentication groups: %w", err)
+	}
+	volumes := map[int32]string{}
+	for _, g := range all {
+		volumes[g.Tag] = ""
+		for _, s := range g.Secrets {
+			if id, ok := strings.CutPrefix(s.User, authMark); ok && g.Tag >= leastAuthTag {
+				volumes[g.Tag] = id
+			}
+		}
+	}
+	return volumes, nil
+}
+
+func usesAuthGroup(nodes []spdkrpc.ISCSITargetNode, tag int32) bool {
+	return slices.ContainsFunc(nodes, func(n spdkrpc.ISCSITargetNode) bool { return n.CHAPGroup == tag })
+}
+
+// requires tells whether a target node requires the authentication that the host's keys need.
+func (h Host) requires(node *spdkrpc.ISCSITargetNode, tag int32) bool {
+	return h.Keys == nil || node.RequireCHAP && !node.DisableCHAP && node.MutualCHAP == h.Keys.Both() && node.CHAPGroup == tag
+}
+
+// authStep is the step after which the target node of a volume requires authentication by the keys of a group.
+func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readback.Step {
+	return readback.NewStep("require authentication", func() error {
+		return i.rpc.ISCSITargetNodeSetAuth(ctx, spdkrpc.ISCSITargetNodeSetAuthParams{Name: IQN(id), RequireCHAP: new(true), MutualCHAP: new(h.Keys.Both()), CHAPGroup: &tag})
+	}, func() (bool, error) {
+		now, err := i.read(ctx, id)
+		return err == nil && now.node != nil && h.requires(now.node, tag), err
+	})
+}
+
+// removeAuthGroups removes the authentication groups of a volume, except for one; 0 for none.
+func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) error {
+	groups, err := i.authGroups(ctx)
+	if err != nil {
+		return err
+	}
+	for tag, volume := range groups {
+		if volume != id || tag == except {
+			continue
+		}
+		if err := i.rpc.ISCSIDeleteAuthGroup(ctx, spdkrpc.ISCSIDeleteAuthGroupParams{Tag: tag}); err != nil && !readback.Refused(err) { // SPDK refuses if there is none
+			return fmt.Errorf("delete authentication group %d: %w", tag, err)
+		}
+	}
+	return nil
+}
+
+// mayHaveAuthGroups tells whether a volume has authentication groups, or whether an interrupted call may have left some.
+// Either argument may be nil.
+func mayHaveAuthGroups(node *spdkrpc.ISCSITargetNode, h *Host) bool {
+	return node != nil && node.CHAPGroup >= leastAuthTag || h != nil && h.Keys != nil && h.Keys.Method == hostauth.CHAP
+}
+
+// unusedAuthGroups returns the tags of the driver's groups that no target node has. It returns none for clients that may not
+// list them. The proxy removes passwords from the list for the role csi-controller.
+func (i iscsi) unusedAuthGroups(ctx context.Context) (tags []int32, err error) {
+	groups, err := i.authGroups(ctx)
+	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // after the groups, because a group is created before its target node
+	if err != nil {
+		return nil, err
+	}
+	for tag, volume := range groups {
+		if volume != "" && !usesAuthGroup(nodes, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	return tags, nil
+}
