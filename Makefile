@@ -38,8 +38,8 @@ test-snapshot: ## snapshots of volumes under writes, on a real target; SPDK_TGT=
 test-kernel: ## the connectors, the node plugin and deleted data on a real kernel, in a small VM; SPDK_SOCK=... adds a real target (ARGS=--all: also what takes hours)
 	$(GO) test -tags kernel -count 1 -timeout 12h -v ./test/kernel/ $(ARGS)
 
-test-node: ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
-	$(GO) test -tags kernel -count 1 -timeout 30m -v ./test/kernel/ -run 'TestNodePlugin/own|TestPowerLoss' $(ARGS)
+test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
+	$(GO) test -tags kernel -count 1 -timeout 30m -v ./test/kernel/ -run 'Plugin/own|TestPowerLoss' $(ARGS)
 
 check: ## format, vet, staticcheck, generated files, import rules, links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -41,7 +41,7 @@ const (
 	csiTargetName  = "t0"
 	proxyConfigFmt = `listen: 127.0.0.1:%s
 tls: {self_signed_dir: %q}
-target: {socket: %q}
+target: {socket: %q, freeze: {dir: %q}%s}
 users:
   - {name: csi, password_hash: %q, roles: [csi-controller]}
 log: {level: error}
@@ -49,8 +49,9 @@ log: {level: error}
 )
 
 // newCSITarget creates an lvstore on a file on the target, and starts a proxy and a controller. targetType is one of
-// config.json's.
-func newCSITarget(t *testing.T, path, targetType string) *csiTarget {
+// config.json's. If savedDir is not empty, the proxy saves the target's configuration there, and the target ends with the
+// test; otherwise the test removes what it created.
+func newCSITarget(t *testing.T, path, targetType, savedDir string) *csiTarget {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)
 	name, dir := "kernel-test", t.TempDir()
@@ -61,14 +62,11 @@ func newCSITarget(t *testing.T, path, targetType string) *csiTarget {
 	require.NoError(t, err)
 	c := &csiTarget{volumes: map[string]*csi.Volume{}, snapshots: map[string]string{}}
 	t.Cleanup(func() {
+		if savedDir != "" {
+			assert.NoError(t, socket.Close())
+			return
+		}
 		ctx := context.WithoutCancel(t.Context())
-		for v := range maps.Keys(c.volumes) {
-			assert.NoError(t, c.remove(ctx, v))
-		}
-		for s := range maps.Keys(c.snapshots) {
-			assert.NoError(t, c.removeSnapshot(ctx, s))
-		}
-		c.Close()
 		assert.NoError(t, rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &name}))
 		assert.NoError(t, rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: name}))
 		assert.NoError(t, socket.Close())
@@ -79,8 +77,12 @@ func newCSITarget(t *testing.T, path, targetType string) *csiTarget {
 	port := freePort(t)
 	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)
 	require.NoError(t, err)
+	save := ""
+	if savedDir != "" {
+		save = fmt.Sprintf(", save: {dir: %q}", savedDir)
+	}
 	proxyFile := filepath.Join(dir, "spdk-proxy.yaml")
-	require.NoError(t, os.WriteFile(proxyFile, fmt.Appendf(nil, proxyConfigFmt, port, filepath.Join(dir, "tls"), path, hash), 0o600))
+	require.NoError(t, os.WriteFile(proxyFile, fmt.Appendf(nil, proxyConfigFmt, port, filepath.Join(dir, "tls"), path, filepath.Join(dir, "freeze"), save, hash), 0o600))
 	loaded, err := config.Load(proxyFile)
 	require.NoError(t, err)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -104,6 +106,16 @@ func newCSITarget(t *testing.T, path, targetType string) *csiTarget {
 	require.NoError(t, os.WriteFile(secret, []byte(`{"rpcTokens": [{"name": "`+csiTargetName+`", "username": "csi", "password": "not a secret"}]}`), 0o600))
 	c.Controller, err = controller.New(parsed, secret, log)
 	require.NoError(t, err)
+	t.Cleanup(func() { // while the proxy still serves
+		ctx := context.WithoutCancel(t.Context())
+		for v := range maps.Clone(c.volumes) {
+			assert.NoError(t, c.remove(ctx, v))
+		}
+		for s := range maps.Clone(c.snapshots) {
+			assert.NoError(t, c.removeSnapshot(ctx, s))
+		}
+		c.Close()
+	})
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 )
 
 // kitVersion is part of a kit's folder name: increase it when the contents of a kit change.
@@ -38,11 +39,16 @@ func (k kit) initramfs() string { return filepath.Join(k.dir, "initramfs.cpio") 
 // errNoKit means that no kit can be created on this machine.
 var errNoKit = errors.New("kernel tests cannot run here")
 
+// creating is held while a kit is looked for and created, because tests run in parallel.
+var creating sync.Mutex
+
 // openKit returns the newest kit in the user's cache, or creates one.
 func openKit(ctx context.Context, log func(format string, args ...any)) (kit, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return kit{}, fmt.Errorf("%w: they are for Linux on amd64", errNoKit)
 	}
+	creating.Lock()
+	defer creating.Unlock()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return kit{}, err

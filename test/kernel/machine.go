@@ -71,7 +71,7 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 	dir := t.TempDir()
 	initramfs, console := filepath.Join(dir, "initramfs"), filepath.Join(dir, "console")
 	programs := map[string]string{"/init": build(t, dir, module+"/test/kernel/guest")}
-	if slices.Contains([]string{control.Node, control.PowerLoss, control.MovedFrom, control.MovedTo}, scenario) {
+	if slices.Contains([]string{control.Node, control.Killed, control.PowerLoss, control.MovedFrom, control.MovedTo, control.Restarted}, scenario) {
 		programs[control.Plugin] = build(t, dir, module+"/cmd/spdk-csi")
 	}
 	require.NoError(t, m.kit.withPrograms(programs, initramfs))
@@ -117,7 +117,8 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 	}
 	require.NoError(t, err, "qemu: %s", output.String())
 	require.True(t, m.done, "the machine ended before its scenario")
-	fmt.Fprintf(t.Output(), "%d steps in %.0f s\n", m.steps, time.Since(start).Seconds())
+	fmt.Fprintf(t.Output(), "%d steps in %.0f s, %.0f s of processor time\n", m.steps, time.Since(start).Seconds(),
+		(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
 }
 
 const module = "github.com/spdkgate/spdkgate"

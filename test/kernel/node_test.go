@@ -27,19 +27,47 @@ var (
 // TestNodePlugin runs spdk-csi --node in the machine and makes the calls of kubelet over its socket. At the end it prints a
 // table of the cases.
 func TestNodePlugin(t *testing.T) {
-	t.Run("own target", func(t *testing.T) { runNode(t, NewMachine(t), control.Own) })
-	t.Run("own target, iSCSI", func(t *testing.T) { runNode(t, NewMachine(t), control.OwnISCSI) })
-	for name, targetType := range map[string]string{"SPDK": "nvme-tcp", "SPDK, iSCSI": "iscsi"} {
-		t.Run(name, func(t *testing.T) {
+	t.Parallel()
+	onTargets(t, control.Node)
+}
+
+// TestKilledPlugin kills spdk-csi --node at each step of its calls, and checks that the repeated calls succeed.
+func TestKilledPlugin(t *testing.T) {
+	t.Parallel()
+	onTargets(t, control.Killed)
+}
+
+// onTargets runs a scenario on the targets of the guest's kernel, and on a real one if SPDK_SOCK names it. Killing the plugin
+// everywhere takes long.
+func onTargets(t *testing.T, scenario string) {
+	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}} {
+		t.Run(own.name, func(t *testing.T) {
+			if scenario == control.Killed && own.target != control.Own && !*all {
+				t.Skip("takes long: only with --all")
+			}
+			t.Parallel()
+			runNode(t, NewMachine(t), scenario, own.target)
+		})
+	}
+	for _, spdk := range []struct{ name, targetType string }{{"SPDK", "nvme-tcp"}, {"SPDK, iSCSI", "iscsi"}} {
+		t.Run(spdk.name, func(t *testing.T) {
+			if scenario == control.Killed && !*all {
+				t.Skip("takes long: only with --all")
+			}
+			realTarget.Lock()
+			t.Cleanup(realTarget.Unlock)
 			socket := realtarget.Socket(t)
 			m := NewMachine(t)
-			m.Target = newCSITarget(t, socket, targetType).do
-			runNode(t, m, control.SPDK)
+			m.Target = newCSITarget(t, socket, spdk.targetType, "").do
+			runNode(t, m, scenario, control.SPDK)
 		})
 	}
 }
 
-func runNode(t *testing.T, m *Machine, target string, kernelParams ...string) {
+// realTarget is held by the test that uses the real target.
+var realTarget sync.Mutex
+
+func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...string) {
 	if *all {
 		kernelParams = append(kernelParams, control.ParamAll+"=1")
 		m.Deadline = 6 * time.Hour
@@ -48,12 +76,13 @@ func runNode(t *testing.T, m *Machine, target string, kernelParams ...string) {
 		kernelParams = append(kernelParams, control.ParamCase+"="+*chosen)
 	}
 	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
-	m.Run(control.Node, target, kernelParams...)
+	m.Run(scenario, target, kernelParams...)
 }
 
 // TestPowerLoss ends the machine while volumes are written, twice, and checks after a boot that everything that was synced
 // is there.
 func TestPowerLoss(t *testing.T) {
+	t.Parallel()
 	m := NewMachine(t)
 	disk := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))
@@ -98,7 +127,7 @@ func TestPowerLoss(t *testing.T) {
 // TestMovedVolume moves a volume from a node that is cut off while it writes to another node. The first node's writes must
 // not reach the volume any more, also when it is connected again.
 func TestMovedVolume(t *testing.T) {
-	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp")
+	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
 	first, second := NewMachine(t), NewMachine(t)
 	written, failed, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	first.Target = func(ctx context.Context, c control.TargetCall) (map[string]string, error) {
@@ -138,4 +167,14 @@ func TestMovedVolume(t *testing.T) {
 	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s\n%s", first.Table(), second.Table()) })
 	first.Run(control.MovedFrom, control.SPDK)
 	<-ended
+}
+
+// TestRestartedTarget kills a real target while volumes are written, and starts it with the configuration that the proxy
+// saved.
+func TestRestartedTarget(t *testing.T) {
+	process := startTarget(t)
+	m := NewMachine(t)
+	m.Target = process.do(newCSITarget(t, process.socket(), "nvme-tcp", process.saved()))
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+	m.Run(control.Restarted, control.SPDK)
 }

@@ -25,10 +25,12 @@ const (
 	ISCSI   = "iscsi"
 	Writer  = "writer"  // writes to volumes until the host tells it to end
 	Node    = "node"    // calls of spdk-csi --node over its socket
+	Killed  = "killed"  // the same, and the plugin is killed at each step
 	Deleted = "deleted" // searches a new volume for bytes of a deleted one
 
 	MovedFrom = "movedfrom" // a node that is cut off, and loses its volume
 	MovedTo   = "movedto"   // the node that gets the volume
+	Restarted = "restarted" // writes while the target is killed and started again
 	PowerLoss = "powerloss" // writes until the host ends the machine; three phases
 
 	Own      = "own"       // the target of the guest's kernel
@@ -82,6 +84,7 @@ const (
 
 	Publish        = "publish"         // publish a volume to a node
 	Move           = "move"            // take a volume from its node, and wait until another node has written to it
+	Restart        = "restart"         // kill the target and start it again
 	Await          = "await"           // wait until the first node's write has failed
 	Failed         = "failed"          // the first node's write has failed
 	Snapshot       = "snapshot"        // take a snapshot of a volume

@@ -33,6 +33,7 @@ func (s *scenario) cutPaths(p *plugin, direct string) {
 	})
 	v.step("stage", v.stage)
 	v.step("the class's options reached the kernel", func(context.Context) (string, error) { return controllersHave(v.context[connect.KeyNQN]) })
+	v.step("use both paths", func(context.Context) (string, error) { return "", useAllPaths(v.context[connect.KeyNQN]) })
 	v.step("publish", v.publish)
 	var w *recorder
 	v.step("write", func(ctx context.Context) (_ string, err error) {
@@ -113,6 +114,17 @@ func controllersHave(nqn string) (string, error) {
 		}
 	}
 	return "", err
+}
+
+// useAllPaths makes the kernel use the paths of a subsystem in turn.
+func useAllPaths(nqn string) error {
+	all, err := filepath.Glob("/sys/class/nvme-subsystem/*")
+	for _, s := range all {
+		if attribute(s, "subsysnqn") == nqn {
+			err = errors.Join(err, write(filepath.Join(s, "iopolicy"), "round-robin"))
+		}
+	}
+	return err
 }
 
 // statesBecome waits until the controllers of a subsystem have these states.

@@ -32,7 +32,8 @@ type calls = []func(*csiVolume) func(context.Context) (string, error)
 
 // killed kills the node plugin before each system call by which it, or a tool that it runs, changes something during a call
 // of CSI. Then it starts the plugin again and checks that the repeated call succeeds and that the volume can be used and
-// removed; or, in every second case, that the volume can be removed without repeating the call.
+// removed; or, in every second case, that the volume can be removed without repeating the call. With --all, it does both at
+// each step, and also lets the tools continue whose parent was killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p}
 	fsTypes := []string{"ext4"}
@@ -63,7 +64,7 @@ type killing struct {
 // each kills the plugin at each point of a call.
 func (k *killing) each(c killedCall, fsType string) {
 	var points []point
-	k.step(c.name+" "+fsType+": record its steps", func(ctx context.Context) (string, error) {
+	k.step("record its steps", func(ctx context.Context) (string, error) {
 		v, err := k.begin(ctx, c, fsType)
 		if err != nil {
 			return "", err
@@ -77,18 +78,28 @@ func (k *killing) each(c killedCall, fsType string) {
 		k.figures = fmt.Sprintf("%d steps, killed at %d of them", len(points), len(k.positions(points)))
 		return k.figures, errors.Join(err, k.finish(ctx, v, nil))
 	})
+	repeated := calls{c.call, callPublishIfStaged, callUnpublish, callUnstage, callGone}
+	variants := []struct {
+		name string
+		what kill
+		then calls
+	}{
+		{"repeated", everything, repeated},
+		{"given up", everything, calls{callUnpublish, callUnstage, callGone}},
+		{"repeated, tools continued", pluginOnly, repeated},
+	}
 	for i, at := range k.positions(points) {
-		for variant, then := range []calls{{c.call, callPublishIfStaged, callUnpublish, callUnstage, callGone}, {callUnpublish, callUnstage, callGone}} {
-			if !k.all && (i+variant)%2 == 1 {
+		for j, v := range variants {
+			if !k.all && j != i%2 {
 				continue
 			}
-			k.step(fmt.Sprintf("%s %s: killed before step %d, %s", c.name, fsType, at+1, []string{"repeated", "given up"}[variant]), func(ctx context.Context) (string, error) {
-				v, err := k.begin(ctx, c, fsType)
+			k.step(fmt.Sprintf("killed before step %d, %s", at+1, v.name), func(ctx context.Context) (string, error) {
+				volume, err := k.begin(ctx, c, fsType)
 				if err != nil {
 					return "", err
 				}
-				where, err := k.killAt(ctx, c.call(v), at)
-				return where, errors.Join(err, k.finish(ctx, v, then))
+				where, err := k.killAt(ctx, c.call(volume), at, v.what)
+				return where, errors.Join(err, k.finish(ctx, volume, v.then))
 			})
 		}
 	}
@@ -153,7 +164,7 @@ func (k *killing) begin(ctx context.Context, c killedCall, fsType string) (*csiV
 }
 
 // killAt makes a call and kills the plugin at one of its points.
-func (k *killing) killAt(ctx context.Context, call func(context.Context) (string, error), at int) (where string, err error) {
+func (k *killing) killAt(ctx context.Context, call func(context.Context) (string, error), at int, what kill) (where string, err error) {
 	n := 0
 	k.plugin.trace.onPoint(func(p point) kill {
 		n++
@@ -161,7 +172,7 @@ func (k *killing) killAt(ctx context.Context, call func(context.Context) (string
 			return nothing
 		}
 		where = p.String()
-		return everything
+		return what
 	})
 	_, callErr := call(ctx)
 	if where == "" {

@@ -80,12 +80,24 @@ func start() (err error) {
 	case control.Node + " " + control.Own:
 		s.target = newNVMeTarget()
 		return s.nodePlugin()
+	case control.Killed + " " + control.Own:
+		s.target = newNVMeTarget()
+		return s.killedPlugin()
+	case control.Killed + " " + control.OwnISCSI:
+		s.target = newSCSITarget()
+		return s.killedPlugin()
+	case control.Killed + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.killedPlugin()
 	case control.Node + " " + control.OwnISCSI:
 		s.target = newSCSITarget()
 		return s.nodePlugin()
 	case control.Node + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.nodePlugin()
+	case control.Restarted + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.restarted()
 	case control.MovedFrom + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.movedFrom()

@@ -12,7 +12,12 @@ import (
 
 // nodePlugin is the scenario of spdk-csi --node: CSI calls over its socket, as kubelet makes them. Each case is one line of
 // the table that the host prints at the end.
-func (s *scenario) nodePlugin() (err error) {
+func (s *scenario) nodePlugin() error { return s.withPlugin(s.pluginCases) }
+
+// killedPlugin is the scenario of a plugin that is killed.
+func (s *scenario) killedPlugin() error { return s.withPlugin(s.killed) }
+
+func (s *scenario) withPlugin(do func(*plugin)) (err error) {
 	defer s.end(&err)
 	if err := modprobe("ext4", "xfs", "nvme-tcp"); err != nil {
 		return err
@@ -26,6 +31,15 @@ func (s *scenario) nodePlugin() (err error) {
 			fmt.Println("guest: the node plugin's log ends with:", p.lastLog())
 		}
 	}()
+	if _, ok := s.target.(*scsiTarget); ok {
+		s.step("start iscsid", func(context.Context) (string, error) { return "", startISCSID() })
+	}
+	do(p)
+	s.step("nothing is left in sysfs", func(context.Context) (string, error) { return "", errors.Join(noControllers(), noSessions()) })
+	return nil
+}
+
+func (s *scenario) pluginCases(p *plugin) {
 	s.step("start the node plugin", func(ctx context.Context) (string, error) { return "", p.start(ctx, false) })
 	switch t := s.target.(type) {
 	case *nvmeTarget:
@@ -33,9 +47,12 @@ func (s *scenario) nodePlugin() (err error) {
 		s.refused(p)
 		s.inCase("a damaged ext4 is repaired", func() { s.repaired(p) })
 		s.inCase("two paths are cut under I/O", func() { s.cutPaths(p, "127.0.0.1") })
+		s.inCase("device removed below a pod", func() { s.lostDevice(p) })
+		for _, fsType := range []string{"ext4", "xfs"} {
+			s.inCase("unstaged while the target is away, "+fsType, func() { s.unstagedWithoutTarget(p, fsType) })
+		}
 		s.inCase("50 volumes in parallel", func() { s.parallel(p) })
 	case *scsiTarget:
-		s.step("start iscsid", func(context.Context) (string, error) { return "", startISCSID() })
 		s.lives(p)
 	case hostTarget:
 		s.lives(p)
@@ -46,11 +63,6 @@ func (s *scenario) nodePlugin() (err error) {
 		s.inCase("50 volumes in parallel", func() { s.parallel(p) })
 	}
 	s.step("stop the node plugin", func(context.Context) (string, error) { return "", p.stop(unix.SIGTERM) })
-	if _, own := s.target.(*nvmeTarget); own || s.all {
-		s.killed(p)
-	}
-	s.step("nothing is left in sysfs", func(context.Context) (string, error) { return "", errors.Join(noControllers(), noSessions()) })
-	return nil
 }
 
 // lives uses volumes with each file system, and without one.

@@ -55,6 +55,18 @@ func record(path string, seed uint64, bytes int64) (*recorder, error) {
 	return r, nil
 }
 
+// emptyFile creates a file of zeroes. Its blocks are allocated and synced, so writes to it change no metadata.
+func emptyFile(path string, bytes int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, bytes))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func emptyFileWithoutSync(path string) error { return os.WriteFile(path, make([]byte, mib), 0o600) }
+
 // more waits until n further writes were acknowledged, and returns the longest one since the last call.
 func (r *recorder) more(ctx context.Context, n uint64) (string, error) {
 	r.mu.Lock()
