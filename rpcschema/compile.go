@@ -49,10 +49,17 @@ func (c *compiler) compiled(r Release, part, method string) (*jsonschema.Schema,
 	return s, nil
 }
 
+// compilerFor returns the compiler of a release. The first call for a release makes it, which takes tens of milliseconds;
+// calls at the same time wait for it, instead of making one each.
 func (d *Document) compilerFor(r Release) (*compiler, error) {
-	if c, ok := d.releases.Load(r); ok {
-		return c.(*compiler), nil
+	once, ok := d.releases.Load(r)
+	if !ok {
+		once, _ = d.releases.LoadOrStore(r, sync.OnceValues(func() (*compiler, error) { return d.newCompiler(r) }))
 	}
+	return once.(func() (*compiler, error))()
+}
+
+func (d *Document) newCompiler(r Release) (*compiler, error) {
 	raw, err := d.rawDocument()
 	if err != nil {
 		return nil, err
@@ -78,8 +85,7 @@ func (d *Document) compilerFor(r Release) (*compiler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the RPC schema: %w", err)
 	}
-	actual, _ := d.releases.LoadOrStore(r, c)
-	return actual.(*compiler), nil
+	return c, nil
 }
 
 // paramsObject returns the schema of the object that holds a method's parameters, made from the raw

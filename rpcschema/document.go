@@ -24,7 +24,7 @@ type Document struct {
 	byAlias    map[string]*Method // deprecated names
 	schemas    map[string]*Schema
 	raw        []byte
-	releases   sync.Map // Release → *compiler
+	releases   sync.Map // Release → func() (*compiler, error)
 }
 
 // A Method is one RPC.

@@ -1,11 +1,11 @@
 package jsonrpc
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // A Request is one decoded call.
@@ -149,13 +149,13 @@ func (r Response) MarshalJSON() ([]byte, error) {
 // Marshal writes v as JSON without the HTML escapes that encoding/json adds by default: SPDK
 // compares bytes, and the text stays readable.
 func Marshal(v any) ([]byte, error) {
-	var b strings.Builder
+	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("write JSON: %w", err)
 	}
-	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // TypeName returns the JSON type of a decoded value, with its article, for messages.

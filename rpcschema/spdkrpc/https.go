@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
@@ -100,11 +102,23 @@ func (h *HTTPS) Close() error {
 	return nil
 }
 
-type wireRequest struct {
-	JSONRPC string `json:"jsonrpc"`
-	ID      uint64 `json:"id"`
-	Method  string `json:"method"`
-	Params  any    `json:"params,omitempty"`
+// requestText writes a request.
+func requestText(id uint64, method string, params any) (text []byte, err error) {
+	encoded, ready := params.(json.RawMessage)
+	if params != nil && (!ready || !json.Valid(encoded)) {
+		if encoded, err = jsonrpc.Marshal(params); err != nil {
+			return nil, err
+		}
+	}
+	text = make([]byte, 0, len(encoded)+len(method)+64)
+	text = append(strconv.AppendUint(append(text, `{"jsonrpc":"2.0","id":`...), id, 10), `,"method":`...)
+	if text, err = jsontext.AppendQuote(text, method); err != nil {
+		return nil, err
+	}
+	if len(encoded) > 0 && string(encoded) != "null" {
+		text = append(append(text, `,"params":`...), encoded...)
+	}
+	return append(text, '}'), nil
 }
 
 type wireReply struct {
@@ -121,7 +135,7 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 		defer cancel()
 	}
 	id := h.nextID.Add(1)
-	body, err := jsonrpc.Marshal(wireRequest{JSONRPC: "2.0", ID: id, Method: method, Params: params})
+	body, err := requestText(id, method, params)
 	if err != nil {
 		return &Error{Method: method, Kind: InvalidParams, Err: err}
 	}
@@ -178,23 +192,47 @@ func (h *HTTPS) request(ctx context.Context, header http.Header, newBody func() 
 
 // answer reads a reply of the proxy.
 func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result any) error {
+	if parts, err := partsOf(text); err == nil {
+		return replied(method, id, status, parts, result)
+	}
+	// spdk-proxy and SPDK write replies as above; other programs may add members that are null.
 	var reply wireReply
 	if err := json.Unmarshal(text, &reply); err != nil || reply.Error == nil && status != http.StatusOK {
-		kind, known := statusKinds[status]
-		if !known {
-			kind = OutcomeUnknown
-		}
-		// Codes that spdk-proxy sends with these statuses.
-		code := map[int]int{http.StatusUnauthorized: jsonrpc.CodeUnauthorized, http.StatusTooManyRequests: jsonrpc.CodeTooMany}[status]
-		return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
+		return refusedWith(method, status)
 	}
 	if reply.Error != nil {
 		return answered(method, reply.Error.Code, reply.Error.Message)
 	}
-	if string(reply.ID) != strconv.FormatUint(id, 10) {
+	return replied(method, id, status, replyParts{id: reply.ID, result: reply.Result}, result)
+}
+
+// replied decodes a reply, of which each part is decoded once.
+func replied(method string, id uint64, status int, parts replyParts, result any) error {
+	if parts.failure != nil {
+		var e jsonrpc.Error
+		if err := json.Unmarshal(parts.failure, &e); err != nil {
+			return refusedWith(method, status)
+		}
+		return answered(method, e.Code, e.Message)
+	}
+	if status != http.StatusOK {
+		return refusedWith(method, status)
+	}
+	if string(parts.id) != strconv.FormatUint(id, 10) {
 		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply has the id of another call"}
 	}
-	return decodeResult(method, reply.Result, result)
+	return decodeResult(method, json.RawMessage(parts.result), result)
+}
+
+// refusedWith is the error for an answer without a JSON-RPC error.
+func refusedWith(method string, status int) error {
+	kind, known := statusKinds[status]
+	if !known {
+		kind = OutcomeUnknown
+	}
+	// Codes that spdk-proxy sends with these statuses.
+	code := map[int]int{http.StatusUnauthorized: jsonrpc.CodeUnauthorized, http.StatusTooManyRequests: jsonrpc.CodeTooMany}[status]
+	return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
 }
 
 func lost(sent *atomic.Bool) Kind {

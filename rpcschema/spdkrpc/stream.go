@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -115,6 +116,30 @@ func (s *stream) Close() error { return s.conn.Close() }
 
 // replyParts are slices of a reply's text.
 type replyParts struct{ id, result, failure []byte }
+
+// partsOf finds the members of a reply, which must be all of the text. They are parts of the text.
+func partsOf(text []byte) (replyParts, error) {
+	dec := splitters.Get().(*jsontext.Decoder)
+	dec.Reset(bytes.NewBuffer(text), lenient...)
+	defer func() {
+		dec.Reset(new(bytes.Buffer)) // keeps no reply, which may contain secrets
+		splitters.Put(dec)
+	}()
+	parts, err := splitReply(dec)
+	if err != nil {
+		return parts, err
+	}
+	if _, err := dec.ReadToken(); err != nil { // the closing bracket
+		return parts, err
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return parts, errors.New("the reply is not one JSON value")
+	}
+	return parts, nil
+}
+
+// splitters keep the memory that tracks names and nesting.
+var splitters = sync.Pool{New: func() any { return jsontext.NewDecoder(new(bytes.Buffer)) }}
 
 // splitReply finds the members of a reply, which is valid JSON.
 func splitReply(dec *jsontext.Decoder) (parts replyParts, err error) {

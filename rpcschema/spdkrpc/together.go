@@ -62,7 +62,8 @@ type gathered struct {
 
 // A gatheredAnswer is the answer to one call, or why there is none.
 type gatheredAnswer struct {
-	status int
+	parts  replyParts // of an answer of its own
+	status int        // otherwise: of the answer to the request
 	text   []byte
 	kind   Kind  // of err
 	err    error // nil: there is an answer
@@ -121,6 +122,8 @@ func (h *HTTPS) callTogether(ctx context.Context, method string, id uint64, body
 			return h.callAlone(ctx, method, id, body, result)
 		case a.err != nil:
 			return &Error{Method: method, Kind: a.kind, Err: a.err}
+		case a.parts.id != nil:
+			return replied(method, id, http.StatusOK, a.parts, result)
 		}
 		return h.answer(method, id, a.status, a.text, result)
 	case <-ctx.Done():
@@ -300,8 +303,12 @@ func (g *gathering) receive(t *together, from io.Reader) error {
 			return err
 		}
 		in.left = maxReply
-		if c := t.find(text); c != nil {
-			g.deliver(c, gatheredAnswer{status: http.StatusOK, text: slices.Clone(text)})
+		parts, err := partsOf(slices.Clone(text)) // the decoder uses its memory again
+		if err != nil {
+			continue // its call has no answer
+		}
+		if c := t.find(parts.id); c != nil {
+			g.deliver(c, gatheredAnswer{parts: parts})
 		}
 	}
 	_, _ = dec.ReadToken()
@@ -309,13 +316,9 @@ func (g *gathering) receive(t *together, from io.Reader) error {
 	return errors.New("the proxy has not answered this call of a batch")
 }
 
-// find returns the call that a reply is for.
-func (t *together) find(reply []byte) *gathered {
-	parts, err := splitReply(jsontext.NewDecoder(bytes.NewBuffer(reply), lenient...))
-	if err != nil {
-		return nil
-	}
-	id, err := strconv.ParseUint(string(parts.id), 10, 64)
+// find returns the call with an id.
+func (t *together) find(text []byte) *gathered {
+	id, err := strconv.ParseUint(string(text), 10, 64)
 	if err != nil {
 		return nil
 	}
