@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/controller"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/move"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -23,6 +27,8 @@ type moveFlags struct {
 	keep           bool
 	deleteOriginal bool
 	copied         string
+	secretDir      string
+	authentication string
 	driverName     string
 	topology       string
 	allowLoop      bool
@@ -66,6 +72,8 @@ Exit codes: 0 done; 1 error.`,
 	fs.BoolVar(&f.deleteOriginal, "delete-original", false, "delete the original of a complete copy (--copy)")
 	fs.StringVar(&f.copied, "copy", "", "with --delete-original: id of the copy")
 	fs.BoolVar(&f.keep, "keep-original", false, "let nodes attach the original again")
+	fs.StringVar(&f.secretDir, "secret-dir", "", "directory with the Secret with whose keys nodes authenticate, mounted as files")
+	fs.StringVar(&f.authentication, "authentication", "", "how nodes authenticate for the volume, if there is no --pv, or for --copy: dhchap or chap")
 	fs.StringVar(&f.topology, "topology", "", "labels of this machine, as in the node plugin's --topology")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver in the PersistentVolume")
 	fs.BoolVar(&f.allowLoop, "node-allow-loop", false, "attach volumes of simulated targets as loop devices: for tests and the demo, never for real data")
@@ -81,6 +89,10 @@ func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) 
 	if err != nil {
 		return err
 	}
+	if _, err := hostauth.ParseMethod(f.authentication); err != nil {
+		return fmt.Errorf("--authentication: %w", err)
+	}
+	given := map[string]string{hostauth.KeyMethod: f.authentication}
 	m, closeMover, err := f.mover(id, notes)
 	if err != nil {
 		return err
@@ -98,14 +110,18 @@ func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) 
 		if err != nil {
 			return fmt.Errorf("--copy: %w", err)
 		}
-		if err := m.DeleteOriginal(ctx, id, copied); err != nil {
+		if err := m.DeleteOriginal(ctx, id, copied, given); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s is deleted\n", id)
 		return nil
 	}
+	volumeContext := given
+	if f.pv != "" {
+		volumeContext = pv.Context
+	}
 	began := time.Now()
-	r, err := m.Copy(ctx, id, f.parameters)
+	r, err := m.Copy(ctx, id, volumeContext, f.parameters)
 	if err != nil {
 		return err
 	}
@@ -148,6 +164,10 @@ func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, cl
 	if err != nil {
 		return move.Mover{}, nil, fmt.Errorf("--topology: %w", err)
 	}
+	secrets, err := f.secrets()
+	if err != nil {
+		return move.Mover{}, nil, fmt.Errorf("--secret-dir: %w", err)
+	}
 	log := slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	connector, err := connect.New(connect.HostOf(move.NodeOf(id)), connect.Options{AllowLoop: f.allowLoop, Log: log})
 	if err != nil {
@@ -165,7 +185,27 @@ func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, cl
 	if err != nil {
 		return move.Mover{}, nil, err
 	}
-	return move.Mover{Controller: c, Connector: connector, Topology: topology, Progress: progress(notes)}, c.Close, nil
+	return move.Mover{Controller: c, Connector: connector, Topology: topology, Secrets: secrets, Progress: progress(notes)}, c.Close, nil
+}
+
+// secrets reads the keys with which nodes authenticate.
+func (f moveFlags) secrets() (map[string]string, error) {
+	keys := map[string]string{}
+	if f.secretDir == "" {
+		return keys, nil
+	}
+	for _, name := range hostauth.SecretKeys() {
+		text, err := os.ReadFile(filepath.Join(f.secretDir, name))
+		if err == nil {
+			keys[name] = string(text)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("%s has none of the files %s", f.secretDir, strings.Join(hostauth.SecretKeys(), ", "))
+	}
+	return keys, nil
 }
 
 // progress returns a function that prints a line of progress at least five seconds after the last one, and when a phase ends.

@@ -180,6 +180,8 @@ func TestMistakesInMove(t *testing.T) {
 		{[]string{"--volume=8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}, "--volume: the id must name the target, as in TARGET:UUID"},
 		{[]string{"--volume=x"}, `--volume: not found: "x" is not of the form TARGET:UUID`},
 		{[]string{"--volume=" + id, "--topology=x"}, "--topology: "},
+		{[]string{"--volume=" + id, "--authentication=x"}, `--authentication: "authentication" is "x": it must be dhchap or chap`},
+		{[]string{"--volume=" + id, "--secret-dir", dir}, "has none of the files dhchap-key, dhchap-ctrl-key, chap-user"},
 		{[]string{"--volume=" + id, "--delete-original"}, "[delete-original copy]"},
 		{[]string{"--volume=" + id, "--delete-original", "--keep-original", "--copy=" + id}, "none of the others can be"},
 		{[]string{"--pv", filepath.Join(dir, "none.json")}, "no such file"},

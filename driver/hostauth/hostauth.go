@@ -48,6 +48,9 @@ var secretKeys = map[Method][]string{
 	CHAP:   {SecretCHAPUser, SecretCHAPPassword, SecretCHAPTargetUser, SecretCHAPTargetPass},
 }
 
+// SecretKeys returns all keys of a Kubernetes Secret that this package reads.
+func SecretKeys() []string { return slices.Concat(secretKeys[DHCHAP], secretKeys[CHAP]) }
+
 // ErrMissing is the kind of the error for a call without the secret that its volume needs.
 var ErrMissing = errors.New("no key to authenticate with")
 

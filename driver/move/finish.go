@@ -15,13 +15,14 @@ import (
 
 // Keep lets nodes attach the original again. The copy stays as it is.
 func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
-	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id.String(), NodeId: NodeOf(id)})
+	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id.String(), NodeId: NodeOf(id), Secrets: m.Secrets})
 	return err
 }
 
 // DeleteOriginal deletes the original of a complete copy. It fails with ErrNotLocked if a node could have written to the
-// original since it was copied, and with ErrUnfinished if the copy is not complete.
-func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID) error {
+// original since it was copied, and with ErrUnfinished if the copy is not complete. copyContext is the copy's volume context,
+// as in its PersistentVolume; nil if it does not require authentication.
+func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, copyContext map[string]string) error {
 	_, _, locked, err := m.Controller.Inspect(ctx, id, "", NodeOf(id))
 	if err != nil {
 		return err
@@ -29,7 +30,7 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID) 
 	if !locked {
 		return fmt.Errorf("volume %s: %w: compare it with the copy, and delete it by hand if it is not needed", id, ErrNotLocked)
 	}
-	if err := m.isComplete(ctx, id, copied); err != nil {
+	if err := m.isComplete(ctx, id, copied, copyContext); err != nil {
 		return fmt.Errorf("volume %s stays: its copy %s: %w", id, copied, err)
 	}
 	if err := m.Keep(ctx, id); err != nil {
@@ -41,7 +42,7 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID) 
 
 // isComplete fails unless a volume is a complete copy of the original. That a node has it is no error: a node gets a copy
 // only after it was completed.
-func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID) (err error) {
+func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
 	_, named, published, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
 	switch {
 	case err != nil:
@@ -51,7 +52,7 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	case published:
 		return ErrUnfinished
 	}
-	how, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original))
+	how, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original), copyContext)
 	if errors.Is(err, export.ErrInUse) {
 		return nil
 	}

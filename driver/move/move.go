@@ -13,6 +13,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -46,6 +47,8 @@ type Mover struct {
 	Connector  connect.Connector
 	// Topology holds the labels of this machine, which decide which addresses of a target it uses.
 	Topology map[string]string
+	// Secrets has the keys with which nodes authenticate, as the Secret of a StorageClass has them, if a volume requires it.
+	Secrets map[string]string
 	// Progress is called from time to time while data is copied and verified, if it is not nil.
 	Progress func(Progress)
 }
@@ -81,16 +84,17 @@ type moving struct {
 	done, written atomic.Int64
 }
 
-// Copy copies a volume to a new one that is created with the parameters of a StorageClass, and verifies the copy. It fails
+// Copy copies a volume to a new one that is created with the parameters of a StorageClass, and verifies the copy.
+// volumeContext is the original's, as in its PersistentVolume; nil if it does not require authentication. Copy fails
 // while a node has the volume. When it has succeeded, no node can attach the original until Keep or DeleteOriginal. When it
 // has failed, the original is as before, and Copy can be repeated: it goes on where it was. A copy that is complete is only
 // verified.
-func (m Mover) Copy(ctx context.Context, id request.VolumeID, parameters map[string]string) (result Result, err error) {
+func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	size, _, locked, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
 	if err != nil {
 		return Result{}, err
 	}
-	from, _, err := m.publish(ctx, id.String(), NodeOf(id))
+	from, _, err := m.publish(ctx, id.String(), NodeOf(id), volumeContext)
 	if err != nil {
 		return Result{}, fmt.Errorf("keep nodes from the original: %w", err)
 	}
@@ -123,7 +127,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, parameters map[str
 	if result.id() == id.String() {
 		return Result{}, fmt.Errorf("%w: volume %s would be copied to itself", request.ErrInvalid, id)
 	}
-	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id))
+	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id), result.Volume.GetVolumeContext())
 	if err != nil {
 		return Result{}, fmt.Errorf("keep nodes from the copy: %w", err)
 	}
@@ -262,21 +266,28 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 	return err
 }
 
-// publish publishes a volume to the move's node. mayFormat tells whether the volume was never used before.
-func (m Mover) publish(ctx context.Context, id, node string) (e connect.Export, mayFormat bool, err error) {
-	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: node, VolumeCapability: capability()})
+// publish publishes a volume to the move's node. mayFormat tells whether the volume was never used before. Of the volume
+// context, only how nodes authenticate matters.
+func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string) (e connect.Export, mayFormat bool, err error) {
+	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
+		VolumeId: id, NodeId: node, VolumeCapability: capability(), Secrets: m.Secrets,
+		VolumeContext: map[string]string{hostauth.KeyMethod: volumeContext[hostauth.KeyMethod]},
+	})
 	if err != nil {
 		return connect.Export{}, false, err
 	}
 	how := published.GetPublishContext()
-	e, err = connect.ParseExport(how, m.Topology)
-	return e, how[request.KeyMayFormat] == "true", err
+	if e, err = connect.ParseExport(how, m.Topology); err != nil {
+		return connect.Export{}, false, err
+	}
+	keys, err := hostauth.Read(e.Authentication, m.Secrets, "the Secret of the move")
+	return e.WithKeys(keys), how[request.KeyMayFormat] == "true", err
 }
 
 func (m Mover) unpublish(id, node string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
 	defer cancel()
-	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node})
+	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node, Secrets: m.Secrets})
 	return err
 }
 

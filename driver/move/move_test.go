@@ -16,6 +16,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -40,6 +41,10 @@ type farm struct {
 	calls    int
 	failAt   int
 	executed bool
+	// requires is the authentication that CreateVolume puts into volume contexts.
+	requires string
+	// authenticated are the volumes that were published with keys.
+	authenticated []string
 	// connecting runs when a volume is attached.
 	connecting func(id string)
 }
@@ -86,7 +91,7 @@ func (f *farm) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*c
 		require.NoError(f.t, os.WriteFile(f.file(id), nil, 0o600))
 		require.NoError(f.t, os.Truncate(f.file(id), req.GetCapacityRange().GetRequiredBytes()+f.growing))
 	}
-	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id, CapacityBytes: req.GetCapacityRange().GetRequiredBytes() + f.growing}}, after
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id, CapacityBytes: req.GetCapacityRange().GetRequiredBytes() + f.growing, VolumeContext: map[string]string{hostauth.KeyMethod: f.requires}}}, after
 }
 
 func (f *farm) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
@@ -109,12 +114,18 @@ func (f *farm) ControllerPublishVolume(_ context.Context, req *csi.ControllerPub
 	if node := f.node[id]; node != "" && node != req.GetNodeId() {
 		return nil, fmt.Errorf("%w: node %s has it", export.ErrInUse, node)
 	}
+	if method := req.GetVolumeContext()[hostauth.KeyMethod]; method != "" {
+		if req.GetSecrets()[hostauth.SecretDHCHAPKey] == "" {
+			return nil, hostauth.ErrMissing
+		}
+		f.authenticated = append(f.authenticated, id)
+	}
 	f.node[id] = req.GetNodeId()
 	parsed, err := request.ParseVolumeID(id)
 	require.NoError(f.t, err)
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{
-		connect.KeyTargetType: "loop", connect.KeyNQN: export.NQN(parsed.UUID), connect.KeyNSUUID: parsed.UUID, connect.KeyLoopDir: f.dir,
-		request.KeyMayFormat: fmt.Sprint(!f.used[id]),
+		connect.KeyTargetType: "tcp", connect.KeyTargetAddr: "127.0.0.1", connect.KeyTargetPort: "4420", connect.KeyNQN: export.NQN(parsed.UUID), connect.KeyNSUUID: parsed.UUID,
+		request.KeyMayFormat: fmt.Sprint(!f.used[id]), hostauth.KeyMethod: req.GetVolumeContext()[hostauth.KeyMethod],
 	}}, after
 }
 
@@ -156,6 +167,7 @@ func (f *farm) Connect(_ context.Context, e connect.Export) (connect.Device, err
 	}
 	id := f.id(e)
 	require.Equal(f.t, NodeOf(original), f.node[id], "attached without being published")
+	require.NoError(f.t, e.CheckKeys())
 	f.attached[id]++
 	if f.connecting != nil {
 		f.connecting(id)
@@ -199,7 +211,7 @@ func TestMove(t *testing.T) {
 	var phases []Progress
 	m := f.mover()
 	m.Progress = func(p Progress) { phases = append(phases, p) }
-	r, err := m.Copy(t.Context(), original, nil)
+	r, err := m.Copy(t.Context(), original, nil, nil)
 	require.NoError(t, err)
 	assert.Equal(t, copied.String(), r.id())
 	assert.Equal(t, append(bytes.Clone(want), make([]byte, chunkBytes)...), f.contents(copied))
@@ -213,10 +225,10 @@ func TestMove(t *testing.T) {
 
 	// A repeated move does not overwrite the copy, which may be newer by now.
 	f.node[copied.String()] = "worker-1"
-	_, err = f.mover().Copy(t.Context(), original, nil)
+	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, export.ErrInUse)
 	delete(f.node, copied.String())
-	again, err := f.mover().Copy(t.Context(), original, nil)
+	again, err := f.mover().Copy(t.Context(), original, nil, nil)
 	require.NoError(t, err, "nothing was changed")
 	assert.Equal(t, r.SHA256, again.SHA256)
 	assert.Zero(t, again.WrittenBytes)
@@ -224,7 +236,7 @@ func TestMove(t *testing.T) {
 		text := f.contents(copied)
 		text[at]++
 		require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
-		_, err = f.mover().Copy(t.Context(), original, nil)
+		_, err = f.mover().Copy(t.Context(), original, nil, nil)
 		require.ErrorIs(t, err, ErrCopied)
 		assert.Equal(t, text, f.contents(copied), "what was written to the copy stays")
 		text[at]--
@@ -233,7 +245,7 @@ func TestMove(t *testing.T) {
 	assert.Equal(t, NodeOf(original), f.node[original.String()], "still kept from nodes")
 
 	delete(f.node, copied.String())
-	require.NoError(t, f.mover().DeleteOriginal(t.Context(), original, copied))
+	require.NoError(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil))
 	assert.NoFileExists(t, f.file(original.String()))
 	assert.Empty(t, f.node)
 }
@@ -247,7 +259,7 @@ func TestMoveIsInterrupted(t *testing.T) {
 		for at := 1; ; at++ {
 			f := newFarm(t, want)
 			f.failAt, f.executed = at, executed
-			_, err := f.mover().Copy(t.Context(), original, nil)
+			_, err := f.mover().Copy(t.Context(), original, nil, nil)
 			if f.calls < at {
 				require.NoError(t, err)
 				break
@@ -261,12 +273,12 @@ func TestMoveIsInterrupted(t *testing.T) {
 				t.Errorf("%s: an unfinished copy could be taken for a volume", where)
 			}
 			if !complete {
-				err := f.mover().DeleteOriginal(t.Context(), original, copied)
+				err := f.mover().DeleteOriginal(t.Context(), original, copied, nil)
 				require.Error(t, err, where)
 				assert.Equal(t, want, f.contents(original), where)
 			}
 			f.attached = map[string]int{} // as when the machine restarts
-			_, err = f.mover().Copy(t.Context(), original, nil)
+			_, err = f.mover().Copy(t.Context(), original, nil, nil)
 			require.NoError(t, err, where)
 			assert.Equal(t, want, f.contents(copied), where)
 			assert.Equal(t, NodeOf(original), f.node[original.String()], where)
@@ -286,21 +298,21 @@ func TestCopyGoesOn(t *testing.T) {
 			cancel()
 		}
 	}
-	_, err := f.mover().Copy(ctx, original, nil)
+	_, err := f.mover().Copy(ctx, original, nil, nil)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, markOf(original.String()), f.contents(copied)[:markBytes])
 	assert.Equal(t, map[string]string{copied.String(): NodeOf(original)}, f.node, "the original is free again")
 	assert.Zero(t, f.attached[original.String()]+f.attached[copied.String()])
-	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied), ErrNotLocked)
+	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotLocked)
 
 	// Even if the target forgets to whom it was exported, an unfinished copy is known by its mark.
 	require.NoError(t, os.WriteFile(f.file(copied.String()), append(markOf(original.String()), want[markBytes:]...), 0o600))
 	f.node = map[string]string{original.String(): NodeOf(original)}
 	f.used[copied.String()] = true
-	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied), ErrUnfinished)
+	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrUnfinished)
 	delete(f.node, original.String())
 	f.connecting = nil
-	r, err := f.mover().Copy(t.Context(), original, nil)
+	r, err := f.mover().Copy(t.Context(), original, nil, nil)
 	require.NoError(t, err)
 	assert.Zero(t, r.WrittenBytes, "all was there")
 	assert.False(t, r.Empty)
@@ -319,7 +331,7 @@ func TestCopyThatDiffers(t *testing.T) {
 			require.NoError(t, errors.Join(err, file.Close()))
 		}
 	}
-	_, err := m.Copy(t.Context(), original, nil)
+	_, err := m.Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, ErrDiffers)
 	assert.ErrorContains(t, err, "bytes 1048576 to 2097152")
 	assert.Equal(t, markOf(original.String()), f.contents(copied)[:markBytes], "it is still unfinished")
@@ -329,17 +341,17 @@ func TestCopyThatDiffers(t *testing.T) {
 func TestVolumesThatAreNotMoved(t *testing.T) {
 	f := newFarm(t, random())
 	f.node[original.String()] = "worker-1"
-	_, err := f.mover().Copy(t.Context(), original, nil)
+	_, err := f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, export.ErrInUse)
 	assert.Equal(t, "worker-1", f.node[original.String()])
 	assert.Empty(t, f.named[copied.String()])
 	delete(f.node, original.String())
 
-	_, err = f.mover().Copy(t.Context(), original, map[string]string{"target": "itself"})
+	_, err = f.mover().Copy(t.Context(), original, nil, map[string]string{"target": "itself"})
 	require.ErrorIs(t, err, request.ErrInvalid)
 	assert.Equal(t, random(), f.contents(original))
 	assert.Empty(t, f.node)
-	_, err = f.mover().Copy(t.Context(), request.VolumeID{Target: "old", UUID: copied.UUID}, nil)
+	_, err = f.mover().Copy(t.Context(), request.VolumeID{Target: "old", UUID: copied.UUID}, nil, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	// A volume that is not the copy, or that somebody wrote to.
@@ -347,13 +359,13 @@ func TestVolumesThatAreNotMoved(t *testing.T) {
 	require.NoError(t, os.WriteFile(f.file(copied.String()), newer, 0o600))
 	f.named[copied.String()] = "pvc-2"
 	f.node[original.String()] = NodeOf(original)
-	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied), ErrNotCopy)
-	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, original), ErrNotCopy)
+	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotCopy)
+	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, original, nil), ErrNotCopy)
 	assert.FileExists(t, f.file(original.String()))
 	require.NoError(t, f.mover().Keep(t.Context(), original))
 	assert.Empty(t, f.node)
 	f.named[copied.String()] = copyName(original)
-	_, err = f.mover().Copy(t.Context(), original, nil)
+	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, ErrCopied)
 	assert.NotContains(t, f.node, original.String(), "the original is as before")
 	assert.Equal(t, newer, f.contents(copied))
@@ -362,15 +374,35 @@ func TestVolumesThatAreNotMoved(t *testing.T) {
 // A volume without data stays one that may be formatted.
 func TestEmptyVolume(t *testing.T) {
 	f := newFarm(t, make([]byte, 2*chunkBytes))
-	r, err := f.mover().Copy(t.Context(), original, nil)
+	r, err := f.mover().Copy(t.Context(), original, nil, nil)
 	require.NoError(t, err)
 	assert.True(t, r.Empty)
 	assert.Zero(t, r.WrittenBytes)
 	assert.Equal(t, make([]byte, 2*chunkBytes), f.contents(copied))
 	f = newFarm(t, append(make([]byte, 2*chunkBytes), bytes.Repeat([]byte{1}, markBytes)...))
 	for range 2 {
-		r, err = f.mover().Copy(t.Context(), original, nil)
+		r, err = f.mover().Copy(t.Context(), original, nil, nil)
 		require.NoError(t, err)
 		assert.False(t, r.Empty, "a file system may begin with zeroes")
 	}
+}
+
+// Both volumes are exported with authentication if they require it.
+func TestMoveAuthenticates(t *testing.T) {
+	f := newFarm(t, random())
+	f.requires = "dhchap"
+	authenticates := map[string]string{hostauth.KeyMethod: "dhchap", "other": "x"}
+	_, err := f.mover().Copy(t.Context(), original, authenticates, nil)
+	require.ErrorIs(t, err, hostauth.ErrMissing)
+	assert.Empty(t, f.authenticated)
+
+	m := f.mover()
+	const key = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
+	m.Secrets = map[string]string{hostauth.SecretDHCHAPKey: key}
+	_, err = m.Copy(t.Context(), original, authenticates, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{original.String(), copied.String()}, f.authenticated)
+	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, authenticates), hostauth.ErrMissing)
+	require.NoError(t, m.DeleteOriginal(t.Context(), original, copied, authenticates))
+	assert.Equal(t, copied.String(), f.authenticated[2])
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -23,6 +24,8 @@ type PV struct {
 	object, spec, csi map[string]any
 	Name              string
 	Volume            request.VolumeID
+	// Context is the volume context.
+	Context map[string]string
 }
 
 // ParsePV parses a PersistentVolume of a driver.
@@ -49,13 +52,18 @@ func ParsePV(text []byte, driver string) (PV, error) {
 	if p.Volume, err = request.ParseVolumeID(handle); err != nil {
 		return PV{}, fmt.Errorf("%w: %s: %w", ErrPV, p.Name, err)
 	}
+	p.Context = map[string]string{}
+	attributes, _ := p.csi["volumeAttributes"].(map[string]any)
+	for key, value := range attributes {
+		p.Context[key], _ = value.(string)
+	}
 	return p, nil
 }
 
 // ofTheOld are the attributes of a volume that say where it is; those of the copy replace them.
 var ofTheOld = []string{
 	connect.KeyTargetType, connect.KeyTargetAddr, connect.KeyTargetPort, connect.KeyTargetAddrs, connect.KeyNQN, connect.KeyIQN,
-	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat,
+	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat, hostauth.KeyMethod,
 }
 
 // For returns the PersistentVolume of a copy, as JSON. Its name is another one, because the name of a PersistentVolume and
@@ -65,11 +73,7 @@ func (p PV) For(r Result) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	old, _ := p.csi["volumeAttributes"].(map[string]any)
-	attributes := maps.Clone(old)
-	if attributes == nil {
-		attributes = map[string]any{}
-	}
+	attributes := maps.Clone(p.Context)
 	for _, key := range ofTheOld {
 		delete(attributes, key)
 	}
