@@ -1,0 +1,190 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+var (
+	original = request.VolumeID{Target: "old", UUID: "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}
+	copied   = request.VolumeID{Target: "new", UUID: "5d1fa6ea-6cd5-4a51-8a0b-3f1b47a5d9f0"}
+)
+
+var errInjected = errors.New("injected failure")
+
+// A farm has volumes that are files, and serves them as a controller and a connector do. Its step-th call, counted over both,
+// fails: before it is executed, or afterwards.
+type farm struct {
+	t       *testing.T
+	dir     string
+	node    map[string]string // by volume
+	named   map[string]string // by volume
+	used    map[string]bool
+	growing int64 // by how much larger volumes are made than asked for
+	// attached counts devices.
+	attached map[string]int
+	calls    int
+	failAt   int
+	executed bool
+	// requires is the authentication that CreateVolume puts into volume contexts.
+	requires string
+	// authenticated are the volumes that were published with keys.
+	authenticated []string
+	// connecting runs when a volume is attached.
+	connecting func(id string)
+}
+
+func newFarm(t *testing.T, contents []byte) *farm {
+	f := &farm{t: t, dir: t.TempDir(), node: map[string]string{}, named: map[string]string{}, used: map[string]bool{}, attached: map[string]int{}}
+	f.named[original.String()] = "pvc-1"
+	f.used[original.String()] = true
+	require.NoError(t, os.WriteFile(f.file(original.String()), contents, 0o600))
+	return f
+}
+
+func (f *farm) mover() Mover { return Mover{Controller: f, Connector: f} }
+
+func (f *farm) file(id string) string { return filepath.Join(f.dir, id) }
+
+func (f *farm) contents(id request.VolumeID) []byte {
+	text, err := os.ReadFile(f.file(id.String()))
+	require.NoError(f.t, err)
+	return text
+}
+
+func (f *farm) fails() (before, after error) {
+	f.calls++
+	switch {
+	case f.calls != f.failAt:
+		return nil, nil
+	case f.executed:
+		return nil, errInjected
+	}
+	return errInjected, nil
+}
+
+func (f *farm) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	before, after := f.fails()
+	if before != nil {
+		return nil, before
+	}
+	id := copied.String()
+	if req.GetParameters()["target"] == "itself" {
+		id = original.String()
+	} else if f.named[id] == "" {
+		f.named[id] = req.GetName()
+		require.NoError(f.t, os.WriteFile(f.file(id), nil, 0o600))
+		require.NoError(f.t, os.Truncate(f.file(id), req.GetCapacityRange().GetRequiredBytes()+f.growing))
+	}
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id, CapacityBytes: req.GetCapacityRange().GetRequiredBytes() + f.growing, VolumeContext: map[string]string{hostauth.KeyMethod: f.requires}}}, after
+}
+
+func (f *farm) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	before, after := f.fails()
+	if before != nil {
+		return nil, before
+	}
+	require.Empty(f.t, f.node[req.GetVolumeId()], "deleted while published")
+	delete(f.named, req.GetVolumeId())
+	require.NoError(f.t, os.Remove(f.file(req.GetVolumeId())))
+	return &csi.DeleteVolumeResponse{}, after
+}
+
+func (f *farm) ControllerPublishVolume(_ context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	before, after := f.fails()
+	if before != nil {
+		return nil, before
+	}
+	id := req.GetVolumeId()
+	if node := f.node[id]; node != "" && node != req.GetNodeId() {
+		return nil, fmt.Errorf("%w: node %s has it", export.ErrInUse, node)
+	}
+	if method := req.GetVolumeContext()[hostauth.KeyMethod]; method != "" {
+		if req.GetSecrets()[hostauth.SecretDHCHAPKey] == "" {
+			return nil, hostauth.ErrMissing
+		}
+		f.authenticated = append(f.authenticated, id)
+	}
+	f.node[id] = req.GetNodeId()
+	parsed, err := request.ParseVolumeID(id)
+	require.NoError(f.t, err)
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{
+		connect.KeyTargetType: "tcp", connect.KeyTargetAddr: "127.0.0.1", connect.KeyTargetPort: "4420", connect.KeyNQN: export.NQN(parsed.UUID), connect.KeyNSUUID: parsed.UUID,
+		request.KeyMayFormat: fmt.Sprint(!f.used[id]), hostauth.KeyMethod: req.GetVolumeContext()[hostauth.KeyMethod],
+	}}, after
+}
+
+func (f *farm) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	before, after := f.fails()
+	if before != nil {
+		return nil, before
+	}
+	require.Zero(f.t, f.attached[req.GetVolumeId()], "unpublished while attached")
+	if f.node[req.GetVolumeId()] == req.GetNodeId() {
+		delete(f.node, req.GetVolumeId())
+	}
+	f.used[req.GetVolumeId()] = true
+	return &csi.ControllerUnpublishVolumeResponse{}, after
+}
+
+func (f *farm) Inspect(_ context.Context, id request.VolumeID, name, nodeID string) (size int64, named, published bool, err error) {
+	if before, after := f.fails(); before != nil || after != nil {
+		return 0, false, false, errInjected
+	}
+	st, err := os.Stat(f.file(id.String()))
+	if err != nil {
+		return 0, false, false, err
+	}
+	return st.Size(), f.named[id.String()] == name, f.node[id.String()] == nodeID, nil
+}
+
+func (f *farm) id(e connect.Export) string {
+	if e.NSUUID == original.UUID {
+		return original.String()
+	}
+	return copied.String()
+}
+
+func (f *farm) Connect(_ context.Context, e connect.Export) (connect.Device, error) {
+	before, after := f.fails()
+	if before != nil || after != nil { // Connect undoes its steps
+		return connect.Device{}, errInjected
+	}
+	id := f.id(e)
+	require.Equal(f.t, NodeOf(original), f.node[id], "attached without being published")
+	require.NoError(f.t, e.CheckKeys())
+	f.attached[id]++
+	if f.connecting != nil {
+		f.connecting(id)
+	}
+	return connect.Device{Path: f.file(id)}, nil
+}
+
+func (f *farm) Disconnect(_ context.Context, e connect.Export) error {
+	before, after := f.fails()
+	if before != nil {
+		return before
+	}
+	f.attached[f.id(e)] = 0
+	return after
+}
+
+func (f *farm) Find(context.Context, connect.Export) (connect.Device, error) {
+	return connect.Device{}, connect.ErrNotConnected
+}
+
+func (f *farm) Rescan(context.Context, connect.Export, int64) (int64, error) {
+	return 0, connect.ErrNotConnected
+}
