@@ -38,7 +38,7 @@ type Machine struct {
 	Found func(control.Found)
 	// Disks are raw images of the machine's disks, which it keeps from one run to the next.
 	Disks []string
-	// Deadline limits the whole run. Zero means 30 minutes.
+	// Deadline limits the whole run. Zero means 65 minutes.
 	Deadline time.Duration
 
 	t   *testing.T
@@ -80,7 +80,7 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
 
-	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(m.Deadline, 30*time.Minute))
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(m.Deadline, 65*time.Minute))
 	defer cancel()
 	m.mu.Lock()
 	m.done, m.lost, m.off = false, false, cancel

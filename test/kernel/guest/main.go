@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spdkgate/spdkgate/test/kernel/control"
@@ -41,7 +42,7 @@ func start() (err error) {
 	switch {
 	case params[control.ParamAll] == "1":
 		limit = 6 * time.Hour
-	case params[control.ParamScenario] == control.Writer:
+	case slices.Contains([]string{control.Writer, control.Node, control.Killed, control.PowerLoss}, params[control.ParamScenario]):
 		limit = time.Hour
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

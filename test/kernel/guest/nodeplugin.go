@@ -51,7 +51,9 @@ func (s *scenario) pluginCases(p *plugin) {
 		for _, fsType := range []string{"ext4", "xfs"} {
 			s.inCase("unstaged while the target is away, "+fsType, func() { s.unstagedWithoutTarget(p, fsType) })
 		}
-		s.inCase("50 volumes in parallel", func() { s.parallel(p) })
+		if s.all {
+			s.inCase("50 volumes in parallel", func() { s.parallel(p) })
+		}
 	case *scsiTarget:
 		s.lives(p)
 	case hostTarget:
@@ -60,7 +62,9 @@ func (s *scenario) pluginCases(p *plugin) {
 			s.inCase("snapshot, restore and clone, "+fsType, func() { s.copied(p, t, fsType) })
 		}
 		s.inCase("two paths are cut under I/O", func() { s.cutPaths(p, control.Address) })
-		s.inCase("50 volumes in parallel", func() { s.parallel(p) })
+		if s.all {
+			s.inCase("50 volumes in parallel", func() { s.parallel(p) })
+		}
 	}
 	s.step("stop the node plugin", func(context.Context) (string, error) { return "", p.stop(unix.SIGTERM) })
 }

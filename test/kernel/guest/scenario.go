@@ -28,7 +28,7 @@ type scenario struct {
 	all    bool           // also the cases that take long
 	chosen *regexp.Regexp // the cases to run; nil: all
 	name   string         // of the test case
-	limit  time.Duration  // of one step; 0: 5 minutes
+	limit  time.Duration  // of one step; 0: 10 minutes
 
 	figures string // what the present step measured, for the table of cases
 	found   string // figures of earlier steps
@@ -49,7 +49,7 @@ type failed struct{ error }
 
 // step runs one step and reports it with its result.
 func (s *scenario) step(name string, do func(ctx context.Context) (detail string, err error)) {
-	ctx, cancel := context.WithTimeout(s.ctx, cmp.Or(s.limit, 5*time.Minute))
+	ctx, cancel := context.WithTimeout(s.ctx, cmp.Or(s.limit, 10*time.Minute))
 	defer cancel()
 	start := time.Now()
 	detail, err := do(ctx)
