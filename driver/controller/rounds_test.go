@@ -35,6 +35,23 @@ type passed struct {
 	params, result any
 }
 
+// pass makes the call. The proxy's own method for snapshots, which takes one round, is SPDK's here.
+func (c passed) pass(to spdkrpc.Caller) error {
+	if c.method != "spdkgate_lvol_snapshot" {
+		return to.Call(context.Background(), c.method, c.params, c.result)
+	}
+	var p spdkrpc.SpdkgateLvolSnapshotParams
+	if err := json.Unmarshal(c.params.(json.RawMessage), &p); err != nil {
+		return err
+	}
+	var id string
+	if err := to.Call(context.Background(), "bdev_lvol_snapshot", map[string]any{"lvol_name": p.Snapshots[0].LvolName, "snapshot_name": p.Snapshots[0].SnapshotName}, &id); err != nil {
+		return err
+	}
+	*c.result.(*[]spdkrpc.ProxySnapshot) = []spdkrpc.ProxySnapshot{{UUID: id}}
+	return nil
+}
+
 // newSlowCaller is called outside of the bubble.
 func newSlowCaller(t *testing.T, to spdkrpc.Caller) slowCaller {
 	t.Helper()
@@ -44,7 +61,7 @@ func newSlowCaller(t *testing.T, to spdkrpc.Caller) slowCaller {
 		p := &passer{make(chan passed), make(chan error)}
 		go func() {
 			for c := range p.calls {
-				p.answers <- to.Call(context.Background(), c.method, c.params, c.result)
+				p.answers <- c.pass(to)
 			}
 		}()
 		t.Cleanup(func() { close(p.calls) })
@@ -76,28 +93,9 @@ func TestRounds(t *testing.T) {
 		{"v26.05", driver.TargetISCSI, nil, map[string]int{"create": 3, "publish": 6, "unpublish": 4, "delete": 2}},
 	} {
 		t.Run(fmt.Sprint(c.release, " ", c.transport, " ", c.parameters), func(t *testing.T) {
-			target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(c.release)})
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, target.Close()) })
-			socket := spdkrpc.NewSocket(target.Socket())
-			t.Cleanup(func() { assert.NoError(t, socket.Close()) })
-			rpc := spdkrpc.NewClient(socket)
-			_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 64 << 8, BlockSize: 4096})
-			require.NoError(t, err)
-			_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
-			require.NoError(t, err)
-			slow := newSlowCaller(t, socket)
+			slow, transport := slowTarget(t, c.release), c.transport
 			synctest.Test(t, func(t *testing.T) {
-				config := driver.Config{Nodes: []driver.TargetConfig{{Name: "t0", RPCURL: "https://t0/", TargetType: c.transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1", TargetPort: "4420", ListenPort: "4420"}}}
-				b, err := New(&config, "", slog.New(slog.DiscardHandler))
-				require.NoError(t, err)
-				credential := driver.Credential{Name: "t0", Username: user, Password: password}
-				called := spdkrpc.NewClient(slow)
-				key := clientKey{"t0", sha256.Sum256(fmt.Appendf(nil, "%q", credential))}
-				b.targets.clients[key] = &client{rpc: called, service: b.targets.byName["t0"].Service(called)}
-				secret, err := json.Marshal(map[string]any{"rpcTokens": []driver.Credential{credential}})
-				require.NoError(t, err)
-				secrets := map[string]string{driver.SecretKey: string(secret)}
+				b, secrets := roundsController(t, slow, transport)
 				rounds := map[string]int{}
 				// The second volume shows what each call costs; the first one, what a controller learns once.
 				for _, name := range []string{"pvc-1", "pvc-2"} {
@@ -131,4 +129,72 @@ func TestRounds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowTarget starts a target with an lvstore, and returns a slow way to it.
+func slowTarget(t *testing.T, release string) slowCaller {
+	t.Helper()
+	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, target.Close()) })
+	socket := spdkrpc.NewSocket(target.Socket())
+	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
+	rpc := spdkrpc.NewClient(socket)
+	_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 64 << 8, BlockSize: 4096})
+	require.NoError(t, err)
+	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
+	require.NoError(t, err)
+	return newSlowCaller(t, socket)
+}
+
+// roundsController returns a controller that reaches its target through slow, and the secrets of its calls.
+func roundsController(t *testing.T, slow slowCaller, transport string) (*Controller, map[string]string) {
+	t.Helper()
+	config := driver.Config{Placement: driver.PlacementConfig{ThinOvercommit: 1000}, Nodes: []driver.TargetConfig{{Name: "t0", RPCURL: "https://t0/", TargetType: transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1", TargetPort: "4420", ListenPort: "4420"}}}
+	b, err := New(&config, "", slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	credential := driver.Credential{Name: "t0", Username: user, Password: password}
+	called := spdkrpc.NewClient(slow)
+	key := clientKey{"t0", sha256.Sum256(fmt.Appendf(nil, "%q", credential))}
+	b.targets.clients[key] = &client{rpc: called, service: b.targets.byName["t0"].Service(called)}
+	secret, err := json.Marshal(map[string]any{"rpcTokens": []driver.Credential{credential}})
+	require.NoError(t, err)
+	return b, map[string]string{driver.SecretKey: string(secret)}
+}
+
+// TestRoundsOfCopies counts the rounds of snapshots and copies, without those of the proxy's own method for snapshots.
+func TestRoundsOfCopies(t *testing.T) {
+	slow := slowTarget(t, "v26.05")
+	synctest.Test(t, func(t *testing.T) {
+		b, secrets := roundsController(t, slow, driver.TargetNVMeTCP)
+		rounds := map[string]int{}
+		create := func(name string, size int64, from *csi.VolumeContentSource) *csi.Volume {
+			r, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{writer}, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: from, Secrets: secrets})
+			require.NoError(t, err, name)
+			return r.GetVolume()
+		}
+		count := func(call string, do func()) {
+			began := time.Now()
+			do()
+			rounds[call] = int(time.Since(began) / time.Millisecond)
+			synctest.Wait()
+		}
+		// The second of each shows what it costs; the first one, what a controller learns once.
+		for _, n := range []string{"1", "2"} {
+			source := create("pvc-"+n, 4*mib, nil)
+			var snap *csi.Snapshot
+			count("snapshot", func() {
+				r, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap-" + n, SourceVolumeId: source.GetVolumeId(), Secrets: secrets})
+				require.NoError(t, err)
+				snap = r.GetSnapshot()
+			})
+			count("restore", func() { create("restored-"+n, 4*mib, fromSnapshot(snap)) })
+			count("larger restore", func() { create("larger-restored-"+n, 8*mib, fromSnapshot(snap)) })
+			other := create("pvc-other-"+n, 4*mib, nil)
+			count("clone", func() { create("cloned-"+n, 4*mib, fromVolume(other)) })
+			another := create("pvc-another-"+n, 4*mib, nil)
+			count("larger clone", func() { create("larger-cloned-"+n, 8*mib, fromVolume(another)) })
+		}
+		assert.Equal(t, map[string]int{"snapshot": 3, "restore": 4, "larger restore": 6, "clone": 5, "larger clone": 7}, rounds)
+	})
 }

@@ -367,9 +367,13 @@ func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) e
 
 // checkHoldsIO fails while a host without native multipath is connected.
 func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
+	var missing error // why the subsystem cannot be read; asked at the same time, because most volumes of a snapshot are not exported
+	var reading sync.WaitGroup
+	reading.Go(func() { _, missing = n.subsystem(ctx, id) })
 	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
+	reading.Wait()
 	if err != nil {
-		if _, err := n.subsystem(ctx, id); errors.Is(err, errNotExported) {
+		if errors.Is(missing, errNotExported) {
 			return nil
 		}
 		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)

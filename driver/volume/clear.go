@@ -62,11 +62,7 @@ var setParentSince = rpcschema.Release{Year: 24, Month: 5}
 // createClone creates a clone of parent. bdev_lvol_clone records no clear method: after a restart of the target, the
 // clusters that such a clone frees are unmapped, whatever the method of its origin. If unmapping does not zero them, the
 // clone is created as an empty volume with its own method, which then gets parent as its parent.
-func (s *Service) createClone(ctx context.Context, parent Volume, name string, c class.Clear) (id string, err error) {
-	st, err := s.store(ctx, parent.Store)
-	if err != nil {
-		return "", err
-	}
+func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name string, c class.Clear) (id string, err error) {
 	method, err := s.clearMethod(ctx, st, c)
 	if err != nil {
 		return "", err
@@ -88,7 +84,7 @@ func (s *Service) createClone(ctx context.Context, parent Volume, name string, c
 	if failed != nil && !readback.Clarifies(failed) {
 		return "", failed
 	}
-	v, err := s.findCreated(ctx, st.Name, name, id)
+	v, err := s.findCreated(ctx, st.Name, name, id, true)
 	switch {
 	case errors.Is(err, ErrNotFound) && failed != nil:
 		return "", failed

@@ -269,7 +269,7 @@ func TestDeletedDataIsZeroed(t *testing.T) {
 		"shrunk": func(d *disk) {
 			v, err := d.Create(t.Context(), d.mustStore(t, d.name), size("v", true))
 			require.NoError(t, err)
-			v, err = d.grow(t.Context(), v, 2*mib*MiB, 0)
+			v, err = d.grow(t.Context(), v, 2*mib*MiB, 0, nil)
 			require.NoError(t, err)
 			d.fill()
 			d.reload()

@@ -1,10 +1,14 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -31,9 +35,16 @@ func (o Origin) String() string {
 // Creating and growing are two steps, and a crash may happen between them. So a clone that is as small as its parent is
 // grown, not refused.
 func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, error) {
-	source, err := s.Get(ctx, from.UUID)
-	if err != nil {
-		return Volume{}, err
+	var source Volume
+	var stores []Store
+	var unknown, unlisted error
+	var reading sync.WaitGroup
+	reading.Go(func() { source, unknown = s.Get(ctx, from.UUID) })
+	reading.Go(func() { stores, unlisted = s.Stores(ctx) })
+	mayBeRenamed, unread := s.mayBeRenamed(ctx, false) // reads the release, which the client then knows
+	reading.Wait()
+	if unknown != nil {
+		return Volume{}, unknown
 	}
 	if source.Snapshot != from.Snapshot {
 		return Volume{}, fmt.Errorf("target %s: %w: %s is not the requested %s", s.Name, ErrWrongKind, source, from)
@@ -41,87 +52,145 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	if spec.MaxBytes > 0 && source.SizeBytes > spec.MaxBytes {
 		return Volume{}, fmt.Errorf("target %s: %w: the source %s has %d bytes, more than the limit %d", s.Name, ErrOutOfRange, source, source.SizeBytes, spec.MaxBytes)
 	}
-	stores, err := s.Stores(ctx)
-	if err != nil {
-		return Volume{}, err
+	for _, err := range []error{unlisted, unread} {
+		if err != nil {
+			return Volume{}, err
+		}
 	}
+	var in *Store
+	if i := slices.IndexFunc(stores, func(st Store) bool { return st.Name == source.Store }); i >= 0 {
+		in = &stores[i]
+	}
+	known := s.askForClone(ctx, in, source, from, spec, &reading)
+	known.mayBeRenamed = mayBeRenamed
 	v, err := s.Find(ctx, stores, spec)
+	reading.Wait()
+	var parent *Volume
 	if errors.Is(err, ErrNotFound) || err == nil && isUnfinishedClone(v, source) {
-		v, err = s.clone(ctx, stores, source, from, spec)
+		if in == nil {
+			_, err := s.storeOf(stores, source.Store)
+			return Volume{}, err
+		}
+		v, parent, err = s.clone(ctx, *in, source, from, spec, *known)
 	}
 	if err != nil {
 		return Volume{}, err
 	}
-	if err := s.matchesOrigin(ctx, v, from); err != nil {
+	if err := s.matchesOrigin(ctx, v, from, parent); err != nil {
 		return Volume{}, err
 	}
-	if v, err = s.growUnfinished(ctx, v, spec); err != nil {
+	if v, err = s.growUnfinished(ctx, v, spec, parent, in); err != nil {
 		return Volume{}, err
 	}
-	return v, s.Matches(ctx, v, spec, from)
+	return v, s.matches(ctx, v, spec, from, parent)
+}
+
+// beforeClone is what is asked before a clone is made, beside the look-up of the clone itself. Each answer counts only if it
+// is needed.
+type beforeClone struct {
+	base    Volume // of the clone, from an earlier call
+	noBase  error
+	held    error // why no snapshot may be taken of the source now
+	unknown error // whether unmapping zeroes
+
+	mayBeRenamed bool // the clone, by another call
+}
+
+// askForClone asks in goroutines of asking.
+func (s *Service) askForClone(ctx context.Context, in *Store, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
+	b := new(beforeClone)
+	if in != nil && cmp.Or(spec.Class.Clear, class.ClearZeroes) == class.ClearZeroes {
+		asking.Go(func() {
+			var zeroes bool
+			if zeroes, b.unknown = s.unmapZeroes(ctx, *in); b.unknown == nil {
+				in.unmapZeroes = &zeroes
+			}
+		})
+	}
+	if !from.Snapshot {
+		asking.Go(func() { b.base, b.noBase = s.lookUp(ctx, source.Store+"/"+baseName(LvolName(spec.Name), source.UUID)) })
+		asking.Go(func() { b.held = s.exports.CheckHoldsIO(ctx, source.UUID) })
+	}
+	return b
 }
 
 // growUnfinished grows a clone that is still as small as its parent.
-func (s *Service) growUnfinished(ctx context.Context, v Volume, spec Spec) (Volume, error) {
+func (s *Service) growUnfinished(ctx context.Context, v Volume, spec Spec, known *Volume, in *Store) (Volume, error) {
 	if v.SizeBytes >= spec.MinBytes || v.Base == "" {
 		return v, nil
 	}
-	parent, err := s.lookUp(ctx, v.Store+"/"+v.Base)
+	parent, err := s.parent(ctx, v, v.Base, known)
 	if err != nil {
 		return v, err
 	}
 	if v.SizeBytes != parent.SizeBytes {
 		return v, nil
 	}
-	return s.grow(ctx, v, spec.MinBytes, spec.MaxBytes)
+	return s.grow(ctx, v, spec.MinBytes, spec.MaxBytes, in)
 }
 
-func (s *Service) clone(ctx context.Context, stores []Store, source Volume, from Origin, spec Spec) (Volume, error) {
+// parent returns the parent of v with a name: known, if that is it.
+func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volume) (Volume, error) {
+	if known != nil && known.Store == v.Store && known.Name == name {
+		return *known, nil
+	}
+	return s.lookUp(ctx, v.Store+"/"+name)
+}
+
+// clone creates the clone. It also returns the clone's parent, read again beside the clone; nil if that failed.
+func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origin, spec Spec, known beforeClone) (Volume, *Volume, error) {
 	name := LvolName(spec.Name)
-	st, err := s.storeOf(stores, source.Store)
-	if err != nil {
-		return Volume{}, err
+	if known.unknown != nil {
+		return Volume{}, nil, known.unknown
 	}
 	counted, err := s.promise(ctx, st, name, max(source.SizeBytes, st.Size(spec.MinBytes)))
 	if err != nil {
-		return Volume{}, err
+		return Volume{}, nil, err
 	}
 	parent := source
 	if !from.Snapshot {
-		if parent, err = s.base(ctx, source, name); err != nil {
-			return Volume{}, err
+		if parent, err = s.base(ctx, source, name, known); err != nil {
+			return Volume{}, nil, err
 		}
 	}
-	id, failed := s.createClone(ctx, parent, name, spec.Class.Clear)
+	id, failed := s.createClone(ctx, st, parent, name, spec.Class.Clear)
 	if failed != nil && !readback.Clarifies(failed) {
-		return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
+		return Volume{}, nil, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 	}
-	v, err := s.findCreated(ctx, source.Store, name, id)
+	var now *Volume
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		if p, err := s.lookUp(ctx, source.Store+"/"+parent.Name); err == nil {
+			now = &p
+		}
+	})
+	reading.Go(func() { _, _ = s.rpc.Release(ctx) }) // the client forgets it after some refusals, and growing depends on it
+	v, err := s.findCreated(ctx, source.Store, name, id, known.mayBeRenamed)
+	reading.Wait()
 	switch {
 	case err == nil && (failed == nil || v.Base != "" || v.used()):
 		counted.keep(v)
-		return v, nil
+		return v, now, nil
 	case err != nil && !errors.Is(err, ErrNotFound):
-		return Volume{}, err
+		return Volume{}, nil, err
 	case failed == nil:
-		return Volume{}, fmt.Errorf("target %s: %w: the clone of %s was created, but no longer exists: try again", s.Name, ErrBusy, parent)
+		return Volume{}, nil, fmt.Errorf("target %s: %w: the clone of %s was created, but no longer exists: try again", s.Name, ErrBusy, parent)
 	case errors.Is(failed, spdkrpc.NoSuchDevice):
-		return Volume{}, fmt.Errorf("target %s: %w: %s was deleted during the call: try again", s.Name, ErrBusy, parent)
+		return Volume{}, nil, fmt.Errorf("target %s: %w: %s was deleted during the call: try again", s.Name, ErrBusy, parent)
 	}
 	if readback.Refused(failed) {
 		counted.takeBack()
 	}
-	return Volume{}, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
+	return Volume{}, nil, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 }
 
 // base returns the snapshot of a volume from which the clone called name is created, because SPDK clones only snapshots. It
 // may be that of an earlier clone (see reuse.go). It exists until one of the two is deleted. If the clone is never created, it
 // is deleted together with the volume.
-func (s *Service) base(ctx context.Context, source Volume, name string) (Volume, error) {
+func (s *Service) base(ctx context.Context, source Volume, name string, known beforeClone) (Volume, error) {
 	alias := source.Store + "/" + baseName(name, source.UUID)
-	base, err := s.lookUp(ctx, alias)
-	if !errors.Is(err, ErrNotFound) {
-		return base, err
+	if !errors.Is(known.noBase, ErrNotFound) {
+		return known.base, known.noBase
 	}
 	base, unchanged, err := s.unchangedBase(ctx, source)
 	if unchanged || err != nil {
@@ -130,12 +199,22 @@ func (s *Service) base(ctx context.Context, source Volume, name string) (Volume,
 	if source, err = s.collapse(ctx, source); err != nil {
 		return Volume{}, err
 	}
-	_, failed := s.snapshotFrozen(ctx, source, baseName(name, source.UUID))
-	if failed != nil && !readback.Clarifies(failed) {
+	failed := known.held
+	if depth := s.checkDepth(ctx, source); depth != nil {
+		failed = depth
+	}
+	var id string
+	if failed == nil {
+		id, failed = s.snapshotNow(ctx, source, baseName(name, source.UUID))
+	}
+	if failed == nil { // it is read again beside the clone
+		return Volume{UUID: id, Store: source.Store, Name: baseName(name, source.UUID), SizeBytes: source.SizeBytes, Thin: true, Snapshot: true, Base: source.Base, Clones: []string{source.Name}}, nil
+	}
+	if !readback.Clarifies(failed) {
 		return Volume{}, fmt.Errorf("target %s: take a snapshot of %s to clone it: %w", s.Name, source, failed)
 	}
 	base, err = s.lookUp(ctx, alias)
-	if failed != nil && errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) {
 		return Volume{}, fmt.Errorf("target %s: take a snapshot of %s to clone it: %w", s.Name, source, failed)
 	}
 	return base, err
@@ -143,7 +222,7 @@ func (s *Service) base(ctx context.Context, source Volume, name string) (Volume,
 
 // matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It follows the volume's parents: the first
 // ones may be snapshots of the volume itself, and the next one is its origin.
-func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) error {
+func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, known *Volume) error {
 	differs := func(is any) error {
 		return fmt.Errorf("target %s: %w: %s was created from %v, but a volume created from %v is requested", s.Name, ErrIncompatible, v, is, want)
 	}
@@ -155,7 +234,7 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin) erro
 			}
 			return nil
 		}
-		parent, err := s.lookUp(ctx, v.Store+"/"+name)
+		parent, err := s.parent(ctx, v, name, known)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return fmt.Errorf("target %s: %w: %s, a parent of %s, was deleted during the call: try again", s.Name, ErrBusy, name, v)

@@ -75,7 +75,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 			return v, nil
 		}
 	}
-	v, err := s.findCreated(ctx, st.Name, lvol, id)
+	v, err := s.findCreated(ctx, st.Name, lvol, id, true)
 	switch {
 	case err == nil:
 		counted.keep(v)
@@ -106,13 +106,18 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 
 // Matches fails with [ErrIncompatible] if an existing volume is not what spec and want describe.
 func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin) error {
+	return s.matches(ctx, v, spec, want, nil)
+}
+
+// matches is Matches for a caller that may have read the parent of v.
+func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin, parent *Volume) error {
 	if v.Snapshot {
 		return fmt.Errorf("target %s: %w: %s is a snapshot", s.Name, ErrIncompatible, v)
 	}
 	if v.SizeBytes < spec.MinBytes || spec.MaxBytes > 0 && v.SizeBytes > spec.MaxBytes {
 		return fmt.Errorf("target %s: %w: %s has %d bytes, but %s are requested", s.Name, ErrIncompatible, v, v.SizeBytes, spec.sizes())
 	}
-	if err := s.matchesOrigin(ctx, v, want); err != nil {
+	if err := s.matchesOrigin(ctx, v, want, parent); err != nil {
 		return err
 	}
 	if thin, err := s.createdThin(ctx, v); err != nil || thin == !spec.Class.Thick {
@@ -151,20 +156,22 @@ func (s *Service) Expand(ctx context.Context, id string, min, max int64) (int64,
 	if err != nil {
 		return 0, err
 	}
-	v, err = s.grow(ctx, v, min, max)
+	v, err = s.grow(ctx, v, min, max, nil)
 	return v.SizeBytes, err
 }
 
-func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, error) {
+// grow is Expand for a caller that may have read the volume's lvstore.
+func (s *Service) grow(ctx context.Context, v Volume, min, max int64, known *Store) (Volume, error) {
 	if max > 0 && v.SizeBytes > max {
 		return v, fmt.Errorf("target %s: %w: %s already has %d bytes, more than the limit %d; volumes cannot shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, max)
 	}
 	if v.SizeBytes >= min {
 		return v, nil
 	}
-	room := func() (Store, error) {
-		st, err := s.store(ctx, v.Store)
-		if err != nil {
+	room := func(known *Store) (st Store, err error) {
+		if known != nil && v.Thin { // what is free does not matter
+			st = *known
+		} else if st, err = s.store(ctx, v.Store); err != nil {
 			return st, err
 		}
 		switch size := st.Size(min); {
@@ -177,7 +184,7 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, e
 		}
 		return st, nil
 	}
-	st, err := room()
+	st, err := room(known)
 	if err != nil {
 		return v, err
 	}
@@ -202,7 +209,7 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64) (Volume, e
 	if readback.Refused(failed) {
 		counted.takeBack()
 	}
-	if _, err := room(); err != nil {
+	if _, err := room(nil); err != nil {
 		return v, err
 	}
 	return v, fmt.Errorf("target %s: grow %s to %d bytes: %w", s.Name, v, st.Size(min), failed)

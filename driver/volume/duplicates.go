@@ -20,10 +20,15 @@ import (
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target. If there are several, it
 // returns the oldest, which is the one that callers have got.
 func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
-	found, err := s.snapshotsNamed(ctx, name)
+	lvols, err := s.lvolsSoon(ctx)
 	if err != nil {
 		return Snapshot{}, err
 	}
+	return s.findSnapshotIn(ctx, lvols, name)
+}
+
+func (s *Service) findSnapshotIn(ctx context.Context, lvols []spdkrpc.LvolInfo, name string) (Snapshot, error) {
+	found := snapshotsNamed(lvols, name)
 	if len(found) == 0 {
 		return Snapshot{}, fmt.Errorf("target %s: snapshot %q: %w", s.Name, name, ErrNotFound)
 	}
@@ -36,15 +41,16 @@ func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, erro
 
 // snapshotsNamed lists the snapshots that were requested under name.
 func (s *Service) snapshotsNamed(ctx context.Context, name string) ([]spdkrpc.LvolInfo, error) {
-	lvols, err := s.lvols(ctx)
-	if err != nil {
-		return nil, err
-	}
+	lvols, err := s.lvolsSoon(ctx)
+	return snapshotsNamed(lvols, name), err
+}
+
+func snapshotsNamed(lvols []spdkrpc.LvolInfo, name string) []spdkrpc.LvolInfo {
 	want := hash(name)
-	return slices.DeleteFunc(lvols, func(l spdkrpc.LvolInfo) bool {
+	return slices.DeleteFunc(slices.Clone(lvols), func(l spdkrpc.LvolInfo) bool {
 		n, ours := parseName(l.Name)
 		return !isSnapshot(l.Name, l.IsSnapshot) || !(ours && !n.base && n.hash == want || l.Name == name)
-	}), nil
+	})
 }
 
 // oldest returns the UUID of the oldest snapshot in its chain. Snapshots of different volumes are in different chains; of
@@ -81,13 +87,15 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 // the oldest, keepOldest deletes the one that this call took, of which no caller knows. Each call deletes only its own.
 //
 // Other calls may be deleting theirs at the same time, which changes the chain while it is read, and makes SPDK refuse a
-// deletion. So keepOldest tries several times.
-func (s *Service) keepOldest(ctx context.Context, name string, taken Volume) (snap Snapshot, err error) {
+// deletion. So keepOldest tries several times. named are the snapshots with this name, if they were listed after this call has
+// taken its own; otherwise nil.
+func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, named []spdkrpc.LvolInfo) (snap Snapshot, err error) {
 	for tries := range keepOldestTries {
 		var changing bool
-		if snap, changing, err = s.tryKeepOldest(ctx, name, taken); !changing {
+		if snap, changing, err = s.tryKeepOldest(ctx, name, taken, named); !changing {
 			break
 		}
+		named = nil
 		select {
 		case <-ctx.Done():
 			return snap, err
@@ -100,11 +108,12 @@ func (s *Service) keepOldest(ctx context.Context, name string, taken Volume) (sn
 const keepOldestTries = 20
 
 // tryKeepOldest makes one attempt. changing tells that other calls interfered.
-func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume) (snap Snapshot, changing bool, err error) {
+func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, found []spdkrpc.LvolInfo) (snap Snapshot, changing bool, err error) {
 	own, _ := parseName(taken.Name)
-	found, err := s.snapshotsNamed(ctx, name)
-	if err != nil {
-		return Snapshot{}, false, err
+	if found == nil {
+		if found, err = s.snapshotsNamed(ctx, name); err != nil {
+			return Snapshot{}, false, err
+		}
 	}
 	if len(found) < 2 {
 		snap, err = s.asSnapshot(taken)

@@ -12,15 +12,10 @@ import (
 // maxDepth limits the number of snapshots below a volume: SPDK fails or crashes when it loads chains of 300.
 const maxDepth = 64
 
-// snapshotFrozen takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the lvstore if hosts write
-// during a snapshot, so the proxy makes the hosts hold their I/O back, and refuses if it cannot.
-func (s *Service) snapshotFrozen(ctx context.Context, v Volume, name string) (id string, err error) {
-	if err := s.checkDepth(ctx, v); err != nil {
-		return "", err
-	}
-	if err := s.exports.CheckHoldsIO(ctx, v.UUID); err != nil {
-		return "", err
-	}
+// snapshotNow takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the lvstore if hosts write during a
+// snapshot, so the proxy makes the hosts hold their I/O back, and refuses if it cannot. The caller has checked that they can
+// (CheckHoldsIO), and the depth of the volume's chain.
+func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id string, err error) {
 	list, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
 		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(export.NQN(v.UUID))}},
 	})
@@ -46,6 +41,21 @@ func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (
 			"upgrade spdk-proxy, or detach the volume first", ErrInUse)
 	}
 	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
+}
+
+// checkDepthIn is checkDepth for a caller that has listed the lvols. It follows the chain, which takes a round for each
+// snapshot, only if the volume's lvstore has enough snapshots for a chain that is too long.
+func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v Volume) error {
+	snapshots := 0
+	for _, l := range lvols {
+		if l.Lvs.Name == v.Store && isSnapshot(l.Name, l.IsSnapshot) {
+			snapshots++
+		}
+	}
+	if snapshots < maxDepth {
+		return nil
+	}
+	return s.checkDepth(ctx, v)
 }
 
 // checkDepth fails with ErrTooDeep if another snapshot would make the chain below a volume too long.

@@ -65,6 +65,16 @@ func (m *memory) haveAll(stores []Store) bool {
 	return !slices.ContainsFunc(stores, func(st Store) bool { _, ok := m.stores[st.UUID]; return !ok })
 }
 
+// known returns the lvstores that were seen before, with their names.
+func (m *memory) known() (stores []Store) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, name := range m.stores {
+		stores = append(stores, Store{UUID: id, Name: name})
+	}
+	return stores
+}
+
 func (m *memory) listed(st Store) (list, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

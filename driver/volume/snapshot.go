@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,13 +28,25 @@ type Snapshot struct {
 // Snapshot takes a snapshot of a volume with a name. If a snapshot with that name exists, Snapshot returns it, or fails
 // with ErrIncompatible if it is of another volume.
 func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, error) {
-	v, err := s.GetVolume(ctx, source)
-	if err != nil {
-		return Snapshot{}, err
+	var v Volume
+	var lvols []spdkrpc.LvolInfo
+	var unknown, unlisted, held error
+	var reading sync.WaitGroup
+	reading.Go(func() { v, unknown = s.GetVolume(ctx, source) })
+	reading.Go(func() { lvols, unlisted = s.lvolsSoon(ctx) })
+	reading.Go(func() { held = s.exports.CheckHoldsIO(ctx, source) }) // counts only if a snapshot is taken
+	reading.Wait()
+	for _, err := range []error{unknown, unlisted} {
+		if err != nil {
+			return Snapshot{}, err
+		}
 	}
-	snap, err := s.FindSnapshot(ctx, name)
+	snap, err := s.findSnapshotIn(ctx, lvols, name)
 	if errors.Is(err, ErrNotFound) {
-		snap, err = s.snapshot(ctx, name, v)
+		if held == nil {
+			held = s.checkDepthIn(ctx, lvols, v)
+		}
+		snap, err = s.snapshot(ctx, name, v, held)
 	}
 	if err != nil {
 		return Snapshot{}, err
@@ -49,16 +63,29 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 	return snap, nil
 }
 
-func (s *Service) snapshot(ctx context.Context, name string, v Volume) (Snapshot, error) {
+// snapshot takes a snapshot, unless refused says why it may not.
+func (s *Service) snapshot(ctx context.Context, name string, v Volume, refused error) (Snapshot, error) {
 	lvol := snapshotName(name, v.UUID, s.Now())
-	_, failed := s.snapshotFrozen(ctx, v, lvol)
+	failed := refused
+	if failed == nil {
+		_, failed = s.snapshotNow(ctx, v, lvol)
+	}
 	if failed != nil && !readback.Clarifies(failed) {
 		return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
 	}
+	var named []spdkrpc.LvolInfo
+	var unlisted error
+	var listing sync.WaitGroup
+	if failed == nil {
+		listing.Go(func() { named, unlisted = s.snapshotsNamed(ctx, name) })
+	}
 	taken, err := s.lookUp(ctx, v.Store+"/"+lvol)
+	listing.Wait()
 	switch {
+	case err == nil && failed == nil && unlisted == nil:
+		return s.keepOldest(ctx, name, taken, named)
 	case err == nil:
-		return s.keepOldest(ctx, name, taken)
+		return s.keepOldest(ctx, name, taken, nil)
 	case !errors.Is(err, ErrNotFound):
 		return Snapshot{}, err
 	case failed == nil:
@@ -113,6 +140,34 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.lvolsIn(ctx, stores)
+}
+
+// lvolsSoon is like lvols, in one round instead of two: it lists the lvstores that were seen before while it waits for the
+// target to load them. So right after a restart of the target, it may miss lvols. It is for callers that list the lvols again
+// after they have made one, and then decide (see keepOldest).
+func (s *Service) lvolsSoon(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
+	known := slices.DeleteFunc(s.seen.known(), func(st Store) bool { return !s.permits(st.Name) })
+	lists, failures := make([][]spdkrpc.LvolInfo, len(known)), make([]error, len(known))
+	var listing sync.WaitGroup
+	for i, st := range known {
+		listing.Go(func() { lists[i], failures[i] = s.lvolsOf(ctx, st) })
+	}
+	stores, err := s.Stores(ctx)
+	listing.Wait()
+	if err != nil {
+		return nil, err
+	}
+	same := len(stores) == len(known) && errors.Join(failures...) == nil && !slices.ContainsFunc(stores, func(st Store) bool {
+		return !slices.ContainsFunc(known, func(k Store) bool { return k.UUID == st.UUID && k.Name == st.Name })
+	})
+	if !same {
+		return s.lvolsIn(ctx, stores)
+	}
+	return slices.Concat(lists...), nil
+}
+
+func (s *Service) lvolsIn(ctx context.Context, stores []Store) ([]spdkrpc.LvolInfo, error) {
 	lists := make([][]spdkrpc.LvolInfo, len(stores))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, st := range stores {

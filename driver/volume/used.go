@@ -112,8 +112,10 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 // findCreated returns the volume with the name of an lvol after a call created it, or tried to. id is the UUID that SPDK
 // answered, or empty. If a used volume with that name exists too, it was created first, because otherwise SPDK would have
 // refused its name. Then findCreated deletes the volume id, of which no caller knows.
-func (s *Service) findCreated(ctx context.Context, store, lvol, id string) (Volume, error) {
-	found, err := s.lookUpEach(ctx, store, []string{lvol, usedName(lvol)}, true)
+//
+// mayBeRenamed tells whether another call may rename the volume meanwhile.
+func (s *Service) findCreated(ctx context.Context, store, lvol, id string, mayBeRenamed bool) (Volume, error) {
+	found, err := s.lookUpEach(ctx, store, []string{lvol, usedName(lvol)}, mayBeRenamed)
 	switch {
 	case err != nil:
 		return Volume{}, err

@@ -1,0 +1,76 @@
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// An earlyList answers lists of lvols as a target that is still loading its lvstores, until a snapshot is taken.
+type earlyList struct {
+	spdkrpc.Caller
+	mu    sync.Mutex
+	calls []string
+}
+
+func (e *earlyList) Call(ctx context.Context, method string, params, result any) error {
+	e.mu.Lock()
+	e.calls = append(e.calls, method)
+	early := method == "bdev_lvol_get_lvols" && !slices.Contains(e.calls, "bdev_lvol_snapshot")
+	e.mu.Unlock()
+	if early {
+		return json.Unmarshal([]byte("[]"), result)
+	}
+	return e.Caller.Call(ctx, method, params, result)
+}
+
+// A snapshot that the list before it has missed is found by the list after it. It is older, so it is kept.
+func TestSnapshotThatAnEarlyListMissed(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	v := b.create(t, "pvc-1", 4)
+	early := &earlyList{Caller: b.fault}
+	s := b.Target.Service(spdkrpc.NewClient(early))
+	_, err := s.Stores(t.Context())
+	require.NoError(t, err)
+	first, err := b.Snapshot(t.Context(), "s", v.UUID)
+	require.NoError(t, err)
+
+	later := b.Now().Add(time.Minute)
+	b.Target.Now = func() time.Time { return later } // so that the second has another name
+	again, err := s.Snapshot(t.Context(), "s", v.UUID)
+	require.NoError(t, err)
+	assert.Equal(t, first.UUID, again.UUID)
+	assert.Contains(t, early.calls, "bdev_lvol_snapshot", "otherwise the first list was not missed")
+	assert.Contains(t, early.calls, "bdev_lvol_delete")
+	all, _, err := b.ListSnapshots(t.Context(), "", Page{})
+	require.NoError(t, err)
+	assert.Len(t, all, 1)
+}
+
+// A list of the lvstores that were seen before is not enough while they are not those that there are.
+func TestLvolsOfNewLvstores(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	v := b.create(t, "pvc-1", 4)
+	s := b.Target.Service(spdkrpc.NewClient(b.fault))
+	for range 2 { // when no lvstore was seen, and afterwards
+		lvols, err := s.lvolsSoon(t.Context())
+		require.NoError(t, err)
+		require.Len(t, lvols, 1)
+		assert.Equal(t, v.UUID, lvols[0].UUID)
+	}
+	known := s.seen.known()
+	require.Len(t, known, 2)
+	s.seen.stores = map[string]string{known[0].UUID: "renamed", known[1].UUID: known[1].Name} // its list fails
+	lvols, err := s.lvolsSoon(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, lvols, 1)
+}
