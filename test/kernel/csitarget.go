@@ -41,7 +41,7 @@ const (
 	csiTargetName  = "t0"
 	proxyConfigFmt = `listen: 127.0.0.1:%s
 tls: {self_signed_dir: %q}
-target: {socket: %q, freeze: {dir: %q}%s}
+target: {socket: %q, keys: {dir: %q}, freeze: {dir: %q}%s}
 users:
   - {name: csi, password_hash: %q, roles: [csi-controller]}
 log: {level: error}
@@ -82,7 +82,7 @@ func newCSITarget(t *testing.T, path, targetType, savedDir string) *csiTarget {
 		save = fmt.Sprintf(", save: {dir: %q}", savedDir)
 	}
 	proxyFile := filepath.Join(dir, "spdk-proxy.yaml")
-	require.NoError(t, os.WriteFile(proxyFile, fmt.Appendf(nil, proxyConfigFmt, port, filepath.Join(dir, "tls"), path, filepath.Join(dir, "freeze"), save, hash), 0o600))
+	require.NoError(t, os.WriteFile(proxyFile, fmt.Appendf(nil, proxyConfigFmt, port, filepath.Join(dir, "tls"), path, filepath.Join(dir, "keys"), filepath.Join(dir, "freeze"), save, hash), 0o600))
 	loaded, err := config.Load(proxyFile)
 	require.NoError(t, err)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -176,7 +176,7 @@ func (c *csiTarget) make(ctx context.Context, call control.TargetCall) (map[stri
 func (c *csiTarget) publish(ctx context.Context, call control.TargetCall) (map[string]string, error) {
 	v := c.volumes[call.Volume]
 	p, err := c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-		VolumeId: v.GetVolumeId(), NodeId: call.Node, VolumeCapability: capability(), VolumeContext: v.GetVolumeContext(),
+		VolumeId: v.GetVolumeId(), NodeId: call.Node, VolumeCapability: capability(), VolumeContext: v.GetVolumeContext(), Secrets: call.Secrets,
 	})
 	if err != nil {
 		return nil, err

@@ -11,12 +11,40 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 )
 
 // kitVersion is part of a kit's folder name: increase it when the contents of a kit change.
 const kitVersion = "2"
+
+// KernelVariable names a Debian package with another kernel, such as one of backports.
+const KernelVariable = "SPDKGATE_KERNEL_DEB"
+
+// kitSuffix ends the name of a kit's folder, after the release of its kernel.
+func kitSuffix() string {
+	if os.Getenv(KernelVariable) != "" {
+		return "-kitgiven" + kitVersion
+	}
+	return "-kit" + kitVersion
+}
+
+// kitPattern matches the folders of the kits that can be used.
+func kitPattern() string {
+	deb := os.Getenv(KernelVariable)
+	if deb == "" {
+		return "*" + kitSuffix()
+	}
+	release, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(deb), "linux-image-"), "_")
+	return release + kitSuffix()
+}
+
+// authenticates tells whether the kernel has NVMe in-band authentication.
+func (k kit) authenticates() bool {
+	config, err := os.ReadFile(k.root("boot/config-" + k.kernel))
+	return err == nil && (bytes.Contains(config, []byte("CONFIG_NVME_HOST_AUTH=y")) || bytes.Contains(config, []byte("CONFIG_NVME_AUTH=y")))
+}
 
 // packages are the Debian packages of a kit. Their dependencies are added.
 var packages = []string{
@@ -54,7 +82,7 @@ func openKit(ctx context.Context, log func(format string, args ...any)) (kit, er
 		return kit{}, err
 	}
 	cache = filepath.Join(cache, "spdkgate", "kernel")
-	made, err := filepath.Glob(filepath.Join(cache, "*-kit"+kitVersion))
+	made, err := filepath.Glob(filepath.Join(cache, kitPattern()))
 	if err != nil {
 		return kit{}, err
 	}
@@ -92,6 +120,10 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	if err != nil {
 		return kit{}, err
 	}
+	if deb := os.Getenv(KernelVariable); deb != "" {
+		debs = slices.DeleteFunc(debs, func(d string) bool { return strings.HasPrefix(filepath.Base(d), "linux-image-") })
+		debs = append(debs, deb)
+	}
 	for _, deb := range debs {
 		if err := command(ctx, "dpkg-deb", "--extract", deb, k.root()); err != nil {
 			return kit{}, err
@@ -114,7 +146,7 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	if err := os.RemoveAll(filepath.Join(k.dir, "apt")); err != nil {
 		return kit{}, err
 	}
-	final := filepath.Join(cache, k.kernel+"-kit"+kitVersion)
+	final := filepath.Join(cache, k.kernel+kitSuffix())
 	if err := os.Rename(k.dir, final); err != nil {
 		return kit{}, err
 	}

@@ -33,6 +33,8 @@ const (
 	Restarted = "restarted" // writes while the target is killed and started again
 	PowerLoss = "powerloss" // writes until the host ends the machine; three phases
 
+	Authenticated = "authenticated" // a volume that requires authentication, by the method that ParamPhase names
+
 	Own      = "own"       // the target of the guest's kernel
 	OwnISCSI = "own-iscsi" // the iSCSI target of the guest's kernel
 	SPDK     = "spdk"      // an SPDK target on the host
@@ -103,6 +105,7 @@ type TargetCall struct {
 	From       string            `json:",omitzero"` // volume to copy
 	Snapshot   string            `json:",omitzero"` // snapshot to take, to restore or to delete
 	Parameters map[string]string `json:",omitzero"` // of the StorageClass
+	Secrets    map[string]string `json:",omitzero"` // of the call
 
 	Acked, Begun uint64 `json:",omitzero"` // the writes of the node that loses the volume
 }

@@ -28,6 +28,7 @@ type csiVolume struct {
 	id      string
 	context map[string]string // volume context and publish context
 	fsType  string            // empty: raw block
+	secrets map[string]string // of the calls
 	ro      bool              // ReadOnlyMany
 	ending  bool              // the pod's end has begun
 	sum     [sha256.Size]byte
@@ -76,7 +77,7 @@ func (v *csiVolume) stage(ctx context.Context) (string, error) {
 		return "", err
 	}
 	_, err := v.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-		VolumeId: v.id, StagingTargetPath: v.staging, VolumeCapability: v.capability(), VolumeContext: v.context, PublishContext: v.context,
+		VolumeId: v.id, StagingTargetPath: v.staging, VolumeCapability: v.capability(), VolumeContext: v.context, PublishContext: v.context, Secrets: v.secrets,
 	})
 	return "", err
 }
@@ -84,7 +85,7 @@ func (v *csiVolume) stage(ctx context.Context) (string, error) {
 func (v *csiVolume) publish(ctx context.Context) (string, error) {
 	_, err := v.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
 		VolumeId: v.id, StagingTargetPath: v.staging, TargetPath: v.published, VolumeCapability: v.capability(),
-		VolumeContext: v.context, PublishContext: v.context, Readonly: v.ro,
+		VolumeContext: v.context, PublishContext: v.context, Readonly: v.ro, Secrets: v.secrets,
 	})
 	return "", err
 }

@@ -105,6 +105,9 @@ func start() (err error) {
 	case control.MovedTo + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.movedTo(params)
+	case control.Authenticated + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.authenticated(params[control.ParamPhase])
 	case control.PowerLoss + " " + control.Own:
 		s.target = newNVMeTarget()
 		return s.powerLoss(params)
