@@ -116,7 +116,7 @@ func (i *iscsi) explainLogin(e Export, err error) error {
 		return err
 	}
 	if e.Authentication == hostauth.CHAP && slices.Contains([]int{exitAuthFailed, exitLogin, exitFatalLogin}, failed.code) {
-		return explainCHAP(e, err)
+		return explainCHAP(e, failed.code, err)
 	}
 	switch failed.code {
 	case exitTransport, exitTransportTimeout, exitPDUTimeout, exitHostNotFound, exitFatalLogin, exitLogin:

@@ -124,11 +124,12 @@ func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 	return nil
 }
 
-// explainCHAP explains that iscsid could not log in to a target that requires authentication.
-func explainCHAP(e Export, err error) error {
+// explainCHAP explains that iscsid could not log in to a target that requires authentication. iscsid reports a refusal of the
+// target's as one, and its own of a target as a login that failed for good.
+func explainCHAP(e Export, code int, err error) error {
 	who, compare := "the target refused this node's user or password", "chap-user and chap-password"
-	if e.keys.Both() {
-		who, compare = who+", or this node refused the target's", "chap-user, chap-password, chap-target-user and chap-target-password"
+	if code != exitAuthFailed && e.keys.Both() {
+		who, compare = "this node ended the login, as it does if the target does not have the right user and password", "chap-target-user and chap-target-password"
 	}
 	return fmt.Errorf("%w: %s: %s: compare %s in the node's Secret with those in the controller's, with which the volume was published; see also iscsid's log on the node (%w)", ErrAuthentication, e.IQN, who, compare, err)
 }

@@ -95,10 +95,28 @@ func TestISCSIRefusesAuthentication(t *testing.T) {
 	k.exit["--login"] = exitAuthFailed
 	_, err = c.Connect(t.Context(), e)
 	require.ErrorIs(t, err, ErrAuthentication)
-	require.ErrorContains(t, err, "or this node refused the target's")
+	require.ErrorContains(t, err, "the target refused this node's user or password")
 	assert.NotContains(t, err.Error(), password)
+	k.exit["--login"] = exitFatalLogin
+	_, err = c.Connect(t.Context(), e)
+	require.ErrorIs(t, err, ErrAuthentication)
+	require.ErrorContains(t, err, "compare chap-target-user and chap-target-password")
+	k.exit["--login"] = exitAuthFailed
 	_, err = c.Connect(t.Context(), withPasswords(t, k.export, false))
 	require.ErrorIs(t, err, ErrAuthentication)
 	_, err = c.Connect(t.Context(), k.export)
 	require.ErrorIs(t, err, ErrRefused)
+}
+
+// A node whose first login was refused has no record of the interface, without which iscsiadm deletes nothing.
+func TestISCSIDisconnectWithoutInterface(t *testing.T) {
+	k, c := newISCSIKernel(t)
+	made := false
+	k.answer = func(line string) (int, bool) {
+		made = made || strings.Contains(line, "-m iface") && strings.Contains(line, "-o new")
+		const cannotReadInterface = 3
+		return cannotReadInterface, !made && strings.Contains(line, "-o delete")
+	}
+	require.NoError(t, c.Disconnect(t.Context(), k.export))
+	assert.True(t, made)
 }

@@ -53,8 +53,9 @@ type iscsiKernel struct {
 	host   Host
 	export Export
 	ran    []string
-	exit   map[string]int // exit code by what a command line contains
-	status uint16         // of a login
+	exit   map[string]int                            // exit code by what a command line contains
+	status uint16                                    // of a login
+	answer func(line string) (exit int, failed bool) // before all others; may be nil
 }
 
 func newISCSIKernel(t *testing.T) (*iscsiKernel, *byTransport) {
@@ -67,6 +68,11 @@ func newISCSIKernel(t *testing.T) (*iscsiKernel, *byTransport) {
 	k.dir("sys/class/iscsi_session")
 	i := &iscsi{node: k.node, host: k.host, log: testLog(t), exec: fakeExec(func(line string) (string, int) {
 		k.ran = append(k.ran, line)
+		if k.answer != nil {
+			if code, failed := k.answer(line); failed {
+				return "iscsiadm: failed", code
+			}
+		}
 		for part, code := range k.exit {
 			if strings.Contains(line, part) {
 				return "iscsiadm: failed", code

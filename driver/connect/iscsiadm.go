@@ -88,6 +88,13 @@ func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
 		if errors.Is(err, ErrUnsupported) {
 			return nil
 		}
+		if failed := (*iscsiadmError)(nil); errors.As(err, &failed) {
+			// Without the interface's record, which the first login creates, iscsiadm does not look for the target's.
+			if newErr := i.iscsiadm(ctx, i.ifaceArgs("new"), exitExists); newErr != nil {
+				return errors.Join(err, newErr)
+			}
+			err = i.iscsiadm(ctx, i.recordArgs(p, "-o", "delete"), exitNoObjects)
+		}
 		if err != nil {
 			return err
 		}

@@ -98,9 +98,9 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 // and after the withdrawal no group is left.
 func TestInterruptedCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
+	id := f.bdev(t)
 	for _, executed := range []bool{false, true} {
 		for n := 1; ; n++ {
-			id := f.bdev(t)
 			h := withPasswords(t, drivertest.Host("a"), "correct-horse-1", "")
 			f.fault.FailCall(n, executed, true)
 			err := admit(t.Context(), f.Service, id, h)

@@ -123,10 +123,10 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 // If a call fails at any RPC, the volume is not exported to a host that need not authenticate; a repeated call finishes; and
 // after the withdrawal no key is left.
 func TestInterruptedAuthentication(t *testing.T) {
+	f := newKeysFixture(t)
+	id := f.bdev(t)
 	for _, executed := range []bool{false, true} {
 		for n := 1; ; n++ {
-			f := newKeysFixture(t)
-			id := f.bdev(t)
 			h := withKeys(t, drivertest.MultipathHost("a"), oneKey, otherKey)
 			f.fault.FailCall(n, executed, true)
 			err := admit(t.Context(), f.Service, id, h)
@@ -135,6 +135,7 @@ func TestInterruptedAuthentication(t *testing.T) {
 			if failed == "" {
 				require.NoError(t, err)
 				assert.Greater(t, n, 8)
+				require.NoError(t, f.Withdraw(t.Context(), id, &h))
 				break
 			}
 			subs, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})

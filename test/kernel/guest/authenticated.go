@@ -91,8 +91,8 @@ func (s *scenario) authenticated(method string) (err error) {
 			delete(m, target)
 			delete(m, "chap-target-user")
 		}, "the target must authenticate too"))
-		v.step("stage with a wrong key is refused", refused(func(m map[string]string) { m[host] = keys.other[host] }, "authentication failed", "refused"))
-		v.step("stage with a wrong key of the target is refused", refused(func(m map[string]string) { m[target] = keys.other[target] }, "authentication failed", "refused"))
+		v.step("stage with a wrong key is refused", refused(func(m map[string]string) { m[host] = keys.other[host] }, "authentication failed", host))
+		v.step("stage with a wrong key of the target is refused", refused(func(m map[string]string) { m[target] = keys.other[target] }, "authentication failed", target))
 		v.secrets = keys.right
 		v.step("stage with the right keys", v.stage)
 		v.step("publish", v.publish)
