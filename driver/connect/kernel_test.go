@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -53,6 +54,9 @@ func newKernel(t *testing.T) *kernel {
 		k.mu.Lock()
 		k.writes = append(k.writes, "fabrics="+text)
 		k.mu.Unlock()
+		if k.exchange == nil {
+			return "", errors.New("no target is simulated")
+		}
 		if err := k.exchange(text); err != nil {
 			return "", err
 		}
