@@ -59,7 +59,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	}
 	var in *Store
 	if i := slices.IndexFunc(stores, func(st Store) bool { return st.Name == source.Store }); i >= 0 {
-		in = &stores[i]
+		in = new(stores[i]) // a copy, because askForClone changes it while Find reads the others
 	}
 	known := s.askForClone(ctx, in, source, from, spec, &reading)
 	known.mayBeRenamed = mayBeRenamed
