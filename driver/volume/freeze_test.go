@@ -146,6 +146,9 @@ func TestHostsWithoutMultipath(t *testing.T) {
 	_, err = b.Snapshot(t.Context(), "refused", v.UUID)
 	require.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, "nvme_core.multipath=Y")
+	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	require.ErrorIs(t, err, ErrInUse)
+	assert.ErrorContains(t, err, "nvme_core.multipath=Y")
 	assert.Len(t, f.requests, 1)
 }
 
