@@ -10,12 +10,14 @@ import (
 )
 
 // transport attaches the exports of one kind: NVMe, iSCSI or loop devices. Its methods, except
-// find, run one at a time for each target, with a context that has a deadline.
+// find and paths, run one at a time for each target, with a context that has a deadline.
 type transport interface {
 	connect(ctx context.Context, e Export, step *operation.Step) (Device, error)
 	find(e Export) (Device, error)
 	disconnect(ctx context.Context, e Export, step *operation.Step) error
 	rescan(ctx context.Context, e Export, wantBytes int64, step *operation.Step) (int64, error)
+	paths(e Export) (Paths, error)
+	reconnect(ctx context.Context, e Export, step *operation.Step) error
 }
 
 // byTransport implements Connector: it selects the transport, bounds the time, locks the target,
@@ -51,16 +53,8 @@ func (c *byTransport) Connect(ctx context.Context, e Export) (Device, error) {
 	})
 }
 
-func (c *byTransport) Find(_ context.Context, e Export) (Device, error) {
-	t, err := c.of(e)
-	if err != nil {
-		return Device{}, fmt.Errorf("find %v: %w", e, err)
-	}
-	d, err := t.find(e)
-	if err != nil {
-		return Device{}, fmt.Errorf("find %v: %w", e, err)
-	}
-	return d, nil
+func (c *byTransport) Find(ctx context.Context, e Export) (Device, error) {
+	return query(ctx, c, "find", e, func(t transport) (Device, error) { return t.find(e) })
 }
 
 func (c *byTransport) Disconnect(ctx context.Context, e Export) error {

@@ -52,7 +52,7 @@ type Options struct {
 }
 
 // New returns the connector of a node, for all transports. The node connects as host.
-func New(host Host, o Options) (Connector, error) {
+func New(host Host, o Options) (Watcher, error) {
 	if host.UUID == "" || host.NQN == "" || host.IQN == "" {
 		return nil, fmt.Errorf("connect: incomplete host identity %+v: derive it with HostOf(node id)", host)
 	}

@@ -62,7 +62,7 @@ func (s *simulation) of(target, id string) Export {
 	return e
 }
 
-func loopConnector(t *testing.T, e ...Export) Connector {
+func loopConnector(t *testing.T, e ...Export) Watcher {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices: run as root, or sudo -E make test")
 	}

@@ -275,12 +275,8 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 			return err
 		}
 	}
-	for _, c := range controllers {
-		step.Doing("the kernel removes %s (write to its delete_controller)", c.name)
-		err := n.node.write(n.node.path("sys/class/nvme", c.name, "delete_controller"), "1")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
-			return fmt.Errorf("remove controller %s: %w", c.name, err)
-		}
+	if err := n.deleteControllers(controllers, step); err != nil {
+		return err
 	}
 	step.Doing("waiting until the kernel has removed the controllers")
 	gone, err := poll(ctx, func() (bool, error) {
@@ -291,6 +287,18 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 		err = fmt.Errorf("%w %v: controllers: %s", timeout(ctx), step, n.describe(e))
 	}
 	return err
+}
+
+// deleteControllers tells the kernel to remove controllers.
+func (n *nvme) deleteControllers(controllers []controller, step *operation.Step) error {
+	for _, c := range controllers {
+		step.Doing("the kernel removes %s (write to its delete_controller)", c.name)
+		err := n.node.write(n.node.path("sys/class/nvme", c.name, "delete_controller"), "1")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
+			return fmt.Errorf("remove controller %s: %w", c.name, err)
+		}
+	}
+	return nil
 }
 
 func (n *nvme) rescan(ctx context.Context, e Export, wantBytes int64, step *operation.Step) (int64, error) {

@@ -38,7 +38,10 @@ func (n *nvme) controllers(nqn string) ([]controller, error) {
 	var found []controller
 	for _, name := range names {
 		attribute := func(a string) string { return n.node.attribute("sys/class/nvme", name, a) }
-		if host := attribute("hostnqn"); attribute("subsysnqn") != nqn || host != n.host.NQN && host != n.host.Multipath().NQN {
+		if attribute("subsysnqn") != nqn {
+			continue
+		}
+		if host := attribute("hostnqn"); host != n.host.NQN && host != n.host.Multipath().NQN {
 			continue
 		}
 		c := controller{name: name, state: attribute("state"), transport: attribute("transport"), model: attribute("model")}
@@ -143,7 +146,11 @@ func (n *nvme) namespaces(controllers []controller) ([]namespace, error) {
 // attribute "uuid" is not reliable: for a namespace without a UUID it has the NGUID in the form of a
 // UUID. If the target gives only an NGUID of 16 bytes, that is used as the UUID.
 func (n *nvme) namespaceUUID(name string) string {
-	wwid := n.node.attribute("sys/block", name, "wwid")
+	return uuidOf(n.node.attribute("sys/block", name, "wwid"))
+}
+
+// uuidOf returns the UUID in an attribute "wwid", and an empty string if it has none.
+func uuidOf(wwid string) string {
 	if id, ok := strings.CutPrefix(wwid, "uuid."); ok {
 		return strings.ToLower(id)
 	}

@@ -37,17 +37,9 @@ func (m *Mounter) check(path string) error {
 
 // checkUsable fails with ErrBroken if the mount cannot be used any more, and with ErrUnreadable if its device cannot be read.
 func (p Point) checkUsable() error {
-	if p.Stale {
-		return fmt.Errorf("%w: its device was removed", ErrBroken)
-	}
-	// Newer kernels report this. Older ones do not, and directories can still be read from memory.
-	for _, sign := range []string{"shutdown", "emergency_ro"} {
-		if slices.Contains(p.superOpts, sign) {
-			return fmt.Errorf("%w: the kernel shut it down after errors (%s)", ErrBroken, sign)
-		}
-	}
-	if slices.Contains(p.superOpts, "ro") && !slices.Contains(p.options, "ro") {
-		return fmt.Errorf("%w: the kernel made it read-only after errors", ErrBroken)
+	// Newer kernels report a shutdown. Older ones do not, and directories can still be read from memory.
+	if fault := p.Fault(); fault != NoFault {
+		return fmt.Errorf("%w: %s", ErrBroken, fault)
 	}
 	// If the device returns errors, the state of the file system is unknown, and nothing on it can be mounted.
 	if p.Device != "" {

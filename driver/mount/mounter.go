@@ -26,6 +26,7 @@ type Mounter struct {
 	exec      utilexec.Interface
 	mount     mountutils.Interface
 	umount    func(path string) error
+	detach    func(path string) error
 	mountInfo string
 	sysBlock  string // devices by number
 	dev       string
@@ -36,7 +37,7 @@ type Mounter struct {
 
 // New returns a Mounter for this node.
 func New(o Options) *Mounter {
-	m := &Mounter{exec: o.Exec, mount: o.Mount, umount: umount, mountInfo: o.MountInfo, sysBlock: "/sys/dev/block", dev: "/dev", log: o.Log, operations: operation.Group{Busy: ErrBusy}}
+	m := &Mounter{exec: o.Exec, mount: o.Mount, umount: umount, detach: detach, mountInfo: o.MountInfo, sysBlock: "/sys/dev/block", dev: "/dev", log: o.Log, operations: operation.Group{Busy: ErrBusy}}
 	if m.exec == nil {
 		m.exec = utilexec.New()
 	}

@@ -56,7 +56,9 @@ func (m *Mounter) unmountAll(path string) error {
 		}
 		switch err := m.umount(path); {
 		case errors.Is(err, unix.EBUSY):
-			return fmt.Errorf("%w: end the processes that use %s (find them with lsof or fuser)", ErrBusy, path)
+			if err := m.detachGone(path); err != nil {
+				return err
+			}
 		case err != nil && !errors.Is(err, unix.EINVAL): // EINVAL: no longer mounted
 			return fmt.Errorf("umount %s: %w", path, err)
 		}

@@ -1,0 +1,319 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
+)
+
+// A Watcher is a Connector that also tells how the kernel sees what is attached, and restores connections that the kernel
+// has given up.
+type Watcher interface {
+	Connector
+	// Paths reads the state of an export's connections. It sends nothing to the target. If the kernel does not answer
+	// before ctx ends, the error is of kind [ErrTimeout]; until it answers, further calls wait for the same answer.
+	Paths(ctx context.Context, e Export) (Paths, error)
+	// Reconnect restores the connections of an attached export that no longer exist. It changes none that exists, and
+	// connects to no address that does not answer. It fails if the target has another volume there, and then removes the
+	// connections that it made.
+	Reconnect(ctx context.Context, e Export) error
+}
+
+// A Path is one connection of this node to an export: an NVMe controller, an iSCSI session or a loop device.
+type Path struct {
+	Name    string // nvme0, session1, loop3
+	Address string // of the target; empty if the kernel does not tell it there
+	State   string // as the kernel names it, such as live, connecting, LOGGED_IN
+	Live    bool
+}
+
+// String names the path in logs and errors.
+func (p Path) String() string {
+	s := p.Name + " " + p.State
+	if p.Address != "" {
+		s += " at " + p.Address
+	}
+	return s
+}
+
+// Paths describe how the kernel sees an attached export.
+type Paths struct {
+	All []Path
+	// Expected is the number of paths that [Connector.Connect] makes if all of the target's addresses answer.
+	Expected int
+	// GivenUp is how many of them the kernel no longer has, and does not try to restore.
+	GivenUp int
+	// Device is the export's device, whose identity was verified. If there is none, NoDevice tells why.
+	Device   Device
+	NoDevice error
+}
+
+// Live counts the paths that can transport I/O.
+func (p Paths) Live() int {
+	n := 0
+	for _, path := range p.All {
+		if path.Live {
+			n++
+		}
+	}
+	return n
+}
+
+// finish adds the device, or why there is none. Other errors mean that the state is unknown.
+func (p Paths) finish(d Device, err error) (Paths, error) {
+	p.Device, p.NoDevice = d, err
+	for _, kind := range []error{nil, ErrNotConnected, ErrNoNamespace, ErrAmbiguous, ErrUnreachable} {
+		if errors.Is(err, kind) {
+			return p, nil
+		}
+	}
+	return p, err
+}
+
+func (c *byTransport) Paths(ctx context.Context, e Export) (Paths, error) {
+	return query(ctx, c, "paths of", e, func(t transport) (Paths, error) { return t.paths(e) })
+}
+
+func (c *byTransport) Reconnect(ctx context.Context, e Export) error {
+	_, err := operate(ctx, c, "reconnect", e, func(ctx context.Context, t transport, step *operation.Step) (struct{}, error) {
+		return struct{}{}, t.reconnect(ctx, e, step)
+	})
+	return err
+}
+
+// query reads the kernel's state of an export, for all callers that ask for the same at once. The time is bounded, as the
+// kernel may be busy with a target that does not answer.
+func query[T any](ctx context.Context, c *byTransport, name string, e Export, read func(transport) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	t, err := c.of(e)
+	var v T
+	if err == nil {
+		v, err = operation.Share(ctx, &c.operations, fmt.Sprintf("%s %v %s", name, e, e.NSUUID), func() (T, error) { return read(t) })
+	}
+	if err != nil {
+		return v, fmt.Errorf("%s %v: %w", name, e, err)
+	}
+	return v, nil
+}
+
+// dialTimeout limits how long an address may take to answer before the kernel is asked to connect to it.
+const dialTimeout = 3 * time.Second
+
+func (n *nvme) paths(e Export) (Paths, error) {
+	controllers, err := n.controllers(e.NQN)
+	if err != nil {
+		return Paths{}, err
+	}
+	p, usable := Paths{Expected: 1}, 0
+	if n.nativeMultipath() {
+		p.Expected = len(e.paths())
+	}
+	for _, c := range controllers {
+		p.All = append(p.All, Path{Name: c.name, Address: net.JoinHostPort(c.address, c.port), State: c.state, Live: c.state == "live"})
+		if c.usable() {
+			usable++
+		}
+	}
+	p.GivenUp = max(0, p.Expected-usable)
+	return p.finish(n.find(e))
+}
+
+// reconnect creates the controllers that are missing. If all are missing, the device is found anew, as by connect.
+func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) error {
+	existing, err := n.controllers(e.NQN)
+	if err != nil {
+		return err
+	}
+	if len(existing) == 0 {
+		answering, err := n.answering(ctx, e, step)
+		if err == nil {
+			_, err = n.connect(ctx, answering, step)
+		}
+		return err
+	}
+	if !n.nativeMultipath() {
+		return nil // a second controller would be a second block device
+	}
+	d, err := n.find(e)
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, p := range e.paths() {
+		if err := n.addPath(ctx, p, d, step); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", p.portal(), err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// answering returns the export with only those addresses that answer.
+func (n *nvme) answering(ctx context.Context, e Export, step *operation.Step) (Export, error) {
+	var failures []error
+	var found []Address
+	for _, p := range e.paths() {
+		if err := n.answers(ctx, p, step); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		found = append(found, Address{Addr: p.Address, Port: p.Port})
+	}
+	if len(found) == 0 {
+		return e, errors.Join(failures...)
+	}
+	e.Address, e.Port, e.More = found[0].Addr, found[0].Port, found[1:]
+	return e, nil
+}
+
+// answers checks that something listens at an address. The kernel would log every attempt that fails.
+func (n *nvme) answers(ctx context.Context, e Export, step *operation.Step) error {
+	if e.Transport != TCP {
+		return nil
+	}
+	step.Doing("checking whether %s answers", e.portal())
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.portal())
+	if err != nil {
+		return fmt.Errorf("%w: %s: check whether the target is running and listens there, and whether the network lets this node through (%w)", ErrUnreachable, e.portal(), err)
+	}
+	return conn.Close()
+}
+
+// addPath creates a controller for one address of an attached export, unless there is one. It removes the controller again
+// if the target has no path to the export's device there.
+func (n *nvme) addPath(ctx context.Context, e Export, d Device, step *operation.Step) error {
+	if n.connected(ctx, e) {
+		return nil
+	}
+	if err := n.answers(ctx, e, step); err != nil {
+		return err
+	}
+	made, err := n.ensureController(ctx, e, step)
+	if err != nil || !made {
+		return err
+	}
+	if err := n.waitForPath(ctx, e, d, step); err != nil {
+		return errors.Join(err, n.removePath(ctx, e, step))
+	}
+	n.log.Info("path restored", "nqn", e.NQN, "address", e.portal(), "device", d.Path)
+	return nil
+}
+
+// waitForPath waits until the controller for an address has a path to a device. With native multipath, the kernel joins
+// the paths of a namespace by its identifiers: a namespace that differs gets no path to this device.
+func (n *nvme) waitForPath(ctx context.Context, e Export, d Device, step *operation.Step) error {
+	address, err := resolve(ctx, e.Address)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, namespaceWait)
+	defer cancel()
+	step.Doing("waiting for a path to %s at %s", d.Path, e.portal())
+	var seen []string
+	inTime, err := poll(ctx, func() (bool, error) {
+		controllers, err := n.controllersAt(e, address)
+		if err != nil {
+			return false, err
+		}
+		seen = nil
+		for _, c := range controllers {
+			uuids, err := n.pathUUIDs(c)
+			if err != nil {
+				return false, err
+			}
+			if c.state == "live" && slices.Contains(uuids, d.UUID) {
+				return true, nil
+			}
+			seen = append(seen, c.name+" "+c.state+" with namespaces "+strings.Join(uuids, ", "))
+		}
+		return false, nil
+	})
+	if err == nil && !inTime {
+		err = fmt.Errorf("%w: the target has no path to %s (%s) there: %s: check nvmf_get_subsystems on the target", ErrNoNamespace, d.Path, d.UUID, strings.Join(seen, "; "))
+	}
+	return err
+}
+
+// A path of native multipath to a namespace is a hidden device below its controller.
+var pathPattern = regexp.MustCompile(`^nvme[0-9]+c[0-9]+n[0-9]+$`)
+
+// pathUUIDs lists the namespaces to which a controller is a path.
+func (n *nvme) pathUUIDs(c controller) ([]string, error) {
+	names, err := n.node.entries("sys/class/nvme", c.name)
+	if err != nil {
+		return nil, fmt.Errorf("list paths of %s: %w", c.name, err)
+	}
+	var uuids []string
+	for _, name := range names {
+		if pathPattern.MatchString(name) {
+			uuids = append(uuids, uuidOf(n.node.attribute("sys/class/nvme", c.name, name, "wwid")))
+		}
+	}
+	return uuids, nil
+}
+
+// removePath removes the controller for one address.
+func (n *nvme) removePath(ctx context.Context, e Export, step *operation.Step) error {
+	address, err := resolve(ctx, e.Address)
+	if err != nil {
+		return err
+	}
+	controllers, err := n.controllersAt(e, address)
+	if err != nil {
+		return err
+	}
+	return n.deleteControllers(controllers, step)
+}
+
+func (i *iscsi) paths(e Export) (Paths, error) {
+	sessions, err := i.sessions(e.IQN)
+	if err != nil {
+		return Paths{}, err
+	}
+	p := Paths{Expected: 1}
+	for _, s := range sessions {
+		p.All = append(p.All, Path{Name: s.name, State: s.state, Live: s.state == "LOGGED_IN"})
+	}
+	if len(sessions) == 0 {
+		p.GivenUp = 1
+	}
+	return p.finish(i.find(e))
+}
+
+// reconnect logs in again if there is no session. iscsid restores sessions that have failed.
+func (i *iscsi) reconnect(ctx context.Context, e Export, step *operation.Step) error {
+	sessions, err := i.sessions(e.IQN)
+	if err == nil && len(sessions) == 0 {
+		_, err = i.connect(ctx, e, step)
+	}
+	return err
+}
+
+func (l *loop) paths(e Export) (Paths, error) {
+	d, err := l.find(e)
+	p := Paths{Expected: 1}
+	switch {
+	case err == nil:
+		p.All = []Path{{Name: strings.TrimPrefix(d.Path, l.node.path("dev")+"/"), State: "attached", Live: true}}
+	case errors.Is(err, ErrNotConnected):
+		p.GivenUp = 1
+	}
+	return p.finish(d, err)
+}
+
+func (l *loop) reconnect(ctx context.Context, e Export, step *operation.Step) error {
+	_, err := l.find(e)
+	if errors.Is(err, ErrNotConnected) {
+		_, err = l.connect(ctx, e, step)
+	}
+	return err
+}

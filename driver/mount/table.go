@@ -1,0 +1,104 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
+)
+
+// A Table is the mounts of this node at one moment.
+type Table struct {
+	mounter *Mounter
+	all     []Point
+}
+
+// Table reads the mounts. It accesses no mounted file system.
+func (m *Mounter) Table(ctx context.Context) (Table, error) {
+	all, err := operation.Share(ctx, &m.operations, "mount table", m.points)
+	return Table{mounter: m, all: all}, err
+}
+
+// At returns the mount at a path, as [Mounter.At] does.
+func (t Table) At(path string) (Point, error) {
+	path, err := canonical(path)
+	if err != nil {
+		return Point{}, err
+	}
+	for _, p := range slices.Backward(t.all) { // the last one hides the others
+		if p.Path == path {
+			return t.mounter.complete(p)
+		}
+	}
+	return Point{}, fmt.Errorf("%s: %w", path, ErrNotMounted)
+}
+
+// Paths lists the paths of all mounts.
+func (t Table) Paths() []string {
+	paths := make([]string, len(t.all))
+	for i, p := range t.all {
+		paths[i] = p.Path
+	}
+	return paths
+}
+
+// A Fault is why a mount cannot be used, as far as the kernel's mount table and sysfs tell.
+type Fault string
+
+// The faults. NoFault does not mean that the file system works: see [Mounter.Probe] and [Mounter.Check].
+const (
+	NoFault            Fault = ""
+	DeviceGone         Fault = "its device was removed"
+	ShutDown           Fault = "the kernel shut it down after errors"
+	ReadOnlyAfterError Fault = "the kernel made it read-only after errors"
+)
+
+// Fault returns why the mount cannot be used. Older kernels show fewer faults.
+func (p Point) Fault() Fault {
+	switch {
+	case p.Stale:
+		return DeviceGone
+	case slices.Contains(p.superOpts, "shutdown"):
+		return ShutDown
+	case slices.Contains(p.superOpts, "emergency_ro"), slices.Contains(p.superOpts, "ro") && !slices.Contains(p.options, "ro"):
+		return ReadOnlyAfterError
+	}
+	return NoFault
+}
+
+// Probe asks the file system of a mount for its statistics, and opens its root directory, which fails after some errors that
+// [Point.Fault] does not show. It writes nothing, and reads nothing from the device that is in memory. One probe of a path is
+// under way at a time; if it hangs, all that wait for it fail when their context ends.
+func (m *Mounter) Probe(ctx context.Context, p Point) error {
+	_, err := operation.Share(ctx, &m.operations, "probe of "+p.Path, func() (struct{}, error) { return struct{}{}, p.probe() })
+	if err != nil {
+		return fmt.Errorf("probe %s: %w", p.Path, err)
+	}
+	return nil
+}
+
+func (p Point) probe() error {
+	if fault := p.Fault(); fault != NoFault {
+		return fmt.Errorf("%w: %s", ErrBroken, fault)
+	}
+	if p.Block {
+		return nil
+	}
+	var st unix.Statfs_t
+	err := unix.Statfs(p.Path, &st)
+	if err == nil || errors.Is(err, unix.EINTR) {
+		var d *os.File
+		if d, err = os.Open(p.Path); err == nil {
+			err = d.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return nil
+}
