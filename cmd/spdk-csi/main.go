@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -53,6 +54,7 @@ type flags struct {
 	allowLoop            bool
 	stateDir             string
 	nvme                 connect.NVMeOptions
+	kubernetes           kubernetesFlags
 	logLevel, logFormat  string
 	verbosity            int
 	slowAfter, drainTime time.Duration
@@ -107,6 +109,7 @@ records which volumes were used on it and must not be formatted again.`,
 	fs.DurationVar(&f.nvme.KeepAlive, "nvme-keep-alive", 5*time.Second, "time after which a target that does not answer counts as lost")
 	fs.DurationVar(&f.nvme.FastIOFail, "nvme-fast-io-fail", 0, "fail I/O after this time without a target, while the kernel still reconnects; 0: never")
 	fs.IntVar(&f.nvme.IOQueues, "nvme-io-queues", 0, "number of I/O queues of a connection, 0 for one per CPU")
+	f.kubernetes.add(fs)
 	fs.StringVar(&f.metricsAddress, "metrics-address", "", "address and port to serve metrics on, at /metrics: a loopback address such as 127.0.0.1:9810, or any with --metrics-token-file. Empty: none")
 	fs.StringVar(&f.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that callers of --metrics-address must give; read for each request. The token is sent unencrypted")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; debug logs each request, without its secrets")
@@ -115,7 +118,7 @@ records which volumes were used on it and must not be formatted again.`,
 	fs.DurationVar(&f.drainTime, "drain-timeout", 20*time.Second, "how long to wait for calls in flight when stopping")
 	fs.IntVar(&f.verbosity, "v", 0, "spdk-csi's log level: 5 and more is debug")
 	_ = fs.MarkHidden("v")
-	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand())
+	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), drainHookCommand())
 	return cmd
 }
 
@@ -135,6 +138,9 @@ var logKubernetes sync.Once
 func run(ctx context.Context, f flags, logs io.Writer) error {
 	if !f.controller && !f.node {
 		return errors.New("nothing to serve: give --controller, --node or both (see --help)")
+	}
+	if err := f.kubernetes.check(f.node); err != nil {
+		return err
 	}
 	if f.verbosity >= 5 {
 		f.logLevel = "debug"
@@ -161,11 +167,11 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		server.Controller, server.Groups, server.Identity.Topology = c, c, c.HasTopology()
 	}
 	if f.node {
-		n, err := newNode(f, log)
+		n, err := newNode(ctx, f, log)
 		if err != nil {
 			return err
 		}
-		server.Node, server.Identity.Topology = n, server.Identity.Topology || f.topology != ""
+		server.Node, server.Identity.Topology = n, server.Identity.Topology || f.topology != "" || len(f.kubernetes.topologyLabels) > 0
 	}
 	l, err := driver.Listen(f.endpoint)
 	if err != nil {
@@ -179,9 +185,39 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		defer func() { _ = scrapes.Close() }()
 	}
 	log.Info("serving CSI", "endpoint", l.Addr().String(), "driver", f.driverName, "version", versionText(), "controller", f.controller, "node", f.node)
-	err = server.Serve(ctx, l)
+	err = serve(ctx, f, server, l, log)
 	log.Info("stopped")
 	return err
+}
+
+// serve serves CSI until ctx ends, and what the node plugin does beside it.
+func serve(ctx context.Context, f flags, server driver.Server, l net.Listener, log *slog.Logger) error {
+	if !f.node {
+		return server.Serve(ctx, l)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	register, err := f.kubernetes.register(ctx, f.driverName, log)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	var others sync.WaitGroup
+	var refused error
+	others.Go(func() {
+		if refused = register(); refused != nil {
+			stop()
+		}
+	})
+	others.Go(func() {
+		if err := f.kubernetes.modules(ctx); err != nil {
+			log.Error("volumes cannot be used on this node", "error", err)
+		}
+		f.kubernetes.untaint(ctx, f.nodeID, f.driverName, f.maxVolumes, log)
+	})
+	err = server.Serve(ctx, l)
+	stop()
+	others.Wait()
+	return errors.Join(refused, err)
 }
 
 func logger(w io.Writer, level, format string) (*slog.Logger, error) {
@@ -229,7 +265,7 @@ func hangups(ctx context.Context) <-chan struct{} {
 	return asked
 }
 
-func newNode(f flags, log *slog.Logger) (*node.Node, error) {
+func newNode(ctx context.Context, f flags, log *slog.Logger) (*node.Node, error) {
 	if f.nodeID == "" {
 		return nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")
 	}
@@ -252,6 +288,9 @@ func newNode(f flags, log *slog.Logger) (*node.Node, error) {
 	topology, err := request.ParseTopology(f.topology)
 	if err != nil {
 		return nil, fmt.Errorf("--topology: %w", err)
+	}
+	if topology, err = f.kubernetes.topology(ctx, f.nodeID, topology, log); err != nil {
+		return nil, err
 	}
 	return n, n.SetTopology(topology)
 }

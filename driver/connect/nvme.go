@@ -120,7 +120,8 @@ func (n *nvme) ensureController(ctx context.Context, e Export, step *operation.S
 	if err := e.CheckKeys(); err != nil {
 		return false, err
 	}
-	if err := n.prepare(ctx, e, step); err != nil {
+	missing, err := n.prepare(ctx, e, step)
+	if err != nil {
 		return false, err
 	}
 	if err := n.checkAuthenticates(e); err != nil {
@@ -130,6 +131,9 @@ func (n *nvme) ensureController(ctx context.Context, e Export, step *operation.S
 	_, err = n.node.exchange(n.node.path("dev/nvme-fabrics"), fabricsOptions(e, address, n.hostFor(e), n.options)+keyOptions(e))
 	if err == nil || errors.Is(err, syscall.EALREADY) {
 		return err == nil, nil
+	}
+	if missing != nil && errors.Is(err, syscall.EINVAL) { // the kernel knows no such transport
+		return false, missing
 	}
 	step.Doing("asking %s for the reason of its refusal", e.portal())
 	return false, n.explain(ctx, e, address, err)
@@ -148,30 +152,24 @@ func (n *nvme) nativeMultipath() bool {
 	return n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y"
 }
 
-// prepare loads the kernel modules of NVMe over Fabrics. They may be built in, or loaded by the
-// host, so a failure of modprobe matters only if /dev/nvme-fabrics does not exist.
-func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) error {
+// prepare loads the kernel modules of NVMe over Fabrics. Without /dev/nvme-fabrics, it fails. Otherwise it returns as
+// missing why the transport's module may not be there; the connection shows whether it is.
+func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
-	var loaded error
-	if !n.node.exists("sys/module", strings.ReplaceAll(module, "-", "_")) || !n.node.exists("dev/nvme-fabrics") {
+	if !n.node.hasModule(module) || !n.node.exists("dev/nvme-fabrics") {
 		step.Doing("modprobe %s", module)
-		if out, err := n.exec.CommandContext(ctx, "modprobe", module).CombinedOutput(); err != nil {
-			loaded = fmt.Errorf("modprobe %s: %w: %s", module, err, strings.TrimSpace(string(out)))
-		}
+		missing = n.node.loadModule(ctx, n.exec, module)
 	}
 	if _, err := poll(ctx, func() (bool, error) {
-		return loaded != nil || n.node.exists("dev/nvme-fabrics"), nil
+		return missing != nil || n.node.exists("dev/nvme-fabrics"), nil
 	}); err != nil {
-		return err
+		return missing, err
 	}
 	if !n.node.exists("dev/nvme-fabrics") {
-		return fmt.Errorf("%w: no /dev/nvme-fabrics: load the kernel module %s on the node, and mount the host's /dev (%w)",
-			ErrUnsupported, module, errors.Join(loaded, ctx.Err()))
+		return missing, fmt.Errorf("%w: no /dev/nvme-fabrics: load the kernel module %s on the node, and mount the host's /dev (%w)",
+			ErrUnsupported, module, errors.Join(missing, ctx.Err()))
 	}
-	if loaded != nil {
-		n.log.Warn("kernel module not loaded; continuing because /dev/nvme-fabrics exists", "module", module, "error", loaded)
-	}
-	return nil
+	return missing, nil
 }
 
 // waitForDevice waits for the export's namespace on a live controller, and for its device node.

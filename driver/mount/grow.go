@@ -3,6 +3,7 @@ package mount
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"unsafe"
@@ -56,8 +57,8 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if err := CanGrow(p.FSType); err != nil {
-		return 0, err
+	if err := m.canGrow(p.FSType); err != nil {
+		return 0, fmt.Errorf("%w: %w", errNotGrown, err)
 	}
 	tool, args := "resize2fs", []string{p.Device}
 	if p.FSType == xfs {
@@ -69,7 +70,7 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 		err = fmt.Errorf("%s %s: exit code %d: %s", tool, args[len(args)-1], code, out)
 	}
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", errNotGrown, err)
 	}
 	size, err := p.filesystemSize()
 	if err == nil && size != have {
@@ -78,8 +79,44 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	return size, err
 }
 
+// errNotGrown means that a file system has kept its size, and works as before.
+var errNotGrown = errors.New("the file system keeps its size")
+
+// growUnmounted grows an unmounted ext4 to the size of its device, if this process will not be permitted to once it is
+// mounted. A failure is logged, and the file system can be mounted with its former size.
+func (m *Mounter) growUnmounted(device string, step *operation.Step) {
+	if m.canGrow(ext4) == nil {
+		return // online, without the complete check that resize2fs demands offline
+	}
+	have, err := ext4Size(device)
+	var want int64
+	if err == nil {
+		want, err = deviceSize(device)
+	}
+	if err == nil && want-have < 4096 {
+		return
+	}
+	if err == nil {
+		step.Doing("e2fsck -f %s", device)
+		err = m.fsck(device, "-f")
+	}
+	if err == nil {
+		step.Doing("resize2fs %s", device)
+		var out string
+		var code int
+		if out, code, err = m.runTool("resize2fs", device); err == nil && code != 0 {
+			err = fmt.Errorf("resize2fs %s: exit code %d: %s", device, code, out)
+		}
+	}
+	if err != nil {
+		m.log.Warn("file system not grown before it was mounted", "device", device, "from", have, "to", want, "error", err)
+		return
+	}
+	m.log.Info("file system grown before it was mounted", "device", device, "from", have, "to", want)
+}
+
 // CanGrow fails if this process is not permitted to grow mounted file systems of a type. For ext4 the
-// kernel requires CAP_SYS_RESOURCE, which privileged containers have, but some sandboxes do not.
+// kernel requires CAP_SYS_RESOURCE, which a privileged container has only if the container runtime itself has it.
 func CanGrow(fsType string) error {
 	if fsType == xfs {
 		return nil
@@ -90,7 +127,8 @@ func CanGrow(fsType string) error {
 		return fmt.Errorf("read this process's capabilities: %w", err)
 	}
 	if data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) == 0 {
-		return fmt.Errorf("%w: growing a mounted ext4 needs CAP_SYS_RESOURCE: run the node plugin privileged, or use xfs", ErrUnsupported)
+		return fmt.Errorf("%w: growing a mounted ext4 needs the capability CAP_SYS_RESOURCE, which the node plugin does not have (a privileged container lacks it if the container runtime does): "+
+			"delete the pods that use the volume on this node, and the file system grows before it is mounted the next time; or use xfs", ErrUnsupported)
 	}
 	return nil
 }

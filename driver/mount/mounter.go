@@ -27,6 +27,7 @@ type Mounter struct {
 	mount     mountutils.Interface
 	umount    func(path string) error
 	detach    func(path string) error
+	canGrow   func(fsType string) error // [CanGrow]
 	mountInfo string
 	sysBlock  string // devices by number
 	dev       string
@@ -37,7 +38,7 @@ type Mounter struct {
 
 // New returns a Mounter for this node.
 func New(o Options) *Mounter {
-	m := &Mounter{exec: o.Exec, mount: o.Mount, umount: umount, detach: detach, mountInfo: o.MountInfo, sysBlock: "/sys/dev/block", dev: "/dev", log: o.Log, operations: operation.Group{Busy: ErrBusy}}
+	m := &Mounter{exec: o.Exec, mount: o.Mount, umount: umount, detach: detach, canGrow: CanGrow, mountInfo: o.MountInfo, sysBlock: "/sys/dev/block", dev: "/dev", log: o.Log, operations: operation.Group{Busy: ErrBusy}}
 	if m.exec == nil {
 		m.exec = utilexec.New()
 	}

@@ -13,7 +13,7 @@ import (
 
 // FormatAndMount mounts a device at its staging path. Before that it creates a file system on an
 // empty device, if permitted, and checks an existing ext4; after that it grows the file system to the
-// device's size. It succeeds if the device is already mounted there, and replaces a broken mount.
+// device's size, if it can. It succeeds if the device is already mounted there, and replaces a broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	s, err := s.checked()
 	if err != nil {
@@ -53,6 +53,11 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 		return nil
 	}
 	_, err = m.growMounted(ctx, s.Path, step)
+	if errors.Is(err, errNotGrown) {
+		// An error would keep a working file system from its pods for good.
+		m.log.Warn("file system mounted, but not grown to the size of its device", "device", s.Device, "path", s.Path, "error", err)
+		return nil
+	}
 	return err
 }
 
@@ -128,7 +133,10 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.S
 		return m.format(s.Device, s.FSType, found)
 	case s.FSType == ext4 && !s.ReadOnly:
 		step.Doing("e2fsck %s", s.Device)
-		return m.fsck(s.Device)
+		if err := m.fsck(s.Device); err != nil {
+			return err
+		}
+		m.growUnmounted(s.Device, step)
 	}
 	return nil
 }

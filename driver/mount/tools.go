@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	utilexec "k8s.io/utils/exec"
@@ -72,11 +73,12 @@ func (m *Mounter) format(device, fsType string, found contents) error {
 	return nil
 }
 
-// fsck runs e2fsck on an ext4, which replays the journal and makes safe repairs.
-func (m *Mounter) fsck(device string) error {
+// fsck runs e2fsck on an ext4, which replays the journal and makes safe repairs. With the option -f, it checks a file system
+// that looks clean, too.
+func (m *Mounter) fsck(device string, options ...string) error {
 	// Bits of the exit code of e2fsck(8).
 	const repaired, needsReboot, unrepaired = 1, 2, 4
-	out, code, err := m.runTool("e2fsck", "-p", device)
+	out, code, err := m.runTool("e2fsck", slices.Concat([]string{"-p"}, options, []string{device})...)
 	switch {
 	case err != nil:
 		return err

@@ -180,6 +180,19 @@ var rules = []rule{
 		reason: "it handles secrets on controller and node: a reviewer must be able to read all of it",
 	},
 	{
+		who:    "kubernetes imports the standard library",
+		binds:  in("driver/kubernetes"),
+		not:    func(_, path string) bool { return !standard(path) },
+		reason: "it holds a token of the cluster: a reviewer must be able to read all code that uses it",
+	},
+	{
+		who:    "kubelet knows no other room",
+		binds:  in("driver/kubelet"),
+		not:    func(from, path string) bool { return within(path, rooms...) && path != from },
+		linked: true,
+		reason: "it tells kubelet a name and a path, whatever is served there",
+	},
+	{
 		who:   "operation does not know what it runs",
 		binds: in("driver/operation"),
 		not: func(_, path string) bool {

@@ -1,0 +1,85 @@
+package connect
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	utilexec "k8s.io/utils/exec"
+)
+
+// moduleOf has the kernel module of each transport, by its name in the configuration of targets.
+var moduleOf = map[string]string{"nvme-tcp": "nvme-tcp", "nvme-rdma": "nvme-rdma", "iscsi": "iscsi_tcp"}
+
+// CheckTransport fails unless a name is one of a transport: nvme-tcp, nvme-rdma or iscsi.
+func CheckTransport(name string) error {
+	if moduleOf[name] == "" {
+		return fmt.Errorf("%w: transport %q: use nvme-tcp, nvme-rdma or iscsi", ErrUnsupported, name)
+	}
+	return nil
+}
+
+// LoadModules makes sure that the kernel has the modules of transports (nvme-tcp, nvme-rdma, iscsi): it loads those that are
+// neither loaded nor built in. It fails with [ErrUnsupported] if the node does not have a module. Only Root and Exec of the
+// options are used.
+func LoadModules(ctx context.Context, transports []string, o Options) error {
+	if o.Exec == nil {
+		o.Exec = utilexec.New()
+	}
+	n := newNode(o.Root)
+	var failures []error
+	for _, t := range transports {
+		if err := CheckTransport(t); err != nil {
+			return err
+		}
+		failures = append(failures, n.loadModule(ctx, o.Exec, moduleOf[t]))
+	}
+	return errors.Join(failures...)
+}
+
+// loadModule makes sure that the kernel has a module. Many hosts have no modprobe, or none that a container can use: there,
+// the module may be built in, or the host loads it at boot.
+func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module string) error {
+	if n.hasModule(module) {
+		return nil
+	}
+	out, err := exec.CommandContext(ctx, "modprobe", module).CombinedOutput()
+	if err == nil || n.hasModule(module) {
+		return nil
+	}
+	reason := strings.TrimSpace(string(out))
+	if notInstalled(err) {
+		reason = "modprobe is not installed here"
+	}
+	return fmt.Errorf("%w: the node's kernel has not loaded the module %s, and it cannot be loaded from here (modprobe %s: %w: %s): load it on the node, at each boot, "+
+		"by /etc/modules-load.d, or on Talos by machine.kernel.modules; if there is no such module, install the distribution's package with more kernel modules", ErrUnsupported, module, module, err, reason)
+}
+
+// hasModule tells whether a module is loaded or built into the kernel. Modules that are built in and have no parameters are
+// not in /sys/module, only in the list of their kernel.
+func (n *node) hasModule(module string) bool {
+	if n.exists("sys/module", strings.ReplaceAll(module, "-", "_")) {
+		return true
+	}
+	release := n.attribute("proc/sys/kernel/osrelease")
+	if release == "" {
+		return false
+	}
+	f, err := os.Open(n.path("lib/modules", release, "modules.builtin"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	names := []string{strings.ReplaceAll(module, "-", "_") + ".ko", strings.ReplaceAll(module, "_", "-") + ".ko"}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if slices.Contains(names, path.Base(lines.Text())) {
+			return true
+		}
+	}
+	return false
+}

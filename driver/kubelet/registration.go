@@ -1,0 +1,86 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+
+	"google.golang.org/grpc"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// DefaultDir is where manifests mount kubelet's folder plugins_registry.
+const DefaultDir = "/registration"
+
+// csiVersions are the versions that kubelet accepts for CSI drivers.
+var csiVersions = []string{"1.0.0"}
+
+// ErrRefused means that kubelet does not register the driver.
+var ErrRefused = errors.New("kubelet does not register the driver")
+
+// A Registration tells kubelet about a driver.
+type Registration struct {
+	Driver   string // the driver's name, as in its CSIDriver object
+	Endpoint string // path of the driver's socket on the node, where kubelet finds it
+	Log      *slog.Logger
+}
+
+// SocketPath returns where a driver's registration socket has to be, in kubelet's folder plugins_registry.
+func SocketPath(dir, driver string) string { return filepath.Join(dir, driver+"-reg.sock") }
+
+// Check fails if kubelet could not use the registration.
+func (r Registration) Check() error {
+	if !filepath.IsAbs(r.Endpoint) || filepath.Clean(r.Endpoint) != r.Endpoint {
+		return fmt.Errorf("%q is not an absolute path: give the path of the driver's socket on the node, such as /var/lib/kubelet/plugins/%s/csi.sock", r.Endpoint, r.Driver)
+	}
+	return nil
+}
+
+// Serve answers kubelet on its registration socket until ctx ends, and then removes the socket, by which kubelet
+// unregisters the driver. It fails with [ErrRefused] if kubelet refuses the driver. The driver must listen on its own socket
+// before, because kubelet calls it at once. Kubelet registers the driver again whenever kubelet restarts.
+func (r Registration) Serve(ctx context.Context, l net.Listener) error {
+	server := grpc.NewServer()
+	refused := make(chan error, 1)
+	registerapi.RegisterRegistrationServer(server, &service{Registration: r, refused: refused})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-refused:
+	case err = <-served:
+		return fmt.Errorf("serve kubelet on %s: %w", l.Addr(), err)
+	}
+	server.GracefulStop() // kubelet gets the answer to its refusal
+	<-served
+	return err
+}
+
+// service is kubelet's registration service.
+type service struct {
+	registerapi.UnimplementedRegistrationServer
+	Registration
+	refused chan<- error
+}
+
+// GetInfo tells kubelet which driver this is, and where it listens.
+func (s *service) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: s.Driver, Endpoint: s.Endpoint, SupportedVersions: csiVersions}, nil
+}
+
+// NotifyRegistrationStatus receives whether kubelet has registered the driver.
+func (s *service) NotifyRegistrationStatus(_ context.Context, status *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+	if status.GetPluginRegistered() {
+		s.Log.Info("kubelet has registered the driver", "driver", s.Driver, "endpoint", s.Endpoint)
+		return &registerapi.RegistrationStatusResponse{}, nil
+	}
+	select {
+	case s.refused <- fmt.Errorf("%w %s at %s: check that this is the path of the driver's socket on the node, and that no other driver has this name: %s", ErrRefused, s.Driver, s.Endpoint, status.GetError()):
+	default: // refused before
+	}
+	return &registerapi.RegistrationStatusResponse{}, nil
+}

@@ -1,0 +1,105 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// drainTaints are the taints of nodes that are emptied. A cordoned node has the first one.
+var drainTaints = []string{
+	"node.kubernetes.io/unschedulable",
+	"ToBeDeletedByClusterAutoscaler",
+	"karpenter.sh/disrupted",
+	"karpenter.sh/disruption",
+}
+
+// A Drain waits until a node that is emptied has none of the driver's volumes left.
+type Drain struct {
+	Client *Client
+	Node   string // name of the node
+	Driver string // name of the driver
+	Log    *slog.Logger
+
+	// wait is replaced by tests.
+	wait func(context.Context, time.Duration) error
+}
+
+// firstAnswer is how long the API server may fail before Wait gives up: nobody then knows whether the node is emptied, and a
+// change of the DaemonSet must not wait.
+const firstAnswer = 10 * time.Second
+
+// Wait returns at once unless the node is being emptied: cordoned, tainted by an autoscaler, deleted or already gone. Then it
+// waits until kubelet has unmounted all of the driver's volumes and they are detached. It fails if that did not happen
+// before ctx ended, or if it cannot be known.
+func (d Drain) Wait(ctx context.Context) error {
+	if d.wait == nil {
+		d.wait = sleep
+	}
+	emptied, err := d.emptied(ctx)
+	if err != nil {
+		return fmt.Errorf("whether node %s is drained is unknown, so nothing waits for its volumes: %w", d.Node, err)
+	}
+	if !emptied {
+		d.Log.Info("the node is not being drained: not waiting for its volumes", "node", d.Node)
+		return nil
+	}
+	var before []string
+	for {
+		volumes, err := d.volumes(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("node %s is drained, but %d volumes are still in use there after the time limit: %v", d.Node, len(before), before)
+		case errors.Is(err, ErrForbidden):
+			return fmt.Errorf("whether node %s still has volumes is unknown, so nothing waits for them: %w", d.Node, err)
+		case err != nil:
+			d.Log.Warn("the node's volumes cannot be read; trying again", "node", d.Node, "error", err)
+		case len(volumes) == 0:
+			d.Log.Info("the node is being drained, and has no volumes left", "node", d.Node)
+			return nil
+		case !slices.Equal(before, volumes):
+			d.Log.Info("the node is being drained: waiting for its volumes", "node", d.Node, "volumes", volumes)
+			before = volumes
+		}
+		_ = d.wait(ctx, time.Second) // the end of ctx is noticed above
+	}
+}
+
+// emptied tells whether the node is being emptied.
+func (d Drain) emptied(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
+	defer cancel()
+	for {
+		n, err := d.Client.node(ctx, d.Node)
+		switch {
+		case err == nil:
+			return n.emptied(), nil
+		case errors.Is(err, ErrNotFound):
+			return true, nil
+		case errors.Is(err, ErrForbidden), ctx.Err() != nil:
+			return false, err
+		}
+		if d.wait(ctx, time.Second) != nil {
+			return false, err
+		}
+	}
+}
+
+func (n node) emptied() bool {
+	return n.Spec.Unschedulable || n.Metadata.DeletionTimestamp != "" ||
+		slices.ContainsFunc(n.taints(), func(key string) bool { return slices.Contains(drainTaints, key) })
+}
+
+// volumes returns the driver's volumes on the node. The Node object has them: kubelet removes a volume from it after the
+// volume was unmounted, and the cluster when it detaches the volume. Only for a node without a Node object are all
+// VolumeAttachments of the cluster read.
+func (d Drain) volumes(ctx context.Context) ([]string, error) {
+	n, err := d.Client.node(ctx, d.Node)
+	if errors.Is(err, ErrNotFound) {
+		return d.Client.attachments(ctx, d.Driver, d.Node)
+	}
+	return n.volumes(d.Driver), err
+}

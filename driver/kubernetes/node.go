@@ -1,0 +1,108 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strings"
+)
+
+// node has the parts of a Node object that this package reads.
+type node struct {
+	Metadata struct {
+		Labels map[string]string
+		// DeletionTimestamp is set while the object is deleted.
+		DeletionTimestamp string
+	}
+	Spec struct {
+		Unschedulable bool
+		// Taints are kept as they are, because a patch must name them exactly.
+		Taints []json.RawMessage
+	}
+	Status struct {
+		VolumesInUse    []string
+		VolumesAttached []struct{ Name string }
+	}
+}
+
+// taints returns the keys of the node's taints, in their order.
+func (n node) taints() []string {
+	keys := make([]string, len(n.Spec.Taints))
+	for i, raw := range n.Spec.Taints {
+		var taint struct{ Key string }
+		_ = json.Unmarshal(raw, &taint) // the API server has checked it
+		keys[i] = taint.Key
+	}
+	return keys
+}
+
+// volumes returns the driver's volumes that kubelet uses, or that are attached to the node.
+func (n node) volumes(driver string) []string {
+	prefix := "kubernetes.io/csi/" + driver + "^"
+	seen := map[string]bool{}
+	var found []string
+	add := func(name string) {
+		if handle, ours := strings.CutPrefix(name, prefix); ours && !seen[handle] {
+			seen[handle] = true
+			found = append(found, handle)
+		}
+	}
+	for _, name := range n.Status.VolumesInUse {
+		add(name)
+	}
+	for _, v := range n.Status.VolumesAttached {
+		add(v.Name)
+	}
+	return found
+}
+
+func nodePath(name string) string { return "/api/v1/nodes/" + url.PathEscape(name) }
+
+func (c *Client) node(ctx context.Context, name string) (n node, err error) {
+	return n, c.call(ctx, nodePath(name), nil, nil, &n)
+}
+
+// csiNode has the parts of a CSINode object that this package reads. Kubelet writes it when it registers a driver.
+type csiNode struct {
+	Spec struct {
+		Drivers []csiNodeDriver
+	}
+}
+
+type csiNodeDriver struct {
+	Name, NodeID string
+	Allocatable  *struct{ Count *int64 }
+}
+
+func (c *Client) csiNode(ctx context.Context, name string) (n csiNode, err error) {
+	return n, c.call(ctx, "/apis/storage.k8s.io/v1/csinodes/"+url.PathEscape(name), nil, nil, &n)
+}
+
+// attachments returns the names of the PersistentVolumes that a driver has attached to a node. The API server cannot select
+// VolumeAttachments by their node, so this reads all of them, page by page.
+func (c *Client) attachments(ctx context.Context, driver, nodeName string) (volumes []string, err error) {
+	query := url.Values{"limit": {"500"}}
+	for {
+		var page struct {
+			Metadata struct{ Continue string }
+			Items    []struct {
+				Spec struct {
+					Attacher, NodeName string
+					Source             struct{ PersistentVolumeName string }
+				}
+			}
+		}
+		if err := c.call(ctx, "/apis/storage.k8s.io/v1/volumeattachments", query, nil, &page); err != nil {
+			return nil, err
+		}
+		for _, a := range page.Items {
+			if a.Spec.Attacher == driver && a.Spec.NodeName == nodeName {
+				volumes = append(volumes, a.Spec.Source.PersistentVolumeName)
+			}
+		}
+		if page.Metadata.Continue == "" {
+			return volumes, nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
+}
