@@ -128,7 +128,11 @@ func TestDocumentedParameters(t *testing.T) {
 	rows := parameterRow.FindAllStringSubmatch(section(t, string(readme), "## StorageClass parameters"), -1)
 	require.NotEmpty(t, rows)
 	for _, r := range rows {
-		_, err := class.Parse(map[string]string{r[1]: r[2]}, nil)
+		parameters := map[string]string{r[1]: r[2]}
+		if r[1] == "encryptionDiscards" {
+			parameters["encryption"] = "luks2"
+		}
+		_, err := class.Parse(parameters, nil)
 		assert.NoError(t, err)
 	}
 	_, err = class.Parse(map[string]string{"no-such-parameter": "x"}, nil)

@@ -182,8 +182,9 @@ func TestBuildContext(t *testing.T) {
 var packageOf = map[string]string{
 	"blkid": "util-linux", "nsenter": "util-linux",
 	"mount": "mount", "umount": "mount",
-	"modprobe": "kmod",
-	"e2fsck":   "e2fsprogs", "mkfs.ext4": "e2fsprogs", "resize2fs": "e2fsprogs",
+	"modprobe":   "kmod",
+	"cryptsetup": "cryptsetup-bin",
+	"e2fsck":     "e2fsprogs", "mkfs.ext4": "e2fsprogs", "resize2fs": "e2fsprogs",
 	"mkfs.xfs": "xfsprogs", "xfs_growfs": "xfsprogs",
 	"iscsiadm": "", // of this repository, see image/iscsiadm
 }

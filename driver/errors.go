@@ -11,6 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/luks"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -36,6 +37,8 @@ var codesOf = []struct {
 	{request.ErrUnsupported, codes.InvalidArgument},
 	{hostauth.ErrMalformed, codes.InvalidArgument},
 	{hostauth.ErrMissing, codes.FailedPrecondition},
+	{luks.ErrMalformed, codes.InvalidArgument},
+	{luks.ErrInvalid, codes.InvalidArgument},
 	{volume.ErrWrongKind, codes.InvalidArgument},
 	{volume.ErrMember, codes.InvalidArgument},
 	{volume.ErrMismatch, codes.InvalidArgument},
@@ -69,6 +72,12 @@ var codesOf = []struct {
 	{mount.ErrDamaged, codes.FailedPrecondition},
 	{mount.ErrNotEmpty, codes.FailedPrecondition},
 	{mount.ErrNotMounted, codes.FailedPrecondition},
+	{luks.ErrUnsupported, codes.FailedPrecondition},
+	{luks.ErrNoPassphrase, codes.FailedPrecondition},
+	{luks.ErrWrongPassphrase, codes.FailedPrecondition},
+	{luks.ErrNotEncrypted, codes.FailedPrecondition},
+	{luks.ErrEmpty, codes.FailedPrecondition},
+	{luks.ErrNotOpen, codes.FailedPrecondition},
 	{connect.ErrUnsupported, codes.FailedPrecondition},
 	{connect.ErrNoSubsystem, codes.FailedPrecondition},
 	{connect.ErrRefused, codes.FailedPrecondition},
@@ -80,6 +89,7 @@ var codesOf = []struct {
 	{request.ErrInFlight, codes.Aborted},
 	{volume.ErrBusy, codes.Aborted},
 	{mount.ErrBusy, codes.Aborted},
+	{luks.ErrBusy, codes.Aborted},
 	{connect.ErrBusy, codes.Aborted},
 	{volume.ErrStoreMissing, codes.Unavailable},
 	{volume.ErrDegraded, codes.Unavailable},

@@ -11,6 +11,7 @@ need go golang
 need gcc gcc
 need mkfs.ext4 e2fsprogs
 need mkfs.xfs xfsprogs
+need cryptsetup cryptsetup-bin
 need blkid util-linux
 need mount mount
 need git git

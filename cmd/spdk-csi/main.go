@@ -24,6 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/doctor"
+	"github.com/spdkgate/spdkgate/driver/luks"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/node"
@@ -281,10 +282,12 @@ func newNode(ctx context.Context, f flags, log *slog.Logger) (*node.Node, error)
 		}
 		stateDir = filepath.Dir(socket)
 	}
-	n, err := node.New(f.nodeID, f.maxVolumes, stateDir, connector, mount.New(mount.Options{Log: log}), log)
+	mounter := mount.New(mount.Options{Log: log})
+	n, err := node.New(f.nodeID, f.maxVolumes, stateDir, connector, mounter, log)
 	if err != nil {
 		return nil, err
 	}
+	n.SetEncrypter(luks.New(luks.Options{Prober: mounter, Log: log}))
 	topology, err := request.ParseTopology(f.topology)
 	if err != nil {
 		return nil, fmt.Errorf("--topology: %w", err)

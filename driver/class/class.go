@@ -31,7 +31,20 @@ type Class struct {
 	NVMe map[string]string
 	// Authentication says how nodes authenticate to the target; NoAuthentication when empty.
 	Authentication Authentication
+	// Encryption says how nodes encrypt the volume; NoEncryption when empty.
+	Encryption Encryption
+	// EncryptionDiscards passes discards of encrypted volumes on to the target.
+	EncryptionDiscards bool
 }
+
+// An Encryption says how nodes encrypt a volume.
+type Encryption string
+
+// The values of Encryption.
+const (
+	NoEncryption Encryption = ""
+	LUKS2        Encryption = "luks2"
+)
 
 // An Authentication says how nodes authenticate to the target before they can use a volume.
 type Authentication string
@@ -109,6 +122,14 @@ var parameters = map[string]parameter{
 		c.Authentication = Authentication(v)
 		return slices.Contains([]Authentication{DHCHAP, CHAP}, c.Authentication)
 	}},
+	"encryption": {"luks2; leave it out for none", func(c *Class, v string) bool {
+		c.Encryption = Encryption(v)
+		return c.Encryption == LUKS2
+	}},
+	"encryptionDiscards": {"true or false (the default)", func(c *Class, v string) bool {
+		c.EncryptionDiscards = v == "true"
+		return v == "true" || v == "false"
+	}},
 	"clearMethod": {"zeroes (the default), write_zeroes, or one that lets others read what deleted volumes held: unmap-may-expose-deleted-data, none-exposes-deleted-data", setClear},
 }
 
@@ -176,6 +197,9 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 	}
 	if err := c.checkNVMe(); err != nil {
 		return c, err
+	}
+	if c.EncryptionDiscards && c.Encryption == NoEncryption {
+		return c, fmt.Errorf("%w: encryptionDiscards is given without encryption: add encryption, or remove it", ErrParameter)
 	}
 	l, err := ParseMutable(mutable)
 	c.Limits = c.Limits.With(l)

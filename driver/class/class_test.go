@@ -34,6 +34,20 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestEncryption(t *testing.T) {
+	c, err := Parse(map[string]string{"encryption": "luks2", "encryptionDiscards": "true"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Class{Encryption: LUKS2, EncryptionDiscards: true}, c)
+	c, err = Parse(map[string]string{"encryption": "luks2", "encryptionDiscards": "false"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Class{Encryption: LUKS2}, c)
+	for _, p := range []map[string]string{{"encryption": "luks1"}, {"encryption": ""}, {"encryption": "luks2", "encryptionDiscards": "yes"}, {"encryptionDiscards": "true"}} {
+		_, err := Parse(p, nil)
+		require.ErrorIs(t, err, ErrParameter, p)
+		assert.ErrorContains(t, err, "encryption")
+	}
+}
+
 func TestParseClearMethod(t *testing.T) {
 	for value, want := range map[string]Clear{
 		"zeroes": ClearZeroes, "unmap": ClearZeroes, "write_zeroes": ClearWriteZeroes,

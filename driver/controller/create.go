@@ -37,6 +37,9 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err != nil {
 		return nil, err
 	}
+	if wanted.Encryption != class.NoEncryption && origin.UUID == "" && request.Shared(req.GetVolumeCapabilities()...) {
+		return nil, fmt.Errorf("%w: an empty encrypted volume for several nodes: each would encrypt it with a key of its own; create it with ReadWriteOnce, use it once, and copy it", request.ErrUnsupported)
+	}
 	where, err := accessibility(req.GetAccessibilityRequirements())
 	if err != nil {
 		return nil, err

@@ -46,6 +46,12 @@ func volumeContext(c driver.TargetConfig, v volume.Volume, wanted class.Class, f
 	if wanted.FSType != "" {
 		m[request.KeyFSType] = wanted.FSType
 	}
+	if wanted.Encryption != class.NoEncryption {
+		m[request.KeyEncryption] = string(wanted.Encryption)
+	}
+	if wanted.EncryptionDiscards {
+		m[request.KeyEncryptionDiscards] = "true"
+	}
 	if c.TargetType != driver.TargetISCSI {
 		maps.Copy(m, wanted.NVMe)
 	}

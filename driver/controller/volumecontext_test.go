@@ -5,12 +5,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -75,6 +78,30 @@ func TestSeveralAddresses(t *testing.T) {
 	for _, address := range []string{"storage.example", "127.0.0.1", "::1"} {
 		assert.False(t, b.exportedByHand(map[string]string{"targetType": "tcp", "targetAddr": address, "targetPort": "1", "nqn": old.NQN}), address)
 	}
+}
+
+// Only the volume context, which never changes, says whether a volume is encrypted. Each class says it for its volumes, also
+// for copies.
+func TestEncryptedVolumes(t *testing.T) {
+	b := newTestControllerOf(t, driver.Config{}, newSimTarget(t, "t0", "lvs0"))
+	request := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {
+		return &csi.CreateVolumeRequest{
+			Name: name, VolumeCapabilities: c, CapacityRange: &csi.CapacityRange{RequiredBytes: 64 * mib}, Secrets: b.secrets,
+			Parameters: map[string]string{"encryption": "luks2", "encryptionDiscards": "true"},
+		}
+	}
+	resp, err := b.CreateVolume(t.Context(), request("pvc-1", writer))
+	require.NoError(t, err)
+	assert.Equal(t, "luks2", resp.GetVolume().GetVolumeContext()["encryption"])
+	assert.Equal(t, "true", resp.GetVolume().GetVolumeContext()["encryptionDiscards"])
+	published, err := b.publish(t.Context(), resp.GetVolume(), nodeA)
+	require.NoError(t, err)
+	assert.NotContains(t, published.GetPublishContext(), "encryption")
+	assert.NotContains(t, b.create(t, "pvc-2", 64*mib).GetVolumeContext(), "encryption")
+
+	_, err = b.CreateVolume(t.Context(), request("pvc-3", sharedBlock))
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
+	require.ErrorContains(t, err, "each would encrypt it with a key of its own")
 }
 
 // If the certificates of a target cannot be read, the controller does not start.

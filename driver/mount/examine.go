@@ -23,39 +23,28 @@ type contents struct {
 
 // examine determines what is on a device, by reading it and by blkid, which knows the signatures.
 // Neither is enough alone: blkid reports a device that it could not read as empty, and does not
-// recognise a database on a raw device. examine fails if the device cannot be read. If write is true,
-// it also fails if the device is write-protected.
-func (m *Mounter) examine(ctx context.Context, device string, write bool) (contents, error) {
-	d, err := openDevice(device, os.O_RDONLY)
+// recognise a database on a raw device. examine fails if the device cannot be read. If the device is to be
+// written, it also fails if the device is write-protected.
+func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
+	found, signature, err := m.read(ctx, s.Device, !s.ReadOnly)
 	if err != nil {
 		return contents{}, err
 	}
-	defer d.Close()
-	if write {
-		if err := checkWritable(d); err != nil {
-			return contents{}, err
-		}
-	}
-	found, err := scan(ctx, d)
-	if err != nil {
-		return contents{}, err
-	}
-	signature, err := m.blkid(device)
-	if err != nil {
-		return contents{}, err
-	}
-	return classify(found, signature), nil
+	return classify(found, signature, s.Unused), nil
 }
 
-// classify combines the results of reading and of blkid.
-func classify(found scanned, signature string) contents {
+// classify combines the results of reading and of blkid. unused tells that the device was never mounted, and has random
+// contents until it has a file system; then any other signature is a coincidence.
+func classify(found scanned, signature string, unused bool) contents {
 	switch {
 	case signature == xfs && unfinishedXFS(found.start),
-		signature == ext4 && found.marked && neverMounted(found.start),
-		signature == "" && found.marked:
+		signature == ext4 && (found.marked || unused) && neverMounted(found.start),
+		signature == "" && (found.marked || unused):
 		return contents{interrupted: true}
 	case signature == ext4 || signature == xfs:
 		return contents{filesystem: signature}
+	case unused:
+		return contents{interrupted: true}
 	case signature != "":
 		return contents{other: signature}
 	case found.dataAt >= 0:

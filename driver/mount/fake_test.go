@@ -107,6 +107,7 @@ func TestDecide(t *testing.T) {
 		{"any type", contents{filesystem: xfs}, Stage{MayFormat: true}, false, xfs, nil},
 		{"another type", contents{filesystem: xfs}, Stage{FSType: ext4, MayFormat: true}, false, ext4, ErrWrongFilesystem},
 		{"other data", contents{other: "LVM2_member"}, Stage{FSType: ext4, MayFormat: true}, false, ext4, ErrHoldsData},
+		{"encrypted", contents{other: "crypto_LUKS"}, Stage{FSType: ext4, MayFormat: true}, false, ext4, ErrHoldsData},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			format, err := decide(tt.found, &tt.stage)
@@ -141,7 +142,22 @@ func TestClassify(t *testing.T) {
 		{"unfinished xfs", scanned{start: unfinished}, "xfs", contents{interrupted: true}},
 		{"xfs", scanned{start: make([]byte, 512), marked: true}, "xfs", contents{filesystem: xfs}},
 	} {
-		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.found, tt.signature)) })
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.found, tt.signature, false)) })
+	}
+	for _, tt := range []struct {
+		name      string
+		found     scanned
+		signature string
+		want      contents
+	}{
+		{"noise", scanned{dataAt: 0}, "", contents{interrupted: true}},
+		{"noise with a signature", scanned{dataAt: 0}, "minix", contents{interrupted: true}},
+		{"ext4, never mounted", scanned{start: never}, "ext4", contents{interrupted: true}},
+		{"ext4, was mounted", scanned{start: used}, "ext4", contents{filesystem: ext4}},
+		{"unfinished xfs", scanned{start: unfinished}, "xfs", contents{interrupted: true}},
+		{"xfs", scanned{start: make([]byte, 512)}, "xfs", contents{filesystem: xfs}},
+	} {
+		t.Run("unused, "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.found, tt.signature, true)) })
 	}
 }
 

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"context"
 	"log/slog"
 
 	mountutils "k8s.io/mount-utils"
@@ -72,6 +73,11 @@ type Stage struct {
 	// MayFinish permits to create a file system if an earlier mkfs of this package was interrupted.
 	// What that mkfs left was never mounted.
 	MayFinish bool
+	// Unused tells that nothing was stored on the device yet, and that its contents are random, as those of a newly encrypted
+	// device. It counts as a device whose mkfs was interrupted, unless it has a complete file system.
+	Unused bool
+	// Ready is called when the device has its file system, before it is mounted. May be nil.
+	Ready func(context.Context) error
 }
 
 // A Point describes a mount at a path.

@@ -1,6 +1,9 @@
 package mount
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -272,4 +275,63 @@ func TestCloneMountedWithItsSource(t *testing.T) {
 			assert.Equal(t, "precious", readFile(t, second, "file"))
 		})
 	}
+}
+
+// A device with random contents gets a file system if nothing was stored on it yet, also when mkfs was interrupted. Ready is
+// called when the file system is complete, and not for a device that is in use.
+func TestUnusedDeviceWithRandomContents(t *testing.T) {
+	for _, fsType := range []string{ext4, xfs} {
+		t.Run(fsType, func(t *testing.T) {
+			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
+			noise := make([]byte, fsMiB*mib)
+			_, err := rand.Read(noise)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(d.device, noise, 0o600))
+			ready := 0
+			s := Stage{Device: d.device, Path: mountPoint(t, m, "staging"), FSType: fsType, MayFinish: true}
+			require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrHoldsData)
+			s.Unused = true
+			interrupted := errors.New("interrupted before the mark is removed")
+			s.Ready = func(context.Context) error { return interrupted }
+			require.ErrorIs(t, m.FormatAndMount(t.Context(), s), interrupted)
+			_, err = m.At(s.Path)
+			require.ErrorIs(t, err, ErrNotMounted)
+			s.Ready = func(context.Context) error { ready++; return nil }
+			require.NoError(t, m.FormatAndMount(t.Context(), s))
+			writeFile(t, s.Path, "file", "precious")
+			require.NoError(t, m.FormatAndMount(t.Context(), s))
+			assert.Equal(t, 1, ready)
+			require.NoError(t, m.Unmount(t.Context(), s.Path))
+			require.NoError(t, m.FormatAndMount(t.Context(), s))
+			assert.Equal(t, "precious", readFile(t, s.Path, "file"), "a file system that was used is kept, even if the device counts as unused")
+		})
+	}
+}
+
+func TestContents(t *testing.T) {
+	m, d := testMounter(t, Options{}), newDisk(t, 8)
+	signature, dataAt, marked, err := m.Contents(t.Context(), d.device, true)
+	require.NoError(t, err)
+	assert.Equal(t, []any{"", int64(-1), false}, []any{signature, dataAt, marked})
+	require.NoError(t, m.MarkFormatting(d.device, true))
+	_, dataAt, marked, err = m.Contents(t.Context(), d.device, true)
+	require.NoError(t, err)
+	assert.True(t, marked)
+	assert.Positive(t, dataAt)
+	require.NoError(t, m.MarkFormatting(d.device, false))
+	d.write(0, "LUKS\xba\xbe\x00\x02"+string(make([]byte, 500)))
+	signature, dataAt, _, err = m.Contents(t.Context(), d.device, true)
+	require.NoError(t, err)
+	assert.Equal(t, []any{"crypto_LUKS", int64(0)}, []any{signature, dataAt})
+	command(t, "blockdev", "--setro", d.device)
+	_, _, _, err = m.Contents(t.Context(), d.device, true)
+	require.ErrorIs(t, err, ErrConflict)
+	_, _, _, err = m.Contents(t.Context(), d.device, false)
+	require.NoError(t, err)
+	_, _, _, err = m.Contents(t.Context(), "/dev/null", false)
+	require.ErrorIs(t, err, ErrInvalid)
+	s := Stage{Device: d.device, Path: mountPoint(t, m, "staging"), ReadOnly: true}
+	err = m.FormatAndMount(t.Context(), s)
+	require.ErrorIs(t, err, ErrHoldsData)
+	require.ErrorContains(t, err, "encryption: luks2")
 }

@@ -45,6 +45,11 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 		if err := m.prepareDevice(ctx, &s, step); err != nil {
 			return err
 		}
+		if s.Ready != nil {
+			if err := s.Ready(ctx); err != nil {
+				return err
+			}
+		}
 		if err := m.mountDevice(ctx, s, number, step); err != nil {
 			return err
 		}
@@ -116,7 +121,7 @@ func (m *Mounter) notMountedElsewhere(number string) error {
 // s.FSType to the type.
 func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.Step) error {
 	step.Doing("reading %s", s.Device)
-	found, err := m.examine(ctx, s.Device, !s.ReadOnly)
+	found, err := m.examine(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -151,6 +156,9 @@ func decide(found contents, s *Stage) (format bool, err error) {
 		}
 		s.FSType = found.filesystem
 		return false, nil
+	case found.other == "crypto_LUKS":
+		return false, fmt.Errorf("%w: it is encrypted (LUKS), but the volume's class does not ask for encryption: the device is neither formatted nor mounted; "+
+			"use a StorageClass with the class parameter encryption: luks2, also for a copy of an encrypted volume", ErrHoldsData)
 	case found.other != "":
 		return false, fmt.Errorf("%w: %s: the device is neither formatted nor mounted; %s", ErrHoldsData, found.other, howto)
 	case !s.MayFormat && !(s.MayFinish && found.interrupted):

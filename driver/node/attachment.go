@@ -14,6 +14,8 @@ type attachment struct {
 	fsType    string
 	mayFormat bool // create a file system if the volume is empty
 	mayFinish bool // repeat a mkfs that was interrupted
+
+	encryption encryption
 }
 
 // readAttachment reads the volume context and the publish context of a call. Where both have a key, the publish context
@@ -26,6 +28,9 @@ func readAttachment(volume, published, topology map[string]string) (attachment, 
 	maps.Copy(m, published)
 	a := attachment{fsType: volume[request.KeyFSType], mayFinish: volume[request.KeyMayFormat] == "true"}
 	var err error
+	if a.encryption, err = readEncryption(volume); err != nil {
+		return a, err
+	}
 	if a.export, err = connect.ParseExport(m, topology); err != nil {
 		return a, fmt.Errorf("%w: check that this driver's controller has published the volume, and that attachRequired is true in its CSIDriver", err)
 	}

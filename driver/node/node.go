@@ -22,6 +22,7 @@ type Node struct {
 	topology   map[string]string // labels of the node; nil: none
 	connector  connect.Connector
 	mounter    Mounter
+	encrypter  Encrypter // nil: encrypted volumes are refused
 	used       usedVolumes
 	locks      *request.Locks
 	log        *slog.Logger
@@ -155,8 +156,12 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	if err := claim.Take(req.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	if err := n.rescan(ctx, req); err != nil {
+	device, err := n.rescan(ctx, req)
+	if err != nil {
 		return nil, err
+	}
+	if device.encrypted {
+		return n.expandEncrypted(ctx, req.GetVolumeId(), at, device.size)
 	}
 	if at.Block {
 		size, err := n.mounter.DeviceSize(ctx, at.Path)
@@ -166,19 +171,25 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
+// A rescanned device is that of a volume whose size the kernel has read again.
+type rescanned struct {
+	size      int64
+	encrypted bool
+}
+
 // rescan makes the kernel read the device's size again. Without a staging path the device is unknown and rescan does
 // nothing; NVMe devices grow without it.
-func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) error {
+func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) (rescanned, error) {
 	staging := req.GetStagingTargetPath()
 	if staging == "" {
-		return nil
+		return rescanned{}, nil
 	}
 	record, ok, err := readRecord(staging, req.GetVolumeId())
 	if err != nil || !ok {
-		return err
+		return rescanned{}, err
 	}
-	_, err = n.connector.Rescan(ctx, record.Export, req.GetCapacityRange().GetRequiredBytes())
-	return err
+	size, err := n.connector.Rescan(ctx, record.Export, req.GetCapacityRange().GetRequiredBytes())
+	return rescanned{size, record.encrypted()}, err
 }
 
 // published returns the mount at a volume's path.

@@ -44,6 +44,9 @@ func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequ
 	if record.Export, err = withKeysIfGiven(record.Export, req.GetSecrets()); err != nil {
 		return err
 	}
+	if record.passphrases, err = n.passphrasesIfGiven(record, req.GetSecrets()); err != nil {
+		return err
+	}
 	capability := req.GetVolumeCapability()
 	if block := capability.GetBlock() != nil; block != record.Block {
 		return fmt.Errorf("%w: the volume is staged with the other volume mode", request.ErrConflict)
@@ -56,7 +59,7 @@ func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequ
 	}
 	ro := req.GetReadonly() || request.ReadOnly(capability)
 	if record.Block {
-		return n.publishDevice(ctx, record, target, ro)
+		return n.publishDevice(ctx, staging, record, capability, target, ro)
 	}
 	return n.publishMount(ctx, staging, record, capability, req.GetVolumeContext(), target, ro)
 }
@@ -79,7 +82,7 @@ func (n *Node) isMounted(path string) bool {
 	return !errors.Is(err, mount.ErrNotMounted)
 }
 
-func (n *Node) publishDevice(ctx context.Context, r stageRecord, target string, ro bool) error {
+func (n *Node) publishDevice(ctx context.Context, staging string, r stageRecord, c *csi.VolumeCapability, target string, ro bool) error {
 	device, err := n.connector.Find(ctx, r.Export)
 	if errors.Is(err, connect.ErrNotConnected) {
 		n.log.WarnContext(ctx, "device is gone: connecting the volume again", "volume", r.VolumeID)
@@ -87,6 +90,12 @@ func (n *Node) publishDevice(ctx context.Context, r stageRecord, target string, 
 	}
 	if err != nil {
 		return err
+	}
+	if r.encrypted() {
+		how := n.mountOf(c, attachment{}) // the volume was staged before, so it must not be formatted
+		if device.Path, err = n.open(ctx, staging, r, device.Path, &how); err != nil {
+			return err
+		}
 	}
 	if err := n.clearStale(ctx, target); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/luks"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -22,8 +23,12 @@ type stageRecord struct {
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
 	Block    bool           `json:"block,omitzero"`
+	// Encryption is how the volume is encrypted, so that its mapping is closed.
+	Encryption encryption `json:"encryption,omitzero"`
 	// Targets are the paths at which the volume was published. Some may have been unpublished since: check the mounts.
 	Targets []string `json:"targets,omitzero"`
+
+	passphrases *luks.Keys // of the present call; nil: none
 }
 
 const (

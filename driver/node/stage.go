@@ -45,6 +45,10 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	if a.export, err = withKeys(a.export, req.GetSecrets()); err != nil {
 		return err
 	}
+	passphrases, err := n.passphrases(req.GetVolumeId(), a.encryption, req.GetSecrets())
+	if err != nil {
+		return err
+	}
 	if staged && record.Export.Target() != a.export.Target() {
 		return fmt.Errorf("%w: %s is staged at this path, but %s is requested: unstage it first", request.ErrConflict, record.Export, a.export)
 	}
@@ -52,11 +56,14 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	if staged && record.Block != block {
 		return fmt.Errorf("%w: the volume is staged with the other volume mode: unstage it first", request.ErrConflict)
 	}
+	if staged && record.encrypted() != a.encryption.requested() {
+		return fmt.Errorf("%w: the volume is staged with other encryption: unstage it first", request.ErrConflict)
+	}
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := n.forbidFormat(id, &a); err != nil {
 		return err
 	}
-	fresh := stageRecord{VolumeID: id, Export: a.export, Block: block, Targets: record.Targets}
+	fresh := stageRecord{VolumeID: id, Export: a.export, Block: block, Encryption: a.encryption, Targets: record.Targets, passphrases: passphrases}
 	if err := fresh.write(staging); err != nil {
 		return err
 	}
@@ -90,6 +97,9 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 // stage connects the volume and mounts it, as far as that is not done yet.
 func (n *Node) stage(ctx context.Context, staging string, r stageRecord, how mount.Stage) error {
 	device, err := n.connector.Connect(ctx, r.Export)
+	if err == nil && r.encrypted() {
+		device.Path, err = n.open(ctx, staging, r, device.Path, &how)
+	}
 	if err != nil || r.Block {
 		return err
 	}
@@ -123,6 +133,9 @@ func (n *Node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 
 func (n *Node) unstage(ctx context.Context, staging string, r stageRecord) error {
 	if err := n.mounter.UnmountAndRemove(ctx, stagePath(staging, r.VolumeID)); err != nil {
+		return err
+	}
+	if err := n.closeEncrypted(ctx, r); err != nil {
 		return err
 	}
 	if !r.Export.IsZero() {

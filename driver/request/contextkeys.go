@@ -11,8 +11,15 @@ const (
 	// context tells whether the volume was created empty, not as a copy. The value in the publish context tells whether the
 	// target, when the volume was published, knew that it was never written. A node formats only if both allow it.
 	KeyMayFormat = "mayFormat"
+	// KeyEncryption is how the node encrypts the volume: EncryptionLUKS2, or absent. Only the volume context has it.
+	KeyEncryption = "encryption"
+	// KeyEncryptionDiscards is "true" if discards are passed on to the encrypted device.
+	KeyEncryptionDiscards = "encryptionDiscards"
 	// KeyClaimNamespace and KeyClaim name the PersistentVolumeClaim, for metrics. csi-provisioner passes them as parameters if
 	// it runs with --extra-create-metadata.
 	KeyClaimNamespace = "csi.storage.k8s.io/pvc/namespace"
 	KeyClaim          = "csi.storage.k8s.io/pvc/name"
 )
+
+// EncryptionLUKS2 is the value of KeyEncryption for encryption with LUKS2.
+const EncryptionLUKS2 = "luks2"

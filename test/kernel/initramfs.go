@@ -20,12 +20,14 @@ import (
 var tools = []string{
 	"sbin/mke2fs", "sbin/e2fsck", "sbin/resize2fs", "sbin/mkfs.xfs", "usr/sbin/xfs_growfs", "sbin/blkid",
 	"bin/mount", "bin/umount", "sbin/losetup", "bin/kmod", "sbin/iscsid", "sbin/iscsiadm", "sbin/dmsetup",
+	"sbin/cryptsetup", "sbin/mkfs.btrfs", "bin/btrfs",
 }
 
 // modules are the kernel modules in the initramfs. Their dependencies are added.
 var modules = []string{
 	"virtio_pci", "virtio_net", "virtio_blk", "configfs", "loop", "ext4", "xfs", "crc32c_generic", "crc32c_intel",
 	"nvme_tcp", "nvmet", "nvmet_tcp",
+	"dm_crypt", "aesni_intel", "xts", "btrfs",
 	"dm_mod", "iscsi_tcp", "sd_mod", "target_core_mod", "target_core_file", "iscsi_target_mod",
 }
 
@@ -111,7 +113,8 @@ func (k kit) writeInitramfs() (err error) {
 // addTools adds the tools, their libraries and the loader.
 func (k kit) addTools(a *archive) error {
 	todo, done := slices.Clone(tools), map[string]bool{}
-	todo = append(todo, "lib64/ld-linux-x86-64.so.2")
+	// libgcc_s is loaded when a thread of cryptsetup ends.
+	todo = append(todo, "lib64/ld-linux-x86-64.so.2", "lib/x86_64-linux-gnu/libgcc_s.so.1")
 	for len(todo) > 0 {
 		name := todo[0]
 		todo = todo[1:]

@@ -17,7 +17,7 @@ import (
 )
 
 // kitVersion is part of a kit's folder name: increase it when the contents of a kit change.
-const kitVersion = "2"
+const kitVersion = "3"
 
 // KernelVariable names a Debian package with another kernel, such as one of backports.
 const KernelVariable = "SPDKGATE_KERNEL_DEB"
@@ -49,7 +49,7 @@ func (k kit) authenticates() bool {
 // packages are the Debian packages of a kit. Their dependencies are added.
 var packages = []string{
 	"linux-image-amd64", "kmod", "qemu-system-x86", "seabios", "xz-utils",
-	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi", "dmsetup",
+	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi", "dmsetup", "cryptsetup-bin", "btrfs-progs",
 }
 
 // kit is a folder with a kernel, an emulator and file system tools, unpacked from Debian packages.

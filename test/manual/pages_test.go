@@ -38,6 +38,7 @@ var pages = []page{
 	// The tests of cmd/spdk-csi run the command, and those of deploy read the Job.
 	{path: "docs/moving.md", leave: []int{0, 1, 2, 3}},
 	{path: "docs/host-authentication.md", leave: []int{0}}, // needs nvme-cli
+	{path: "docs/encryption.md"},
 	{
 		path:     "README.md",
 		before:   map[int]string{2: "cp /var/lib/spdk-proxy/tls.crt .", 4: savedByRPCPy, 5: "cd \"$REPOSITORY\""},

@@ -123,7 +123,7 @@ func TestRules(t *testing.T) {
 		{"driver does not know", "driver/volume", "proxy/policy", true},
 		{"the packages below CSI's services", "driver/connect", "google.golang.org/grpc/codes", true},
 		{"the packages below CSI's services", "driver/connect", "k8s.io/utils/exec", false},
-		{"connect and mount know neither", "driver/connect", "rpcschema/spdkrpc", true},
+		{"connect, mount and luks know neither", "driver/connect", "rpcschema/spdkrpc", true},
 		{"controller and node do not", "driver/controller", "driver/node", true},
 		{"controller and node do not", "driver/node", "driver/controller", true},
 		{"controller and node do not", "driver/node", "driver/request", false},

@@ -134,7 +134,7 @@ var rules = []rule{
 	},
 	{
 		who:    "the packages below CSI's services do not know gRPC",
-		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/export", "driver/readback", "driver/hostauth", "driver/connect", "driver/mount", "driver/operation"),
+		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/export", "driver/readback", "driver/hostauth", "driver/connect", "driver/mount", "driver/luks", "driver/operation"),
 		not:    anyOf(grpc, csiProtobufs),
 		linked: true,
 		reason: "their errors are kinds of their own, and become gRPC codes in one place of package driver",
@@ -161,8 +161,8 @@ var rules = []rule{
 		reason: "nodes never call a proxy: for each volume, the controller decides what a node may connect to",
 	},
 	{
-		who:    "connect and mount know neither SPDK's calls nor the controller's packages",
-		binds:  in("driver/connect", "driver/mount"),
+		who:    "connect, mount and luks know neither SPDK's calls nor the controller's packages",
+		binds:  in("driver/connect", "driver/mount", "driver/luks"),
 		not:    anyOf("rpcschema", "driver/volume", "driver/export", "driver/placement"),
 		linked: true,
 		reason: "they run on nodes, which never call a proxy: they get everything from the controller",
@@ -206,6 +206,13 @@ var rules = []rule{
 		not:    otherHalf,
 		linked: true,
 		reason: "they have only the block device in common: raw block volumes are never mounted",
+	},
+	{
+		who:    "luks knows neither transports nor file systems",
+		binds:  is("driver/luks"),
+		not:    roomsOfDriverBut("driver/luks", "driver/hostauth", "driver/operation"),
+		linked: true,
+		reason: "it gets a block device and makes another one of it; what is on a device is read by its Prober",
 	},
 	{
 		who:    "placement makes no calls",

@@ -21,12 +21,13 @@ const (
 
 // Scenarios and targets.
 const (
-	NVMe    = "nvme"
-	ISCSI   = "iscsi"
-	Writer  = "writer"  // writes to volumes until the host tells it to end
-	Node    = "node"    // calls of spdk-csi --node over its socket
-	Killed  = "killed"  // the same, and the plugin is killed at each step
-	Deleted = "deleted" // searches a new volume for bytes of a deleted one
+	NVMe      = "nvme"
+	ISCSI     = "iscsi"
+	Writer    = "writer"    // writes to volumes until the host tells it to end
+	Node      = "node"      // calls of spdk-csi --node over its socket
+	Killed    = "killed"    // the same, and the plugin is killed at each step
+	Encrypted = "encrypted" // encrypted volumes, and the plugin is killed while it encrypts one
+	Deleted   = "deleted"   // searches a new volume for bytes of a deleted one
 
 	MovedFrom = "movedfrom" // a node that is cut off, and loses its volume
 	MovedTo   = "movedto"   // the node that gets the volume

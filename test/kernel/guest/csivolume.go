@@ -182,7 +182,7 @@ func (v *csiVolume) read(context.Context) (string, error) {
 
 // gone checks that nothing of the volume is left on the node.
 func (v *csiVolume) gone(context.Context) (string, error) {
-	return "", errors.Join(v.remove(), nothingMounted(v.name), notConnected(v.context[connect.KeyNQN]), notLoggedIn(v.context[connect.KeyIQN]))
+	return "", errors.Join(v.remove(), nothingMounted(v.name), notMapped(v.id), notConnected(v.context[connect.KeyNQN]), notLoggedIn(v.context[connect.KeyIQN]))
 }
 
 func nothingMounted(name string) error {

@@ -59,6 +59,9 @@ type killing struct {
 	*scenario
 	plugin  *plugin
 	volumes int
+
+	encrypted bool             // the volumes
+	only      func(point) bool // the points at which to kill; nil: all
 }
 
 // each kills the plugin at each point of a call.
@@ -129,7 +132,7 @@ func (k *killing) positions(points []point) (at []int) {
 			to++
 		}
 		for i := from; i < to; i++ {
-			if points[i].call == "fsync" && !k.all {
+			if points[i].call == "fsync" && !k.all || k.only != nil && !k.only(points[i]) {
 				continue // nothing but durability changes
 			}
 			if k.all && to-from < 20 || i == from || i == to-1 || i == (from+to)/2 {
@@ -152,8 +155,15 @@ func (k *killing) begin(ctx context.Context, c killedCall, fsType string) (*csiV
 	name := fmt.Sprintf("killed-%d", k.volumes)
 	v := &csiVolume{scenario: k.scenario, plugin: k.plugin, pod: podOf(name), name: name, id: "t0:" + name, fsType: fsType}
 	v.ending = strings.HasPrefix(c.name, "un")
-	if err := v.create(ctx, smallest(fsType)); err != nil {
+	size := smallest(fsType)
+	if k.encrypted {
+		size = encryptedSize(fsType)
+	}
+	if err := v.create(ctx, size); err != nil {
 		return nil, err
+	}
+	if k.encrypted {
+		v.encrypt()
 	}
 	for _, call := range c.before {
 		if _, err := call(v)(ctx); err != nil {

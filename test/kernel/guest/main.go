@@ -42,7 +42,7 @@ func start() (err error) {
 	switch {
 	case params[control.ParamAll] == "1":
 		limit = 6 * time.Hour
-	case slices.Contains([]string{control.Writer, control.Node, control.Killed, control.PowerLoss}, params[control.ParamScenario]):
+	case slices.Contains([]string{control.Writer, control.Node, control.Killed, control.PowerLoss, control.Encrypted}, params[control.ParamScenario]):
 		limit = time.Hour
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -90,6 +90,12 @@ func start() (err error) {
 	case control.Killed + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.killedPlugin()
+	case control.Encrypted + " " + control.Own:
+		s.target = newNVMeTarget()
+		return s.encryptedVolumes()
+	case control.Encrypted + " " + control.OwnISCSI:
+		s.target = newSCSITarget()
+		return s.encryptedVolumes()
 	case control.Node + " " + control.OwnISCSI:
 		s.target = newSCSITarget()
 		return s.nodePlugin()

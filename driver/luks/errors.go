@@ -1,0 +1,25 @@
+package luks
+
+import "errors"
+
+// Kinds of failure. Errors of this package wrap one of them; the text says what to do.
+var (
+	// ErrInvalid means that the request is invalid: an unusable name, a device that is too small.
+	ErrInvalid = errors.New("invalid request")
+	// ErrUnsupported means that cryptsetup or a kernel feature is missing on this node.
+	ErrUnsupported = errors.New("not supported on this node")
+	// ErrNoPassphrase means that there is no passphrase to open the device with.
+	ErrNoPassphrase = errors.New("no passphrase")
+	// ErrMalformed means that a passphrase cannot be used. The text has no part of it.
+	ErrMalformed = errors.New("unusable passphrase")
+	// ErrWrongPassphrase means that the passphrase does not open the device.
+	ErrWrongPassphrase = errors.New("wrong passphrase")
+	// ErrNotEncrypted means that the device holds something else than LUKS2.
+	ErrNotEncrypted = errors.New("device is not encrypted")
+	// ErrEmpty means that the device is empty and must not be formatted.
+	ErrEmpty = errors.New("device is empty")
+	// ErrNotOpen means that the device is not open.
+	ErrNotOpen = errors.New("not open")
+	// ErrBusy means that the plain device is in use, or that an earlier call on it has not ended.
+	ErrBusy = errors.New("in use")
+)

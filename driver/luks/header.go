@@ -1,0 +1,47 @@
+package luks
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"strings"
+)
+
+// The mark of a new device is the header's field "subsystem". luksFormat writes it together with the header.
+const (
+	subsystemNew  = "spdkcsi-new" // nothing was stored on the device yet
+	subsystemUsed = "spdkcsi"
+)
+
+// A header has what this package reads of the first LUKS header on a device.
+type header struct {
+	version   int // 0: there is none
+	subsystem string
+}
+
+func (h header) unused() bool { return h.version == 2 && h.subsystem == subsystemNew }
+
+// readHeader reads the header at the beginning of a device. The layout is that of the LUKS2 On-Disk Format Specification:
+// the magic, the version at byte 6, and the subsystem at byte 208. They are in one sector, so they are consistent.
+func readHeader(device string) (header, error) {
+	const sector, subsystemAt, subsystemLength = 512, 208, 48
+	f, err := os.Open(device)
+	if err != nil {
+		return header{}, err
+	}
+	defer f.Close()
+	b := make([]byte, sector)
+	if _, err := io.ReadFull(f, b); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return header{}, nil
+		}
+		return header{}, err
+	}
+	if !bytes.HasPrefix(b, []byte("LUKS\xba\xbe")) {
+		return header{}, nil
+	}
+	text, _, _ := strings.Cut(string(b[subsystemAt:subsystemAt+subsystemLength]), "\x00")
+	return header{int(binary.BigEndian.Uint16(b[6:])), text}, nil
+}

@@ -1,0 +1,51 @@
+package luks
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spdkgate/spdkgate/driver/hostauth"
+)
+
+// Keys of a Kubernetes Secret.
+const (
+	// SecretPassphrase opens the volume. A new volume is encrypted with it.
+	SecretPassphrase = "encryption-passphrase"
+	// SecretPrevious is the passphrase that SecretPassphrase replaces; optional.
+	SecretPrevious = "encryption-passphrase-previous"
+)
+
+// Lengths of passphrases in bytes. The previous one may be shorter, because another program may have made the header.
+const leastLength, mostLength = 16, 512
+
+// Keys are the passphrases for a volume. They are not printed.
+type Keys struct {
+	Current hostauth.Secret
+	// Previous is the passphrase that Current replaces; zero if there is none.
+	Previous hostauth.Secret
+}
+
+// ReadKeys reads the passphrases in the secrets of a call. It fails with ErrNoPassphrase if there is none. class names the
+// class parameters that give such calls a Secret, without -name and -namespace.
+func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
+	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]
+	const form = "use %d to %d bytes of UTF-8 without control characters, which do not begin or end with white space, such as the output of: openssl rand -hex 32"
+	switch {
+	case current == "":
+		return nil, fmt.Errorf("%w: the volume is encrypted, but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",
+			ErrNoPassphrase, SecretPassphrase, class)
+	case strings.HasSuffix(current, "\n"):
+		return nil, fmt.Errorf("%w: %s ends with a line break: create the Secret with --from-literal, or from a file without one", ErrMalformed, SecretPassphrase)
+	case len(current) < leastLength || len(current) > mostLength || !utf8.ValidString(current) ||
+		strings.ContainsFunc(current, unicode.IsControl) || strings.TrimSpace(current) != current:
+		return nil, fmt.Errorf("%w: %s: "+form, ErrMalformed, SecretPassphrase, leastLength, mostLength)
+	case len(previous) > mostLength:
+		return nil, fmt.Errorf("%w: %s is longer than %d bytes", ErrMalformed, SecretPrevious, mostLength)
+	case current == previous:
+		// Removing the previous one would remove the only one.
+		return nil, fmt.Errorf("%w: %s and %s are equal: remove the latter", ErrMalformed, SecretPassphrase, SecretPrevious)
+	}
+	return &Keys{hostauth.NewSecret(current), hostauth.NewSecret(previous)}, nil
+}

@@ -1,0 +1,375 @@
+package luks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/operation"
+)
+
+// A Prober reads devices. *mount.Mounter implements it.
+type Prober interface {
+	// Contents tells what is on a device, by its signature (empty if it has none) and by the offset of the first data (-1 if
+	// there is none). It fails if the device cannot be read, is in use, or, if write is true, cannot be written.
+	Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error)
+	// MarkFormatting sets or removes a mark on an empty device, which Contents reports.
+	MarkFormatting(device string, set bool) error
+}
+
+// Options of [New]. The zero value is usable, except for Prober.
+type Options struct {
+	Prober Prober
+	// Run runs cryptsetup and modprobe. Nil runs the real programs.
+	Run Runner
+	// Log is the logger. Nil means slog.Default().
+	Log *slog.Logger
+}
+
+// LUKS opens and closes encrypted devices of this node. Safe for concurrent use.
+type LUKS struct {
+	prober  Prober
+	runTool Runner
+	mapper  deviceMapper
+	number  func(device string) (string, error)
+	log     *slog.Logger
+	// operations runs operations on mappings.
+	operations  operation.Group
+	derivations chan struct{}
+}
+
+// mostDerivations bounds how many keys are derived at a time: with headers of this package, each takes 64 MiB of memory.
+const mostDerivations = 4
+
+// New returns a LUKS for this node.
+func New(o Options) *LUKS {
+	l := &LUKS{
+		prober: o.Prober, runTool: o.Run, mapper: dmKernel{"/dev/mapper"}, number: blockNumber, log: o.Log,
+		operations: operation.Group{Busy: ErrBusy}, derivations: make(chan struct{}, mostDerivations),
+	}
+	if l.runTool == nil {
+		l.runTool = run
+	}
+	if l.log == nil {
+		l.log = slog.Default()
+	}
+	return l
+}
+
+// A Volume describes how to open an encrypted device.
+type Volume struct {
+	Name   string // of the mapping, see [NameOf]
+	Device string // the encrypted block device
+	// Keys has the passphrases. Nil means that only a device that is open already can be used.
+	Keys     *Keys
+	ReadOnly bool
+	// Shared tells that other nodes may have the device open at the same time. Then its header is not changed.
+	Shared bool
+	// Discards passes discards on to the encrypted device, which shows everybody who can read that which blocks are free.
+	Discards bool
+	// SectorSize is the size of the encrypted units of a new device in bytes: 512, 4096, or 0 for cryptsetup's choice.
+	SectorSize int
+	// MayFormat permits to write a LUKS header if the device is empty.
+	MayFormat bool
+	// MayFinish permits to write a LUKS header if an earlier luksFormat of this package was interrupted.
+	MayFinish bool
+}
+
+// A Plain describes the plain side of an open device.
+type Plain struct {
+	Path string // such as /dev/dm-0
+	// Unused tells that nothing was stored on the device yet: its contents are random, and may be overwritten. See
+	// [LUKS.MarkUsed].
+	Unused bool
+}
+
+// idPattern matches the ids of volumes that can be part of a mapping's name: characters that device mapper does not escape,
+// and at most 127 bytes with the prefix.
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,117}$`)
+
+// NameOf returns the name of the mapping of a volume: each volume has its own, also a copy with the same LUKS header.
+func NameOf(volumeID string) (string, error) {
+	if !idPattern.MatchString(volumeID) {
+		return "", fmt.Errorf("%w: the volume's id %q cannot be part of a mapping's name", ErrInvalid, volumeID)
+	}
+	return "spdkcsi-" + volumeID, nil
+}
+
+// do runs an operation on a mapping.
+func do[T any](ctx context.Context, l *LUKS, name string, fn func(context.Context, *operation.Step) (T, error)) (T, error) {
+	return operation.Run(ctx, &l.operations, []string{"mapping " + name}, fn)
+}
+
+// Open opens an encrypted device. Before that it makes a LUKS header on an empty device, if permitted, and replaces the
+// previous passphrase by the current one. It succeeds if the device is open already, and closes one of the same name that
+// was opened from another device.
+func (l *LUKS) Open(ctx context.Context, v Volume) (Plain, error) {
+	p, err := do(ctx, l, v.Name, func(ctx context.Context, step *operation.Step) (Plain, error) { return l.open(ctx, v, step) })
+	if err != nil {
+		return Plain{}, fmt.Errorf("open encrypted device %s: %w", v.Device, err)
+	}
+	return p, nil
+}
+
+func (l *LUKS) open(ctx context.Context, v Volume, step *operation.Step) (Plain, error) {
+	number, err := l.number(v.Device)
+	if err != nil {
+		return Plain{}, err
+	}
+	m, found, err := l.existing(ctx, v, number, step)
+	if err != nil {
+		return Plain{}, err
+	}
+	if !found {
+		if m, err = l.openClosed(ctx, v, number, step); err != nil {
+			return Plain{}, err
+		}
+	}
+	h, err := readHeader(v.Device)
+	return Plain{m.path(), h.unused()}, err
+}
+
+// existing returns the mapping of the device if it is open as requested, and closes any other of its name.
+func (l *LUKS) existing(ctx context.Context, v Volume, number string, step *operation.Step) (mapping, bool, error) {
+	m, found, err := l.mapper.find(v.Name)
+	if err != nil || !found {
+		return mapping{}, false, err
+	}
+	if m.below == number && m.ours() && m.readOnly == v.ReadOnly {
+		if m.suspended {
+			err = l.mapper.resume(v.Name) // cryptsetup was killed while it resized the device
+		}
+		return m, true, err
+	}
+	l.log.Warn("closing an encrypted device that was opened differently", "mapping", v.Name, "below", m.below, "wanted", number, "readOnly", m.readOnly)
+	return mapping{}, false, l.remove(ctx, v.Name, step)
+}
+
+func (l *LUKS) openClosed(ctx context.Context, v Volume, number string, step *operation.Step) (mapping, error) {
+	if v.Keys == nil {
+		return mapping{}, fmt.Errorf("%w: the device has to be opened, but this call has no passphrase: delete the pods that use the volume, so that it is staged again, "+
+			"or set csi.storage.k8s.io/node-publish-secret-name too", ErrNoPassphrase)
+	}
+	step.Doing("reading %s", v.Device)
+	format, err := l.mustFormat(ctx, v)
+	if err != nil {
+		return mapping{}, err
+	}
+	if _, _, err := l.runTool(hostauth.Secret{}, "modprobe", "dm-crypt"); err != nil {
+		l.log.Debug("cannot run modprobe", "error", err) // the kernel may have dm-crypt, or load it by itself
+	}
+	if format {
+		if err := l.format(ctx, v, step); err != nil {
+			return mapping{}, err
+		}
+	}
+	if err := l.unlock(ctx, v, step); err != nil {
+		return mapping{}, err
+	}
+	m, found, err := l.mapper.find(v.Name)
+	if err == nil && (!found || m.below != number) {
+		err = fmt.Errorf("cryptsetup opened %s, but the kernel has no such mapping of it: check whether the node's /dev is mounted", v.Device)
+	}
+	return m, err
+}
+
+// mustFormat tells whether the device needs a LUKS header. It fails if the device must not be used.
+func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
+	signature, dataAt, marked, err := l.prober.Contents(ctx, v.Device, !v.ReadOnly)
+	if err != nil {
+		return false, err
+	}
+	h, err := readHeader(v.Device)
+	if err != nil {
+		return false, err
+	}
+	const encrypted = "crypto_LUKS" // blkid's name
+	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume; to keep it, use a StorageClass without encryption"
+	// luksFormat writes random bytes before the header.
+	interrupted := marked && (signature == "" || signature == encrypted && h.unused())
+	switch {
+	case interrupted:
+	case signature == encrypted && h.version == 1:
+		return false, fmt.Errorf("%w: it has a LUKS1 header, and only LUKS2 is supported: convert it by cryptsetup convert", ErrNotEncrypted)
+	case signature == encrypted:
+		return false, nil
+	case signature != "":
+		return false, fmt.Errorf("%w: the volume's class asks for encryption, but the device holds %s without encryption: nothing was changed; %s", ErrNotEncrypted, signature, howto)
+	case dataAt >= 0:
+		return false, fmt.Errorf("%w: the volume's class asks for encryption, but the device has data at offset %d and no LUKS header: nothing was changed; %s", ErrNotEncrypted, dataAt, howto)
+	}
+	switch {
+	case !v.MayFormat && !(v.MayFinish && interrupted):
+		return false, fmt.Errorf("%w: it should have a LUKS header, because it is a copy of a volume or was used before, so it is not formatted: check whether the target has lost its data, or the source was empty. The driver's manual says what to do about a volume that is not formatted", ErrEmpty)
+	case v.ReadOnly:
+		return false, fmt.Errorf("%w: it is to be used read-only, so it is not encrypted: use it read-write once", ErrEmpty)
+	case v.Shared:
+		return false, fmt.Errorf("%w: several nodes may use it at a time, and each would encrypt it with a key of its own, so it is not encrypted: use a volume that was encrypted with ReadWriteOnce, or a copy of one", ErrEmpty)
+	}
+	return true, nil
+}
+
+// format makes a LUKS header. Until the header is complete, a mark near the end of the device tells that it is not in use.
+func (l *LUKS) format(ctx context.Context, v Volume, step *operation.Step) error {
+	size, err := sizeOf(v.Device)
+	if err != nil {
+		return err
+	}
+	const headerBytes, least = 16 << 20, 1 << 20 // the space that luksFormat takes, and what should be left
+	if size < headerBytes+least {
+		return fmt.Errorf("%w: %s has %d bytes, and LUKS2 takes %d of them: use a larger volume", ErrInvalid, v.Device, size, headerBytes)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := l.prober.MarkFormatting(v.Device, true); err != nil {
+		return fmt.Errorf("before luksFormat: %w", err)
+	}
+	step.Doing("luksFormat %s", v.Device)
+	l.log.Info("encrypting a new device", "device", v.Device, "mapping", v.Name)
+	if err := l.deriving(ctx, func() error { return l.cryptsetup(v.Keys.Current, formatArgs(v)...) }); err != nil {
+		return err
+	}
+	if err := l.prober.MarkFormatting(v.Device, false); err != nil {
+		return fmt.Errorf("after luksFormat: %w", err)
+	}
+	return nil
+}
+
+// unlock opens a device that has a LUKS header.
+func (l *LUKS) unlock(ctx context.Context, v Volume, step *operation.Step) error {
+	fixed := v.ReadOnly || v.Shared // the header
+	if !v.Keys.Previous.IsZero() && !fixed {
+		if err := l.rotate(ctx, v, step); err != nil {
+			return err
+		}
+	}
+	with := func(passphrase hostauth.Secret) error {
+		step.Doing("opening %s", v.Device)
+		return l.deriving(ctx, func() error { return l.cryptsetup(passphrase, openArgs(v)...) })
+	}
+	err := with(v.Keys.Current)
+	if errors.Is(err, ErrWrongPassphrase) && !v.Keys.Previous.IsZero() && fixed {
+		err = with(v.Keys.Previous)
+	}
+	if errors.Is(err, ErrWrongPassphrase) {
+		return fmt.Errorf("%w: the device has a LUKS header that %s does not open: nothing was changed. Check which Secret the volume was created with; a copy has the passphrases that its source had. "+
+			"If the passphrase was changed, put the old one into %s", ErrWrongPassphrase, SecretPassphrase, SecretPrevious)
+	}
+	return err
+}
+
+// OpenedFromAnother tells whether a mapping of this name exists that was opened from another device than this one: the one
+// that the volume had before the kernel removed it.
+func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
+	number, err := l.number(device)
+	if err != nil {
+		return false, err
+	}
+	m, found, err := l.mapper.find(name)
+	return found && m.below != number, err
+}
+
+// MarkUsed removes the mark that nothing was stored on a new device. It is called before the first use, and after a file
+// system was made.
+func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
+	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
+		step.Doing("changing the header of %s", device)
+		return struct{}{}, l.cryptsetup(hostauth.Secret{}, "config", "--batch-mode", "--subsystem", subsystemUsed, device)
+	})
+	if err != nil {
+		return fmt.Errorf("mark encrypted device %s as used: %w", device, err)
+	}
+	return nil
+}
+
+// Resize makes the plain side of an open device as large as the encrypted device allows.
+func (l *LUKS) Resize(ctx context.Context, name string) error {
+	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
+		m, found, err := l.mapper.find(name)
+		if err == nil && !found {
+			err = ErrNotOpen
+		}
+		if err == nil && m.suspended {
+			err = l.mapper.resume(name)
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
+		step.Doing("cryptsetup resize %s", name)
+		return struct{}{}, l.cryptsetup(hostauth.Secret{}, "resize", "--batch-mode", name)
+	})
+	if err != nil {
+		return fmt.Errorf("resize encrypted device %s: %w", name, err)
+	}
+	return nil
+}
+
+// Close closes a device. It succeeds if the device is not open.
+func (l *LUKS) Close(ctx context.Context, name string) error {
+	_, err := do(ctx, l, name, func(ctx context.Context, step *operation.Step) (struct{}, error) {
+		_, found, err := l.mapper.find(name)
+		if err != nil || !found {
+			return struct{}{}, err
+		}
+		return struct{}{}, l.remove(ctx, name, step)
+	})
+	if err != nil {
+		return fmt.Errorf("close encrypted device %s: %w", name, err)
+	}
+	return nil
+}
+
+// remove removes a mapping. For some seconds, it tries again while the mapping is in use: udev reads a device after each
+// change.
+func (l *LUKS) remove(ctx context.Context, name string, step *operation.Step) error {
+	const tries, delay = 20, 100 * time.Millisecond
+	m, found, err := l.mapper.find(name)
+	if err != nil || !found {
+		return err
+	}
+	if !m.ours() {
+		return fmt.Errorf("%w: the mapping %s is no LUKS2 device: find out who made it, and remove it by hand (dmsetup remove)", ErrBusy, name)
+	}
+	step.Doing("closing the mapping %s", name)
+	for range tries {
+		if err = l.mapper.remove(name); !errors.Is(err, ErrBusy) {
+			return err
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+	return err
+}
+
+// blockNumber returns the number of a block device, major:minor.
+func blockNumber(device string) (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(device, &st); err != nil {
+		return "", fmt.Errorf("stat %s: %w", device, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return "", fmt.Errorf("%w: %s is not a block device", ErrInvalid, device)
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), nil
+}
+
+func sizeOf(device string) (int64, error) {
+	f, err := os.Open(device)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return f.Seek(0, io.SeekEnd)
+}

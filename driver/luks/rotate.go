@@ -1,0 +1,54 @@
+package luks
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
+)
+
+// rotate makes the current passphrase the only one of the two that opens the device. It can be interrupted at any point:
+// one of the two always opens the device, and a repeated call completes it. No data is read or written.
+func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error {
+	step.Doing("checking which passphrase opens %s", v.Device)
+	current, err := l.opens(ctx, v.Device, v.Keys.Current)
+	if err != nil {
+		return err
+	}
+	previous, err := l.opens(ctx, v.Device, v.Keys.Previous)
+	if err != nil || !previous {
+		return err // if neither fits, opening the device says so
+	}
+	if !current {
+		if err := l.addPassphrase(ctx, v, step); err != nil {
+			return err
+		}
+	}
+	// cryptsetup removes the last passphrase of a header too.
+	if current, err = l.opens(ctx, v.Device, v.Keys.Current); err != nil || !current {
+		return fmt.Errorf("check the new passphrase of %s before the previous one is removed: it does not open the device %w", v.Device, err)
+	}
+	step.Doing("removing the previous passphrase of %s", v.Device)
+	err = l.deriving(ctx, func() error {
+		return l.cryptsetup(v.Keys.Previous, "luksRemoveKey", "--batch-mode", "--key-file=-", v.Device)
+	})
+	if err != nil {
+		return fmt.Errorf("remove the previous passphrase: %w", err)
+	}
+	l.log.Info("passphrase changed", "device", v.Device, "mapping", v.Name)
+	return nil
+}
+
+func (l *LUKS) addPassphrase(ctx context.Context, v Volume, step *operation.Step) error {
+	step.Doing("adding the new passphrase to %s", v.Device)
+	err := inMemory(v.Keys.Current, func(path string) error {
+		return l.deriving(ctx, func() error {
+			args := append([]string{"luksAddKey", "--type", "luks2", "--batch-mode", "--key-file=-"}, derivation()...)
+			return l.cryptsetup(v.Keys.Previous, append(args, v.Device, path)...)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("add the new passphrase: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/luks"
+	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// An Encrypter opens and closes encrypted devices. *luks.LUKS implements it.
+type Encrypter interface {
+	Open(ctx context.Context, v luks.Volume) (luks.Plain, error)
+	OpenedFromAnother(name, device string) (bool, error)
+	MarkUsed(ctx context.Context, name, device string) error
+	Resize(ctx context.Context, name string) error
+	Close(ctx context.Context, name string) error
+}
+
+// SetEncrypter sets what encrypts volumes; without it, encrypted volumes are refused. It is called before the node serves.
+func (n *Node) SetEncrypter(e Encrypter) { n.encrypter = e }
+
+// encryption is how a volume is encrypted, as its volume context says. The zero value means not at all.
+type encryption struct {
+	Type     string `json:"type,omitzero"`
+	Discards bool   `json:"discards,omitzero"`
+}
+
+func (e encryption) requested() bool { return e.Type != "" }
+
+func (r stageRecord) encrypted() bool { return r.Encryption.requested() }
+
+// readEncryption reads the volume context. The publish context has no say in it.
+func readEncryption(volume map[string]string) (encryption, error) {
+	e := encryption{volume[request.KeyEncryption], volume[request.KeyEncryptionDiscards] == "true"}
+	if e.requested() && e.Type != request.EncryptionLUKS2 {
+		return e, fmt.Errorf("%w: the volume context asks for encryption %q, which this version of the driver does not have: use %s, or upgrade the driver on this node", request.ErrInvalid, e.Type, request.EncryptionLUKS2)
+	}
+	return e, nil
+}
+
+// passphrases returns the passphrases in the secrets of NodeStageVolume, nil for a volume that is not encrypted. It fails if
+// the volume cannot be encrypted on this node, so that nothing is connected.
+func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]string) (*luks.Keys, error) {
+	if !e.requested() {
+		return nil, nil
+	}
+	if n.encrypter == nil {
+		return nil, fmt.Errorf("%w: the volume is encrypted, and this node service cannot encrypt", request.ErrUnsupported)
+	}
+	if _, err := luks.NameOf(volumeID); err != nil {
+		return nil, err
+	}
+	return luks.ReadKeys(secrets, stageSecret)
+}
+
+// passphrasesIfGiven returns the passphrases in the secrets of NodePublishVolume, which needs them only if the volume has to
+// be opened again.
+func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*luks.Keys, error) {
+	if !r.encrypted() {
+		return nil, nil
+	}
+	if n.encrypter == nil {
+		return nil, fmt.Errorf("%w: the volume is encrypted, and this node service cannot encrypt", request.ErrUnsupported)
+	}
+	keys, err := luks.ReadKeys(secrets, publishSecret)
+	if errors.Is(err, luks.ErrNoPassphrase) {
+		return nil, nil // opening would fail
+	}
+	return keys, err
+}
+
+// filesystemSector is the size of the encrypted units of a volume with a file system, in bytes: fewer and larger ones take
+// less processor time. Raw block volumes keep the size of their device's sectors, which the application may depend on.
+const filesystemSector, blockSector = 4096, 512
+
+// open opens an encrypted device, as far as that is not done yet, and returns the device to use in its place. It tells how
+// whether that is still unused.
+func (n *Node) open(ctx context.Context, staging string, r stageRecord, device string, how *mount.Stage) (string, error) {
+	name, err := luks.NameOf(r.VolumeID)
+	if err != nil {
+		return "", err
+	}
+	stale, err := n.encrypter.OpenedFromAnother(name, device)
+	if err != nil {
+		return "", err
+	}
+	if stale {
+		n.log.WarnContext(ctx, "the device below an encrypted volume was removed: opening the new one", "volume", r.VolumeID)
+		if err := n.mounter.Unmount(ctx, stagePath(staging, r.VolumeID)); err != nil {
+			return "", err
+		}
+	}
+	v := luks.Volume{
+		Name: name, Device: device, Keys: r.passphrases, ReadOnly: how.ReadOnly, Shared: how.Shared, Discards: r.Encryption.Discards,
+		SectorSize: filesystemSector, MayFormat: how.MayFormat, MayFinish: how.MayFinish,
+	}
+	if r.Block {
+		v.SectorSize = blockSector
+	}
+	plain, err := n.encrypter.Open(ctx, v)
+	if err != nil || !plain.Unused || how.ReadOnly || how.Shared {
+		return plain.Path, err
+	}
+	if r.Block {
+		return plain.Path, n.encrypter.MarkUsed(ctx, name, device)
+	}
+	how.Unused = true
+	how.Ready = func(ctx context.Context) error { return n.encrypter.MarkUsed(ctx, name, device) }
+	return plain.Path, nil
+}
+
+// closeEncrypted closes the device of a volume, after its file system was unmounted.
+func (n *Node) closeEncrypted(ctx context.Context, r stageRecord) error {
+	if !r.encrypted() || n.encrypter == nil {
+		return nil
+	}
+	for _, t := range r.Targets {
+		if r.Block && n.isMounted(t) {
+			return fmt.Errorf("%w: the volume is published at %s: unpublish it first", luks.ErrBusy, t)
+		}
+	}
+	name, err := luks.NameOf(r.VolumeID)
+	if err != nil {
+		return err
+	}
+	return n.encrypter.Close(ctx, name)
+}
+
+// expandEncrypted grows the plain side of a device that has grown, and the file system on it. It returns the size of the
+// volume, which is larger than its plain side by the LUKS header.
+func (n *Node) expandEncrypted(ctx context.Context, volumeID string, at mount.Point, size int64) (*csi.NodeExpandVolumeResponse, error) {
+	name, err := luks.NameOf(volumeID)
+	if err != nil {
+		return nil, err
+	}
+	if n.encrypter == nil {
+		return nil, fmt.Errorf("%w: the volume is encrypted, and this node service cannot encrypt", request.ErrUnsupported)
+	}
+	if err := n.encrypter.Resize(ctx, name); err != nil {
+		return nil, err
+	}
+	if !at.Block {
+		if _, err := n.mounter.Grow(ctx, at.Path); err != nil {
+			return nil, err
+		}
+	}
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, nil
+}

@@ -1,0 +1,24 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"testing"
+
+	"github.com/spdkgate/spdkgate/test/kernel/control"
+)
+
+// TestEncryptedVolumes uses volumes that are encrypted on the node, by calls of CSI: file systems and raw block, grown,
+// cloned, with wrong and changed passphrases, and with a plugin that is killed while it encrypts one.
+func TestEncryptedVolumes(t *testing.T) {
+	t.Parallel()
+	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}} {
+		t.Run(own.name, func(t *testing.T) {
+			if own.target != control.Own && !*all {
+				t.Skip("takes long: only with --all")
+			}
+			t.Parallel()
+			runNode(t, NewMachine(t), control.Encrypted, own.target)
+		})
+	}
+}
