@@ -30,6 +30,15 @@ func TestMain(m *testing.M) {
 	for _, program := range programs {
 		builds[program] = sync.OnceValues(func() (string, error) { return build(program, filepath.Join(folder, program)) })
 	}
+	builds["kustomize"] = sync.OnceValues(func() (string, error) {
+		out := filepath.Join(folder, "kustomize")
+		cmd := exec.Command("go", "build", "-modfile", "deploy/kustomize/go.mod", "-o", out, "sigs.k8s.io/kustomize/kustomize/v5")
+		cmd.Dir = repository
+		if log, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%v: %w: %s", cmd.Args, err, log)
+		}
+		return out, nil
+	})
 	code := m.Run()
 	_ = os.RemoveAll(folder)
 	os.Exit(code)

@@ -135,6 +135,7 @@ func TestExamples(t *testing.T) {
 			assert.Equal(t, storageClass, v.Spec.StorageClassName)
 			assert.Equal(t, corev1.PersistentVolumeReclaimRetain, v.Spec.PersistentVolumeReclaimPolicy, "a volume that was created by hand must not be deleted automatically")
 		case *corev1.Pod:
+			assert.Contains(t, strings.Join(v.Spec.Containers[0].Command, " "), "trap exit TERM", "process 1 ignores SIGTERM by default, so the pod would take 30 s to end")
 			claim := find[*corev1.PersistentVolumeClaim](t, all, v.Spec.Volumes[0].PersistentVolumeClaim.ClaimName)
 			block := claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 			assert.Equal(t, block, len(v.Spec.Containers[0].VolumeDevices) == 1, o)
@@ -148,10 +149,10 @@ func TestExamples(t *testing.T) {
 // sidecarFlags has the flags of the sidecars, from their source at the deployed versions. Check
 // them again for each new version.
 var sidecarFlags = map[string]string{
-	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start default-fstype extra-create-metadata leader-election http-endpoint",
-	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start default-fstype leader-election http-endpoint",
-	"csi-resizer:v2.2.0":                "v csi-address timeout retry-interval-start handle-volume-inuse-error leader-election http-endpoint",
-	"csi-snapshotter:v8.6.0":            "v csi-address timeout retry-interval-start leader-election http-endpoint",
+	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start retry-interval-max default-fstype extra-create-metadata leader-election feature-gates http-endpoint",
+	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start retry-interval-max default-fstype leader-election feature-gates http-endpoint",
+	"csi-resizer:v2.2.0":                "v csi-address timeout retry-interval-start retry-interval-max handle-volume-inuse-error leader-election feature-gates http-endpoint",
+	"csi-snapshotter:v8.6.0":            "v csi-address timeout retry-interval-start retry-interval-max leader-election feature-gates http-endpoint",
 	"csi-node-driver-registrar:v2.17.0": "v csi-address kubelet-registration-path",
 	"livenessprobe:v2.19.0":             "v csi-address http-endpoint probe-timeout",
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const groupFolder = "kubernetes/group-snapshots"
+const groupFolder = "kubernetes/components/group-snapshots"
 
 func TestGroupSnapshotClass(t *testing.T) {
 	c := find[*groupsnapshotv1.VolumeGroupSnapshotClass](t, manifests(t, groupFolder), "spdkcsi-groupsnapclass")
@@ -60,7 +60,7 @@ func TestGroupSnapshotPatch(t *testing.T) {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(source, &k))
-	assert.Equal(t, []string{"..", "groupsnapshotclass.yaml", "rbac.yaml"}, k.Resources)
+	assert.Equal(t, []string{"groupsnapshotclass.yaml", "rbac.yaml"}, k.Resources)
 	require.Len(t, k.Patches, 1)
 	assert.Equal(t, "Deployment", k.Patches[0].Target.Kind)
 	containers := find[*appsv1.Deployment](t, plain(t), k.Patches[0].Target.Name).Spec.Template.Spec.Containers

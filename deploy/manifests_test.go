@@ -15,6 +15,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,7 @@ func (o object) String() string { return o.file + ": " + o.kind() + " " + o.meta
 var decoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, storagev1.AddToScheme, snapshotv1.AddToScheme, groupsnapshotv1.AddToScheme,
+		admissionv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, storagev1.AddToScheme, snapshotv1.AddToScheme, groupsnapshotv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			panic(err)
@@ -164,9 +165,9 @@ func TestKustomization(t *testing.T) {
 	source, err := os.ReadFile("kubernetes/kustomization.yaml")
 	require.NoError(t, err)
 	var k struct {
-		APIVersion, Kind string
-		Resources        []string
-		Images           []struct{ Name, NewTag string }
+		APIVersion, Kind      string
+		Resources, Components []string
+		Images                []struct{ Name, NewTag string }
 	}
 	require.NoError(t, yaml.UnmarshalStrict(source, &k))
 	assert.Equal(t, "kustomize.config.k8s.io/v1beta1 Kustomization", k.APIVersion+" "+k.Kind)
@@ -180,6 +181,7 @@ func TestKustomization(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, want, k.Resources)
+	assert.Empty(t, k.Components, "options are off")
 
 	for _, i := range k.Images {
 		used := false

@@ -4,13 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/spdkgate/spdkgate/driver"
 )
@@ -26,35 +28,45 @@ func block(t *testing.T, section, language string) string {
 	return strings.ReplaceAll(found[1], "\n   ", "\n") // in a list
 }
 
-// The example without a password in the README is consistent: the projected volume has the token
-// file that the secret names, for the audience and account in the proxy's manual.
+// Without a password, the projected volume has the token's file that the controller's own Secret names, for the audience and
+// account in the proxy's manual. New volumes name no Secret; the one that existing volumes name stays.
 func TestWithoutAPassword(t *testing.T) {
-	volume := block(t, "Without a password", "yaml")
-	objects, err := decode("README.md", []byte("apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers: []\n  volumes:\n"+strings.ReplaceAll("\n"+strings.TrimSpace(volume), "\n", "\n    ")))
-	require.NoError(t, err)
-	shown := objects[0].Object.(*corev1.Pod).Spec.Volumes
-	require.Len(t, shown, 1)
-	_, replaced := controller(t).mount(t, "spdkcsi-controller", driver.CredentialsDir)
-	assert.Equal(t, replaced.Name, shown[0].Name)
-	sources := shown[0].Projected.Sources
+	objects, _ := kustomize(t, "service-account-token")
+	pod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec
+	checkReferences(t, "spdkcsi-controller", pod)
+	own := mountAt(pod, driver.CredentialsDir)
+	require.NotNil(t, own.source)
+	assert.True(t, own.readOnly)
+	_, plainVolume := controller(t).mount(t, "spdkcsi-controller", driver.CredentialsDir)
+	assert.Equal(t, *plainVolume.Secret.DefaultMode, *own.source.Projected.DefaultMode)
+	sources := own.source.Projected.Sources
 	require.Len(t, sources, 2)
-	assert.Equal(t, replaced.Secret.SecretName, sources[0].Secret.Name)
-	assert.Equal(t, *replaced.Secret.DefaultMode, *shown[0].Projected.DefaultMode)
+	secret := find[*corev1.Secret](t, objects, sources[0].Secret.Name)
 	token := sources[1].ServiceAccountToken
-
 	manual, err := os.ReadFile("../docs/authentication.md")
 	require.NoError(t, err)
 	assert.Contains(t, string(manual), "audience: "+token.Audience+"\n")
-	account := controller(t).pod.ServiceAccountName
-	assert.Contains(t, string(manual), "system:serviceaccount:"+namespace+":"+account+`"`)
+	assert.Contains(t, string(manual), "system:serviceaccount:"+namespace+":"+pod.ServiceAccountName+`"`)
 
 	path := filepath.Join(t.TempDir(), "secret.json")
-	require.NoError(t, os.WriteFile(path, []byte(block(t, "Without a password", "json")), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(secret.StringData["secret.json"]), 0o600))
 	t.Setenv(driver.CredentialsEnv, path)
-	_, err = driver.CredentialsFile()
+	file, err := driver.CredentialsFile()
 	require.NoError(t, err)
-	assert.Contains(t, block(t, "Without a password", "json"), `"tokenFile": "`+token.Path+`"`)
-	assert.True(t, slices.ContainsFunc(loadConfig(t).Nodes, func(n driver.TargetConfig) bool {
-		return strings.Contains(block(t, "Without a password", "json"), `"name": "`+n.Name+`"`)
-	}))
+	credentials, err := driver.Credentials(nil, file, "")
+	require.NoError(t, err)
+	for _, n := range loadConfig(t).Nodes {
+		assert.Equal(t, filepath.Join(filepath.Dir(path), token.Path), credentials[n.Name].TokenFile, n.Name)
+	}
+	assert.JSONEq(t, block(t, "Without a password", "json"), secret.StringData["secret.json"])
+
+	// Of new volumes, no call has a Secret. Those that exist name the other one.
+	assert.Empty(t, secretPurposes(t, find[*storagev1.StorageClass](t, objects, storageClass).Parameters))
+	assert.Empty(t, find[*snapshotv1.VolumeSnapshotClass](t, objects, snapshotClass).Parameters)
+	existing := find[*corev1.Secret](t, objects, "spdkcsi-secret")
+	assert.NotEqual(t, existing.Name, secret.Name)
+	_, err = driver.Credentials(existing.StringData, file, "")
+	require.NoError(t, err, "with its password")
+	_, err = driver.Credentials(secret.StringData, file, "")
+	require.NoError(t, err, "changed to what the controller uses itself")
 }

@@ -120,35 +120,41 @@ func TestEveryContainer(t *testing.T) {
 	}
 }
 
+// checkReferences checks that the names of volumes and ports that a pod refers to exist.
+func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
+	t.Helper()
+	volumes, used, ports := map[string]bool{}, map[string]bool{}, map[int32]string{}
+	for _, v := range pod.Volumes {
+		assert.False(t, volumes[v.Name], "%s: volume %s twice", name, v.Name)
+		volumes[v.Name] = true
+	}
+	for _, c := range pod.Containers {
+		for _, m := range c.VolumeMounts {
+			assert.True(t, volumes[m.Name], "%s/%s mounts %s, which is not a volume of the pod", name, c.Name, m.Name)
+			used[m.Name] = true
+		}
+		for _, d := range c.VolumeDevices {
+			used[d.Name] = true
+		}
+		for _, p := range c.Ports {
+			assert.Empty(t, ports[p.ContainerPort], "%s/%s: port %d is taken", name, c.Name, p.ContainerPort)
+			ports[p.ContainerPort] = c.Name
+			assert.LessOrEqual(t, len(p.Name), 15, "%s: the API refuses the port name %s", name, p.Name)
+		}
+		if probe := c.LivenessProbe; probe != nil {
+			assert.True(t, slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal }),
+				"%s/%s: the probe asks at a port that the container has not", name, c.Name)
+		}
+	}
+	for v := range volumes {
+		assert.True(t, used[v], "%s: no container uses volume %s", name, v)
+	}
+}
+
 // The names of volumes, ports and labels that a pod refers to exist. The API server checks the same, but later.
 func TestReferencesInPods(t *testing.T) {
 	for name, pod := range allPods(t) {
-		volumes, used, ports := map[string]bool{}, map[string]bool{}, map[int32]string{}
-		for _, v := range pod.Volumes {
-			assert.False(t, volumes[v.Name], "%s: volume %s twice", name, v.Name)
-			volumes[v.Name] = true
-		}
-		for _, c := range pod.Containers {
-			for _, m := range c.VolumeMounts {
-				assert.True(t, volumes[m.Name], "%s/%s mounts %s, which is not a volume of the pod", name, c.Name, m.Name)
-				used[m.Name] = true
-			}
-			for _, d := range c.VolumeDevices {
-				used[d.Name] = true
-			}
-			for _, p := range c.Ports {
-				assert.Empty(t, ports[p.ContainerPort], "%s/%s: port %d is taken", name, c.Name, p.ContainerPort)
-				ports[p.ContainerPort] = c.Name
-				assert.LessOrEqual(t, len(p.Name), 15, "%s: the API refuses the port name %s", name, p.Name)
-			}
-			if probe := c.LivenessProbe; probe != nil {
-				assert.True(t, slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal }),
-					"%s/%s: the probe asks at a port that the container has not", name, c.Name)
-			}
-		}
-		for v := range volumes {
-			assert.True(t, used[v], "%s: no container uses volume %s", name, v)
-		}
+		checkReferences(t, name, pod)
 	}
 	for _, w := range workloads(t) {
 		selector, err := metav1.LabelSelectorAsSelector(w.selector)
@@ -176,6 +182,8 @@ func TestController(t *testing.T) {
 	for _, c := range w.pod.Containers {
 		if *replicas > 1 && strings.HasPrefix(c.Image, "registry.k8s.io/sig-storage/csi-") {
 			assert.Contains(t, c.Args, "--leader-election", "%s: without it, both replicas would be active", c.Name)
+			assert.Contains(t, c.Args, "--feature-gates=ReleaseLeaderElectionOnExit=true", "%s: without it, nobody leads for 30 s after the leader's pod was stopped", c.Name)
+			assert.Equal(t, "1m", arg(c, "--retry-interval-max"), "%s: by default, a claim waits for up to 5 minutes after what was wrong is right again", c.Name)
 		}
 	}
 	for _, path := range []string{"/etc/spdkcsi-config", "/etc/spdkcsi-secret", "/etc/spdkcsi-ca"} {

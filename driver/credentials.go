@@ -54,24 +54,28 @@ func (c Credential) check() string {
 	return ""
 }
 
-// resolveFiles makes the paths of the credential's files absolute, relative to dir. If dir is empty, the credential must not
-// name files: otherwise it returns false.
-func (c *Credential) resolveFiles(dir string) bool {
-	for _, path := range []*string{&c.TokenFile, &c.CertFile, &c.KeyFile} {
-		if *path != "" && dir == "" {
-			return false
-		}
+// files returns the credential's paths.
+func (c *Credential) files() []*string { return []*string{&c.TokenFile, &c.CertFile, &c.KeyFile} }
+
+func (c *Credential) namesFiles() bool {
+	return slices.ContainsFunc(c.files(), func(path *string) bool { return *path != "" })
+}
+
+// resolveFiles makes the paths of the credential's files absolute, relative to dir.
+func (c *Credential) resolveFiles(dir string) {
+	for _, path := range c.files() {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(dir, *path)
 		}
 	}
-	return true
 }
 
-// parseSecret reads secret.json, in which paths are relative to dir. dir is empty for the secret of a call, which must not
-// name files: otherwise, whoever may write that secret could make the controller use its own token. Errors never contain
-// parts of the secret.
-func parseSecret(text []byte, dir string) (map[string]Credential, error) {
+// errFiles means that the secret of a call names files that the controller's own secret does not name.
+var errFiles = fmt.Errorf("names files, which the secret of a call may do only with an entry that the controller's own %s has, too ($%s, or in %s): correct it, give a token or a password, or remove the secret from the class, so that the controller's own is used",
+	SecretKey, CredentialsEnv, CredentialsDir)
+
+// parseSecret reads secret.json, and calls resolve for each entry that names files. Errors never contain parts of the secret.
+func parseSecret(text []byte, resolve func(*Credential) error) (map[string]Credential, error) {
 	var secret struct {
 		RPCTokens []Credential `json:"rpcTokens"`
 	}
@@ -83,9 +87,10 @@ func parseSecret(text []byte, dir string) (map[string]Credential, error) {
 		if wrong := t.check(); wrong != "" {
 			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] %s: it must look like %s", request.ErrCredentials, SecretKey, i, wrong, secretShape)
 		}
-		if !t.resolveFiles(dir) {
-			return nil, fmt.Errorf("%w: %s: rpcTokens[%d] names files, which only the controller's own %s may do ($%s, or in %s): remove the secret from the class, so that the controller's own is used, or give a token",
-				request.ErrCredentials, SecretKey, i, SecretKey, CredentialsEnv, CredentialsDir)
+		if t.namesFiles() {
+			if err := resolve(&t); err != nil {
+				return nil, fmt.Errorf("%w: %s: rpcTokens[%d] %w", request.ErrCredentials, SecretKey, i, err)
+			}
 		}
 		if _, twice := tokens[t.Name]; twice {
 			return nil, fmt.Errorf("%w: %s: rpcTokens has %q twice", request.ErrCredentials, SecretKey, t.Name)
@@ -93,6 +98,35 @@ func parseSecret(text []byte, dir string) (map[string]Credential, error) {
 		tokens[t.Name] = t
 	}
 	return tokens, nil
+}
+
+// parseOwn reads the controller's own secret.json, in which paths are relative to the file's directory.
+func parseOwn(text []byte, file string) (map[string]Credential, error) {
+	return parseSecret(text, func(c *Credential) error { c.resolveFiles(filepath.Dir(file)); return nil })
+}
+
+// parseCalls reads the secret.json of a call. An entry may name files only if the controller's own secret, in file, has the
+// same entry. Then its author gains nothing: calls without a secret use the controller's own. Volumes bring the Secret that
+// they were created with, so this is how a Secret that many volumes name can be changed from a password to a token's file.
+// All other files could be any file of the controller.
+func parseCalls(text []byte, file string) (map[string]Credential, error) {
+	return parseSecret(text, func(c *Credential) error {
+		given := *c
+		c.resolveFiles(filepath.Dir(file))
+		if file == "" {
+			return errFiles
+		}
+		own, err := os.ReadFile(file)
+		if err != nil {
+			return errFiles
+		}
+		same := false
+		_, err = parseSecret(own, func(o *Credential) error { same = same || *o == given; return nil })
+		if err != nil || !same {
+			return errFiles
+		}
+		return nil
+	})
 }
 
 // CredentialsFile returns the path of the controller's own credentials, which are used for calls without a secret. It
@@ -106,7 +140,7 @@ func CredentialsFile() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the credentials: %w: create the file, or unset $%s", err, CredentialsEnv)
 	}
-	if _, err := parseSecret(text, filepath.Dir(path)); err != nil {
+	if _, err := parseOwn(text, path); err != nil {
 		return "", fmt.Errorf("credentials %s: %w", path, err)
 	}
 	return path, nil
@@ -118,7 +152,7 @@ func CredentialsFile() (string, error) {
 // calls that never have one.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
-		return parseSecret([]byte(text), "")
+		return parseCalls([]byte(text), file)
 	}
 	if slices.ContainsFunc(slices.Collect(maps.Keys(secrets)), func(key string) bool { return !hostauth.IsSecretKey(key) }) {
 		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must hold %s", request.ErrCredentials, SecretKey, secretShape)
@@ -128,7 +162,7 @@ func Credentials(secrets map[string]string, file, class string) (map[string]Cred
 		if err != nil {
 			return nil, fmt.Errorf("%w: read the controller's credentials: %w", request.ErrNoCredentials, err)
 		}
-		return parseSecret(text, filepath.Dir(file))
+		return parseOwn(text, file)
 	}
 	remedy := fmt.Sprintf("mount a secret with the key %s at %s in the controller, or name the file in $%s", SecretKey, CredentialsDir, CredentialsEnv)
 	if class != "" {
