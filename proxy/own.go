@@ -86,7 +86,7 @@ func (s *Server) serveOwn(ctx context.Context, own ownMethod, c command) (json.R
 		}
 		defer release()
 	}
-	return own.serve(s, ctx, rawCaller(c.conn, c.user, c.settings), c.params)
+	return own.serve(s, ctx, rawCaller(c.conn, c.user, c.settings), c)
 }
 
 // noteLateChange has the configuration saved after a call that SPDK answered after its
@@ -104,28 +104,31 @@ func (s *Server) noteLateChange(name string, params map[string]any, err error) {
 type ownMethod struct {
 	key     string // of the configuration, which enables it; "": it is always enabled
 	changes bool   // it changes the target's configuration
-	serve   func(s *Server, ctx context.Context, ask keys.Ask, params map[string]any) (json.RawMessage, error)
+	serve   func(s *Server, ctx context.Context, ask keys.Ask, c command) (json.RawMessage, error)
 }
 
 var ownMethods = map[string]ownMethod{
-	"spdkgate_key_add": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, params map[string]any) (json.RawMessage, error) {
-		name, _ := params["name"].(string)
-		secret, _ := params["secret"].(string)
+	"spdkgate_key_add": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, c command) (json.RawMessage, error) {
+		name, _ := c.params["name"].(string)
+		secret, _ := c.params["secret"].(string)
 		return marshalResult(true, s.restart.keys.Add(ctx, ask, name, secret))
 	}},
-	"spdkgate_key_remove": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, params map[string]any) (json.RawMessage, error) {
-		name, _ := params["name"].(string)
+	"spdkgate_key_remove": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, c command) (json.RawMessage, error) {
+		name, _ := c.params["name"].(string)
 		return marshalResult(true, s.restart.keys.Remove(ctx, ask, name))
 	}},
-	safeSnapshotMethod: {"", false, func(s *Server, ctx context.Context, _ keys.Ask, params map[string]any) (json.RawMessage, error) {
-		return s.takeSnapshots(ctx, params)
+	safeSnapshotMethod: {"", false, func(s *Server, ctx context.Context, _ keys.Ask, c command) (json.RawMessage, error) {
+		return s.takeSnapshots(ctx, c)
+	}},
+	barrierMethod: {"", false, func(s *Server, ctx context.Context, _ keys.Ask, c command) (json.RawMessage, error) {
+		return s.passBarrier(ctx, c)
 	}},
 	safeDeleteMethod: {"", false, nil}, // see execute
-	statusMethod: {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ map[string]any) (json.RawMessage, error) {
+	statusMethod: {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ command) (json.RawMessage, error) {
 		return marshalResult(savedConfig(s.restart.saver.Status()), nil)
 	}},
-	"spdkgate_config_save": {"target.save", false, func(s *Server, ctx context.Context, _ keys.Ask, params map[string]any) (json.RawMessage, error) {
-		accept, _ := params["accept_loss"].(bool)
+	"spdkgate_config_save": {"target.save", false, func(s *Server, ctx context.Context, _ keys.Ask, c command) (json.RawMessage, error) {
+		accept, _ := c.params["accept_loss"].(bool)
 		err := s.restart.saver.Save(context.WithoutCancel(ctx), accept)
 		return marshalResult(savedConfig(s.restart.saver.Status()), err)
 	}},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/barrier"
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
@@ -39,4 +40,5 @@ type Server struct {
 	oldClients oldClients
 	restart    *restart
 	quiescer   *quiesce.Quiescer
+	barriers   barrier.Barriers // of snapshots on several targets
 }

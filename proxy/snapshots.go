@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
@@ -15,19 +16,27 @@ import (
 const (
 	snapshotMethod     = "bdev_lvol_snapshot"
 	safeSnapshotMethod = "spdkgate_lvol_snapshot"
+	barrierMethod      = "spdkgate_lvol_snapshot_barrier"
 	deleteMethod       = "bdev_lvol_delete"
 	safeDeleteMethod   = "spdkgate_lvol_delete"
 )
 
 // takeSnapshots answers spdkgate_lvol_snapshot.
-func (s *Server) takeSnapshots(ctx context.Context, params map[string]any) (json.RawMessage, error) {
-	text, err := json.Marshal(params)
+func (s *Server) takeSnapshots(ctx context.Context, c command) (json.RawMessage, error) {
+	p, err := paramsOf[spdkrpc.SpdkgateLvolSnapshotParams](c)
 	if err != nil {
 		return nil, err
 	}
-	var p spdkrpc.SpdkgateLvolSnapshotParams
-	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, err
+	mode := quiesce.Mode{Freeze: true}
+	if p.Barrier != nil {
+		b, err := s.barriers.Claim(c.barrierKey(p.Barrier.ID))
+		if err != nil {
+			return nil, &quiesce.BusyError{Why: err.Error(), Err: err}
+		}
+		defer b.Leave()
+		mode.Wait = func(ctx context.Context) error {
+			return b.Wait(ctx, time.Duration(p.Barrier.WaitMS)*time.Millisecond)
+		}
 	}
 	var wanted []quiesce.Snapshot
 	for _, r := range p.Snapshots {
@@ -37,7 +46,7 @@ func (s *Server) takeSnapshots(ctx context.Context, params map[string]any) (json
 		}
 		wanted = append(wanted, w)
 	}
-	taken, err := s.quiescer.Take(ctx, wanted, quiesce.Mode{Freeze: true})
+	taken, err := s.quiescer.Take(ctx, wanted, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -46,6 +55,41 @@ func (s *Server) takeSnapshots(ctx context.Context, params map[string]any) (json
 		list = append(list, spdkrpc.ProxySnapshot{UUID: t.UUID, Frozen: t.Frozen})
 	}
 	return json.Marshal(list)
+}
+
+// barrierWait bounds how long a client waits for volumes to be frozen, which has limits of its own.
+const barrierWait = 10 * time.Second
+
+// passBarrier answers spdkgate_lvol_snapshot_barrier.
+func (s *Server) passBarrier(ctx context.Context, c command) (json.RawMessage, error) {
+	p, err := paramsOf[spdkrpc.SpdkgateLvolSnapshotBarrierParams](c)
+	if err != nil {
+		return nil, err
+	}
+	switch key := c.barrierKey(p.ID); p.Step {
+	case spdkrpc.SpdkgateLvolSnapshotBarrierStepAwait:
+		err = s.barriers.Arrived(ctx, key, barrierWait)
+	case spdkrpc.SpdkgateLvolSnapshotBarrierStepOpen:
+		err = s.barriers.Open(key)
+	case spdkrpc.SpdkgateLvolSnapshotBarrierStepGiveUp:
+		s.barriers.GiveUp(key)
+	}
+	if err != nil {
+		err = &quiesce.BusyError{Why: err.Error(), Err: err}
+	}
+	return marshalResult(true, err)
+}
+
+// barrierKey names a barrier. Users cannot name each other's.
+func (c command) barrierKey(id string) string { return c.user + "\x00" + id }
+
+// paramsOf decodes the parameters of a call to one of the proxy's own methods.
+func paramsOf[T any](c command) (p T, err error) {
+	text, err := json.Marshal(c.params)
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	return p, err
 }
 
 // mode says how SPDK's own methods for snapshots and deletions treat volumes in use.

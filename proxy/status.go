@@ -38,7 +38,7 @@ func (s *Server) answerStatus(ctx context.Context, now *settings, c *call, metho
 		return nil, err
 	}
 	defer give()
-	result, err := ownMethods[method.Name].serve(s, ctx, unreachable, grant.Params)
+	result, err := ownMethods[method.Name].serve(s, ctx, unreachable, command{user: user, method: method, params: grant.Params})
 	result, err = grant.Answer(ctx, result, err)
 	if err == nil && decision.Redact {
 		return s.schema.RedactResult(method.Name, result)

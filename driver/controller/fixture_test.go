@@ -115,6 +115,9 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 		if s.freezes && req.Method == "spdkgate_lvol_snapshot" {
 			call = s.snapshotAll
 		}
+		if s.freezes && req.Method == "spdkgate_lvol_snapshot_barrier" {
+			call = passBarrier
+		}
 		err := call(r.Context(), req.Method, params, &result)
 		s.mu.Lock()
 		lost := s.lose == req.Method

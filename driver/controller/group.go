@@ -29,8 +29,7 @@ func (c *Controller) GroupControllerGetCapabilities(context.Context, *csi.GroupC
 	}}}, nil
 }
 
-// CreateVolumeGroupSnapshot takes snapshots of several volumes of one target at the same moment, or finds those that an
-// earlier call took.
+// CreateVolumeGroupSnapshot takes snapshots of several volumes at the same moment, or finds those that an earlier call took.
 func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	switch {
 	case req.GetName() == "":
@@ -46,16 +45,17 @@ func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.Cre
 	if err := claim.Take(groupClaim(volume.GroupHash(req.GetName()))); err != nil {
 		return nil, err
 	}
-	var service *volume.Service
-	var sources []string
+	var of []volume.Members
+	seen := map[string]bool{}
 	for _, text := range req.GetSourceVolumeIds() {
 		id, err := request.ParseVolumeID(text)
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(sources, id.UUID) {
+		if seen[id.UUID] {
 			return nil, fmt.Errorf("%w: source_volume_ids has %s twice", request.ErrInvalid, text)
 		}
+		seen[id.UUID] = true
 		if err := claim.Take(id.UUID); err != nil {
 			return nil, err
 		}
@@ -63,17 +63,36 @@ func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.Cre
 		if err != nil {
 			return nil, err
 		}
-		if service != nil && s.Name != service.Name {
-			return nil, fmt.Errorf("%w: %s is on target %s, and %s on target %s: only volumes of one target can be frozen together. Take one group snapshot for each target, or place the volumes on one target",
-				volume.ErrNotTogether, req.GetSourceVolumeIds()[0], service.Name, text, s.Name)
-		}
-		service, sources = s, append(sources, id.UUID)
+		of = addMember(of, s, id.UUID)
 	}
-	g, err := service.SnapshotGroup(ctx, req.GetName(), sources)
+	g, err := volume.TakeGroup(ctx, req.GetName(), of, func() ([]volume.Members, error) {
+		return c.otherTargets(of, req.GetSecrets(), groupSnapshotterSecret)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: groupMessage(service.Name, g)}, nil
+	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: groupMessage(g)}, nil
+}
+
+// addMember adds a volume or snapshot of a target.
+func addMember(of []volume.Members, s *volume.Service, uuid string) []volume.Members {
+	i := slices.IndexFunc(of, func(m volume.Members) bool { return m.Service.Name == s.Name })
+	if i < 0 {
+		return append(of, volume.Members{Service: s, UUIDs: []string{uuid}})
+	}
+	of[i].UUIDs = append(of[i].UUIDs, uuid)
+	return of
+}
+
+// otherTargets opens all targets but those of a group.
+func (c *Controller) otherTargets(of []volume.Members, secrets map[string]string, class string) (others []volume.Members, err error) {
+	services, err := c.openTargets(c.targets.placement, secrets, class)
+	for _, s := range services {
+		if !slices.ContainsFunc(of, func(m volume.Members) bool { return m.Service.Name == s.Name }) {
+			others = append(others, volume.Members{Service: s})
+		}
+	}
+	return others, err
 }
 
 // DeleteVolumeGroupSnapshot deletes a group snapshot with its members.
@@ -81,27 +100,28 @@ func (c *Controller) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.Del
 	if req.GetGroupSnapshotId() == "" {
 		return nil, fmt.Errorf("%w: group_snapshot_id is missing", request.ErrInvalid)
 	}
-	target, id, ok := parseGroupID(req.GetGroupSnapshotId())
+	id, target, ok := parseGroupID(req.GetGroupSnapshotId())
 	if !ok {
 		c.log.WarnContext(ctx, "nothing to delete: this driver did not create the group snapshot", "group", req.GetGroupSnapshotId())
 		return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 	}
-	members, err := memberIDs(target, req.GetSnapshotIds())
+	of, err := c.openMembers(target, req.GetSnapshotIds(), req.GetSecrets(), groupSnapshotterSecret)
 	if err != nil {
 		return nil, err
 	}
 	claim := c.locks.Claim()
 	defer claim.Release()
-	for _, name := range append(members, groupClaim(id.Hash)) {
-		if err := claim.Take(name); err != nil {
-			return nil, err
-		}
-	}
-	service, err := c.openTarget(request.VolumeID{Target: target}, req.GetSecrets(), groupSnapshotterSecret)
-	if err != nil {
+	if err := claim.Take(groupClaim(id.Hash)); err != nil {
 		return nil, err
 	}
-	if err := service.DeleteGroup(ctx, id, members, claim.Take); err != nil {
+	for _, m := range of {
+		for _, uuid := range m.UUIDs {
+			if err := claim.Take(uuid); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := volume.DeleteGroup(ctx, id, of, claim.Take); err != nil {
 		return nil, err
 	}
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
@@ -112,29 +132,26 @@ func (c *Controller) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVol
 	if req.GetGroupSnapshotId() == "" {
 		return nil, fmt.Errorf("%w: group_snapshot_id is missing", request.ErrInvalid)
 	}
-	target, id, ok := parseGroupID(req.GetGroupSnapshotId())
+	id, target, ok := parseGroupID(req.GetGroupSnapshotId())
 	if !ok {
 		return nil, fmt.Errorf("%w: %q is not the id of a group snapshot", request.ErrNoSuchID, req.GetGroupSnapshotId())
 	}
-	members, err := memberIDs(target, req.GetSnapshotIds())
+	of, err := c.openMembers(target, req.GetSnapshotIds(), req.GetSecrets(), groupGetSecret)
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.openTarget(request.VolumeID{Target: target}, req.GetSecrets(), groupGetSecret)
+	g, err := volume.GetGroup(ctx, id, of)
 	if err != nil {
 		return nil, err
 	}
-	g, err := service.GetGroup(ctx, id, members)
-	if err != nil {
-		return nil, err
-	}
-	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: groupMessage(service.Name, g)}, nil
+	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: groupMessage(g)}, nil
 }
 
-func groupMessage(target string, g volume.Group) *csi.VolumeGroupSnapshot {
-	m := &csi.VolumeGroupSnapshot{GroupSnapshotId: formatGroupID(target, g.ID), CreationTime: timestamppb.New(g.CreatedAt), ReadyToUse: true}
+func groupMessage(g volume.Group) *csi.VolumeGroupSnapshot {
+	m := &csi.VolumeGroupSnapshot{CreationTime: timestamppb.New(g.CreatedAt), ReadyToUse: true}
 	for _, s := range g.Snapshots {
-		m.Snapshots = append(m.Snapshots, snapshotMessage(target, s))
+		m.GroupSnapshotId = formatGroupID(s.Target, g.ID)
+		m.Snapshots = append(m.Snapshots, snapshotMessage(s.Target, s.Snapshot))
 	}
 	return m
 }
@@ -142,29 +159,53 @@ func groupMessage(target string, g volume.Group) *csi.VolumeGroupSnapshot {
 // groupClaim is the name under which calls for groups of one name are claimed.
 func groupClaim(hash string) string { return "group snapshot " + hash }
 
-func formatGroupID(target string, id volume.GroupID) string { return target + ":" + id.String() }
-
-func parseGroupID(text string) (target string, id volume.GroupID, ok bool) {
-	target, rest, _ := strings.Cut(text, ":")
-	if id, ok = volume.ParseGroupID(rest); !ok || !request.IsTargetName(target) {
-		return "", volume.GroupID{}, false
+// formatGroupID returns the id of a group snapshot that has a member on a target. It names the target only if it is the
+// only one: there is no room for all.
+func formatGroupID(target string, id volume.GroupID) string {
+	if id.Several() {
+		return id.String()
 	}
-	return target, id, true
+	return target + ":" + id.String()
 }
 
-// memberIDs returns the UUIDs of snapshots. The ids must be of snapshots of the target.
-func memberIDs(target string, texts []string) (uuids []string, err error) {
+// parseGroupID parses what formatGroupID returned. target is "" if the members are on several targets.
+func parseGroupID(text string) (id volume.GroupID, target string, ok bool) {
+	target, rest, named := strings.Cut(text, ":")
+	if !named {
+		target, rest = "", text
+	}
+	id, ok = volume.ParseGroupID(rest)
+	if !ok || id.Several() == named || named && !request.IsTargetName(target) {
+		return volume.GroupID{}, "", false
+	}
+	return id, target, true
+}
+
+// openMembers opens the targets of snapshots. With a target, all must be there.
+func (c *Controller) openMembers(target string, texts []string, secrets map[string]string, class string) (of []volume.Members, err error) {
 	if len(texts) == 0 {
 		return nil, fmt.Errorf("%w: snapshot_ids is missing", request.ErrInvalid)
 	}
+	services, seen := map[string]*volume.Service{}, map[string]bool{}
 	for _, text := range texts {
 		id, err := request.ParseVolumeID(text)
-		if err != nil || id.Target != target {
+		switch {
+		case err != nil || id.Target == "":
+			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is no snapshot", volume.ErrMismatch, text)
+		case target != "" && id.Target != target:
 			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is no snapshot of target %s", volume.ErrMismatch, text, target)
+		case seen[id.UUID]:
+			continue
 		}
-		if !slices.Contains(uuids, id.UUID) {
-			uuids = append(uuids, id.UUID)
+		seen[id.UUID] = true
+		s := services[id.Target]
+		if s == nil {
+			if s, err = c.openTarget(id, secrets, class); err != nil {
+				return nil, err
+			}
+			services[id.Target] = s
 		}
+		of = addMember(of, s, id.UUID)
 	}
-	return uuids, nil
+	return of, nil
 }

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -34,6 +35,12 @@ func (s *simTarget) snapshotAll(ctx context.Context, _ string, params, result an
 	text, err := json.Marshal(taken)
 	*result.(*json.RawMessage) = text
 	return err
+}
+
+// passBarrier answers as if the volumes were frozen at once. How the proxies wait for each other is tested in driver/volume.
+func passBarrier(_ context.Context, _ string, _, result any) error {
+	*result.(*json.RawMessage) = json.RawMessage("true")
+	return nil
 }
 
 func (b *testController) groupSnapshot(ctx context.Context, name string, of ...*csi.Volume) (*csi.VolumeGroupSnapshot, error) {
@@ -115,7 +122,7 @@ func TestGroupSnapshots(t *testing.T) {
 		"missing":         {[]*csi.Volume{v, {VolumeId: "t0:" + uuid.NewString()}}, "g", codes.NotFound, ""},
 		"no id":           {[]*csi.Volume{{VolumeId: "x"}}, "g", codes.NotFound, ""},
 		"other volumes":   {[]*csi.Volume{v}, "group-1", codes.AlreadyExists, "group-1"},
-		"two targets":     {[]*csi.Volume{v, elsewhere}, "g", codes.FailedPrecondition, "one target"},
+		"one old proxy":   {[]*csi.Volume{v, elsewhere}, "g", codes.FailedPrecondition, "upgrade spdk-proxy"},
 		"an old proxy":    {[]*csi.Volume{elsewhere}, "g", codes.FailedPrecondition, "upgrade spdk-proxy"},
 		"too many":        {manyVolumes(33), "g", codes.FailedPrecondition, "33"},
 		"unknown target":  {[]*csi.Volume{{VolumeId: "t9:" + uuid.NewString()}}, "g", codes.FailedPrecondition, "t9"},
@@ -150,6 +157,64 @@ func TestGroupSnapshots(t *testing.T) {
 	assert.Len(t, sim.lvols(t), 2)
 	_, err = b.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: g.GetGroupSnapshotId(), SnapshotIds: memberIDsOf(g), Secrets: b.secrets})
 	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
+}
+
+func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
+	sims := []*simTarget{newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"), newSimTarget(t, "t2", "lvs0")}
+	for _, s := range sims {
+		s.freezes = true
+	}
+	b := newTestController(t, sims...)
+	var volumes []*csi.Volume
+	for i, s := range sims {
+		req := b.request(fmt.Sprint("pvc-", i), 4*mib)
+		req.Parameters = map[string]string{"target": s.name}
+		resp, err := b.CreateVolume(t.Context(), req)
+		require.NoError(t, err)
+		volumes = append(volumes, resp.GetVolume())
+	}
+	g, err := b.groupSnapshot(t.Context(), "group-1", volumes[0], volumes[1])
+	require.NoError(t, err)
+	require.Len(t, g.GetSnapshots(), 2)
+	assert.LessOrEqual(t, len(g.GetGroupSnapshotId()), 128)
+	again, err := b.groupSnapshot(t.Context(), "group-1", volumes[1], volumes[0])
+	require.NoError(t, err)
+	assert.Equal(t, g.String(), again.String())
+	get := func(ids []string) error {
+		got, err := b.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: g.GetGroupSnapshotId(), SnapshotIds: ids, Secrets: b.secrets})
+		if err == nil {
+			assert.Equal(t, g.String(), got.GetGroupSnapshot().String())
+		}
+		return driver.Status(err)
+	}
+	require.NoError(t, get(memberIDsOf(g)))
+	for _, v := range volumes[:2] {
+		list, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
+		require.NoError(t, err)
+		require.Len(t, list.GetEntries(), 1)
+		assert.Equal(t, g.GetGroupSnapshotId(), list.GetEntries()[0].GetSnapshot().GetGroupSnapshotId())
+	}
+
+	// A request for other volumes, of which one call sees only a part, must not take the group for one that was interrupted.
+	for _, of := range [][]*csi.Volume{{volumes[0]}, {volumes[0], volumes[2]}, {volumes[2]}} {
+		_, err = b.groupSnapshot(t.Context(), "group-1", of...)
+		if len(of) == 1 && of[0] == volumes[2] {
+			require.NoError(t, err, "no target of this call has it")
+			continue
+		}
+		drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "other targets")
+	}
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(b.deleteGroup(t.Context(), g.GetGroupSnapshotId(), memberIDsOf(g)[:1])), "2 snapshots")
+	drivertest.RequireCode(t, codes.NotFound, get(memberIDsOf(g)[:1]))
+	require.NoError(t, get(memberIDsOf(g)), "nothing was deleted")
+
+	for range 2 {
+		require.NoError(t, b.deleteGroup(t.Context(), g.GetGroupSnapshotId(), memberIDsOf(g)))
+	}
+	for _, s := range sims[:2] {
+		assert.Len(t, s.lvols(t), 1)
+	}
+	drivertest.RequireCode(t, codes.NotFound, get(memberIDsOf(g)))
 }
 
 func manyVolumes(n int) (list []*csi.Volume) {

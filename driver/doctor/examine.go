@@ -66,6 +66,7 @@ func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
 	if known != nil {
 		found = append(found, e.compare(all, known)...)
 	}
+	found = append(found, halfMadeGroups(all, e.Partial)...)
 	return sorted(append(found, duplicates(all)...))
 }
 

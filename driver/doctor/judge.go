@@ -26,7 +26,6 @@ func (r *Reading) findings() []Finding {
 	for _, l := range r.lvols {
 		found = append(found, r.ofLvol(l)...)
 	}
-	found = append(found, r.ofGroupSnapshots()...)
 	for _, e := range r.exports {
 		found = append(found, r.ofExport(e)...)
 	}
@@ -62,31 +61,6 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	if l.Degraded && r.target.Permits(l.Store) {
 		found = append(found, r.finding(Broken, string(l.Kind)+" "+name, l.UUID, "SPDK lists it, but could not create its bdev: what lies below it is missing").
 			byHand(r.call("bdev_get_bdevs name=%s", l.UUID)))
-	}
-	return found
-}
-
-// ofGroupSnapshots finds group snapshots of which members are missing.
-func (r *Reading) ofGroupSnapshots() (found []Finding) {
-	members := map[volume.GroupID][]volume.Listed{}
-	for _, l := range r.lvols {
-		if l.Group != (volume.GroupID{}) && r.target.Permits(l.Store) {
-			members[l.Group] = append(members[l.Group], l)
-		}
-	}
-	for id, all := range members {
-		if len(all) >= id.Size() {
-			continue
-		}
-		subjects := []string{groupPrefix + id.Hash}
-		var commands []string
-		for _, l := range all {
-			subjects = append(subjects, l.UUID, l.Source)
-			commands = append(commands, r.call("spdkgate_lvol_delete name=%s", l.UUID))
-		}
-		slices.Sort(commands)
-		found = append(found, r.finding(HalfMade, "group snapshot "+id.String(), "", fmt.Sprintf("it has %d of %d snapshots: taking or deleting it was interrupted. The driver deletes them when the request is repeated", len(all), id.Size())).
-			with(subjects...).byHand(strings.Join(commands, "; ")))
 	}
 	return found
 }

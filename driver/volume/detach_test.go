@@ -137,14 +137,14 @@ func TestClonesOfGroupsAreDetached(t *testing.T) {
 	sources := b.volumes(t, "pvc-1", "pvc-2")
 	g, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
-	c := b.restore(t, "restored", g.Snapshots[0])
+	c := b.restore(t, "restored", g.Snapshots[0].Snapshot)
 	var claimed []string
 	require.NoError(t, b.DeleteGroup(t.Context(), g.ID, uuidsOf(g), func(id string) error { claimed = append(claimed, id); return nil }))
 	assert.Len(t, claimed, 1, "the other clone takes over the snapshot's clusters without copies")
 	assert.Empty(t, b.get(t, c).Base)
 
-	half := newGroupID("group-2", time.Now(), 2)
-	left, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: half.member(sources[0])})
+	half := newGroupID("group-2", time.Now(), 2, 1)
+	left, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: half.snapshotOf(sources[0])})
 	require.NoError(t, err)
 	_, err = b.Clone(t.Context(), Origin{UUID: left, Snapshot: true}, Spec{Name: "known", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
 	require.NoError(t, err)

@@ -18,8 +18,9 @@ import (
 type freezer struct {
 	spdkrpc.Caller
 	requests []spdkrpc.ProxySnapshotRequest
-	deleted  []string // by spdkgate_lvol_delete
-	fails    error    // the answer to both methods, if not nil
+	deleted  []string     // by spdkgate_lvol_delete
+	fails    error        // the answer to both methods, if not nil
+	barrier  *fakeBarrier // where a call on several targets waits
 }
 
 func (f *freezer) Call(ctx context.Context, method string, params, result any) error {
@@ -41,6 +42,9 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 		}
 		return f.Caller.Call(ctx, "bdev_lvol_delete", params, new(bool))
 	}
+	if method == "spdkgate_lvol_snapshot_barrier" {
+		return f.passBarrier(ctx, params, result)
+	}
 	if method != "spdkgate_lvol_snapshot" {
 		return f.Caller.Call(ctx, method, params, result)
 	}
@@ -56,6 +60,9 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 		return err
 	}
 	f.requests = append(f.requests, p.Snapshots...)
+	if err := f.waitAt(ctx, p.Barrier); err != nil {
+		return err
+	}
 	var taken []spdkrpc.ProxySnapshot
 	for _, r := range p.Snapshots {
 		var id string

@@ -152,8 +152,8 @@ func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)
 	sources := b.volumes(t, "pvc-1", "pvc-2")
-	half := newGroupID("group-1", time.Now(), 2)
-	left, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: half.member(sources[0])})
+	half := newGroupID("group-1", time.Now(), 2, 1)
+	left, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: half.snapshotOf(sources[0])})
 	require.NoError(t, err)
 	_, err = b.GetGroup(t.Context(), half, []string{left})
 	require.ErrorIs(t, err, ErrNotFound)
@@ -164,8 +164,8 @@ func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	assert.Len(t, b.state(t).Lvols, 4, "nothing of the first attempt is left")
 
 	// What is in use is not deleted: then somebody knows of it.
-	other := newGroupID("group-2", time.Now(), 2)
-	left, err = b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: other.member(sources[0])})
+	other := newGroupID("group-2", time.Now(), 2, 1)
+	left, err = b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: other.snapshotOf(sources[0])})
 	require.NoError(t, err)
 	_, err = b.Clone(t.Context(), Origin{UUID: left, Snapshot: true}, Spec{Name: "restored", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
 	require.NoError(t, err)
@@ -182,19 +182,19 @@ func TestGroupsThatAreTakenTwice(t *testing.T) {
 	sources := b.volumes(t, "pvc-1", "pvc-2")
 	take := func(id GroupID) {
 		for _, source := range sources {
-			_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: source, SnapshotName: id.member(source)})
+			_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: source, SnapshotName: id.snapshotOf(source)})
 			require.NoError(t, err)
 		}
 	}
 	g, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
-	take(newGroupID("group-1", time.Now().Add(-time.Hour), 2)) // by a clock that is late
+	take(newGroupID("group-1", time.Now().Add(-time.Hour), 2, 1)) // by a clock that is late
 	again, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
 	assert.Equal(t, g.ID, again.ID)
 
 	// Another controller takes the group at the same time: this one's is deleted.
-	rival := newGroupID("group-2", time.Now(), 2)
+	rival := newGroupID("group-2", time.Now(), 2, 1)
 	b.Service = b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: f, Method: "spdkgate_lvol_snapshot", After: func(context.Context) { take(rival) }}))
 	_, err = b.SnapshotGroup(t.Context(), "group-2", sources)
 	require.ErrorIs(t, err, ErrBusy)
@@ -262,3 +262,18 @@ func TestGroupCrashPoints(t *testing.T) {
 		})
 	}
 }
+
+// The group calls of one target.
+func (b *testService) SnapshotGroup(ctx context.Context, name string, sources []string) (Group, error) {
+	return TakeGroup(ctx, name, []Members{{b.Service, sources}}, noOthers)
+}
+
+func (b *testService) GetGroup(ctx context.Context, id GroupID, ids []string) (Group, error) {
+	return GetGroup(ctx, id, []Members{{b.Service, ids}})
+}
+
+func (b *testService) DeleteGroup(ctx context.Context, id GroupID, ids []string, claim Claim) error {
+	return DeleteGroup(ctx, id, []Members{{b.Service, ids}}, claim)
+}
+
+func noOthers() ([]Members, error) { return nil, nil }

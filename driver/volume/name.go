@@ -39,7 +39,7 @@ const (
 var (
 	plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	notPlain  = regexp.MustCompile(`[^A-Za-z0-9._-]`)
-	ownMember = regexp.MustCompile(`^snap\.([a-z2-7]{12})\.([0-9a-f]{32})\.([0-9a-f]{8}[a-z2-7]{4})$`)
+	ownMember = regexp.MustCompile(`^snap\.([a-z2-7]{12})\.([0-9a-f]{32})\.([0-9a-f]{8}[0a-z2-7][a-z2-7]{3})$`)
 	ownName   = regexp.MustCompile(`^(?:snap\.([a-z2-7]{16})\.([0-9a-f]{32})\.([0-9a-f]{8})|base\.[a-z2-7]{16}\.([0-9a-f]{32}))$`)
 )
 

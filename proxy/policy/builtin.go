@@ -119,4 +119,5 @@ var csiController = []string{
 	"spdkgate_key_remove",
 	"spdkgate_lvol_delete",
 	"spdkgate_lvol_snapshot",
+	"spdkgate_lvol_snapshot_barrier",
 }

@@ -19,6 +19,20 @@ import (
 type Mode struct {
 	Freeze bool // freeze volumes that are in use; otherwise refuse
 	Idle   bool // an export without a connected host does not count as use
+	// Wait is called when nothing can be written to any of the volumes, before the first snapshot is taken. If it fails,
+	// none is taken. nil: there is nothing to wait for.
+	Wait func(context.Context) error
+}
+
+// wait calls Wait. Its error is a *BusyError.
+func (m Mode) wait(ctx context.Context) error {
+	if m.Wait == nil {
+		return nil
+	}
+	if err := m.Wait(ctx); err != nil {
+		return &BusyError{Why: "the client did not have the snapshots taken while the volumes were frozen: " + err.Error(), Err: err}
+	}
+	return nil
 }
 
 // A finding is what prepare has found.

@@ -68,8 +68,15 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		}
 		defer leave()
 	}
-	if len(found.paths) == 0 {
+	makeAll := func() (err error) {
+		if err := mode.wait(ctx); err != nil {
+			return err
+		}
 		taken, err = q.takeAll(t, found.volumes)
+		return err
+	}
+	if len(found.paths) == 0 {
+		err = makeAll()
 		q.reportConnected(t, found.idle)
 		return taken, err
 	}
@@ -77,10 +84,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	for _, v := range found.volumes {
 		e.Making = append(e.Making, v.alias())
 	}
-	err = q.whileFrozen(ctx, t, found.paths, e, func() (err error) {
-		taken, err = q.takeAll(t, found.volumes)
-		return err
-	})
+	err = q.whileFrozen(ctx, t, found.paths, e, makeAll)
 	for i := range taken {
 		taken[i].Frozen = found.volumes[i].claimed
 	}

@@ -29,8 +29,8 @@ func scopes(kind string) bool { return isObject(kind) || isNew(kind) }
 
 // Facts that the schema cannot express.
 var (
-	// harmless methods return strings that name no tenant's objects.
-	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports"}
+	// harmless methods return strings that name no tenant's objects, or act only on what the same user's call waits at.
+	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier"}
 
 	// lvstoreMethods add or remove lvstores, in addition to methods that name a new one.
 	lvstoreMethods = []string{"bdev_lvol_delete_lvstore"}
@@ -48,6 +48,6 @@ var (
 		"nvmf_create_subsystem.serial_number", "nvmf_create_subsystem.model_number", "nvmf_create_subsystem.admin_label",
 		"nvmf_subsystem_add_ns.namespace.nguid", "nvmf_subsystem_add_ns.namespace.eui64",
 		"iscsi_create_target_node.alias_name",
-		"spdkgate_key_add.secret",
+		"spdkgate_key_add.secret", "spdkgate_lvol_snapshot.barrier.id",
 	}
 )

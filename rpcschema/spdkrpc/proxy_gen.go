@@ -144,6 +144,27 @@ func (c *Client) SpdkgateLvolSnapshot(ctx context.Context, params SpdkgateLvolSn
 	return result, err
 }
 
+// SpdkgateLvolSnapshotBarrier calls spdkgate_lvol_snapshot_barrier: have snapshots of volumes of several targets
+// taken at the same moment.
+//
+// Choose a new random id, and call `spdkgate_lvol_snapshot` with a barrier of that id at each target. Meanwhile,
+// call this method at each with the step `await`, which is answered once nothing can be written to the volumes
+// of that target. When all are answered, call it with the step `open` at each: the snapshots are taken, and they
+// are of the same moment if all calls of `spdkgate_lvol_snapshot` succeed. If one of them fails, the snapshots
+// of the others are of no use. The step `give-up` ends the freeze of a target before its barrier is opened. Only
+// the user who makes the call with the barrier can name it. After -32029, what waits at the barrier, if anything
+// does, is not going to take snapshots.
+//
+// Errors of the proxy:
+//   - -32029: No call waits at the barrier, or it was given up or not opened in time
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Changes the target. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateLvolSnapshotBarrier(ctx context.Context, params SpdkgateLvolSnapshotBarrierParams) error {
+	return c.confirm(ctx, "spdkgate_lvol_snapshot_barrier", params)
+}
+
 // ProxyDeletion describes a logical volume that was deleted.
 type ProxyDeletion struct {
 	// Whether hosts had to hold I/O to the clone back; otherwise the clone was not in use.
@@ -178,6 +199,14 @@ type ProxySnapshot struct {
 	UUID string `json:"uuid"`
 	// Whether hosts had to hold I/O to the volume back; otherwise the volume was not in use.
 	Frozen bool `json:"frozen"`
+}
+
+// ProxySnapshotBarrier states where a call waits with frozen volumes.
+type ProxySnapshotBarrier struct {
+	// Name of the barrier, new and random, so that no earlier call has used it.
+	ID string `json:"id"`
+	// How long hosts hold I/O back at most, until the barrier is opened. Then the call fails with -32029, and nothing was done. Unit: ms.
+	WaitMS uint32 `json:"wait_ms"`
 }
 
 // ProxySnapshotRequest describes a snapshot to take.
@@ -220,4 +249,24 @@ type SpdkgateLvolDeleteParams struct {
 type SpdkgateLvolSnapshotParams struct {
 	// Snapshots to take, of different volumes.
 	Snapshots []ProxySnapshotRequest `json:"snapshots"`
+	// Where the call waits once nothing can be written to the volumes, until `spdkgate_lvol_snapshot_barrier` opens it. Left out, the call does not wait.
+	Barrier *ProxySnapshotBarrier `json:"barrier,omitzero"`
+}
+
+// SpdkgateLvolSnapshotBarrierStep is a part of SPDK's RPCs.
+type SpdkgateLvolSnapshotBarrierStep string
+
+// The values of SpdkgateLvolSnapshotBarrierStep.
+const (
+	SpdkgateLvolSnapshotBarrierStepAwait  SpdkgateLvolSnapshotBarrierStep = "await"
+	SpdkgateLvolSnapshotBarrierStepOpen   SpdkgateLvolSnapshotBarrierStep = "open"
+	SpdkgateLvolSnapshotBarrierStepGiveUp SpdkgateLvolSnapshotBarrierStep = "give-up"
+)
+
+// SpdkgateLvolSnapshotBarrierParams are the parameters of spdkgate_lvol_snapshot_barrier.
+type SpdkgateLvolSnapshotBarrierParams struct {
+	// Id of the barrier, new and random, so that no earlier call has used it.
+	ID string `json:"id"`
+	// What to do. One of await, open, give-up.
+	Step SpdkgateLvolSnapshotBarrierStep `json:"step"`
 }

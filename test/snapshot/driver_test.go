@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -20,28 +21,42 @@ const node = "snapshot-test-node"
 // An environment is a target, a proxy, a relay between the two, and the driver.
 type environment struct {
 	*target
+	name       string // of the target in the driver's configuration
 	relay      *relay
 	proxy      *proxyProcess
 	controller *controller.Controller
 }
 
-func newEnvironment(g *target) *environment {
-	g.t.Helper()
-	w := &environment{target: g, relay: startRelay(g.t, g.at("relay.sock"), g.path())}
-	w.proxy = startProxy(g)
-	text, err := json.Marshal(map[string]any{"nodes": []any{map[string]any{
-		"name": "t1", "rpcURL": w.proxy.url, "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "targetPort": freePort(g.t), "lvstores": []string{store},
-	}}})
-	require.NoError(g.t, err)
+func newEnvironment(g *target) *environment { return newEnvironments(g)[0] }
+
+// newEnvironments returns environments of targets that have one driver.
+func newEnvironments(targets ...*target) (all []*environment) {
+	t := targets[0].t
+	t.Helper()
+	var nodes, tokens []any
+	for i, g := range targets {
+		w := &environment{target: g, name: fmt.Sprint("t", i+1), relay: startRelay(t, g.at("relay.sock"), g.path())}
+		w.proxy = startProxy(g)
+		nodes = append(nodes, map[string]any{
+			"name": w.name, "rpcURL": w.proxy.url, "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "targetPort": freePort(t), "lvstores": []string{store},
+		})
+		tokens = append(tokens, map[string]any{"name": w.name, "username": "csi", "password": password})
+		all = append(all, w)
+	}
+	text, err := json.Marshal(map[string]any{"nodes": nodes})
+	require.NoError(t, err)
 	config, err := driver.ParseConfig(text)
-	require.NoError(g.t, err)
-	secret, err := json.Marshal(map[string]any{"rpcTokens": []any{map[string]any{"name": "t1", "username": "csi", "password": password}}})
-	require.NoError(g.t, err)
-	require.NoError(g.t, os.WriteFile(g.at("secret.json"), secret, 0o600))
-	w.controller, err = controller.New(config, g.at("secret.json"), slog.New(slog.DiscardHandler))
-	require.NoError(g.t, err)
-	g.t.Cleanup(w.controller.Close)
-	return w
+	require.NoError(t, err)
+	secret, err := json.Marshal(map[string]any{"rpcTokens": tokens})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(targets[0].at("secret.json"), secret, 0o600))
+	c, err := controller.New(config, targets[0].at("secret.json"), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	for _, w := range all {
+		w.controller = c
+	}
+	return all
 }
 
 var raw = &csi.VolumeCapability{
@@ -54,7 +69,7 @@ func (w *environment) create(name, kind string) *csi.Volume {
 	w.t.Helper()
 	request := &csi.CreateVolumeRequest{
 		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeBytes}, VolumeCapabilities: []*csi.VolumeCapability{raw},
-		Parameters: map[string]string{},
+		Parameters: map[string]string{"target": w.name},
 	}
 	switch kind {
 	case "thick":

@@ -2,8 +2,8 @@ package snapshot
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,51 +18,41 @@ import (
 	"github.com/spdkgate/spdkgate/test/snapshot/initiator"
 )
 
-// A dependentWriter writes the numbers 1, 2, 3, … to volumes in turn, each only when the one before it is acknowledged. So
-// whoever finds a number on one volume must find all smaller ones on the others.
+// An orderedWriter writes to volumes in turn, as blocks.WriteInTurn does.
+type orderedWriter interface {
+	progress(n uint64)      // waits until n more writes are acknowledged
+	longest() time.Duration // of a write since the last call of longest
+}
+
+// A dependentWriter writes by package initiator.
 type dependentWriter struct {
+	t       *testing.T
 	devices []*initiator.Device
 	done    atomic.Uint64
 	mu      sync.Mutex
-	longest time.Duration
+	slowest time.Duration
 	stop    func()
 }
 
-// dependentBlocks is how many blocks of a volume are written, in different clusters, so that writes allocate after each
-// snapshot.
-const dependentBlocks = 16
-
-func placeOf(n uint64, volumes int) (volume int, at int64) {
-	return int(n % uint64(volumes)), int64(n / uint64(volumes) % dependentBlocks * mib)
-}
-
-func (w *environment) startDependentWriter(targets []initiator.Target) *dependentWriter {
-	t := w.t
+func startDependentWriter(t *testing.T, targets []initiator.Target) *dependentWriter {
 	t.Helper()
-	d := &dependentWriter{}
+	d := &dependentWriter{t: t}
+	var devices []io.WriterAt
 	for _, to := range targets {
 		device, err := initiator.Connect(to)
 		require.NoError(t, err)
-		d.devices = append(d.devices, device)
+		d.devices, devices = append(d.devices, device), append(devices, device)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		block := make([]byte, blocks.Size)
-		for n := uint64(1); ctx.Err() == nil; n++ {
-			binary.LittleEndian.PutUint64(block, n)
-			i, at := placeOf(n, len(d.devices))
-			began := time.Now()
-			if _, err := d.devices[i].WriteAt(block, at); err != nil {
-				assert.NoError(t, err, "a write failed")
-				return
-			}
+		assert.NoError(t, blocks.WriteInTurn(ctx, devices, func(n uint64, took time.Duration) {
 			d.done.Store(n)
 			d.mu.Lock()
-			d.longest = max(d.longest, time.Since(began))
+			d.slowest = max(d.slowest, took)
 			d.mu.Unlock()
-		}
+		}))
 	}()
 	d.stop = sync.OnceFunc(func() {
 		cancel()
@@ -75,41 +65,49 @@ func (w *environment) startDependentWriter(targets []initiator.Target) *dependen
 	return d
 }
 
-func (d *dependentWriter) progress(t *testing.T, n uint64) {
-	t.Helper()
+func (d *dependentWriter) progress(n uint64) {
+	d.t.Helper()
 	from := d.done.Load()
-	require.Eventually(t, func() bool { return d.done.Load() >= from+n }, long, time.Millisecond, "the writer makes no progress")
+	require.Eventually(d.t, func() bool { return d.done.Load() >= from+n }, long, time.Millisecond, "the writer makes no progress")
+}
+
+func (d *dependentWriter) longest() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	longest := d.slowest
+	d.slowest = 0
+	return longest
+}
+
+// A snapshotAt is a snapshot of a target.
+type snapshotAt struct {
+	*target
+	uuid string
+}
+
+// held returns snapshots of the target.
+func (g *target) held(uuids []string) (all []snapshotAt) {
+	for _, id := range uuids {
+		all = append(all, snapshotAt{g, id})
+	}
+	return all
 }
 
 // broken reports whether snapshots, one of each volume in order, lack a write on which a later one depends.
-func (w *environment) broken(snapshots []string) bool {
-	w.t.Helper()
-	last := uint64(0)
-	found := make([][]uint64, len(snapshots))
-	for i, id := range snapshots {
-		nqn, address := w.share(id)
+func broken(t *testing.T, snapshots []snapshotAt) bool {
+	t.Helper()
+	var copies []io.ReaderAt
+	for _, s := range snapshots {
+		nqn, address := s.share(s.uuid)
+		defer s.unshare(nqn)
 		d, err := initiator.Connect(initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2026-11.io.spdkgate.test:reader"})
-		require.NoError(w.t, err)
-		block := make([]byte, blocks.Size)
-		for b := range dependentBlocks {
-			_, err := d.ReadAt(block, int64(b)*mib)
-			require.NoError(w.t, err)
-			n := binary.LittleEndian.Uint64(block)
-			found[i] = append(found[i], n)
-			last = max(last, n)
-		}
-		require.NoError(w.t, d.Close())
-		w.unshare(nqn)
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, d.Close()) }()
+		copies = append(copies, d)
 	}
-	// The latest write of each place up to the last one found must be there.
-	cycle := uint64(len(snapshots) * dependentBlocks)
-	for n := last; n > 0 && n+cycle > last; n-- {
-		i, at := placeOf(n, len(snapshots))
-		if found[i][at/mib] != n {
-			return true
-		}
-	}
-	return false
+	ordered, err := blocks.InOrder(copies)
+	require.NoError(t, err)
+	return !ordered
 }
 
 // Group snapshots keep the order of dependent writes between volumes. Snapshots that are taken one after the other, without
@@ -124,31 +122,22 @@ func TestGroupsKeepTheOrderOfWrites(t *testing.T) {
 				v := w.create(fmt.Sprint("pvc-", i), "thin")
 				sources, targets = append(sources, v.VolumeId), append(targets, w.publish(v, node))
 			}
-			d := w.startDependentWriter(targets)
+			d := startDependentWriter(t, targets)
 			groups := min(*rounds, 20)
 			page, states, brokenGroups := w.firstPage(), w.anaStates(), 0
 			var stalls []time.Duration
 			for round := range groups {
-				d.progress(t, 50)
-				d.mu.Lock()
-				d.longest = 0
-				d.mu.Unlock()
+				d.progress(50)
+				d.longest()
 				group := w.takeGroup(fmt.Sprint("group-", round), sources)
-				d.progress(t, uint64(volumes))
-				d.mu.Lock()
-				stalls = append(stalls, d.longest)
-				d.mu.Unlock()
+				d.progress(uint64(volumes))
+				stalls = append(stalls, d.longest())
 				require.True(t, page == w.firstPage(), "round %d: the store's first metadata page was overwritten", round)
 				require.Equal(t, states, w.anaStates(), "round %d: the ANA states changed", round)
-				if w.broken(inOrder(t, group, sources)) {
+				if broken(t, w.held(inOrder(t, group, sources))) {
 					brokenGroups++
 				}
-				var members []string
-				for _, s := range group.Snapshots {
-					members = append(members, s.SnapshotId)
-				}
-				_, err := w.controller.DeleteVolumeGroupSnapshot(t.Context(), &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: group.GroupSnapshotId, SnapshotIds: members})
-				require.NoError(t, err)
+				w.deleteGroup(group)
 			}
 			assert.Zero(t, brokenGroups, "of %d groups", groups)
 			unfrozen := w.brokenWithoutFreeze(d, sources, 10)
@@ -174,6 +163,16 @@ func (w *environment) takeGroup(name string, sources []string) (group *csi.Volum
 	return group
 }
 
+func (w *environment) deleteGroup(group *csi.VolumeGroupSnapshot) {
+	w.t.Helper()
+	var members []string
+	for _, s := range group.Snapshots {
+		members = append(members, s.SnapshotId)
+	}
+	_, err := w.controller.DeleteVolumeGroupSnapshot(w.t.Context(), &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: group.GroupSnapshotId, SnapshotIds: members})
+	require.NoError(w.t, err)
+}
+
 // inOrder returns the UUIDs of a group's snapshots in the order of their sources.
 func inOrder(t *testing.T, group *csi.VolumeGroupSnapshot, sources []string) (ids []string) {
 	t.Helper()
@@ -191,19 +190,19 @@ func inOrder(t *testing.T, group *csi.VolumeGroupSnapshot, sources []string) (id
 
 // brokenWithoutFreeze takes snapshots by SPDK's own method, and counts how often the order is broken. It may destroy the
 // store, which is not used afterwards.
-func (w *environment) brokenWithoutFreeze(d *dependentWriter, sources []string, rounds int) (broken int) {
+func (w *environment) brokenWithoutFreeze(d *dependentWriter, sources []string, rounds int) (found int) {
 	w.t.Helper()
 	for round := range rounds {
-		d.progress(w.t, 50)
+		d.progress(50)
 		var ids []string
 		for i, source := range sources {
 			id, err := w.rpc.BdevLvolSnapshot(w.t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: uuid(source), SnapshotName: fmt.Sprintf("unfrozen-%d-%d", round, i)})
 			require.NoError(w.t, err)
 			ids = append(ids, id)
 		}
-		if w.broken(ids) {
-			broken++
+		if broken(w.t, w.held(ids)) {
+			found++
 		}
 	}
-	return broken
+	return found
 }

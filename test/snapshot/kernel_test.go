@@ -58,6 +58,44 @@ func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
+// As TestGroupsOnSeveralTargetsKeepTheOrderOfWrites, but the host that writes is Linux in a virtual machine.
+func TestGroupsOnSeveralTargetsThatLinuxWrites(t *testing.T) {
+	all := twoTargets(t)
+	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
+	made := make(chan string, len(control.OrderedVolumes))
+	m := kernel.NewMachine(t)
+	m.Deadline = time.Hour
+	m.Progress = reports.take
+	m.Target = func(_ context.Context, c control.TargetCall) (map[string]string, error) {
+		i := slices.Index(control.OrderedVolumes, c.Volume)
+		if c.Do != control.Make || i < 0 {
+			return nil, fmt.Errorf("unknown call %q of volume %q", c.Do, c.Volume)
+		}
+		w := all[i%len(all)]
+		v := w.create(c.Volume, "thin")
+		published := maps.Clone(w.publishContext(v, control.WriterNode))
+		published[connect.KeyTargetAddr] = control.Address
+		made <- v.VolumeId
+		return published, nil
+	}
+	go func() {
+		defer close(reports.ended)
+		m.Run(control.Ordered, control.SPDK, "nvme_core.multipath=Y")
+	}()
+	var sources []string
+	for range control.OrderedVolumes { // the guest makes them in this order
+		select {
+		case id := <-made:
+			sources = append(sources, id)
+		case <-reports.ended:
+			require.Fail(t, "the machine ended before it wrote")
+		}
+	}
+	d := &guestWriter{reports, 0}
+	groupsOnSeveralTargets(t, all, sources, d)
+	d.stop()
+}
+
 // reports hold the guest's latest report and the longest writes.
 type reports struct {
 	t       *testing.T

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -27,17 +28,21 @@ const (
 type target struct {
 	t       *testing.T
 	dir     string
+	core    int
 	process *exec.Cmd
 	ended   chan struct{}
 	socket  *spdkrpc.Socket
 	rpc     *spdkrpc.Client
 }
 
-func newTarget(t *testing.T) *target {
+func newTarget(t *testing.T) *target { return newTargetOn(t, 0) }
+
+// newTargetOn returns a target that polls on a core. Two targets cannot share one.
+func newTargetOn(t *testing.T, core int) *target {
 	if os.Getenv("SPDK_TGT") == "" {
 		t.Skip("set SPDK_TGT=/path/to/spdk_tgt to run this")
 	}
-	g := &target{t: t, dir: t.TempDir()}
+	g := &target{t: t, dir: t.TempDir(), core: core}
 	require.NoError(t, os.WriteFile(g.image(), nil, 0o600))
 	require.NoError(t, os.Truncate(g.image(), 32<<30))
 	t.Cleanup(func() {
@@ -64,7 +69,7 @@ func (g *target) start() {
 	out, err := os.OpenFile(g.at("tgt.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(g.t, err)
 	defer func() { _ = out.Close() }()
-	args := append([]string{"--no-huge", "-s", "1024", "-m", "0x1", "--limit-coredump", "-r", g.path()}, strings.Fields(os.Getenv("SPDK_TGT_ARGS"))...)
+	args := append([]string{"--no-huge", "-s", "1024", "-m", fmt.Sprintf("%#x", 1<<g.core), "--limit-coredump", "-r", g.path()}, strings.Fields(os.Getenv("SPDK_TGT_ARGS"))...)
 	g.process = exec.Command(os.Getenv("SPDK_TGT"), args...)
 	g.process.Stdout, g.process.Stderr, g.process.Dir = out, out, g.dir
 	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

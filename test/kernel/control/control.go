@@ -24,6 +24,7 @@ const (
 	NVMe      = "nvme"
 	ISCSI     = "iscsi"
 	Writer    = "writer"    // writes to volumes until the host tells it to end
+	Ordered   = "ordered"   // writes to volumes in turn until the host tells it to end
 	Node      = "node"      // calls of spdk-csi --node over its socket
 	Killed    = "killed"    // the same, and the plugin is killed at each step
 	Encrypted = "encrypted" // encrypted volumes, and the plugin is killed while it encrypts one
@@ -123,6 +124,9 @@ const WriterNode = "kernel-writer"
 // WriterVolumes are the volumes that the writer creates, writes to and leaves. The seed of a volume's
 // stream of writes is its position here, counted from 1.
 var WriterVolumes = []string{"thin", "thick", "clone"}
+
+// OrderedVolumes are the volumes to which the scenario Ordered writes in turn.
+var OrderedVolumes = []string{"ordered-0", "ordered-1", "ordered-2", "ordered-3"}
 
 // Progress reports the writes to a volume.
 type Progress struct {

@@ -42,7 +42,7 @@ func start() (err error) {
 	switch {
 	case params[control.ParamAll] == "1":
 		limit = 6 * time.Hour
-	case slices.Contains([]string{control.Writer, control.Node, control.Killed, control.PowerLoss, control.Encrypted}, params[control.ParamScenario]):
+	case slices.Contains([]string{control.Writer, control.Ordered, control.Node, control.Killed, control.PowerLoss, control.Encrypted}, params[control.ParamScenario]):
 		limit = time.Hour
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -120,6 +120,9 @@ func start() (err error) {
 	case control.Writer + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.writer()
+	case control.Ordered + " " + control.SPDK:
+		s.target = hostTarget{h}
+		return s.ordered()
 	case control.Deleted + " " + control.SPDK:
 		s.target = hostTarget{h}
 		return s.deleted()

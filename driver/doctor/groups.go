@@ -1,0 +1,47 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// A groupMember is a snapshot of a group, and the target that has it.
+type groupMember struct {
+	*Reading
+	volume.Listed
+}
+
+// halfMadeGroups finds group snapshots of which members are missing. If the members are on several targets, all must have
+// been read.
+func halfMadeGroups(all []*Reading, partial bool) (found []Finding) {
+	members := map[volume.GroupID][]groupMember{}
+	for _, r := range all {
+		partial = partial || r.err != nil
+		if r.err != nil {
+			continue
+		}
+		for _, l := range r.lvols {
+			if l.Group != (volume.GroupID{}) && r.target.Permits(l.Store) {
+				members[l.Group] = append(members[l.Group], groupMember{r, l})
+			}
+		}
+	}
+	for id, of := range members {
+		if len(of) >= id.Size() || id.Several() && partial {
+			continue
+		}
+		subjects := []string{groupPrefix + id.Hash}
+		var commands []string
+		for _, m := range of {
+			subjects = append(subjects, m.UUID, m.Source)
+			commands = append(commands, m.call("spdkgate_lvol_delete name=%s", m.UUID))
+		}
+		slices.Sort(commands)
+		found = append(found, of[0].finding(HalfMade, "group snapshot "+id.String(), "", fmt.Sprintf("it has %d of %d snapshots: taking or deleting it was interrupted. The driver deletes them when the request is repeated", len(of), id.Size())).
+			with(subjects...).byHand(strings.Join(commands, "; ")))
+	}
+	return found
+}

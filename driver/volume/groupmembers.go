@@ -1,0 +1,151 @@
+package volume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A member is a snapshot of a group that exists.
+type member struct {
+	*Service
+	lvol spdkrpc.LvolInfo
+}
+
+func sourcesOf(all []member) (ids []string) {
+	for _, m := range all {
+		n, _ := parseName(m.lvol.Name)
+		ids = append(ids, n.source)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// groups maps the attempts of one name to their members.
+type groups map[GroupID][]member
+
+// complete returns the attempts that have all their members, the one that was requested first before others.
+func (g groups) complete() (ids []GroupID) {
+	for id, m := range g {
+		if len(m) == id.Size() {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b GroupID) int { return cmp.Compare(a.Attempt, b.Attempt) })
+	return ids
+}
+
+// groupsOf lists the attempts of a name on targets, by the name's hash.
+func groupsOf(ctx context.Context, of []Members, hash string) (groups, error) {
+	lists := make([][]spdkrpc.LvolInfo, len(of))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, m := range of {
+		g.Go(func() (err error) {
+			lists[i], err = m.Service.lvols(gctx)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	found := groups{}
+	for i, list := range lists {
+		for _, l := range list {
+			if n, ours := parseName(l.Name); ours && n.group.Hash == hash {
+				found[n.group] = append(found[n.group], member{of[i].Service, l})
+			}
+		}
+	}
+	return found, nil
+}
+
+// targetsOf names targets for an error.
+func targetsOf(of []Members) string {
+	var names []string
+	for _, m := range of {
+		names = append(names, m.Service.Name)
+	}
+	if len(names) == 1 {
+		return "target " + names[0]
+	}
+	return "targets " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
+}
+
+// checkMembers checks that of are a group's members, or snapshots that do not exist.
+func checkMembers(ctx context.Context, id GroupID, all []member, of []Members) error {
+	listed := map[string]bool{}
+	for _, m := range of {
+		for _, uuid := range m.UUIDs {
+			listed[uuid] = true
+		}
+	}
+	if id.Several() && len(listed) != id.Size() { // the others may be on targets that were not looked at
+		return fmt.Errorf("%w: %s has %d snapshots, but %d are requested", ErrMismatch, id, id.Size(), len(listed))
+	}
+	for _, m := range all {
+		if !listed[m.lvol.UUID] {
+			return fmt.Errorf("target %s: %w: %s belongs to %s, but is not among the requested snapshots", m.Name, ErrMismatch, m.lvol.Alias, id)
+		}
+		delete(listed, m.lvol.UUID)
+	}
+	for _, m := range of {
+		for _, uuid := range m.UUIDs {
+			if !listed[uuid] {
+				continue
+			}
+			v, err := m.Service.Get(ctx, uuid)
+			if err == nil {
+				return fmt.Errorf("target %s: %w: %s does not belong to %s", m.Service.Name, ErrMismatch, v, id)
+			}
+			if !errors.Is(err, ErrNotFound) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeHalfMade deletes the snapshots of an interrupted attempt, or none if one of them has clones: then somebody knows of it.
+func removeHalfMade(ctx context.Context, all []member) error {
+	for _, m := range all {
+		v, err := m.Get(ctx, m.lvol.UUID)
+		if err == nil {
+			err = hasClones(m.Name, v)
+		}
+		if ignore(err, ErrNotFound) != nil {
+			return err
+		}
+	}
+	return removeMembers(ctx, all, nil)
+}
+
+// removeMembers deletes snapshots, or none if one of them has clones that cannot be detached.
+func removeMembers(ctx context.Context, all []member, claim Claim) error {
+	var found []source
+	for _, m := range all {
+		v, err := m.Get(ctx, m.lvol.UUID)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = m.makeDeletable(ctx, v, claim)
+		}
+		if err != nil {
+			return err
+		}
+		found = append(found, source{m.Service, v})
+	}
+	for _, v := range found { // one after the other: they may share bases
+		if err := v.removeWithBases(ctx, v.Volume); err != nil {
+			return err
+		}
+	}
+	return nil
+}

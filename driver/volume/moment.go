@@ -1,0 +1,70 @@
+package volume
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Limits of snapshots on several targets.
+const (
+	// hostsWait is how long hosts hold I/O back at most if this controller dies while their volumes are frozen.
+	hostsWait = 2 * time.Second
+	// giveUpWait bounds the calls that end the freeze of a group that has failed.
+	giveUpWait = hostsWait
+)
+
+// takeAtOneMoment takes snapshots on several targets. Each proxy freezes its volumes and waits at a barrier. Only when all of
+// them wait, the barriers are opened: at that moment nothing can be written to any of the volumes, and each stays frozen
+// until its snapshot is taken. If it fails, some targets may have taken theirs.
+func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxySnapshotRequest) error {
+	barrier := rand.Text()
+	step := func(ctx context.Context, what spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {
+		g, gctx := errgroup.WithContext(ctx)
+		for s := range requests {
+			g.Go(func() error {
+				if err := s.rpc.SpdkgateLvolSnapshotBarrier(gctx, spdkrpc.SpdkgateLvolSnapshotBarrierParams{ID: barrier, Step: what}); err != nil {
+					return fmt.Errorf("target %s: %w", s.Name, err)
+				}
+				return nil
+			})
+		}
+		return g.Wait()
+	}
+
+	freezing, failed := context.WithCancelCause(ctx) // until all are frozen, or one has failed
+	defer failed(nil)
+	var taking errgroup.Group
+	for s, r := range requests {
+		taking.Go(func() error {
+			_, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
+				Snapshots: r, Barrier: &spdkrpc.ProxySnapshotBarrier{ID: barrier, WaitMS: uint32(hostsWait.Milliseconds())},
+			})
+			if err != nil {
+				err = fmt.Errorf("target %s: %w", s.Name, err)
+				failed(err)
+			}
+			return err
+		})
+	}
+	err := step(freezing, spdkrpc.SpdkgateLvolSnapshotBarrierStepAwait)
+	if err == nil {
+		err = step(ctx, spdkrpc.SpdkgateLvolSnapshotBarrierStepOpen)
+	}
+	if err != nil {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpWait)
+		defer cancel()
+		_ = step(ending, spdkrpc.SpdkgateLvolSnapshotBarrierStepGiveUp) // otherwise the freeze ends by itself
+	}
+	taken := taking.Wait()
+	if taken == nil {
+		return nil // also if the reply to a step was lost
+	}
+	return errors.Join(taken, err)
+}

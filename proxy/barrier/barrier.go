@@ -1,0 +1,168 @@
+// Package barrier lets a call wait, for a short time, until its client knows that its other calls have come as far.
+//
+// A client that wants snapshots of volumes of several targets at one moment makes a call at each target. Each call freezes
+// its volumes, arrives at its barrier, and waits there. Once the client knows that all have arrived, it opens the barriers.
+// A barrier that is not opened in time gives up, so hosts never wait for a client that has died.
+//
+// The package may not know what the calls do, nor who makes them: a key names a barrier.
+package barrier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Errors of calls at a barrier. The call that waits has not gone on.
+var (
+	ErrTaken   = errors.New("another call waits at a barrier with this id")
+	ErrGivenUp = errors.New("the barrier was given up")
+	ErrLate    = errors.New("the barrier was not opened in time")
+	ErrNobody  = errors.New("no call waits at a barrier with this id")
+)
+
+// Barriers are the barriers of one process. The zero value has none. It may be used concurrently.
+type Barriers struct {
+	mu    sync.Mutex
+	byKey map[string]*Barrier
+}
+
+// A Barrier is where one call waits.
+type Barrier struct {
+	of      *Barriers
+	key     string
+	calls   int  // that refer to it, so that it must be kept
+	claimed bool // by the call that will wait at it
+
+	arrived chan struct{} // closed when that call has arrived
+	decided chan struct{} // closed with the first decision
+	arrive  sync.Once
+	opened  bool // the decision
+}
+
+// refer returns the barrier of a key. The caller must release it.
+func (s *Barriers) refer(key string, claim bool) (*Barrier, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.byKey[key]
+	if b == nil {
+		b = &Barrier{of: s, key: key, arrived: make(chan struct{}), decided: make(chan struct{})}
+		if s.byKey == nil {
+			s.byKey = map[string]*Barrier{}
+		}
+		s.byKey[key] = b
+	}
+	if claim && b.claimed {
+		return nil, ErrTaken
+	}
+	b.claimed = b.claimed || claim
+	b.calls++
+	return b, nil
+}
+
+func (b *Barrier) release() {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	if b.calls--; b.calls == 0 {
+		delete(b.of.byKey, b.key)
+	}
+}
+
+// decide makes the first decision, and reports whether the barrier is open.
+func (b *Barrier) decide(open bool) (opened bool) {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	select {
+	case <-b.decided:
+	default:
+		b.opened = open
+		close(b.decided)
+	}
+	return b.opened
+}
+
+// Claim returns the barrier of a key, for a call that will wait at it. The call must leave it when it ends.
+func (s *Barriers) Claim(key string) (*Barrier, error) { return s.refer(key, true) }
+
+// Leave ends the use of a barrier by the call that has claimed it.
+func (b *Barrier) Leave() {
+	b.decide(false) // nobody should wait for a call that has failed before it arrived
+	b.release()
+}
+
+// Wait arrives at the barrier and waits until it is opened. It fails if that does not happen in time, or ctx ends; then
+// it can no longer be opened.
+func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
+	b.arrive.Do(func() { close(b.arrived) })
+	late := time.NewTimer(most)
+	defer late.Stop()
+	why := ErrGivenUp
+	select {
+	case <-b.decided:
+	case <-late.C:
+		why = fmt.Errorf("%w (%s)", ErrLate, most)
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	}
+	if b.decide(false) { // opened, perhaps at the last moment
+		return nil
+	}
+	return why
+}
+
+// Arrived waits until a call has arrived at the barrier of a key. It fails if that does not happen in time, or if the
+// call has ended.
+func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) error {
+	b, err := s.refer(key, false)
+	if err != nil {
+		return err
+	}
+	defer b.release()
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case <-b.arrived:
+	case <-b.decided:
+	case <-late.C:
+		return ErrNobody
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case <-b.decided:
+		return ErrGivenUp
+	default:
+		return nil
+	}
+}
+
+// Open lets the call that waits at the barrier of a key go on. It fails if no call waits there, or the barrier was given up.
+func (s *Barriers) Open(key string) error {
+	b, err := s.refer(key, false)
+	if err != nil {
+		return err
+	}
+	defer b.release()
+	select {
+	case <-b.arrived:
+	default:
+		return ErrNobody
+	}
+	if !b.decide(true) {
+		return ErrGivenUp
+	}
+	return nil
+}
+
+// GiveUp makes the call that waits, or will wait, at the barrier of a key fail. It has no effect if there is none, or if
+// the barrier is open.
+func (s *Barriers) GiveUp(key string) {
+	b, err := s.refer(key, false)
+	if err != nil {
+		return
+	}
+	defer b.release()
+	b.decide(false)
+}
