@@ -28,15 +28,21 @@ type Server struct {
 	SlowAfter time.Duration
 	// Drain bounds the wait for calls in flight when the server stops. Zero means 20 s, less than Kubernetes' 30 s.
 	Drain time.Duration
+	// Linger is for how long no call has to be running before the server stops accepting calls, when it is to stop; at most
+	// half of Drain. Zero means that it stops accepting at once. Kubernetes stops the sidecars of a pod at the same moment. They
+	// complete what they have begun, with more calls, and then give up their leases. If they lose the driver before, they exit
+	// at once and keep the leases, and nobody leads until these expire.
+	Linger time.Duration
 }
 
-// Serve serves until ctx ends. Then it accepts no new calls, and waits for those in flight.
+// Serve serves until ctx ends. Then it lingers, accepts no new calls, and waits for those in flight.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	calls := &calls{log: s.Log, metrics: s.Metrics, slowAfter: s.SlowAfter}
 	if calls.slowAfter == 0 {
 		calls.slowAfter = 30 * time.Second
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(calls.intercept))
+	clients := &clients{}
+	server := grpc.NewServer(grpc.UnaryInterceptor(calls.intercept), grpc.StatsHandler(clients))
 	csi.RegisterIdentityServer(server, s.Identity)
 	if s.Controller != nil {
 		csi.RegisterControllerServer(server, s.Controller)
@@ -59,7 +65,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		select {
 		case <-ctx.Done():
 			state.Shutdown() // not serving any more, for those that ask while calls end
-			s.stop(server)
+			s.stop(server, clients)
 		case <-served:
 		}
 	}()
@@ -72,7 +78,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serve CSI on %s: %w", l.Addr(), err)
 }
 
-func (s *Server) stop(server *grpc.Server) {
+func (s *Server) stop(server *grpc.Server, clients *clients) {
 	drain := s.Drain
 	if drain == 0 {
 		drain = 20 * time.Second
@@ -83,5 +89,8 @@ func (s *Server) stop(server *grpc.Server) {
 		server.Stop()
 	})
 	defer cutOff.Stop()
+	if s.Linger > 0 {
+		clients.linger(s.Linger, drain/2)
+	}
 	server.GracefulStop()
 }

@@ -133,6 +133,9 @@ func versionText() string {
 	return "(devel)"
 }
 
+// lingerForSidecars is longer than a sidecar takes from one call to the next for the same volume.
+const lingerForSidecars = 2 * time.Second
+
 // logKubernetes sets the global logger of Kubernetes' libraries once in the process.
 var logKubernetes sync.Once
 
@@ -166,6 +169,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		defer c.Close()
 		go c.Follow(ctx, hangups(ctx))
 		server.Controller, server.Groups, server.Identity.Topology = c, c, c.HasTopology()
+		server.Linger = lingerForSidecars
 	}
 	if f.node {
 		n, err := newNode(ctx, f, log)
