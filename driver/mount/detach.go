@@ -40,8 +40,8 @@ func (m *Mounter) detachGone(path string) error {
 // proofOfRemoval tells what shows that a mount's device was removed: the kernel lists every block device by its number, and
 // this one is not there. The list itself must be there; it would be missing if sysfs were not mounted in the container.
 func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {
-	if !p.Stale || strings.HasPrefix(p.number, "0:") {
-		return "", false
+	if strings.HasPrefix(p.number, "0:") {
+		return "", false // a file system without a device
 	}
 	devices, err := os.ReadDir(m.sysBlock)
 	if err != nil || len(devices) == 0 {
