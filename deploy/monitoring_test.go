@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	driver "github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/monitor"
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 )
 
@@ -45,6 +46,11 @@ func exposed(t *testing.T) series {
 	d.Findings("a", map[string]int{"unreachable": 0, "orphan": 0})
 	d.Volumes([]driver.VolumeIO{{Target: "a", Volume: "v"}})
 	d.Lvstores("a", []driver.Lvstore{{Name: "lvs0"}})
+	var states []driver.NodeVolume
+	for _, k := range monitor.Kinds {
+		states = append(states, driver.NodeVolume{Target: "a", Volume: "v-" + string(k), State: string(k), Live: 1, Expected: 1})
+	}
+	d.NodeVolumes(states)
 
 	all := series{"up": {"job": {"spdk-proxy"}, "instance": nil}}
 	for _, h := range []http.Handler{m.Handler(), d.Handler()} {

@@ -26,6 +26,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/doctor"
 	"github.com/spdkgate/spdkgate/driver/luks"
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/monitor"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/node"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -54,6 +55,7 @@ type flags struct {
 	maxVolumes           int64
 	allowLoop            bool
 	stateDir             string
+	healthInterval       time.Duration
 	nvme                 connect.NVMeOptions
 	kubernetes           kubernetesFlags
 	logLevel, logFormat  string
@@ -104,6 +106,7 @@ records which volumes were used on it and must not be formatted again.`,
 	fs.StringVar(&f.topology, "topology", "", "labels of this node that topology in config.json uses, such as topology.kubernetes.io/zone=a; several with commas between them. A label without a value is skipped")
 	fs.Int64Var(&f.maxVolumes, "max-volumes-per-node", 0, "how many volumes a node can have, 0 for any number")
 	fs.StringVar(&f.stateDir, "node-state-dir", "", "persistent directory in which the node records the volumes that must not be formatted again. Empty: the directory of the endpoint")
+	fs.DurationVar(&f.healthInterval, "node-health-interval", 30*time.Second, "how often the node looks at the connections and file systems of its volumes, and restores connections that the kernel has given up; 0: never")
 	fs.BoolVar(&f.allowLoop, "node-allow-loop", false, "attach volumes of simulated targets as loop devices: for tests and the demo, never for real data")
 	fs.DurationVar(&f.nvme.CtrlLossTimeout, "nvme-ctrl-loss-timeout", 10*time.Minute, "how long the kernel retries a lost target before it fails I/O and removes the device; negative: unlimited")
 	fs.DurationVar(&f.nvme.ReconnectDelay, "nvme-reconnect-delay", 2*time.Second, "pause between such retries")
@@ -172,9 +175,12 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		server.Linger = lingerForSidecars
 	}
 	if f.node {
-		n, err := newNode(ctx, f, log)
+		n, health, err := newNode(ctx, f, server.Metrics, log)
 		if err != nil {
 			return err
+		}
+		if health != nil {
+			go health.Run(ctx)
 		}
 		server.Node, server.Identity.Topology = n, server.Identity.Topology || f.topology != "" || len(f.kubernetes.topologyLabels) > 0
 	}
@@ -270,34 +276,46 @@ func hangups(ctx context.Context) <-chan struct{} {
 	return asked
 }
 
-func newNode(ctx context.Context, f flags, log *slog.Logger) (*node.Node, error) {
+// newNode returns the node service, and the monitor of its volumes; nil if there is none.
+func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger) (*node.Node, *monitor.Monitor, error) {
 	if f.nodeID == "" {
-		return nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")
+		return nil, nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")
 	}
 	connector, err := connect.New(connect.HostOf(f.nodeID), connect.Options{AllowLoop: f.allowLoop, NVMe: f.nvme, Log: log})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stateDir := f.stateDir
 	if stateDir == "" {
 		socket, err := driver.SocketPath(f.endpoint)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		stateDir = filepath.Dir(socket)
 	}
 	mounter := mount.New(mount.Options{Log: log})
 	n, err := node.New(f.nodeID, f.maxVolumes, stateDir, connector, mounter, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	n.SetEncrypter(luks.New(luks.Options{Prober: mounter, Log: log}))
 	topology, err := request.ParseTopology(f.topology)
 	if err != nil {
-		return nil, fmt.Errorf("--topology: %w", err)
+		return nil, nil, fmt.Errorf("--topology: %w", err)
 	}
 	if topology, err = f.kubernetes.topology(ctx, f.nodeID, topology, log); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return n, n.SetTopology(topology)
+	if err := n.SetTopology(topology); err != nil {
+		return nil, nil, err
+	}
+	if f.healthInterval == 0 {
+		return n, nil, nil
+	}
+	if f.healthInterval < time.Second {
+		return nil, nil, fmt.Errorf("--node-health-interval %v: use 1s or more, or 0 for no monitor", f.healthInterval)
+	}
+	health := monitor.New(monitor.Options{Source: n.Volumes(), Connector: connector, Mounter: mounter, Metrics: m, Log: log, Interval: f.healthInterval})
+	n.SetMonitor(health)
+	return n, health, nil
 }

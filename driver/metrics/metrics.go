@@ -1,7 +1,9 @@
 // Package metrics counts the driver's work in Prometheus metrics: CSI calls by method and code, and the calls to targets
-// that they make.
+// that they make. It also exports what others count or observe: the I/O of published volumes, and the state of the volumes
+// that are staged on a node.
 //
-// The number of series is bounded: methods are those of CSI and SPDK, targets those of the configuration. It may not know
+// The number of series is bounded: methods are those of CSI and SPDK, targets those of the configuration, volumes those that
+// are published or staged. It may not know
 // gRPC or what a call does.
 package metrics
 
@@ -34,6 +36,7 @@ type Metrics struct {
 
 	findings, checked *prometheus.GaugeVec
 	volumes           *volumes
+	nodeVolumes       *nodeVolumes
 }
 
 // An Lvstore is the space of an lvstore, in bytes.
@@ -73,12 +76,16 @@ func New(version string) *Metrics {
 	m.lvstorePromised = gauge("lvstore_promised_bytes", "Sizes of an lvstore's volumes, and space that only snapshots occupy. More than lvstore_total_bytes: thin volumes can fill the lvstore.", "target", "lvstore")
 	m.lvstoreChain = gauge("lvstore_longest_chain_snapshots", "Snapshots below the volume of an lvstore that has the most, also internal ones of clones. At 64, no more are taken of it.", "target", "lvstore")
 	m.volumes = newVolumes()
+	m.nodeVolumes = newNodeVolumes()
+	for _, outcome := range []string{"ok", "failed"} {
+		m.nodeVolumes.reconnects.WithLabelValues(outcome) // so that alerts see the first one
+	}
 	m.findings = gauge("findings", "What the last check of a target found, by kind: leftovers, interrupted operations, exports open to every host.", "target", "kind")
 	m.checked = gauge("last_check_timestamp_seconds", "When a target was last checked.", "target")
 	build := gauge("build_info", "1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain, m.findings, m.checked, m.volumes, build,
+	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain, m.findings, m.checked, m.volumes, m.nodeVolumes, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 	return m

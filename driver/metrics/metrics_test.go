@@ -23,9 +23,15 @@ func TestScrape(t *testing.T) {
 	m.TargetUp("a", true)
 	m.TargetUp("b", true)
 	m.TargetUp("b", false)
-	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	text := w.Body.String()
+	scrape := func() string {
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return w.Body.String()
+	}
+	assert.NotContains(t, scrape(), "spdk_csi_node_", "a controller watches no volumes")
+	m.Reconnected(true)
+	m.NodeVolumes([]NodeVolume{{Target: "a", Volume: "v", State: "read_only", ReadOnly: true, Live: 1, Expected: 2}, {Target: "a", Volume: "w", State: "hanging"}})
+	text := scrape()
 	for _, line := range []string{
 		`spdk_csi_operations_total{code="OK",method="CreateVolume"} 1`,
 		`spdk_csi_operation_duration_seconds_count{method="CreateVolume"} 1`,
@@ -35,9 +41,19 @@ func TestScrape(t *testing.T) {
 		`spdk_csi_target_call_duration_seconds_count{target="a"} 2`,
 		`spdk_csi_target_up{target="a"} 1`,
 		`spdk_csi_target_up{target="b"} 0`,
+		`spdk_csi_node_volume_state{state="read_only",target="a",volume="v"} 1`,
+		`spdk_csi_node_volume_state{state="hanging",target="a",volume="w"} 1`,
+		`spdk_csi_node_volume_read_only{target="a",volume="v"} 1`,
+		`spdk_csi_node_volume_read_only{target="a",volume="w"} 0`,
+		`spdk_csi_node_volume_paths_live{target="a",volume="v"} 1`,
+		`spdk_csi_node_volume_paths_expected{target="a",volume="v"} 2`,
+		`spdk_csi_node_reconnects_total{outcome="ok"} 1`,
+		`spdk_csi_node_reconnects_total{outcome="failed"} 0`,
 	} {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
+	assert.NotContains(t, text, `spdk_csi_node_volume_paths_live{target="a",volume="w"}`, "unknown")
+	assert.Contains(t, text, "spdk_csi_node_last_check_timestamp_seconds")
 	assert.Contains(t, text, `version="v1"`)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
@@ -64,4 +80,6 @@ func TestNilMetrics(t *testing.T) {
 	m.Begin("CreateVolume")("OK")
 	m.TargetCall("a", "b", "ok", 0)
 	m.TargetUp("a", true)
+	m.NodeVolumes(nil)
+	m.Reconnected(true)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/monitor"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -24,6 +25,8 @@ type Node struct {
 	mounter    Mounter
 	encrypter  Encrypter // nil: encrypted volumes are refused
 	used       usedVolumes
+	staged     stagedVolumes
+	monitor    *monitor.Monitor // nil: none
 	locks      *request.Locks
 	log        *slog.Logger
 }
@@ -57,7 +60,7 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 	}
 	return &Node{
 		id: id, maxVolumes: maxVolumes, connector: connector, mounter: mounter,
-		used: usedVolumes{filepath.Join(stateDir, "used")}, locks: request.NewLocks(), log: log,
+		used: usedVolumes{filepath.Join(stateDir, "used")}, staged: stagedVolumes{filepath.Join(stateDir, "staged"), bootID()}, locks: request.NewLocks(), log: log,
 	}, nil
 }
 
@@ -80,13 +83,17 @@ func (n *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeG
 // NodeGetCapabilities lists what the node service supports.
 func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	resp := &csi.NodeGetCapabilitiesResponse{}
-	for _, t := range []csi.NodeServiceCapability_RPC_Type{
+	types := []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
 		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
-	} {
+	}
+	if n.monitor != nil {
+		types = append(types, csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH)
+	}
+	for _, t := range types {
 		resp.Capabilities = append(resp.Capabilities, &csi.NodeServiceCapability{
 			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}},
 		})
@@ -115,34 +122,6 @@ func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 		{Unit: csi.VolumeUsage_BYTES, Total: s.TotalBytes, Available: s.AvailableBytes, Used: s.UsedBytes},
 		{Unit: csi.VolumeUsage_INODES, Total: s.TotalInodes, Available: s.FreeInodes, Used: s.UsedInodes},
 	}}, nil
-}
-
-// NodeGetVolumeHealth reports whether the device of a volume still exists.
-func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
-	if req.GetVolumeId() == "" {
-		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
-	}
-	path := req.GetVolumePublishPath()
-	if path == "" && req.GetStagingTargetPath() != "" {
-		path = stagePath(req.GetStagingTargetPath(), req.GetVolumeId())
-	}
-	health := &csi.VolumeHealth{VolumeId: req.GetVolumeId()}
-	resp := &csi.NodeGetVolumeHealthResponse{VolumeHealth: health}
-	if path == "" {
-		return resp, nil // a request without a path: no problem is known
-	}
-	at, err := n.mounter.At(path)
-	if err != nil && !errors.Is(err, mount.ErrNotMounted) {
-		return nil, err
-	}
-	if at.Stale {
-		health.HealthStatuses = []*csi.VolumeHealth_VolumeHealthEntry{{
-			Status:  csi.VolumeHealthErrorType_INACCESSIBLE,
-			Reason:  "DeviceGone",
-			Message: fmt.Sprintf("the device below %s was removed because its target did not answer for too long: publish the volume again", path),
-		}}
-	}
-	return resp, nil
 }
 
 // NodeExpandVolume grows the device, and the file system on it, to the size that the volume has on its target.

@@ -26,13 +26,16 @@ func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	if err := claim.Take(id); err != nil {
 		return nil, err
 	}
-	if err := n.publishVolume(ctx, req); err != nil {
-		return nil, fmt.Errorf("publish volume %s: %w", id, n.failedPublish(target, err))
+	again := false
+	if err := n.publishVolume(ctx, req, &again); err != nil {
+		return nil, fmt.Errorf("publish volume %s: %w", id, n.failedPublish(ctx, staging, id, target, again, err))
 	}
+	n.noteStaged(id, staging)
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) error {
+// publishVolume publishes a volume. It sets again if it connects the volume, which was connected when it was staged.
+func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest, again *bool) error {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	record, staged, err := readRecord(staging, id)
 	if err != nil {
@@ -59,9 +62,9 @@ func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequ
 	}
 	ro := req.GetReadonly() || request.ReadOnly(capability)
 	if record.Block {
-		return n.publishDevice(ctx, staging, record, capability, target, ro)
+		return n.publishDevice(ctx, record, req, ro, again)
 	}
-	return n.publishMount(ctx, staging, record, capability, req.GetVolumeContext(), target, ro)
+	return n.publishMount(ctx, record, req, ro, again)
 }
 
 // checkSingleWriter refuses a second path for a volume whose access mode allows only one.
@@ -82,10 +85,12 @@ func (n *Node) isMounted(path string) bool {
 	return !errors.Is(err, mount.ErrNotMounted)
 }
 
-func (n *Node) publishDevice(ctx context.Context, staging string, r stageRecord, c *csi.VolumeCapability, target string, ro bool) error {
+func (n *Node) publishDevice(ctx context.Context, r stageRecord, req *csi.NodePublishVolumeRequest, ro bool, again *bool) error {
+	staging, target, c := req.GetStagingTargetPath(), req.GetTargetPath(), req.GetVolumeCapability()
 	device, err := n.connector.Find(ctx, r.Export)
 	if errors.Is(err, connect.ErrNotConnected) {
 		n.log.WarnContext(ctx, "device is gone: connecting the volume again", "volume", r.VolumeID)
+		*again = true
 		device, err = n.connector.Connect(ctx, r.Export)
 	}
 	if err != nil {
@@ -103,13 +108,15 @@ func (n *Node) publishDevice(ctx context.Context, staging string, r stageRecord,
 	return n.mounter.BindDevice(ctx, device.Path, target, ro)
 }
 
-func (n *Node) publishMount(ctx context.Context, staging string, r stageRecord, c *csi.VolumeCapability, volumeContext map[string]string, target string, ro bool) error {
+func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePublishVolumeRequest, ro bool, again *bool) error {
+	staging, target, c := req.GetStagingTargetPath(), req.GetTargetPath(), req.GetVolumeCapability()
 	source := stagePath(staging, r.VolumeID)
 	err := n.mounter.Check(ctx, source)
 	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
 		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "why", err)
 		// The volume was staged before, so it has a file system or has lost it. It must not be formatted in either case.
-		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: volumeContext[request.KeyFSType]}))
+		*again = !n.isConnected(ctx, r)
+		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: req.GetVolumeContext()[request.KeyFSType]}))
 	}
 	if err != nil {
 		return err
@@ -140,7 +147,7 @@ func (n *Node) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVo
 		return nil, err
 	}
 	if err := n.mounter.UnmountAndRemove(ctx, target); err != nil {
-		return nil, fmt.Errorf("unpublish volume %s: %w", id, err)
+		return nil, fmt.Errorf("unpublish volume %s: %w", id, n.failedUnpublish(target, err))
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }

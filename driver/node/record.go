@@ -20,6 +20,8 @@ import (
 // is mounted on, so that no mount hides it. It is written before anything is connected, and removed after everything is
 // disconnected: if there is no record, there is nothing to disconnect.
 type stageRecord struct {
+	// Version is the form of the record: see recordVersion. A record without one has version 1.
+	Version  int            `json:"version,omitzero"`
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
 	Block    bool           `json:"block,omitzero"`
@@ -29,6 +31,18 @@ type stageRecord struct {
 	Targets []string `json:"targets,omitzero"`
 
 	passphrases *luks.Keys // of the present call; nil: none
+}
+
+// recordVersion is the newest form of the record that this program knows. A record has the lowest version that tells all of
+// it: 2 for an encrypted volume, whose mapping must be closed when it is unstaged, 1 for all others. The version grows when a
+// record has something that an earlier program must not ignore; members that may be ignored need no new version.
+const recordVersion = 2
+
+func (r stageRecord) version() int {
+	if r.encrypted() {
+		return 2
+	}
+	return 1
 }
 
 const (
@@ -80,15 +94,27 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 	if err != nil {
 		return stageRecord{}, false, fmt.Errorf("read the stage record: %w", err)
 	}
+	path := filepath.Join(staging, recordName)
+	// The version first: the rest of a newer record may have any form.
+	var form struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &form); err == nil && form.Version > recordVersion {
+		return stageRecord{}, false, fmt.Errorf("%w: %s has version %d, and this release of spdk-csi knows versions up to %d. Nothing was changed. Run the release that staged the volume, or a later one, on this node",
+			errNewerRecord, path, form.Version, recordVersion)
+	}
 	var r stageRecord
 	if err := json.Unmarshal(text, &r); err != nil {
-		return stageRecord{}, false, fmt.Errorf("stage record %s: %w: disconnect the volume by hand and remove the file", filepath.Join(staging, recordName), err)
+		return stageRecord{}, false, fmt.Errorf("stage record %s: %w: disconnect the volume by hand and remove the file", path, err)
 	}
 	if r.VolumeID != volumeID {
-		return stageRecord{}, false, fmt.Errorf("%w: %s belongs to volume %q: unstage that first", request.ErrConflict, filepath.Join(staging, recordName), r.VolumeID)
+		return stageRecord{}, false, fmt.Errorf("%w: %s belongs to volume %q: unstage that first", request.ErrConflict, path, r.VolumeID)
 	}
 	return r, true, nil
 }
+
+// errNewerRecord is the kind of error for a record that a later release wrote.
+var errNewerRecord = errors.New("stage record of a later release")
 
 func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 	path := filepath.Join(staging, legacyRecordName)
@@ -109,6 +135,7 @@ func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 
 // write replaces the record atomically and durably: after a crash, the old or the new record exists in full.
 func (r stageRecord) write(staging string) error {
+	r.Version = r.version()
 	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("write the stage record: %w", err)

@@ -30,6 +30,7 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	if err != nil {
 		return nil, fmt.Errorf("stage volume %s: %w", id, n.failedStage(ctx, staging, id, before, err))
 	}
+	n.noteStaged(id, staging)
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
@@ -119,19 +120,20 @@ func (n *Node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 		return nil, err
 	}
 	record, staged, err := readRecord(staging, id)
-	if err != nil {
-		return nil, err
-	}
 	if !staged {
 		record = stageRecord{VolumeID: id}
 	}
-	if err := n.unstage(ctx, staging, record); err != nil {
-		return nil, fmt.Errorf("unstage volume %s: %w", id, err)
+	if err == nil {
+		err = n.unstage(ctx, staging, record)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unstage volume %s: %w", id, n.failedUnstage(staging, id, err))
 	}
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
 func (n *Node) unstage(ctx context.Context, staging string, r stageRecord) error {
+	n.noteUnstaged(r.VolumeID)
 	if err := n.mounter.UnmountAndRemove(ctx, stagePath(staging, r.VolumeID)); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -46,10 +47,46 @@ func (n *Node) inUse(staging, id string, r stageRecord) bool {
 }
 
 // failedPublish returns the error to answer for NodePublishVolume, which undoes its own steps. As after a failed staging,
-// kubelet would forget the mount of a pod.
-func (n *Node) failedPublish(target string, failed error) error {
+// kubelet would forget the mount of a pod, so it repeats the call while the path is mounted. It also repeats the call if this
+// call connected the volume. That a volume is connected since it was staged needs no such code: kubelet unstages it later.
+func (n *Node) failedPublish(ctx context.Context, staging, id, target string, again bool, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)
+	}
+	record, found, err := readRecord(staging, id)
+	switch {
+	case errors.Is(err, request.ErrConflict):
+		return failed // another volume is staged here
+	case err != nil:
+		return fmt.Errorf("%w (it is unknown what the volume is connected to; %w)", failed, request.ErrLeftBehind)
+	case again && found && n.isConnected(ctx, record):
+		return fmt.Errorf("%w (the volume was connected again; %w)", failed, request.ErrLeftBehind)
+	}
+	return failed
+}
+
+// isConnected tells whether a volume may be connected. It is, unless the kernel says that it is not.
+func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	_, err := n.connector.Find(ctx, r.Export)
+	return !errors.Is(err, connect.ErrNotConnected)
+}
+
+// failedUnstage returns the error to answer for NodeUnstageVolume. The record is removed last, so while there is one, the
+// volume may be mounted or connected, and the call is to be repeated.
+func (n *Node) failedUnstage(staging, id string, failed error) error {
+	_, found, err := readRecord(staging, id)
+	if errors.Is(err, request.ErrConflict) || err == nil && !found && !n.isMounted(stagePath(staging, id)) {
+		return failed
+	}
+	return fmt.Errorf("%w (%w)", failed, request.ErrLeftBehind)
+}
+
+// failedUnpublish returns the error to answer for NodeUnpublishVolume.
+func (n *Node) failedUnpublish(target string, failed error) error {
+	if n.isMounted(target) {
+		return fmt.Errorf("%w (%w)", failed, request.ErrLeftBehind)
 	}
 	return failed
 }

@@ -144,6 +144,8 @@ func TestRules(t *testing.T) {
 		{"export does not know", "driver/export", "driver/readback", false},
 		{"export does not know", "driver/export", "rpcschema/spdkrpc", false},
 		{"volume does not", "driver/volume", "driver/export", false},
+		{"monitor knows only", "driver/monitor", "driver/connect", false},
+		{"monitor knows only", "driver/monitor", "driver/node", true},
 		{"placement makes no calls", "driver/placement", "driver/class", false},
 		{"placement makes no calls", "driver/placement", "driver/volume", true},
 		{"placement makes no calls", "driver/placement", "rpcschema/spdkrpc", true},

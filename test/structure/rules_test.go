@@ -134,7 +134,7 @@ var rules = []rule{
 	},
 	{
 		who:    "the packages below CSI's services do not know gRPC",
-		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/export", "driver/readback", "driver/hostauth", "driver/connect", "driver/mount", "driver/luks", "driver/operation"),
+		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/export", "driver/readback", "driver/hostauth", "driver/connect", "driver/mount", "driver/luks", "driver/monitor", "driver/operation"),
 		not:    anyOf(grpc, csiProtobufs),
 		linked: true,
 		reason: "their errors are kinds of their own, and become gRPC codes in one place of package driver",
@@ -213,6 +213,12 @@ var rules = []rule{
 		not:    roomsOfDriverBut("driver/luks", "driver/hostauth", "driver/operation"),
 		linked: true,
 		reason: "it gets a block device and makes another one of it; what is on a device is read by its Prober",
+	},
+	{
+		who:    "monitor knows only what connect and mount tell",
+		binds:  is("driver/monitor"),
+		not:    roomsOfDriverBut("driver/monitor", "driver/connect", "driver/mount", "driver/operation", "driver/metrics"),
+		reason: "it watches what the node service has staged, and must not stage, mount or record anything by itself",
 	},
 	{
 		who:    "placement makes no calls",

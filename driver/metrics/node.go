@@ -1,0 +1,93 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A NodeVolume is the state of one volume that is staged on this node.
+type NodeVolume struct {
+	Target, Volume string
+	State          string // of a short list
+	ReadOnly       bool   // the kernel made its file system read-only after errors
+	// Live and Expected count its paths. If Expected is 0, both are unknown.
+	Live, Expected int
+}
+
+// nodeVolumes collects the states of the node's volumes. The number of series is that of the volumes staged on the node.
+type nodeVolumes struct {
+	all                             atomic.Pointer[[]NodeVolume]
+	state, live, expected, readOnly *prometheus.Desc
+	reconnects                      *prometheus.CounterVec
+	checked                         prometheus.Gauge
+}
+
+func newNodeVolumes() *nodeVolumes {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "node", name), help, append([]string{"target", "volume"}, labels...), nil)
+	}
+	return &nodeVolumes{
+		state:    desc("volume_state", "1; the label state tells the most severe problem of a volume that is staged on this node, or ok.", "state"),
+		live:     desc("volume_paths_live", "Paths of a staged volume that can transport I/O."),
+		expected: desc("volume_paths_expected", "Paths that a staged volume has if all of its target's addresses answer."),
+		readOnly: desc("volume_read_only", "Whether the kernel made a staged volume's file system read-only after errors."),
+		reconnects: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: "node", Name: "reconnects_total", Help: "Attempts to restore connections that the kernel had given up, by outcome: ok or failed.",
+		}, []string{"outcome"}),
+		checked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: "node", Name: "last_check_timestamp_seconds", Help: "When the volumes that are staged on this node were last looked at.",
+		}),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (v *nodeVolumes) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{v.state, v.live, v.expected, v.readOnly} {
+		out <- d
+	}
+	v.reconnects.Describe(out)
+	v.checked.Describe(out)
+}
+
+// Collect implements [prometheus.Collector]. It collects nothing if the process watches no volumes.
+func (v *nodeVolumes) Collect(out chan<- prometheus.Metric) {
+	all := v.all.Load()
+	if all == nil {
+		return
+	}
+	for _, n := range *all {
+		add := func(d *prometheus.Desc, value float64, more ...string) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{n.Target, n.Volume}, more...)...)
+		}
+		add(v.state, 1, n.State)
+		add(v.readOnly, number(n.ReadOnly))
+		if n.Expected > 0 {
+			add(v.live, float64(n.Live))
+			add(v.expected, float64(n.Expected))
+		}
+	}
+	v.reconnects.Collect(out)
+	v.checked.Collect(out)
+}
+
+// NodeVolumes records the states of all volumes that are staged on this node, each once, and that they were looked at now.
+func (m *Metrics) NodeVolumes(all []NodeVolume) {
+	if m == nil {
+		return
+	}
+	m.nodeVolumes.all.Store(&all)
+	m.nodeVolumes.checked.SetToCurrentTime()
+}
+
+// Reconnected counts an attempt to restore connections of a volume.
+func (m *Metrics) Reconnected(ok bool) {
+	if m == nil {
+		return
+	}
+	outcome := "failed"
+	if ok {
+		outcome = "ok"
+	}
+	m.nodeVolumes.reconnects.WithLabelValues(outcome).Inc()
+}

@@ -1,0 +1,74 @@
+package monitor
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// An attempt is when connections of a volume may be restored again, after it has failed.
+type attempt struct {
+	next  time.Time
+	pause time.Duration
+}
+
+// reconnect restores the connections that the kernel has given up, of those volumes whose turn it is.
+func (m *Monitor) reconnect(ctx context.Context, found []State) {
+	var mu sync.Mutex // of m.attempts
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, attemptsAtOnce)
+	for _, s := range found {
+		id := s.Volume.ID
+		if id == "" {
+			continue // a call was working on it
+		}
+		mu.Lock()
+		last, failedBefore := m.attempts[id]
+		if s.givenUp == 0 {
+			delete(m.attempts, id)
+		}
+		mu.Unlock()
+		if s.givenUp == 0 || m.now().Before(last.next) {
+			continue
+		}
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			tried, err := m.reconnectVolume(ctx, id)
+			mu.Lock()
+			defer mu.Unlock()
+			if !tried || ctx.Err() != nil {
+				return
+			}
+			log := m.log.With("volume", id)
+			if err == nil {
+				delete(m.attempts, id)
+				log.Info("volume connected again")
+				return
+			}
+			pause := min(max(2*last.pause, m.interval), longestPause)
+			m.attempts[id] = attempt{next: m.now().Add(pause), pause: pause}
+			level := slog.LevelWarn
+			if failedBefore {
+				level = slog.LevelDebug
+			}
+			log.Log(ctx, level, "cannot connect a volume again; trying again later", "after", pause, "error", err)
+		})
+	}
+	wg.Wait()
+}
+
+// reconnectVolume makes one attempt, unless a call is working on the volume or has unstaged it.
+func (m *Monitor) reconnectVolume(ctx context.Context, id string) (tried bool, err error) {
+	v, release, ok := m.source.Hold(id)
+	if !ok {
+		return false, nil
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, reconnectTimeout)
+	defer cancel()
+	err = m.connector.Reconnect(ctx, v.Export)
+	m.metrics.Reconnected(err == nil)
+	return true, err
+}

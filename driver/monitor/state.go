@@ -1,0 +1,112 @@
+package monitor
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+)
+
+// A Volume is a volume that is staged on this node.
+type Volume struct {
+	ID           string
+	Target, UUID string // name of the target, and the volume's UUID there
+	Export       connect.Export
+	Path         string   // where its file system is mounted; empty for a raw block volume
+	Targets      []string // where it was published; it may have been unpublished since
+	// OnAnother tells whether the volume is used through a mapping of another device than this one, which was removed. It is
+	// nil for a volume without a mapping.
+	OnAnother func(device string) (bool, error)
+	// Err tells why the rest is unknown; nil otherwise.
+	Err error
+}
+
+// A Source tells which volumes are staged on this node. Safe for concurrent use.
+type Source interface {
+	// Staged lists the volumes that are staged completely.
+	Staged() ([]Volume, error)
+	// Busy tells whether a call is working on a volume.
+	Busy(volumeID string) bool
+	// Hold keeps calls away from a volume until release is called, and returns the volume as it is now. ok is false if a call
+	// is working on the volume, or if it is no longer staged.
+	Hold(volumeID string) (v Volume, release func(), ok bool)
+	// Adopt gives the source the paths of all mounts once, before anything else, so that it finds volumes which an earlier
+	// release has staged.
+	Adopt(mounts []string) error
+}
+
+// A Kind is what is wrong with a volume.
+type Kind string
+
+// The kinds, from the least to the most severe.
+const (
+	OK           Kind = "ok"
+	Unknown      Kind = "unknown"       // the kernel or the record did not tell
+	PathsLost    Kind = "paths_lost"    // at least one path works, and at least one is lost
+	ReadOnly     Kind = "read_only"     // the kernel made the file system read-only after errors
+	Connecting   Kind = "connecting"    // no path works, and the kernel tries to connect again; I/O waits
+	Hanging      Kind = "hanging"       // a read of the kernel's state, or of the file system, does not end
+	NotMounted   Kind = "not_mounted"   // nothing is mounted where the file system should be
+	ShutDown     Kind = "shut_down"     // the kernel shut the file system down after errors
+	NoNamespace  Kind = "no_namespace"  // connected, but the target has no such volume there
+	DeadMount    Kind = "dead_mount"    // the device below a mount was removed
+	NotConnected Kind = "not_connected" // no path is left: the kernel has given up
+)
+
+// Kinds lists all kinds, from the least to the most severe.
+var Kinds = []Kind{OK, Unknown, PathsLost, ReadOnly, Connecting, Hanging, NotMounted, ShutDown, NoNamespace, DeadMount, NotConnected}
+
+func (k Kind) severity() int { return slices.Index(Kinds, k) }
+
+// A Finding is one thing that is wrong with a volume, with the facts and what to do.
+type Finding struct {
+	Kind Kind
+	Path string // of the mount that it is about; empty for others
+	Text string
+}
+
+// A State is what was found when the monitor last looked at a volume.
+type State struct {
+	Volume   Volume
+	Findings []Finding // most severe first; none: the volume is well
+	// Live and Expected count the volume's paths. Both are 0 if they are unknown.
+	Live, Expected int
+	givenUp        int
+}
+
+// Kind returns the most severe kind of the findings.
+func (s State) Kind() Kind {
+	if len(s.Findings) == 0 {
+		return OK
+	}
+	return s.Findings[0].Kind
+}
+
+// Has tells whether there is a finding of a kind.
+func (s State) Has(k Kind) bool {
+	return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Kind == k })
+}
+
+func (s *State) add(kind Kind, path, text string) {
+	s.Findings = append(s.Findings, Finding{Kind: kind, Path: path, Text: text})
+	slices.SortStableFunc(s.Findings, func(a, b Finding) int { return cmp.Compare(b.Kind.severity(), a.Kind.severity()) })
+}
+
+// kinds names the findings, to see whether they changed.
+func (s State) kinds() string {
+	var names []string
+	for _, f := range s.Findings {
+		names = append(names, string(f.Kind)+" "+f.Path)
+	}
+	return strings.Join(names, ",")
+}
+
+// text tells all findings.
+func (s State) text() string {
+	var all []string
+	for _, f := range s.Findings {
+		all = append(all, f.Text)
+	}
+	return strings.Join(all, "; ")
+}

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/monitor"
+	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// entries tells how CSI's health calls report what the monitor finds. Findings that are not here are not reported:
+// monitor.Unknown is no known problem of the volume.
+var entries = map[monitor.Kind]struct {
+	status csi.VolumeHealthErrorType
+	reason string
+}{
+	monitor.PathsLost:    {csi.VolumeHealthErrorType_DEGRADED, "PathsLost"},
+	monitor.ReadOnly:     {csi.VolumeHealthErrorType_DEGRADED, "FilesystemReadOnly"},
+	monitor.Connecting:   {csi.VolumeHealthErrorType_INACCESSIBLE, "TargetUnreachable"},
+	monitor.NotConnected: {csi.VolumeHealthErrorType_INACCESSIBLE, "NotConnected"},
+	monitor.NoNamespace:  {csi.VolumeHealthErrorType_INACCESSIBLE, "NamespaceMissing"},
+	monitor.NotMounted:   {csi.VolumeHealthErrorType_INACCESSIBLE, "NotMounted"},
+	monitor.DeadMount:    {csi.VolumeHealthErrorType_INACCESSIBLE, reasonDeviceGone},
+	monitor.ShutDown:     {csi.VolumeHealthErrorType_INACCESSIBLE, "FilesystemShutDown"},
+	monitor.Hanging:      {csi.VolumeHealthErrorType_INACCESSIBLE, "ReadHangs"},
+}
+
+const reasonDeviceGone = "DeviceGone"
+
+// NodeGetVolumeHealth reports what the monitor found when it last looked at a volume, and whether the device of the mount
+// still exists. It does not access the device or the file system.
+func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	id := req.GetVolumeId()
+	if id == "" {
+		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
+	}
+	path := req.GetVolumePublishPath()
+	if path == "" && req.GetStagingTargetPath() != "" {
+		path = stagePath(req.GetStagingTargetPath(), id)
+	}
+	health := &csi.VolumeHealth{VolumeId: id}
+	if path != "" {
+		at, err := n.mounter.At(path)
+		if err != nil && !errors.Is(err, mount.ErrNotMounted) {
+			return nil, err
+		}
+		if at.Stale {
+			report(health, monitor.DeadMount, fmt.Sprintf("the device below %s was removed because its target did not answer for too long: publish the volume again", path))
+		}
+	}
+	state, _ := n.monitor.State(id)
+	for _, f := range state.Findings {
+		if f.Kind == monitor.DeadMount && req.GetVolumePublishPath() != "" && f.Path != path {
+			continue // another path, which a caller that names one does not mean
+		}
+		report(health, f.Kind, f.Text)
+	}
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: health}, nil
+}
+
+// report adds an entry. CSI allows one entry for each status and reason.
+func report(health *csi.VolumeHealth, kind monitor.Kind, text string) {
+	e, ok := entries[kind]
+	if !ok || slices.ContainsFunc(health.HealthStatuses, func(h *csi.VolumeHealth_VolumeHealthEntry) bool { return h.GetReason() == e.reason }) {
+		return
+	}
+	health.HealthStatuses = append(health.HealthStatuses, &csi.VolumeHealth_VolumeHealthEntry{Status: e.status, Reason: e.reason, Message: text})
+}
+
+// NodeGetStorageHealth reports the targets whose volumes on this node have lost paths. A target is unreachable if none of
+// them has one left.
+func (n *Node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+	if n.monitor == nil {
+		return nil, fmt.Errorf("%w: the node's volumes are not monitored: start the node plugin with --node-health-interval", request.ErrUnsupported)
+	}
+	type count struct{ volumes, unreachable, degraded int }
+	targets := map[string]*count{}
+	for _, s := range n.monitor.States() {
+		c := targets[s.Volume.Target]
+		if c == nil {
+			c = &count{}
+			targets[s.Volume.Target] = c
+		}
+		c.volumes++
+		switch {
+		case s.Has(monitor.Connecting), s.Has(monitor.NotConnected):
+			c.unreachable++
+		case s.Has(monitor.PathsLost):
+			c.degraded++
+		}
+	}
+	var unreachable, degraded []string
+	for name, c := range targets {
+		switch lost := c.unreachable + c.degraded; {
+		case c.unreachable == c.volumes:
+			unreachable = append(unreachable, fmt.Sprintf("%s (%d volumes)", name, c.volumes))
+		case lost > 0:
+			degraded = append(degraded, fmt.Sprintf("%s (%d of %d volumes)", name, lost, c.volumes))
+		}
+	}
+	resp := &csi.NodeGetStorageHealthResponse{}
+	add := func(status csi.StorageHealthErrorType, reason, text string, names []string) {
+		if len(names) == 0 {
+			return
+		}
+		slices.Sort(names)
+		const most = 8
+		more := ""
+		if len(names) > most {
+			more = fmt.Sprintf(" and %d more", len(names)-most)
+			names = names[:most]
+		}
+		resp.BackendHealth = append(resp.BackendHealth, &csi.NodeGetStorageHealthResponse_StorageBackendHealth{
+			Status: status, Reason: reason, Message: text + strings.Join(names, ", ") + more,
+		})
+	}
+	add(csi.StorageHealthErrorType_STORAGE_UNREACHABLE, "TargetUnreachable", "no volume of these targets has a path from this node: ", unreachable)
+	add(csi.StorageHealthErrorType_STORAGE_DEGRADED, "PathsLost", "volumes of these targets have lost paths from this node: ", degraded)
+	return resp, nil
+}

@@ -1,0 +1,184 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/luks"
+	"github.com/spdkgate/spdkgate/driver/monitor"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// stagedVolumes records on this node's disk where volumes are staged, as one symbolic link to the staging directory for each,
+// named by the volume's id. The records of staged volumes are in directories that kubelet chooses and that only its calls
+// name, so a process that was restarted would not know what to monitor. A volume is noted when it is staged completely, and
+// no longer when its unstaging begins: what is incomplete is the callers' to finish.
+//
+// The links are in a folder for each boot of the node. After a boot, nothing is connected until it is staged again.
+type stagedVolumes struct{ dir, boot string }
+
+func (s stagedVolumes) path(volumeID string) string { return filepath.Join(s.dir, s.boot, volumeID) }
+
+func (s stagedVolumes) add(volumeID, staging string) error {
+	path := s.path(volumeID)
+	if to, err := os.Readlink(path); err == nil && to == staging {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := s.remove(volumeID); err != nil {
+		return err
+	}
+	return os.Symlink(staging, path)
+}
+
+func (s stagedVolumes) remove(volumeID string) error {
+	if err := os.Remove(s.path(volumeID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// all returns the staging directories by volume id.
+func (s stagedVolumes) all() (map[string]string, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, s.boot))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the volumes that are staged on this node: %w", err)
+	}
+	found := map[string]string{}
+	for _, e := range entries {
+		if staging, err := os.Readlink(s.path(e.Name())); err == nil {
+			found[e.Name()] = staging
+		}
+	}
+	return found, nil
+}
+
+// dropOtherBoots removes what was noted before the node was booted.
+func (s stagedVolumes) dropOtherBoots() error {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.Name() != s.boot {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// bootID returns the kernel's identifier of this boot.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "unknown-boot"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// noteStaged makes the monitor watch a volume, and forget what it found before. A failure is no failure of the call.
+func (n *Node) noteStaged(volumeID, staging string) {
+	if err := n.staged.add(volumeID, staging); err != nil {
+		n.log.Warn("cannot note that a volume is staged: it is not monitored", "volume", volumeID, "error", err)
+	}
+	n.monitor.Forget(volumeID)
+}
+
+// noteUnstaged ends the monitoring of a volume, before anything of it is undone.
+func (n *Node) noteUnstaged(volumeID string) {
+	if err := n.staged.remove(volumeID); err != nil {
+		n.log.Warn("cannot note that a volume is being unstaged: it is monitored until its record is removed", "volume", volumeID, "error", err)
+	}
+	n.monitor.Forget(volumeID)
+}
+
+// monitored tells a monitor about the volumes of a node.
+type monitored struct{ *Node }
+
+// SetMonitor gives the node the monitor of its volumes, which answers the health calls. It is called before the node serves.
+func (n *Node) SetMonitor(m *monitor.Monitor) { n.monitor = m }
+
+// Volumes returns the volumes that a monitor has to watch.
+func (n *Node) Volumes() monitor.Source { return monitored{n} }
+
+// Staged implements [monitor.Source].
+func (n monitored) Staged() ([]monitor.Volume, error) {
+	all, err := n.staged.all()
+	if err != nil {
+		return nil, err
+	}
+	var volumes []monitor.Volume
+	for id, staging := range all {
+		if v, ok := n.volume(id, staging); ok {
+			volumes = append(volumes, v)
+		}
+	}
+	return volumes, nil
+}
+
+// volume describes a staged volume to the monitor. It returns false if the volume has no record any more.
+func (n monitored) volume(id, staging string) (monitor.Volume, bool) {
+	v := monitor.Volume{ID: id, UUID: id}
+	if parsed, err := request.ParseVolumeID(id); err == nil {
+		v.Target, v.UUID = parsed.Target, parsed.UUID
+	}
+	record, found, err := readRecord(staging, id)
+	if err == nil && !found || errors.Is(err, request.ErrConflict) {
+		return v, false
+	}
+	v.Err, v.Export, v.Targets = err, record.Export, record.Targets
+	if err == nil && !record.Block {
+		v.Path = stagePath(staging, id)
+	}
+	if name, nameErr := luks.NameOf(id); err == nil && nameErr == nil && record.encrypted() && n.encrypter != nil {
+		v.OnAnother = func(device string) (bool, error) { return n.encrypter.OpenedFromAnother(name, device) }
+	}
+	return v, true
+}
+
+// Busy implements [monitor.Source].
+func (n monitored) Busy(volumeID string) bool {
+	return slices.Contains(n.locks.Held(), volumeID)
+}
+
+// Hold implements [monitor.Source].
+func (n monitored) Hold(volumeID string) (v monitor.Volume, release func(), ok bool) {
+	claim := n.locks.Claim()
+	if claim.Take(volumeID) != nil {
+		return v, nil, false
+	}
+	all, err := n.staged.all()
+	if staging := all[volumeID]; err == nil && staging != "" {
+		if v, ok = n.volume(volumeID, staging); ok && v.Err == nil {
+			return v, claim.Release, true
+		}
+	}
+	claim.Release()
+	return v, nil, false
+}
+
+// Adopt implements [monitor.Source]: it notes the volumes whose file systems are mounted at their staging paths. An earlier
+// release has not noted them.
+func (n monitored) Adopt(mounts []string) error {
+	if err := n.staged.dropOtherBoots(); err != nil {
+		return fmt.Errorf("remove what was noted before the node was booted: %w", err)
+	}
+	for _, path := range mounts {
+		staging, id := filepath.Split(path)
+		staging = filepath.Clean(staging)
+		if _, found, err := readRecord(staging, id); err != nil || !found {
+			continue
+		}
+		if err := n.staged.add(id, staging); err != nil {
+			return fmt.Errorf("note that volume %s is staged: %w", id, err)
+		}
+	}
+	return nil
+}
