@@ -20,6 +20,6 @@
 // (nvmf_set_config dhchap_dhgroups [null, ffdhe2048], before framework_start_init): the emulated processor needs minutes for
 // the 8192 bits that SPDK and Linux choose otherwise.
 //
-// Targets are those of the guest's kernel (nvmet, LIO) and, if SPDK_SOCK is the path of its socket, a
+// Targets are those of the guest's kernel (nvmet over TCP and emulated RDMA, LIO) and, if SPDK_SOCK is the path of its socket, a
 // real SPDK. That runs on the host, whose loopback the guest reaches as 10.0.2.2.
 package kernel

@@ -5,6 +5,8 @@ package kernel
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -16,8 +18,12 @@ import (
 	"sync"
 )
 
-// kitVersion is part of a kit's folder name: increase it when the contents of a kit change.
-const kitVersion = "3"
+// kitVersion is part of a kit's folder name. It depends on what is in a kit; increase the number when kits are made in
+// another way.
+var kitVersion = func() string {
+	sum := sha256.Sum256(fmt.Append(nil, 3, packages, tools, modules))
+	return hex.EncodeToString(sum[:4])
+}()
 
 // KernelVariable names a Debian package with another kernel, such as one of backports.
 const KernelVariable = "SPDKGATE_KERNEL_DEB"

@@ -39,6 +39,7 @@ const (
 
 	Own      = "own"       // the target of the guest's kernel
 	OwnISCSI = "own-iscsi" // the iSCSI target of the guest's kernel
+	OwnRDMA  = "own-rdma"  // the target of the guest's kernel, reached by emulated RDMA
 	SPDK     = "spdk"      // an SPDK target on the host
 )
 

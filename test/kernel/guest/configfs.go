@@ -70,12 +70,12 @@ func mountConfigfs() error {
 // nvmeTarget is nvmet, with volumes in files of a tmpfs.
 type nvmeTarget struct {
 	configfs
-	port string
-	made map[string]string // NQN by volume
+	transport, address, port string
+	made                     map[string]string // NQN by volume
 }
 
 func newNVMeTarget() *nvmeTarget {
-	return &nvmeTarget{configfs: configfs{root: "/sys/kernel/config/nvmet"}, port: "4420", made: make(map[string]string)}
+	return &nvmeTarget{configfs: configfs{root: "/sys/kernel/config/nvmet"}, transport: "tcp", address: "127.0.0.1", port: "4420", made: make(map[string]string)}
 }
 
 func (t *nvmeTarget) make(_ context.Context, volume string, bytes int64, h connect.Host) (map[string]string, error) {
@@ -89,14 +89,14 @@ func (t *nvmeTarget) make(_ context.Context, volume string, bytes int64, h conne
 // export exports a file or a block device as a volume with a UUID, to one host.
 func (t *nvmeTarget) export(volume, path, id string, bytes int64, h connect.Host) (map[string]string, error) {
 	if len(t.made) == 0 {
-		if err := errors.Join(mountConfigfs(), modprobe("nvmet", "nvmet-tcp")); err != nil {
+		if err := errors.Join(mountConfigfs(), modprobe("nvmet", "nvmet-"+t.transport)); err != nil {
 			return nil, err
 		}
 		t.dir("ports/1")
-		if address, _ := os.ReadFile(filepath.Join(t.root, "ports/1/addr_traddr")); !strings.HasPrefix(string(address), "127.") {
+		if address, _ := os.ReadFile(filepath.Join(t.root, "ports/1/addr_traddr")); !strings.HasPrefix(string(address), t.address) {
 			t.set("ports/1/addr_adrfam", "ipv4")
-			t.set("ports/1/addr_trtype", "tcp")
-			t.set("ports/1/addr_traddr", "127.0.0.1")
+			t.set("ports/1/addr_trtype", t.transport)
+			t.set("ports/1/addr_traddr", t.address)
 			t.set("ports/1/addr_trsvcid", t.port)
 		}
 	}
@@ -122,7 +122,7 @@ func (t *nvmeTarget) export(volume, path, id string, bytes int64, h connect.Host
 	t.set(namespace+"/enable", "1")
 	t.link("ports/1/subsystems/"+nqn, subsystem)
 	return map[string]string{
-		connect.KeyTargetType: "tcp", connect.KeyTargetAddr: "127.0.0.1", connect.KeyTargetPort: t.port,
+		connect.KeyTargetType: t.transport, connect.KeyTargetAddr: t.address, connect.KeyTargetPort: t.port,
 		connect.KeyNQN: nqn, connect.KeyNSUUID: id, connect.KeyLvolSize: fmt.Sprint(bytes),
 	}, t.err
 }

@@ -96,6 +96,9 @@ func start() (err error) {
 	case control.Encrypted + " " + control.OwnISCSI:
 		s.target = newSCSITarget()
 		return s.encryptedVolumes()
+	case control.Node + " " + control.OwnRDMA:
+		s.target = newRDMATarget()
+		return s.nodePlugin()
 	case control.Node + " " + control.OwnISCSI:
 		s.target = newSCSITarget()
 		return s.nodePlugin()

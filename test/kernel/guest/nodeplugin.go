@@ -34,6 +34,9 @@ func (s *scenario) withPlugin(do func(*plugin)) (err error) {
 	if _, ok := s.target.(*scsiTarget); ok {
 		s.step("start iscsid", func(context.Context) (string, error) { return "", startISCSID() })
 	}
+	if t, ok := s.target.(*nvmeTarget); ok && t.transport == "rdma" {
+		s.step("add an RDMA device", func(context.Context) (string, error) { return "", addRDMADevice() })
+	}
 	do(p)
 	s.step("nothing is left in sysfs", func(context.Context) (string, error) { return "", errors.Join(noControllers(), noSessions()) })
 	return nil
@@ -44,6 +47,9 @@ func (s *scenario) pluginCases(p *plugin) {
 	switch t := s.target.(type) {
 	case *nvmeTarget:
 		s.lives(p)
+		if t.transport == "rdma" {
+			break // the rest does not depend on the transport
+		}
 		s.refused(p)
 		s.inCase("a damaged ext4 is repaired", func() { s.repaired(p) })
 		s.inCase("two paths are cut under I/O", func() { s.cutPaths(p, "127.0.0.1") })

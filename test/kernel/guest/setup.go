@@ -32,7 +32,7 @@ func setUp() error {
 		return err
 	}
 	// In qemu's user network, the host's loopback is 10.0.2.2.
-	return address("eth0", "10.0.2.15/24")
+	return address("eth0", guestAddress+"/24")
 }
 
 // modprobe loads kernel modules. nvme-tcp is not among them, because the connector loads it.
