@@ -115,7 +115,7 @@ func TestStaleMounts(t *testing.T) {
 	stale := line("259:9", "/", "/stage", "rw", "ext4", "/dev/nvme1n1", "rw")
 	s := Stage{Path: "/stage", Device: "/dev/nvme0n1"}
 
-	m, _ := fakeMounts(t, stale, stale)
+	m, table := fakeMounts(t, stale, stale)
 	_, err := m.Grow(t.Context(), "/stage")
 	require.ErrorIs(t, err, ErrNotMounted)
 	_, err = m.Stats(t.Context(), "/stage")
@@ -126,6 +126,13 @@ func TestStaleMounts(t *testing.T) {
 	require.False(t, mounted)
 	_, err = m.At("/stage")
 	require.ErrorIs(t, err, ErrNotMounted, "both are unmounted")
+
+	table.write([]string{stale, stale})
+	table.busy = true
+	mounted, err = m.isStaged(s, "259:1")
+	require.NoError(t, err)
+	require.False(t, mounted)
+	require.Equal(t, []string{"/stage", "/stage"}, table.detached, "processes that use it keep nothing from the next pod")
 }
 
 func TestCheckUsable(t *testing.T) {

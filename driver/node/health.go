@@ -74,10 +74,10 @@ func report(health *csi.VolumeHealth, kind monitor.Kind, text string) {
 }
 
 // NodeGetStorageHealth reports the targets whose volumes on this node have lost paths. A target is unreachable if none of
-// them has one left.
-func (n *Node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+// them has one left. Without a monitor, the call is not supported.
+func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	if n.monitor == nil {
-		return nil, fmt.Errorf("%w: the node's volumes are not monitored: start the node plugin with --node-health-interval", request.ErrUnsupported)
+		return n.UnimplementedNodeServer.NodeGetStorageHealth(ctx, req)
 	}
 	type count struct{ volumes, unreachable, degraded int }
 	targets := map[string]*count{}

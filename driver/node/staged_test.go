@@ -18,7 +18,6 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/monitor"
 	"github.com/spdkgate/spdkgate/driver/mount"
-	"github.com/spdkgate/spdkgate/driver/request"
 )
 
 func stagedIDs(t *testing.T, n *Node) (ids []string) {
@@ -155,7 +154,7 @@ func TestHealthFromTheMonitor(t *testing.T) {
 	}
 	assert.NotContains(t, capabilities(), csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH)
 	_, err := n.NodeGetStorageHealth(t.Context(), nil)
-	require.ErrorIs(t, err, request.ErrUnsupported)
+	drivertest.RequireCode(t, codes.Unimplemented, driver.Status(err))
 
 	require.NoError(t, stageCall(n, f, writer, ""))
 	m, k := watched(t, n, f)

@@ -65,6 +65,7 @@ func (p *plugin) start(ctx context.Context, traced bool) error {
 	args := append([]string{
 		control.Plugin, "--node", "--nodeid=" + nodeID, "--endpoint=unix://" + pluginDir + "/csi.sock", "--node-state-dir=" + stateDir,
 		"--nvme-ctrl-loss-timeout=60s", "--nvme-reconnect-delay=1s", "--nvme-keep-alive=5s", "--drain-timeout=5s",
+		"--node-health-interval=0", // only the calls of a test change anything, unless its flags say otherwise
 	}, p.args...)
 	p.cmd = exec.Command(args[0], args[1:]...)
 	if traced {
