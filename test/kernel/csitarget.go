@@ -33,12 +33,15 @@ import (
 // the calls of CSI that Kubernetes' sidecars make.
 type csiTarget struct {
 	*controller.Controller
+	config    []byte // config.json
+	secret    string // secret.json
 	volumes   map[string]*csi.Volume
 	snapshots map[string]string // ids by name
 }
 
 const (
 	csiTargetName  = "t0"
+	csiStore       = "kernel-test"
 	proxyConfigFmt = `listen: 127.0.0.1:%s
 tls: {self_signed_dir: %q}
 target: {socket: %q, keys: {dir: %q}, freeze: {dir: %q}%s}
@@ -50,11 +53,12 @@ log: {level: error}
 
 // newCSITarget creates an lvstore on a file on the target, and starts a proxy and a controller. targetType is one of
 // config.json's. If savedDir is not empty, the proxy saves the target's configuration there, and the target ends with the
-// test; otherwise the test removes what it created.
-func newCSITarget(t *testing.T, path, targetType, savedDir string) *csiTarget {
+// test; otherwise the test removes what it created. The driver
+// may also use otherStores, if the target has them.
+func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores ...string) *csiTarget {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)
-	name, dir := "kernel-test", t.TempDir()
+	name, dir := csiStore, t.TempDir()
 	file := filepath.Join(dir, "disk")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Truncate(file, 8192*mib))
@@ -81,30 +85,19 @@ func newCSITarget(t *testing.T, path, targetType, savedDir string) *csiTarget {
 	if savedDir != "" {
 		save = fmt.Sprintf(", save: {dir: %q}", savedDir)
 	}
-	proxyFile := filepath.Join(dir, "spdk-proxy.yaml")
-	require.NoError(t, os.WriteFile(proxyFile, fmt.Appendf(nil, proxyConfigFmt, port, filepath.Join(dir, "tls"), path, filepath.Join(dir, "keys"), filepath.Join(dir, "freeze"), save, hash), 0o600))
-	loaded, err := config.Load(proxyFile)
-	require.NoError(t, err)
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	server, err := proxy.NewServer(loaded, proxy.Options{Log: log})
-	require.NoError(t, err)
-	l, err := server.Listen()
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, l) }()
-	t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
+	serveProxy(t, dir, fmt.Sprintf(proxyConfigFmt, port, filepath.Join(dir, "tls"), path, filepath.Join(dir, "keys"), filepath.Join(dir, "freeze"), save, hash))
 
-	text, err := json.Marshal(map[string]any{"nodes": []any{map[string]any{
+	c.config, err = json.Marshal(map[string]any{"nodes": []any{map[string]any{
 		"name": csiTargetName, "rpcURL": "https://127.0.0.1:" + port + "/", "caFile": filepath.Join(dir, "tls", "tls.crt"),
-		"targetType": targetType, "targetAddr": "127.0.0.1", "targetPort": freePort(t), "lvstores": []string{name},
+		"targetType": targetType, "targetAddr": "127.0.0.1", "targetPort": freePort(t), "lvstores": append([]string{name}, otherStores...),
 	}}, "placement": map[string]any{"targetTimeout": "1m"}})
 	require.NoError(t, err)
-	parsed, err := driver.ParseConfig(text)
+	parsed, err := driver.ParseConfig(c.config)
 	require.NoError(t, err)
+	c.secret = `{"rpcTokens": [{"name": "` + csiTargetName + `", "username": "csi", "password": "not a secret"}]}`
 	secret := filepath.Join(dir, "secret.json")
-	require.NoError(t, os.WriteFile(secret, []byte(`{"rpcTokens": [{"name": "`+csiTargetName+`", "username": "csi", "password": "not a secret"}]}`), 0o600))
-	c.Controller, err = controller.New(parsed, secret, log)
+	require.NoError(t, os.WriteFile(secret, []byte(c.secret), 0o600))
+	c.Controller, err = controller.New(parsed, secret, testLog(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { // while the proxy still serves
 		ctx := context.WithoutCancel(t.Context())
@@ -117,6 +110,26 @@ func newCSITarget(t *testing.T, path, targetType, savedDir string) *csiTarget {
 		c.Close()
 	})
 	return c
+}
+
+func testLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// serveProxy starts a proxy with a configuration, until the test ends.
+func serveProxy(t *testing.T, dir, text string) {
+	file := filepath.Join(dir, "spdk-proxy.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	loaded, err := config.Load(file)
+	require.NoError(t, err)
+	server, err := proxy.NewServer(loaded, proxy.Options{Log: testLog(t)})
+	require.NoError(t, err)
+	l, err := server.Listen()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, l) }()
+	t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
 }
 
 // do executes a call of the guest.

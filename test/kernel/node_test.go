@@ -52,7 +52,7 @@ func onTargets(t *testing.T, scenario string) {
 			runNode(t, NewMachine(t), scenario, own.target)
 		})
 	}
-	for _, spdk := range []struct{ name, targetType string }{{"SPDK", "nvme-tcp"}, {"SPDK, iSCSI", "iscsi"}} {
+	for _, spdk := range []struct{ name, targetType, target string }{{"SPDK", "nvme-tcp", control.SPDK}, {"SPDK, iSCSI", "iscsi", control.SPDKISCSI}} {
 		t.Run(spdk.name, func(t *testing.T) {
 			if scenario == control.Killed && !*all {
 				t.Skip("takes long: only with --all")
@@ -62,7 +62,7 @@ func onTargets(t *testing.T, scenario string) {
 			socket := realtarget.Socket(t)
 			m := NewMachine(t)
 			m.Target = newCSITarget(t, socket, spdk.targetType, "").do
-			runNode(t, m, scenario, control.SPDK)
+			runNode(t, m, scenario, spdk.target)
 		})
 	}
 }

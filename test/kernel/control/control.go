@@ -32,6 +32,7 @@ const (
 
 	MovedFrom = "movedfrom" // a node that is cut off, and loses its volume
 	MovedTo   = "movedto"   // the node that gets the volume
+	Copied    = "copied"    // a volume that spdk-csi move copies to another lvstore
 	Restarted = "restarted" // writes while the target is killed and started again
 	PowerLoss = "powerloss" // writes until the host ends the machine; three phases
 
@@ -41,6 +42,8 @@ const (
 	OwnISCSI = "own-iscsi" // the iSCSI target of the guest's kernel
 	OwnRDMA  = "own-rdma"  // the target of the guest's kernel, reached by emulated RDMA
 	SPDK     = "spdk"      // an SPDK target on the host
+
+	SPDKISCSI = "spdk-iscsi" // an SPDK target on the host, over iSCSI
 )
 
 // Paths of the host's HTTP server.
@@ -94,7 +97,13 @@ const (
 	Failed         = "failed"          // the first node's write has failed
 	Snapshot       = "snapshot"        // take a snapshot of a volume
 	RemoveSnapshot = "remove snapshot" // delete a snapshot
+	Withdraw       = "withdraw"        // take a volume from all nodes, and return its id as VolumeID
+	Configuration  = "configuration"   // return the driver's configuration: config.json, secret.json, and another lvstore
+	Forget         = "forget"          // the guest has deleted a volume
 )
+
+// VolumeID is the key of a volume's id.
+const VolumeID = "volume-id"
 
 // TargetCall asks the host to change a volume of its target.
 type TargetCall struct {

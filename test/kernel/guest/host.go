@@ -57,7 +57,10 @@ type target interface {
 }
 
 // hostTarget is a target on the host.
-type hostTarget struct{ host *host }
+type hostTarget struct {
+	host  *host
+	iscsi bool // it exports volumes over iSCSI
+}
 
 func (t hostTarget) call(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 	var reply control.TargetReply

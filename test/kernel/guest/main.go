@@ -70,13 +70,13 @@ func start() (err error) {
 		s.target = newNVMeTarget()
 		return s.nvme()
 	case control.NVMe + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.nvme()
 	case control.ISCSI + " " + control.Own:
 		s.target = newSCSITarget()
 		return s.iscsi()
 	case control.ISCSI + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.iscsi()
 	case control.Node + " " + control.Own:
 		s.target = newNVMeTarget()
@@ -88,7 +88,10 @@ func start() (err error) {
 		s.target = newSCSITarget()
 		return s.killedPlugin()
 	case control.Killed + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
+		return s.killedPlugin()
+	case control.Killed + " " + control.SPDKISCSI:
+		s.target = hostTarget{host: h, iscsi: true}
 		return s.killedPlugin()
 	case control.Encrypted + " " + control.Own:
 		s.target = newNVMeTarget()
@@ -103,31 +106,37 @@ func start() (err error) {
 		s.target = newSCSITarget()
 		return s.nodePlugin()
 	case control.Node + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
+		return s.nodePlugin()
+	case control.Node + " " + control.SPDKISCSI:
+		s.target = hostTarget{host: h, iscsi: true}
 		return s.nodePlugin()
 	case control.Restarted + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.restarted()
+	case control.Copied + " " + control.SPDK:
+		s.target = hostTarget{host: h}
+		return s.copiedElsewhere()
 	case control.MovedFrom + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.movedFrom()
 	case control.MovedTo + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.movedTo(params)
 	case control.Authenticated + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.authenticated(params[control.ParamPhase])
 	case control.PowerLoss + " " + control.Own:
 		s.target = newNVMeTarget()
 		return s.powerLoss(params)
 	case control.Writer + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.writer()
 	case control.Ordered + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.ordered()
 	case control.Deleted + " " + control.SPDK:
-		s.target = hostTarget{h}
+		s.target = hostTarget{host: h}
 		return s.deleted()
 	default:
 		return fmt.Errorf("no such scenario: %q", kind)
