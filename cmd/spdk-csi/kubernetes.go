@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"time"
 
@@ -59,12 +60,13 @@ func (f kubernetesFlags) register(ctx context.Context, driverName string, log *s
 		return nil, fmt.Errorf("--kubelet-registration-path: %w", err)
 	}
 	socket := kubelet.SocketPath(f.registrationDir, driverName)
-	l, err := driver.Listen("unix://" + socket)
+	listen := func() (net.Listener, error) { return driver.Listen("unix://" + socket) }
+	l, err := listen()
 	if err != nil {
 		return nil, fmt.Errorf("register with kubelet: %w: check that kubelet's plugins_registry is mounted at --kubelet-registration-dir, and that the pod has no sidecar node-driver-registrar", err)
 	}
 	log.Info("waiting for kubelet to register the driver", "socket", socket)
-	return func() error { return r.Serve(ctx, l) }, nil
+	return func() error { return r.Serve(ctx, l, listen) }, nil
 }
 
 // lookForLabels bounds the wait for the labels of a new node, and for an API server that does not answer.

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"time"
 
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -26,6 +29,8 @@ type Registration struct {
 	Driver   string // the driver's name, as in its CSIDriver object
 	Endpoint string // path of the driver's socket on the node, where kubelet finds it
 	Log      *slog.Logger
+
+	interval time.Duration // between looks at the socket; 0: 10 s
 }
 
 // SocketPath returns where a driver's registration socket has to be, in kubelet's folder plugins_registry.
@@ -41,23 +46,62 @@ func (r Registration) Check() error {
 
 // Serve answers kubelet on its registration socket until ctx ends, and then removes the socket, by which kubelet
 // unregisters the driver. It fails with [ErrRefused] if kubelet refuses the driver. The driver must listen on its own socket
-// before, because kubelet calls it at once. Kubelet registers the driver again whenever kubelet restarts.
-func (r Registration) Serve(ctx context.Context, l net.Listener) error {
+// before, because kubelet calls it at once. Kubelet registers the driver again whenever kubelet restarts. If the socket
+// disappears, as when kubelet's directory is cleaned, Serve listens again: kubelet would not find the driver otherwise.
+func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (net.Listener, error)) error {
 	server := grpc.NewServer()
 	refused := make(chan error, 1)
 	registerapi.RegisterRegistrationServer(server, &service{Registration: r, refused: refused})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-refused:
-	case err = <-served:
-		return fmt.Errorf("serve kubelet on %s: %w", l.Addr(), err)
+	defer server.GracefulStop() // kubelet gets the answer to its refusal
+	for {
+		path := l.Addr().String()
+		own, err := os.Lstat(path)
+		if err != nil {
+			return errors.Join(fmt.Errorf("registration socket: %w", err), l.Close())
+		}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(l) }()
+		gone, err := r.watch(ctx, path, own, refused, served)
+		if !gone {
+			return err
+		}
+		r.Log.Warn("the registration socket was removed; listening again", "socket", path)
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false) // another file may be there now
+		}
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("registration socket: %w", err)
+		}
+		<-served
+		if l, err = listen(); err != nil {
+			return fmt.Errorf("register with kubelet again: %w", err)
+		}
 	}
-	server.GracefulStop() // kubelet gets the answer to its refusal
-	<-served
-	return err
+}
+
+// watch waits until ctx ends, kubelet refuses the driver, or the server fails. It returns early if the socket is gone.
+func (r Registration) watch(ctx context.Context, path string, own os.FileInfo, refused, served <-chan error) (gone bool, err error) {
+	interval := r.interval
+	if interval == 0 {
+		interval = 10 * time.Second
+	}
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case err := <-refused:
+			return false, err
+		case err := <-served:
+			return false, fmt.Errorf("serve kubelet on %s: %w", path, err)
+		case <-ticks.C:
+			now, err := os.Lstat(path)
+			if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(own, now) {
+				return true, nil
+			}
+		}
+	}
 }
 
 // service is kubelet's registration service.

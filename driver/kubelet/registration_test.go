@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,11 +29,12 @@ func serve(t *testing.T, r Registration) (socket string, ended <-chan error, sto
 	dir := t.TempDir()
 	socket = SocketPath(dir, r.Driver)
 	assert.Equal(t, filepath.Join(dir, "csi.spdk.io-reg.sock"), socket)
-	l, err := net.Listen("unix", socket)
+	listen := func() (net.Listener, error) { return net.Listen("unix", socket) }
+	l, err := listen()
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- r.Serve(ctx, l) }()
+	go func() { done <- r.Serve(ctx, l, listen) }()
 	return socket, done, cancel
 }
 
@@ -81,4 +83,37 @@ func TestEndpointIsAPathOfTheNode(t *testing.T) {
 		err := Registration{Driver: "csi.spdk.io", Endpoint: endpoint}.Check()
 		require.ErrorContains(t, err, "/var/lib/kubelet/plugins/csi.spdk.io/csi.sock", endpoint)
 	}
+}
+
+// If kubelet's directory is cleaned, kubelet finds the driver again. A file of another process is left alone.
+func TestSocketIsMadeAgain(t *testing.T) {
+	var log strings.Builder
+	r := registration(&log)
+	r.interval = time.Millisecond
+	socket, ended, stop := serve(t, r)
+	for range 2 {
+		_, err := kubelet(t, socket).GetInfo(t.Context(), &registerapi.InfoRequest{})
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(socket))
+		require.Eventually(t, func() bool {
+			c, err := net.Dial("unix", socket)
+			return err == nil && c.Close() == nil
+		}, 10*time.Second, time.Millisecond)
+	}
+	stop()
+	require.NoError(t, <-ended)
+	assert.NoFileExists(t, socket)
+
+	socket, ended, _ = serve(t, r)
+	_, err := kubelet(t, socket).GetInfo(t.Context(), &registerapi.InfoRequest{})
+	require.NoError(t, err)
+	other := filepath.Join(t.TempDir(), "other.sock")
+	l, err := net.Listen("unix", other)
+	require.NoError(t, err)
+	defer l.Close()
+	require.NoError(t, os.Rename(other, socket))
+	require.ErrorContains(t, <-ended, "register with kubelet again")
+	c, err := net.Dial("unix", socket)
+	require.NoError(t, err, "the other process still listens")
+	require.NoError(t, c.Close())
 }
