@@ -136,16 +136,26 @@ func copyOver(from, to string) (err error) {
 
 // ciphertext checks that the volume's file on the target begins with a LUKS header and has no plain text.
 func (v *csiVolume) ciphertext(context.Context) (string, error) {
-	text, err := os.ReadFile(v.backing())
-	switch {
-	case err != nil:
+	f, err := os.Open(v.backing())
+	if err != nil {
 		return "", err
-	case !bytes.HasPrefix(text, []byte("LUKS\xba\xbe\x00\x02")):
-		return "", errors.New("there is no LUKS2 header")
-	case bytes.Contains(text, []byte(marker)):
-		return "", errors.New("the target has plain text")
 	}
-	return "", nil
+	defer f.Close()
+	// The copies of the marker take more than one chunk's end, so one of them is within a chunk.
+	chunk := make([]byte, mib)
+	for at := int64(0); ; at += mib {
+		n, err := f.ReadAt(chunk, at)
+		switch {
+		case at == 0 && !bytes.HasPrefix(chunk, []byte("LUKS\xba\xbe\x00\x02")):
+			return "", errors.New("there is no LUKS2 header")
+		case bytes.Contains(chunk[:n], []byte(marker)):
+			return "", errors.New("the target has plain text")
+		case errors.Is(err, io.EOF):
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+	}
 }
 
 // notMapped checks that no mapping of a volume is left.
