@@ -185,7 +185,8 @@ var packageOf = map[string]string{
 	"modprobe":   "kmod",
 	"cryptsetup": "cryptsetup-bin",
 	"e2fsck":     "e2fsprogs", "mkfs.ext4": "e2fsprogs", "resize2fs": "e2fsprogs",
-	"mkfs.xfs": "xfsprogs", "xfs_growfs": "xfsprogs",
+	"mkfs.xfs": "xfsprogs", "xfs_growfs": "xfsprogs", "xfs_db": "xfsprogs",
+	"mkfs.btrfs": "btrfs-progs", "btrfs": "btrfs-progs", "btrfstune": "btrfs-progs",
 	"iscsiadm": "", // of this repository, see image/iscsiadm
 }
 
@@ -200,7 +201,7 @@ func TestImageHasWhatTheDriverRuns(t *testing.T) {
 	run := commandsOf(t, filepath.Join(repository, "driver"))
 	require.NotEmpty(t, run)
 	// Programs that are run by computed names, by mount-utils and by image/iscsiadm.
-	run = append(run, "mkfs.ext4", "mkfs.xfs", "resize2fs", "xfs_growfs", "mount", "umount", "nsenter")
+	run = append(run, "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "resize2fs", "xfs_growfs", "btrfs", "mount", "umount", "nsenter")
 	for _, program := range run {
 		pkg, known := packageOf[program]
 		require.True(t, known, "the driver runs %s: add the Debian package of this program", program)

@@ -12,6 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/luks"
+	"github.com/spdkgate/spdkgate/driver/mkfs"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -38,6 +39,7 @@ var codesOf = []struct {
 	{hostauth.ErrMalformed, codes.InvalidArgument},
 	{hostauth.ErrMissing, codes.FailedPrecondition},
 	{luks.ErrMalformed, codes.InvalidArgument},
+	{mkfs.ErrOption, codes.InvalidArgument},
 	{luks.ErrInvalid, codes.InvalidArgument},
 	{volume.ErrWrongKind, codes.InvalidArgument},
 	{volume.ErrMember, codes.InvalidArgument},

@@ -12,6 +12,7 @@ need gcc gcc
 need mkfs.ext4 e2fsprogs
 need mkfs.xfs xfsprogs
 need cryptsetup cryptsetup-bin
+need mkfs.btrfs btrfs-progs
 need blkid util-linux
 need mount mount
 need git git

@@ -16,12 +16,12 @@ ARG VERSION=dev
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/spdk-csi ./cmd/spdk-csi
 
 FROM ${BASE_IMAGE}
-# Programs of the node service: e2fsprogs and xfsprogs create, check and expand file systems, mount and
+# Programs of the node service: btrfs-progs, e2fsprogs and xfsprogs create, check and expand file systems, mount and
 # util-linux (blkid, nsenter) mount and identify them, kmod (modprobe) loads nvme-tcp, cryptsetup-bin
 # encrypts volumes (libgcc-s1 is for its threads). nvme-cli is not needed, because the driver uses the
 # kernel's interface. For open-iscsi, see iscsiadm.
 RUN apt-get update \
- && apt-get install -y --no-install-recommends ca-certificates cryptsetup-bin e2fsprogs kmod libgcc-s1 mount util-linux xfsprogs \
+ && apt-get install -y --no-install-recommends btrfs-progs ca-certificates cryptsetup-bin e2fsprogs kmod libgcc-s1 mount util-linux xfsprogs \
  && rm -rf /var/lib/apt/lists/* /var/cache/debconf /var/log/apt /var/log/dpkg.log
 COPY deploy/image/iscsiadm /usr/local/sbin/iscsiadm
 COPY --from=build /out/spdk-csi /usr/local/bin/spdk-csi

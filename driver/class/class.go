@@ -14,8 +14,12 @@ var ErrParameter = errors.New("invalid class parameter")
 
 // A Class is what the parameters of a StorageClass and a VolumeAttributesClass ask for.
 type Class struct {
-	// FSType is ext4 or xfs, or empty.
+	// FSType is ext4, xfs or btrfs, or empty.
 	FSType string
+	// MkfsOptions are the options of mkfs; which are allowed depends on the file system (package mkfs).
+	MkfsOptions string
+	// VolumeUUID gives each xfs and btrfs the UUID of its volume, also copies.
+	VolumeUUID bool
 	// Targets, TargetLabels and Stores limit where volumes are made; anywhere when empty. A target has all of the labels.
 	Targets, Stores []string
 	TargetLabels    map[string]string
@@ -104,8 +108,16 @@ type parameter struct {
 }
 
 var parameters = map[string]parameter{
-	"fsType":       {"ext4 or xfs", setFSType},
-	"fstype":       {"ext4 or xfs", setFSType}, // spdk-csi's spelling
+	"fsType": {"ext4, xfs or btrfs", setFSType},
+	"fstype": {"ext4, xfs or btrfs", setFSType}, // spdk-csi's spelling
+	"mkfsOptions": {"options of mkfs, like -m reflink=0", func(c *Class, v string) bool {
+		c.MkfsOptions = v
+		return strings.TrimSpace(v) != ""
+	}},
+	"filesystemUUID": {"volume; leave it out to keep the UUID that a copy has from its source", func(c *Class, v string) bool {
+		c.VolumeUUID = v == "volume"
+		return c.VolumeUUID
+	}},
 	"target":       {"the name of a target in config.json, or several with commas between them", func(c *Class, v string) bool { return setList(&c.Targets, v) }},
 	"lvstore":      {"the name of an lvstore, or several with commas between them", func(c *Class, v string) bool { return setList(&c.Stores, v) }},
 	"targetLabels": {"labels of targets in config.json, like disk=nvme,rack=7", setTargetLabels},
@@ -156,7 +168,7 @@ func setTargetLabels(c *Class, v string) bool {
 
 func setFSType(c *Class, v string) bool {
 	c.FSType = v
-	return v == "ext4" || v == "xfs"
+	return v == "ext4" || v == "xfs" || v == "btrfs"
 }
 
 // setClear reads unmap, the default of earlier versions, as the present default.

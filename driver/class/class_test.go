@@ -27,11 +27,17 @@ func TestParse(t *testing.T) {
 	}
 	_, err = Parse(map[string]string{"targetLabels": "disk=a,disk=b"}, nil)
 	require.ErrorIs(t, err, ErrParameter)
-	for key, value := range map[string]string{"fsType": "btrfs", "target": "", "lvstore": "", "thin": "yes", "clearMethod": "WRITE_ZEROES", "Lvstore": "x", "csi.example/x": "y"} {
+	for key, value := range map[string]string{"fsType": "f2fs", "target": "", "lvstore": "", "thin": "yes", "clearMethod": "WRITE_ZEROES", "Lvstore": "x", "csi.example/x": "y"} {
 		_, err := Parse(map[string]string{key: value}, nil)
 		require.ErrorIs(t, err, ErrParameter, key)
 		assert.ErrorContains(t, err, key)
 	}
+}
+
+func TestFilesystems(t *testing.T) {
+	c, err := Parse(map[string]string{"fsType": "btrfs", "mkfsOptions": "-d single", "filesystemUUID": "volume"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Class{FSType: "btrfs", MkfsOptions: "-d single", VolumeUUID: true}, c)
 }
 
 func TestEncryption(t *testing.T) {

@@ -122,7 +122,7 @@ func TestCreateValidates(t *testing.T) {
 		"many nodes": {func(r *csi.CreateVolumeRequest) {
 			r.VolumeCapabilities[0] = drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, false)
 		}, codes.InvalidArgument, "ReadWriteOnce"},
-		"file system":      {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0] = ofType("ntfs") }, codes.InvalidArgument, "ext4 or xfs"},
+		"file system":      {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0] = ofType("ntfs") }, codes.InvalidArgument, "ext4, xfs, btrfs"},
 		"no secret":        {func(r *csi.CreateVolumeRequest) { r.Secrets = nil }, codes.FailedPrecondition, "csi.storage.k8s.io/provisioner-secret-name"},
 		"wrong secret key": {func(r *csi.CreateVolumeRequest) { r.Secrets = map[string]string{"x": "y"} }, codes.InvalidArgument, "secret.json"},
 		"secret no JSON": {func(r *csi.CreateVolumeRequest) {
@@ -132,7 +132,7 @@ func TestCreateValidates(t *testing.T) {
 		"wrong password": {func(r *csi.CreateVolumeRequest) {
 			r.Secrets = map[string]string{driver.SecretKey: strings.Replace(b.secrets[driver.SecretKey], password, "hunter2", 1)}
 		}, codes.Unauthenticated, "rpcTokens"},
-		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, ctrl_loss_tmo, data_digest, encryption, encryptionDiscards, fast_io_fail_tmo, fsType, hdr_digest, keep_alive_tmo, lvstore, nr_io_queues, placement, qosIOPS, qosMiBPerSecond, qosReadMiBPerSecond, qosWriteMiBPerSecond, queue_size, reconnect_delay, target, targetLabels, thin"},
+		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, ctrl_loss_tmo, data_digest, encryption, encryptionDiscards, fast_io_fail_tmo, filesystemUUID, fsType, hdr_digest, keep_alive_tmo, lvstore, mkfsOptions, nr_io_queues, placement, qosIOPS, qosMiBPerSecond, qosReadMiBPerSecond, qosWriteMiBPerSecond, queue_size, reconnect_delay, target, targetLabels, thin"},
 		"parameter's value":    {param("thin", "maybe"), codes.InvalidArgument, "true (the default) or false"},
 		"no such lvstore":      {param("lvstore", "lvs9"), codes.InvalidArgument, "lvs9"},
 		"no such target":       {param("target", "t9"), codes.InvalidArgument, "t9"},

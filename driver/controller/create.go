@@ -8,6 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/mkfs"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -39,6 +40,9 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	}
 	if wanted.Encryption != class.NoEncryption && origin.UUID == "" && request.Shared(req.GetVolumeCapabilities()...) {
 		return nil, fmt.Errorf("%w: an empty encrypted volume for several nodes: each would encrypt it with a key of its own; create it with ReadWriteOnce, use it once, and copy it", request.ErrUnsupported)
+	}
+	if err := checkFilesystem(wanted, req.GetVolumeCapabilities()); err != nil {
+		return nil, err
 	}
 	where, err := accessibility(req.GetAccessibilityRequirements())
 	if err != nil {
@@ -136,6 +140,26 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		VolumeContext:      withClaim(withAuthentication(volumeContext(config, made.Volume, wanted, origin), hostauth.Method(wanted.Authentication), false), req.GetParameters()),
 		ContentSource:      req.GetVolumeContentSource(),
 	}}, nil
+}
+
+// checkFilesystem refuses options that mkfs of the volume's file system may not have. Kubernetes puts the file system into
+// the capability; a class may also name it.
+func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) error {
+	types := []string{wanted.FSType}
+	for _, c := range capabilities {
+		if fsType := c.GetMount().GetFsType(); fsType != "" {
+			types = append(types[:0], fsType)
+		}
+	}
+	for _, fsType := range types {
+		if err := mkfs.Check(fsType, wanted.MkfsOptions); err != nil {
+			return err
+		}
+		if wanted.VolumeUUID && (fsType == "" || fsType == mkfs.Ext4) {
+			return fmt.Errorf("%w: filesystemUUID is for xfs and btrfs: remove it, as a node mounts copies of an ext4 beside their source without it", class.ErrParameter)
+		}
+	}
+	return nil
 }
 
 // claimSource locks the source of a copy: a snapshot shared, because several volumes can be restored from it at once; a

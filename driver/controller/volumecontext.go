@@ -46,6 +46,12 @@ func volumeContext(c driver.TargetConfig, v volume.Volume, wanted class.Class, f
 	if wanted.FSType != "" {
 		m[request.KeyFSType] = wanted.FSType
 	}
+	if wanted.MkfsOptions != "" {
+		m[request.KeyMkfsOptions] = wanted.MkfsOptions
+	}
+	if wanted.VolumeUUID {
+		m[request.KeyFilesystemUUID] = "volume"
+	}
 	if wanted.Encryption != class.NoEncryption {
 		m[request.KeyEncryption] = string(wanted.Encryption)
 	}

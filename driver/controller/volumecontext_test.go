@@ -80,6 +80,41 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 }
 
+// Options of mkfs are checked before a volume is created, for the file system that Kubernetes or the class names.
+func TestFilesystemOptions(t *testing.T) {
+	b := newTestControllerOf(t, driver.Config{}, newSimTarget(t, "t0", "lvs0"))
+	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {
+		c := drivertest.Writer()
+		c.GetMount().FsType = fsType
+		return b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{
+			Name: name, VolumeCapabilities: []*csi.VolumeCapability{c}, CapacityRange: &csi.CapacityRange{RequiredBytes: 64 * mib}, Secrets: b.secrets, Parameters: parameters,
+		})
+	}
+	resp, err := create("pvc-1", "xfs", map[string]string{"mkfsOptions": "-m reflink=0", "filesystemUUID": "volume"})
+	require.NoError(t, err)
+	assert.Equal(t, "-m reflink=0", resp.GetVolume().GetVolumeContext()["mkfsOptions"])
+	assert.Equal(t, "volume", resp.GetVolume().GetVolumeContext()["filesystemUUID"])
+	_, err = create("pvc-2", "", map[string]string{"fsType": "btrfs", "mkfsOptions": "-d single"})
+	require.NoError(t, err)
+	assert.NotContains(t, b.create(t, "pvc-3", 64*mib).GetVolumeContext(), "mkfsOptions")
+	for name, refused := range map[string]struct {
+		fsType, says string
+		parameters   map[string]string
+	}{
+		"of another file system":   {"ext4", "mkfs.ext4 -m", map[string]string{"mkfsOptions": "-m reflink=0"}},
+		"of the default":           {"", "mkfs.ext4 -n is not allowed", map[string]string{"mkfsOptions": "-n 16384"}},
+		"unknown":                  {"btrfs", "mkfs.btrfs -r is not allowed: use --checksum", map[string]string{"mkfsOptions": "-r /"}},
+		"empty":                    {"xfs", "mkfsOptions", map[string]string{"mkfsOptions": " "}},
+		"UUID of ext4":             {"ext4", "for xfs and btrfs", map[string]string{"filesystemUUID": "volume"}},
+		"UUID of the default":      {"", "for xfs and btrfs", map[string]string{"filesystemUUID": "volume"}},
+		"UUID that cannot be kept": {"xfs", "filesystemUUID", map[string]string{"filesystemUUID": "random"}},
+	} {
+		_, err := create("pvc-9", refused.fsType, refused.parameters)
+		drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
+		require.ErrorContains(t, err, refused.says, name)
+	}
+}
+
 // Only the volume context, which never changes, says whether a volume is encrypted. Each class says it for its volumes, also
 // for copies.
 func TestEncryptedVolumes(t *testing.T) {

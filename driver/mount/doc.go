@@ -11,5 +11,5 @@
 // an error. A call whose context ends returns at once, and its error says what was still running.
 // Until the kernel or the tool has finished, further calls on the same object fail with [ErrBusy].
 //
-// The package knows devices, ext4, xfs and mounts. It may not know CSI, gRPC, NVMe, iSCSI or targets.
+// The package knows devices, ext4, xfs, btrfs and mounts. It may not know CSI, gRPC, NVMe, iSCSI or targets.
 package mount

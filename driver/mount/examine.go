@@ -15,7 +15,7 @@ import (
 
 // contents describes what is on a device. The zero value means that it is empty.
 type contents struct {
-	filesystem string // ext4 or xfs
+	filesystem string // one of mkfs.Types
 	other      string // a description of anything else
 	// interrupted means that a mkfs of this package did not finish. What it left was never mounted.
 	interrupted bool
@@ -41,7 +41,7 @@ func classify(found scanned, signature string, unused bool) contents {
 		signature == ext4 && (found.marked || unused) && neverMounted(found.start),
 		signature == "" && (found.marked || unused):
 		return contents{interrupted: true}
-	case signature == ext4 || signature == xfs:
+	case supported(signature):
 		return contents{filesystem: signature}
 	case unused:
 		return contents{interrupted: true}

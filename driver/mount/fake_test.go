@@ -138,7 +138,8 @@ func TestClassify(t *testing.T) {
 		{"ext4 with mark, was mounted", scanned{start: used, marked: true}, "ext4", contents{filesystem: ext4}},
 		{"ext4 with mark, superblock not read", scanned{marked: true}, "ext4", contents{filesystem: ext4}},
 		{"mark only", scanned{marked: true, dataAt: 4096}, "", contents{interrupted: true}},
-		{"mark on another file system", scanned{marked: true}, "btrfs", contents{other: "btrfs"}},
+		{"mark on another file system", scanned{marked: true}, "f2fs", contents{other: "f2fs"}},
+		{"btrfs with mark", scanned{marked: true}, "btrfs", contents{filesystem: btrfs}},
 		{"unfinished xfs", scanned{start: unfinished}, "xfs", contents{interrupted: true}},
 		{"xfs", scanned{start: make([]byte, 512), marked: true}, "xfs", contents{filesystem: xfs}},
 	} {
@@ -221,7 +222,7 @@ func TestFlags(t *testing.T) {
 		_, _, err := checkFlags([]string{"noatime", bad})
 		require.ErrorIs(t, err, ErrInvalid, bad)
 	}
-	_, err = Stage{FSType: "btrfs", Path: "/x"}.checked()
+	_, err = Stage{FSType: "f2fs", Path: "/x"}.checked()
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = Stage{Path: "x"}.checked()
 	require.ErrorIs(t, err, ErrInvalid)

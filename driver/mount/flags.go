@@ -5,18 +5,28 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
 // The supported file systems.
 const (
-	ext4 = "ext4"
-	xfs  = "xfs"
+	ext4  = mkfs.Ext4
+	xfs   = mkfs.XFS
+	btrfs = mkfs.Btrfs
 )
+
+func supported(fsType string) bool { return slices.Contains(mkfs.Types, fsType) }
 
 // checked returns the stage with its path and flags in canonical form.
 func (s Stage) checked() (Stage, error) {
-	if s.FSType != "" && s.FSType != ext4 && s.FSType != xfs {
-		return s, fmt.Errorf("%w: file system type %q: use ext4 or xfs", ErrInvalid, s.FSType)
+	if err := mkfs.Check(s.FSType, s.MkfsOptions); err != nil {
+		return s, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if s.UUID != "" && uuid.Validate(s.UUID) != nil {
+		return s, fmt.Errorf("%w: %q is not the UUID of a file system", ErrInvalid, s.UUID)
 	}
 	path, err := canonical(s.Path)
 	if err != nil {

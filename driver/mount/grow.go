@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spdkgate/spdkgate/driver/mkfs"
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
@@ -36,8 +38,8 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	switch {
 	case p.Stale:
 		return 0, fmt.Errorf("%w: the device was removed: stage the volume again", ErrNotMounted)
-	case p.FSType != ext4 && p.FSType != xfs:
-		return 0, fmt.Errorf("%w: file system of type %q cannot be grown: only ext4 and xfs can", ErrInvalid, p.FSType)
+	case !supported(p.FSType):
+		return 0, fmt.Errorf("%w: file system of type %q cannot be grown: only %s can", ErrInvalid, p.FSType, strings.Join(mkfs.Types, ", "))
 	case p.ReadOnly:
 		return 0, fmt.Errorf("%w: %s is mounted read-only, and cannot be grown", ErrConflict, path)
 	}
@@ -61,8 +63,11 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 		return 0, fmt.Errorf("%w: %w", errNotGrown, err)
 	}
 	tool, args := "resize2fs", []string{p.Device}
-	if p.FSType == xfs {
+	switch p.FSType {
+	case xfs:
 		tool, args = "xfs_growfs", []string{"-d", path}
+	case btrfs:
+		tool, args = "btrfs", []string{"filesystem", "resize", "max", path}
 	}
 	step.Doing("%s %s", tool, p.Device)
 	out, code, err := m.runTool(tool, args...)
@@ -134,8 +139,11 @@ func CanGrow(fsType string) error {
 }
 
 func (p Point) filesystemSize() (int64, error) {
-	if p.FSType == xfs {
+	switch p.FSType {
+	case xfs:
 		return xfsSize(p.Path)
+	case btrfs:
+		return btrfsSize(p.Path)
 	}
 	return ext4Size(p.Device)
 }

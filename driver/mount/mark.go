@@ -13,25 +13,33 @@ import (
 // that no administrator has to decide what to do, this package writes a mark to the device before
 // mkfs and removes it afterwards: a device with the mark was never mounted, and may be formatted again.
 
-// formattingMark is at a place that mkfs does not write to: not in the first MiB or the last 128 KiB,
-// which mkfs wipes, but in blocks near the end, which are free in a new file system.
+// formattingMark is at places that mkfs does not write to: not in the first or last parts, which mkfs wipes (of ext4 and xfs up
+// to 128 KiB at the end, of btrfs 2 MiB), but in blocks near the end, which are free in a new file system.
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
-const (
-	markFromEnd = 256 << 10
-	markSector  = 4096
-)
+const markSector = 4096
 
-// markOffset returns the offset of the mark, and false if the device is too small to have one.
-func markOffset(size int64) (int64, bool) {
-	return (size - markFromEnd) &^ (markSector - 1), size >= 4*markFromEnd
+// markOffsets returns the offsets of the marks on a device; a small device has fewer, or none.
+func markOffsets(size int64) (all []int64) {
+	for _, fromEnd := range []int64{256 << 10, 3<<20 + 256<<10} {
+		if size >= 4*fromEnd {
+			all = append(all, (size-fromEnd)&^(markSector-1))
+		}
+	}
+	return all
 }
 
+// formattingMarked tells whether a device has a mark.
 func formattingMarked(d *os.File, size int64) (bool, error) {
-	at, ok := markOffset(size)
-	if !ok {
-		return false, nil
+	for _, at := range markOffsets(size) {
+		if marked, err := markedAt(d, at); err != nil || marked {
+			return marked, err
+		}
 	}
+	return false, nil
+}
+
+func markedAt(d *os.File, at int64) (bool, error) {
 	b := make([]byte, len(formattingMark))
 	if _, err := d.ReadAt(b, at); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUnreadable, err)
@@ -39,8 +47,8 @@ func formattingMarked(d *os.File, size int64) (bool, error) {
 	return bytes.Equal(b, formattingMark), nil
 }
 
-// markFormatting sets or removes the mark, and syncs the device. The mark is set only on an empty
-// device, so removing it, if it still exists, leaves zeroes.
+// markFormatting sets or removes the marks, and syncs the device. They are set only on an empty device, so removing those
+// that still exist leaves zeroes.
 func markFormatting(device string, set bool) (err error) {
 	d, err := openDevice(device, os.O_RDWR)
 	if err != nil {
@@ -51,17 +59,21 @@ func markFormatting(device string, set bool) (err error) {
 	if err != nil {
 		return err
 	}
-	at, ok := markOffset(size)
-	marked, err := formattingMarked(d, size)
-	if err != nil || !ok || marked == set {
-		return err
-	}
 	sector := make([]byte, markSector)
 	if set {
 		copy(sector, formattingMark)
 	}
-	if _, err := d.WriteAt(sector, at); err != nil {
-		return fmt.Errorf("write to %s: %w", device, err)
+	for _, at := range markOffsets(size) {
+		marked, err := markedAt(d, at)
+		if err != nil {
+			return err
+		}
+		if marked == set {
+			continue
+		}
+		if _, err := d.WriteAt(sector, at); err != nil {
+			return fmt.Errorf("write to %s: %w", device, err)
+		}
 	}
 	if err := d.Sync(); err != nil {
 		return fmt.Errorf("write to %s: %w", device, err)

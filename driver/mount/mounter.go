@@ -60,8 +60,12 @@ func New(o Options) *Mounter {
 type Stage struct {
 	Device string // block device, such as /dev/nvme0n1
 	Path   string // directory; created if missing
-	// FSType is ext4 or xfs. Empty means the type that the device has, or ext4 for an empty device.
-	FSType   string
+	// FSType is ext4, xfs or btrfs. Empty means the type that the device has, or ext4 for an empty device.
+	FSType string
+	// MkfsOptions are the options with which a file system is created; see package mkfs.
+	MkfsOptions string
+	// UUID is the UUID that the file system gets, also if it has another one, as a copy of a volume; empty: as it is.
+	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
 	// Shared tells that other nodes may mount the device at the same time, read-only too. Then nothing

@@ -58,6 +58,12 @@ func (m *Mounter) points() ([]Point, error) {
 			options:   strings.Split(info.Options, ","),
 			superOpts: strings.Split(info.VFSOptions, ","),
 		}
+		if info.FSType == btrfs {
+			// The kernel lists a number of no device for it.
+			if number, err := blockRdev(info.Source); err == nil {
+				all[i].number = number
+			}
+		}
 		all[i].ReadOnly = slices.Contains(all[i].options, "ro") || slices.Contains(all[i].superOpts, "ro")
 	}
 	return all, nil
@@ -78,7 +84,7 @@ func (m *Mounter) complete(p Point) (Point, error) {
 	case err == nil && !p.Stale:
 		p.Device = filepath.Join(m.dev, name)
 	case errors.Is(err, fs.ErrNotExist):
-		p.Stale = !strings.HasPrefix(p.number, "0:") // major 0: file systems without a device
+		p.Stale = !strings.HasPrefix(p.number, "0:") || p.FSType == btrfs // major 0: file systems without a device
 	case err != nil:
 		return p, fmt.Errorf("find the device mounted at %s: %w", p.Path, err)
 	}

@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
 func TestStageLife(t *testing.T) {
-	for _, fsType := range []string{ext4, xfs} {
+	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 			path := mountPoint(t, m, "staging")
@@ -57,7 +59,7 @@ func TestStageLife(t *testing.T) {
 }
 
 func TestThinVolumeStaysThin(t *testing.T) {
-	for fsType, mostMiB := range map[string]int64{ext4: 8, xfs: 80} {
+	for fsType, mostMiB := range map[string]int64{ext4: 8, xfs: 80, btrfs: 12} {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, 10<<10)
 			path := mountPoint(t, m, "staging")
@@ -100,7 +102,7 @@ func TestStageRefusals(t *testing.T) {
 			d.write(446, "\x00\x20\x21\x00\x83\x2a\xc9\x28\x00\x08\x00\x00\x00\xf8\x09\x00")
 			d.write(510, "\x55\xaa")
 		}, Stage{MayFormat: true}, ErrHoldsData, "partition table (dos)"},
-		{"btrfs at 64 KiB only", func(d *disk) { d.write(0x10040, "_BHRfS_M") }, Stage{MayFormat: true}, ErrHoldsData, "data"},
+		{"btrfs without a superblock", func(d *disk) { d.write(0x10040, "_BHRfS_M") }, Stage{MayFormat: true}, nil, "mount failed"},
 		{"cannot be read", func(d *disk) { require.NoError(d.t, os.Truncate(d.file, 0)) }, Stage{MayFormat: true}, ErrUnreadable, "it is left unchanged"},
 		{"cannot be read at its end", func(d *disk) { require.NoError(d.t, os.Truncate(d.file, last)) }, Stage{MayFormat: true}, ErrUnreadable, "offset"},
 		{"write-protected", func(d *disk) { command(d.t, "blockdev", "--setro", d.device) }, Stage{MayFormat: true}, ErrConflict, "write-protected"},
@@ -134,6 +136,12 @@ func TestStageRefusals(t *testing.T) {
 	}
 }
 
+func mkfsArgs(t *testing.T, fsType string) []string {
+	args, err := mkfs.New{Type: fsType}.Args()
+	require.NoError(t, err)
+	return args
+}
+
 func TestInterruptedMkfsIsRepeated(t *testing.T) {
 	for name, prepare := range map[string]func(d *disk){
 		"before mkfs": func(d *disk) { require.NoError(d.t, markFormatting(d.device, true)) },
@@ -143,19 +151,24 @@ func TestInterruptedMkfsIsRepeated(t *testing.T) {
 		},
 		"ext4 written, mark not removed": func(d *disk) {
 			require.NoError(d.t, markFormatting(d.device, true))
-			command(d.t, "mkfs.ext4", append(mkfsArgs(ext4, false), d.device)...)
+			command(d.t, "mkfs.ext4", append(mkfsArgs(d.t, ext4), d.device)...)
 		},
 		"ext4 without superblock": func(d *disk) {
 			require.NoError(d.t, markFormatting(d.device, true))
-			command(d.t, "mkfs.ext4", append(mkfsArgs(ext4, false), d.device)...)
+			command(d.t, "mkfs.ext4", append(mkfsArgs(d.t, ext4), d.device)...)
 			d.write(1024, string(make([]byte, 1024))) // the superblock is written last
+		},
+		"btrfs half written": func(d *disk) {
+			require.NoError(d.t, markFormatting(d.device, true))
+			command(d.t, "mkfs.btrfs", append(mkfsArgs(d.t, btrfs), d.device)...)
+			d.write(64<<10+64, "!BHRfS_M") // until the file system is complete
 		},
 		"xfs half written": func(d *disk) {
 			command(d.t, "mkfs.xfs", "-q", d.device)
 			d.write(126, "\x01")
 		},
 	} {
-		for _, fsType := range []string{ext4, xfs} {
+		for _, fsType := range fileSystems {
 			t.Run(name+", then "+fsType, func(t *testing.T) {
 				m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 				prepare(d)
@@ -174,7 +187,7 @@ func TestInterruptedMkfsIsRepeated(t *testing.T) {
 }
 
 func TestMarkInUsedFilesystemIsIgnored(t *testing.T) {
-	for _, fsType := range []string{ext4, xfs} {
+	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 			s := Stage{Device: d.device, Path: mountPoint(t, m, "staging"), FSType: fsType, MayFormat: true}
@@ -216,7 +229,7 @@ func TestStageConflicts(t *testing.T) {
 }
 
 func TestGrow(t *testing.T) {
-	for _, fsType := range []string{ext4, xfs} {
+	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 			path := mountPoint(t, m, "staging")
@@ -280,7 +293,7 @@ func TestCloneMountedWithItsSource(t *testing.T) {
 // A device with random contents gets a file system if nothing was stored on it yet, also when mkfs was interrupted. Ready is
 // called when the file system is complete, and not for a device that is in use.
 func TestUnusedDeviceWithRandomContents(t *testing.T) {
-	for _, fsType := range []string{ext4, xfs} {
+	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 			noise := make([]byte, fsMiB*mib)

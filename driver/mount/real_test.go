@@ -29,6 +29,9 @@ type disk struct {
 
 const mib = 1 << 20
 
+// fileSystems are all that can be created.
+var fileSystems = []string{ext4, xfs, btrfs}
+
 // fsMiB is large enough for each file system: mkfs.xfs needs 300 MiB.
 const fsMiB = 320
 
@@ -64,6 +67,7 @@ func needRoot(t *testing.T) {
 	}
 	for tool, pkg := range map[string]string{
 		"losetup": "util-linux", "blkid": "util-linux", "mkfs.ext4": "e2fsprogs", "resize2fs": "e2fsprogs", "e2fsck": "e2fsprogs",
+		"mkfs.btrfs": "btrfs-progs", "btrfs": "btrfs-progs", "btrfstune": "btrfs-progs", "xfs_db": "xfsprogs",
 		"mkfs.xfs": "xfsprogs", "xfs_growfs": "xfsprogs",
 	} {
 		if _, err := exec.LookPath(tool); err != nil {

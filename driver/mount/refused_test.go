@@ -185,7 +185,7 @@ func TestStageSteps(t *testing.T) {
 	}
 	m := testMounter(t, Options{Exec: tools("e2fsck", 0)})
 	require.ErrorIs(t, m.fsck("/dev/x"), ErrUnsupported)
-	require.ErrorContains(t, m.format(filepath.Join(t.TempDir(), "missing"), ext4, contents{}), "before mkfs")
+	require.ErrorContains(t, m.format(&Stage{Device: filepath.Join(t.TempDir(), "missing"), FSType: ext4}, contents{}), "before mkfs")
 	require.ErrorIs(t, m.FormatAndMount(t.Context(), Stage{Device: t.TempDir(), Path: "/x"}), ErrInvalid, "not a block device")
 }
 
@@ -211,9 +211,10 @@ func TestGrowRefuses(t *testing.T) {
 	}
 	refuses(on("/elsewhere", "rw", ext4), ErrNotMounted, "grow the file system")
 	refuses(on(dir, "ro", ext4), ErrConflict, "read-only")
-	refuses(on(dir, "rw", "btrfs"), ErrInvalid, "only ext4 and xfs")
+	refuses(on(dir, "rw", "f2fs"), ErrInvalid, "only ext4, xfs, btrfs")
 	refuses(on(dir, "rw", ext4), ErrDamaged, "no ext4 superblock")
 	refuses(on(dir, "rw", xfs), nil, "geometry of the xfs at "+dir)
+	refuses(on(dir, "rw", btrfs), nil, "size of the btrfs at "+dir)
 	noDevice := on(dir, "rw", ext4)
 	noDevice.dev = t.TempDir()
 	refuses(noDevice, os.ErrNotExist, "stat")
@@ -289,7 +290,7 @@ func TestShorten(t *testing.T) {
 
 // Devices that are too small for the mark of an interrupted mkfs can be scanned.
 func TestScanOfSmallDevices(t *testing.T) {
-	for _, size := range []int64{1, 512 << 10, 4*markFromEnd - 1} {
+	for _, size := range []int64{1, 512 << 10, 1<<20 - 1} {
 		f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 		require.NoError(t, err)
 		require.NoError(t, f.Truncate(size))

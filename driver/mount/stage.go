@@ -132,18 +132,18 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.S
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	switch {
-	case format:
+	if format {
 		step.Doing("mkfs.%s %s", s.FSType, s.Device)
-		return m.format(s.Device, s.FSType, found)
-	case s.FSType == ext4 && !s.ReadOnly:
+		return m.format(s, found)
+	}
+	if s.FSType == ext4 && !s.ReadOnly {
 		step.Doing("e2fsck %s", s.Device)
 		if err := m.fsck(s.Device); err != nil {
 			return err
 		}
 		m.growUnmounted(s.Device, step)
 	}
-	return nil
+	return m.ensureUUID(ctx, s, step)
 }
 
 // decide tells whether to format the device, and sets s.FSType to the type. It fails if the device must not be mounted.
@@ -207,7 +207,7 @@ func (m *Mounter) mountProtected(s Stage) error {
 	err := mount()
 	if err != nil {
 		err = fmt.Errorf("%w: the volume may be mounted on several nodes, so nothing is written to it. If its journal has to be replayed, as after a snapshot of a volume in use, mount the volume, or a clone of it, "+
-			"with ReadWriteOnce once; or read it as it is with the mount option %s", err, map[string]string{ext4: "noload", xfs: "norecovery"}[s.FSType])
+			"with ReadWriteOnce once; or read it as it is with the mount option %s", err, map[string]string{ext4: "noload", xfs: "norecovery", btrfs: "rescue=nologreplay"}[s.FSType])
 	}
 	// The mount stays read-only. The device may serve another volume later, as loop devices do.
 	return errors.Join(err, setReadOnly(s.Device, false))
@@ -223,6 +223,9 @@ func (s Stage) mountOptions() []string {
 	case s.FSType == ext4 && !slices.ContainsFunc(options, func(f string) bool { return strings.HasPrefix(f, "init_itable") }):
 		// By default, the kernel zeroes all inode tables, which allocates 1.6 % of a thin volume.
 		options = append(options, "noinit_itable")
+	case s.FSType == btrfs && !slices.ContainsFunc(options, func(f string) bool { return strings.HasPrefix(f, "discard") || f == "nodiscard" }):
+		// By default, newer kernels discard.
+		options = append(options, "nodiscard")
 	}
 	if s.ReadOnly {
 		options = append(options, "ro")

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
 // runTool runs a tool until it ends, even if the caller stops waiting, and returns its output and
@@ -23,7 +25,7 @@ func (m *Mounter) runTool(name string, args ...string) (output string, code int,
 	case errors.As(err, &exit) && exit.Exited():
 		return output, exit.ExitStatus(), nil
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, utilexec.ErrExecutableNotFound):
-		return "", 0, fmt.Errorf("%w: %s is not installed: install e2fsprogs, xfsprogs and util-linux (%w)", ErrUnsupported, name, err)
+		return "", 0, fmt.Errorf("%w: %s is not installed: install e2fsprogs, xfsprogs, btrfs-progs and util-linux (%w)", ErrUnsupported, name, err)
 	}
 	return output, 0, fmt.Errorf("run %s: %w: %s", name, err, output)
 }
@@ -37,30 +39,18 @@ func shorten(s string) string {
 	return s[:most/2] + " … " + s[len(s)-most/2:]
 }
 
-// mkfsArgs returns mkfs options for thin volumes that grow.
-//   - No discard: the device is empty, and a discard of a large thin volume takes minutes.
-//   - ext4 blocks of 4 KiB: for a small volume, mkfs would choose 1 KiB, which remains when the
-//     volume grows.
-//   - ext4 inode tables and journal are not zeroed, because SPDK allocates clusters for written
-//     zeroes. The tables are marked as unused, and blocks of the journal have checksums.
-//   - No ext4 blocks are reserved for root.
-func mkfsArgs(fsType string, again bool) []string {
-	if fsType == xfs {
-		if again {
-			return []string{"-q", "-K", "-f"}
-		}
-		return []string{"-q", "-K"}
-	}
-	return []string{"-q", "-b", "4096", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"}
-}
-
 // format creates a file system on an empty device.
-func (m *Mounter) format(device, fsType string, found contents) error {
+func (m *Mounter) format(s *Stage, found contents) error {
+	device, fsType := s.Device, s.FSType
+	args, err := mkfs.New{Type: fsType, Options: s.MkfsOptions, UUID: s.UUID, Again: found.interrupted}.Args()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	if err := markFormatting(device, true); err != nil {
 		return fmt.Errorf("before mkfs: %w", err)
 	}
 	m.log.Info("creating a file system", "device", device, "fstype", fsType, "again", found.interrupted)
-	out, code, err := m.runTool("mkfs."+fsType, append(mkfsArgs(fsType, found.interrupted), device)...)
+	out, code, err := m.runTool("mkfs."+fsType, append(args, device)...)
 	if err == nil && code != 0 {
 		err = fmt.Errorf("mkfs.%s %s: exit code %d: %s", fsType, device, code, out)
 	}

@@ -48,6 +48,7 @@ func (m *Mounter) unmountAll(path string) error {
 	for range most {
 		switch p, err := m.at(path); {
 		case errors.Is(err, ErrNotMounted):
+			m.forgetBtrfs(last)
 			return m.releaseProtection(last)
 		case err != nil:
 			return err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -15,7 +16,9 @@ type attachment struct {
 	mayFormat bool // create a file system if the volume is empty
 	mayFinish bool // repeat a mkfs that was interrupted
 
-	encryption encryption
+	encryption  encryption
+	mkfsOptions string
+	uuid        string // of the file system; empty: as it is
 }
 
 // readAttachment reads the volume context and the publish context of a call. Where both have a key, the publish context
@@ -33,6 +36,10 @@ func readAttachment(volume, published, topology map[string]string) (attachment, 
 	}
 	if a.export, err = connect.ParseExport(m, topology); err != nil {
 		return a, fmt.Errorf("%w: check that this driver's controller has published the volume, and that attachRequired is true in its CSIDriver", err)
+	}
+	a.mkfsOptions = volume[request.KeyMkfsOptions]
+	if volume[request.KeyFilesystemUUID] == "volume" {
+		a.uuid = cmp.Or(a.export.NSUUID, a.export.LegacyUUID)
 	}
 	// A volume that was created as a copy is never formatted, whatever the publish context says. If no controller published
 	// the volume, only the volume context, from its PV, can allow formatting.

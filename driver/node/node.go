@@ -118,10 +118,11 @@ func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 	if err != nil {
 		return nil, err
 	}
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
-		{Unit: csi.VolumeUsage_BYTES, Total: s.TotalBytes, Available: s.AvailableBytes, Used: s.UsedBytes},
-		{Unit: csi.VolumeUsage_INODES, Total: s.TotalInodes, Available: s.FreeInodes, Used: s.UsedInodes},
-	}}, nil
+	usage := []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: s.TotalBytes, Available: s.AvailableBytes, Used: s.UsedBytes}}
+	if s.TotalInodes > 0 { // btrfs has no fixed number
+		usage = append(usage, &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: s.TotalInodes, Available: s.FreeInodes, Used: s.UsedInodes})
+	}
+	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, nil
 }
 
 // NodeExpandVolume grows the device, and the file system on it, to the size that the volume has on its target.

@@ -45,6 +45,18 @@ func TestStageAndUnstage(t *testing.T) {
 	assert.Empty(t, entries, "kubelet removes the directory only if it is empty")
 }
 
+// The class says how a file system is created, and whether it gets the UUID of its volume.
+func TestStageFilesystemOptions(t *testing.T) {
+	n, f := newFakeNode(t)
+	req := f.stageRequest(writer)
+	req.VolumeContext[request.KeyMkfsOptions], req.VolumeContext[request.KeyFilesystemUUID] = "-m reflink=0", "volume"
+	req.PublishContext[request.KeyMkfsOptions] = "-f" // only the volume context counts
+	_, err := n.NodeStageVolume(t.Context(), req)
+	require.NoError(t, err)
+	assert.Equal(t, "-m reflink=0", f.stage.MkfsOptions)
+	assert.Equal(t, lvolUUID, f.stage.UUID)
+}
+
 func TestStageFormats(t *testing.T) {
 	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for name, c := range map[string]struct {

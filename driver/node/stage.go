@@ -90,7 +90,7 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 		fsType = a.fsType
 	}
 	return mount.Stage{
-		FSType: fsType, Flags: c.GetMount().GetMountFlags(), ReadOnly: request.ReadOnly(c), Shared: request.Shared(c),
+		FSType: fsType, MkfsOptions: a.mkfsOptions, UUID: a.uuid, Flags: c.GetMount().GetMountFlags(), ReadOnly: request.ReadOnly(c), Shared: request.Shared(c),
 		MayFormat: a.mayFormat && !request.ReadOnly(c), MayFinish: a.mayFinish && !request.ReadOnly(c),
 	}
 }

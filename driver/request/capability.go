@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
 // accessModes are the supported access modes, with whether a volume may be on several nodes at a time. Only a raw block volume
@@ -30,8 +32,8 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 		switch t := c.GetAccessType().(type) {
 		case *csi.VolumeCapability_Block:
 		case *csi.VolumeCapability_Mount:
-			if fs := t.Mount.GetFsType(); fs != "" && fs != "ext4" && fs != "xfs" {
-				return fmt.Errorf("%w: file system type %q: use ext4 or xfs", ErrUnsupported, fs)
+			if err := mkfs.CheckType(t.Mount.GetFsType()); err != nil {
+				return fmt.Errorf("%w: %w", ErrUnsupported, err)
 			}
 		default:
 			return fmt.Errorf("%w: volume_capability says neither block nor mount", ErrInvalid)

@@ -11,6 +11,10 @@ const (
 	// context tells whether the volume was created empty, not as a copy. The value in the publish context tells whether the
 	// target, when the volume was published, knew that it was never written. A node formats only if both allow it.
 	KeyMayFormat = "mayFormat"
+	// KeyMkfsOptions are the options with which the node creates a file system.
+	KeyMkfsOptions = "mkfsOptions"
+	// KeyFilesystemUUID is "volume" if the file system gets the UUID of the volume.
+	KeyFilesystemUUID = "filesystemUUID"
 	// KeyEncryption is how the node encrypts the volume: EncryptionLUKS2, or absent. Only the volume context has it.
 	KeyEncryption = "encryption"
 	// KeyEncryptionDiscards is "true" if discards are passed on to the encrypted device.
