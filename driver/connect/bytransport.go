@@ -31,7 +31,7 @@ type byTransport struct {
 
 func newByTransport(h Host, o Options) *byTransport {
 	n := newNode(o.Root)
-	fabrics := &nvme{node: n, host: h, options: o.NVMe, exec: o.Exec, log: o.Log}
+	fabrics := &nvme{node: n, host: h, options: o.NVMe, exec: o.Exec, log: o.Log, view: sharedView{age: viewAge}}
 	return connectorOf(o.Timeout, o.Log, map[Transport]transport{
 		TCP:   fabrics,
 		RDMA:  fabrics,

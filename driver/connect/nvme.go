@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,16 +22,20 @@ import (
 // write to /dev/nvme-fabrics creates a controller, a write to its delete_controller removes it, and
 // everything else is read from sysfs.
 type nvme struct {
-	node    *node
-	host    Host
-	options NVMeOptions
-	exec    utilexec.Interface
-	log     *slog.Logger
+	node             *node
+	host             Host
+	options          NVMeOptions
+	exec             utilexec.Interface
+	log              *slog.Logger
+	view             sharedView
+	namespaceTimeout time.Duration // zero: namespaceWait
 }
 
 // namespaceWait limits how long a call waits for the namespace of a live controller. The target has
 // added the namespace before this node connects, so seconds are enough.
 const namespaceWait = 10 * time.Second
+
+func (n *nvme) namespaceLimit() time.Duration { return cmp.Or(n.namespaceTimeout, namespaceWait) }
 
 func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Device, error) {
 	made, err := n.ensureControllers(ctx, e, step)
@@ -196,9 +201,9 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 		if live.IsZero() {
 			live = time.Now()
 		}
-		if waited := time.Since(live); waited > namespaceWait {
+		if waited := time.Since(live); waited > n.namespaceLimit() {
 			return false, last
-		} else if waited > namespaceWait/4 && !rescanned {
+		} else if waited > n.namespaceLimit()/4 && !rescanned {
 			// The target's notification of a new namespace may have been lost.
 			rescanned = true
 			step.Doing("rescanning %s for the namespace", up[0].name)
@@ -230,10 +235,19 @@ func (n *nvme) find(e Export) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
+	return n.findBehind(e, controllers, n.subsystems)
+}
+
+// findBehind returns the device of an export behind its controllers.
+func (n *nvme) findBehind(e Export, controllers []controller, subsystems func() (map[string][]string, error)) (Device, error) {
 	if len(controllers) == 0 {
 		return Device{}, fmt.Errorf("%w: this node has no controller for the subsystem", ErrNotConnected)
 	}
-	found, err := n.namespaces(controllers)
+	all, err := subsystems()
+	if err != nil {
+		return Device{}, err
+	}
+	found, err := n.namespaces(controllers, all)
 	if err != nil {
 		return Device{}, err
 	}
@@ -255,7 +269,11 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 		return err
 	}
 	step.Doing("checking whether the subsystem's devices are in use")
-	all, err := n.namespaces(controllers)
+	subsystems, err := n.subsystems()
+	if err != nil {
+		return err
+	}
+	all, err := n.namespaces(controllers, subsystems)
 	if err != nil {
 		return err
 	}

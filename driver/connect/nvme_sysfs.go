@@ -15,6 +15,7 @@ import (
 // controller is an NVMe controller of this node, from /sys/class/nvme.
 type controller struct {
 	name      string // nvme0
+	nqn       string // of its subsystem
 	state     string // live, connecting, resetting, deleting, dead, …
 	transport string
 	address   string // traddr
@@ -30,6 +31,11 @@ func (c controller) usable() bool {
 // controllers lists the controllers that this host has for a subsystem. It ignores controllers of
 // other host NQNs, which an administrator or another driver created.
 func (n *nvme) controllers(nqn string) ([]controller, error) {
+	return n.controllersWhere(func(of string) bool { return of == nqn })
+}
+
+// controllersWhere lists the controllers that this host has for the subsystems whose NQNs are wanted.
+func (n *nvme) controllersWhere(wanted func(nqn string) bool) ([]controller, error) {
 	names, err := n.node.entries("sys/class/nvme")
 	if err != nil {
 		return nil, fmt.Errorf("list NVMe controllers: %w", err)
@@ -38,13 +44,14 @@ func (n *nvme) controllers(nqn string) ([]controller, error) {
 	var found []controller
 	for _, name := range names {
 		attribute := func(a string) string { return n.node.attribute("sys/class/nvme", name, a) }
-		if attribute("subsysnqn") != nqn {
+		nqn := attribute("subsysnqn")
+		if !wanted(nqn) {
 			continue
 		}
 		if host := attribute("hostnqn"); host != n.host.NQN && host != n.host.Multipath().NQN {
 			continue
 		}
-		c := controller{name: name, state: attribute("state"), transport: attribute("transport"), model: attribute("model")}
+		c := controller{name: name, nqn: nqn, state: attribute("state"), transport: attribute("transport"), model: attribute("model")}
 		for field := range strings.SplitSeq(attribute("address"), ",") {
 			switch key, value, _ := strings.Cut(field, "="); key {
 			case "traddr":
@@ -107,13 +114,24 @@ type namespace struct {
 // multipath are nvme<subsystem>c<controller>n<index>, hidden, and must not be used.
 var namespacePattern = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
 
-// namespaces lists the block devices of the controllers' namespaces. In sysfs they are below the
-// subsystem with native multipath, and below each controller without it; there may be both kinds.
-func (n *nvme) namespaces(controllers []controller) ([]namespace, error) {
-	subsystems, err := n.node.entries("sys/class/nvme-subsystem")
+// subsystems lists the entries of all NVMe subsystems, among which are their controllers and namespaces.
+func (n *nvme) subsystems() (map[string][]string, error) {
+	names, err := n.node.entries("sys/class/nvme-subsystem")
 	if err != nil {
 		return nil, fmt.Errorf("list NVMe subsystems: %w", err)
 	}
+	found := make(map[string][]string, len(names))
+	for _, name := range names {
+		if found[name], err = n.node.entries("sys/class/nvme-subsystem", name); err != nil {
+			return nil, fmt.Errorf("list namespaces of %s: %w", name, err)
+		}
+	}
+	return found, nil
+}
+
+// namespaces lists the block devices of the controllers' namespaces. In sysfs they are below the
+// subsystem with native multipath, and below each controller without it; there may be both kinds.
+func (n *nvme) namespaces(controllers []controller, subsystems map[string][]string) ([]namespace, error) {
 	var found []namespace
 	add := func(c controller, names []string) {
 		for _, name := range names {
@@ -128,11 +146,7 @@ func (n *nvme) namespaces(controllers []controller) ([]namespace, error) {
 			return nil, fmt.Errorf("list namespaces of %s: %w", c.name, err)
 		}
 		add(c, below)
-		for _, s := range subsystems {
-			below, err := n.node.entries("sys/class/nvme-subsystem", s)
-			if err != nil {
-				return nil, fmt.Errorf("list namespaces of %s: %w", s, err)
-			}
+		for _, below := range subsystems {
 			if slices.Contains(below, c.name) {
 				add(c, below)
 			}

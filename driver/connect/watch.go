@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spdkgate/spdkgate/driver/operation"
@@ -17,7 +18,7 @@ import (
 // has given up.
 type Watcher interface {
 	Connector
-	// Paths reads the state of an export's connections. It sends nothing to the target. If the kernel does not answer
+	// Paths reads the state of an export's connections, which may be a second old. It sends nothing to the target. If the kernel does not answer
 	// before ctx ends, the error is of kind [ErrTimeout]; until it answers, further calls wait for the same answer.
 	Paths(ctx context.Context, e Export) (Paths, error)
 	// Reconnect restores the connections of an attached export that no longer exist. It changes none that exists, and
@@ -107,14 +108,22 @@ func query[T any](ctx context.Context, c *byTransport, name string, e Export, re
 // dialTimeout limits how long an address may take to answer before the kernel is asked to connect to it.
 const dialTimeout = 3 * time.Second
 
+// viewAge is how old the state of connections may be that [Watcher.Paths] returns.
+const viewAge = time.Second
+
 func (n *nvme) paths(e Export) (Paths, error) {
-	controllers, err := n.controllers(e.NQN)
+	v, err := n.view.get(n)
 	if err != nil {
 		return Paths{}, err
 	}
+	controllers := v.controllers[e.NQN]
 	p, usable := Paths{Expected: 1}, 0
 	if n.nativeMultipath() {
-		p.Expected = len(e.paths())
+		portals := map[string]bool{} // an address that is listed twice is one path
+		for _, path := range e.paths() {
+			portals[path.portal()] = true
+		}
+		p.Expected = len(portals)
 	}
 	for _, c := range controllers {
 		p.All = append(p.All, Path{Name: c.name, Address: net.JoinHostPort(c.address, c.port), State: c.state, Live: c.state == "live"})
@@ -123,7 +132,45 @@ func (n *nvme) paths(e Export) (Paths, error) {
 		}
 	}
 	p.GivenUp = max(0, p.Expected-usable)
-	return p.finish(n.find(e))
+	return p.finish(n.findBehind(e, controllers, func() (map[string][]string, error) { return v.subsystems, nil }))
+}
+
+// A view is what sysfs tells about this host's NVMe controllers at one moment.
+type view struct {
+	at          time.Time
+	controllers map[string][]controller // by NQN
+	subsystems  map[string][]string     // as nvme.subsystems
+}
+
+// A sharedView lets the reads of many volumes, one after the other or at once, use one view of sysfs: each would otherwise
+// read the controllers of all.
+type sharedView struct {
+	// age is how old a view may be. Zero: each read makes its own.
+	age time.Duration
+
+	mu   sync.Mutex
+	last view
+}
+
+func (s *sharedView) get(n *nvme) (view, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.controllers != nil && time.Since(s.last.at) < s.age {
+		return s.last, nil
+	}
+	v := view{at: time.Now(), controllers: map[string][]controller{}}
+	all, err := n.controllersWhere(func(string) bool { return true })
+	if err != nil {
+		return v, err
+	}
+	for _, c := range all {
+		v.controllers[c.nqn] = append(v.controllers[c.nqn], c)
+	}
+	if v.subsystems, err = n.subsystems(); err != nil {
+		return v, err
+	}
+	s.last = v
+	return v, nil
 }
 
 // reconnect creates the controllers that are missing. If all are missing, the device is found anew, as by connect.
@@ -215,7 +262,7 @@ func (n *nvme) waitForPath(ctx context.Context, e Export, d Device, step *operat
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, namespaceWait)
+	ctx, cancel := context.WithTimeout(ctx, n.namespaceLimit())
 	defer cancel()
 	step.Doing("waiting for a path to %s at %s", d.Path, e.portal())
 	var seen []string

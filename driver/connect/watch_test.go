@@ -83,8 +83,14 @@ func TestNVMePaths(t *testing.T) {
 		})
 	}
 	k, c := newNVMeKernel(t, true)
+	k.native()
+	twice := export1
+	twice.More = []Address{{Addr: export1.Address, Port: export1.Port}}
+	p, err := c.Paths(t.Context(), twice)
+	require.NoError(t, err)
+	assert.Equal(t, 1, p.Expected, "one address, listed twice")
 	k.blocked("sys/class/nvme")
-	_, err := c.Paths(t.Context(), export1)
+	_, err = c.Paths(t.Context(), export1)
 	require.ErrorContains(t, err, "list NVMe controllers")
 	_, err = c.Paths(t.Context(), Export{Transport: "carrier pigeon"})
 	require.ErrorIs(t, err, ErrInvalidExport)
@@ -161,7 +167,8 @@ func TestNVMeReconnect(t *testing.T) {
 				}
 				return nil
 			}
-			err := c.Reconnect(soon(t, 2*time.Second), e)
+			c.transports[TCP].(*nvme).namespaceTimeout = 100 * time.Millisecond
+			err := c.Reconnect(t.Context(), e)
 			require.ErrorIs(t, err, ErrNoNamespace)
 			require.ErrorContains(t, err, "nvme1 live")
 			require.ErrorContains(t, err, e.More[0].Port)
@@ -219,7 +226,8 @@ func TestNVMeReconnect(t *testing.T) {
 		k.native()
 		e := twoListeners(t)
 		k.restores(t, []string{e.Port, e.More[0].Port}, uuid2)
-		require.ErrorIs(t, c.Reconnect(soon(t, 2*time.Second), e), ErrNoNamespace)
+		c.transports[TCP].(*nvme).namespaceTimeout = 100 * time.Millisecond
+		require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoNamespace)
 		p, err := c.Paths(t.Context(), e)
 		require.NoError(t, err)
 		assert.Empty(t, p.All, "removed again")
@@ -287,4 +295,35 @@ func TestLoopReconnect(t *testing.T) {
 	require.NoError(t, c.Disconnect(t.Context(), e))
 	s.unexport(nqn1)
 	require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoSubsystem)
+}
+
+// The monitor asks for the paths of all volumes at once. They share one reading of sysfs, which the other operations never use.
+func TestPathsShareAView(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.attach(0, "4420", "live")
+	k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+	view := &c.transports[TCP].(*nvme).view
+	view.age = time.Hour
+	for _, state := range []string{"live", "connecting"} {
+		k.set(0, "state", state)
+		p, err := c.Paths(t.Context(), export1)
+		require.NoError(t, err)
+		assert.Equal(t, 1, p.Live(), "as when it was read")
+	}
+	other := export1
+	other.NQN += "-other"
+	p, err := c.Paths(t.Context(), other)
+	require.NoError(t, err)
+	assert.Empty(t, p.All)
+	k.removeController("nvme0")
+	_, err = c.Find(t.Context(), export1)
+	require.ErrorIs(t, err, ErrNotConnected)
+	view.age = 0
+	p, err = c.Paths(t.Context(), export1)
+	require.NoError(t, err)
+	assert.Empty(t, p.All)
+
+	connector, err := New(k.host, Options{})
+	require.NoError(t, err)
+	assert.Equal(t, time.Second, connector.(*byTransport).transports[TCP].(*nvme).view.age)
 }

@@ -352,10 +352,16 @@ func TestReconnect(t *testing.T) {
 	assert.Contains(t, scrape(m), `spdk_csi_node_reconnects_total{outcome="ok"} 1`)
 	assert.Empty(t, m.attempts)
 
-	f.reconnected, f.onReconnect = connect.ErrRefused, nil
+	f.onReconnect = nil
 	f.has(2, "gone", "gone")
 	m.Check(t.Context())
 	assert.Len(t, f.reconnects, 2, "the first attempt is at once, as before")
+	for range 100 { // the attempts succeed, but something is still missing
+		f.clock = f.clock.Add(30 * time.Second)
+		m.Check(t.Context())
+	}
+	assert.Less(t, len(f.reconnects), 20)
+	assert.Equal(t, 2, strings.Count(f.log.String(), "volume connected again"))
 	f.volumes = nil
 	m.Check(t.Context())
 	assert.Empty(t, m.attempts, "unstaged")

@@ -2,15 +2,15 @@ package monitor
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 )
 
-// An attempt is when connections of a volume may be restored again, after it has failed.
+// An attempt to restore connections of a volume determines when the next one may be made, if connections are still missing.
 type attempt struct {
-	next  time.Time
-	pause time.Duration
+	next      time.Time
+	pause     time.Duration
+	succeeded bool
 }
 
 // reconnect restores the connections that the kernel has given up, of those volumes whose turn it is.
@@ -24,7 +24,7 @@ func (m *Monitor) reconnect(ctx context.Context, found []State) {
 			continue // a call was working on it
 		}
 		mu.Lock()
-		last, failedBefore := m.attempts[id]
+		last, repeated := m.attempts[id]
 		if s.givenUp == 0 {
 			delete(m.attempts, id)
 		}
@@ -41,19 +41,17 @@ func (m *Monitor) reconnect(ctx context.Context, found []State) {
 			if !tried || ctx.Err() != nil {
 				return
 			}
-			log := m.log.With("volume", id)
-			if err == nil {
-				delete(m.attempts, id)
-				log.Info("volume connected again")
-				return
-			}
 			pause := min(max(2*last.pause, m.interval), longestPause)
-			m.attempts[id] = attempt{next: m.now().Add(pause), pause: pause}
-			level := slog.LevelWarn
-			if failedBefore {
-				level = slog.LevelDebug
+			m.attempts[id] = attempt{next: m.now().Add(pause), pause: pause, succeeded: err == nil}
+			log, changed := m.log.With("volume", id), !repeated || last.succeeded != (err == nil)
+			switch {
+			case !changed:
+				log.Debug("tried again to restore a volume's connections", "error", err)
+			case err == nil:
+				log.Info("volume connected again")
+			default:
+				log.Warn("cannot connect a volume again; trying again later", "after", pause, "error", err)
 			}
-			log.Log(ctx, level, "cannot connect a volume again; trying again later", "after", pause, "error", err)
 		})
 	}
 	wg.Wait()

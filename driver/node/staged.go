@@ -173,6 +173,9 @@ func (n monitored) Adopt(mounts []string) error {
 	for _, path := range mounts {
 		staging, id := filepath.Split(path)
 		staging = filepath.Clean(staging)
+		if _, err := request.ParseVolumeID(id); err != nil {
+			continue // its directory may be on another file system, which may hang
+		}
 		if _, found, err := readRecord(staging, id); err != nil || !found {
 			continue
 		}

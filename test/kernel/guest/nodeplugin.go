@@ -55,6 +55,7 @@ func (s *scenario) pluginCases(p *plugin) {
 		s.inCase("a damaged ext4 is repaired", func() { s.repaired(p) })
 		s.inCase("two paths are cut under I/O", func() { s.cutPaths(p, "127.0.0.1") })
 		s.inCase("device removed below a pod", func() { s.lostDevice(p) })
+		s.inCase("lost paths and devices are reported and restored", func() { s.watched(p) })
 		for _, fsType := range []string{"ext4", "xfs"} {
 			s.inCase("unstaged while the target is away, "+fsType, func() { s.unstagedWithoutTarget(p, fsType) })
 		}
