@@ -61,6 +61,7 @@ var codesOf = []struct {
 	{export.ErrFenced, codes.FailedPrecondition},
 	{export.ErrForeign, codes.FailedPrecondition},
 	{volume.ErrExposes, codes.FailedPrecondition},
+	{volume.ErrTooOld, codes.FailedPrecondition},
 	{volume.ErrNotTogether, codes.FailedPrecondition},
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},
 	{request.ErrUnknownTarget, codes.FailedPrecondition},

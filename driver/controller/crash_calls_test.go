@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -64,6 +65,17 @@ func (b *crashBench) hosts(v *csi.Volume) string {
 // weakest is the one class of which every release makes clones: those before v24.05 record no clear method for them.
 var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
 
+// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that are larger.
+func (b *crashBench) largerBytes(t *testing.T) int64 {
+	t.Helper()
+	release, err := b.target.rpc.Release(t.Context())
+	require.NoError(t, err)
+	if release.Before(rpcschema.MustRelease("v24.05")) {
+		return 4 * mib
+	}
+	return 10 * mib
+}
+
 func (b *crashBench) clone(t *testing.T, name string, of *csi.Volume) *csi.Volume {
 	t.Helper()
 	id, err := b.createCall(name, 4*mib, weakest, fromVolume(of))(t.Context())
@@ -79,10 +91,10 @@ var csiCalls = []csiCall{
 		return b.createCall("pvc-1", 5*mib, map[string]string{"thin": "false", "qosIOPS": "5000"}, nil)
 	}},
 	{"restore, larger", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
-		return b.createCall("pvc-2", 10*mib, weakest, fromSnapshot(b.snapshot(t, "s-1", b.create(t, "pvc-1", 4*mib))))
+		return b.createCall("pvc-2", b.largerBytes(t), weakest, fromSnapshot(b.snapshot(t, "s-1", b.create(t, "pvc-1", 4*mib))))
 	}},
 	{"clone, larger", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
-		return b.createCall("pvc-2", 10*mib, weakest, fromVolume(b.create(t, "pvc-1", 4*mib)))
+		return b.createCall("pvc-2", b.largerBytes(t), weakest, fromVolume(b.create(t, "pvc-1", 4*mib)))
 	}},
 	{"expand", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4*mib)

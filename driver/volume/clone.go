@@ -57,6 +57,11 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 			return Volume{}, err
 		}
 	}
+	if spec.MinBytes > source.SizeBytes {
+		if err := s.checkReadsBeyondParent(ctx, fmt.Sprintf("copy %s, which has %d bytes, to a volume of %d", source, source.SizeBytes, spec.MinBytes)); err != nil {
+			return Volume{}, err
+		}
+	}
 	var in *Store
 	if i := slices.IndexFunc(stores, func(st Store) bool { return st.Name == source.Store }); i >= 0 {
 		in = new(stores[i]) // a copy, because askForClone changes it while Find reads the others

@@ -91,14 +91,14 @@ var operations = []operation{
 		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 		require.NoError(t, err)
 		return func(ctx context.Context) (string, error) {
-			c, err := b.Clone(ctx, Origin{UUID: s.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 10 * MiB, Class: b.cloneClass(t)})
+			c, err := b.Clone(ctx, Origin{UUID: s.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: b.largerBytes(t), Class: b.cloneClass(t)})
 			return fmt.Sprint(c.UUID, c.SizeBytes), err
 		}
 	}},
 	{name: "clone, larger", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		return func(ctx context.Context) (string, error) {
-			c, err := b.Clone(ctx, Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 10 * MiB, Class: b.cloneClass(t)})
+			c, err := b.Clone(ctx, Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: b.largerBytes(t), Class: b.cloneClass(t)})
 			return fmt.Sprint(c.UUID, c.SizeBytes), err
 		}
 	}},
@@ -262,6 +262,17 @@ func (b *testService) cloneClass(t *testing.T) class.Class {
 		return class.Class{Clear: class.ClearUnmap}
 	}
 	return class.Class{}
+}
+
+// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that are larger.
+func (b *testService) largerBytes(t *testing.T) int64 {
+	t.Helper()
+	release, err := b.rpc.Release(t.Context())
+	require.NoError(t, err)
+	if release.Before(readsBeyondParent) {
+		return 4 * MiB
+	}
+	return 10 * MiB
 }
 
 func snapshots(t *testing.T, b *testService, of ...Volume) (ids []string) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -160,6 +161,22 @@ func (s *Service) Expand(ctx context.Context, id string, min, max int64) (int64,
 	return v.SizeBytes, err
 }
 
+// readsBeyondParent is the first release that reads the part of a volume that its parent does not have. Earlier ones, seen on
+// v24.01, fail such reads, and writes of less than a cluster, with an I/O error.
+var readsBeyondParent = rpcschema.MustRelease("v24.05")
+
+// checkReadsBeyondParent fails with [ErrTooOld] if the target cannot have a volume that is larger than its parent.
+func (s *Service) checkReadsBeyondParent(ctx context.Context, what string) error {
+	release, err := s.rpc.Release(ctx)
+	if err != nil {
+		return err
+	}
+	if release.Before(readsBeyondParent) {
+		return fmt.Errorf("target %s: %s: %w: the new part of the volume would answer with I/O errors on SPDK %s. Upgrade SPDK to %s or later, or use the size of the snapshot", s.Name, what, ErrTooOld, release, readsBeyondParent)
+	}
+	return nil
+}
+
 // grow is Expand for a caller that may have read the volume's lvstore.
 func (s *Service) grow(ctx context.Context, v Volume, min, max int64, known *Store) (Volume, error) {
 	if max > 0 && v.SizeBytes > max {
@@ -167,6 +184,11 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64, known *Sto
 	}
 	if v.SizeBytes >= min {
 		return v, nil
+	}
+	if v.Base != "" {
+		if err := s.checkReadsBeyondParent(ctx, fmt.Sprintf("grow %s, which has the snapshot %s below it", v, v.Base)); err != nil {
+			return v, err
+		}
 	}
 	room := func(known *Store) (st Store, err error) {
 		if known != nil && v.Thin { // what is free does not matter

@@ -33,6 +33,8 @@ var (
 	ErrStoreForbidden = errors.New("lvstore not permitted")
 	// ErrExposes: others could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
+	// ErrTooOld: the target's release of SPDK cannot do this without harm.
+	ErrTooOld = errors.New("this release of SPDK is too old")
 	// ErrNotTogether: no snapshot of these volumes can be taken at one moment.
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
 	// ErrMember: the snapshot belongs to a group snapshot, and is deleted with it.

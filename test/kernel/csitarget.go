@@ -25,6 +25,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/proxy"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
@@ -33,6 +34,7 @@ import (
 // the calls of CSI that Kubernetes' sidecars make.
 type csiTarget struct {
 	*controller.Controller
+	old       bool   // its release makes copies only of volumes that others may read when deleted, and only of the same size
 	config    []byte // config.json
 	secret    string // secret.json
 	volumes   map[string]*csi.Volume
@@ -75,6 +77,9 @@ func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores .
 		assert.NoError(t, rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: name}))
 		assert.NoError(t, socket.Close())
 	})
+	release, err := rpc.Release(t.Context())
+	require.NoError(t, err)
+	c.old = release.Before(rpcschema.MustRelease("v24.05"))
 	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: name, LvsName: name, ClusterSz: new(uint32(mib))})
 	require.NoError(t, err)
 
@@ -170,6 +175,13 @@ func (c *csiTarget) make(ctx context.Context, call control.TargetCall) (map[stri
 	req := &csi.CreateVolumeRequest{
 		Name: call.Volume, CapacityRange: &csi.CapacityRange{RequiredBytes: call.Bytes}, Parameters: call.Parameters,
 		VolumeCapabilities: []*csi.VolumeCapability{capability()},
+	}
+	if c.old && (call.Snapshot != "" || call.From != "" || strings.HasPrefix(call.Volume, control.OriginPrefix)) {
+		req.Parameters = maps.Clone(call.Parameters)
+		if req.Parameters == nil {
+			req.Parameters = map[string]string{}
+		}
+		req.Parameters["clearMethod"] = "unmap-may-expose-deleted-data"
 	}
 	switch {
 	case call.Snapshot != "":

@@ -61,8 +61,13 @@ func onTargets(t *testing.T, scenario string) {
 			t.Cleanup(realTarget.Unlock)
 			socket := realtarget.Socket(t)
 			m := NewMachine(t)
-			m.Target = newCSITarget(t, socket, spdk.targetType, "").do
-			runNode(t, m, scenario, spdk.target)
+			c := newCSITarget(t, socket, spdk.targetType, "")
+			m.Target = c.do
+			var params []string
+			if c.old {
+				params = append(params, control.ParamSameSize+"=1")
+			}
+			runNode(t, m, scenario, spdk.target, params...)
 		})
 	}
 }

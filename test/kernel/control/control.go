@@ -16,6 +16,7 @@ const (
 	ParamNode     = "spdkgate.node"     // id of the node; default FirstNode
 	ParamPhase    = "spdkgate.phase"    // phase of a scenario with several boots
 	ParamAcked    = "spdkgate.acked"    // with .VOLUME: what was acknowledged before this boot
+	ParamSameSize = "spdkgate.samesize" // 1: copies cannot be larger than what they are copies of
 	ParamCase     = "spdkgate.case"     // regular expression of the cases to run
 )
 
@@ -101,6 +102,9 @@ const (
 	Configuration  = "configuration"   // return the driver's configuration: config.json, secret.json, and another lvstore
 	Forget         = "forget"          // the guest has deleted a volume
 )
+
+// OriginPrefix begins the names of volumes of which copies are made.
+const OriginPrefix = "origin-"
 
 // VolumeID is the key of a volume's id.
 const VolumeID = "volume-id"

@@ -3,13 +3,19 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+
+	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
 // copied takes a snapshot of a volume that is used, restores it into a larger volume, and clones the volume, while the
 // volume is written.
 func (s *scenario) copied(p *plugin, t copies, fsType string) {
 	size := smallest(fsType)
-	v := s.newCSIVolume(p, "origin-"+fsType, size, fsType)
+	larger := 2 * size
+	if s.sameSize {
+		larger = size
+	}
+	v := s.newCSIVolume(p, control.OriginPrefix+fsType, size, fsType)
 	v.step("stage", v.stage)
 	v.step("publish", v.publish)
 	v.step("write", v.write)
@@ -25,7 +31,7 @@ func (s *scenario) copied(p *plugin, t copies, fsType string) {
 		})
 		c.step("stage", c.stage)
 		c.step("publish", c.publish)
-		c.step("has the size", c.stats(size+size/2))
+		c.step("has the size", c.stats(larger-size/2))
 		c.step("has the data", c.read)
 		c.step("write", c.write)
 		c.step("read", c.read)
@@ -35,10 +41,10 @@ func (s *scenario) copied(p *plugin, t copies, fsType string) {
 		c.delete()
 	}
 	copyOf("restored-"+fsType, before, func(ctx context.Context, name string) (map[string]string, error) {
-		return t.restore(ctx, name, "snap-"+fsType, 2*size)
+		return t.restore(ctx, name, "snap-"+fsType, larger)
 	})
 	copyOf("clone-"+fsType, v.sum, func(ctx context.Context, name string) (map[string]string, error) {
-		return t.clone(ctx, name, v.name, 2*size)
+		return t.clone(ctx, name, v.name, larger)
 	})
 	v.step("the origin is unchanged", v.read)
 	v.step("unpublish", v.unpublish)

@@ -59,7 +59,7 @@ func start() (err error) {
 		err = h.post(context.Background(), control.PathDone, nil, nil)
 	}()
 	nodeID = cmp.Or(params[control.ParamNode], nodeID)
-	s := &scenario{ctx: ctx, host: h, all: params[control.ParamAll] == "1"}
+	s := &scenario{ctx: ctx, host: h, all: params[control.ParamAll] == "1", sameSize: params[control.ParamSameSize] == "1"}
 	if expression := params[control.ParamCase]; expression != "" {
 		if s.chosen, err = regexp.Compile(expression); err != nil {
 			return err

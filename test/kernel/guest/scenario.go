@@ -22,13 +22,14 @@ import (
 
 // scenario runs steps, and stops at the first one that fails.
 type scenario struct {
-	ctx    context.Context
-	host   *host
-	target target
-	all    bool           // also the cases that take long
-	chosen *regexp.Regexp // the cases to run; nil: all
-	name   string         // of the test case
-	limit  time.Duration  // of one step; 0: 10 minutes
+	ctx      context.Context
+	host     *host
+	target   target
+	all      bool           // also the cases that take long
+	sameSize bool           // copies cannot be larger than what they are copies of
+	chosen   *regexp.Regexp // the cases to run; nil: all
+	name     string         // of the test case
+	limit    time.Duration  // of one step; 0: 10 minutes
 
 	figures string // what the present step measured, for the table of cases
 	found   string // figures of earlier steps
