@@ -186,6 +186,7 @@ func rows(t *testing.T, section string) (found [][]string) {
 	require.NoError(t, err)
 	_, rest, ok := strings.Cut(string(text), "# "+section+"\n")
 	require.True(t, ok, section)
+	rest, _, _ = strings.Cut(rest, "\n### ") // the sections of the driver follow
 	rest, _, _ = strings.Cut(rest, "\n## ")
 	for line := range strings.SplitSeq(rest, "\n") {
 		if strings.HasPrefix(line, "| `") {
