@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/spdkgate/spdkgate/test/debian"
 )
 
 // kitVersion is part of a kit's folder name. It depends on what is in a kit; increase the number when kits are made in
@@ -106,11 +108,6 @@ func openKit(ctx context.Context, log func(format string, args ...any)) (kit, er
 }
 
 func makeKit(ctx context.Context, cache string) (k kit, err error) {
-	for tool, pkg := range map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return kit{}, fmt.Errorf("%w: %s is missing (package %s): they need Debian or a distribution based on it", errNoKit, tool, pkg)
-		}
-	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return kit{}, err
 	}
@@ -119,10 +116,10 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 		return kit{}, err
 	}
 	defer os.RemoveAll(k.dir) // after a success, the folder has its final name
-	if err := download(ctx, k.dir); err != nil {
-		return kit{}, err
+	debs, err := debian.Download(ctx, k.dir, packages...)
+	if errors.Is(err, debian.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", errNoKit, err)
 	}
-	debs, err := filepath.Glob(filepath.Join(k.dir, "apt/archives/*.deb"))
 	if err != nil {
 		return kit{}, err
 	}
@@ -157,41 +154,6 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 		return kit{}, err
 	}
 	return kit{dir: final, kernel: k.kernel}, nil
-}
-
-// download downloads the packages and all their dependencies, also those that are installed. apt uses
-// its own folder, so it needs no root and changes nothing on this machine.
-func download(ctx context.Context, dir string) error {
-	apt := filepath.Join(dir, "apt")
-	for _, d := range []string{"lists/partial", "archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
-			return err
-		}
-	}
-	config := fmt.Sprintf(`
-		Dir::State::lists "%[1]s/lists";
-		Dir::State::status "%[1]s/status";
-		Dir::Cache "%[1]s";
-		Dir::Cache::archives "%[1]s/archives";
-		APT::Sandbox::User "";
-		APT::Install-Recommends "false";
-		APT::Get::Download-Only "true";
-		APT::Get::Assume-Yes "true";
-		Debug::NoLocking "true";
-	`, apt)
-	for name, text := range map[string]string{"apt.conf": config, "status": ""} {
-		if err := os.WriteFile(filepath.Join(apt, name), []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	for _, args := range [][]string{{"update"}, append([]string{"install"}, packages...)} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(apt, "apt.conf"), "LC_ALL=C")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w: %s", args[0], err, lastOf(out))
-		}
-	}
-	return nil
 }
 
 // unpackKernel unpacks the compressed kernel image, because an emulated processor would need four
