@@ -1,0 +1,142 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	sysctlFile = "sysctls.json"
+	// Mounts and cgroups end shortly after their last process. cleanTimeout is the most that clean waits for that.
+	cleanTimeout  = 20 * time.Second
+	cleanInterval = 50 * time.Millisecond
+)
+
+// prepare saves the kernel settings and makes the cgroups.
+func prepare(dir string, o Options) error {
+	values := map[string]string{}
+	for _, name := range o.Sysctls {
+		value, err := os.ReadFile(sysctlPath(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		values[name] = strings.TrimSpace(string(value))
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, sysctlFile), text, 0o600); err != nil {
+		return err
+	}
+	for _, h := range hierarchies() {
+		if err := os.Mkdir(filepath.Join(h, Cgroup(dir)), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean removes what a sandbox whose processes have ended left on the machine, and at last its state folder.
+func clean(dir string, o Options) error {
+	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir)) })}
+	for _, h := range hierarchies() {
+		errs = append(errs, eventually("cgroups", func() ([]string, error) { return removeCgroup(filepath.Join(h, Cgroup(dir))) }))
+	}
+	if o.Keep != "" {
+		errs = append(errs, os.CopyFS(filepath.Join(o.Keep, filepath.Base(dir)), os.DirFS(filepath.Join(dir, o.Saved))))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("clean up after %s, which is kept for the next run to try again: %w", dir, err)
+	}
+	return os.RemoveAll(dir)
+}
+
+// eventually repeats an attempt until it reports that nothing is left.
+func eventually(what string, attempt func() (left []string, err error)) error {
+	for deadline := time.Now().Add(cleanTimeout); ; time.Sleep(cleanInterval) {
+		left, err := attempt()
+		if err == nil && len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("%s are left: %s", what, strings.Join(left, ", ")), err)
+		}
+	}
+}
+
+func sysctlPath(name string) string {
+	return filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+}
+
+func restoreSysctls(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, sysctlFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the run ended before it changed anything
+	}
+	if err != nil {
+		return err
+	}
+	var values map[string]string
+	if err := json.Unmarshal(text, &values); err != nil {
+		return err
+	}
+	var errs []error
+	for name, value := range values {
+		now, err := os.ReadFile(sysctlPath(name))
+		if err == nil && strings.TrimSpace(string(now)) != value {
+			err = os.WriteFile(sysctlPath(name), []byte(value), 0)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// hierarchies returns the roots of the cgroup hierarchies: one for each controller with version 1, otherwise one.
+func hierarchies() []string {
+	const root = "/sys/fs/cgroup"
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
+		return []string{root}
+	}
+	var found []string
+	entries, _ := os.ReadDir(root)
+	for _, e := range entries {
+		if info, err := os.Stat(filepath.Join(root, e.Name(), "cgroup.procs")); e.IsDir() && err == nil && info.Mode().IsRegular() {
+			found = append(found, filepath.Join(root, e.Name()))
+		}
+	}
+	return found
+}
+
+// removeCgroup removes a cgroup with all below it, and returns those that cannot be removed yet.
+func removeCgroup(dir string) (left []string, err error) {
+	var all []string
+	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && d.IsDir() {
+			all = append(all, p)
+		}
+		return err
+	})
+	slices.Reverse(all)
+	for _, p := range all {
+		if err := unix.Rmdir(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			left = append(left, p)
+		}
+	}
+	return left, err
+}

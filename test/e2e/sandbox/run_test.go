@@ -1,0 +1,175 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	testSysctl = "kernel.keys.root_maxkeys" // harmless if a test is killed
+	// caseVariable says what the program does inside, and outerVariable that it is a sandbox's outer process in a process of its own.
+	caseVariable  = "SPDKGATE_SANDBOX_CASE"
+	outerVariable = "SPDKGATE_SANDBOX_PARENT"
+)
+
+func TestMain(m *testing.M) {
+	if dir, inside := Inside(); inside {
+		if err := disturb(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		if os.Getenv(caseVariable) != "exits" {
+			select {} // until somebody ends the sandbox
+		}
+		os.Exit(3)
+	}
+	if parent := os.Getenv(outerVariable); parent != "" {
+		_, err := Run(context.Background(), options(parent))
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// disturb leaves everything that a sandbox removes, and an orphaned process; at last it writes the file "ready".
+func disturb(dir string) error {
+	folder := filepath.Join(dir, "disks")
+	script := fmt.Sprintf(`set -e
+mkdir %[1]s && truncate -s 32M %[1]s/disk
+d=$(losetup --find --show %[1]s/disk)
+mkfs.ext4 -q $d && mkdir %[1]s/mounted && mount $d %[1]s/mounted
+losetup --find --show $d
+ip link add inside0 type veth peer name inside1
+echo 123 > /proc/sys/%[2]s
+for c in %[3]s; do mkdir -p $c/%[4]s/a/b; done
+setsid sleep 1000 >/dev/null 2>&1 &
+for c in %[3]s; do [ -e $c/%[4]s/a/b/cpuset.cpus ] || echo $! > $c/%[4]s/a/b/cgroup.procs; done
+ls /proc/$! > /dev/null
+`, folder, strings.ReplaceAll(testSysctl, ".", "/"), strings.Join(hierarchies(), " "), Cgroup(dir))
+	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return os.WriteFile(filepath.Join(dir, "ready"), nil, 0o600)
+}
+
+func options(parent string) Options {
+	return Options{Parent: parent, Name: "sandbox-test", Sysctls: []string{testSysctl}, LoopDir: "disks", Log: func(string, ...any) {}}
+}
+
+// A machine is the state that a sandbox must not change.
+type machine struct {
+	sysctl, loops, mounts, interfaces, cgroups string
+}
+
+func state(t *testing.T, parent string) machine {
+	read := func(script string) string {
+		out, err := exec.Command("sh", "-c", script).CombinedOutput()
+		require.NoError(t, err)
+		return string(out)
+	}
+	loops, err := Loops(parent)
+	require.NoError(t, err)
+	return machine{
+		sysctl: read("cat /proc/sys/" + strings.ReplaceAll(testSysctl, ".", "/")), loops: strings.Join(loops, " "),
+		mounts: read("grep -c /disks/mounted /proc/self/mounts || true"), interfaces: read("ls /sys/class/net"),
+		cgroups: read("ls -d /sys/fs/cgroup/sandbox-test-* /sys/fs/cgroup/*/sandbox-test-* 2>/dev/null || true"),
+	}
+}
+
+func prepareTest(t *testing.T) (parent string, before machine) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, for namespaces")
+	}
+	for _, program := range []string{"losetup", "mkfs.ext4", "ip"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is missing", program)
+		}
+	}
+	parent = t.TempDir()
+	return parent, state(t, parent)
+}
+
+func requireNothingLeft(t *testing.T, parent string, before machine) {
+	t.Helper()
+	assert.Equal(t, before, state(t, parent))
+	entries, err := os.ReadDir(parent)
+	require.NoError(t, err)
+	assert.Empty(t, entries)
+}
+
+// The exit code is that of the program inside, and nothing is left.
+func TestRunLeavesNothing(t *testing.T) {
+	parent, before := prepareTest(t)
+	t.Setenv(caseVariable, "exits")
+	code, err := Run(t.Context(), options(parent))
+	require.NoError(t, err)
+	assert.Equal(t, 3, code)
+	requireNothingLeft(t, parent, before)
+}
+
+// Ctrl-C ends the context.
+func TestInterruptedRunLeavesNothing(t *testing.T) {
+	parent, before := prepareTest(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		awaitReady(t, parent)
+		cancel()
+	}()
+	_, err := Run(ctx, options(parent))
+	require.ErrorContains(t, err, "interrupted")
+	requireNothingLeft(t, parent, before)
+}
+
+// When the outer process is killed, its sandbox ends too, and the next run removes what is left.
+func TestNextRunCleansUpAfterKill(t *testing.T) {
+	parent, before := prepareTest(t)
+	outer := exec.Command(os.Args[0])
+	outer.Env = append(os.Environ(), outerVariable+"="+parent)
+	outer.Stderr = os.Stderr
+	require.NoError(t, outer.Start())
+	awaitReady(t, parent)
+	require.NoError(t, outer.Process.Kill())
+	require.Error(t, outer.Wait())
+	left, err := leftovers(options(parent))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	assert.NotEqual(t, before, state(t, parent), "the killed run left something")
+
+	t.Setenv(caseVariable, "exits")
+	_, err = Run(t.Context(), options(parent))
+	require.NoError(t, err)
+	requireNothingLeft(t, parent, before)
+}
+
+// awaitReady waits until the program inside has done everything.
+func awaitReady(t *testing.T, parent string) {
+	assert.Eventually(t, func() bool {
+		found, _ := filepath.Glob(filepath.Join(parent, "*", "ready"))
+		return len(found) == 1
+	}, 2*time.Minute, 50*time.Millisecond)
+}
+
+// A folder that a running process holds is not a leftover.
+func TestHeldFoldersAreNotLeftovers(t *testing.T) {
+	o := options(t.TempDir())
+	dir := filepath.Join(o.Parent, o.Name+"-1")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	lock, err := hold(dir)
+	require.NoError(t, err)
+	left, err := leftovers(o)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	require.NoError(t, lock.Close())
+	left, err = leftovers(o)
+	require.NoError(t, err)
+	assert.Equal(t, []string{dir}, left)
+}
