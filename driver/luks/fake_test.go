@@ -173,7 +173,10 @@ func (w *world) Contents(_ context.Context, device string, _ bool) (string, int6
 	if err != nil {
 		return "", 0, false, err
 	}
-	at := int64(slices.IndexFunc(b, func(b byte) bool { return b != 0 }))
+	at := int64(len(b) - len(bytes.TrimLeft(b, "\x00")))
+	if at == int64(len(b)) {
+		at = -1
+	}
 	switch {
 	case bytes.HasPrefix(b, []byte("LUKS\xba\xbe")):
 		return "crypto_LUKS", at, w.marked, nil

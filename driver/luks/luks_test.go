@@ -216,6 +216,24 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// The previous passphrase is removed only after the new one was seen to open the device.
+func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
+	l, w := newWorld(t)
+	w.header(2, subsystemUsed)
+	w.slots = []string{first}
+	w.after = func(args []string) error {
+		if args[0] == "luksAddKey" {
+			w.slots = []string{first} // the header was written, and lost
+		}
+		return nil
+	}
+	v := w.volume()
+	v.Keys = keysOf(second, first)
+	_, err := l.Open(t.Context(), v)
+	require.ErrorContains(t, err, "it does not open the device")
+	assert.Equal(t, []string{first}, w.slots)
+}
+
 // While other nodes may have the device open, or it is opened read-only, its header is not changed.
 func TestRotationOfSharedDevice(t *testing.T) {
 	for _, change := range []func(*Volume){func(v *Volume) { v.Shared = true }, func(v *Volume) { v.ReadOnly = true }} {

@@ -25,8 +25,11 @@ func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error
 		}
 	}
 	// cryptsetup removes the last passphrase of a header too.
-	if current, err = l.opens(ctx, v.Device, v.Keys.Current); err != nil || !current {
-		return fmt.Errorf("check the new passphrase of %s before the previous one is removed: it does not open the device %w", v.Device, err)
+	if current, err = l.opens(ctx, v.Device, v.Keys.Current); err != nil {
+		return fmt.Errorf("check the new passphrase before the previous one is removed: %w", err)
+	}
+	if !current {
+		return fmt.Errorf("%w: the new passphrase was added, but it does not open the device: nothing was removed", ErrWrongPassphrase)
 	}
 	step.Doing("removing the previous passphrase of %s", v.Device)
 	err = l.deriving(ctx, func() error {
