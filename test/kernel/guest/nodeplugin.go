@@ -19,7 +19,7 @@ func (s *scenario) killedPlugin() error { return s.withPlugin(s.killed) }
 
 func (s *scenario) withPlugin(do func(*plugin)) (err error) {
 	defer s.end(&err)
-	if err := modprobe("ext4", "xfs", "nvme-tcp"); err != nil {
+	if err := modprobe("ext4", "xfs", "btrfs", "nvme-tcp"); err != nil {
 		return err
 	}
 	p, err := newPlugin()
@@ -82,7 +82,7 @@ func (s *scenario) pluginCases(p *plugin) {
 
 // lives uses volumes with each file system, and without one.
 func (s *scenario) lives(p *plugin) {
-	for _, fsType := range []string{"ext4", "xfs"} {
+	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		s.inCase("life of a volume, "+fsType, func() { s.life(p, fsType) })
 	}
 	s.inCase("life of a raw block volume", func() { s.blockLife(p) })
@@ -90,8 +90,11 @@ func (s *scenario) lives(p *plugin) {
 
 // smallest returns the size of the smallest volume for a file system.
 func smallest(fsType string) int64 {
-	if fsType == "xfs" {
+	switch fsType {
+	case "xfs":
 		return 320 * mib
+	case "btrfs":
+		return 128 * mib
 	}
 	return 32 * mib
 }
