@@ -31,6 +31,8 @@ func (m mapping) ours() bool { return strings.HasPrefix(m.uuid, "CRYPT-LUKS2-") 
 
 // A deviceMapper manages the kernel's mappings, by name. Tests replace it.
 type deviceMapper interface {
+	// check fails with ErrUnsupported if the kernel cannot encrypt devices. The kernel loads its modules if it can.
+	check() error
 	// find returns a mapping, and false if there is none of this name.
 	find(name string) (mapping, bool, error)
 	// resume lets I/O of a suspended mapping continue.
@@ -48,6 +50,7 @@ const (
 	dmResume = 6 // DM_DEV_SUSPEND without the flag to suspend
 	dmStatus = 7
 	dmDeps   = 11
+	dmTarget = 17 // DM_GET_TARGET_VERSION, since Linux 5.4
 
 	dmReadOnly = 1 << 0
 	dmSuspend  = 1 << 1
@@ -87,6 +90,13 @@ func (k dmKernel) call(command uintptr, name string) (*dmIoctl, error) {
 		return nil, errno
 	}
 	return c, nil
+}
+
+func (k dmKernel) check() error {
+	if _, err := k.call(dmTarget, "crypt"); err != nil && !errors.Is(err, unix.ENOTTY) {
+		return fmt.Errorf("%w: the kernel cannot encrypt devices (%w): load the module dm_crypt on the node", ErrUnsupported, err)
+	}
+	return nil
 }
 
 func (k dmKernel) find(name string) (mapping, bool, error) {

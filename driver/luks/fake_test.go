@@ -41,6 +41,8 @@ type world struct {
 	marked   bool                // as MarkFormatting left it
 	mappings map[string]*mapping // by name
 	busy     map[string]bool
+	// unsupported is what the kernel answers when it is asked whether it can encrypt.
+	unsupported error
 	// before is called before each command. An error means that the command was killed before it did anything.
 	before func(args []string) error
 	// after is the same, after the command.
@@ -190,6 +192,8 @@ func (w *world) MarkFormatting(_ string, set bool) error {
 	w.marked = set
 	return nil
 }
+
+func (w *world) check() error { return w.unsupported }
 
 func (w *world) find(name string) (mapping, bool, error) {
 	m, ok := w.mappings[name]

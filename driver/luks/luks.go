@@ -166,6 +166,9 @@ func (l *LUKS) openClosed(ctx context.Context, v Volume, number string, step *op
 	if _, _, err := l.runTool(hostauth.Secret{}, "modprobe", "dm-crypt"); err != nil {
 		l.log.Debug("cannot run modprobe", "error", err) // the kernel may have dm-crypt, or load it by itself
 	}
+	if err := l.mapper.check(); err != nil {
+		return mapping{}, err // before the header is written
+	}
 	if format {
 		if err := l.format(ctx, v, step); err != nil {
 			return mapping{}, err

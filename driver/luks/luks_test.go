@@ -79,6 +79,7 @@ func TestRefusals(t *testing.T) {
 		"empty, a copy of an interrupted format": {func(w *world) { w.marked = true }, func(v *Volume) { v.MayFormat, v.MayFinish = false, false }, ErrEmpty, "so it is not formatted"},
 		"empty, read-only":                       {nil, func(v *Volume) { v.ReadOnly = true }, ErrEmpty, "read-only"},
 		"empty, shared":                          {nil, func(v *Volume) { v.Shared = true }, ErrEmpty, "ReadWriteOnce"},
+		"kernel without dm-crypt":                {func(w *world) { w.unsupported = ErrUnsupported }, nil, ErrUnsupported, "not supported"},
 		"too small":                              {func(w *world) { require.NoError(w.t, truncate(w.device, 16*mib)) }, nil, ErrInvalid, "use a larger volume"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -77,6 +77,18 @@ func TestReadHeader(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// A kernel without device mapper has no mappings, and cannot encrypt.
+func TestNoDeviceMapper(t *testing.T) {
+	k := dmKernel{t.TempDir()}
+	require.ErrorIs(t, k.check(), ErrUnsupported)
+	require.ErrorContains(t, k.check(), "dm_crypt")
+	_, found, err := k.find("x")
+	require.NoError(t, err)
+	assert.False(t, found)
+	require.Error(t, k.resume("x"))
+	require.Error(t, k.remove("x"))
+}
+
 func FuzzReadHeader(f *testing.F) {
 	f.Add([]byte("LUKS\xba\xbe\x00\x02"))
 	f.Add(append([]byte("LUKS\xba\xbe\x00\x02"), make([]byte, 600)...))
