@@ -56,7 +56,7 @@ func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 	}
 	state, _ := n.monitor.State(id)
 	for _, f := range state.Findings {
-		if f.Kind == monitor.DeadMount && req.GetVolumePublishPath() != "" && f.Path != path {
+		if f.Kind == monitor.DeadMount && req.GetVolumePublishPath() != "" && f.Path != "" && f.Path != path {
 			continue // another path, which a caller that names one does not mean
 		}
 		report(health, f.Kind, f.Text)

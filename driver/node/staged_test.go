@@ -123,7 +123,7 @@ func TestAdoptVolumes(t *testing.T) {
 // A fakeKernel tells a monitor what a test says.
 type fakeKernel struct {
 	*mount.Mounter
-	f     *fakeNode
+	table string // file of its mount table
 	paths connect.Paths
 }
 
@@ -136,7 +136,7 @@ func watched(t *testing.T, n *Node, f *fakeNode) (*monitor.Monitor, *fakeKernel)
 	table := filepath.Join(t.TempDir(), "mountinfo")
 	require.NoError(t, os.WriteFile(table, []byte("36 35 0:77 / "+stagePath(f.staging, volID)+" rw shared:1 - ext4 /dev/x ro\n"), 0o600))
 	require.NoError(t, os.MkdirAll(stagePath(f.staging, volID), 0o700))
-	k := &fakeKernel{Mounter: mount.New(mount.Options{MountInfo: table}), f: f, paths: connect.Paths{Expected: 2, All: []connect.Path{{Name: "nvme0", State: "live", Live: true}, {Name: "nvme1", State: "live", Live: true}}}}
+	k := &fakeKernel{Mounter: mount.New(mount.Options{MountInfo: table}), table: table, paths: connect.Paths{Expected: 2, All: []connect.Path{{Name: "nvme0", State: "live", Live: true}, {Name: "nvme1", State: "live", Live: true}}}}
 	m := monitor.New(monitor.Options{Source: n.Volumes(), Connector: k, Mounter: k, Log: n.log, Interval: time.Hour})
 	n.SetMonitor(m)
 	return m, k
@@ -196,10 +196,34 @@ func TestHealthFromTheMonitor(t *testing.T) {
 	f.mounts[stagePath(f.staging, volID)] = mount.Point{Stale: true}
 	assert.Equal(t, map[string]csi.VolumeHealthErrorType{"FilesystemReadOnly": degraded, "NotConnected": inaccessible, "DeviceGone": inaccessible}, health())
 
-	require.NoError(t, publishCall(n, f, writer, filepath.Join(t.TempDir(), "target")))
+	target := filepath.Join(t.TempDir(), "target")
+	require.NoError(t, publishCall(n, f, writer, target))
 	resp, err := n.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: volID, StagingTargetPath: f.staging})
 	require.NoError(t, err)
 	assert.Empty(t, resp.GetVolumeHealth().GetHealthStatuses(), "what was found before the call no longer counts")
+
+	// A pod's own path counts, and what concerns all paths. The dead mount of another pod does not.
+	of := func(dead ...string) (reasons []string) {
+		k.paths.All = []connect.Path{{Name: "nvme0", State: "live", Live: true}, {Name: "nvme1", State: "live", Live: true}}
+		lines := "36 35 0:77 / " + stagePath(f.staging, volID) + " rw shared:1 - ext4 /dev/x rw\n"
+		for _, path := range dead {
+			lines += "37 35 259:1048000 / " + path + " rw shared:1 - ext4 /dev/x rw\n"
+		}
+		require.NoError(t, os.WriteFile(k.table, []byte(lines), 0o600))
+		m.Check(t.Context())
+		resp, err := n.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: volID, VolumePublishPath: target, StagingTargetPath: f.staging})
+		require.NoError(t, err)
+		for _, h := range resp.GetVolumeHealth().GetHealthStatuses() {
+			reasons = append(reasons, h.GetReason())
+		}
+		return reasons
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	require.NoError(t, publishCall(n, f, writer, other))
+	assert.Empty(t, of())
+	assert.Equal(t, []string{reasonDeviceGone}, of(target))
+	assert.Empty(t, of(other))
+
 	for kind := range entries {
 		assert.Contains(t, monitor.Kinds, kind)
 	}
