@@ -84,10 +84,16 @@ func (f *freezer) passBarrier(ctx context.Context, params, result any) error {
 			return ctx.Err()
 		}
 	case spdkrpc.SpdkgateLvolSnapshotBarrierStepOpen:
+		select {
+		case <-f.barrier.arrived:
+		default:
+			return errNoBarrier
+		}
 		if !f.barrier.decide("open") {
 			return errNoBarrier
 		}
 	default:
+		f.barrier.noted("give up")
 		f.barrier.decide("given up")
 	}
 	return json.Unmarshal([]byte("true"), result)
@@ -237,6 +243,9 @@ func TestOneOfSeveralTargetsFails(t *testing.T) {
 				require.ErrorIs(t, err, c.want)
 			}
 			assert.Equal(t, 4, p.lvols(t), "%v", err)
+			if name == "it cannot freeze" {
+				assert.Contains(t, p.noted, "give up", "the other target's hosts wait for nothing")
+			}
 		})
 	}
 }

@@ -1,0 +1,43 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/doctor"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// The members of a group on several targets are counted on all of them. Nothing is said if one could not be read.
+func TestGroupsOnSeveralTargets(t *testing.T) {
+	simulatedOnly(t)
+	first, second := newFixture(t, export.TCP), newFixture(t, export.TCP)
+	take := func(f *fixture, group string) {
+		t.Helper()
+		v := f.create(t, "source-"+group)
+		_, err := f.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snap.abcdefghijkl." + strings.ReplaceAll(v.UUID, "-", "") + "." + group})
+		require.NoError(t, err)
+	}
+	const whole, half = "000000010yzb", "000000020yzb" // each of two members, on several targets
+	take(first, whole)
+	take(second, whole)
+	take(first, half)
+	e := examinationOf(first.Service, second.Service)
+	found := run(t, e)
+	require.Len(t, found, 1)
+	assert.Equal(t, doctor.HalfMade, found[0].Kind)
+	assert.Contains(t, found[0].Object, half)
+	assert.Contains(t, found[0].Problem, "it has 1 of 2 snapshots")
+
+	e.Partial = true
+	assert.Empty(t, run(t, e), "the other members may be on targets that were not read")
+	e.Partial = false
+	require.NoError(t, second.sim.Close())
+	found = run(t, e)
+	require.Len(t, found, 1)
+	assert.Equal(t, doctor.Unreachable, found[0].Kind)
+}
