@@ -16,16 +16,16 @@ import (
 func TestGroupsOnSeveralTargets(t *testing.T) {
 	simulatedOnly(t)
 	first, second := newFixture(t, export.TCP), newFixture(t, export.TCP)
-	take := func(f *fixture, group string) {
+	take := func(f *fixture, source, group string) {
 		t.Helper()
-		v := f.create(t, "source-"+group)
+		v := f.create(t, source)
 		_, err := f.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snap.abcdefghijkl." + strings.ReplaceAll(v.UUID, "-", "") + "." + group})
 		require.NoError(t, err)
 	}
 	const whole, half = "000000010yzb", "000000020yzb" // each of two members, on several targets
-	take(first, whole)
-	take(second, whole)
-	take(first, half)
+	take(first, "pvc-1", whole)
+	take(second, "pvc-2", whole)
+	take(first, "pvc-3", half)
 	e := examinationOf(first.Service, second.Service)
 	found := run(t, e)
 	require.Len(t, found, 1)
