@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -202,6 +203,20 @@ func TestCallerLeavesBeforeItsBatchIsSent(t *testing.T) {
 	g.waiting = []*gathered{waiting}
 	assert.Equal(t, Unreachable, g.leave(waiting))
 	assert.Empty(t, g.waiting)
+}
+
+// The same while the request waits for a connection.
+func TestCallerLeavesWhileItsBatchConnects(t *testing.T) {
+	p := &batchProxy{batch: func(http.ResponseWriter, []call) { assert.Fail(t, "the batch was sent") }}
+	h := proxied(t, p.serve)
+	calls := []*gathered{{id: 1, body: []byte(`{"id":1,"method":"leaves"}`), answer: make(chan gatheredAnswer, 1)}, {id: 2, body: []byte(`{"id":2,"method":"stays"}`), answer: make(chan gatheredAnswer, 1)}}
+	requests := split(calls)
+	h.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		assert.Equal(t, Unreachable, h.gathering.leave(calls[0]))
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	h.send(requests[0])
+	assert.Equal(t, gatheredAnswer{again: true}, <-calls[1].answer)
 }
 
 // A request ends when nobody waits for an answer that is missing.
