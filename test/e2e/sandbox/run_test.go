@@ -2,7 +2,9 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,9 @@ const (
 	// caseVariable says what the program does inside, and outerVariable that it is a sandbox's outer process in a process of its own.
 	caseVariable  = "SPDKGATE_SANDBOX_CASE"
 	outerVariable = "SPDKGATE_SANDBOX_PARENT"
+	// loopsVariable is a file for the names of the loop devices that are attached inside, one for each line. It is outside the
+	// state folder: when that is gone, nothing else tells whose a device is.
+	loopsVariable = "SPDKGATE_SANDBOX_LOOPS"
 )
 
 func TestMain(m *testing.M) {
@@ -46,8 +51,9 @@ func disturb(dir string) error {
 	script := fmt.Sprintf(`set -e
 mkdir %[1]s && truncate -s 32M %[1]s/disk
 d=$(losetup --find --show %[1]s/disk)
+echo $d > "$SPDKGATE_SANDBOX_LOOPS"
 mkfs.ext4 -q $d && mkdir %[1]s/mounted && mount $d %[1]s/mounted
-losetup --find --show $d
+losetup --find --show $d >> "$SPDKGATE_SANDBOX_LOOPS"
 ip link add inside0 type veth peer name inside1
 echo 123 > /proc/sys/%[2]s
 for c in %[3]s; do mkdir -p $c/%[4]s/a/b; done
@@ -70,19 +76,35 @@ type machine struct {
 	sysctl, loops, mounts, interfaces, cgroups string
 }
 
-func state(t *testing.T, parent string) machine {
+func state(t *testing.T) machine {
 	read := func(script string) string {
 		out, err := exec.Command("sh", "-c", script).CombinedOutput()
 		require.NoError(t, err)
 		return string(out)
 	}
-	loops, err := Loops(parent)
-	require.NoError(t, err)
 	return machine{
-		sysctl: read("cat /proc/sys/" + strings.ReplaceAll(testSysctl, ".", "/")), loops: strings.Join(loops, " "),
+		sysctl: read("cat /proc/sys/" + strings.ReplaceAll(testSysctl, ".", "/")), loops: attached(t),
 		mounts: read("grep -c /disks/mounted /proc/self/mounts || true"), interfaces: read("ls /sys/class/net"),
 		cgroups: read("ls -d /sys/fs/cgroup/sandbox-test-* /sys/fs/cgroup/*/sandbox-test-* 2>/dev/null || true"),
 	}
+}
+
+// attached returns the backing files of the loop devices that were attached inside and still are.
+func attached(t *testing.T) string {
+	names, err := os.ReadFile(os.Getenv(loopsVariable))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "" // nothing ran inside yet
+	}
+	require.NoError(t, err)
+	found := ""
+	for name := range strings.FieldsSeq(string(names)) {
+		// Another process may have taken the device since: its file has another path.
+		file, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(name), "loop/backing_file"))
+		if err == nil && (strings.Contains(string(file), "sandbox-test-") || strings.Contains(string(file), "/loop")) {
+			found += name + " on " + string(file)
+		}
+	}
+	return found
 }
 
 func prepareTest(t *testing.T) (parent string, before machine) {
@@ -95,12 +117,13 @@ func prepareTest(t *testing.T) (parent string, before machine) {
 		}
 	}
 	parent = t.TempDir()
-	return parent, state(t, parent)
+	t.Setenv(loopsVariable, filepath.Join(t.TempDir(), "loops"))
+	return parent, state(t)
 }
 
 func requireNothingLeft(t *testing.T, parent string, before machine) {
 	t.Helper()
-	assert.Equal(t, before, state(t, parent))
+	assert.Equal(t, before, state(t))
 	entries, err := os.ReadDir(parent)
 	require.NoError(t, err)
 	assert.Empty(t, entries)
@@ -142,7 +165,7 @@ func TestNextRunCleansUpAfterKill(t *testing.T) {
 	left, err := leftovers(options(parent))
 	require.NoError(t, err)
 	require.Len(t, left, 1)
-	assert.NotEqual(t, before, state(t, parent), "the killed run left something")
+	assert.NotEqual(t, before, state(t), "the killed run left something")
 
 	t.Setenv(caseVariable, "exits")
 	_, err = Run(t.Context(), options(parent))
