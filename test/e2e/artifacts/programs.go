@@ -58,10 +58,7 @@ func (s *Store) Tools(ctx context.Context, module string, parallel int) (Program
 
 // Own builds programs of the module in a folder each time. The go command's cache makes this short.
 func (s *Store) Own(ctx context.Context, module, version string, packages ...string) (Programs, error) {
-	dir, err := s.folder("own")
-	if err != nil {
-		return nil, err
-	}
+	dir := filepath.Join(s.root, "own")
 	programs := Programs{}
 	for _, pkg := range packages {
 		name := path.Base(pkg)
