@@ -30,18 +30,25 @@ func TestMain(m *testing.M) {
 	for _, program := range programs {
 		builds[program] = sync.OnceValues(func() (string, error) { return build(program, filepath.Join(folder, program)) })
 	}
-	builds["kustomize"] = sync.OnceValues(func() (string, error) {
-		out := filepath.Join(folder, "kustomize")
-		cmd := exec.Command("go", "build", "-modfile", "deploy/kustomize/go.mod", "-o", out, "sigs.k8s.io/kustomize/kustomize/v5")
-		cmd.Dir = repository
-		if log, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%v: %w: %s", cmd.Args, err, log)
-		}
-		return out, nil
-	})
+	for _, tool := range []string{"kustomize", "helm"} {
+		builds[tool] = sync.OnceValues(func() (string, error) { return buildTool(tool) })
+	}
 	code := m.Run()
 	_ = os.RemoveAll(folder)
 	os.Exit(code)
+}
+
+// buildTool builds the tool of the module deploy/NAME, and returns its path in the go command's cache. The first time takes minutes.
+func buildTool(name string) (string, error) {
+	cmd := exec.Command("go", "tool", "-modfile", "deploy/"+name+"/go.mod", "-n", name)
+	cmd.Dir = repository
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%v: %w: %s", cmd.Args, err, log.String())
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // build runs the image's build command unchanged, except for the path of the result.

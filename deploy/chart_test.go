@@ -1,0 +1,224 @@
+package deploy
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	goyaml "go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const chart = "helm/spdk-csi"
+
+var update = flag.Bool("update", false, "write generated files")
+
+// helm runs helm, without any configuration of the user.
+func helm(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	program, err := builds["helm"]()
+	require.NoError(t, err)
+	cmd := exec.Command(program, args...)
+	home := t.TempDir()
+	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + filepath.Join(home, "none")}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// rendered returns the chart's objects, with example-values.yaml and more values.
+func rendered(t *testing.T, values map[string]any) []object {
+	t.Helper()
+	text, err := yaml.Marshal(values)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	out, err := helm(t, "template", "x", chart, "--namespace", namespace, "--kube-version", "1.36.0", "-f", chart+"/example-values.yaml", "-f", file)
+	require.NoError(t, err, out)
+	objects, err := decode("chart", []byte(out))
+	require.NoError(t, err, out)
+	return objects
+}
+
+// canonical returns an object as a value in which the order of named items, and the format of JSON texts, do not matter.
+func canonical(t *testing.T, o object) any {
+	t.Helper()
+	text, err := json.Marshal(o.Object)
+	require.NoError(t, err)
+	var value any
+	require.NoError(t, json.Unmarshal(text, &value))
+	return sorted(value)
+}
+
+func sorted(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, item := range v {
+			v[key] = sorted(item)
+		}
+	case []any:
+		for i := range v {
+			v[i] = sorted(v[i])
+		}
+		key := func(item any) string {
+			o, _ := item.(map[string]any)
+			return cmp.Or(fmt.Sprint(o["mountPath"], o["name"]), fmt.Sprint(item)) + fmt.Sprint(item)
+		}
+		slices.SortFunc(v, func(a, b any) int { return strings.Compare(key(a), key(b)) })
+		return slices.CompactFunc(v, func(a, b any) bool { return assert.ObjectsAreEqual(a, b) }) // a component may add a flag twice
+	case string:
+		var inner any
+		if strings.HasPrefix(v, "{") && json.Unmarshal([]byte(v), &inner) == nil {
+			return sorted(inner)
+		}
+	}
+	return v
+}
+
+// TestChartEqualsKustomize renders the chart and the manifests with each option: Helm's users get what is tested as manifests.
+func TestChartEqualsKustomize(t *testing.T) {
+	for name, c := range map[string]struct {
+		values     map[string]any
+		components []string
+	}{
+		"plain":             {nil, nil},
+		"self-registration": {map[string]any{"node": map[string]any{"selfRegistration": true}}, []string{"self-registration"}},
+		"node-lifecycle":    {map[string]any{"node": map[string]any{"lifecycle": true}}, []string{"node-lifecycle"}},
+		"k0s":               {map[string]any{"node": map[string]any{"kubeletRoot": "/var/lib/k0s/kubelet"}}, []string{"kubelet-root/k0s"}},
+		"microk8s and all":  {map[string]any{"zones": true, "node": map[string]any{"kubeletRoot": "/var/snap/microk8s/common/var/lib/kubelet", "lifecycle": true}}, []string{"node-lifecycle", "kubelet-root/microk8s", "zones"}},
+		"zones":             {map[string]any{"zones": true}, []string{"zones"}},
+		"group snapshots":   {map[string]any{"groupSnapshots": true}, []string{"group-snapshots"}},
+		"no password":       {map[string]any{"credentials": map[string]any{"serviceAccountToken": true}}, []string{"service-account-token"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, _ := kustomize(t, c.components...)
+			want = slices.DeleteFunc(want, func(o object) bool { return o.kind() == "Namespace" }) // made before the chart is installed
+			got := rendered(t, c.values)
+			names := func(objects []object) (all []string) {
+				for _, o := range objects {
+					all = append(all, o.kind()+"/"+o.meta.GetNamespace()+"/"+o.meta.GetName())
+				}
+				slices.Sort(all)
+				return all
+			}
+			require.Equal(t, names(want), names(got))
+			for _, w := range want {
+				i := slices.IndexFunc(got, func(g object) bool { return g.kind() == w.kind() && g.meta.GetName() == w.meta.GetName() })
+				assert.Equal(t, canonical(t, w), canonical(t, got[i]), "%s %s", w.kind(), w.meta.GetName())
+			}
+		})
+	}
+}
+
+// Options that the manifests do not have.
+func TestChartValues(t *testing.T) {
+	objects := rendered(t, map[string]any{
+		"image":            map[string]any{"repository": "registry.example/spdk-csi", "tag": "v9"},
+		"imagePullSecrets": []string{"pull"},
+		"config":           map[string]any{"placement": map[string]any{"candidates": 3}},
+		"ca":               map[string]any{"certificates": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"},
+		"credentials":      map[string]any{"existingSecret": "mine", "accounts": []any{}},
+		"controller":       map[string]any{"replicas": 3, "extraArgs": []string{"--log-format=json"}},
+		"node":             map[string]any{"requiredTransports": []string{"nvme-tcp", "iscsi"}, "maxVolumes": 40, "extraArgs": []string{"--nvme-keep-alive=7s"}},
+		"storageClass":     map[string]any{"default": true, "reclaimPolicy": "Retain", "name": "fast"},
+		"snapshotClass":    map[string]any{"create": false},
+	})
+	pod := daemonSet(t, objects).Spec.Template.Spec
+	c := pod.Containers[0]
+	accepts(t, c)
+	assert.Equal(t, "registry.example/spdk-csi:v9", c.Image)
+	assert.Equal(t, []corev1.LocalObjectReference{{Name: "pull"}}, pod.ImagePullSecrets)
+	assert.Equal(t, "nvme-tcp,iscsi", arg(c, "--required-transports"))
+	assert.Equal(t, "40", arg(c, "--max-volumes-per-node"))
+	assert.Equal(t, "7s", arg(c, "--nvme-keep-alive"))
+	config := find[*corev1.ConfigMap](t, objects, "spdkcsi-cm").Data["config.json"]
+	assert.Contains(t, config, `"candidates": 3`)
+	assert.Contains(t, config, `"storage-1"`)
+	assert.Contains(t, find[*corev1.ConfigMap](t, objects, "spdkcsi-ca").Data["ca.crt"], "BEGIN CERTIFICATE")
+	class := find[*storagev1.StorageClass](t, objects, "fast")
+	assert.Equal(t, "mine", class.Parameters[prefix+"provisioner-secret-name"])
+	assert.Equal(t, "true", class.Annotations["storageclass.kubernetes.io/is-default-class"])
+	assert.Equal(t, "get", flatten(t, find[*rbacv1.Role](t, objects, "spdkcsi-controller-role").Rules)["secrets named mine"])
+	controllerPod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec
+	assert.Equal(t, "mine", mountAt(controllerPod, "/etc/spdkcsi-secret").source.Secret.SecretName)
+	accepts(t, controllerPod.Containers[0])
+	for _, o := range objects {
+		assert.NotEqual(t, "Secret", o.kind(), "the user's own is used")
+		assert.NotEqual(t, "VolumeSnapshotClass", o.kind())
+	}
+}
+
+func TestChartRefusesWrongValues(t *testing.T) {
+	for name, c := range map[string]struct{ value, says string }{
+		"an unknown key":         {"node.kubeletroot=/x", "kubeletroot"},
+		"a path with a slash":    {"node.kubeletRoot=/x/", "kubeletRoot"},
+		"an unknown transport":   {"node.requiredTransports={tcp}", "requiredTransports"},
+		"no storage servers":     {"storageServers=null", "storageServers"},
+		"no credentials":         {"credentials.accounts=null", "credentials"},
+		"a wrong reclaim policy": {"storageClass.reclaimPolicy=Recycle", "reclaimPolicy"},
+		"no replicas":            {"controller.replicas=0", "replicas"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := helm(t, "template", "x", chart, "-f", chart+"/example-values.yaml", "--kube-version", "1.36.0", "--set", c.value)
+			require.Error(t, err, out)
+			assert.Contains(t, out, c.says)
+		})
+	}
+	out, err := helm(t, "lint", "--strict", chart, "-f", chart+"/example-values.yaml")
+	require.NoError(t, err, out)
+}
+
+// README.md has all values, with their defaults and the comments of values.yaml.
+func TestChartReadme(t *testing.T) {
+	source, err := os.ReadFile(chart + "/values.yaml")
+	require.NoError(t, err)
+	var document goyaml.Node
+	require.NoError(t, goyaml.Unmarshal(source, &document))
+	var table strings.Builder
+	table.WriteString("| Value | Default | Meaning |\n|---|---|---|\n")
+	for _, row := range valueRows(t, "", document.Content[0]) {
+		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", row[0], row[1], row[2])
+	}
+	readme, err := os.ReadFile(chart + "/README.md")
+	require.NoError(t, err)
+	const mark = "-update -->\n"
+	before, _, ok := strings.Cut(string(readme), mark)
+	require.True(t, ok)
+	want := before + mark + table.String()
+	if *update {
+		require.NoError(t, os.WriteFile(chart+"/README.md", []byte(want), 0o644))
+		return
+	}
+	assert.Equal(t, want, string(readme), "run: go test ./deploy -run TestChartReadme -update")
+}
+
+// valueRows returns the values that have a comment "# --": name, default and comment.
+func valueRows(t *testing.T, prefix string, n *goyaml.Node) (rows [][3]string) {
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		comment, documented := strings.CutPrefix(key.HeadComment, "# -- ")
+		if !documented {
+			require.Equal(t, goyaml.MappingNode, value.Kind, "%s%s has no comment that begins with # --", prefix, key.Value)
+			rows = append(rows, valueRows(t, prefix+key.Value+".", value)...)
+			continue
+		}
+		var v any
+		require.NoError(t, value.Decode(&v))
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		rows = append(rows, [3]string{prefix + key.Value, strings.ReplaceAll(string(text), "|", `\|`), comment})
+	}
+	return rows
+}
