@@ -30,7 +30,7 @@ func newDetachingService(t *testing.T) (b *testService, v Volume, s Snapshot) {
 
 func (b *testService) restore(t *testing.T, name string, from Snapshot) Volume {
 	t.Helper()
-	c, err := b.Clone(t.Context(), Origin{UUID: from.UUID, Snapshot: true}, Spec{Name: name, MinBytes: 20 * MiB, Class: b.cloneClass(t)})
+	c, err := b.Clone(t.Context(), Origin{UUID: from.UUID, Snapshot: true}, Spec{Name: name, MinBytes: from.SizeBytes, Class: b.cloneClass(t)})
 	require.NoError(t, err)
 	return c
 }

@@ -63,7 +63,7 @@ func TestSnapshotWithClones(t *testing.T) {
 	v := b.create(t, "pvc-1", 4)
 	s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 	require.NoError(t, err)
-	c, err := b.Clone(t.Context(), Origin{UUID: s.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	c, err := b.Clone(t.Context(), Origin{UUID: s.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
 	require.NoError(t, err)
 	err = b.DeleteSnapshot(t.Context(), s.UUID, nil)
 	require.ErrorIs(t, err, ErrInUse)
@@ -100,7 +100,7 @@ func TestCloneOrigins(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	fromV := Origin{UUID: v.UUID}
-	spec := Spec{Name: "clone", MinBytes: 4 * MiB}
+	spec := Spec{Name: "clone", MinBytes: 4 * MiB, Class: b.cloneClass(t)}
 	c, err := b.Clone(t.Context(), fromV, spec)
 	require.NoError(t, err)
 	s, err := b.Snapshot(t.Context(), "of-the-clone", c.UUID)
