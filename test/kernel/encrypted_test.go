@@ -5,6 +5,7 @@ package kernel
 import (
 	"testing"
 
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 	"github.com/spdkgate/spdkgate/test/kernel/control"
 )
 
@@ -21,4 +22,15 @@ func TestEncryptedVolumes(t *testing.T) {
 			runNode(t, NewMachine(t), control.Encrypted, own.target)
 		})
 	}
+	t.Run("SPDK", func(t *testing.T) {
+		realTarget.Lock()
+		t.Cleanup(realTarget.Unlock)
+		c := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
+		if c.old {
+			t.Skip("this release has no larger clones")
+		}
+		m := NewMachine(t)
+		m.Target = c.do
+		runNode(t, m, control.Encrypted, control.SPDK)
+	})
 }

@@ -36,10 +36,13 @@ func (s *scenario) newEncryptedVolume(p *plugin, name string, bytes int64, fsTyp
 	return v
 }
 
-// encrypted has the cases of encrypted volumes on the guest's own target.
+// encrypted has the cases of encrypted volumes.
 func (s *scenario) encrypted(p *plugin) {
 	for _, fsType := range []string{"ext4", "xfs", ""} {
 		s.inCase("encrypted volume: grown, cloned, "+strings.TrimSpace(fsType+" ")+map[bool]string{true: "raw block"}[fsType == ""], func() { s.encryptedLife(p, fsType) })
+	}
+	if _, elsewhere := s.target.(hostTarget); elsewhere {
+		return // the rest looks at the volume's file on the target
 	}
 	s.inCase("encrypted volume: wrong and missing passphrases, other devices", func() { s.encryptedRefusals(p) })
 	s.inCase("encrypted volume: passphrase changed", func() { s.encryptedRotation(p) })
@@ -67,7 +70,9 @@ func (s *scenario) encryptedLife(p *plugin, fsType string) {
 	v.step("unstage", v.unstage)
 	v.step("unstage, again", v.unstage)
 	v.step("nothing is left", v.gone)
-	v.step("the target has no plain text", v.ciphertext)
+	if _, elsewhere := s.target.(hostTarget); !elsewhere {
+		v.step("the target has no plain text", v.ciphertext)
+	}
 	v.step("second pod: stage", v.stage)
 	v.step("second pod: publish", v.publish)
 	v.step("second pod: read", v.read)
@@ -80,7 +85,7 @@ func (s *scenario) encryptedLife(p *plugin, fsType string) {
 // marker is in the plain text of each volume.
 const marker = "plain text that the target must not have"
 
-// cloned copies the volume's file on the target to a second volume, as a clone, and uses both at a time.
+// cloned makes a clone of the volume, and uses both at a time.
 func (v *csiVolume) cloned(ctx context.Context, bytes int64) error {
 	if v.fsType != "" {
 		if err := os.WriteFile(filepath.Join(v.published, "marker"), []byte(strings.Repeat(marker, 200)), 0o600); err != nil {
@@ -90,12 +95,7 @@ func (v *csiVolume) cloned(ctx context.Context, bytes int64) error {
 	unix.Sync()
 	name := v.name + "-clone"
 	c := &csiVolume{scenario: v.scenario, plugin: v.plugin, pod: podOf(name), name: name, id: "t0:" + name, fsType: v.fsType, sum: v.sum}
-	if err := c.create(ctx, bytes); err != nil {
-		return err
-	}
-	c.encrypt()
-	c.context[request.KeyMayFormat] = "false"
-	if err := copyOver(v.backing(), c.backing()); err != nil {
+	if err := v.copyTo(ctx, c, bytes); err != nil {
 		return err
 	}
 	for _, call := range (calls{callStage, callPublish, callRead, callWrite, callRead, callUnpublish, callUnstage, callGone}) {
@@ -104,6 +104,23 @@ func (v *csiVolume) cloned(ctx context.Context, bytes int64) error {
 		}
 	}
 	return c.target.remove(ctx, c.name)
+}
+
+// copyTo creates c as a clone of the volume.
+func (v *csiVolume) copyTo(ctx context.Context, c *csiVolume, bytes int64) (err error) {
+	if t, ok := v.target.(hostTarget); ok {
+		c.context, err = t.clone(ctx, c.name, v.name, bytes)
+		if err == nil {
+			c.encrypt()
+		}
+		return err
+	}
+	if err := c.create(ctx, bytes); err != nil {
+		return err
+	}
+	c.encrypt()
+	c.context[request.KeyMayFormat] = "false"
+	return copyOver(v.backing(), c.backing())
 }
 
 func copyOver(from, to string) (err error) {
@@ -306,10 +323,10 @@ func (s *scenario) killedEncrypted(p *plugin) {
 func (s *scenario) encryptedVolumes() error {
 	return s.withPlugin(func(p *plugin) {
 		s.step("start the node plugin", func(ctx context.Context) (string, error) { return "", p.start(ctx, false) })
-		if _, ok := s.target.(*nvmeTarget); ok {
-			s.encrypted(p)
-		} else {
+		if _, ok := s.target.(*scsiTarget); ok {
 			s.inCase("encrypted volume", func() { s.encryptedLife(p, "ext4") })
+		} else {
+			s.encrypted(p)
 		}
 		s.step("stop the node plugin", func(context.Context) (string, error) { return "", p.stop(unix.SIGTERM) })
 		if _, ok := s.target.(*nvmeTarget); ok {

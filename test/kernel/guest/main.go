@@ -96,6 +96,9 @@ func start() (err error) {
 	case control.Encrypted + " " + control.Own:
 		s.target = newNVMeTarget()
 		return s.encryptedVolumes()
+	case control.Encrypted + " " + control.SPDK:
+		s.target = hostTarget{host: h}
+		return s.encryptedVolumes()
 	case control.Encrypted + " " + control.OwnISCSI:
 		s.target = newSCSITarget()
 		return s.encryptedVolumes()
