@@ -39,7 +39,7 @@ test-kernel: ## the connectors, the node plugin and deleted data on a real kerne
 	$(GO) test -tags kernel -count 1 -timeout 12h -v ./test/kernel/ $(ARGS)
 
 test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
-	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/kernel/ -run 'TestNodePlugin/own|TestPowerLoss' $(ARGS)
+	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/kernel/ -run 'Plugin/own|TestPowerLoss' $(ARGS)
 
 check: ## format, vet, staticcheck, generated files, import rules, links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

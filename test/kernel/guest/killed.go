@@ -66,6 +66,15 @@ type killing struct {
 
 // each kills the plugin at each point of a call.
 func (k *killing) each(c killedCall, fsType string) {
+	if k.volumes == 0 {
+		k.step("first volume", func(ctx context.Context) (string, error) { // for it, the plugin makes folders
+			v, err := k.begin(ctx, killedCall{before: calls{callStage, callPublish}}, fsType)
+			if err != nil {
+				return "", err
+			}
+			return "", k.finish(ctx, v, nil)
+		})
+	}
 	var points []point
 	k.step("record its steps", func(ctx context.Context) (string, error) {
 		v, err := k.begin(ctx, c, fsType)
@@ -186,7 +195,7 @@ func (k *killing) killAt(ctx context.Context, call func(context.Context) (string
 	})
 	_, callErr := call(ctx)
 	if where == "" {
-		return "", fmt.Errorf("the call had only %d steps: %w", n, callErr)
+		return "", errors.Join(fmt.Errorf("the call had only %d steps", n), callErr)
 	}
 	if status.Code(callErr) != codes.Unavailable {
 		err = fmt.Errorf("%s: the call of a killed plugin returned: %w", where, callErr)

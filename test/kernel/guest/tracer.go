@@ -203,6 +203,7 @@ var traced = map[int32]struct {
 	unix.SYS_UNLINKAT:   {"remove", 1, -1},
 	unix.SYS_UNLINK:     {"remove", 0, -1},
 	unix.SYS_RMDIR:      {"remove", 0, -1},
+	unix.SYS_SYMLINKAT:  {"link", 2, -1},
 	unix.SYS_MKDIRAT:    {"mkdir", 1, -1},
 	unix.SYS_MKDIR:      {"mkdir", 0, -1},
 	unix.SYS_MOUNT:      {"mount", 1, -1},
