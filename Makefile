@@ -11,7 +11,7 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: man html-manual mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node tools clean install uninstall package
+.PHONY: man html-manual mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,10 +41,14 @@ test-kernel: ## the connectors, the node plugin and deleted data on a real kerne
 test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
 	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/kernel/ -run 'Plugin/own|TestPowerLoss' $(ARGS)
 
+test-k8s: ## the manifests on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPod", -keep, -logs=DIR)
+	$(GO) test -tags kubernetes -count 1 -timeout 3h -v ./test/e2e/ $(ARGS)
+
 check: ## format, vet, staticcheck, generated files, import rules, links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags kernel ./test/kernel/ ./test/snapshot/
+	$(GO) vet -tags kubernetes ./test/e2e/
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 	$(GO) test -count 1 ./rpcschema/rpcgen ./test/structure ./test/docs

@@ -1,0 +1,103 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spdkgate/spdkgate/test/e2e/artifacts"
+	"github.com/spdkgate/spdkgate/test/e2e/cluster"
+)
+
+const (
+	buildFile     = "built.json" // in the state folder
+	storageFolder = "storage"    // in the state folder
+)
+
+// built is what the outer process passes to the inner one.
+type built struct {
+	Begin     time.Time
+	Programs  artifacts.Programs
+	Node      string            // folder with the packages of the node
+	Driver    string            // folder with the packages of image spdk-csi
+	Workload  string            // folder with the packages of the workload's image
+	Modules   map[string]string // folders with source, by module
+	Container dockerfile
+}
+
+const snapshotter = "github.com/kubernetes-csi/external-snapshotter/"
+
+// Modules whose manifests are applied.
+const (
+	snapshotCRDs       = snapshotter + "client/v8"
+	snapshotController = snapshotter + "v8"
+)
+
+func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) {
+	b = built{Begin: begin, Modules: map[string]string{}}
+	kubernetes, err := filepath.Abs("kubernetes")
+	if err != nil {
+		return b, err
+	}
+	if b.Programs, err = store.Tools(ctx, kubernetes, *parallel); err != nil {
+		return b, err
+	}
+	progress("Kubernetes and the sidecars are built: %d programs", len(b.Programs))
+	own, err := store.Own(ctx, repository, "e2e", "./cmd/spdk-proxy", "./cmd/spdk-csi", "./test/e2e/livenessprobe")
+	if err != nil {
+		return b, err
+	}
+	maps.Copy(b.Programs, own)
+	progress("spdk-proxy and spdk-csi are built")
+	for _, m := range []string{snapshotCRDs, snapshotController} {
+		if b.Modules[m], err = artifacts.ModuleDir(ctx, kubernetes, m); err != nil {
+			return b, err
+		}
+	}
+	if b.Container, err = readDockerfile(filepath.Join(repository, "deploy/image/spdk-csi.Dockerfile")); err != nil {
+		return b, err
+	}
+	for folder, packages := range map[*string][]string{
+		&b.Node:     cluster.Packages,
+		&b.Driver:   append([]string{"base-files", "coreutils", "dash"}, b.Container.Packages...),
+		&b.Workload: {"busybox-static"},
+	} {
+		if *folder, err = store.Packages(ctx, packages...); err != nil {
+			return b, err
+		}
+	}
+	progress("the Debian packages are unpacked")
+	return b, nil
+}
+
+func (b built) write(path string) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+func readBuilt(path string) (b built, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return b, err
+	}
+	return b, json.Unmarshal(text, &b)
+}
+
+// program returns the path of the program that an image runs, by the image's name.
+func (b built) program(image string) (string, error) {
+	name := imageName(image)
+	if p, there := b.Programs[name]; there {
+		return p, nil
+	}
+	return "", fmt.Errorf("no program for image %s; there are %v", image, slices.Sorted(maps.Keys(b.Programs)))
+}

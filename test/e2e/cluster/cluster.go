@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// NodeName is the name of the only node.
+const NodeName = "sandbox"
+
+const (
+	// startTimeout is for a busy machine; see the package's callers for the usual time.
+	startTimeout = 5 * time.Minute
+)
+
+// Options describe a cluster.
+type Options struct {
+	Dir      string            // state folder of the sandbox
+	Cgroup   string            // parent of the pods' cgroups; exists in all hierarchies
+	Programs map[string]string // etcd, kube-apiserver, ..., kubelet, kubectl
+	Packages string            // folder with the files of the packages in Packages
+	Images   []string          // archives; one of them contains PauseImage
+	Log      func(format string, args ...any)
+}
+
+// PauseImage is the name of the image that keeps the namespaces of a pod. One of the images must have it.
+const PauseImage = "registry.k8s.io/pause:3.6"
+
+// Packages are the Debian packages with the programs that a node needs besides Kubernetes' own.
+var Packages = []string{"containerd", "runc", "containernetworking-plugins", "iproute2"}
+
+// A Cluster is a running cluster.
+type Cluster struct {
+	options Options
+	pki     *authority
+
+	Kubelet *Process
+}
+
+func (c *Cluster) path(parts ...string) string {
+	return filepath.Join(append([]string{c.options.Dir}, parts...)...)
+}
+
+// Logs returns the folder with the logs of all processes.
+func (c *Cluster) Logs() string { return c.path("logs") }
+
+// New starts a cluster and waits until its node is ready.
+func New(ctx context.Context, o Options) (*Cluster, error) {
+	c := &Cluster{options: o}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := os.MkdirAll(c.Logs(), 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.pki, err = newAuthority(c.path("pki")); err != nil {
+		return nil, err
+	}
+	if err := c.prepareHost(); err != nil {
+		return nil, fmt.Errorf("prepare the sandbox: %w", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.startControlPlane(ctx) })
+	g.Go(func() error { return c.startContainerd(ctx) })
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return c, c.StartKubelet(ctx)
+}

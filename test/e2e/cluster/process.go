@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// A Process is a running program of the cluster.
+type Process struct {
+	Name string
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// Start starts a program in the background, with its output in the folder of logs.
+func (c *Cluster) Start(name, program string, args ...string) (*Process, error) {
+	p := &Process{Name: name, log: filepath.Join(c.Logs(), name+".log"), done: make(chan struct{})}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(program, args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // ready reports its end, with the log
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Kill kills the process and waits for its end.
+func (p *Process) Kill() error {
+	if err := p.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+const readyInterval = 100 * time.Millisecond
+
+// ready calls ask until it succeeds. It fails when the process ends or the context does.
+func (p *Process) ready(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended: %s", p.Name, p.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w: %s", p.Name, err, p.tail())
+		case <-time.After(readyInterval):
+		}
+	}
+}
+
+// tail returns the end of the log.
+func (p *Process) tail() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-3000):])
+}

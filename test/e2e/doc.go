@@ -1,0 +1,26 @@
+// Package e2e tests the driver on a real Kubernetes. Run it as root with
+//
+//	make test-k8s
+//	make test-k8s ARGS="-run TestSnapshots"  # chosen tests
+//	make test-k8s ARGS=-keep                 # the cluster stays until Ctrl-C
+//	make test-k8s ARGS=-logs=DIR             # all logs, also of pods, in DIR
+//
+// The first run builds Kubernetes and the CSI sidecars from the module graph in kubernetes/go.mod, into a folder of the user's
+// cache. Debian packages (containerd, runc, CNI plugins, and those that deploy/image/spdk-csi.Dockerfile installs) are unpacked there,
+// and not installed. Later runs build only the driver and the proxy.
+//
+// A run has two processes. The outer one builds, starts the inner one in namespaces of its own (package sandbox), and cleans up when that
+// has ended, for whatever reason. The inner one starts the storage server (package storage) and the cluster (package cluster), and runs the
+// tests. Nothing is stopped inside: with the first process of the sandbox, the kernel ends all others.
+//
+// The driver runs as the pods of deploy/kubernetes with component self-registration. An overlay sets the configuration and the
+// secrets, and lets the nodes attach the simulated target's volumes as loop devices. What differs from a real installation:
+//   - The storage is simulated, with real data in files; loop devices replace NVMe/TCP (test/kernel has that).
+//   - Image spdk-csi has the Dockerfile's programs, packages and user, but maintainer scripts did not run, so that it has no
+//     /etc/ssl/certs/ca-certificates.crt; and it is one layer.
+//   - Sidecar images are built from the module graph. livenessprobe is a stand-in (its module is not on the module proxy), and
+//     node-driver-registrar is not tested.
+//   - The cluster has one node, and no kube-proxy and no DNS.
+//
+// The tests may know the manifests, kubectl and the target's state. They may not import the driver or the proxy.
+package e2e

@@ -1,0 +1,140 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/test/e2e/cluster"
+)
+
+const (
+	waitTimeout  = 4 * time.Minute // for a busy machine
+	pollInterval = 200 * time.Millisecond
+)
+
+// A namespace is one of the cluster, for one test.
+type namespace struct {
+	t       *testing.T
+	kubectl cluster.Kubectl
+	row     *result
+}
+
+// newNamespace makes a namespace, and a row in the table of results. When the test ends, the namespace is deleted, and nothing
+// of its volumes may be left.
+func newNamespace(t *testing.T, proof string) *namespace {
+	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
+	n := &namespace{t: t, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof}}
+	start := time.Now()
+	n.run("create", "namespace", name)
+	t.Cleanup(func() {
+		defer func() {
+			n.row.outcome, n.row.seconds = "passed", time.Since(start).Seconds()
+			if t.Failed() {
+				n.row.outcome = "FAILED"
+			}
+			results.add(*n.row)
+			progress("%s %s: %s", n.row.outcome, t.Name(), proof)
+		}()
+		if t.Failed() {
+			n.report()
+		}
+		n.run("delete", "namespace", name, "--timeout=5m")
+		n.eventually("nothing left", nothingLeft)
+	})
+	return n
+}
+
+// figure adds a measured value to the test's row.
+func (n *namespace) figure(format string, args ...any) {
+	n.row.figures = strings.TrimPrefix(n.row.figures+"; "+fmt.Sprintf(format, args...), "; ")
+}
+
+// run runs kubectl, which must succeed.
+func (n *namespace) run(args ...string) string {
+	n.t.Helper()
+	return n.input("", args...)
+}
+
+func (n *namespace) input(text string, args ...string) string {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
+	defer cancel()
+	out, err := n.kubectl.Run(ctx, text, args...)
+	require.NoError(n.t, err)
+	return strings.TrimSpace(out)
+}
+
+// apply applies a manifest.
+func (n *namespace) apply(manifest string) {
+	n.t.Helper()
+	n.input(manifest, "apply", "--filename=-")
+}
+
+// example applies an example of the manual.
+func (n *namespace) example(name string) {
+	n.t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "deploy/kubernetes/examples", name))
+	require.NoError(n.t, err)
+	n.apply(string(text))
+}
+
+// await waits for a field's value, or for another condition of `kubectl wait`.
+func (n *namespace) await(object, condition string) {
+	n.t.Helper()
+	n.run("wait", object, "--for="+condition, "--timeout="+waitTimeout.String())
+}
+
+func (n *namespace) bound(claim string) {
+	n.t.Helper()
+	n.await("pvc/"+claim, "jsonpath={.status.phase}=Bound")
+}
+
+func (n *namespace) ready(pod string) {
+	n.t.Helper()
+	n.await("pod/"+pod, "condition=Ready")
+}
+
+// exec runs a shell script in a pod and returns its output.
+func (n *namespace) exec(pod, script string) string {
+	n.t.Helper()
+	return n.run("exec", pod, "--", "sh", "-c", "set -e; "+script)
+}
+
+// eventually repeats an attempt until it succeeds.
+func (n *namespace) eventually(what string, attempt func(ctx context.Context) error) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
+	defer cancel()
+	for {
+		err := attempt(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			require.NoError(n.t, err, what)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// report prints what helps to find out why a test failed.
+func (n *namespace) report() {
+	for _, args := range [][]string{{"get", "pods,pvc,volumesnapshots", "--output=wide"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
+		out, err := n.kubectl.Run(context.Background(), "", args...)
+		n.t.Logf("kubectl %s (%v)\n%s", strings.Join(args, " "), err, out)
+	}
+	for _, object := range []string{"deployment/" + driverDeployment, "daemonset/" + driverDaemonSet} {
+		out, err := env.driver.kubectl.Run(context.Background(), "", "logs", object, "--all-containers", "--tail=25", "--prefix")
+		n.t.Logf("logs of %s (%v)\n%s", object, err, out)
+	}
+}

@@ -1,0 +1,31 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// collectLogs writes the logs of the driver's pods beside those of the processes, which -logs copies.
+func collectLogs(ctx context.Context) {
+	if *logs == "" || env.driver == nil {
+		return
+	}
+	pods, err := env.driver.kubectl.Run(ctx, "", "get", "pods", "--output=name")
+	if err != nil {
+		progress("the pods' logs cannot be kept: %v", err)
+		return
+	}
+	for _, pod := range strings.Fields(pods) {
+		text, err := env.driver.kubectl.Run(ctx, "", "logs", pod, "--all-containers", "--prefix")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(env.cluster.Logs(), filepath.Base(pod)+".log"), []byte(text), 0o644)
+		}
+		if err != nil {
+			progress("the logs of %s cannot be kept: %v", pod, err)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const (
+	// Name is the storage server's name in the driver's configuration.
+	Name = "storage-1"
+
+	lvstore   = "lvs0"
+	diskBytes = 64 << 30 // of a sparse file
+	user      = "spdkcsi"
+	port      = "9009"
+)
+
+// Options describe a storage server.
+type Options struct {
+	Dir     string // for data and configuration
+	Proxy   string // the program spdk-proxy
+	Address string // IP address on which the proxy listens
+	Log     string // file for the proxy's log
+}
+
+// A Server is a target with its proxy. Its methods may be called by one goroutine at a time.
+type Server struct {
+	options  Options
+	target   *spdktest.Target
+	rpc      *spdkrpc.Client // connected to the target without the proxy
+	password string
+	proxy    *exec.Cmd
+}
+
+// DataDir returns the folder with the files of the volumes, below a server's folder.
+func DataDir(dir string) string { return filepath.Join(dir, "data") }
+
+func (s *Server) path(name string) string { return filepath.Join(s.options.Dir, name) }
+
+// Start starts a target with an empty lvstore, and the proxy.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	s := &Server{options: o, password: rand.Text()}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.target, err = spdktest.Start(spdktest.Options{Socket: s.path("spdk.sock"), DataDir: DataDir(o.Dir)}); err != nil {
+		return nil, err
+	}
+	disk := s.path("disk.img")
+	if err := errors.Join(os.WriteFile(disk, nil, 0o600), os.Truncate(disk, diskBytes)); err != nil {
+		return nil, err
+	}
+	s.rpc = spdkrpc.NewClient(spdkrpc.NewSocket(s.target.Socket()))
+	if _, err := s.rpc.BdevAIOCreate(ctx, spdkrpc.BdevAIOCreateParams{Name: "disk", Filename: disk, BlockSize: new(uint32(4096))}); err != nil {
+		return nil, err
+	}
+	if _, err := s.rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: lvstore}); err != nil {
+		return nil, err
+	}
+	if err := s.configureProxy(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.StartProxy(ctx)
+}
+
+const proxyConfig = `listen: %s
+tls: {self_signed_dir: %q}
+target:
+  socket: %q
+  freeze: {dir: %q}
+users:
+  - {name: ` + user + `, password_hash: %q, roles: [csi-controller]}
+log: {format: json}
+`
+
+func (s *Server) configureProxy(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, s.options.Proxy, "hash-password")
+	cmd.Stdin = strings.NewReader(s.password + "\n")
+	hash, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("spdk-proxy hash-password: %w", err)
+	}
+	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+port, s.path("tls"), s.target.Socket(), s.path("frozen"), bytes.TrimSpace(hash))
+	return os.WriteFile(s.path("spdk-proxy.yaml"), []byte(text), 0o600)
+}
+
+// StartProxy starts the proxy, also after StopProxy, and waits until it answers.
+func (s *Server) StartProxy(ctx context.Context) error {
+	log, err := os.OpenFile(s.options.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.proxy = exec.Command(s.options.Proxy, "serve", "--config", s.path("spdk-proxy.yaml"))
+	s.proxy.Stdout, s.proxy.Stderr = log, log
+	if err := s.proxy.Start(); err != nil {
+		return err
+	}
+	const attempts, interval = 300, 100 * time.Millisecond
+	for range attempts {
+		if err = s.ask(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(interval):
+		}
+	}
+	return fmt.Errorf("spdk-proxy does not answer: %w; see %s", err, s.options.Log)
+}
+
+// StopProxy stops the proxy: the target runs on, and nobody reaches it.
+func (s *Server) StopProxy() error {
+	if err := s.proxy.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return s.proxy.Wait()
+}
+
+func (s *Server) ask(ctx context.Context) error {
+	ca, err := s.CA()
+	if err != nil {
+		return err
+	}
+	h, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: s.url(), Username: user, Password: s.password, CA: pool(ca)})
+	if err != nil {
+		return err
+	}
+	c := spdkrpc.NewClient(h)
+	_, err = c.SpdkGetVersion(ctx)
+	if closer, ok := any(h).(io.Closer); ok {
+		err = errors.Join(err, closer.Close())
+	}
+	return err
+}
+
+func (s *Server) url() string { return "https://" + s.options.Address + ":" + port + "/" }
+
+// Config returns the driver's configuration. caFile is the path of the proxy's certificate where the driver runs.
+func (s *Server) Config(caFile string) (string, error) {
+	text, err := json.MarshalIndent(map[string]any{"nodes": []any{map[string]any{
+		"name": Name, "rpcURL": s.url(), "caFile": caFile, "lvstores": []string{lvstore},
+		"targetType": "loop", "loopDir": DataDir(s.options.Dir), "targetAddr": s.options.Address,
+	}}}, "", "  ")
+	return string(text), err
+}
+
+// Secret returns the driver's credentials.
+func (s *Server) Secret() (string, error) { return secret(s.password) }
+
+// WrongSecret returns credentials that the proxy refuses.
+func (s *Server) WrongSecret() (string, error) { return secret("wrong-" + s.password) }
+
+func secret(password string) (string, error) {
+	text, err := json.MarshalIndent(map[string]any{"rpcTokens": []any{map[string]any{
+		"name": Name, "username": user, "password": password,
+	}}}, "", "  ")
+	return string(text), err
+}

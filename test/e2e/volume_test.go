@@ -1,0 +1,154 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPod(t *testing.T) {
+	n := newNamespace(t, "the manual's example: claim bound, pod writes as non-root; the data survives the pod")
+	start := time.Now()
+	n.example("testpod.yaml")
+	n.bound("spdkcsi-pvc")
+	n.figure("bound after %.1f s", time.Since(start).Seconds())
+	n.ready("spdkcsi-test")
+	n.figure("running after %.1f s", time.Since(start).Seconds())
+	written := n.write("spdkcsi-test", "/spdkvol/file")
+	n.run("delete", "pod", "spdkcsi-test")
+	n.example("testpod.yaml")
+	n.ready("spdkcsi-test")
+	assert.Equal(t, written, n.sum("spdkcsi-test", "/spdkvol/file"))
+}
+
+func TestBlock(t *testing.T) {
+	n := newNamespace(t, "the manual's example of a raw block volume: the pod writes to the device; the data survives the pod")
+	n.example("raw-block.yaml")
+	n.ready("spdkcsi-test-block")
+	written := n.write("spdkcsi-test-block", "/dev/spdkvol")
+	n.run("delete", "pod", "spdkcsi-test-block")
+	n.example("raw-block.yaml")
+	n.ready("spdkcsi-test-block")
+	assert.Equal(t, written, n.sum("spdkcsi-test-block", "/dev/spdkvol"))
+}
+
+func TestExpansion(t *testing.T) {
+	n := newNamespace(t, "an XFS volume grows from 320 to 640 MiB while a pod writes to it")
+	n.apply(xfsClass("expansion"))
+	t.Cleanup(func() { n.run("delete", "storageclass", "expansion") })
+	n.apply(claim("data", "expansion", "320Mi", ""))
+	n.apply(pod("writer", "data"))
+	n.ready("writer")
+	kib := func() int {
+		size, err := strconv.Atoi(n.exec("writer", `set -- $(df -k /volume | sed -n '$p'); echo $2`))
+		require.NoError(t, err)
+		return size
+	}
+	before := kib()
+	written := n.write("writer", "/volume/file")
+	start := time.Now()
+	n.run("patch", "pvc", "data", "--patch", `{"spec":{"resources":{"requests":{"storage":"640Mi"}}}}`)
+	n.await("pvc/data", "jsonpath={.status.capacity.storage}=640Mi")
+	n.figure("%.1f s", time.Since(start).Seconds())
+	assert.Greater(t, kib(), before+300*1024)
+	assert.Equal(t, written, n.sum("writer", "/volume/file"))
+}
+
+func TestSnapshots(t *testing.T) {
+	n := newNamespace(t, "the manual's examples: a snapshot is restored with the data of its time, a clone has the present data")
+	n.example("testpod.yaml")
+	n.ready("spdkcsi-test")
+	first := n.write("spdkcsi-test", "/spdkvol/file")
+	start := time.Now()
+	n.example("snapshot.yaml")
+	n.await("volumesnapshot/spdkcsi-snapshot", "jsonpath={.status.readyToUse}=true")
+	n.figure("snapshot %.1f s", time.Since(start).Seconds())
+	second := n.write("spdkcsi-test", "/spdkvol/file")
+	require.NotEqual(t, first, second)
+	n.run("delete", "pod", "spdkcsi-test")
+	n.example("restore.yaml")
+	n.example("clone.yaml")
+	n.apply(pod("restored", "spdkcsi-pvc-restored"))
+	n.apply(pod("cloned", "spdkcsi-pvc-clone"))
+	n.ready("restored")
+	n.ready("cloned")
+	assert.Equal(t, first, n.sum("restored", "/volume/file"))
+	assert.Equal(t, second, n.sum("cloned", "/volume/file"))
+	// A snapshot with dependants cannot be deleted, so the volumes made from it go first.
+	n.run("delete", "pod", "restored", "cloned")
+	n.run("delete", "pvc", "spdkcsi-pvc-restored", "spdkcsi-pvc-clone")
+	n.run("delete", "volumesnapshot", "spdkcsi-snapshot", "--timeout=4m")
+}
+
+const statefulSet = `apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: set}
+spec:
+  replicas: %d
+  podManagementPolicy: Parallel
+  serviceName: set
+  selector: {matchLabels: {app: set}}
+  template:
+    metadata: {labels: {app: set}}
+    spec:
+%s  volumeClaimTemplates:
+    - metadata: {name: volume}
+      spec:
+        accessModes: [ReadWriteOnce]
+        storageClassName: ` + storageClass + `
+        resources: {requests: {storage: 64Mi}}
+`
+
+func TestStatefulSet(t *testing.T) {
+	const replicas = 10
+	n := newNamespace(t, "a StatefulSet of 10: each replica keeps its own data when all are deleted")
+	manifest := fmt.Sprintf(statefulSet, replicas, container("      "))
+	roll := func(what string) {
+		start := time.Now()
+		n.apply(manifest)
+		n.run("rollout", "status", "statefulset/set", "--timeout=6m")
+		n.figure("%s %.1f s", what, time.Since(start).Seconds())
+	}
+	roll("created")
+	for i := range replicas {
+		n.exec(fmt.Sprint("set-", i), fmt.Sprintf("echo %d > /volume/name; sync", i))
+	}
+	n.run("delete", "statefulset", "set", "--cascade=foreground", "--timeout=4m")
+	roll("again")
+	for i := range replicas {
+		assert.Equal(t, fmt.Sprint(i), n.exec(fmt.Sprint("set-", i), "cat /volume/name"))
+	}
+}
+
+func TestWrongSecret(t *testing.T) {
+	n := newNamespace(t, "with a wrong password a claim waits and an event says why; when the Secret is mended, it is bound")
+	wrong, err := env.driver.server.WrongSecret()
+	require.NoError(t, err)
+	right, err := env.driver.server.Secret()
+	require.NoError(t, err)
+	t.Cleanup(func() { env.setSecret(t, right) })
+	env.setSecret(t, wrong)
+	n.apply(claim("data", storageClass, "64Mi", ""))
+	n.eventually("an event about the claim", func(ctx context.Context) error {
+		message, err := n.kubectl.Run(ctx, "", "get", "events", "--field-selector=involvedObject.name=data,reason=ProvisioningFailed", "--output=jsonpath={.items[*].message}")
+		if err == nil && message == "" {
+			err = fmt.Errorf("no event")
+		}
+		if err == nil {
+			assert.Contains(t, message, "authentication failed")
+		}
+		return err
+	})
+	assert.Equal(t, "Pending", n.run("get", "pvc", "data", "--output=jsonpath={.status.phase}"))
+	start := time.Now()
+	env.setSecret(t, right)
+	n.bound("data")
+	n.figure("bound %.1f s after the Secret was mended", time.Since(start).Seconds())
+}
