@@ -64,9 +64,9 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	if err := c.prepareHost(); err != nil {
 		return nil, fmt.Errorf("prepare the sandbox: %w", err)
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.startControlPlane(ctx) })
-	g.Go(func() error { return c.startContainerd(ctx) })
+	g, both := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.startControlPlane(both) })
+	g.Go(func() error { return c.startContainerd(both) })
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
