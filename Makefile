@@ -14,7 +14,7 @@ PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/
 .PHONY: man html-manual mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## spdk-proxy and spdk-csi, static, into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/spdk-proxy ./cmd/spdk-csi

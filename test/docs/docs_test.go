@@ -64,7 +64,7 @@ func follow(docs map[string]document, from document, link string) error {
 }
 
 // makeCommand is a call of make in a document, with its target.
-var makeCommand = regexp.MustCompile(`(?:^|[\s;&|(]|\$ )make ([a-z][a-z-]*)`)
+var makeCommand = regexp.MustCompile(`(?:^|[\s;&|(]|\$ )make ([a-z][a-z0-9-]*)`)
 
 func TestMakeTargetsExist(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
