@@ -131,7 +131,7 @@ func TestChartValues(t *testing.T) {
 		"ca":               map[string]any{"certificates": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"},
 		"credentials":      map[string]any{"existingSecret": "mine", "accounts": []any{}},
 		"controller":       map[string]any{"replicas": 3, "extraArgs": []string{"--log-format=json"}},
-		"node":             map[string]any{"requiredTransports": []string{"nvme-tcp", "iscsi"}, "maxVolumes": 40, "extraArgs": []string{"--nvme-keep-alive=7s"}},
+		"node":             map[string]any{"requiredTransports": []string{"nvme-tcp", "iscsi"}, "maxVolumes": 40, "extraArgs": []string{"--nvme-keep-alive=7s"}, "extraVolumes": []any{map[string]any{"name": "more", "hostPath": map[string]any{"path": "/srv"}}}, "extraVolumeMounts": []any{map[string]any{"name": "more", "mountPath": "/more"}}},
 		"storageClass":     map[string]any{"default": true, "reclaimPolicy": "Retain", "name": "fast"},
 		"snapshotClass":    map[string]any{"create": false},
 	})
@@ -143,6 +143,7 @@ func TestChartValues(t *testing.T) {
 	assert.Equal(t, "nvme-tcp,iscsi", arg(c, "--required-transports"))
 	assert.Equal(t, "40", arg(c, "--max-volumes-per-node"))
 	assert.Equal(t, "7s", arg(c, "--nvme-keep-alive"))
+	assert.Equal(t, "/srv", mountAt(pod, "/more").source.HostPath.Path)
 	config := find[*corev1.ConfigMap](t, objects, "spdkcsi-cm").Data["config.json"]
 	assert.Contains(t, config, `"candidates": 3`)
 	assert.Contains(t, config, `"storage-1"`)
