@@ -1,17 +1,42 @@
 package deploy
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// The node plugin's token can remove the startup taint of its own node, and change nothing else. The test has a module of its
-// own, because it evaluates CEL.
-func TestAdmissionPolicy(t *testing.T) {
+// chartCases are options of the charts with which TestAdmission renders them. The names begin with that of the chart.
+var chartCases = map[string]map[string]any{
+	"spdk-csi": nil,
+	"spdk-csi-everything": {
+		"zones": true, "groupSnapshots": true, "node": map[string]any{"lifecycle": true}, "networkPolicy": map[string]any{"create": true},
+		"metrics":     map[string]any{"tokenSecret": "metrics", "podMonitor": true, "rules": true, "dashboards": true, "labels": map[string]any{"release": "prometheus"}},
+		"credentials": map[string]any{"serviceAccountToken": true},
+	},
+	"spdk-csi-registration": {"node": map[string]any{"selfRegistration": true}},
+}
+
+// What an API server would say of the manifests: the admission policy of the node plugin's token, the level of the Pod Security
+// Standards that pods of the charts meet, and the objects of the Prometheus operator. The tests have a module of their own, because
+// they need CEL and Kubernetes' admission library.
+func TestAdmission(t *testing.T) {
+	noteFiles(t, "admission")
+	folder := t.TempDir()
+	for name, values := range chartCases {
+		for _, chart := range charts {
+			if strings.HasPrefix("helm/"+name, chart) {
+				require.NoError(t, os.WriteFile(filepath.Join(folder, name+".yaml"), []byte(template(t, chart, namespace, values)), 0o600))
+			}
+		}
+	}
 	cmd := exec.Command("go", "test", "-count=1", ".")
 	cmd.Dir = "admission"
+	cmd.Env = append(os.Environ(), "CHARTS="+folder)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

@@ -3,8 +3,8 @@ package deploy
 import (
 	"cmp"
 	"encoding/json"
-	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	goyaml "go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,13 +23,12 @@ import (
 
 const chart = "helm/spdk-csi"
 
-var update = flag.Bool("update", false, "write generated files")
-
 // helm runs helm, without any configuration of the user.
 func helm(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	program, err := builds["helm"]()
 	require.NoError(t, err)
+	noteFiles(t, "helm")
 	cmd := exec.Command(program, args...)
 	home := t.TempDir()
 	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + filepath.Join(home, "none")}
@@ -38,8 +36,21 @@ func helm(t *testing.T, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// rendered returns the chart's objects, with example-values.yaml and more values.
-func rendered(t *testing.T, values map[string]any) []object {
+// noteFiles reads the files of a folder that another process reads, so that the go command does not take a result from its cache
+// after they have changed.
+func noteFiles(t *testing.T, folder string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		_, err = os.ReadFile(path)
+		return err
+	}))
+}
+
+// template renders a chart as a user's helm does, with its example-values.yaml and more values.
+func template(t *testing.T, chart, namespace string, values map[string]any) string {
 	t.Helper()
 	text, err := yaml.Marshal(values)
 	require.NoError(t, err)
@@ -47,9 +58,27 @@ func rendered(t *testing.T, values map[string]any) []object {
 	require.NoError(t, os.WriteFile(file, text, 0o600))
 	out, err := helm(t, "template", "x", chart, "--namespace", namespace, "--kube-version", "1.36.0", "-f", chart+"/example-values.yaml", "-f", file)
 	require.NoError(t, err, out)
-	objects, err := decode("chart", []byte(out))
-	require.NoError(t, err, out)
+	return out
+}
+
+// kubernetesObjects decodes what helm has rendered, except for the objects of the Prometheus operator, whose types are in
+// another module (admission), and for tests (hooks).
+func kubernetesObjects(t *testing.T, text string) (objects []object) {
+	t.Helper()
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		if !strings.Contains(doc, "apiVersion: monitoring.coreos.com/") && !strings.Contains(doc, "helm.sh/hook: test") {
+			found, err := decode("chart", []byte(doc))
+			require.NoError(t, err, doc)
+			objects = append(objects, found...)
+		}
+	}
 	return objects
+}
+
+// rendered returns the objects of the driver's chart.
+func rendered(t *testing.T, values map[string]any) []object {
+	t.Helper()
+	return kubernetesObjects(t, template(t, chart, namespace, values))
 }
 
 // canonical returns an object as a value in which the order of named items, and the format of JSON texts, do not matter.
@@ -163,13 +192,18 @@ func TestChartValues(t *testing.T) {
 
 func TestChartRefusesWrongValues(t *testing.T) {
 	for name, c := range map[string]struct{ value, says string }{
-		"an unknown key":         {"node.kubeletroot=/x", "kubeletroot"},
-		"a path with a slash":    {"node.kubeletRoot=/x/", "kubeletRoot"},
-		"an unknown transport":   {"node.requiredTransports={tcp}", "requiredTransports"},
-		"no storage servers":     {"storageServers=null", "storageServers"},
-		"no credentials":         {"credentials.accounts=null", "credentials"},
-		"a wrong reclaim policy": {"storageClass.reclaimPolicy=Recycle", "reclaimPolicy"},
-		"no replicas":            {"controller.replicas=0", "replicas"},
+		"an unknown key":             {"node.kubeletroot=/x", "kubeletroot"},
+		"a path with a slash":        {"node.kubeletRoot=/x/", "kubeletRoot"},
+		"an unknown transport":       {"node.requiredTransports={tcp}", "requiredTransports"},
+		"no storage servers":         {"storageServers=null", "storageServers"},
+		"no credentials":             {"credentials.accounts=null", "credentials"},
+		"an unknown key of a server": {"storageServers[0].targetaddr=192.0.2.1", "targetaddr"},
+		"an unknown key of config":   {"config.placement.candidate=3", "candidate"},
+		"an unknown I/O limit":       {"volumeAttributesClasses[0].name=x,volumeAttributesClasses[0].parameters.iops=\"1\"", "iops"},
+		"PodMonitors without token":  {"metrics.podMonitor=true", "metrics.tokenSecret"},
+		"no port of the API server":  {"networkPolicy.apiServer.ports=null,networkPolicy.create=true", "ports"},
+		"a wrong reclaim policy":     {"storageClass.reclaimPolicy=Recycle", "reclaimPolicy"},
+		"no replicas":                {"controller.replicas=0", "replicas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := helm(t, "template", "x", chart, "-f", chart+"/example-values.yaml", "--kube-version", "1.36.0", "--set", c.value)
@@ -179,47 +213,4 @@ func TestChartRefusesWrongValues(t *testing.T) {
 	}
 	out, err := helm(t, "lint", "--strict", chart, "-f", chart+"/example-values.yaml")
 	require.NoError(t, err, out)
-}
-
-// README.md has all values, with their defaults and the comments of values.yaml.
-func TestChartReadme(t *testing.T) {
-	source, err := os.ReadFile(chart + "/values.yaml")
-	require.NoError(t, err)
-	var document goyaml.Node
-	require.NoError(t, goyaml.Unmarshal(source, &document))
-	var table strings.Builder
-	table.WriteString("| Value | Default | Meaning |\n|---|---|---|\n")
-	for _, row := range valueRows(t, "", document.Content[0]) {
-		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", row[0], row[1], row[2])
-	}
-	readme, err := os.ReadFile(chart + "/README.md")
-	require.NoError(t, err)
-	const mark = "-update -->\n"
-	before, _, ok := strings.Cut(string(readme), mark)
-	require.True(t, ok)
-	want := before + mark + table.String()
-	if *update {
-		require.NoError(t, os.WriteFile(chart+"/README.md", []byte(want), 0o644))
-		return
-	}
-	assert.Equal(t, want, string(readme), "run: go test ./deploy -run TestChartReadme -update")
-}
-
-// valueRows returns the values that have a comment "# --": name, default and comment.
-func valueRows(t *testing.T, prefix string, n *goyaml.Node) (rows [][3]string) {
-	for i := 0; i < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		comment, documented := strings.CutPrefix(key.HeadComment, "# -- ")
-		if !documented {
-			require.Equal(t, goyaml.MappingNode, value.Kind, "%s%s has no comment that begins with # --", prefix, key.Value)
-			rows = append(rows, valueRows(t, prefix+key.Value+".", value)...)
-			continue
-		}
-		var v any
-		require.NoError(t, value.Decode(&v))
-		text, err := json.Marshal(v)
-		require.NoError(t, err)
-		rows = append(rows, [3]string{prefix + key.Value, strings.ReplaceAll(string(text), "|", `\|`), comment})
-	}
-	return rows
 }

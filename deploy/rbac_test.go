@@ -20,6 +20,7 @@ var allowed = map[string]map[string]string{
 		"persistentvolumeclaims":                         "get list watch update",
 		"events":                                         "create patch",
 		"storage.k8s.io/storageclasses":                  "get list watch",
+		"storage.k8s.io/volumeattributesclasses":         "get",
 		"storage.k8s.io/volumeattachments":               "get list watch",
 		"snapshot.storage.k8s.io/volumesnapshots":        "get list watch update",
 		"snapshot.storage.k8s.io/volumesnapshotcontents": "get",
@@ -31,10 +32,11 @@ var allowed = map[string]map[string]string{
 		"storage.k8s.io/volumeattachments/status": "patch",
 	},
 	"spdkcsi-resizer-role": {
-		"persistentvolumes":             "get list watch patch",
-		"persistentvolumeclaims":        "get list watch",
-		"persistentvolumeclaims/status": "patch",
-		"events":                        "create patch",
+		"persistentvolumes":                      "get list watch patch",
+		"persistentvolumeclaims":                 "get list watch",
+		"persistentvolumeclaims/status":          "patch",
+		"events":                                 "create patch",
+		"storage.k8s.io/volumeattributesclasses": "get list watch",
 	},
 	"spdkcsi-snapshotter-role": {
 		"events": "create patch",

@@ -1,5 +1,6 @@
-// Package admission evaluates the ValidatingAdmissionPolicy of deploy/kubernetes/components/node-lifecycle as an API server
-// does: CEL over the changed object, the former one and the request.
+// Package admission tests what an API server would say of manifests and charts. It evaluates the ValidatingAdmissionPolicy of
+// deploy/kubernetes/components/node-lifecycle: CEL over the changed object, the former one and the request. It compares the pods of
+// the charts with the Pod Security Standards.
 package admission
 
 import (

@@ -65,3 +65,103 @@ csi.storage.k8s.io/{{ . }}-secret-namespace: {{ $.root.Release.Namespace }}
     - name: socket-dir
       mountPath: /csi
 {{- end }}
+
+{{/* What the driver needs to reach the storage servers: mounts of a container, and volumes of its pod. */}}
+{{- define "spdk-csi.targetMounts" -}}
+- name: spdkcsi-config
+  mountPath: /etc/spdkcsi-config
+  readOnly: true
+- name: spdkcsi-secret
+  mountPath: /etc/spdkcsi-secret
+  readOnly: true
+- name: spdkcsi-ca
+  mountPath: /etc/spdkcsi-ca
+  readOnly: true
+{{- end }}
+
+{{- define "spdk-csi.targetVolumes" -}}
+- name: spdkcsi-config
+  configMap:
+    name: spdkcsi-cm
+# For calls to which Kubernetes adds no Secret: free space, lists, and volumes whose
+# PersistentVolume names none, such as those of spdk-csi.
+- name: spdkcsi-secret
+  {{- if .Values.credentials.serviceAccountToken }}
+  projected:
+    defaultMode: 0440
+    sources:
+      - secret:
+          name: spdkcsi-controller-secret
+      - serviceAccountToken:
+          path: token
+          audience: spdk-proxy
+          expirationSeconds: 3600
+  {{- else }}
+  secret:
+    secretName: {{ include "spdk-csi.secret" . }}
+    defaultMode: 0440
+  {{- end }}
+- name: spdkcsi-ca
+  configMap:
+    name: {{ .Values.ca.configMap }}
+    optional: true
+{{- end }}
+
+{{/* The token of those who read metrics, if the driver serves them outside its pod. */}}
+{{- define "spdk-csi.metricsVolume" -}}
+{{- with .Values.metrics.tokenSecret }}
+- name: spdkcsi-metrics
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+
+{{/* A StorageClass: a dict with root and class. */}}
+{{- define "spdk-csi.storageClass" -}}
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: {{ .class.name }}
+  {{- if .class.default }}
+  annotations:
+    storageclass.kubernetes.io/is-default-class: "true"
+  {{- end }}
+provisioner: csi.spdk.io
+parameters:
+  {{- with .class.parameters }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- if not .root.Values.credentials.serviceAccountToken }}
+  {{- include "spdk-csi.secretParameters" (dict "root" .root "purposes" (list "provisioner" "controller-publish" "controller-expand")) | indent 2 }}
+  {{- end }}
+reclaimPolicy: {{ .class.reclaimPolicy | default "Delete" }}
+allowVolumeExpansion: true
+volumeBindingMode: {{ .class.volumeBindingMode | default (ternary "WaitForFirstConsumer" "Immediate" .root.Values.zones) }}
+{{- with .class.mountOptions }}
+mountOptions:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .class.allowedTopologies }}
+allowedTopologies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A VolumeSnapshotClass: a dict with root and class. */}}
+{{- define "spdk-csi.snapshotClass" -}}
+apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotClass
+metadata:
+  name: {{ .class.name }}
+  {{- if .class.default }}
+  annotations:
+    snapshot.storage.kubernetes.io/is-default-class: "true"
+  {{- end }}
+driver: csi.spdk.io
+{{- if not .root.Values.credentials.serviceAccountToken }}
+parameters:
+  {{- include "spdk-csi.secretParameters" (dict "root" .root "purposes" (list "snapshotter" "snapshotter-list")) | indent 2 }}
+{{- end }}
+deletionPolicy: {{ .class.deletionPolicy | default "Delete" }}
+{{- end }}
