@@ -18,7 +18,15 @@ var chartCases = map[string]map[string]any{
 		"metrics":     map[string]any{"tokenSecret": "metrics", "podMonitor": true, "rules": true, "dashboards": true, "labels": map[string]any{"release": "prometheus"}},
 		"credentials": map[string]any{"serviceAccountToken": true},
 	},
-	"spdk-csi-registration": {"node": map[string]any{"selfRegistration": true}},
+	"spdk-proxy": {
+		"networkPolicy": map[string]any{"create": true}, "clusterTokens": map[string]any{"enabled": true},
+		"metrics": map[string]any{
+			"podMonitor": true, "userSecret": "prometheus", "serverName": "storage.example", "caSecret": "spdk-proxy-tls", "rules": true, "dashboards": true,
+			"labels": map[string]any{"release": "prometheus"},
+		},
+	},
+	"spdk-proxy-on-the-host": {"hostNetwork": true, "runAsUser": 1000, "runAsGroup": 1000},
+	"spdk-csi-registration":  {"node": map[string]any{"selfRegistration": true}},
 }
 
 // What an API server would say of the manifests: the admission policy of the node plugin's token, the level of the Pod Security

@@ -18,11 +18,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 var update = flag.Bool("update", false, "write generated files")
 
-var charts = []string{chart}
+var charts = []string{chart, proxyChart}
 
 // updated compares a file with what it should contain, or writes it with -update.
 func updated(t *testing.T, path, want string) {
@@ -70,7 +71,10 @@ func TestChartFiles(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0, "no group %s", name)
 		updated(t, chart+"/files/rules.yaml", "groups:\n"+strings.TrimSuffix(parts[i], "\x00"))
 	}
-	for copied, original := range map[string]string{chart + "/files/spdk-csi-volumes.dashboard.json": "monitoring/spdk-csi-volumes.dashboard.json"} {
+	for copied, original := range map[string]string{
+		chart + "/files/spdk-csi-volumes.dashboard.json": "monitoring/spdk-csi-volumes.dashboard.json",
+		proxyChart + "/files/spdk-proxy.dashboard.json":  "monitoring/spdk-proxy.dashboard.json",
+	} {
 		text, err := os.ReadFile(original)
 		require.NoError(t, err)
 		updated(t, copied, string(text))
@@ -80,6 +84,7 @@ func TestChartFiles(t *testing.T) {
 // passedOn are values that are parts of Kubernetes objects: the API server checks them.
 var passedOn = []string{
 	"networkPolicy.metricsFrom[].ipBlock", "networkPolicy.metricsFrom[].namespaceSelector", "networkPolicy.metricsFrom[].podSelector",
+	"networkPolicy.from[].ipBlock", "networkPolicy.from[].namespaceSelector", "networkPolicy.from[].podSelector",
 	"node.extraVolumes[]", "node.extraVolumeMounts[]",
 	"global", // Helm has it in every chart
 }
@@ -109,6 +114,10 @@ func testClosed(t *testing.T, chart, path string, schema map[string]any) {
 			testClosed(t, chart, strings.TrimPrefix(path+"."+name, "."), p)
 		}
 	}
+	forms, _ := schema["anyOf"].([]any)
+	for _, form := range forms {
+		testClosed(t, chart, path, form.(map[string]any))
+	}
 	for key, suffix := range map[string]string{"items": "[]", "additionalProperties": ".*"} {
 		if inner, ok := schema[key].(map[string]any); ok {
 			testClosed(t, chart, path+suffix, inner)
@@ -131,37 +140,54 @@ func testKnown(t *testing.T, chart, path string, schema, values map[string]any) 
 	}
 }
 
-// The schema of the driver's values has the keys that the driver reads, and no others.
-func TestChartKnowsTheConfiguration(t *testing.T) {
-	var schema map[string]any
-	text, err := os.ReadFile(chart + "/values.schema.json")
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &schema))
-	properties := schema["properties"].(map[string]any)
-	servers := properties["storageServers"].(map[string]any)["items"].(map[string]any)
-	testKeys(t, "storageServers", servers, reflect.TypeFor[driver.TargetConfig]())
-	config := properties["config"].(map[string]any)
-	config["properties"].(map[string]any)["nodes"] = properties["storageServers"]
-	testKeys(t, "config", config, reflect.TypeFor[driver.Config]())
+// The schemas of the values have the keys that the programs read, except for those that the charts set.
+func TestChartsKnowTheConfiguration(t *testing.T) {
+	properties := func(chart string) map[string]any {
+		var schema map[string]any
+		text, err := os.ReadFile(chart + "/values.schema.json")
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &schema))
+		return schema["properties"].(map[string]any)
+	}
+	of := properties(chart)
+	testKeys(t, "storageServers", of["storageServers"].(map[string]any)["items"].(map[string]any), reflect.TypeFor[driver.TargetConfig](), nil)
+	testKeys(t, "config", of["config"].(map[string]any), reflect.TypeFor[driver.Config](), []string{"config.nodes"})
+	testKeys(t, "config", properties(proxyChart)["config"].(map[string]any), reflect.TypeFor[config.Config](), []string{
+		"config.listen", "config.tls", "config.metrics", "config.target.socket", "config.target.save", "config.target.keys", "config.target.freeze",
+	})
 }
 
 // testKeys compares the properties of a schema with the fields of a struct, in depth.
-func testKeys(t *testing.T, path string, schema map[string]any, of reflect.Type) {
+func testKeys(t *testing.T, path string, schema map[string]any, of reflect.Type, except []string) {
 	var want []string
 	properties := schema["properties"].(map[string]any)
 	for f := range of.Fields() {
 		name, _, _ := strings.Cut(cmp.Or(f.Tag.Get("json"), f.Tag.Get("yaml")), ",")
-		if name == "" || name == "-" {
+		if name == "" || slices.Contains(except, path+"."+name) {
 			continue
 		}
 		want = append(want, name)
-		property, ok := properties[name].(map[string]any)
+		property, _ := properties[name].(map[string]any)
 		inner := f.Type
-		if items, isList := property["items"].(map[string]any); isList && inner.Kind() == reflect.Slice {
-			property, inner = items, inner.Elem()
+		for property != nil && inner.Kind() != reflect.Struct {
+			switch inner.Kind() {
+			case reflect.Slice:
+				property, _ = property["items"].(map[string]any)
+			case reflect.Map:
+				property, _ = property["additionalProperties"].(map[string]any)
+			case reflect.Pointer:
+			default:
+				property = nil
+			}
+			if property != nil {
+				inner = inner.Elem()
+			}
 		}
-		if ok && inner.Kind() == reflect.Struct && property["properties"] != nil {
-			testKeys(t, path+"."+name, property, inner)
+		if forms, ok := property["anyOf"].([]any); ok {
+			property = forms[len(forms)-1].(map[string]any)
+		}
+		if property["properties"] != nil {
+			testKeys(t, path+"."+name, property, inner, except)
 		}
 	}
 	assert.ElementsMatch(t, want, slices.Collect(maps.Keys(properties)), path)

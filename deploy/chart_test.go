@@ -62,11 +62,11 @@ func template(t *testing.T, chart, namespace string, values map[string]any) stri
 }
 
 // kubernetesObjects decodes what helm has rendered, except for the objects of the Prometheus operator, whose types are in
-// another module (admission), and for tests (hooks).
+// another module (admission), of cert-manager, and for tests (hooks).
 func kubernetesObjects(t *testing.T, text string) (objects []object) {
 	t.Helper()
 	for doc := range strings.SplitSeq(text, "\n---\n") {
-		if !strings.Contains(doc, "apiVersion: monitoring.coreos.com/") && !strings.Contains(doc, "helm.sh/hook: test") {
+		if !strings.Contains(doc, "apiVersion: monitoring.coreos.com/") && !strings.Contains(doc, "apiVersion: cert-manager.io/") && !strings.Contains(doc, "helm.sh/hook: test") {
 			found, err := decode("chart", []byte(doc))
 			require.NoError(t, err, doc)
 			objects = append(objects, found...)

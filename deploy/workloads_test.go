@@ -141,8 +141,17 @@ func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 			ports[p.ContainerPort] = c.Name
 			assert.LessOrEqual(t, len(p.Name), 15, "%s: the API refuses the port name %s", name, p.Name)
 		}
-		if probe := c.LivenessProbe; probe != nil {
-			assert.True(t, slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal }),
+		for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			if probe == nil {
+				continue
+			}
+			var port string
+			if probe.TCPSocket != nil {
+				port = probe.TCPSocket.Port.StrVal
+			} else {
+				port = probe.HTTPGet.Port.StrVal
+			}
+			assert.True(t, slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == port }),
 				"%s/%s: the probe asks at a port that the container has not", name, c.Name)
 		}
 	}
