@@ -1,37 +1,9 @@
 package connect
 
-import "github.com/google/uuid"
+import "github.com/spdkgate/spdkgate/driver/hostname"
 
-// hostNamespace is the UUID namespace in which node ids are hashed. Controller and node of all
-// releases must agree on it: changing it locks every node out of its volumes.
-var hostNamespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
+// A Host is the names under which a node connects to targets.
+type Host = hostname.Host
 
-// A Host is the names under which a node connects to targets. NVMe requires that each host NQN has
-// one host identifier, and that both differ between nodes: to a target, two nodes that share either
-// are one host.
-type Host struct {
-	UUID string // host identifier (hostid), lower case
-	NQN  string // NVMe host NQN
-	IQN  string // iSCSI initiator name
-}
-
-// HostOf derives the host of a node from its CSI node id, byte for byte. The controller admits this
-// host to a subsystem, and the node connects as this host: both compute it, and nothing is stored.
-func HostOf(nodeID string) Host {
-	id := uuid.NewSHA1(hostNamespace, []byte(nodeID)).String()
-	return Host{
-		UUID: id,
-		NQN:  "nqn.2014-08.org.nvmexpress:uuid:" + id,
-		IQN:  "iqn.2026-11.io.spdkgate:host:" + id,
-	}
-}
-
-// Multipath returns the host as which a node with native NVMe multipath connects to subsystems that
-// report ANA: such a node can be made to hold its I/O back. Targets admit both hosts, and can tell
-// which one is connected. UUID and NQN both differ from those of h, because the kernel accepts only
-// one host identifier for a host NQN. The UUID has version 8, by which package export recognises it.
-func (h Host) Multipath() Host {
-	id := uuid.NewSHA1(hostNamespace, []byte("multipath:"+h.UUID))
-	id[6] = id[6]&0x0f | 0x80
-	return Host{UUID: id.String(), NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id.String(), IQN: h.IQN}
-}
+// HostOf derives the host of a node from its CSI node id.
+func HostOf(nodeID string) Host { return hostname.Of(nodeID) }

@@ -41,7 +41,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 		return "", "", fmt.Errorf("read the allowed hosts: %w", err)
 	}
 	if !hostAllowed(string(hosts), e, h) {
-		return "", "", fmt.Errorf("%w: %s does not allow host %s: the volume must be published to this node first", ErrRefused, e.Target(), h.nameFor(e))
+		return "", "", fmt.Errorf("%w: %s does not allow host %s: the volume must be published to this node first", ErrRefused, e.Target(), nameFor(h, e))
 	}
 	entries, err := os.ReadDir(filepath.Join(exported, namespacesDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,8 +65,8 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	return path, ns.uuid, nil
 }
 
-// nameFor returns the name of this host that the export's target uses.
-func (h Host) nameFor(e Export) string {
+// nameFor returns the name of a host that the export's target uses.
+func nameFor(h Host, e Export) string {
 	if e.NQN == "" {
 		return h.IQN
 	}
@@ -75,7 +75,7 @@ func (h Host) nameFor(e Export) string {
 
 func hostAllowed(list string, e Export, h Host) bool {
 	lines := strings.Fields(list)
-	return slices.Contains(lines, "*") || slices.Contains(lines, h.nameFor(e))
+	return slices.Contains(lines, "*") || slices.Contains(lines, nameFor(h, e))
 }
 
 // label returns the name by which a loop device is marked as set up by this package for an export.
