@@ -165,15 +165,7 @@ func (f doctorFlags) open(notes io.Writer) (targets []doctor.Target, closeAll fu
 // openTargets opens targets of config.json, with the credentials of the controller; all if none is named. The caller calls
 // closeAll.
 func openTargets(names []string, notes io.Writer) (targets []doctor.Target, closeAll func(), err error) {
-	config, err := driver.LoadConfig()
-	if err != nil {
-		return nil, nil, err
-	}
-	credentials, err := driver.CredentialsFile()
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := controller.New(config, credentials, slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelError})))
+	c, err := openController(notes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -194,6 +186,19 @@ func openTargets(names []string, notes io.Writer) (targets []doctor.Target, clos
 		}
 	}
 	return targets, c.Close, nil
+}
+
+// openController returns the controller of config.json, for a command. The caller closes it.
+func openController(notes io.Writer) (*controller.Controller, error) {
+	config, err := driver.LoadConfig()
+	if err != nil {
+		return nil, err
+	}
+	credentials, err := driver.CredentialsFile()
+	if err != nil {
+		return nil, err
+	}
+	return controller.New(config, credentials, slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
 func (f doctorFlags) examine(ctx context.Context, targets []doctor.Target, in io.Reader) ([]doctor.Finding, error) {

@@ -122,7 +122,7 @@ records which volumes were used on it and must not be formatted again.`,
 	fs.DurationVar(&f.drainTime, "drain-timeout", 20*time.Second, "how long to wait for calls in flight when stopping")
 	fs.IntVar(&f.verbosity, "v", 0, "spdk-csi's log level: 5 and more is debug")
 	_ = fs.MarkHidden("v")
-	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), drainHookCommand())
+	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), inventoryCommand(), drainHookCommand())
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -20,7 +21,9 @@ type Found struct {
 	// Complete tells whether hosts can use a volume through it: it has a namespace or LUN, and at least one listener or
 	// portal group.
 	Complete bool
-	Foreign  string // a bdev that it exports and that is not the volume; usually empty
+	// NotListening are the configured portals at which hosts do not reach it.
+	NotListening []Portal
+	Foreign      string // a bdev that it exports and that is not the volume; usually empty
 }
 
 // A Group is an initiator group of the driver that no target node refers to.
@@ -61,7 +64,8 @@ func (n nvmf) inspect(ctx context.Context) (all []Found, err error) {
 		if id == "" {
 			continue
 		}
-		f := Found{Volume: id, Name: sub.NQN, Open: sub.AllowAnyHost, Complete: len(sub.Namespaces) == 1 && len(n.missingListeners(&sub)) < len(n.Listen)}
+		missing := n.missingListeners(&sub)
+		f := Found{Volume: id, Name: sub.NQN, Open: sub.AllowAnyHost, Complete: len(sub.Namespaces) == 1 && len(missing) < len(n.Listen), NotListening: missing}
 		for _, h := range sub.Hosts {
 			f.Hosts = append(f.Hosts, h.NQN)
 		}
@@ -80,12 +84,21 @@ func (i iscsi) inspect(ctx context.Context) (all []Found, unused []Group, err er
 	if err != nil {
 		return nil, nil, fmt.Errorf("target %s: %w", i.Service.Name, err)
 	}
+	portals, err := i.portalGroups(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("target %s: %w", i.Service.Name, err)
+	}
 	for _, node := range now.nodes {
 		id := volumeIn(node.Name, IQN(""))
 		if id == "" {
 			continue
 		}
 		f := Found{Volume: id, Name: node.Name, Complete: len(node.LUNs) > 0 && len(node.PGIGMaps) > 0}
+		for _, at := range i.Listen {
+			if pg := portalGroup(portals, at); pg == 0 || !slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.PGTag == pg }) {
+				f.NotListening = append(f.NotListening, at)
+			}
+		}
 		for _, m := range node.PGIGMaps {
 			for _, name := range initiators(now.groups, m.IGTag) {
 				if name == anyInitiator {
@@ -125,12 +138,7 @@ func (i iscsi) ours(g spdkrpc.ISCSIInitiatorGroup) bool {
 func (s *Service) Connected(ctx context.Context, id string) (hosts []string, err error) {
 	if s.Transport == ISCSI {
 		connections, err := s.rpc.ISCSIGetConnections(ctx)
-		for _, c := range connections {
-			if c.TargetNodeName == id || c.TargetNodeName == IQN(id) {
-				hosts = append(hosts, c.InitiatorAddr)
-			}
-		}
-		return hosts, err
+		return connectedTo(connections, id), err
 	}
 	controllers, err := s.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {
@@ -154,4 +162,38 @@ func (s *Service) RemoveUnusedGroup(ctx context.Context, g Group) error {
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(x spdkrpc.ISCSIInitiatorGroup) bool {
 		return x.Tag != g.Tag || !i.ours(x) || x.Initiators[0] != g.Initiator
 	}), now.nodes)
+}
+
+// connectedTo returns the addresses of the initiators that are connected to the export of a volume.
+func connectedTo(connections []spdkrpc.ISCSIConnection, id string) (initiators []string) {
+	for _, c := range connections {
+		if c.TargetNodeName == id || c.TargetNodeName == IQN(id) {
+			initiators = append(initiators, c.InitiatorAddr)
+		}
+	}
+	return initiators
+}
+
+// ConnectedEach returns what Connected returns, for several volumes. Over iSCSI, it lists the connections once.
+func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, error) {
+	hosts := make([][]string, len(ids))
+	if s.Transport == ISCSI {
+		connections, err := s.rpc.ISCSIGetConnections(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("target %s: list connections: %w", s.Name, err)
+		}
+		for i, id := range ids {
+			hosts[i] = connectedTo(connections, id)
+		}
+		return hosts, nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(hostsInFlight)
+	for i, id := range ids {
+		g.Go(func() (err error) {
+			hosts[i], err = s.Connected(ctx, id)
+			return err
+		})
+	}
+	return hosts, g.Wait()
 }

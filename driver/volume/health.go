@@ -35,7 +35,7 @@ func (s *Service) Health(ctx context.Context, id string) (Health, error) {
 	if err != nil {
 		return Health{}, err
 	}
-	return healthIn(st, v), nil
+	return HealthIn(st, v), nil
 }
 
 // ListHealth lists the volumes of which something adverse is known.
@@ -54,7 +54,7 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 	}
 	for _, v := range volumes {
 		st, known := byName[v.Store]
-		h := healthIn(st, v)
+		h := HealthIn(st, v)
 		if !known || v.SizeBytes == 0 { // SPDK tells no size of a volume without a bdev
 			if h, err = s.Health(ctx, v.UUID); errors.Is(err, ErrNotFound) {
 				continue // deleted meanwhile
@@ -70,8 +70,8 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 	return adverse, next, nil
 }
 
-// healthIn returns what the lvstore of a volume means for it.
-func healthIn(st Store, v Volume) Health {
+// HealthIn returns what the lvstore of a volume means for it.
+func HealthIn(st Store, v Volume) Health {
 	h := Health{UUID: v.UUID}
 	if v.Thin && st.FreeBytes == 0 {
 		h.Conditions = append(h.Conditions, Condition{Reason: "LvstoreFull", Message: fmt.Sprintf("lvstore %s has no free space: writes to parts of %s that were never written fail. Delete volumes or snapshots, or enlarge the lvstore", st.Name, v)})

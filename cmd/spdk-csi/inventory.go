@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func inventoryCommand() *cobra.Command {
+	var targets []string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "inventory",
+		Short: "Print what targets have, as JSON",
+		Long: `inventory reads all targets of config.json, with the credentials of the controller, and prints their
+lvstores, volumes and exports as JSON. kubectl spdkgate --live shows the same beside what Kubernetes
+knows. It changes nothing.
+
+It asks for each volume, and for each export, with one RPC. A target that cannot be read has an
+error in its place.
+
+Exit codes: 0 all targets were read; 1 error, or some were not.`,
+		Example: `  kubectl -n spdkcsi exec deployment/spdkcsi-controller -c spdkcsi-controller -- spdk-csi inventory`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := openController(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			all, err := c.Inventory(cmd.Context(), targets, timeout)
+			if err != nil {
+				return err
+			}
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetIndent("", "  ")
+			if err := e.Encode(all); err != nil {
+				return err
+			}
+			var unread []error
+			for _, t := range all.Targets {
+				if t.Error != "" {
+					unread = append(unread, errors.New(t.Error))
+				}
+			}
+			return errors.Join(unread...)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringSliceVar(&targets, "target", nil, "read only this target of config.json; may be repeated")
+	fs.DurationVar(&timeout, "timeout", 30*time.Second, "time that one target may take")
+	return cmd
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/controller"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/inventory"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+func TestInventory(t *testing.T) {
+	rpc := newTarget(t)
+	plain, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})
+	require.NoError(t, err)
+	exported, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-2", LvsName: new("lvs0"), SizeInMiB: 4})
+	require.NoError(t, err)
+	nqn, host := export.NQN(exported), controller.HostOf("worker-3").NQN
+	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: nqn}))
+	require.NoError(t, rpc.NVMfSubsystemAddHost(t.Context(), spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: host}))
+
+	read := func(args ...string) (i inventory.Inventory, err error) {
+		out, err := runCommand(t, append([]string{"inventory"}, args...)...)
+		require.NoError(t, json.Unmarshal([]byte(out), &i), out)
+		return i, err
+	}
+	i, err := read()
+	require.NoError(t, err)
+	require.Len(t, i.Targets, 1)
+	got := i.Targets[0]
+	assert.Equal(t, "t0", got.Name)
+	assert.Equal(t, "TCP", got.Transport)
+	require.Len(t, got.Stores, 1)
+	assert.Equal(t, "lvs0", got.Stores[0].Name)
+	assert.EqualValues(t, 12<<20, got.Stores[0].PromisedBytes)
+	assert.Greater(t, got.Stores[0].TotalBytes, got.Stores[0].FreeBytes)
+	assert.Positive(t, got.Stores[0].LargestBytes)
+	volumes := map[string]inventory.Volume{}
+	for _, v := range got.Volumes {
+		volumes[v.Name] = v
+	}
+	assert.Equal(t, inventory.Volume{ID: "t0:" + plain, Name: "pvc-1", Store: "lvs0", SizeBytes: 8 << 20, Thin: true, AllocatedBytes: new(int64(0))}, volumes["pvc-1"])
+	e := &inventory.Export{Name: nqn, Hosts: []string{host}, Paths: []inventory.Path{{Address: "127.0.0.1:4420"}}}
+	assert.Equal(t, inventory.Volume{ID: "t0:" + exported, Name: "pvc-2", Store: "lvs0", SizeBytes: 4 << 20, AllocatedBytes: new(int64(4 << 20)), Export: e}, volumes["pvc-2"])
+
+	// The address begins to listen.
+	require.NoError(t, rpc.NVMfCreateTransport(t.Context(), spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))
+	require.NoError(t, rpc.NVMfSubsystemAddListener(t.Context(), spdkrpc.NVMfSubsystemAddListenerParams{
+		NQN: nqn, ListenAddress: spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: new("4420")},
+	}))
+	i, err = read()
+	require.NoError(t, err)
+	for _, v := range i.Targets[0].Volumes {
+		if v.Export != nil {
+			assert.Equal(t, []inventory.Path{{Address: "127.0.0.1:4420", Listening: true}}, v.Export.Paths)
+		}
+	}
+
+	// A target that is down has an error in its place.
+	text, err := os.ReadFile(os.Getenv("SPDKCSI_CONFIG"))
+	require.NoError(t, err)
+	down := strings.Replace(string(text), `"nodes": [`, `"nodes": [{"name": "t1", "rpcURL": "http://127.0.0.1:1/", "targetType": "iscsi", "targetAddr": "127.0.0.1"}, `, 1)
+	require.NoError(t, os.WriteFile(os.Getenv("SPDKCSI_CONFIG"), []byte(down), 0o600))
+	require.NoError(t, os.WriteFile(os.Getenv("SPDKCSI_SECRET"), []byte(`{"rpcTokens": [{"name": "t0", "username": "u", "password": "p"}, {"name": "t1", "username": "u", "password": "p"}]}`), 0o600))
+	i, err = read()
+	require.ErrorContains(t, err, "t1")
+	require.Len(t, i.Targets, 2)
+	assert.Equal(t, "iSCSI", i.Targets[0].Transport)
+	assert.NotEmpty(t, i.Targets[0].Error)
+	assert.Len(t, i.Targets[1].Volumes, 2)
+	_, err = read("--target=t0")
+	require.NoError(t, err)
+	_, err = runCommand(t, "inventory", "--target=t9")
+	require.ErrorContains(t, err, `"t9"`)
+}
+
+// Over iSCSI, a path is a portal group that the export has.
+func TestInventoryISCSI(t *testing.T) {
+	rpc := newTarget(t)
+	text, err := os.ReadFile(os.Getenv("SPDKCSI_CONFIG"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(os.Getenv("SPDKCSI_CONFIG"), []byte(strings.Replace(string(text), "nvme-tcp", "iscsi", 1)), 0o600))
+	id, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 4})
+	require.NoError(t, err)
+	config := export.Config{Name: "t0", Transport: export.ISCSI, Listen: []export.Portal{{Addr: "127.0.0.1", Port: "3260"}}}
+	h := controller.HostOf("worker-3")
+	_, err = export.NewTarget(config).Service(rpc).Admit(t.Context(), id, h, func(context.Context) error { return nil })
+	require.NoError(t, err)
+	out, err := runCommand(t, "inventory")
+	require.NoError(t, err)
+	var i inventory.Inventory
+	require.NoError(t, json.Unmarshal([]byte(out), &i))
+	assert.Equal(t, &inventory.Export{Name: export.IQN(id), Hosts: []string{h.IQN}, Paths: []inventory.Path{{Address: "127.0.0.1:3260", Listening: true}}}, i.Targets[0].Volumes[0].Export)
+	other := strings.Replace(strings.Replace(string(text), "nvme-tcp", "iscsi", 1), `"targetAddr": "127.0.0.1"`, `"targetAddr": "127.0.0.2"`, 1)
+	require.NoError(t, os.WriteFile(os.Getenv("SPDKCSI_CONFIG"), []byte(other), 0o600))
+	out, err = runCommand(t, "inventory")
+	require.NoError(t, err)
+	assert.Contains(t, out, `"listening": false`)
+}

@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/inventory"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// Inventory reads targets of config.json at once, all if none is named, with the controller's own credentials. It changes
+// nothing. A target that cannot be read within timeout has an error in its entry. Inventory fails if a name is unknown.
+func (c *Controller) Inventory(ctx context.Context, names []string, timeout time.Duration) (inventory.Inventory, error) {
+	services, err := c.openTargets(c.targets.placement, nil, "")
+	if err != nil {
+		return inventory.Inventory{}, err
+	}
+	for _, name := range names {
+		if _, err := c.targets.config(name); err != nil {
+			return inventory.Inventory{}, err
+		}
+	}
+	services = slices.DeleteFunc(services, func(s *volume.Service) bool { return len(names) > 0 && !slices.Contains(names, s.Name) })
+	all := inventory.Inventory{Targets: make([]inventory.Target, len(services))}
+	var wg sync.WaitGroup
+	for i, s := range services {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			config, _ := c.targets.config(s.Name) // openTargets has found it
+			all.Targets[i] = inventoryOf(ctx, s, config)
+		})
+	}
+	wg.Wait()
+	return all, nil
+}
+
+func inventoryOf(ctx context.Context, s *volume.Service, config driver.TargetConfig) inventory.Target {
+	t := inventory.Target{Name: s.Name, Transport: string(config.Transport()), Topology: config.Topology}
+	read := t
+	if err := readInventory(ctx, s, &read); err != nil {
+		t.Error = err.Error()
+		return t
+	}
+	return read
+}
+
+func readInventory(ctx context.Context, s *volume.Service, t *inventory.Target) error {
+	stores, err := s.Stores(ctx)
+	if err != nil {
+		return err
+	}
+	byName := map[string]volume.Store{}
+	for _, st := range stores {
+		byName[st.Name] = st
+		used, err := s.Usage(ctx, st)
+		if err != nil {
+			return err
+		}
+		largest, err := s.LargestVolume(ctx, st, false)
+		if err != nil {
+			return err
+		}
+		t.Stores = append(t.Stores, inventory.Store{
+			Name: st.Name, TotalBytes: st.TotalBytes, FreeBytes: st.FreeBytes,
+			PromisedBytes: used.PromisedBytes, LargestBytes: largest, LongestChain: used.LongestChain,
+		})
+	}
+	volumes, _, err := s.List(ctx, volume.Page{})
+	if err != nil {
+		return err
+	}
+	exports, err := exportsOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		st := byName[v.Store]
+		health := volume.HealthIn(st, v)
+		if v.SizeBytes == 0 { // SPDK tells no size of a volume without a bdev
+			if health, err = s.Health(ctx, v.UUID); errors.Is(err, volume.ErrNotFound) {
+				continue // deleted meanwhile
+			}
+			if err != nil {
+				return err
+			}
+		}
+		listed := inventory.Volume{
+			ID: request.VolumeID{Target: s.Name, UUID: v.UUID}.String(), Name: v.Name, Store: v.Store, SizeBytes: v.SizeBytes, Thin: v.Thin, Export: exports[v.UUID],
+		}
+		if v.Allocated != nil {
+			listed.AllocatedBytes = new(int64(*v.Allocated) * st.ClusterBytes)
+		}
+		for _, condition := range health.Conditions {
+			listed.Conditions = append(listed.Conditions, condition.Reason+": "+condition.Message)
+		}
+		t.Volumes = append(t.Volumes, listed)
+	}
+	return nil
+}
+
+// exportsOf returns the exports of a target by the UUIDs of their volumes.
+func exportsOf(ctx context.Context, s *volume.Service) (map[string]*inventory.Export, error) {
+	found, _, err := s.Exports().Inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(found))
+	for i, f := range found {
+		ids[i] = f.Volume
+	}
+	connected, err := s.Exports().ConnectedEach(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("target %s: list the connected hosts: %w", s.Name, err)
+	}
+	exports := map[string]*inventory.Export{}
+	for i, f := range found {
+		e := &inventory.Export{Name: f.Name, Hosts: f.Hosts, Open: f.Open, Connected: connected[i]}
+		for _, at := range s.Listen {
+			e.Paths = append(e.Paths, inventory.Path{Address: at.String(), Listening: !slices.ContainsFunc(f.NotListening, func(p export.Portal) bool { return p == at })})
+		}
+		exports[f.Volume] = e
+	}
+	return exports, nil
+}

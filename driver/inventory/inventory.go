@@ -1,0 +1,63 @@
+package inventory
+
+// An Inventory has all targets of config.json, in its order.
+type Inventory struct {
+	Targets []Target `json:"targets"`
+}
+
+// A Target is one storage server. If Error is not empty, the target could not be read completely, and nothing is listed.
+type Target struct {
+	Name      string            `json:"name"`
+	Transport string            `json:"transport"`
+	Topology  map[string]string `json:"topology,omitempty"`
+	Error     string            `json:"error,omitempty"`
+	Stores    []Store           `json:"stores,omitempty"`
+	Volumes   []Volume          `json:"volumes,omitempty"`
+}
+
+// A Store is an lvstore. Sizes are in bytes.
+type Store struct {
+	Name       string `json:"name"`
+	TotalBytes int64  `json:"totalBytes"`
+	FreeBytes  int64  `json:"freeBytes"`
+	// PromisedBytes is the sum of the sizes of its volumes, and of what only its snapshots occupy.
+	PromisedBytes int64 `json:"promisedBytes"`
+	// LargestBytes is the size of the largest thin volume that would be created now.
+	LargestBytes int64 `json:"largestBytes"`
+	// LongestChain is the number of snapshots below the volume with the most.
+	LongestChain int `json:"longestChain"`
+}
+
+// A Volume is a volume, not a snapshot, of an lvstore that the driver may use.
+type Volume struct {
+	ID        string `json:"id"` // in the form of Kubernetes, TARGET:UUID
+	Name      string `json:"name"`
+	Store     string `json:"store"`
+	SizeBytes int64  `json:"sizeBytes"`
+	Thin      bool   `json:"thin"`
+	// AllocatedBytes is what the volume itself occupies, without the snapshots below it. Nil if the release of SPDK does not
+	// tell it.
+	AllocatedBytes *int64 `json:"allocatedBytes,omitempty"`
+	// Conditions say what is adverse about the volume.
+	Conditions []string `json:"conditions,omitempty"`
+	Export     *Export  `json:"export,omitempty"` // nil if it is not exported
+}
+
+// An Export makes a volume reachable for hosts.
+type Export struct {
+	Name string `json:"name"` // NQN or IQN
+	// Hosts are the names of the admitted hosts: NVMe host NQNs or iSCSI initiator names.
+	Hosts []string `json:"hosts,omitempty"`
+	// Open exports admit every host.
+	Open bool `json:"open,omitempty"`
+	// Connected are the NVMe host NQNs, or the addresses of the iSCSI initiators, that are connected, one for each
+	// connection.
+	Connected []string `json:"connected,omitempty"`
+	Paths     []Path   `json:"paths"`
+}
+
+// A Path is an address of config.json at which hosts reach an export.
+type Path struct {
+	Address   string `json:"address"` // ADDRESS:PORT
+	Listening bool   `json:"listening"`
+}
