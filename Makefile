@@ -11,13 +11,27 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: man html-manual mutate help build generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package
+.PHONY: man html-manual mutate help build kubectl-plugin krew generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## spdk-proxy and spdk-csi, static, into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/spdk-proxy ./cmd/spdk-csi
+
+kubectl-plugin: ## the kubectl plugin, kubectl-spdkgate, into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-spdkgate
+
+KREW_PLATFORMS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
+
+krew: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+krew: ## the kubectl plugin for krew: an archive for each platform, and the manifest with their checksums, into bin/krew/
+	rm -rf $(BIN)/krew && mkdir -p $(BIN)/krew
+	for p in $(KREW_PLATFORMS); do \
+	  CGO_ENABLED=0 GOOS=$${p%-*} GOARCH=$${p#*-} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/krew/$$p/ ./cmd/kubectl-spdkgate && \
+	  cp LICENSE deploy/krew/kubectl_complete-spdkgate $(BIN)/krew/$$p/ && \
+	  tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$$SOURCE_DATE_EPOCH -C $(BIN)/krew/$$p -c . | gzip -9n >$(BIN)/krew/kubectl-spdkgate-$$p.tar.gz && rm -r $(BIN)/krew/$$p || exit 1; done
+	deploy/krew/manifest.sh $(VERSION) $(BIN)/krew >$(BIN)/krew/spdkgate.yaml
 
 demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated target (ARGS=--keep leaves it running)
 	@$(GO) build -o $(BIN)/demo ./test/demo && exec $(BIN)/demo $(ARGS) # go run exits with 1 after Ctrl-C

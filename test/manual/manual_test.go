@@ -44,7 +44,7 @@ func TestCommandsOfTheManual(t *testing.T) {
 	repository, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "./cmd/spdk-proxy", "./cmd/spdk-csi")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "./cmd/spdk-proxy", "./cmd/spdk-csi", "./cmd/kubectl-spdkgate")
 	build.Dir = repository
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))

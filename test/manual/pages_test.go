@@ -35,6 +35,11 @@ var pages = []page{
 	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
 	{path: "docs/doctor.md", before: map[int]string{0: controller}, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []int{1}},
 	{path: "docs/fencing.md", before: map[int]string{0: controller}},
+	{
+		path: "docs/kubectl.md", before: map[int]string{0: controller + `cd "$REPOSITORY"`},
+		// The program is built already, and nothing is installed on the host.
+		typed: map[string]string{"install bin/kubectl-spdkgate deploy": "mkdir /home/admin/bin && install deploy", "/usr/local/bin/": "/home/admin/bin/", "kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
+	},
 	// The tests of cmd/spdk-csi run the command, and those of deploy read the Job.
 	{path: "docs/moving.md", leave: []int{0, 1, 2, 3}},
 	{path: "docs/host-authentication.md", leave: []int{0}}, // needs nvme-cli

@@ -253,6 +253,13 @@ var rules = []rule{
 		reason: "it calls CSI's controller service and a connector, whose checks keep a volume that is in use from being moved",
 	},
 	{
+		who:    "what the kubectl plugin links runs on every system, and knows no target",
+		binds:  in("driver/kubectl", "driver/inventory", "driver/hostname", "cmd/kubectl-spdkgate"),
+		not:    roomsOfDriverBut("driver/kubectl", "driver/inventory", "driver/hostname", "driver/request", "driver/mkfs"),
+		linked: true,
+		reason: "it runs on workstations, which reach targets only through the controller's pod",
+	},
+	{
 		who:    "volume does not know placement",
 		binds:  in("driver/volume"),
 		not:    anyOf("driver/placement", "driver/connect", "driver/mount"),

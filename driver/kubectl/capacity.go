@@ -1,0 +1,104 @@
+package kubectl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/inventory"
+)
+
+// A Capacity is what Kubernetes knows of the capacity of a topology.
+type Capacity struct {
+	// Topology has labels as KEY=VALUE, with commas between them; empty if all nodes reach all targets.
+	Topology string `json:"topology,omitempty"`
+	Class    string `json:"class"`
+	Capacity string `json:"capacity"`
+	// Largest is the size of the largest volume that could be created.
+	Largest string `json:"largestVolume,omitempty"`
+}
+
+// Capacities returns the CSIStorageCapacity objects of a driver. There are none if the driver does not track its capacity.
+func (c Client) Capacities(ctx context.Context, driver string) ([]Capacity, error) {
+	objects, err := list[storageCapacity](ctx, c, capacitiesPath, url.Values{"labelSelector": {"csi.storage.k8s.io/drivername=" + driver}})
+	if err != nil {
+		return nil, err
+	}
+	var all []Capacity
+	for _, o := range objects {
+		all = append(all, Capacity{Topology: labels(o.NodeTopology.MatchLabels), Class: o.StorageClassName, Capacity: cmp.Or(o.Capacity, "0"), Largest: o.MaximumVolumeSize})
+	}
+	slices.SortFunc(all, func(a, b Capacity) int {
+		return cmp.Or(cmp.Compare(a.Topology, b.Topology), cmp.Compare(a.Class, b.Class))
+	})
+	return all, nil
+}
+
+func labels(m map[string]string) string {
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, key+"="+m[key])
+	}
+	return strings.Join(pairs, ",")
+}
+
+// A Store is an lvstore of a target.
+type Store struct {
+	Target   string `json:"target"`
+	Topology string `json:"topology,omitempty"`
+	inventory.Store
+	Volumes int `json:"volumes"` // number of volumes
+}
+
+// Stores returns the lvstores of an inventory.
+func Stores(of inventory.Inventory) (all []Store) {
+	for _, t := range of.Targets {
+		for _, st := range t.Stores {
+			s := Store{Target: t.Name, Topology: labels(t.Topology), Store: st}
+			for _, v := range t.Volumes {
+				if v.Store == st.Name {
+					s.Volumes++
+				}
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Inventory reads what targets have, all targets of config.json if none is named, through the controller's pod. Targets that
+// cannot be read have an error in their place.
+func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inventory, error) {
+	args := []string{"inventory"}
+	for _, name := range targets {
+		args = append(args, "--target="+name)
+	}
+	var out, notes bytes.Buffer
+	failed := c.Run(ctx, &out, &notes, args...)
+	var all inventory.Inventory
+	if err := json.Unmarshal(out.Bytes(), &all); err == nil && len(all.Targets) > 0 {
+		return all, nil
+	}
+	if failed == nil {
+		failed = errors.New("it printed no inventory")
+	}
+	return all, fmt.Errorf("run spdk-csi inventory in %s of namespace %s: %w", c.Controller, c.Namespace, reason(failed, &notes))
+}
+
+// Unread returns why targets could not be read, nil if all could.
+func Unread(of inventory.Inventory) error {
+	var failed []error
+	for _, t := range of.Targets {
+		if t.Error != "" {
+			failed = append(failed, fmt.Errorf("storage server %s is not shown: %s", t.Name, t.Error))
+		}
+	}
+	return errors.Join(failed...)
+}

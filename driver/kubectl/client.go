@@ -1,0 +1,106 @@
+package kubectl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// A Client runs kubectl. Safe for concurrent use.
+type Client struct {
+	// Program is kubectl, by its name or path.
+	Program string
+	// Flags select the cluster and the user, such as --context=test.
+	Flags []string
+	// Namespace, Controller and Container name the controller, such as spdkcsi, deployment/spdkcsi-controller and
+	// spdkcsi-controller.
+	Namespace, Controller, Container string
+}
+
+// A Status is the exit code of a command of spdk-csi that has printed its own message.
+type Status int
+
+func (s Status) Error() string { return "the command ended with exit code " + strconv.Itoa(int(s)) }
+
+// get reads a path of the Kubernetes API.
+func (c Client) get(ctx context.Context, path string, query url.Values, result any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	var out, notes bytes.Buffer
+	cmd := exec.CommandContext(ctx, c.Program, append([]string{"get", "--raw", path}, c.Flags...)...)
+	cmd.Stdout, cmd.Stderr = &out, &notes
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("kubectl get --raw %s: %w", path, reason(err, &notes))
+	}
+	if err := json.Unmarshal(out.Bytes(), result); err != nil {
+		return fmt.Errorf("kubectl get --raw %s: not the answer of a Kubernetes API: %w", path, err)
+	}
+	return nil
+}
+
+// reason returns what a program printed when it failed, or else why it did not run.
+func reason(err error, notes *bytes.Buffer) error {
+	if text := strings.TrimSpace(notes.String()); text != "" {
+		return errors.New(text)
+	}
+	return err
+}
+
+// pageSize bounds the answers of the Kubernetes API. A page of PersistentVolumes has about 5 MiB.
+const pageSize = "2000"
+
+// list reads all objects of a list, page by page.
+func list[T any](ctx context.Context, c Client, path string, query url.Values) (all []T, err error) {
+	if query == nil {
+		query = url.Values{}
+	}
+	query.Set("limit", pageSize)
+	for {
+		var page struct {
+			Metadata struct{ Continue string }
+			Items    []T
+		}
+		if err := c.get(ctx, path, query, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Metadata.Continue == "" {
+			return all, nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
+}
+
+// command returns a command that runs spdk-csi in the controller's pod.
+func (c Client) command(ctx context.Context, stdin bool, args ...string) *exec.Cmd {
+	all := []string{"exec", "--namespace=" + c.Namespace}
+	if stdin {
+		all = append(all, "--stdin")
+	}
+	all = append(all, c.Flags...)
+	all = append(all, c.Controller, "--container="+c.Container, "--", "spdk-csi")
+	return exec.CommandContext(ctx, c.Program, append(all, args...)...)
+}
+
+// Run runs a command of spdk-csi in the controller's pod. Its exit code is a [Status].
+func (c Client) Run(ctx context.Context, out, notes io.Writer, args ...string) error {
+	cmd := c.command(ctx, false, args...)
+	cmd.Stdout, cmd.Stderr = out, notes
+	return asStatus(cmd.Run())
+}
+
+func asStatus(err error) error {
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && ended.Exited() {
+		return Status(ended.ExitCode())
+	}
+	return err
+}

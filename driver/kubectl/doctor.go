@@ -1,0 +1,91 @@
+package kubectl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// The exit codes of doctor.
+const (
+	doctorFound  Status = 1
+	doctorFailed Status = 2
+)
+
+// DoctorTargets runs spdk-csi doctor with args in the controller's pod. Its exit code is a [Status].
+func (c Client) DoctorTargets(ctx context.Context, out, notes io.Writer, args ...string) error {
+	printed := &counter{w: out}
+	return doctorStatus(c.Run(ctx, printed, notes, slices.Concat([]string{"doctor"}, args)...), printed)
+}
+
+// doctorStatus tells findings, which doctor prints, from failures of kubectl, which ends with the same exit code.
+func doctorStatus(err error, printed *counter) error {
+	if err == doctorFound && printed.n == 0 {
+		return doctorFailed
+	}
+	return err
+}
+
+// A counter counts what is written.
+type counter struct {
+	w io.Writer
+	n int
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.n += len(p)
+	return c.w.Write(p)
+}
+
+// Doctor runs spdk-csi doctor with args in the controller's pod, with the list of what Kubernetes knows. The list is read
+// after delay, so that doctor has read the targets before, and volumes that are being created are not mistaken for orphans.
+// others has lists of other clusters that use the same targets; it may be empty. The exit code of doctor is a [Status].
+func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, out, notes io.Writer, args ...string) error {
+	cmd := c.command(ctx, true, slices.Concat([]string{"doctor", "--volumes=-"}, args)...)
+	printed := &counter{w: out}
+	cmd.Stdout, cmd.Stderr = printed, notes
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	reading, stop := context.WithCancel(ctx)
+	listed := make(chan error, 1)
+	go func() { listed <- c.writeList(reading, delay, others, in) }()
+	ended := doctorStatus(asStatus(cmd.Wait()), printed)
+	stop()
+	if err := <-listed; err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("the list of volumes could not be read, so nothing was changed: %w", err)
+	}
+	return ended
+}
+
+// noList is no list of volumes: doctor refuses it, and changes nothing. An empty list would mean that Kubernetes knows of no
+// volume.
+const noList = "the list of volumes could not be read\n"
+
+func (c Client) writeList(ctx context.Context, delay time.Duration, others []byte, in io.WriteCloser) error {
+	defer func() { _ = in.Close() }()
+	wait := time.NewTimer(delay)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-wait.C:
+	}
+	text, err := c.everything(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		_, _ = io.WriteString(in, noList)
+		return err
+	}
+	_, _ = in.Write(slices.Concat(text, []byte("\n"), others)) // if doctor has ended already, its exit code says why
+	return nil
+}

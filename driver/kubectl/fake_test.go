@@ -1,0 +1,173 @@
+package kubectl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// asKubectl makes the test binary a kubectl. Its value is the URL of the API server.
+const asKubectl = "SPDKGATE_TEST_KUBECTL"
+
+func TestMain(m *testing.M) {
+	if server := os.Getenv(asKubectl); server != "" {
+		os.Exit(fakeKubectl(server, os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// fakeKubectl does what kubectl does: get --raw prints the answer of the API server, and exec runs a command in a pod.
+func fakeKubectl(server string, args []string) int {
+	method, path, in := http.MethodGet, "", io.Reader(nil)
+	switch {
+	case len(args) > 2 && args[0] == "get" && args[1] == "--raw":
+		path = args[2]
+	case args[0] == "exec":
+		method, path = http.MethodPost, "/exec?"+url.Values{"arg": args[1:]}.Encode()
+		if slices.Contains(args, "--stdin") {
+			in = os.Stdin
+		}
+	}
+	req, err := http.NewRequest(method, server+path, in)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Unable to connect to the server")
+		return 1
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		_, _ = io.Copy(os.Stderr, resp.Body)
+		return 1
+	}
+	_, _ = io.Copy(os.Stdout, resp.Body)
+	fmt.Fprint(os.Stderr, resp.Header.Get("Notes"))
+	code, _ := strconv.Atoi(resp.Header.Get("Exit-Code"))
+	return code
+}
+
+// api is a Kubernetes API, and the controller's pod.
+type api struct {
+	Client
+
+	mu      sync.Mutex
+	lists   map[string][]string // objects as JSON, by path
+	fails   map[string]string   // messages of errors, by path
+	queries map[string]url.Values
+	// commands are the arguments of kubectl exec, and inputs what the commands got.
+	commands [][]string
+	inputs   []string
+	// run answers a command.
+	run func(input string) (out, notes string, code int)
+}
+
+func newAPI(t *testing.T) *api {
+	a := &api{
+		Client:  Client{Program: os.Args[0], Flags: []string{"--context=test"}, Namespace: "spdkcsi", Controller: "deployment/spdkcsi-controller", Container: "spdkcsi-controller"},
+		lists:   map[string][]string{volumesPath: nil, attachmentsPath: nil, nodesPath: nil, capacitiesPath: nil},
+		fails:   map[string]string{},
+		queries: map[string]url.Values{},
+	}
+	server := httptest.NewServer(http.HandlerFunc(a.serve))
+	t.Cleanup(server.Close)
+	t.Setenv(asKubectl, server.URL)
+	return a
+}
+
+// withSnapshots installs the API of snapshots.
+func (a *api) withSnapshots(contents ...string) { a.lists[contentsPath] = contents }
+
+func (a *api) serve(w http.ResponseWriter, r *http.Request) {
+	input, _ := io.ReadAll(r.Body) // while a command waits for its input, others read lists
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queries[r.URL.Path] = r.URL.Query()
+	if message := a.fails[r.URL.Path]; message != "" {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, message)
+		return
+	}
+	switch r.URL.Path {
+	case "/exec":
+		a.commands, a.inputs = append(a.commands, r.URL.Query()["arg"]), append(a.inputs, string(input))
+		out, notes, code := a.run(string(input))
+		w.Header().Set("Notes", notes)
+		w.Header().Set("Exit-Code", strconv.Itoa(code))
+		_, _ = io.WriteString(w, out)
+		return
+	case groupsPath:
+		groups := `{"name": "storage.k8s.io"}`
+		if _, ok := a.lists[contentsPath]; ok {
+			groups += `, {"name": "` + snapshotGroup + `"}`
+		}
+		_, _ = io.WriteString(w, `{"kind": "APIGroupList", "groups": [`+groups+`]}`)
+		return
+	}
+	all, ok := a.lists[r.URL.Path]
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "Error from server (NotFound): the server could not find the requested resource")
+		return
+	}
+	// Pages of one item: more calls than a real server needs. Like a real one, it gives items no kind.
+	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	next := ""
+	if from+1 < len(all) {
+		next = strconv.Itoa(from + 1)
+	}
+	page := strings.Join(all[min(from, len(all)):min(from+1, len(all))], ",")
+	fmt.Fprintf(w, `{"metadata": {"continue": %q}, "items": [%s]}`, next, page)
+}
+
+const (
+	idA, idB, idC = "storage-1:11111111-1111-4111-8111-111111111111", "storage-2:22222222-2222-4222-8222-222222222222", "33333333-3333-4333-8333-333333333333"
+	snapA, snapB  = "storage-1:aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa", "storage-1:bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb"
+)
+
+func pv(name, namespace, claim, id, rest string) string {
+	return fmt.Sprintf(`{"metadata": {"name": %q}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem", "storageClassName": "fast",
+		"claimRef": {"namespace": %q, "name": %q}, "csi": {"driver": "csi.spdk.io", "volumeHandle": %q%s}}, "status": {"phase": "Bound"}}`, name, namespace, claim, id, rest)
+}
+
+func attachment(name, volume, node string, attached bool) string {
+	return fmt.Sprintf(`{"metadata": {"name": %q}, "spec": {"attacher": "csi.spdk.io", "nodeName": %q, "source": {"persistentVolumeName": %q}}, "status": {"attached": %t}}`, name, node, volume, attached)
+}
+
+const ofOther = `{"metadata": {"name": "other"}, "spec": {"capacity": {"storage": "1Gi"}, "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}}, "status": {"phase": "Bound"}}`
+
+// withVolumes adds three volumes: one attached, one being attached, one that was created by hand, and one of another driver.
+func (a *api) withVolumes() {
+	const attributes = `, "volumeAttributes": {"` + request.KeyStore + `": "lvs0", "` + connect.KeyTargetType + `": "TCP"}`
+	a.lists[volumesPath] = []string{pv("pv-b", "shop", "db", idB, attributes), ofOther, pv("pv-a", "shop", "data", idA, attributes), pv("pv-c", "lab", "hand", idC, "")}
+	a.lists[attachmentsPath] = []string{
+		attachment("1", "pv-a", "worker-1", true), attachment("2", "pv-b", "worker-2", false),
+		`{"metadata": {"name": "3"}, "spec": {"attacher": "ebs.csi.aws.com", "nodeName": "worker-1", "source": {"persistentVolumeName": "pv-a"}}}`,
+	}
+	a.lists[nodesPath] = []string{
+		`{"metadata": {"name": "worker-1"}, "spec": {"drivers": [{"name": "ebs.csi.aws.com"}, {"name": "csi.spdk.io"}]}}`,
+		`{"metadata": {"name": "worker-2"}, "spec": {"drivers": [{"name": "csi.spdk.io"}]}}`, `{"metadata": {"name": "other"}, "spec": {"drivers": null}}`,
+	}
+}
+
+func decoded(t *testing.T, text string) (v map[string]any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
