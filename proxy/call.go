@@ -8,6 +8,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
@@ -22,6 +23,8 @@ type call struct {
 	asked    asked
 	decided  decided
 	answered answered
+
+	observer target.Observer // of the call at SPDK
 }
 
 // asked is what the client asked for.
@@ -59,7 +62,7 @@ func newCall(x *exchange, e jsonrpc.Element) *call {
 	}
 	if e.Request != nil { // it may be known although e.Err is set
 		c.asked.id, c.asked.method = e.Request.ID, e.Request.Method
-		c.asked.notification = e.Err == nil && e.Request.Notification()
+		c.asked.notification = e.Err == nil && e.Request.Notification() && !x.local // see localText
 	}
 	return c
 }

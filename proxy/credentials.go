@@ -2,8 +2,8 @@ package proxy
 
 import (
 	"net/http"
-	"net/netip"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
@@ -14,8 +14,8 @@ import (
 var crossOrigin = http.NewCrossOriginProtection()
 
 // credentialsFrom collects everything in a request that identifies its sender.
-func credentialsFrom(r *http.Request, source netip.AddrPort) authn.Evidence {
-	e := authn.Evidence{Authorization: r.Header["Authorization"], Source: source.Addr()}
+func credentialsFrom(r *http.Request, source auditlog.Source) authn.Evidence {
+	e := authn.Evidence{Authorization: r.Header["Authorization"], Source: source.Address.Addr()}
 	if r.TLS != nil {
 		e.Certificates = r.TLS.PeerCertificates
 	}

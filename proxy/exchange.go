@@ -8,16 +8,18 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An exchange is one HTTP request and its answer. It holds what the calls of a batch share;
+// An exchange is one HTTP request, or one message on the socket for programs of this host, and its answer. It holds what the calls of a batch share;
 // most requests have one call.
 type exchange struct {
 	id      string // X-Request-Id
 	arrived time.Time
-	source  netip.AddrPort
+	source  auditlog.Source
 	sender  sender
+	local   bool // it is a message on the socket for programs of this host
 
 	entered  bool // inFlight counts it
 	bodyRead bool
@@ -45,7 +47,7 @@ const maxBatchResults = 64 << 20
 
 func newExchange(r *http.Request) *exchange {
 	source, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http made it: it is valid
-	return &exchange{id: newID(), arrived: time.Now(), source: source}
+	return &exchange{id: newID(), arrived: time.Now(), source: auditlog.Source{Address: source}}
 }
 
 // newID makes the id of an exchange in the log. It need not be unpredictable.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -114,12 +113,6 @@ func (s *Server) httpServer() *http.Server {
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     slog.NewLogLogger(debugHandler{s.log.Handler()}, slog.LevelDebug),
 	}
-}
-
-// connState passes on the changes of a connection's state.
-func (s *Server) connState(conn net.Conn, state http.ConnState) {
-	s.inFlight.connState(conn, state)
-	s.clients.ConnState(conn, state)
 }
 
 // debugHandler logs net/http's messages about clients, such as failed handshakes, at the

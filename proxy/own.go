@@ -21,6 +21,7 @@ type command struct {
 	user     string
 	method   *rpcschema.Method
 	params   map[string]any
+	observer target.Observer
 }
 
 // withMethod returns the same user's command of another method.
@@ -55,7 +56,7 @@ func (s *Server) execute(ctx context.Context, c command) (json.RawMessage, error
 // holds what waitForThaw returns, or has frozen the objects itself.
 func (s *Server) forward(ctx context.Context, c command) (json.RawMessage, error) {
 	call := func() (json.RawMessage, error) {
-		return c.conn.Call(ctx, c.user, c.method.Name, c.params, c.settings.timeoutOf(c.method.Name))
+		return c.conn.CallObserved(ctx, c.user, c.method.Name, c.params, c.settings.timeoutOf(c.method.Name), c.observer)
 	}
 	changes := c.method.Mutates
 	if c.method.ServedBy == rpcschema.ServedByProxy {

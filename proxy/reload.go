@@ -16,6 +16,7 @@ func (s *Server) Reload(c *config.Config) error {
 	var wrong []error
 	for key, changed := range map[string]bool{
 		"listen":                 c.Listen != old.Listen,
+		"listen_unix":            c.ListenUnix != old.ListenUnix,
 		"tls.insecure_plaintext": c.TLS.InsecurePlaintext != old.TLS.InsecurePlaintext,
 		"target.socket":          c.Target.Socket != old.Target.Socket,
 		"target.connections":     c.Target.Connections != old.Target.Connections,

@@ -30,18 +30,23 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 		s.serveConcurrently(now, x, w, r)
 		return
 	}
-	for i, c := range x.calls {
-		if i > 0 {
-			c.started = time.Now()
-		}
-		c.noteAnswer(s.perform(r.Context(), now, c))
-		x.reserved += s.memory.Add(x.sender.user, len(c.answered.result))
-		s.audit(c)
-	}
+	s.performInTurn(r.Context(), now, x)
 	if s.inFlight.isDraining() {
 		w.Header().Set("Connection", "close") // the next call is for the next process
 	}
 	x.reply(w)
+}
+
+// performInTurn performs the calls of an exchange one after the other.
+func (s *Server) performInTurn(ctx context.Context, now *settings, x *exchange) {
+	for i, c := range x.calls {
+		if i > 0 {
+			c.started = time.Now()
+		}
+		c.noteAnswer(s.perform(ctx, now, c))
+		x.reserved += s.memory.Add(x.sender.user, len(c.answered.result))
+		s.audit(c)
+	}
 }
 
 // receive is the first part, which the calls of a batch share: it authenticates the sender
@@ -142,7 +147,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 		return nil, err
 	}
 	defer grant.Close()
-	result, err = s.execute(ctx, command{now, conn, user, method, grant.Params})
+	result, err = s.execute(ctx, command{now, conn, user, method, grant.Params, c.observer})
 	if scope != nil || decision.Redact { // the result, and a copy without what the user may not see
 		n := s.memory.Add(user, 2*len(result))
 		defer s.memory.Release(user, n)

@@ -80,10 +80,11 @@ func (s *Server) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers requests on l until ctx ends. Then it closes l, waits up to limits.drain for
+// Serve answers requests on l until ctx ends, and messages of SPDK's own protocol on local, which
+// must be UNIX sockets. Then it closes the listeners, waits up to limits.drain for
 // running calls, answers new ones on open connections for a short time and then refuses them,
 // and closes the connections to the target. It may be called once.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listener) error {
 	scheme := "http"
 	server := s.httpServer()
 	l = s.clients.Listener(l)
@@ -107,11 +108,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer endRecovery()
 	s.startSaving()
 	ended := make(chan error, 1)
+	programs := s.serveLocal(local)
+	defer programs.closeConns()
 	close(s.began)
 	defer close(s.ended)
 	go func() { ended <- server.Serve(l) }()
 	select {
 	case err := <-ended:
+		programs.stopAccepting()
 		s.stopSaving()
 		return errors.Join(fmt.Errorf("serve: %w", err), s.target.Close())
 	case <-ctx.Done():
@@ -119,11 +123,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	// If systemd holds the socket, new connections wait there for the next process.
 	_ = l.Close()
 	<-ended // so that no further connection is accepted
-	return s.stop(server)
+	programs.stopAccepting()
+	return s.stop(server, programs)
 }
 
-// stop waits for running calls and closes all connections. The listener is closed.
-func (s *Server) stop(server *http.Server) error {
+// stop waits for running calls and closes all connections. The listeners are closed.
+func (s *Server) stop(server *http.Server, programs *localServer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
 	defer cancel()
 	drained := s.inFlight.drain()
@@ -133,6 +138,7 @@ func (s *Server) stop(server *http.Server) error {
 	case <-ctx.Done():
 		s.log.Warn("stopping although calls are running", "calls", s.target.InFlight())
 	}
+	programs.closeConns()
 	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close()

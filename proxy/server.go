@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"log/slog"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -41,4 +42,10 @@ type Server struct {
 	restart    *restart
 	quiescer   *quiesce.Quiescer
 	barriers   barrier.Barriers // of snapshots on several targets
+}
+
+// connState passes on the changes of a connection's state.
+func (s *Server) connState(conn net.Conn, state http.ConnState) {
+	s.inFlight.connState(conn, state)
+	s.clients.ConnState(conn, state)
 }

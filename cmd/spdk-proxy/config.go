@@ -21,8 +21,8 @@ func newCheckConfig() *cobra.Command {
 		Short: "Check a configuration and report all mistakes",
 		Long: `Check a configuration and report all mistakes, without serving it. FILE defaults to
 ` + defaultConfig + `. The exit code is 0 if it has no mistakes; warnings do not
-change it. For the service's own configuration, the command also checks that ` + "`listen`" + ` and spdk-proxy.socket
-have the same address, and warns of files that the user spdk-proxy cannot read.
+change it. For the service's own configuration, the command also checks that ` + "`listen`" + `, ` + "`listen_unix`" + ` and
+spdk-proxy.socket have the same address and path, and warns of files that the user spdk-proxy cannot read.
 
 Outside the service, $CREDENTIALS_DIRECTORY/secrets_NAME in the configuration stands
 for the file NAME in the directory of secrets (--secrets).`,
@@ -50,7 +50,7 @@ for the file NAME in the directory of secrets (--secrets).`,
 				return err
 			}
 			if path == defaultConfig { // the service's configuration
-				if err := service.CheckSocketUnit(c.Listen); err != nil {
+				if err := service.CheckSocketUnit(c); err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
 			}

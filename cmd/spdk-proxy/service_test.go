@@ -155,7 +155,7 @@ func startActivated(t *testing.T, config string, sockets ...net.Listener) *serve
 	d := &served{t: t, cmd: command(context.Background(), "serve", "--config", config)}
 	d.cmd.Path, d.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, d.cmd.Args[1:]...)
 	for _, l := range sockets {
-		f, err := l.(*net.TCPListener).File()
+		f, err := l.(interface{ File() (*os.File, error) }).File()
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = f.Close() })
 		d.cmd.ExtraFiles = append(d.cmd.ExtraFiles, f)
@@ -216,8 +216,14 @@ func TestSocketMustMatchTheConfiguration(t *testing.T) {
 	_ = d.cmd.Wait()
 	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
 
+	change(t, path, "127.0.0.1:0", l.Addr().String())
 	d = startActivated(t, path, l, other)
-	d.waitFor("systemd passed 2 sockets")
+	d.waitFor("systemd's socket is at " + other.Addr().String())
+	_ = d.cmd.Wait()
+	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
+
+	d = startActivated(t, path, l, l)
+	d.waitFor("several sockets of one kind")
 	_ = d.cmd.Wait()
 	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -30,7 +29,7 @@ type Entry struct {
 	User       string // "" or the name that was given, if the call is unauthenticated
 	Auth       string // the kind of credential
 	Credential string // which one it was, without any secret; "" if there is nothing to tell
-	Source     netip.AddrPort
+	Source     Source
 
 	Method       string         // as the client wrote it, if SPDK has no such method
 	Params       map[string]any // redacted; nil: the entry has neither parameters nor resources

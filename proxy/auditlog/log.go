@@ -32,7 +32,7 @@ const (
 // Write writes an entry as one line. Calls that were not executed are warnings.
 // Unauthenticated calls may share a line with others (see [Log.Flush]).
 func (l *Log) Write(e *Entry) Outcome {
-	if e.Decision == Unauthenticated && !l.throttle.admit(e.Source.Addr(), e.User) {
+	if e.Decision == Unauthenticated && !l.throttle.admit(e.Source.throttled(), e.User) {
 		return Merged
 	}
 	level := e.level()

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-var source = netip.MustParseAddrPort("192.0.2.1:5")
+var source = Source{Address: netip.MustParseAddrPort("192.0.2.1:5")}
 
 func TestAnEntryIsOneLine(t *testing.T) {
 	book := new(logtest.Log)

@@ -3,7 +3,6 @@ package auditlog
 import (
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -18,7 +17,7 @@ type auditThrottle struct {
 	mu      sync.Mutex
 	began   time.Time // of the window; zero: none is open
 	lines   int       // written in it
-	sources map[netip.Prefix]*throttledSource
+	sources map[string]*throttledSource
 	end     *time.Timer
 }
 
@@ -39,15 +38,15 @@ const (
 )
 
 // otherSources is one entry for all sources beyond maxSources.
-var otherSources netip.Prefix
+const otherSources = "others"
 
 // admit reports whether an unauthenticated request gets a line of its own. user is the existing user
 // that it names, or "".
-func (t *auditThrottle) admit(source netip.Addr, user string) bool {
+func (t *auditThrottle) admit(source, user string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.began.IsZero() {
-		t.began, t.lines, t.sources = time.Now(), 0, map[netip.Prefix]*throttledSource{}
+		t.began, t.lines, t.sources = time.Now(), 0, map[string]*throttledSource{}
 		t.end = time.AfterFunc(throttleWindow, t.flush)
 	}
 	m := t.source(source)
@@ -63,19 +62,16 @@ func (t *auditThrottle) admit(source netip.Addr, user string) bool {
 	return false
 }
 
-// source returns the entry of an address. All addresses of an IPv6 network of 64 bits
-// are one source, because one host may use all of them.
-func (t *auditThrottle) source(address netip.Addr) *throttledSource {
-	address = address.Unmap().WithZone("")
-	prefix, _ := address.Prefix(min(address.BitLen(), 64))
-	m, ok := t.sources[prefix]
+// source returns the entry of a source.
+func (t *auditThrottle) source(name string) *throttledSource {
+	m, ok := t.sources[name]
 	if !ok && len(t.sources) >= maxSources {
-		prefix = otherSources
-		m, ok = t.sources[prefix]
+		name = otherSources
+		m, ok = t.sources[name]
 	}
 	if !ok {
 		m = &throttledSource{}
-		t.sources[prefix] = m
+		t.sources[name] = m
 	}
 	return m
 }
@@ -88,24 +84,12 @@ func (t *auditThrottle) flush() {
 		return
 	}
 	t.end.Stop()
-	for _, prefix := range slices.SortedFunc(maps.Keys(t.sources), comparePrefixes) {
-		m := t.sources[prefix]
+	for _, name := range slices.Sorted(maps.Keys(t.sources)) {
+		m := t.sources[name]
 		if m.count == 0 {
 			continue
 		}
-		t.log.Warn(mergedMessage, "source", nameOf(prefix), "count", m.count, "users", m.users, "seconds", int(time.Since(t.began).Seconds()))
+		t.log.Warn(mergedMessage, "source", name, "count", m.count, "users", m.users, "seconds", int(time.Since(t.began).Seconds()))
 	}
 	t.began, t.sources = time.Time{}, nil
-}
-
-func comparePrefixes(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }
-
-func nameOf(prefix netip.Prefix) string {
-	switch {
-	case prefix == otherSources:
-		return "others"
-	case prefix.IsSingleIP():
-		return prefix.Addr().String()
-	}
-	return prefix.String()
 }

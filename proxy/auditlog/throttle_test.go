@@ -19,10 +19,15 @@ func newThrottle() (*auditThrottle, *logtest.Log) {
 	return &auditThrottle{log: slog.New(slog.NewJSONHandler(book, nil))}, book
 }
 
+// at is the source of an address.
+func at(address netip.Addr) string {
+	return Source{Address: netip.AddrPortFrom(address, 1)}.throttled()
+}
+
 func TestRequestsOfOneSourceShareALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle, book := newThrottle()
-		guest := netip.MustParseAddr("192.0.2.1")
+		guest := at(netip.MustParseAddr("192.0.2.1"))
 		admitted := 0
 		for i := range 10000 {
 			if throttle.admit(guest, []string{"", "admin", "viewer"}[i%3]) {
@@ -30,7 +35,7 @@ func TestRequestsOfOneSourceShareALine(t *testing.T) {
 			}
 		}
 		assert.Equal(t, linesPerSource, admitted)
-		assert.True(t, throttle.admit(netip.MustParseAddr("192.0.2.2"), ""), "another source still gets a line")
+		assert.True(t, throttle.admit(at(netip.MustParseAddr("192.0.2.2")), ""), "another source still gets a line")
 		assert.Empty(t, book.String())
 
 		time.Sleep(throttleWindow + time.Second)
@@ -57,7 +62,7 @@ func TestRequestsFromManySources(t *testing.T) {
 		admitted := 0
 		for i := range 50000 {
 			address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-			if throttle.admit(address, fmt.Sprint("user", i)) {
+			if throttle.admit(at(address), fmt.Sprint("user", i)) {
 				admitted++
 			}
 		}
@@ -71,7 +76,7 @@ func TestRequestsFromManySources(t *testing.T) {
 			assert.LessOrEqual(t, len(line["users"].([]any)), maxUsersNamed)
 		}
 		assert.Equal(t, 50000, total, "all are counted")
-		assert.Equal(t, "others", lines[0]["source"])
+		assert.Equal(t, "others", lines[len(lines)-1]["source"])
 	})
 }
 
@@ -79,7 +84,7 @@ func TestLinesOfAllSourcesAreBounded(t *testing.T) {
 	throttle, _ := newThrottle()
 	admitted := 0
 	for i := range 20 * maxSources {
-		if throttle.admit(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % maxSources)}), "") {
+		if throttle.admit(at(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % maxSources)})), "") {
 			admitted++
 		}
 	}
@@ -90,11 +95,24 @@ func TestLinesOfAllSourcesAreBounded(t *testing.T) {
 func TestRequestsFromOneIPv6Network(t *testing.T) {
 	throttle, book := newThrottle()
 	for i := range 100 {
-		throttle.admit(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x%%eth0", i+1)), "")
+		throttle.admit(at(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x%%eth0", i+1))), "")
 	}
 	throttle.flush()
 	lines := book.Lines(t, mergedMessage)
 	require.Len(t, lines, 1)
 	assert.Equal(t, "2001:db8::/64", lines[0]["source"])
 	assert.EqualValues(t, 90, lines[0]["count"])
+}
+
+// All processes of a user are one source.
+func TestRequestsOfOneUserOfThisHost(t *testing.T) {
+	throttle, book := newThrottle()
+	for i := range 100 {
+		throttle.admit(Source{Process: Process{UID: 1000, PID: int32(i)}}.throttled(), "")
+	}
+	throttle.flush()
+	lines := book.Lines(t, mergedMessage)
+	require.Len(t, lines, 1)
+	assert.Equal(t, "unix:uid=1000", lines[0]["source"])
+	assert.Equal(t, "unix:uid=1000,pid=7", Source{Process: Process{UID: 1000, PID: 7}}.String())
 }

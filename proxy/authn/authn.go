@@ -19,6 +19,8 @@ type Evidence struct {
 	// verified: Authenticate verifies it with each request.
 	Certificates []*x509.Certificate
 	Source       netip.Addr
+	// Peer is the sender if the request came on a UNIX socket; then nothing else counts.
+	Peer *Peer
 }
 
 // A Method is a way to authenticate.
@@ -30,6 +32,7 @@ const (
 	ByToken       Method = "token"
 	ByCertificate Method = "certificate"
 	ByJWT         Method = "jwt"
+	ByPeer        Method = "peer"
 )
 
 // An Identity is the sender of a request. Together with an error, it is what is known about
@@ -38,7 +41,7 @@ type Identity struct {
 	User   string
 	Method Method
 	// Credential identifies one of the user's credentials, without any secret: the id of
-	// a token, the serial number of a certificate, the subject of a JWT.
+	// a token, the serial number of a certificate, the subject of a JWT, the uid of a process.
 	Credential string
 }
 
@@ -49,6 +52,7 @@ type User struct {
 	Tokens      []TokenHash      // several, so that a new token can be issued before the old one is removed
 	Certificate *CertificateName // nil: none
 	JWT         *JWTRule         // nil: none
+	UIDs, GIDs  []uint32         // users and groups of this host
 }
 
 // Options of an Authenticator; the zero value holds the defaults.
@@ -103,6 +107,7 @@ type Authenticator struct {
 	tokens       *tokens
 	certificates *certificates
 	issuers      *issuers
+	locals       *locals
 	// The failures of credentials that are checked quickly. Passwords have a limiter of
 	// their own, so that a client with an old token does not lock out others.
 	limiter *limiter
@@ -142,6 +147,8 @@ func New(users []User, opts Options) (*Authenticator, error) {
 	a.certificates, err = newCertificates(users, sums, opts)
 	wrong = append(wrong, err)
 	a.issuers, err = newIssuers(users, sums, opts)
+	wrong = append(wrong, err)
+	a.locals, err = newLocals(users)
 	if err := errors.Join(append(wrong, err)...); err != nil {
 		return nil, err
 	}
@@ -162,7 +169,12 @@ func (a *Authenticator) TakesBearer() bool {
 // Authenticate returns the sender of a request. If there is an Authorization header, it
 // decides alone: a client certificate does not make up for a wrong or malformed header, and a
 // user behind an HTTP proxy that has a certificate is not taken for that proxy's user.
+//
+// A process of this host is identified by the kernel, and nothing that it sends counts.
 func (a *Authenticator) Authenticate(ctx context.Context, e Evidence) (Identity, error) {
+	if e.Peer != nil {
+		return a.locals.identify(*e.Peer)
+	}
 	if a.certificates.required {
 		if who, err := a.certificates.check(e.Certificates); err != nil {
 			return who, a.failed(e, who, err)

@@ -13,7 +13,7 @@ import (
 // Limits bound the connections of a server's clients.
 type Limits struct {
 	Connections int           // in all
-	PerSource   int           // from one address, or from one IPv6 network of 64 bits
+	PerSource   int           // from one address, from one IPv6 network of 64 bits, or of one user of this host
 	WriteWait   time.Duration // for a client to read the first bytes of an answer
 }
 
@@ -27,7 +27,7 @@ type Set struct {
 	log    *slog.Logger
 
 	mu       sync.Mutex
-	sources  map[netip.Prefix]map[*Conn]struct{}
+	sources  map[string]map[*Conn]struct{}
 	count    int
 	unlogged int // closed since the last log message about it
 	loggedAt time.Time
@@ -50,15 +50,15 @@ func (s *Set) Closed() int {
 
 // New makes an empty set. It logs the connections that it closes to log.
 func New(limits Limits, log *slog.Logger) *Set {
-	return &Set{limits: limits, log: log, sources: map[netip.Prefix]map[*Conn]struct{}{}}
+	return &Set{limits: limits, log: log, sources: map[string]map[*Conn]struct{}{}}
 }
 
 // closedLogInterval is the shortest time between two log messages about closed connections.
 const closedLogInterval = 10 * time.Second
 
 // admit adds a connection to the set, or closes it.
-func (s *Set) admit(raw net.Conn) (*Conn, bool) {
-	c := &Conn{Conn: raw, from: sourceOf(raw), all: s, writeWait: s.limits.WriteWait, evictable: time.Now()}
+func (s *Set) admit(raw net.Conn, from string) (*Conn, bool) {
+	c := &Conn{Conn: raw, from: from, all: s, writeWait: s.limits.WriteWait, evictable: time.Now()}
 	s.mu.Lock()
 	evicted, ok := s.add(c)
 	if !ok || evicted != nil {
@@ -162,7 +162,7 @@ func (s *Set) drop(c *Conn) {
 func sourceOf(c net.Conn) netip.Prefix {
 	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
-		return netip.Prefix{} // not a TCP connection: all of them are one source
+		return netip.Prefix{} // it has no address: all such connections are one source
 	}
 	address, bits := from.Addr().Unmap(), 64
 	if address.Is4() {
@@ -203,12 +203,21 @@ func connOf(conn net.Conn) *Conn {
 	return c
 }
 
-// Listener returns a listener for the connections that l accepts and the set admits.
-func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s} }
+// Listener returns a listener for the connections that l accepts and the set admits. Their
+// sources are their addresses.
+func (s *Set) Listener(l net.Listener) net.Listener {
+	return s.LocalListener(l, func(c net.Conn) string { return sourceOf(c).String() })
+}
+
+// LocalListener is Listener for connections whose sources are not addresses: sourceOf names them.
+func (s *Set) LocalListener(l net.Listener, sourceOf func(net.Conn) string) net.Listener {
+	return listener{l, s, sourceOf}
+}
 
 type listener struct {
 	net.Listener
-	all *Set
+	all      *Set
+	sourceOf func(net.Conn) string
 }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -217,7 +226,7 @@ func (l listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c, ok := l.all.admit(raw); ok {
+		if c, ok := l.all.admit(raw, l.sourceOf(raw)); ok {
 			return c, nil
 		}
 	}
@@ -227,7 +236,7 @@ func (l listener) Accept() (net.Conn, error) {
 // what is written to it.
 type Conn struct {
 	net.Conn
-	from      netip.Prefix
+	from      string
 	all       *Set
 	writeWait time.Duration
 

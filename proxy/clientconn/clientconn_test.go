@@ -39,7 +39,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	s := New(Limits{Connections: 6, PerSource: 4}, slog.New(slog.NewTextHandler(&log, nil)))
 	open := func(address string) (*Conn, *from, bool) {
 		raw := &from{address: address}
-		c, ok := s.admit(raw)
+		c, ok := s.admit(raw, sourceOf(raw).String())
 		assert.Equal(t, ok, !raw.closed)
 		return c, raw, ok
 	}
@@ -134,7 +134,9 @@ func TestSlowReadersAreDisconnected(t *testing.T) {
 func TestEvictionConsidersEverySource(t *testing.T) {
 	var log bytes.Buffer
 	s := New(Limits{Connections: 5, PerSource: 4}, slog.New(slog.NewTextHandler(&log, nil)))
-	open := func(address string) (*Conn, bool) { return s.admit(&from{address: address}) }
+	open := func(address string) (*Conn, bool) {
+		return s.admit(&from{address: address}, sourceOf(&from{address: address}).String())
+	}
 	for range 3 {
 		c, ok := open("192.0.2.1:1")
 		require.True(t, ok)

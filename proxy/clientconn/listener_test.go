@@ -73,12 +73,12 @@ func TestOtherConnections(t *testing.T) {
 	require.NoError(t, (&Conn{Conn: a}).CloseWrite(), "what cannot be closed by halves stays")
 
 	raw := &from{address: "192.0.2.1:1"}
-	c, ok := s.admit(raw)
+	c, ok := s.admit(raw, sourceOf(raw).String())
 	require.True(t, ok)
 	encrypted := tls.Server(c, &tls.Config{})
 	s.ConnState(encrypted, http.StateActive)
 	assert.True(t, s.Authenticated(encrypted))
-	_, ok = s.admit(&from{address: "192.0.2.2:1"})
+	_, ok = s.admit(&from{address: "192.0.2.2:1"}, sourceOf(&from{address: "192.0.2.2:1"}).String())
 	assert.False(t, ok, "it is authenticated")
 	s.ConnState(encrypted, http.StateClosed)
 	require.NoError(t, encrypted.Close())

@@ -14,7 +14,10 @@ import (
 // A Config is the decoded configuration file, with defaults.
 // systemd/spdk-proxy.yaml documents every key.
 type Config struct {
-	Listen string          `yaml:"listen"`
+	Listen string `yaml:"listen"`
+	// ListenUnix is a socket for programs of this host, see local.go.
+	ListenUnix ListenUnix `yaml:"listen_unix"`
+
 	TLS    TLS             `yaml:"tls"`
 	Target Target          `yaml:"target"`
 	Users  []User          `yaml:"users"`
@@ -67,6 +70,7 @@ type Limits struct {
 // Default returns the values of keys that the file does not have.
 func Default() Config {
 	return Config{
+		ListenUnix: ListenUnix{Mode: "0660", Idle: Duration(time.Hour)},
 		Target: Target{
 			Socket: "/var/tmp/spdk.sock", Connections: 4, MaxInFlight: 1024,
 			Timeouts: Timeouts{Default: Duration(30 * time.Second)},
@@ -169,6 +173,7 @@ func (c *Config) warnAbout(path string) {
 	c.warnAboutCredentials()
 	c.warnAboutTokens(time.Now())
 	c.warnAboutLearning()
+	c.warnAboutLocal()
 	if c.TLS.InsecurePlaintext {
 		c.warnings = append(c.warnings, "tls.insecure_plaintext: passwords and calls are sent unencrypted")
 	}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os/user"
 	"slices"
-	"strconv"
 )
 
 // validateLimits checks the limits of users and connections, and target.peer_users.
@@ -31,18 +29,14 @@ func (c *Config) PeerUIDs() ([]uint32, error) {
 	var uids []uint32
 	var wrong []error
 	for _, name := range c.Target.PeerUsers {
-		id := name
-		if u, err := user.Lookup(name); err == nil {
-			id = u.Uid
-		}
-		uid, err := strconv.ParseUint(id, 10, 32)
+		uid, err := uidOf(name)
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("target.peer_users: there is no user %s on this host: use the name or number of the user that spdk_tgt runs as", name))
 		}
 		if uid == 65534 {
 			wrong = append(wrong, fmt.Errorf("target.peer_users: %s (65534) is also how the kernel shows users of other namespaces: run spdk_tgt as a user of its own", name))
 		}
-		uids = append(uids, uint32(uid))
+		uids = append(uids, uid)
 	}
 	return uids, errors.Join(wrong...)
 }

@@ -19,6 +19,7 @@ type User struct {
 	TokenHashFile    string       `yaml:"token_hash_file"`
 	Certificate      *Certificate `yaml:"certificate"`
 	JWT              *JWT         `yaml:"jwt"`
+	Local            *Local       `yaml:"local"`
 	Roles            []string     `yaml:"roles"`
 	Learning         bool         `yaml:"learning"` // see roles.go
 	// Tenant is the user's tenant. A user without one may see everything, so an empty value is
@@ -93,6 +94,13 @@ func (c *Config) authUser(u User) (user authn.User, err error) {
 	if u.JWT != nil {
 		user.JWT = &authn.JWTRule{Issuer: u.JWT.Issuer, Subject: u.JWT.Subject, Claims: u.JWT.Claims}
 	}
+	if u.Local != nil {
+		user.UIDs, user.GIDs, err = u.Local.ids()
+		wrong = append(wrong, err)
+		if c.ListenUnix.Path == "" {
+			wrong = append(wrong, errors.New("local needs listen_unix, the socket for programs of this host"))
+		}
+	}
 	return user, errors.Join(wrong...)
 }
 
@@ -160,8 +168,8 @@ func (c *Config) warnAboutCredentials() {
 		switch {
 		case u.TokenHashFile != "" && len(hashes) == 0:
 			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no token: %s is missing or empty (spdk-proxy new-token creates one)", u.Name, u.TokenHashFile))
-		case u.PasswordHash == "" && u.PasswordHashFile == "" && len(hashes) == 0 && u.Certificate == nil && u.JWT == nil:
-			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no credentials and cannot log in: set one of password_hash, password_hash_file, token_hashes, token_hash_file, certificate and jwt, or remove the user", u.Name))
+		case u.PasswordHash == "" && u.PasswordHashFile == "" && len(hashes) == 0 && u.Certificate == nil && u.JWT == nil && u.Local == nil:
+			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no credentials and cannot log in: set one of password_hash, password_hash_file, token_hashes, token_hash_file, certificate, jwt and local, or remove the user", u.Name))
 		}
 	}
 }

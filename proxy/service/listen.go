@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -8,39 +9,101 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 
 	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// listen returns the socket that systemd opened, or else opens the address of the
-// configuration. It is an error if the two differ: after a change of the
-// configuration, the proxy must not silently continue to serve the old address.
-func listen(server *proxy.Server, address string) (net.Listener, error) {
-	passed := activation.Files(true)
-	if len(passed) == 0 {
-		return server.Listen()
-	}
-	if len(passed) > 1 {
-		return nil, fmt.Errorf("systemd passed %d sockets, but the proxy serves one: leave one ListenStream= in spdk-proxy.socket", len(passed))
-	}
-	return listenerOf(passed[0], address)
+// A places says where the configuration wants the proxy to listen.
+type places struct {
+	https string // address and port
+	local string // path of the socket for programs of this host; "": none
 }
 
-// listenerOf makes a listener of systemd's socket. It is an error if the socket is
-// not at address.
-func listenerOf(socket *os.File, address string) (net.Listener, error) {
+func placesOf(c *config.Config) places { return places{c.Listen, c.ListenUnix.Path} }
+
+// listeners are the open sockets of the service.
+type listeners struct {
+	https net.Listener
+	local net.Listener // nil: none
+}
+
+// serving returns the listeners for Server.Serve.
+func (l listeners) serving() (https net.Listener, local []net.Listener) {
+	if l.local != nil {
+		local = append(local, l.local)
+	}
+	return l.https, local
+}
+
+func (l listeners) close() {
+	for _, each := range []net.Listener{l.https, l.local} {
+		if each != nil {
+			_ = each.Close()
+		}
+	}
+}
+
+// listen returns the sockets that systemd opened, and opens those of the configuration that systemd
+// did not open. It is an error if systemd has opened one that the configuration does not have:
+// after a change of the configuration, the proxy must not silently continue to serve the old
+// address.
+func listen(server *proxy.Server, want places) (l listeners, err error) {
+	defer func() {
+		if err != nil {
+			l.close()
+			l = listeners{}
+		}
+	}()
+	for _, socket := range activation.Files(true) {
+		if err := l.take(socket, want); err != nil {
+			return l, err
+		}
+	}
+	if l.https == nil {
+		if l.https, err = server.Listen(); err != nil {
+			return l, err
+		}
+	}
+	if l.local == nil {
+		l.local, err = server.ListenLocal()
+	}
+	return l, err
+}
+
+// take makes a listener of one of systemd's sockets.
+func (l *listeners) take(socket *os.File, want places) error {
 	defer func() { _ = socket.Close() }() // the listener has a duplicate
-	l, err := net.FileListener(socket)
+	made, err := net.FileListener(socket)
 	if err != nil {
-		return nil, fmt.Errorf("systemd's socket %s: %w", socket.Name(), err)
+		return fmt.Errorf("systemd's socket %s: %w", socket.Name(), err)
 	}
+	place, err := &l.https, checkAddress(made.Addr(), want.https)
+	if made.Addr().Network() == "unix" {
+		place, err = &l.local, checkPath(made.Addr(), want.local)
+	}
+	if err == nil && *place != nil {
+		err = errors.New("systemd passed several sockets of one kind, but the proxy serves one address and one path: leave one ListenStream= for each in spdk-proxy.socket")
+	}
+	if err != nil {
+		_ = made.Close()
+		return err
+	}
+	*place = made
+	return nil
+}
+
+func checkAddress(have net.Addr, address string) error {
 	want, err := net.ResolveTCPAddr("tcp", address)
-	if err == nil && !sameAddress(want, l.Addr()) {
-		err = fmt.Errorf("systemd's socket is at %s, but listen in the configuration is %s. %s", l.Addr(), address, makeSame(address))
+	if err == nil && !sameAddress(want, have) {
+		err = fmt.Errorf("systemd's socket is at %s, but listen in the configuration is %s. %s", have, address, makeSame(address))
 	}
-	if err != nil {
-		_ = l.Close()
-		return nil, err
+	return err
+}
+
+func checkPath(have net.Addr, path string) error {
+	if have.String() != path {
+		return fmt.Errorf("systemd's socket is at %s, but listen_unix.path in the configuration is %q. %s", have, path, makeSamePath(path))
 	}
-	return l, nil
+	return nil
 }
 
 func sameAddress(want *net.TCPAddr, have net.Addr) bool {

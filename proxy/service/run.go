@@ -21,7 +21,7 @@ func Run(version string, c *config.Config, load func() (*config.Config, error)) 
 	if err != nil {
 		return err
 	}
-	listener, err := listen(server, c.Listen)
+	sockets, err := listen(server, placesOf(c))
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,8 @@ func Run(version string, c *config.Config, load func() (*config.Config, error)) 
 		stop() // a second signal ends the process at once
 		notify.stopping()
 	})
-	return server.Serve(ctx, listener)
+	https, local := sockets.serving()
+	return server.Serve(ctx, https, local...)
 }
 
 // filesOf returns the files that a configuration was read from; none if load is nil.
@@ -60,5 +61,8 @@ func filesOf(c *config.Config, load func() (*config.Config, error)) []string {
 func warn(log *slog.Logger, c *config.Config) {
 	for _, warning := range c.Warnings() {
 		log.Warn("configuration", "warning", warning)
+	}
+	if c.ListenUnix.Path != "" && usersAreHidden(uidMap) {
+		log.Warn("the user namespace of this process hides other users, so calls at listen_unix are refused except from root and the proxy's own user. Run the proxy without it: PrivateUsers=no in a drop-in for its unit")
 	}
 }

@@ -187,28 +187,51 @@ func TestNoRuntimeFolder(t *testing.T) {
 	assert.Equal(t, "/run/spdk-proxy/control", socketPath(controlName))
 }
 
-// The proxy serves systemd's socket if it is at the address of the configuration.
-func TestSystemdSocket(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// The proxy serves systemd's sockets if they are at the address and the path of the configuration.
+func TestSystemdSockets(t *testing.T) {
+	https, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	pass := func() *os.File {
-		f, err := l.(*net.TCPListener).File()
+	defer func() { _ = https.Close() }()
+	path := filepath.Join(t.TempDir(), "rpc.sock")
+	local, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer func() { _ = local.Close() }()
+	take := func(l *listeners, from interface{ File() (*os.File, error) }, want places) error {
+		f, err := from.File()
 		require.NoError(t, err)
-		return f
+		return l.take(f, want)
 	}
-	got, err := listenerOf(pass(), l.Addr().String())
-	require.NoError(t, err)
-	assert.Equal(t, l.Addr(), got.Addr())
-	require.NoError(t, got.Close())
-	_, err = listenerOf(pass(), "127.0.0.1:1")
-	require.ErrorContains(t, err, "listen in the configuration is 127.0.0.1:1")
-	_, err = listenerOf(pass(), "127.0.0.1:http-or-so")
-	require.Error(t, err)
+	var got listeners
+	want := places{https.Addr().String(), path}
+	require.NoError(t, take(&got, https.(*net.TCPListener), want))
+	require.NoError(t, take(&got, local.(*net.UnixListener), want))
+	assert.Equal(t, https.Addr(), got.https.Addr())
+	assert.Equal(t, path, got.local.Addr().String())
+	first, more := got.serving()
+	assert.Equal(t, got.https, first)
+	assert.Equal(t, []net.Listener{got.local}, more)
+	for _, again := range []interface{ File() (*os.File, error) }{https.(*net.TCPListener), local.(*net.UnixListener)} {
+		require.ErrorContains(t, take(&got, again, want), "several sockets of one kind")
+	}
+	got.close()
+	_, err = os.Lstat(path)
+	require.NoError(t, err, "the socket is systemd's")
+	_, more = listeners{https: https}.serving()
+	assert.Empty(t, more)
+
+	for says, want := range map[string]places{
+		"listen in the configuration is 127.0.0.1:1": {"127.0.0.1:1", path},
+		"http-or-so": {"127.0.0.1:http-or-so", path},
+		`listen_unix.path in the configuration is "/run/x"`: {https.Addr().String(), "/run/x"},
+		`listen_unix.path in the configuration is ""`:       {https.Addr().String(), ""},
+	} {
+		var none listeners
+		require.ErrorContains(t, errors.Join(take(&none, https.(*net.TCPListener), want), take(&none, local.(*net.UnixListener), want)), says)
+		none.close()
+	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	require.NoError(t, err)
-	_, err = listenerOf(file, l.Addr().String())
-	require.ErrorContains(t, err, "systemd's socket")
+	require.ErrorContains(t, new(listeners).take(file, want), "systemd's socket")
 }
 
 // Without a watcher, no method of files fails.

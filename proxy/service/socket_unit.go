@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/coreos/go-systemd/v22/unit"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
 const socketUnit = "spdk-proxy.socket"
@@ -18,13 +20,14 @@ const socketUnit = "spdk-proxy.socket"
 // unitFolders are the folders where systemd looks for units, in order of precedence.
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
-// CheckSocketUnit refuses a configuration that listens at another address than
+// CheckSocketUnit refuses a configuration that listens at another address or path than
 // spdk-proxy.socket, as the service does when it starts. It reads the unit's files,
 // since systemd itself may not have read the newest ones. Without the unit, or if it
 // is masked, the service opens the address of the configuration.
-func CheckSocketUnit(address string) error { return checkSocketUnit(address, unitFolders) }
+func CheckSocketUnit(c *config.Config) error { return checkSocketUnit(placesOf(c), unitFolders) }
 
-func checkSocketUnit(address string, folders []string) error {
+func checkSocketUnit(configured places, folders []string) error {
+	address := configured.https
 	streams, err := listenStreams(folders)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", socketUnit, err)
@@ -37,6 +40,12 @@ func checkSocketUnit(address string, folders []string) error {
 		return nil // the check of the configuration reports it
 	}
 	for _, stream := range streams {
+		if strings.HasPrefix(stream, "/") {
+			if filepath.Clean(stream) != configured.local {
+				return fmt.Errorf("listen_unix.path is %q, but %s listens at %s: the service would not start. %s", configured.local, socketUnit, stream, makeSamePath(configured.local))
+			}
+			continue
+		}
 		if have, err := streamAddr(stream); err != nil || !sameAddress(want, have) {
 			return fmt.Errorf("listen is %s, but %s listens at %s: the service would not start. %s", address, socketUnit, stream, makeSame(address))
 		}
@@ -47,6 +56,11 @@ func checkSocketUnit(address string, folders []string) error {
 // makeSame returns what to do when systemd's socket and the configuration differ.
 func makeSame(address string) string {
 	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start spdk-proxy), or do without the socket (systemctl mask --now %s)", socketUnit, address, socketUnit)
+}
+
+// makeSamePath is makeSame for the path of a UNIX socket.
+func makeSamePath(path string) string {
+	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream=%s after the address; then stop both and start spdk-proxy), or remove that ListenStream= and let the proxy create the socket", socketUnit, path)
 }
 
 // streamAddr returns the address of a ListenStream= line, which may be a port alone.

@@ -14,6 +14,7 @@ func TestCheckSocketUnit(t *testing.T) {
 	for name, c := range map[string]struct {
 		files  map[string]string
 		listen string
+		local  string
 		says   string
 	}{
 		"no unit":                       {listen: "0.0.0.0:9009"},
@@ -25,7 +26,11 @@ func TestCheckSocketUnit(t *testing.T) {
 		"edited without a reset":        {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=0.0.0.0:9010\n"}, listen: "0.0.0.0:9010", says: "listens at 0.0.0.0:9009"},
 		"replaced by the administrator": {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", "etc/spdk-proxy.socket": "[Socket]\nListenStream=0.0.0.0:9011\n"}, listen: "0.0.0.0:9011"},
 		"hidden drop-in":                {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "", "lib/spdk-proxy.socket.d/override.conf": "[Socket]\nListenStream=\nListenStream=1.2.3.4:5\n"}, listen: "0.0.0.0:9009"},
-		"no address at all":             {files: map[string]string{shipped: "[Socket]\nListenStream=/run/x\n"}, listen: "0.0.0.0:9009", says: "listens at /run/x"},
+		"a path that is not configured": {files: map[string]string{shipped: "[Socket]\nListenStream=/run/x\n"}, listen: "0.0.0.0:9009", says: `listen_unix.path is "", but spdk-proxy.socket listens at /run/x`},
+		"another path":                  {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=/run/x\n"}, listen: "0.0.0.0:9009", local: "/run/y", says: "ListenStream=/run/y"},
+		"the same path":                 {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=/run/x\n"}, listen: "0.0.0.0:9009", local: "/run/x"},
+		"a path without a unit for it":  {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "0.0.0.0:9009", local: "/run/x"},
+		"neither address nor path":      {files: map[string]string{shipped: "[Socket]\nListenStream=@x\n"}, listen: "0.0.0.0:9009", says: "listens at @x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -35,7 +40,7 @@ func TestCheckSocketUnit(t *testing.T) {
 				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 			}
 			folders := []string{filepath.Join(root, "etc"), filepath.Join(root, "lib")}
-			err := checkSocketUnit(c.listen, folders)
+			err := checkSocketUnit(places{c.listen, c.local}, folders)
 			if c.says == "" {
 				require.NoError(t, err)
 				return
@@ -45,7 +50,7 @@ func TestCheckSocketUnit(t *testing.T) {
 			mask := filepath.Join(folders[0], socketUnit)
 			_ = os.Remove(mask)
 			require.NoError(t, os.Symlink(os.DevNull, mask))
-			assert.NoError(t, checkSocketUnit(c.listen, folders), "masked")
+			assert.NoError(t, checkSocketUnit(places{c.listen, c.local}, folders), "masked")
 		})
 	}
 }

@@ -94,6 +94,21 @@ func (c *Conn) broken() bool { return broken(c.gone) }
 // A call that SPDK has not answered by its deadline keeps its slot until SPDK answers it, up
 // to Config.LateAfter.
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
+	return c.CallObserved(ctx, who, method, params, deadline, Observer{})
+}
+
+// An Observer is told how far a call is. Its functions may be nil.
+type Observer struct {
+	// Gone is called when the call has its slot, and reports whether the client has disconnected.
+	// Then the call is not sent.
+	Gone func() bool
+	// Sent is called when the call was sent. SPDK starts the calls of a user in the order in which
+	// they are sent.
+	Sent func()
+}
+
+// CallObserved is Call with an Observer.
+func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[string]any, deadline time.Duration, o Observer) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
 	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
@@ -114,6 +129,10 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 		release()
 		return nil, &DownError{Socket: c.target.config.Socket, Err: errors.New("the target closed the connection")}
 	}
+	if o.Gone != nil && o.Gone() {
+		release()
+		return nil, ErrAbandoned
+	}
 	var argument any // a nil map would be sent as null
 	if params != nil {
 		argument = params
@@ -122,6 +141,9 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	if err != nil {
 		release()
 		return nil, err
+	}
+	if o.Sent != nil {
+		o.Sent()
 	}
 	started := time.Now()
 	bounded, cancel := context.WithDeadline(context.WithoutCancel(ctx), started.Add(deadline))

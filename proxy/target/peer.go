@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 
-	"golang.org/x/sys/unix"
+	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
 // checkPeer returns the check that the process which listens at the socket belongs to root, to
@@ -24,49 +24,23 @@ func trustedUIDs(uids []uint32) []uint32 {
 
 func requirePeer(uids ...uint32) func(net.Conn) error {
 	return func(c net.Conn) error {
-		uid, err := peerUID(c)
+		peer, err := localsocket.PeerOf(c)
 		if err != nil {
 			return fmt.Errorf("cannot determine which user listens there: %w", err)
 		}
-		switch {
-		case uid == unmapped:
+		switch uid := peer.UID; {
+		case uid == localsocket.Unmapped: // never trusted, even if the configuration lists it
 			return fmt.Errorf("%w: cannot determine which user listens there, because the proxy's user namespace hides that user (or it is the user nobody). If spdk_tgt runs neither as root nor "+
 				"as the proxy's user, run the proxy without a user namespace: PrivateUsers=no in a drop-in for its unit", errUntrustedPeer)
 		case slices.Contains(uids, uid):
 			return nil
 		}
 		return fmt.Errorf("%w: %s. If spdk_tgt runs as that user, add it to target.peer_users; "+
-			"otherwise another process has taken the target's place: find out which, and move the socket to a directory where only spdk_tgt's user may write", errUntrustedPeer, nameOf(uid))
+			"otherwise another process has taken the target's place: find out which, and move the socket to a directory where only spdk_tgt's user may write", errUntrustedPeer, nameOf(peer.UID))
 	}
 }
-
-// unmapped is the uid under which the kernel shows all users that are not in this process's
-// user namespace, such as that of systemd's PrivateUsers=. It identifies no user, so it is
-// never trusted, even if the configuration lists it.
-const unmapped = 65534
 
 var errUntrustedPeer = errors.New("nothing was sent, as an untrusted user listens at the socket")
-
-// peerUID is the user of the process that listened at the other end of a UNIX socket.
-func peerUID(c net.Conn) (uint32, error) {
-	unixConn, ok := c.(*net.UnixConn)
-	if !ok {
-		return 0, errors.New("it is not a UNIX socket")
-	}
-	raw, err := unixConn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, err
-	}
-	if failed != nil {
-		return 0, fmt.Errorf("SO_PEERCRED: %w", failed)
-	}
-	return cred.Uid, nil
-}
 
 func nameOf(uid uint32) string {
 	id := strconv.FormatUint(uint64(uid), 10)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
 // The user that listens at the socket is checked before anything is sent.
@@ -102,7 +104,7 @@ func TestAnotherUser(t *testing.T) {
 	require.ErrorContains(t, err, "(2)")
 
 	// In a user namespace that is anybody who is not in it.
-	refused = dialUnix(t, listener(t, unmapped), checkPeer([]uint32{unmapped}))
+	refused = dialUnix(t, listener(t, localsocket.Unmapped), checkPeer([]uint32{localsocket.Unmapped}))
 	require.ErrorIs(t, refused, errUntrustedPeer)
 	require.ErrorContains(t, refused, "PrivateUsers=no")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy"
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/conformance"
@@ -34,7 +35,7 @@ func TestSimulated(t *testing.T) {
 			target, err := spdktest.Start(opts)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, target.Close()) })
-			through(t, target.Socket(), t.TempDir())
+			throughAll(t, target.Socket(), t.TempDir())
 		})
 	}
 }
@@ -42,38 +43,55 @@ func TestSimulated(t *testing.T) {
 // TestReal runs the suite on the target at SPDK_SOCK. The target must be on this host, and
 // must not be used otherwise meanwhile.
 func TestReal(t *testing.T) {
-	through(t, realtarget.Socket(t), t.TempDir())
+	throughAll(t, realtarget.Socket(t), t.TempDir())
+}
+
+// throughAll runs the suite through each path of a proxy, one after the other.
+func throughAll(t *testing.T, socket, targetDir string) {
+	t.Run("https", func(t *testing.T) { through(t, socket, targetDir, false) })
+	t.Run("local", func(t *testing.T) { through(t, socket, targetDir, true) })
 }
 
 const (
 	password   = "not a secret"
 	configYAML = `listen: 127.0.0.1:0
+listen_unix: {path: rpc.sock}
 tls: {self_signed_dir: %q}
 target: {socket: %q}
-users: [{name: all, password_hash: %q, roles: [admin]}]
+users: [{name: all, password_hash: %q, local: {users: ["%d"]}, roles: [admin]}]
 `
 )
 
-// through runs the suite through a proxy, as a user who may call all methods.
-func through(t *testing.T, socket, targetDir string) {
+// through runs the suite through a proxy, as a user who may call all methods: over HTTPS, or at the
+// socket for programs of this host.
+func through(t *testing.T, socket, targetDir string, local bool) {
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(t, err)
 	path := filepath.Join(dir, "spdk-proxy.yaml")
-	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, configYAML, filepath.Join(dir, "tls"), socket, hash), 0o600))
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, configYAML, filepath.Join(dir, "tls"), socket, hash, os.Getuid()), 0o600))
 	c, err := config.Load(path)
 	require.NoError(t, err)
 	server, err := proxy.NewServer(c, proxy.Options{Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	listener, err := server.Listen()
 	require.NoError(t, err)
+	programs, err := server.ListenLocal()
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener) }()
+	go func() { served <- server.Serve(ctx, listener, programs) }()
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-served)
 	})
+	if local {
+		caller := spdkrpc.NewSocket(programs.Addr().String())
+		defer func() { _ = caller.Close() }()
+		caller.SetLimits(jsonrpc.LimitsV2605)
+		conformance.Run(t, conformance.Env{Caller: caller, Dir: targetDir, Validates: true})
+		return
+	}
 	cert, err := os.ReadFile(filepath.Join(dir, "tls", "tls.crt"))
 	require.NoError(t, err)
 	authorities := x509.NewCertPool()

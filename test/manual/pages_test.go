@@ -66,6 +66,11 @@ var pages = []page{
 		// Without systemd-sysusers, the service has no group of its own.
 		typed: map[string]string{"install -m 640 -g spdk-proxy": "install -m 640"},
 	},
+	{
+		path:   "docs/local-socket.md",
+		before: map[int]string{0: installed + "write_example docs/local-socket.md"},
+		leave:  []int{1}, // needs SPDK's own folder; test/rpcpy runs rpc.py
+	},
 	{path: "docs/authorization.md", before: map[int]string{1: installed + "spdk-proxy call spdk_get_version"}, leave: []int{0}},
 	{
 		path:   "docs/observability.md",

@@ -32,11 +32,11 @@ type layer struct {
 // serve.go and follow references downwards only. A change in a lower layer needs no knowledge of
 // higher ones.
 var proxyLayers = []layer{
-	{"serve", []string{"serve.go", "http.go", "tls.go", "reload.go", "scrape.go", "alive.go", "check.go", "thaw.go"}},
-	{"request", []string{"rpc.go", "concurrent.go", "get.go", "own.go", "discover.go", "metrics.go", "status.go", "snapshots.go", "decouple.go", "saving.go", "observe.go", "audit.go", "panics.go", "unread.go"}},
+	{"serve", []string{"serve.go", "http.go", "tls.go", "reload.go", "scrape.go", "alive.go", "check.go", "thaw.go", "local.go"}},
+	{"request", []string{"rpc.go", "localconn.go", "concurrent.go", "get.go", "own.go", "discover.go", "metrics.go", "status.go", "snapshots.go", "decouple.go", "saving.go", "observe.go", "audit.go", "panics.go", "unread.go"}},
 	{"stages", []string{"server.go", "stages.go"}},
 	{"values", []string{
-		"settings.go", "exchange.go", "call.go", "credentials.go", "body.go", "answers.go", "reply.go", "memory.go", "drain.go", "conn.go",
+		"settings.go", "exchange.go", "call.go", "credentials.go", "body.go", "answers.go", "reply.go", "localio.go", "memory.go", "drain.go", "conn.go",
 		"compat.go", "documents.go", "restart.go", "doc.go",
 	}},
 }

@@ -97,6 +97,13 @@ var rules = []rule{
 		reason: "they handle connections before authentication: they take only paths and numbers, so they can be reviewed and tested alone",
 	},
 	{
+		who:    "proxy/localsocket knows no other room",
+		binds:  in("proxy/localsocket"),
+		not:    func(from, path string) bool { return within(path, rooms...) && path != from },
+		linked: true,
+		reason: "the kernel decides who is at the other end of a socket: the code that asks it takes a path and a connection, so it can be reviewed alone",
+	},
+	{
 		who:    "proxy/dryrun knows the configuration and the stages that need no target",
 		binds:  in("proxy/dryrun"),
 		not:    roomsOfProxyBut("proxy/dryrun", "proxy/config", "proxy/authn", "proxy/policy", "proxy/tenancy"),

@@ -1,0 +1,43 @@
+package auditlog
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// A Source is where a call came from: an address, or a process of this host.
+type Source struct {
+	Address netip.AddrPort // not valid: Process is the source
+	Process Process
+}
+
+// A Process is a process of this host that connected to a UNIX socket.
+type Process struct {
+	PID int32
+	UID uint32
+}
+
+// String is the source as the log has it: 192.0.2.1:50000, or unix:uid=1000,pid=4711.
+func (s Source) String() string {
+	if s.Address.IsValid() {
+		return s.Address.String()
+	}
+	return fmt.Sprintf("%s,pid=%d", userSource(s.Process.UID), s.Process.PID)
+}
+
+// throttled names the source by which the log lines of unauthenticated requests are limited. All
+// addresses of an IPv6 network of 64 bits are one source, because one host may use all of them;
+// and all processes of one user.
+func (s Source) throttled() string {
+	if !s.Address.IsValid() {
+		return userSource(s.Process.UID)
+	}
+	address := s.Address.Addr().Unmap().WithZone("")
+	prefix, _ := address.Prefix(min(address.BitLen(), 64)) // cannot fail: the address has at least that many bits
+	if prefix.IsSingleIP() {
+		return prefix.Addr().String()
+	}
+	return prefix.String()
+}
+
+func userSource(uid uint32) string { return fmt.Sprintf("unix:uid=%d", uid) }

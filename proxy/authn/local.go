@@ -1,0 +1,78 @@
+package authn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// A Peer is a process of this host that sent a request on a UNIX socket, as the kernel identifies
+// it.
+type Peer struct {
+	UID    uint32
+	GID    uint32
+	Groups []uint32 // supplementary groups
+}
+
+// unmapped is the uid and gid as which the kernel shows users and groups that are not in this
+// process's user namespace. It identifies nobody, so it never authenticates anybody.
+const unmapped = 65534
+
+// locals knows which processes of this host are which user.
+type locals struct {
+	byUID map[uint32]string
+	byGID []groupRule // in the order of the users
+}
+
+type groupRule struct {
+	gid  uint32
+	user string
+}
+
+func newLocals(users []User) (*locals, error) {
+	l := &locals{byUID: map[uint32]string{}}
+	var wrong []error
+	for _, u := range users {
+		for _, uid := range u.UIDs {
+			other, taken := l.byUID[uid]
+			switch {
+			case uid == unmapped:
+				wrong = append(wrong, fmt.Errorf("user %s: local.users has %d, as which the kernel also shows users of other namespaces: use a user of its own", u.Name, uid))
+			case taken && other != u.Name:
+				wrong = append(wrong, fmt.Errorf("users %s and %s have the same user of this host (%d) in local.users", other, u.Name, uid))
+			}
+			l.byUID[uid] = u.Name
+		}
+		for _, gid := range u.GIDs {
+			i := slices.IndexFunc(l.byGID, func(r groupRule) bool { return r.gid == gid })
+			switch {
+			case gid == unmapped:
+				wrong = append(wrong, fmt.Errorf("user %s: local.groups has %d, as which the kernel also shows groups of other namespaces: use a group of its own", u.Name, gid))
+			case i >= 0 && l.byGID[i].user != u.Name:
+				wrong = append(wrong, fmt.Errorf("users %s and %s have the same group of this host (%d) in local.groups", l.byGID[i].user, u.Name, gid))
+			}
+			l.byGID = append(l.byGID, groupRule{gid, u.Name})
+		}
+	}
+	return l, errors.Join(wrong...)
+}
+
+// identify returns the user whose rules name a process: by its uid, or else the first one, in the
+// order of the configuration, by one of its groups.
+func (l *locals) identify(p Peer) (Identity, error) {
+	who := Identity{Method: ByPeer, Credential: fmt.Sprintf("uid %d", p.UID)}
+	if p.UID == unmapped {
+		return who, rejected("the proxy cannot determine which user of this host you are, because its user namespace hides that user: ask the administrator of this proxy to run it without one (PrivateUsers=no)")
+	}
+	if user, ok := l.byUID[p.UID]; ok {
+		who.User = user
+		return who, nil
+	}
+	for _, r := range l.byGID {
+		if p.GID == r.gid || slices.Contains(p.Groups, r.gid) {
+			who.User, who.Credential = r.user, fmt.Sprintf("uid %d, gid %d", p.UID, r.gid)
+			return who, nil
+		}
+	}
+	return who, rejected("no user of this proxy has your uid (%d) or one of your groups: ask the administrator of this proxy to add it to local in the configuration", p.UID)
+}

@@ -1,0 +1,148 @@
+package proxy
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// Users whom no rule names are refused, with the ids of their requests. A reload decides anew about
+// open connections.
+func TestLocalStrangers(t *testing.T) {
+	b := newBench(t, "v26.05", local(t, "nobody"))
+	s := serveLocally(t, b)
+	p := s.program().send(version)
+	refused := p.answered("1", jsonrpc.CodeUnauthorized)
+	assert.Equal(t, fmt.Sprintf("authentication failed: no user of this proxy has your uid (%d) or one of your groups: ask the administrator of this proxy to add it to local in the configuration", os.Getuid()), refused.Error.Message)
+	p.send("[" + version + "," + version + "]")
+	var list []localAnswer
+	require.NoError(t, p.dec.Decode(&list))
+	assert.Equal(t, []int{jsonrpc.CodeUnauthorized, jsonrpc.CodeUnauthorized}, []int{list[0].code(), list[1].code()})
+	s.program().send(`{"id":1,"method":"`+strings.Repeat("x", localBuffer)).answered("null", jsonrpc.CodeUnauthorized)
+	for range 20 {
+		s.program().send(version).answered("1", jsonrpc.CodeUnauthorized)
+	}
+	assert.Len(t, b.log.Lines(t, "call"), 10, "they share lines")
+	assert.Equal(t, "unauthenticated", b.lastCall()["decision"])
+	assert.Empty(t, b.reached())
+
+	with := *b.config
+	with.Users = append([]config.User{}, b.config.Users...)
+	with.Users[1].Local = &config.Local{Groups: []string{strconv.Itoa(os.Getgid())}}
+	require.NoError(t, b.proxy.Reload(&with))
+	p.send(version).answered("1", 0)
+	assert.Equal(t, "viewer", b.lastCall()["user"])
+	assert.Equal(t, fmt.Sprintf("uid %d, gid %d", os.Getuid(), os.Getgid()), b.lastCall()["credential"])
+	require.NoError(t, b.proxy.Reload(b.config))
+	p.send(version).answered("1", jsonrpc.CodeUnauthorized)
+
+	with.ListenUnix.Mode = "0666"
+	require.ErrorContains(t, b.proxy.Reload(&with), "listen_unix has changed")
+}
+
+// What a client may send and keep is bounded.
+func TestLocalLimits(t *testing.T) {
+	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) {
+		c.Limits.RequestKiB, c.Limits.Read, c.ListenUnix.Idle = 16, config.Duration(50*time.Millisecond), config.Duration(100*time.Millisecond)
+		c.Limits.ConnectionsPerSource = 5
+	})
+	s := serveLocally(t, b)
+	sized := func(n int) string {
+		const head, tail = `{"id":1,"method":"bdev_get_bdevs","params":{"name":"`, `"}}`
+		return head + strings.Repeat("x", n-len(head)-len(tail)) + tail
+	}
+	p := s.program().send(sized(16 << 10))
+	p.answered("1", -19)
+	p.send(sized(16<<10+1)).answered("null", jsonrpc.CodeTooLarge)
+	p.closed()
+	p = s.program().send("[" + strings.Repeat(" ", 20<<10))
+	p.answered("null", jsonrpc.CodeTooLarge)
+	p.closed()
+
+	p = s.program().send(version[:20])
+	assert.Contains(t, p.answered("null", jsonrpc.CodeInvalidRequest).Error.Message, "did not arrive in time")
+	p.closed()
+	s.program().closed() // idle
+
+	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
+	s.program().send(createMalloc).answered("1", 0) // not idle
+
+	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Do: spdktest.Hang, Times: -1})
+	require.Eventually(t, func() bool { return b.proxy.clients.Open() == 0 }, long, time.Millisecond)
+	for range 5 {
+		s.program().send(`{"id":1,"method":"bdev_get_iostat"}`)
+	}
+	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 5 }, long, time.Millisecond)
+	s.program().closed()
+	c := s.dial()
+	c.call(version)
+	assert.Equal(t, 200, c.answer().StatusCode, "the limit is that of one user of this host")
+	b.proxy.memory.mu.Lock()
+	defer b.proxy.memory.mu.Unlock()
+	assert.Less(t, b.proxy.memory.total, 16<<10)
+}
+
+// A client that does not read its answers loses its connection, and nobody else waits.
+func TestLocalClientsThatDoNotRead(t *testing.T) {
+	b := newBench(t, "v26.05", local(t, "admin"))
+	s := serveLocally(t, b)
+	slow := s.program()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for range 2000 {
+			slow.send(`{"id":1,"method":"rpc_get_methods"}`)
+		}
+	}()
+	require.Eventually(t, func() bool { return b.log.Count(`"method":"rpc_get_methods"`) > 20 }, long, time.Millisecond)
+	p := s.program()
+	for range 100 {
+		p.send(version).answered("1", 0)
+	}
+	s.stop()
+	require.NoError(t, slow.Close())
+	require.NoError(t, <-s.done)
+	<-sent
+	b.nothingIsHeld()
+}
+
+// A panic ends its connection only, and leaves nothing behind.
+func TestLocalPanic(t *testing.T) {
+	b := newBench(t, "v26.05", local(t, "admin"))
+	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
+	b.proxy.auditLog = auditlog.New(slog.New(log), b.proxy.schema)
+	s := serveLocally(t, b)
+	other := s.program()
+	for range 2 {
+		s.program().send(createMalloc).closed()
+	}
+	lines := b.log.Lines(t, "panic")
+	require.Len(t, lines, 2)
+	assert.Contains(t, lines[0]["stack"], "localconn.go")
+	other.send("5").closed()
+	b.nothingIsHeld()
+	s.stop()
+	require.NoError(t, <-s.done)
+}
+
+// nothingIsHeld waits until no memory is reserved, and no connection and no call is counted.
+func (b *bench) nothingIsHeld() {
+	require.Eventually(b.t, func() bool {
+		b.proxy.memory.mu.Lock()
+		defer b.proxy.memory.mu.Unlock()
+		open, running := b.proxy.inFlight.counts()
+		return b.proxy.memory.total == 0 && len(b.proxy.memory.ofUser) == 0 && open == 0 && running == 0 && b.proxy.clients.Open() == 0
+	}, long, time.Millisecond)
+}

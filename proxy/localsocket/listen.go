@@ -1,0 +1,138 @@
+package localsocket
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Place says where a socket is, and who may connect to it.
+type Place struct {
+	Path string
+	Mode fs.FileMode // permission bits; connecting needs permission to write
+	// The owner and group of the socket; -1: those of this process.
+	UID, GID int
+}
+
+// backlog is how many connections wait to be accepted; the kernel may have a lower limit.
+const backlog = 4096
+
+// Listen creates a socket and listens on it. The socket never has more permissions than those of
+// p, whatever the umask, and nobody can connect before it has them. A socket on which no process
+// listens any longer is replaced; any other file is an error. The listener removes the socket when
+// it is closed, unless another process has replaced it.
+func Listen(p Place) (net.Listener, error) {
+	if err := checkFolder(filepath.Dir(p.Path)); err != nil {
+		return nil, err
+	}
+	if err := removeStale(p.Path); err != nil {
+		return nil, err
+	}
+	l, err := listen(p)
+	if err != nil {
+		return nil, fmt.Errorf("listen at %s: %w", p.Path, err)
+	}
+	return l, nil
+}
+
+func listen(p Place) (_ net.Listener, err error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	file := os.NewFile(uintptr(fd), p.Path)
+	defer func() { _ = file.Close() }() // the listener has a duplicate
+	// The file gets the mode of the open socket.
+	if err := unix.Fchmod(fd, 0); err != nil {
+		return nil, os.NewSyscallError("fchmod", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: p.Path}); err != nil {
+		return nil, os.NewSyscallError("bind", err)
+	}
+	l := &listener{path: p.Path}
+	if l.made, err = os.Lstat(p.Path); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.remove()
+		}
+	}()
+	if p.UID >= 0 || p.GID >= 0 {
+		if err := os.Lchown(p.Path, p.UID, p.GID); err != nil {
+			return nil, fmt.Errorf("%w: only root can give it to another user, and others only to their own groups", err)
+		}
+	}
+	if err := os.Chmod(p.Path, p.Mode.Perm()); err != nil {
+		return nil, err
+	}
+	if err := unix.Listen(fd, backlog); err != nil { // nobody can connect before
+		return nil, os.NewSyscallError("listen", err)
+	}
+	if l.Listener, err = net.FileListener(file); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// checkFolder refuses a folder in which any user could replace the socket.
+func checkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("the directory of the socket: %w: create it, or choose another path", err)
+	}
+	if info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("every user of this host may replace files in %s: choose another directory for the socket, or chmod o-w %s", dir, dir)
+	}
+	return nil
+}
+
+// removeStale removes a socket that a process has left behind.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s exists and is not a socket: remove it, or choose another path", path)
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("another process may be listening at %s: end it, or choose another path", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the socket that a former process left: %w", err)
+	}
+	return nil
+}
+
+type listener struct {
+	net.Listener
+	path string
+	made fs.FileInfo
+	once sync.Once
+}
+
+// Close removes the socket before it closes it, so that a process that finds the path can connect.
+func (l *listener) Close() error {
+	l.once.Do(l.remove)
+	return l.Listener.Close()
+}
+
+func (l *listener) remove() {
+	if info, err := os.Lstat(l.path); err == nil && os.SameFile(info, l.made) {
+		_ = os.Remove(l.path)
+	}
+}

@@ -1,0 +1,65 @@
+package localsocket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// Unmapped is the uid and gid as which the kernel shows all users and groups that are not in this
+// process's user namespace, such as that of systemd's PrivateUsers=. It identifies nobody.
+const Unmapped = 65534
+
+// A Peer is the process at the other end of a connection, as the kernel recorded it when that
+// process connected or began to listen.
+type Peer struct {
+	PID    int32
+	UID    uint32
+	GID    uint32
+	Groups []uint32 // supplementary groups; nil if the kernel does not tell them (before Linux 4.13)
+}
+
+// PeerOf returns the process at the other end of a UNIX socket.
+func PeerOf(c net.Conn) (p Peer, err error) {
+	err = control(c, func(fd int) error {
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			return fmt.Errorf("SO_PEERCRED: %w", err)
+		}
+		p = Peer{PID: cred.Pid, UID: cred.Uid, GID: cred.Gid}
+		p.Groups, err = peerGroups(fd)
+		return err
+	})
+	return p, err
+}
+
+// HungUp reports whether the other end of a UNIX socket is closed. It is not if it was only shut
+// down for writing: then its process still reads.
+func HungUp(c net.Conn) bool {
+	hungUp := false
+	_ = control(c, func(fd int) error {
+		fds := []unix.PollFd{{Fd: int32(fd)}} // POLLHUP is always reported
+		n, err := unix.Poll(fds, 0)
+		hungUp = err == nil && n == 1 && fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+		return err
+	})
+	return hungUp
+}
+
+func control(c net.Conn, f func(fd int) error) error {
+	socket, ok := c.(*net.UnixConn)
+	if !ok {
+		return errors.New("it is not a UNIX socket")
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = f(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
+}

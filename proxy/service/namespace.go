@@ -1,0 +1,26 @@
+package service
+
+import (
+	"os"
+	"strings"
+)
+
+// uidMap is where the kernel lists which users this process can see.
+const uidMap = "/proc/self/uid_map"
+
+// usersAreHidden reports whether this process runs in a user namespace that hides users of this host,
+// such as that of systemd's PrivateUsers=yes. One that hides only users from 65536 on, as
+// PrivateUsers=identity does, counts as hiding none.
+func usersAreHidden(file string) bool {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false // a kernel without user namespaces
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 3 && f[0] == "0" && f[1] == "0" && len(f[2]) >= len("65536") {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,49 @@
+package jsonrpc
+
+// A Splitter finds the end of a message in a stream where messages follow each other without a
+// separator, as on SPDK's socket. It finds the bracket that closes the first one and checks
+// nothing else: [DecodeMessage] decides whether the text between them is a message. The zero value
+// is at the beginning of a message.
+type Splitter struct {
+	scanned  int // bytes of the text
+	depth    int
+	inString bool
+	escaped  bool
+}
+
+// Next returns the length of the message at the beginning of text, and is then at the beginning of
+// another one. If the message has not arrived completely, Next returns 0: call it again with the
+// same text and what follows. The error is an *Error if text does not begin with an object or an
+// array.
+func (s *Splitter) Next(text []byte) (int, error) {
+	if len(text) > 0 && text[0] != '{' && text[0] != '[' {
+		return 0, Errorf(CodeInvalidRequest, "a request is a JSON object, or a batch of them in [ ]")
+	}
+	for i := s.scanned; i < len(text); i++ {
+		switch b := text[i]; {
+		case s.escaped:
+			s.escaped = false
+		case s.inString:
+			s.escaped, s.inString = b == '\\', b != '"'
+		case b == '"':
+			s.inString = true
+		case b == '{' || b == '[':
+			s.depth++
+		case b == '}' || b == ']':
+			if s.depth--; s.depth == 0 {
+				*s = Splitter{}
+				return i + 1, nil
+			}
+		}
+	}
+	s.scanned = len(text)
+	return 0, nil
+}
+
+// TrimSpace returns text without the white space before its first value.
+func TrimSpace(text []byte) []byte {
+	for len(text) > 0 && (text[0] == ' ' || text[0] == '\n' || text[0] == '\r' || text[0] == '\t') {
+		text = text[1:]
+	}
+	return text
+}
