@@ -81,8 +81,9 @@ fuzz: ## every fuzz target for FUZZTIME
 	  list=$$($(GO) test -list '^Fuzz' $$f) || exit 1; \
 	  for t in $$(echo "$$list" | grep ^Fuzz); do echo "== $$f $$t"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 2s $$f || exit 1; done; done
 
-generate: ## assemble rpcschema/openrpc.json from its areas, and from that the typed client and the manual of the methods (docs/methods)
+generate: ## assemble rpcschema/openrpc.json from its areas, and from that the typed client and the manual of the methods (docs/methods); the reference of spdk-csi (docs/csi-reference.md)
 	$(GO) generate ./rpcschema
+	$(GO) test -count 1 ./cmd/spdk-csi -run TestReferenceIsCurrent -update
 
 html-manual: ## the manual of SPDK's methods (docs/methods) in HTML, into bin/methods/
 	$(GO) run ./rpcschema/rpcgen -areas rpcschema/areas -html $(BIN)/methods

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spdkgate/spdkgate/driver"
-	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 )
@@ -117,26 +116,6 @@ func TestStaticVolume(t *testing.T) {
 	assert.Equal(t, connect.TCP, attached.Transport)
 	assert.Equal(t, lvol, attached.LegacyUUID)
 	assert.Equal(t, export.NQN(lvol), attached.NQN, "the subsystem that the controller uses")
-}
-
-var parameterRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\|")
-
-// The driver accepts the parameters that README.md documents.
-func TestDocumentedParameters(t *testing.T) {
-	readme, err := os.ReadFile("kubernetes/README.md")
-	require.NoError(t, err)
-	rows := parameterRow.FindAllStringSubmatch(section(t, string(readme), "## StorageClass parameters"), -1)
-	require.NotEmpty(t, rows)
-	for _, r := range rows {
-		parameters := map[string]string{r[1]: r[2]}
-		if r[1] == "encryptionDiscards" {
-			parameters["encryption"] = "luks2"
-		}
-		_, err := class.Parse(parameters, nil)
-		assert.NoError(t, err)
-	}
-	_, err = class.Parse(map[string]string{"no-such-parameter": "x"}, nil)
-	assert.Error(t, err)
 }
 
 // section returns the part of a page below a heading.

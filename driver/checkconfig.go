@@ -8,7 +8,7 @@ import (
 
 // A CheckConfig configures the check of all targets for leftovers, which only reports.
 type CheckConfig struct {
-	// Interval between two checks, such as 1h, which is the default; 0 for no checks.
+	// Interval is the time between two checks; 1h by default, at least 5m, or 0 for no checks.
 	Interval string `json:"interval,omitzero"`
 }
 

@@ -28,6 +28,7 @@ const (
 
 // A Config is the controller's config.json: the storage nodes, each one SPDK target behind a proxy.
 type Config struct {
+	// Nodes are the storage servers.
 	Nodes []TargetConfig `json:"nodes"`
 	// Placement says how targets and lvstores are chosen, and how full they may become.
 	Placement PlacementConfig `json:"placement,omitzero"`
@@ -39,7 +40,7 @@ type Config struct {
 
 // A TargetConfig says how to reach one target, and how nodes reach what it exports.
 type TargetConfig struct {
-	// Name of the target. It is part of volume ids, so it must never change.
+	// Name is the name of the target. It is part of volume ids, so it must never change.
 	Name string `json:"name"`
 	// RPCURL is the URL of spdk-proxy or rpc_http_proxy.py: https://host:port/, or http:// if the network is trusted.
 	RPCURL string `json:"rpcURL"`
@@ -63,10 +64,10 @@ type TargetConfig struct {
 	// Topology holds the labels that a node must have to reach the target, such as topology.kubernetes.io/zone; every node
 	// reaches it when empty.
 	Topology map[string]string `json:"topology,omitzero"`
-	// Labels are what StorageClasses select targets by, with targetLabels.
+	// Labels are those by which a StorageClass selects targets, with its parameter targetLabels.
 	Labels map[string]string `json:"labels,omitzero"`
-	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; export.DefaultKeyPrefix when
-	// empty. A tenant of the proxy needs one of its key_prefixes.
+	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; "csi-" when empty
+	// ([export.DefaultKeyPrefix]). A tenant of the proxy needs one of its key_prefixes.
 	KeyPrefix string `json:"keyPrefix,omitzero"`
 	// LoopDir is the data folder of a simulated target.
 	LoopDir string `json:"loopDir,omitzero"`

@@ -24,13 +24,19 @@ const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "passw
 // A Credential authenticates the driver to one target's proxy: by user name and password, as in spdk-csi, or by a token. A
 // client certificate may replace them or be used with them.
 type Credential struct {
-	Name      string `json:"name"`
-	Username  string `json:"username,omitzero"`
-	Password  string `json:"password,omitzero"`
-	Token     string `json:"token,omitzero"`
+	// Name is the name of the target in config.json.
+	Name string `json:"name"`
+	// Username and Password are those of a user of the proxy.
+	Username string `json:"username,omitzero"`
+	Password string `json:"password,omitzero"`
+	// Token is a bearer token, such as spdk-proxy new-token makes.
+	Token string `json:"token,omitzero"`
+	// TokenFile is a file with a bearer token, such as a ServiceAccount token, which is read for each call. Paths are
+	// relative to the Secret's directory.
 	TokenFile string `json:"tokenFile,omitzero"`
-	CertFile  string `json:"certFile,omitzero"`
-	KeyFile   string `json:"keyFile,omitzero"`
+	// CertFile and KeyFile are files with a client certificate and its key, instead of or beside the others.
+	CertFile string `json:"certFile,omitzero"`
+	KeyFile  string `json:"keyFile,omitzero"`
 }
 
 // check returns what is wrong with a credential, or an empty string. A user name does not need a password.

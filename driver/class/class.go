@@ -199,9 +199,7 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 			p, ok = nvmeOptions[key]
 		}
 		if !ok {
-			known := slices.DeleteFunc(slices.Concat(keys(parameters), keys(limits), keys(nvmeOptions)), func(k string) bool { return k == "fstype" })
-			slices.Sort(known)
-			return c, fmt.Errorf("%w: %q is unknown: use %s", ErrParameter, key, strings.Join(known, ", "))
+			return c, fmt.Errorf("%w: %q is unknown: use %s", ErrParameter, key, strings.Join(names(), ", "))
 		}
 		if !p.set(&c, storage[key]) {
 			return c, fmt.Errorf("%w: %s is %q: use %s", ErrParameter, key, storage[key], p.values)
@@ -217,8 +215,6 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 	c.Limits = c.Limits.With(l)
 	return c, err
 }
-
-func keys(m map[string]parameter) []string { return slices.Collect(maps.Keys(m)) }
 
 // CheckSnapshot refuses parameters of a VolumeSnapshotClass: snapshots have none. Errors are of kind [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {

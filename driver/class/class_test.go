@@ -131,3 +131,22 @@ func TestCheckSnapshot(t *testing.T) {
 	require.ErrorIs(t, err, ErrParameter)
 	assert.ErrorContains(t, err, `"fast"`)
 }
+
+// The manual has every parameter once, with an example that is allowed.
+func TestReference(t *testing.T) {
+	var listed []string
+	for _, d := range Reference() {
+		listed = append(listed, d.Name)
+		assert.NotEmpty(t, d.Values, d.Name)
+		assert.NotEmpty(t, d.Meaning, d.Name)
+		given := map[string]string{d.Name: d.Example}
+		if d.Name == "encryptionDiscards" {
+			given["encryption"] = "luks2"
+		}
+		_, err := Parse(given, nil)
+		require.NoError(t, err, d.Name)
+		_, err = ParseMutable(map[string]string{d.Name: d.Example})
+		assert.Equal(t, d.Mutable, err == nil, d.Name)
+	}
+	assert.ElementsMatch(t, names(), listed)
+}

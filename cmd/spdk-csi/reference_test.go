@@ -1,0 +1,168 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/class"
+)
+
+var update = flag.Bool("update", false, "write the reference of the manual")
+
+// docs/csi-reference.md is generated: from the parameters of package class, the types of the configuration with their
+// comments, and the flags. `make generate` writes it.
+func TestReferenceIsCurrent(t *testing.T) {
+	t.Setenv("NODE_ID", "") // a default of a flag
+	const page = "../../docs/csi-reference.md"
+	var b strings.Builder
+	b.WriteString(referenceHead)
+	b.WriteString("\n## StorageClass parameters\nA StorageClass may have these parameters, and those of Kubernetes' sidecars, which begin with `csi.storage.k8s.io/`. Those marked with * may also be in a VolumeAttributesClass.\n\n| Parameter | Example | Values | Meaning |\n|---|---|---|---|\n")
+	for _, d := range class.Reference() {
+		star := ""
+		if d.Mutable {
+			star = "*"
+		}
+		fmt.Fprintf(&b, "| `%s`%s | `%s` | %s | %s |\n", d.Name, star, d.Example, cell(d.Values), cell(d.Meaning))
+	}
+	b.WriteString("\nA VolumeSnapshotClass has only the parameters of Kubernetes' sidecars.\n")
+	b.WriteString("\n## config.json\nThe file is in the ConfigMap `spdkcsi-cm`. Unknown keys are errors. The controller applies changes within seconds after the mounted file has changed.\n")
+	types := typesOf(t, "../../driver")
+	for _, s := range []struct{ heading, name string }{
+		{"", "Config"}, {"An entry of nodes", "TargetConfig"}, {"An entry of addresses", "AddressConfig"}, {"placement", "PlacementConfig"}, {"snapshots", "SnapshotConfig"}, {"check", "CheckConfig"},
+	} {
+		if s.heading != "" {
+			b.WriteString("\n### " + s.heading + "\n")
+		} else {
+			b.WriteString("\n")
+		}
+		writeKeys(t, &b, types[s.name])
+	}
+	b.WriteString("\n## secret.json\nThe file is in the Secret `spdkcsi-secret`. It has one list, `rpcTokens`, with an entry for each storage server. The driver reads it for every call.\n\n")
+	writeKeys(t, &b, types["Credential"])
+	b.WriteString("\n## Flags of spdk-csi\n")
+	cmd := command(io.Discard)
+	writeFlags(&b, cmd.Flags())
+	for _, sub := range cmd.Commands() {
+		if sub.Name() == "help" || sub.Name() == "completion" {
+			continue
+		}
+		fmt.Fprintf(&b, "\n### spdk-csi %s\n%s: `spdk-csi %s`.\n", sub.Name(), sub.Short, useOf(sub))
+		writeFlags(&b, sub.Flags())
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
+		return
+	}
+	got, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Equal(t, b.String(), string(got), "run: make generate")
+}
+
+const referenceHead = `# Reference of spdk-csi
+
+Parameters of classes, keys of ` + "`config.json` and `secret.json`" + `, flags. This page is generated from the code; ` + "`make generate`" + ` writes it.
+`
+
+func useOf(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Use, "|", "or") }
+
+// cell returns text for a cell of a table.
+func cell(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+}
+
+func writeFlags(b *strings.Builder, fs *pflag.FlagSet) {
+	b.WriteString("\n| Flag | Default | Meaning |\n|---|---|---|\n")
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" || f.Name == "version" {
+			return
+		}
+		value := f.DefValue
+		if value == "" || value == "[]" || value == "false" && f.Value.Type() == "bool" {
+			value = ""
+		} else {
+			value = "`" + value + "`"
+		}
+		fmt.Fprintf(b, "| `--%s` | %s | %s |\n", f.Name, value, cell(f.Usage))
+	})
+}
+
+// A key is a key of a JSON object.
+type key struct {
+	goName, name, comment string
+}
+
+// typesOf returns the keys of the structs in a folder, by the names of the types.
+func typesOf(t *testing.T, folder string) map[string][]key {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	require.NoError(t, err)
+	all := map[string][]key{}
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		require.NoError(t, err)
+		ast.Inspect(f, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					all[spec.Name.Name] = keysOf(s)
+				}
+			}
+			return true
+		})
+	}
+	return all
+}
+
+func keysOf(s *ast.StructType) (keys []key) {
+	for _, f := range s.Fields.List {
+		if f.Tag == nil || len(f.Names) != 1 {
+			continue
+		}
+		name, _, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json"), ",")
+		keys = append(keys, key{f.Names[0].Name, name, f.Doc.Text()})
+	}
+	return keys
+}
+
+// goLink is a link in a comment that only readers of the code can follow.
+var goLink = regexp.MustCompile(` ?\(?\[[a-zA-Z.]+\]\)?`)
+
+// writeKeys writes a table of keys. A key without a comment shares that of the key before it.
+func writeKeys(t *testing.T, b *strings.Builder, keys []key) {
+	t.Helper()
+	require.NotEmpty(t, keys)
+	require.NotEmpty(t, keys[0].comment)
+	b.WriteString("| Key | Meaning |\n|---|---|\n")
+	for i := 0; i < len(keys); {
+		n := 1
+		for i+n < len(keys) && keys[i+n].comment == "" {
+			n++
+		}
+		var named []string
+		for _, k := range keys[i : i+n] {
+			named = append(named, "`"+k.name+"`")
+		}
+		comment := goLink.ReplaceAllString(strings.Join(strings.Fields(keys[i].comment), " "), "")
+		for _, k := range keys {
+			comment = regexp.MustCompile(`\b`+k.goName+`\b`).ReplaceAllString(comment, "`"+k.name+"`")
+		}
+		// A comment begins with the names, which the row has already.
+		comment = regexp.MustCompile("^(`\\w+`( and `\\w+`)?) (is|are) ").ReplaceAllString(comment, "")
+		fmt.Fprintf(b, "| %s | %s |\n", strings.Join(named, ", "), cell(comment))
+		i += n
+	}
+}
