@@ -166,5 +166,5 @@ func (l *loop) open(e Export) (volumeFile, error) {
 		f.Close()
 		return volumeFile{}, fmt.Errorf("%w: %s is not a regular file (%w)", ErrNoNamespace, path, err)
 	}
-	return volumeFile{backing: f, dev: st.Dev, inode: st.Ino, uuid: id, label: label(e, id)}, nil
+	return volumeFile{backing: f, dev: st.Dev, inode: st.Ino, uuid: id, label: label(l.host, e, id)}, nil
 }

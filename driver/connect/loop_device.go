@@ -46,11 +46,11 @@ func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, err
 }
 
 // attachedTo lists the loop devices on a volume's file. It compares device and inode, because the path may now lead to
-// another file.
+// another file. Devices of other hosts do not count.
 func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	var foreign string
 	found, err := l.attachedDevices(func(info *unix.LoopInfo64) bool {
-		same := info.Device == v.dev && info.Inode == v.inode
+		same := info.Device == v.dev && info.Inode == v.inode && !isOfOtherHost(labelOf(info), v.label)
 		if same && labelOf(info) != v.label {
 			foreign = fmt.Sprintf("loop%d", info.Number)
 		}
@@ -62,9 +62,9 @@ func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	return found, err
 }
 
-// labelled lists the loop devices that attach set up for an export.
+// labelled lists the loop devices that attach set up for an export and this host.
 func (l *loop) labelled(e Export) ([]string, error) {
-	want := label(e, e.NSUUID)
+	want := label(l.host, e, e.NSUUID)
 	return l.attachedDevices(func(info *unix.LoopInfo64) bool {
 		return labelOf(info) == want || e.NSUUID == "" && strings.HasPrefix(labelOf(info), want)
 	})

@@ -62,14 +62,17 @@ func (s *simulation) of(target, id string) Export {
 	return e
 }
 
-func loopConnector(t *testing.T, e ...Export) Watcher {
+func loopConnector(t *testing.T, e ...Export) Watcher { return loopConnectorOf(t, "worker-1", e...) }
+
+// loopConnectorOf returns the connector of a node, which disconnects some exports at the end.
+func loopConnectorOf(t *testing.T, node string, e ...Export) Watcher {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices: run as root, or sudo -E make test")
 	}
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
 		t.Skipf("needs loop devices: modprobe loop, and give the container /dev (%v)", err)
 	}
-	c, err := New(HostOf("worker-1"), Options{AllowLoop: true, Log: testLog(t)})
+	c, err := New(HostOf(node), Options{AllowLoop: true, Log: testLog(t)})
 	require.NoError(t, err)
 	for _, e := range e {
 		t.Cleanup(func() { require.NoError(t, c.Disconnect(context.Background(), e)) })
@@ -206,6 +209,25 @@ func TestLoopBusy(t *testing.T) {
 	require.ErrorContains(t, err, "losetup -d "+foreign)
 	require.NoError(t, c.Disconnect(t.Context(), e), "Disconnect does not detach it")
 	require.NoError(t, exec.Command("losetup", foreign).Run())
+}
+
+// Each of two hosts on one machine has a device of its own on a volume, and disconnects only that.
+func TestLoopOfTwoHosts(t *testing.T) {
+	s := newSimulation(t)
+	s.export(nqn1, uuid1, 8, "*")
+	e := s.of(nqn1, uuid1)
+	one, two := loopConnectorOf(t, "worker-1", e), loopConnectorOf(t, "worker-2", e)
+	first, err := one.Connect(t.Context(), e)
+	require.NoError(t, err)
+	second, err := two.Connect(t.Context(), e)
+	require.NoError(t, err)
+	assert.NotEqual(t, first.Path, second.Path)
+	require.NoError(t, one.Disconnect(t.Context(), e))
+	_, err = one.Find(t.Context(), e)
+	require.ErrorIs(t, err, ErrNotConnected)
+	found, err := two.Find(t.Context(), e)
+	require.NoError(t, err)
+	assert.Equal(t, second, found)
 }
 
 // Concurrent calls: every volume gets exactly one device, however many calls connect it.
