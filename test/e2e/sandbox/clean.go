@@ -51,7 +51,7 @@ func prepare(dir string, o Options) error {
 
 // clean removes what a sandbox whose processes have ended left on the machine, and at last its state folder.
 func clean(dir string, o Options) error {
-	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir)) })}
+	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir), anyLabel) })}
 	for _, h := range hierarchies() {
 		errs = append(errs, eventually("cgroups", func() ([]string, error) { return removeCgroup(filepath.Join(h, Cgroup(dir))) }))
 	}
@@ -139,4 +139,24 @@ func removeCgroup(dir string) (left []string, err error) {
 		}
 	}
 	return left, err
+}
+
+// MakeCgroup makes a cgroup below the sandbox's in all hierarchies.
+func MakeCgroup(name string) error {
+	for _, h := range hierarchies() {
+		if err := os.MkdirAll(filepath.Join(h, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveCgroup removes a cgroup whose processes have ended from all hierarchies.
+func RemoveCgroup(name string) error {
+	for _, h := range hierarchies() {
+		if err := eventually("cgroups", func() ([]string, error) { return removeCgroup(filepath.Join(h, name)) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }

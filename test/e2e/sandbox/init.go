@@ -12,21 +12,7 @@ import (
 // runInit is the first process of the sandbox. It starts the program again, collects orphaned processes, and ends with the
 // program's exit code. It starts no other program, so it may wait for any process.
 func runInit() (int, error) {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	for _, m := range []struct {
-		what, source, target, kind string
-		flags                      uintptr
-	}{
-		{"separate the mounts", "", "/", "", unix.MS_REC | unix.MS_PRIVATE},
-		{"mount /proc", "proc", "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
-		// Mounts of containers with bidirectional propagation must reach the others.
-		{"share the mounts inside", "", "/", "", unix.MS_REC | unix.MS_SHARED},
-	} {
-		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
-			return 1, fmt.Errorf("%s: %w", m.what, err)
-		}
-	}
-	if err := unix.Sethostname([]byte("sandbox")); err != nil {
+	if err := becomeFirst("sandbox"); err != nil {
 		return 1, err
 	}
 	if err := os.Setenv(stageVariable, stageMain); err != nil {
@@ -53,4 +39,23 @@ func runInit() (int, error) {
 			return status.ExitStatus(), nil
 		}
 	}
+}
+
+// becomeFirst makes this process, which is the first of new namespaces, independent of those around.
+func becomeFirst(hostName string) error {
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	for _, m := range []struct {
+		what, source, target, kind string
+		flags                      uintptr
+	}{
+		{"separate the mounts", "", "/", "", unix.MS_REC | unix.MS_PRIVATE},
+		{"mount /proc", "proc", "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		// Mounts of containers with bidirectional propagation must reach the others.
+		{"share the mounts inside", "", "/", "", unix.MS_REC | unix.MS_SHARED},
+	} {
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
+			return fmt.Errorf("%s: %w", m.what, err)
+		}
+	}
+	return unix.Sethostname([]byte(hostName))
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,12 @@ import (
 type file struct{ dev, inode uint64 }
 
 // Loops returns the loop devices on files below a folder, and those on such loop devices, in the order in which they can be detached.
-func Loops(dir string) ([]string, error) {
+func Loops(dir string) ([]string, error) { return loops(dir, anyLabel) }
+
+func anyLabel(string) bool { return true }
+
+// loops returns the loop devices whose labels match, and those on such loop devices.
+func loops(dir string, match func(label string) bool) ([]string, error) {
 	files := map[file]bool{}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +56,8 @@ func Loops(dir string) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			if info == nil || ours[number] || !files[file{info.Device, info.Inode}] && !ours[info.Rdevice] {
+			if info == nil || ours[number] || !ours[info.Rdevice] &&
+				!(files[file{info.Device, info.Inode}] && match(unix.ByteSliceToString(info.File_name[:]))) {
 				continue
 			}
 			ours[number], again = true, true
@@ -84,9 +91,9 @@ func loopInfo(path string) (*unix.LoopInfo64, uint64, error) {
 	return info, stat.Rdev, nil
 }
 
-// detachLoops detaches the loop devices on files below a folder and returns those that are still attached.
-func detachLoops(dir string) ([]string, error) {
-	paths, err := Loops(dir)
+// detachLoops detaches the loop devices that loops returns, and returns those that are still attached.
+func detachLoops(dir string, match func(label string) bool) ([]string, error) {
+	paths, err := loops(dir, match)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +102,7 @@ func detachLoops(dir string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return Loops(dir)
+	return loops(dir, match)
 }
 
 func detach(path string) error {
@@ -108,4 +115,12 @@ func detach(path string) error {
 		return fmt.Errorf("detach %s: %w", path, err)
 	}
 	return nil
+}
+
+// DetachLoops detaches the loop devices on files below a folder whose label has some prefix, and those on such devices. Whatever used them
+// must have ended.
+func DetachLoops(dir, prefix string) error {
+	return eventually("loop devices", func() ([]string, error) {
+		return detachLoops(dir, func(label string) bool { return strings.HasPrefix(label, prefix) })
+	})
 }

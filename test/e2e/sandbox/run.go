@@ -35,8 +35,8 @@ type Options struct {
 	Prepare func(dir string) error // fills the state folder before the sandbox starts
 }
 
-// Inside returns the state folder if this process is inside a sandbox. Call it first: in the sandbox's first process, it does
-// not return.
+// Inside returns the state folder if this process is inside a sandbox. Call it first: in the first process of the sandbox or of a
+// machine, it does not return.
 func Inside() (dir string, inside bool) {
 	switch os.Getenv(stageVariable) {
 	case stageInit:
@@ -46,6 +46,9 @@ func Inside() (dir string, inside bool) {
 			code = 1
 		}
 		os.Exit(code)
+	case stageMachine:
+		fmt.Fprintln(os.Stderr, "machine:", runMachine())
+		os.Exit(1)
 	case stageMain:
 		return os.Getenv(dirVariable), true
 	}

@@ -64,6 +64,9 @@ ls /proc/$! > /dev/null
 	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
+	if err := disturbMachine(dir); err != nil {
+		return err
+	}
 	return os.WriteFile(filepath.Join(dir, "ready"), nil, 0o600)
 }
 
