@@ -20,7 +20,8 @@
 //     /etc/ssl/certs/ca-certificates.crt; and it is one layer.
 //   - Sidecar images are built from the module graph. livenessprobe is a stand-in (its module is not on the module proxy), and
 //     node-driver-registrar is not tested.
-//   - The cluster has one node, and no kube-proxy and no DNS.
+//   - The two nodes share a kernel: a node that loses its power takes neither a kernel's state nor a disk's cache with it, but its processes,
+//     mounts and what its volumes' file systems have not written. There is no kube-proxy and no DNS.
 //
 // The tests may know the manifests, kubectl and the target's state. They may not import the driver or the proxy.
 package e2e

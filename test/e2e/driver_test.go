@@ -46,6 +46,10 @@ func start(ctx context.Context, dir string, b built) error {
 	progress("%d images are made", len(images))
 	c, err := cluster.New(ctx, cluster.Options{
 		Dir: dir, Cgroup: sandbox.Cgroup(dir), Programs: b.Programs, Packages: b.Node, Images: images, Log: progress,
+		Nodes: 2,
+		Unplug: func(node string) error {
+			return sandbox.DetachLoops(filepath.Join(dir, storageFolder), storage.LoopLabel(node))
+		},
 	})
 	if err != nil {
 		return err
@@ -94,7 +98,7 @@ func (d *driver) install(ctx context.Context, b built) error {
 		{"rollout", "status", "deployment/" + driverDeployment, rolloutTimeout},
 		{"rollout", "status", "daemonset/" + driverDaemonSet, rolloutTimeout},
 		{"rollout", "status", "deployment/snapshot-controller", "--namespace=kube-system", rolloutTimeout},
-		{"wait", "csinode/" + cluster.NodeName, "--for=jsonpath={.spec.drivers[*].name}=" + driverName, rolloutTimeout},
+		{"wait", "csinode", "--all", "--for=jsonpath={.spec.drivers[*].name}=" + driverName, rolloutTimeout},
 	} {
 		g.Go(func() error {
 			_, err := d.kubectl.Run(ctx, "", args...)
@@ -213,16 +217,18 @@ func nothingLeft(ctx context.Context) error {
 	return nil
 }
 
-// volumeMounts returns the mounts of volumes below kubelet's folder.
+// volumeMounts returns the mounts of volumes on all nodes.
 func volumeMounts() ([]string, error) {
-	text, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return nil, err
-	}
 	var found []string
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); strings.HasPrefix(f[1], "/var/lib/kubelet/") && (strings.Contains(f[1], "kubernetes.io~csi") || strings.Contains(f[1], "/kubernetes.io/csi/")) {
-			found = append(found, f[1])
+	for _, n := range env.cluster.Nodes {
+		mounts, err := n.Mounts()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range mounts {
+			if strings.Contains(m.Path, "kubernetes.io~csi") || strings.Contains(m.Path, "/kubernetes.io/csi/") {
+				found = append(found, m.Path+" of "+n.Name)
+			}
 		}
 	}
 	return found, nil

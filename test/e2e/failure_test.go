@@ -94,8 +94,9 @@ func TestKubeletKilled(t *testing.T) {
 	n.apply(pod("first", "data"))
 	n.ready("first")
 	written := n.write("first", "/volume/file")
-	require.NoError(t, env.cluster.Kubelet.Kill())
-	require.NoError(t, env.cluster.StartKubelet(t.Context()))
+	node := n.nodeOf("first")
+	require.NoError(t, node.Kubelet.Kill())
+	require.NoError(t, node.StartKubelet(t.Context()))
 	n.eventually("the pod answers", func(ctx context.Context) error {
 		_, err := n.kubectl.Run(ctx, "", "exec", "first", "--", "true")
 		return err

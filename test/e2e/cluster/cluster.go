@@ -10,9 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// NodeName is the name of the only node.
-const NodeName = "sandbox"
-
 const (
 	// startTimeout is for a busy machine; see the package's callers for the usual time.
 	startTimeout = 5 * time.Minute
@@ -25,7 +22,10 @@ type Options struct {
 	Programs map[string]string // etcd, kube-apiserver, ..., kubelet, kubectl
 	Packages string            // folder with the files of the packages in Packages
 	Images   []string          // archives; one of them contains PauseImage
+	Nodes    int               // number of nodes
 	Log      func(format string, args ...any)
+	// Unplug detaches the block devices of a node that lost its power, whose processes and mounts have ended.
+	Unplug func(node string) error
 }
 
 // PauseImage is the name of the image that keeps the namespaces of a pod. One of the images must have it.
@@ -39,7 +39,7 @@ type Cluster struct {
 	options Options
 	pki     *authority
 
-	Kubelet *Process
+	Nodes []*Node
 }
 
 func (c *Cluster) path(parts ...string) string {
@@ -49,7 +49,7 @@ func (c *Cluster) path(parts ...string) string {
 // Logs returns the folder with the logs of all processes.
 func (c *Cluster) Logs() string { return c.path("logs") }
 
-// New starts a cluster and waits until its node is ready.
+// New starts a cluster and waits until its nodes are ready.
 func New(ctx context.Context, o Options) (*Cluster, error) {
 	c := &Cluster{options: o}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -57,18 +57,25 @@ func New(ctx context.Context, o Options) (*Cluster, error) {
 	if err := os.MkdirAll(c.Logs(), 0o755); err != nil {
 		return nil, err
 	}
+	for i := range o.Nodes {
+		c.Nodes = append(c.Nodes, c.node(i+1))
+	}
 	var err error
-	if c.pki, err = newAuthority(c.path("pki")); err != nil {
+	if c.pki, err = newAuthority(c.path("pki"), c.Nodes); err != nil {
 		return nil, err
 	}
 	if err := c.prepareHost(); err != nil {
 		return nil, fmt.Errorf("prepare the sandbox: %w", err)
 	}
-	g, both := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.startControlPlane(both) })
-	g.Go(func() error { return c.startContainerd(both) })
+	g, all := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.startControlPlane(all) })
+	g.Go(func() error { return c.installImages(all) })
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	return c, c.StartKubelet(ctx)
+	g, all = errgroup.WithContext(ctx)
+	for _, n := range c.Nodes {
+		g.Go(func() error { return n.PowerOn(all) })
+	}
+	return c, g.Wait()
 }

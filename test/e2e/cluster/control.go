@@ -5,19 +5,22 @@ import (
 	"fmt"
 )
 
+// nodeGracePeriod is how long a node may be silent before Kubernetes takes it for lost; by default 50 s.
+const nodeGracePeriod = "20s"
+
 const etcdURL = "http://127.0.0.1:2379"
 
 // startControlPlane starts the processes of the control plane, and returns when pods can be created.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
 	const peerURL = "http://127.0.0.1:2380"
-	_, err := c.Start("etcd", c.options.Programs["etcd"],
+	_, err := c.start("etcd", c.options.Programs["etcd"],
 		"--data-dir="+c.path("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
 		"--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL, "--initial-cluster=default="+peerURL)
 	if err != nil {
 		return err
 	}
-	apiserver, err := c.Start("kube-apiserver", c.options.Programs["kube-apiserver"],
+	apiserver, err := c.start("kube-apiserver", c.options.Programs["kube-apiserver"],
 		"--etcd-servers="+etcdURL, "--bind-address=0.0.0.0", "--secure-port=443", "--advertise-address="+Address, "--endpoint-reconciler-type=none",
 		"--tls-cert-file="+c.pki.path("apiserver.crt"), "--tls-private-key-file="+c.pki.path("apiserver.key"),
 		"--client-ca-file="+c.pki.path("ca.crt"), "--token-auth-file="+c.pki.path("tokens.csv"), "--anonymous-auth=false",
@@ -33,13 +36,14 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	c.options.Log("etcd and kube-apiserver are ready")
-	manager, err := c.Start("kube-controller-manager", c.options.Programs["kube-controller-manager"],
+	manager, err := c.start("kube-controller-manager", c.options.Programs["kube-controller-manager"],
 		append(c.client(controller), "--bind-address=127.0.0.1", "--leader-elect=false", "--use-service-account-credentials",
+			"--node-monitor-grace-period="+nodeGracePeriod,
 			"--service-account-private-key-file="+c.pki.path("service-accounts.key"), "--root-ca-file="+c.pki.path("ca.crt"))...)
 	if err != nil {
 		return err
 	}
-	if _, err := c.Start("kube-scheduler", c.options.Programs["kube-scheduler"],
+	if _, err := c.start("kube-scheduler", c.options.Programs["kube-scheduler"],
 		append(c.client(scheduler), "--bind-address=127.0.0.1", "--leader-elect=false")...); err != nil {
 		return err
 	}

@@ -13,19 +13,21 @@ import (
 
 // Addresses inside the sandbox.
 const (
-	// Address is the node's address, which pods reach.
+	// Address is that of the control plane's machine, which nodes and pods reach.
 	Address = "10.99.0.1"
 
 	serviceAddress = "10.96.0.1" // of Service kubernetes: on the loopback interface, as there is no kube-proxy
 	serviceRange   = "10.96.0.0/24"
-	podRange       = "10.244.0.0/24"
 )
 
-// prepareHost adds the packages' programs to /usr, gives Kubernetes folders of its own at their usual paths, and makes the
-// network. All of it ends with the sandbox, and nothing of the machine changes.
+// nodeFolders are folders of Kubernetes, of which each node has its own.
+var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
+
+// prepareHost adds the packages' programs to /usr, makes the folders that nodes hide, and the network between the nodes. All of it
+// ends with the sandbox, and nothing of the machine changes.
 func (c *Cluster) prepareHost() error {
 	for _, o := range []struct{ dir, lower string }{
-		{"/usr", "/usr:" + filepath.Join(c.options.Packages, "usr")}, {"/var/lib", "/var/lib"}, {"/var/log", "/var/log"},
+		{"/usr", "/usr:" + filepath.Join(c.options.Packages, "usr")}, {"/var/lib", "/var/lib"},
 	} {
 		upper, work := c.path("overlay", o.dir, "upper"), c.path("overlay", o.dir, "work")
 		if err := errors.Join(os.MkdirAll(upper, 0o755), os.MkdirAll(work, 0o755)); err != nil {
@@ -35,38 +37,39 @@ func (c *Cluster) prepareHost() error {
 			return fmt.Errorf("overlay %s: %w", o.dir, err)
 		}
 	}
-	for _, dir := range []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"} {
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(c.path(dir), 0o755)); err != nil {
+	for _, dir := range nodeFolders {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount(c.path(dir), dir, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("bind %s: %w", dir, err)
-		}
-		if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
-			return err
-		}
-	}
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
-		return fmt.Errorf("mount /run: %w", err)
 	}
 	return c.prepareNetwork()
 }
 
-// The kernel may have no dummy device, so the node's address is on one end of a pair.
+// network is a bridge to which the nodes are connected. With an address of its own, it does not take those of its ports.
 const network = `link set lo up
 address add ` + serviceAddress + `/32 dev lo
-link add node0 type veth peer name node1
-link set node1 up
-address add ` + Address + `/24 dev node0
-link set node0 up
-route add default dev node0
+link add lan0 address 02:00:00:00:00:01 type bridge
+address add ` + Address + `/24 dev lan0
+link set lan0 up
 `
 
 func (c *Cluster) prepareNetwork() error {
-	cmd := exec.Command("ip", "-batch", "-")
-	cmd.Stdin = strings.NewReader(network)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("make the network: %w: %s", err, out)
+	commands := network
+	for _, n := range c.Nodes {
+		commands += fmt.Sprintf("route add %s via %s\n", n.pods(), n.Address)
 	}
-	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
+	return errors.Join(ip(commands), forward())
 }
+
+// ip runs commands of the program ip.
+func ip(commands string) error {
+	cmd := exec.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(commands)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("change the network: %w: %s", err, out)
+	}
+	return nil
+}
+
+// forward lets packets of pods pass.
+func forward() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }

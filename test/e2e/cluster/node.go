@@ -2,119 +2,133 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/test/e2e/sandbox"
 )
 
-const containerdSocket = "/run/containerd/containerd.sock"
+// A Node is a node of the cluster, with a machine of its own. Its methods may be called by one goroutine at a time.
+type Node struct {
+	Name    string
+	Address string
 
-// restrict_oom_score_adj: the sandbox may run in a container that may not lower its score.
-const containerdConfig = `version = 2
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "` + PauseImage + `"
-  restrict_oom_score_adj = true
-  disable_apparmor = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
-    conf_dir = "%s"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = false
-`
+	// Kubelet is the node's kubelet, for tests that kill it. StartKubelet starts it again.
+	Kubelet *Process
 
-const cniConfig = `{
-  "cniVersion": "0.4.0",
-  "name": "pods",
-  "plugins": [{
-    "type": "bridge",
-    "bridge": "pods0",
-    "isGateway": true,
-    "ipam": {"type": "host-local", "ranges": [[{"subnet": "` + podRange + `"}]], "routes": [{"dst": "0.0.0.0/0"}]}
-  }]
+	cluster    *Cluster
+	number     int // from 1
+	boots      int
+	machine    *sandbox.Machine // nil while the node has no power
+	containerd *Process
 }
-`
 
-// syncFrequency and nodeStatusUpdateFrequency are shorter than kubelet's defaults, with which a pod takes 7 to 10 s and an
-// expansion a minute.
-const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-address: ` + Address + `
-readOnlyPort: 0
-authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: %[1]q}}
-authorization: {mode: AlwaysAllow}
-containerRuntimeEndpoint: unix://` + containerdSocket + `
-cgroupDriver: cgroupfs
-cgroupRoot: /%[2]s
-failCgroupV1: false
-failSwapOn: false
-oomScoreAdj: 0
-resolvConf: %[3]q
-clusterDNS: [` + Address + `]
-syncFrequency: 5s
-nodeStatusUpdateFrequency: 4s
-volumeStatsAggPeriod: 10s
-evictionHard: {memory.available: 100Mi, nodefs.available: 1%%, imagefs.available: 1%%, nodefs.inodesFree: 1%%}
-imageGCHighThresholdPercent: 100
-imageGCLowThresholdPercent: 99
-`
+func (c *Cluster) node(number int) *Node {
+	return &Node{Name: fmt.Sprint("node-", number), Address: fmt.Sprint("10.99.0.", 10+number), cluster: c, number: number}
+}
 
-// startContainerd starts containerd and imports the images.
-func (c *Cluster) startContainerd(ctx context.Context) error {
-	cni := c.path("cni")
-	for path, text := range map[string]string{
-		c.path("containerd.toml"):        fmt.Sprintf(containerdConfig, cni),
-		filepath.Join(cni, "1.conflist"): cniConfig,
-		c.path("resolv.conf"):            "nameserver " + Address + "\n",
-		c.path("kubelet.yaml"):           fmt.Sprintf(kubeletConfig, c.pki.path("ca.crt"), c.options.Cgroup, c.path("resolv.conf")),
-	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return err
+// Node returns the node with a name.
+func (c *Cluster) Node(name string) (*Node, error) {
+	for _, n := range c.Nodes {
+		if n.Name == name {
+			return n, nil
 		}
 	}
-	p, err := c.Start("containerd", "containerd", "--config", c.path("containerd.toml"))
-	if err != nil {
+	return nil, fmt.Errorf("there is no node %q", name)
+}
+
+// path returns a path in the folder that is the node's disk.
+func (n *Node) path(parts ...string) string {
+	return filepath.Join(append([]string{n.cluster.path(n.Name)}, parts...)...)
+}
+
+// Disk returns the path under which a path below /var/lib/kubelet, /var/lib/containerd, /var/lib/cni or /var/log of the node can be
+// reached without it, also while it has no power. Mounts are not visible there.
+func (n *Node) Disk(path string) string { return n.path(path) }
+
+// On tells whether the node has power.
+func (n *Node) On() bool { return n.machine != nil }
+
+func (n *Node) cgroup() string { return filepath.Join(n.cluster.options.Cgroup, n.Name) }
+
+// pods returns the range of the addresses of the node's pods.
+func (n *Node) pods() string { return fmt.Sprintf("10.244.%d.0/24", n.number) }
+
+// boot starts the node's machine and containerd.
+func (n *Node) boot(ctx context.Context) error {
+	if err := errors.Join(n.configure(), sandbox.MakeCgroup(n.cgroup())); err != nil {
 		return err
 	}
-	if err := p.ready(ctx, func() error { return ctr(ctx, "version") }); err != nil {
-		return err
-	}
-	for _, image := range c.options.Images {
-		if err := ctr(ctx, "images", "import", image); err != nil {
-			return err
-		}
-	}
-	c.options.Log("containerd is ready, with %d images", len(c.options.Images))
-	return nil
-}
-
-func ctr(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, "ctr", append([]string{"--address", containerdSocket, "--namespace", "k8s.io"}, args...)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ctr %v: %w: %s", args, err, out)
-	}
-	return nil
-}
-
-// StartKubelet starts kubelet, also after it was killed, and waits until the node is ready.
-func (c *Cluster) StartKubelet(ctx context.Context) error {
 	var err error
-	c.Kubelet, err = c.Start("kubelet", c.options.Programs["kubelet"],
-		"--kubeconfig="+c.pki.path(node+".kubeconfig"), "--config="+c.path("kubelet.yaml"),
-		"--hostname-override="+NodeName, "--node-ip="+Address, "--v=2")
+	if n.machine, err = sandbox.StartMachine(n.Name); err != nil {
+		return err
+	}
+	n.boots++
+	if err := n.connect(); err != nil {
+		return err
+	}
+	if err := n.machine.Do(n.prepare); err != nil {
+		return fmt.Errorf("prepare %s: %w", n.Name, err)
+	}
+	return n.startContainerd(ctx)
+}
+
+// prepare mounts the node's folders and sets up its network. It runs on the machine.
+func (n *Node) prepare() error {
+	for _, dir := range nodeFolders {
+		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(n.path(dir), dir, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind %s: %w", dir, err)
+		}
+		if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
+	return errors.Join(ip(fmt.Sprintf("link set lo up\naddress add %s/24 dev eth0\nlink set eth0 up\nroute add default via %s\n", n.Address, Address)), forward())
+}
+
+// connect connects the machine to the bridge. The name of the bridge's port is new at each boot, as the kernel removes the port of a machine
+// that has ended some time later.
+func (n *Node) connect() error {
+	port := fmt.Sprintf("%s.%d", n.Name, n.boots)
+	return ip(fmt.Sprintf("link add %[1]s type veth peer name eth0 netns %[2]d\nlink set %[1]s master lan0 up\n", port, n.machine.Pid()))
+}
+
+// PowerOn starts a node that has no power, and waits until it is ready.
+func (n *Node) PowerOn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if n.machine == nil {
+		if err := n.boot(ctx); err != nil {
+			return err
+		}
+	}
+	return n.StartKubelet(ctx)
+}
+
+// PowerOff ends all processes of the node at once. What its file systems on block devices have not written yet is lost. Its mounts, its
+// cgroups and the files of /run end, and its block devices are detached.
+func (n *Node) PowerOff() error {
+	volumes, err := n.openVolumes()
 	if err != nil {
 		return err
 	}
-	err = c.Kubelet.ready(ctx, func() error {
-		return c.Kubectl().ask(ctx, "wait", "--for=condition=Ready", "node/"+NodeName, "--timeout=1s")
-	})
-	if err == nil {
-		c.options.Log("kubelet is ready")
+	err = n.machine.Kill()
+	for _, v := range volumes {
+		err = errors.Join(err, shutDown(v), v.Close())
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	n.machine = nil
+	return errors.Join(n.cluster.options.Unplug(n.Name), sandbox.RemoveCgroup(n.cgroup()))
 }

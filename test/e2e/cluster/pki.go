@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"os"
@@ -21,15 +22,13 @@ const (
 	admin      = "admin"
 	controller = "controller-manager"
 	scheduler  = "scheduler"
-	node       = "node"
 )
 
-// groups are the name and the groups by which the API knows each user.
+// groups are the name and the groups by which the API knows each user. Each node is a user, too.
 var groups = map[string][2]string{
 	admin:      {"admin", "system:masters"},
 	controller: {"system:kube-controller-manager", ""},
 	scheduler:  {"system:kube-scheduler", ""},
-	node:       {"system:node:" + NodeName, "system:nodes"},
 }
 
 // An authority signs certificates.
@@ -41,8 +40,8 @@ type authority struct {
 
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
-// newAuthority makes a certificate authority with the certificates, keys and tokens of the cluster in a folder.
-func newAuthority(dir string) (*authority, error) {
+// newAuthority makes a certificate authority with the certificates, keys and tokens of a cluster in a folder.
+func newAuthority(dir string, nodes []*Node) (*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -77,7 +76,7 @@ func newAuthority(dir string) (*authority, error) {
 			return nil, err
 		}
 	}
-	return a, a.writeTokens()
+	return a, a.writeTokens(nodes)
 }
 
 // issue signs a certificate and writes it and its key to NAME.crt and NAME.key.
@@ -102,9 +101,13 @@ func (a *authority) issue(name string, cert *x509.Certificate, key *ecdsa.Privat
 }
 
 // writeTokens writes the apiserver's list of tokens, and a kubeconfig for each user.
-func (a *authority) writeTokens() error {
+func (a *authority) writeTokens(nodes []*Node) error {
 	var list strings.Builder
-	for user, as := range groups {
+	users := maps.Clone(groups)
+	for _, n := range nodes {
+		users[n.Name] = [2]string{"system:node:" + n.Name, "system:nodes"}
+	}
+	for user, as := range users {
 		token := rand.Text()
 		fmt.Fprintf(&list, "%s,%s,%s,%q\n", token, as[0], user, as[1])
 		config := fmt.Sprintf(kubeconfig, a.path("ca.crt"), token)

@@ -17,24 +17,35 @@ type Process struct {
 	done chan struct{}
 }
 
-// Start starts a program in the background, with its output in the folder of logs.
-func (c *Cluster) Start(name, program string, args ...string) (*Process, error) {
-	p := &Process{Name: name, log: filepath.Join(c.Logs(), name+".log"), done: make(chan struct{})}
+// start starts a program of the control plane in the background, with its output in the folder of logs.
+func (c *Cluster) start(name, program string, args ...string) (*Process, error) {
+	p := &Process{Name: name, log: filepath.Join(c.Logs(), name+".log")}
+	return p, p.start(program, args)
+}
+
+// start starts a program on the node in the background, with its output in the folder of logs.
+func (n *Node) start(name, program string, args ...string) (*Process, error) {
+	p := &Process{Name: name + " of " + n.Name, log: filepath.Join(n.cluster.Logs(), n.Name+"-"+name+".log")}
+	return p, n.machine.Do(func() error { return p.start(program, args) })
+}
+
+func (p *Process) start(program string, args []string) error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer log.Close()
+	p.done = make(chan struct{})
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	go func() {
 		_ = p.cmd.Wait() // ready reports its end, with the log
 		close(p.done)
 	}()
-	return p, nil
+	return nil
 }
 
 // Kill kills the process and waits for its end.

@@ -1,0 +1,153 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReadWriteOnce(t *testing.T) {
+	n := newNamespace(t, "a second pod on another node gets a Multi-Attach error, and the volume when the first one has ended")
+	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name
+	n.apply(claim("data", storageClass, "64Mi", ""))
+	n.apply(onNode(one, pod("first", "data")))
+	n.ready("first")
+	written := n.write("first", "/volume/file")
+	n.apply(onNode(two, pod("second", "data")))
+	n.event("second", "FailedAttachVolume", "Multi-Attach error")
+	n.admits("data", one)
+	n.run("delete", "pod", "first")
+	start := time.Now()
+	n.ready("second")
+	n.figure("%.1f s after the first one's end", time.Since(start).Seconds())
+	assert.Equal(t, written, n.sum("second", "/volume/file"))
+	n.admits("data", two)
+}
+
+func TestReadWriteMany(t *testing.T) {
+	n := newNamespace(t, "pods on two nodes read what the other one writes to a raw block volume; one ends, the other writes on")
+	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name
+	n.apply(claimOf("shared", "ReadWriteMany", "Block", ""))
+	n.apply(onNode(one, blockPod("one", "shared")))
+	n.apply(onNode(two, blockPod("two", "shared")))
+	n.ready("one")
+	n.ready("two")
+	n.admits("shared", one, two)
+	exchange := func(from, to string) {
+		t.Helper()
+		assert.Equal(t, n.exec(from, fmt.Sprintf(writeDirectly, from)), n.exec(to, readDirectly))
+	}
+	exchange("one", "two")
+	exchange("two", "one")
+	n.run("delete", "pod", "one")
+	n.awaitAdmitted("shared", two)
+	exchange("two", "two")
+}
+
+func TestReadOnlyMany(t *testing.T) {
+	n := newNamespace(t, "pods on two nodes read a copy of a volume at the same time, and neither can write")
+	n.apply(claim("source", storageClass, "64Mi", ""))
+	n.apply(pod("writer", "source"))
+	n.ready("writer")
+	written := n.write("writer", "/volume/file")
+	n.run("delete", "pod", "writer")
+	n.awaitAdmitted("source") // no pod uses it any more
+	n.apply(claimOf("copy", "ReadOnlyMany", "Filesystem", "  dataSource: {kind: PersistentVolumeClaim, name: source}\n"))
+	for _, node := range env.cluster.Nodes {
+		n.apply(onNode(node.Name, pod("on-"+node.Name, "copy")))
+	}
+	var names []string
+	for _, node := range env.cluster.Nodes {
+		n.ready("on-" + node.Name)
+		names = append(names, node.Name)
+		assert.Equal(t, written, n.sum("on-"+node.Name, "/volume/file"))
+		assert.Contains(t, n.exec("on-"+node.Name, "touch /volume/new 2>&1 || true"), "Read-only file system")
+	}
+	n.admits("copy", names...)
+}
+
+const (
+	// readDirectly prints the checksum of a device's data without the cache of the node. writeDirectly writes new data before that.
+	readDirectly  = "dd if=/dev/volume bs=1M count=4 iflag=direct 2>/dev/null | sha256sum | cut -c1-64"
+	writeDirectly = "dd if=/dev/urandom of=/tmp/%[1]s bs=1M count=4 2>/dev/null; dd if=/tmp/%[1]s of=/dev/volume bs=1M oflag=direct 2>/dev/null; " + readDirectly
+)
+
+// claimOf returns a claim of 64 MiB with an access mode and a volume mode; source, which may be empty, is the YAML of its dataSource.
+func claimOf(name, access, mode, source string) string {
+	return strings.Replace(claim(name, storageClass, "64Mi", source), "accessModes: [ReadWriteOnce]", "volumeMode: "+mode+"\n  accessModes: ["+access+"]", 1)
+}
+
+// onNode makes a pod run on a node.
+func onNode(node, pod string) string {
+	return strings.Replace(pod, "\nspec:\n", "\nspec:\n  nodeSelector: {kubernetes.io/hostname: "+node+"}\n", 1)
+}
+
+// blockPod returns a pod that has the device of a claim at /dev/volume. It runs as root, to whom the device belongs.
+func blockPod(name, claim string) string {
+	return strings.NewReplacer(
+		"{runAsNonRoot: true, runAsUser: 65534, fsGroup: 65534}", "{runAsUser: 0}",
+		"volumeMounts:", "volumeDevices:", "mountPath: /volume", "devicePath: /dev/volume",
+	).Replace(pod(name, claim))
+}
+
+// event waits for an event of a pod or claim, whose message contains some text.
+func (n *namespace) event(object, reason, text string) {
+	n.t.Helper()
+	n.eventually("event "+reason+" of "+object, func(ctx context.Context) error {
+		messages, err := n.kubectl.Run(ctx, "", "get", "events", "--field-selector=involvedObject.name="+object+",reason="+reason, "--output=jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(messages, text) {
+			err = fmt.Errorf("%q is not in %q", text, messages)
+		}
+		return err
+	})
+}
+
+// admitted returns the nodes that the target admits to a claim's volume.
+func (n *namespace) admitted(ctx context.Context, claim string) ([]string, error) {
+	volume, err := n.kubectl.Run(ctx, "", "get", "pvc", claim, "--output=jsonpath={.spec.volumeName}")
+	if err != nil {
+		return nil, err
+	}
+	handle, err := n.kubectl.Run(ctx, "", "get", "pv", volume, "--output=jsonpath={.spec.csi.volumeHandle}")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, node := range env.cluster.Nodes {
+		names = append(names, node.Name)
+	}
+	all, err := env.driver.server.Admitted(ctx, names...)
+	for export, nodes := range all {
+		if strings.HasSuffix(export, handle[strings.LastIndexByte(handle, ':')+1:]) {
+			return nodes, err
+		}
+	}
+	return nil, err
+}
+
+// admits requires that the target admits exactly some nodes to a claim's volume.
+func (n *namespace) admits(claim string, nodes ...string) {
+	n.t.Helper()
+	now, err := n.admitted(context.Background(), claim)
+	require.NoError(n.t, err)
+	assert.ElementsMatch(n.t, nodes, now, "nodes that the target admits")
+}
+
+// awaitAdmitted waits until the target admits exactly some nodes to a claim's volume.
+func (n *namespace) awaitAdmitted(claim string, nodes ...string) {
+	n.t.Helper()
+	n.eventually("the target admits only "+strings.Join(nodes, ", "), func(ctx context.Context) error {
+		now, err := n.admitted(ctx, claim)
+		if err == nil && strings.Join(now, ",") != strings.Join(nodes, ",") {
+			err = fmt.Errorf("it admits %v", now)
+		}
+		return err
+	})
+}

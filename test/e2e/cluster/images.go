@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+const containerdRoot = "/var/lib/containerd"
+
+// installImages starts the first node's containerd, imports the images, and gives all other nodes copies of them. To import them at each
+// node would take as long again for each.
+func (c *Cluster) installImages(ctx context.Context) error {
+	if len(c.Nodes) == 0 {
+		return nil
+	}
+	first := c.Nodes[0]
+	if err := first.boot(ctx); err != nil {
+		return err
+	}
+	for _, image := range c.options.Images {
+		if err := first.ctr(ctx, "images", "import", image); err != nil {
+			return err
+		}
+	}
+	// While containerd runs, a database may be copied in the middle of a change.
+	if err := first.containerd.Kill(); err != nil {
+		return err
+	}
+	for _, n := range c.Nodes[1:] {
+		if err := copyImages(ctx, first.path(containerdRoot), n.path(containerdRoot)); err != nil {
+			return fmt.Errorf("copy the images to %s: %w", n.Name, err)
+		}
+	}
+	c.options.Log("%d images are installed", len(c.options.Images))
+	return first.startContainerd(ctx)
+}
+
+// copyImages copies the folder of a containerd that does not run. Only the databases are copied: layers never change, so that
+// the copy has links to their files.
+func copyImages(ctx context.Context, from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, "cp", "--archive", "--link", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".db" {
+			return err
+		}
+		relative, err := filepath.Rel(to, path)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(from, relative))
+		if err != nil {
+			return err
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		return os.WriteFile(path, text, 0o600)
+	})
+}
