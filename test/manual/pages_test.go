@@ -40,6 +40,24 @@ var pages = []page{
 		// The program is built already, and nothing is installed on the host.
 		typed: map[string]string{"install bin/kubectl-spdkgate deploy": "mkdir /home/admin/bin && install deploy", "/usr/local/bin/": "/home/admin/bin/", "kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
 	},
+	{path: "docs/csi-migration.md", before: map[int]string{0: controller}, typed: map[string]string{"kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"}},
+	{path: "docs/csi-upgrade.md", before: map[int]string{0: controller + `cd "$REPOSITORY"`}, typed: map[string]string{"kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"}},
+	{
+		path: "docs/csi-storage-servers.md",
+		before: map[int]string{0: controller + `
+cp /etc/spdkcsi-config/config.json /etc/spdkcsi-secret/secret.json .
+cp "$CERTIFICATES/client-ca.crt" old-ca.crt
+cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`},
+		typed: map[string]string{"kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
+	},
+	{
+		path: "docs/csi-troubleshooting.md",
+		before: map[int]string{
+			0: controller,
+			1: "spdk-proxy call bdev_lvol_create lvol_name=pvc-1.used size_in_mib=16 lvs_name=lvs0",
+			2: "mkdir -p /var/lib/kubelet/plugins/csi.spdk.io/used && touch /var/lib/kubelet/plugins/csi.spdk.io/used/storage-1:11111111-2222-4333-8444-555555555555",
+		},
+	},
 	// The tests of cmd/spdk-csi run the command, and those of deploy read the Job.
 	{path: "docs/moving.md", leave: []int{0, 1, 2, 3}},
 	{path: "docs/host-authentication.md", leave: []int{0}}, // needs nvme-cli
