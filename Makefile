@@ -11,7 +11,7 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: man html-manual mutate help build kubectl-plugin krew generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package
+.PHONY: man html-manual mutate help build kubectl-plugin krew generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,13 @@ package: ## spdk-proxy as .deb and .rpm, into bin/, instead of older ones (PACKA
 	$(MAKE) --no-print-directory man
 	GOARCH= $(GO) build -modfile deploy/package/go.mod -o $(BIN)/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 	for format in deb rpm; do $(BIN)/nfpm package --config deploy/package/nfpm.yaml --packager $$format --target $(BIN)/ || exit 1; done
+
+images: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+images: ## container images of both programs for amd64 and arm64, and lists of their contents, into bin/images/, without a container engine; the same commit gives the same digests
+	$(GO) run ./deploy/image -out $(BIN)/images -version $(VERSION) -revision $$(git describe --always --dirty --abbrev=40 --match nothing)
+
+image-lock: ## deploy/image/packages.lock with Debian's current packages and this compiler
+	$(GO) run ./deploy/image -update-lock
 
 clean: ## what was built
 	rm -rf $(BIN)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -175,14 +176,21 @@ func TestProxyChartServes(t *testing.T) {
 	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", serve.Process.Pid)); assert.NoError(t, err) {
 		assert.Contains(t, string(status), "CapEff:\t0000000000000000", "the test must not give it more than the pod has")
 	}
-	body := `{"jsonrpc": "2.0", "id": 1, "method": "nvmf_create_transport", "params": {"trtype": "TCP"}}`
-	request, err := http.NewRequest(http.MethodPost, fmt.Sprintf("https://127.0.0.1:%d/", port), strings.NewReader(body))
-	require.NoError(t, err)
-	request.SetBasicAuth("admin", "correct horse")
-	answer, err := client.Do(request)
-	require.NoError(t, err)
-	_ = answer.Body.Close()
-	assert.Equal(t, http.StatusOK, answer.StatusCode)
+	for _, call := range []string{
+		`"nvmf_create_transport", "params": {"trtype": "TCP"}`,
+		`"spdkgate_key_add", "params": {"name": "k", "secret": "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"}`,
+	} {
+		request, err := http.NewRequest(http.MethodPost, fmt.Sprintf("https://127.0.0.1:%d/", port), strings.NewReader(`{"jsonrpc": "2.0", "id": 1, "method": `+call+`}`))
+		require.NoError(t, err)
+		request.SetBasicAuth("admin", "correct horse")
+		answer, err := client.Do(request)
+		require.NoError(t, err)
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		assert.Equal(t, http.StatusOK, answer.StatusCode)
+		assert.NotContains(t, string(text), `"error"`, call)
+	}
 	out, err := run("reload").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
@@ -191,6 +199,7 @@ func TestProxyChartServes(t *testing.T) {
 	saved, err := os.ReadFile(filepath.Join(root, "var/lib/spdk-proxy/target/current.json"))
 	require.NoError(t, err, log.String())
 	assert.Contains(t, string(saved), "nvmf_create_transport")
+	assert.Contains(t, string(saved), root+"/var/lib/spdk-proxy/keys/", "the target reads the key at the same path")
 	out, err = run("saved", "prepare", "--dir", root+"/var/lib/spdk-proxy/target").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

@@ -1,0 +1,128 @@
+// Command image builds the container images of spdk-csi and spdk-proxy for amd64 and arm64, without a container engine, base
+// images or root. An image contains the program and, for spdk-csi, unpacked Debian packages whose versions and digests are in
+// packages.lock. The result depends only on the source, the lock and $SOURCE_DATE_EPOCH, so that everybody can build it again and
+// compare the digest.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// architectures are those of Debian and Go, which have the same names.
+var architectures = []string{"amd64", "arm64"}
+
+// A recipe says what an image contains and how it starts.
+type recipe struct {
+	program     string
+	description string
+	// packages are the Debian packages whose programs are run; packages.lock also has what they depend on.
+	packages []string
+	// files are files of the repository: path there, path in the image.
+	files [][2]string
+	cmd   []string
+	ports []string
+}
+
+var recipes = []recipe{
+	{
+		program: "spdk-csi", description: "CSI driver for SPDK logical volumes over NVMe-oF and iSCSI",
+		packages: []string{"btrfs-progs", "ca-certificates", "cryptsetup-bin", "e2fsprogs", "kmod", "libgcc-s1", "mount", "util-linux", "xfsprogs", "base-files", "coreutils", "dash"},
+		files:    [][2]string{{"deploy/image/iscsiadm", "usr/local/sbin/iscsiadm"}},
+	},
+	{
+		program: "spdk-proxy", description: "Authenticated HTTPS in front of SPDK's JSON-RPC socket",
+		packages: []string{"ca-certificates", "base-files"},
+		cmd:      []string{"serve"}, ports: []string{"9009/tcp"},
+	},
+}
+
+type options struct {
+	out, version, revision string
+	created                time.Time
+	update                 bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.out, "out", "bin/images", "directory to write to")
+	flag.StringVar(&o.version, "version", "dev", "version of the programs")
+	flag.StringVar(&o.revision, "revision", "unknown", "commit of the source")
+	flag.BoolVar(&o.update, "update-lock", false, "write "+lockFile+" with Debian's current packages, and build nothing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if o.update {
+		return updateLock(ctx)
+	}
+	epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
+	if err != nil {
+		return errors.New("SOURCE_DATE_EPOCH is not set to a number of seconds: use make images, or set it to the time of the commit")
+	}
+	o.created = time.Unix(epoch, 0).UTC()
+	lock, err := readLock(lockFile)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	for _, r := range recipes {
+		archive := filepath.Join(o.out, r.program+".oci.tar")
+		digest, err := build(ctx, r, lock, o, archive)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.program, err)
+		}
+		fmt.Printf("%s %s\n", digest, archive)
+	}
+	return nil
+}
+
+// build writes the image of all architectures, and a list of what each contains (SPDX) beside it. It returns the image's digest.
+func build(ctx context.Context, r recipe, lock lock, o options, archive string) (string, error) {
+	var layout layout
+	var manifests []descriptor
+	for _, arch := range architectures {
+		program := filepath.Join(o.out, r.program+"-"+arch)
+		if err := compile(ctx, r.program, arch, lock.goVersion, o.version, program); err != nil {
+			return "", err
+		}
+		base, err := unpackAll(ctx, lock, arch, r.packages)
+		if err != nil {
+			return "", err
+		}
+		top, err := programLayer(r, program)
+		if err != nil {
+			return "", err
+		}
+		m, err := layout.addImage(r, arch, o, base, top)
+		if err != nil {
+			return "", err
+		}
+		manifests = append(manifests, m)
+		if err := writeSBOM(r, arch, o, lock, program, m.Digest); err != nil {
+			return "", err
+		}
+	}
+	return layout.write(archive, manifests, o)
+}
+
+// reference turns a version into a tag, which may not have + and ~.
+func reference(version string) string {
+	return strings.NewReplacer("+", "-", "~", "-").Replace(version)
+}
