@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
@@ -72,11 +74,11 @@ func TestProxyChartConfigurationIsValid(t *testing.T) {
 		"self-signed": {"hostNetwork": true, "tls": map[string]any{"secretName": ""}},
 		"IPv6":        {"listenAddress": "::"},
 		"everything": {
-			"clusterTokens": map[string]any{"enabled": true}, "runAsUser": 1000,
+			"clusterTokens": map[string]any{"enabled": true}, "runAsUser": 1000, "localSocket": map[string]any{"dir": "/run/rpc", "mode": "0660"},
 			"tls": map[string]any{"clientCAConfigMap": "clients", "clientAuth": "required"},
 			"config": map[string]any{
 				"users": []any{
-					map[string]any{"name": "admin", "password_hash_file": "admin.hash", "roles": []any{"admin"}},
+					map[string]any{"name": "admin", "password_hash_file": "admin.hash", "local": map[string]any{"users": []any{"0"}, "groups": []any{"4"}}, "roles": []any{"admin"}},
 					map[string]any{"name": "csi", "jwt": jwt, "roles": []any{"csi-controller", "small"}},
 					map[string]any{"name": "board", "certificate": map[string]any{"san_dns": "board.example"}, "roles": []any{"metrics"}},
 					map[string]any{"name": "a", "token_hashes": []any{"sha256:" + strings.Repeat("a1", 32)}, "roles": []any{"csi-controller"}, "tenant": "a"},
@@ -132,8 +134,8 @@ func TestProxyChartServes(t *testing.T) {
 	require.NoError(t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	require.NoError(t, l.Close())
-	values := map[string]any{"port": port, "runAsUser": user, "config": map[string]any{"users": []any{
-		map[string]any{"name": "admin", "password_hash": strings.TrimSpace(hashOf(t, "correct horse")), "roles": []any{"admin"}},
+	values := map[string]any{"port": port, "runAsUser": user, "localSocket": map[string]any{"dir": "/run/rpc"}, "config": map[string]any{"users": []any{
+		map[string]any{"name": "admin", "password_hash": strings.TrimSpace(hashOf(t, "correct horse")), "local": map[string]any{"users": []any{strconv.Itoa(user)}}, "roles": []any{"admin"}},
 	}}}
 	objects := proxyRendered(t, values)
 	authority := authntest.NewAuthority(t, "storage")
@@ -191,6 +193,11 @@ func TestProxyChartServes(t *testing.T) {
 		assert.Equal(t, http.StatusOK, answer.StatusCode)
 		assert.NotContains(t, string(text), `"error"`, call)
 	}
+	local := spdkrpc.NewSocket(root + "/run/rpc/rpc.sock")
+	defer func() { _ = local.Close() }()
+	var transports []any
+	require.NoError(t, local.Call(ctx, "nvmf_get_transports", nil, &transports), "as SPDK's own tools")
+	assert.Len(t, transports, 1)
 	out, err := run("reload").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 

@@ -23,6 +23,9 @@
 {{- end }}
 {{- $address := ternary (printf "[%s]" .Values.listenAddress) .Values.listenAddress (contains ":" .Values.listenAddress) }}
 {{- $_ := set $config "listen" (printf "%s:%d" $address (int .Values.port)) }}
+{{- if .Values.localSocket.dir }}
+{{- $_ := set $config "listen_unix" (dict "path" (printf "%s/rpc.sock" .Values.localSocket.dir) "mode" .Values.localSocket.mode) }}
+{{- end }}
 {{- $_ := set $config "tls" $tls }}
 {{- $_ := set $config "target" $target }}
 {{- if .Values.clusterTokens.enabled }}
@@ -38,7 +41,7 @@
 {{- define "spdk-proxy.restart" -}}
 {{- $config := include "spdk-proxy.config" . | fromJson }}
 {{- $limits := pick ($config.limits | default dict) "connections" "connections_per_source" "idle" "drain" }}
-{{- dict "listen" $config.listen "log" $config.log "limits" $limits "target" (omit $config.target "timeouts" "snapshots_in_use") | toJson | sha256sum }}
+{{- dict "listen" $config.listen "unix" $config.listen_unix "log" $config.log "limits" $limits "target" (omit $config.target "timeouts" "snapshots_in_use") | toJson | sha256sum }}
 {{- end }}
 
 {{/* Whether the proxy fetches keys of issuers; empty: no. */}}
