@@ -1,6 +1,6 @@
 // Command bench measures the cost of spdk-proxy. In one run on one target, it measures:
-//   - calls per second and latencies directly on the target's socket, and through
-//     spdk-proxy with TLS;
+//   - calls per second and latencies directly on the target's socket, through
+//     spdk-proxy with TLS, and at the local socket of spdk-proxy;
 //   - the same for a user of a tenant;
 //   - the same for SPDK's rpc_http_proxy.py, if $RPC_HTTP_PROXY is its path;
 //   - volumes per second by CSI calls, beside a bare loop on the target's socket;
@@ -91,6 +91,9 @@ func bench(ctx context.Context, poll, span time.Duration, levels string, volumes
 			return err
 		}
 		if x.proxy, err = measureProxy(ctx, proxy, user, version, n, span); err != nil {
+			return err
+		}
+		if x.local, err = measureLocal(ctx, proxy, n, span); err != nil {
 			return err
 		}
 		if x.tenant, err = measureProxy(ctx, proxy, tenantUser, version, n, span); err != nil {

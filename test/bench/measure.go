@@ -30,6 +30,16 @@ func measureSocket(ctx context.Context, path string, inFlight int, span time.Dur
 	return measure(ctx, socket, version, inFlight, span)
 }
 
+// measureLocal is measureSocket at the local socket of the proxy, with the CPU time of the proxy.
+func measureLocal(ctx context.Context, p *proxy, inFlight int, span time.Duration) (figures, error) {
+	before := p.cpu()
+	f, err := measureSocket(ctx, p.local, inFlight, span)
+	if err == nil {
+		f.cpuPerCall = (p.cpu() - before) / time.Duration(f.all)
+	}
+	return f, err
+}
+
 // measureProxy measures the calls of one user through the proxy, and the CPU time of the
 // proxy for each.
 func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight int, span time.Duration) (figures, error) {

@@ -72,7 +72,9 @@ type proxy struct {
 	cmd *exec.Cmd
 	dir string
 	url string
-	ca  *x509.CertPool
+	// local is the path of the socket for programs of this host.
+	local string
+	ca    *x509.CertPool
 }
 
 func startProxy(ctx context.Context, socket string) (_ *proxy, err error) {
@@ -99,11 +101,13 @@ func startProxy(ctx context.Context, socket string) (_ *proxy, err error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "config.yaml")
+	p.local = filepath.Join(dir, "rpc.sock")
 	text := fmt.Sprintf(`listen: %q
+listen_unix: {path: %q}
 tls: {self_signed_dir: .}
 target: {socket: %q}
 users:
-  - {name: %s, password_hash: %q, roles: [admin]}
+  - {name: %s, password_hash: %q, local: {users: ["%d"]}, roles: [admin]}
   - {name: %s, password_hash: %q, roles: [team], tenant: team}
   - {name: %s, password_hash: %q, roles: [csi-controller]}
 roles:
@@ -116,7 +120,7 @@ tenants:
     lvstores: [%s]
     nqn_prefixes: [%q]
     quota: {gib: 1000, volumes: 10000, subsystems: 100}
-`, address, socket, user, hash, tenantUser, hash, csiUser, hash, lvstore, nqn)
+`, address, p.local, socket, user, hash, os.Getuid(), tenantUser, hash, csiUser, hash, lvstore, nqn)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
