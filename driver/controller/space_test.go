@@ -9,7 +9,9 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
+	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
@@ -64,4 +66,21 @@ func TestLongestChainIsMeasured(t *testing.T) {
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	assert.Contains(t, w.Body.String(), `spdk_csi_lvstore_longest_chain_snapshots{lvstore="lvs0",target="t0"} 3`)
+}
+
+// If the sizes of an lvstore's volumes cannot be read, the call is repeated: Internal, which is final, would make
+// csi-provisioner choose another node for the pod.
+func TestUnreadSizesAreNoFinalError(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	b := newTestController(t, target)
+	s, err := b.Controller.targets.open("t0", map[string]driver.Credential{"t0": {Name: "t0", Username: user, Password: password}})
+	require.NoError(t, err)
+	stores, err := s.Stores(t.Context())
+	require.NoError(t, err)
+	target.loseReplyOf("bdev_lvol_get_lvols")
+	_, err = s.Usage(t.Context(), stores[0])
+	require.ErrorContains(t, err, "the sizes of the volumes in lvstore lvs0 could not be read")
+	assert.Equal(t, codes.Aborted, driver.Code(err))
+	_, err = s.Usage(t.Context(), stores[0])
+	require.NoError(t, err)
 }

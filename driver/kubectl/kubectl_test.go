@@ -244,7 +244,7 @@ func TestDoctorWithoutAList(t *testing.T) {
 			return "", "", 2
 		}
 		var out bytes.Buffer
-		err := a.Doctor(t.Context(), 0, nil, &out, &out)
+		err := a.Doctor(t.Context(), 0, nil, &out, &bytes.Buffer{})
 		require.ErrorContains(t, err, "the list of volumes could not be read, so nothing was changed")
 		require.ErrorContains(t, err, "Error from server (Forbidden): "+path)
 	}

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type sum struct {
 	mu     sync.Mutex
 	read   chan struct{}    // closed when the reading in progress has ended; nil if there is none
 	at     time.Time        // of the last reading; zero: never
+	failed error            // why the last reading failed; nil if it did not
 	sizes  map[string]int64 // bytes by UUID, and by name while a volume is being made
 	total  int64            // of sizes
 	during map[string]int64 // what changed since the reading in progress began; -1: deleted
@@ -97,7 +99,7 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.at.IsZero() || s.Now().Sub(u.at) > wait {
-		return nil, fmt.Errorf("target %s: the sizes of the volumes in lvstore %s could not be read, so it is not known whether another one fits: try again", s.Name, st.Name)
+		return nil, fmt.Errorf("target %s: the sizes of the volumes in lvstore %s could not be read, so it is not known whether another one fits: try again: %w", s.Name, st.Name, cmp.Or(u.failed, ErrBusy))
 	}
 	return u, nil
 }
@@ -112,7 +114,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	defer u.mu.Unlock()
 	during := u.during
 	close(u.read)
-	u.read, u.during = nil, nil
+	u.read, u.during, u.failed = nil, nil, err
 	if err != nil {
 		return
 	}
