@@ -11,7 +11,7 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: man html-manual mutate help build kubectl-plugin krew generate test check bench soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
+.PHONY: man html-manual mutate help build kubectl-plugin krew generate test check bench scale soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ check: ## format, vet, staticcheck, generated files, import rules, links in docu
 
 bench: tools ## calls/s and latency, raw socket against spdk-proxy; SPDK_SOCK=... on a real target
 	$(GO) run ./test/bench $(ARGS)
+
+scale: ## one controller with 100 storage servers and 100,000 volumes, simulated (ARGS="-targets 20 -volumes 2000" for less)
+	$(GO) run ./test/scale $(ARGS)
 
 soak: ## ten minutes with a target that dies, reloads, slow and hostile clients (ARGS="-for 2m"; SPDK_TGT=/path/to/spdk_tgt for a real one, SPDK_TGT_ARGS for more of its arguments)
 	$(GO) run ./test/soak $(ARGS)

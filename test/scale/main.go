@@ -1,0 +1,91 @@
+// Command scale measures one controller of spdk-csi, in a process of its own, with many storage servers, each a simulated
+// target behind an spdk-proxy, that have many volumes. It prints how long calls take, how many RPCs they need, and what
+// memory and processor time the controller takes:
+//
+//   - 1,000 volumes that are created at once, by a controller that has just started, and again;
+//   - capacity, and the list of all volumes, as csi-provisioner and csi-attacher ask for them;
+//   - the same 1,000 volumes while some storage servers are down;
+//   - their deletion.
+//
+// Targets, proxies and this program share a process, and the machine, with the controller: the figures show how the cost
+// grows, and not how fast a cluster is.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// settings are what is measured.
+type settings struct {
+	targets, volumes, creates, inFlight, down int
+	poll, targetTimeout                       time.Duration
+}
+
+func main() {
+	var s settings
+	flag.IntVar(&s.targets, "targets", 100, "storage servers")
+	flag.IntVar(&s.volumes, "volumes", 100_000, "volumes that exist, on all storage servers together; one in ten is exported")
+	flag.IntVar(&s.creates, "creates", 1000, "volumes that are created")
+	flag.IntVar(&s.inFlight, "in-flight", 100, "calls in flight; csi-provisioner has 100 workers")
+	flag.IntVar(&s.down, "down", 5, "storage servers that are stopped")
+	flag.DurationVar(&s.poll, "poll", 0, "interval at which targets poll; 4ms is that of real ones")
+	flag.DurationVar(&s.targetTimeout, "target-timeout", time.Minute, "targetTimeout of config.json; its default, 10s, is too short if the machine has other work")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, s, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, s settings, out io.Writer) (err error) {
+	w, err := newWorld(s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	began := time.Now()
+	if err := w.fill(ctx, s.volumes); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d storage servers with %d volumes, made in %s\n", s.targets, s.volumes, time.Since(began).Round(time.Second))
+	c, err := startController(ctx, w)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	fmt.Fprintf(out, "%-34s %9s %8s %8s %8s %8s %10s %9s %9s  %s\n", "", "s", "calls/s", "p50 ms", "p99 ms", "failed", "RPCs", "RSS MiB", "CPU s", "")
+	m := meter{w, c, out}
+	steps := []struct {
+		name  string
+		calls int
+		call  func(context.Context, int) (string, error)
+	}{
+		{"create, just started", s.creates, c.create("first")},
+		{"create", s.creates, c.create("second")},
+		{"create again: they exist", s.creates, c.create("second")},
+		{"capacity", 1, c.capacity},
+		{"list of all volumes", 1, c.list},
+		{"delete", s.creates, c.delete("first")},
+	}
+	for _, step := range steps {
+		m.measure(ctx, step.name, step.calls, s.inFlight, step.call)
+	}
+	if s.down > 0 {
+		if err := w.stop(s.down); err != nil {
+			return err
+		}
+		m.measure(ctx, fmt.Sprintf("create, %d servers down", s.down), s.creates, s.inFlight, c.create("third"))
+		m.measure(ctx, fmt.Sprintf("capacity, %d servers down", s.down), 1, 1, c.capacity)
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The measurement works, in small: all volumes are created, and one that is down stops only some.
+func TestScale(t *testing.T) {
+	var out bytes.Buffer
+	s := settings{targets: 3, volumes: 30, creates: 10, inFlight: 4, down: 1, targetTimeout: time.Minute}
+	require.NoError(t, run(t.Context(), s, &out))
+	assert.Regexp(t, `(?m)^create, just started .* 0 +\d+ +\d+ +[0-9.]+  $`, out.String())
+	assert.Regexp(t, `(?m)^list of all volumes .* 50 volumes, `, out.String())
+	assert.Regexp(t, `(?m)^create, 1 servers down .*Unavailable`, out.String())
+}
