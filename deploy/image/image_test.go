@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"debug/buildinfo"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"io"
@@ -168,12 +169,15 @@ func TestUnpack(t *testing.T) {
 func TestMissingLibraries(t *testing.T) {
 	program, err := os.ReadFile("/bin/sh")
 	require.NoError(t, err)
-	missing := tree{"bin/sh": {kind: tar.TypeReg, data: program}, "x": text("#!/bin/sh")}.missingLibraries()
-	if len(missing) == 0 {
-		t.Skip("/bin/sh is static")
+	f, err := elf.NewFile(bytes.NewReader(program))
+	require.NoError(t, err)
+	if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) != 1 {
+		t.Skip("/bin/sh does not need exactly one library here")
+	} else {
+		sh := entry{kind: tar.TypeReg, data: program}
+		assert.Equal(t, []string{"bin/sh needs " + libraries[0]}, tree{"bin/sh": sh, "x": text("#!/bin/sh")}.missingLibraries())
+		assert.Empty(t, tree{"bin/sh": sh, "usr/lib/" + libraries[0]: text("")}.missingLibraries())
 	}
-	assert.Contains(t, strings.Join(missing, " "), "bin/sh needs libc.so.6")
-	assert.Empty(t, tree{"bin/sh": {kind: tar.TypeReg, data: program}, "usr/lib/libc.so.6": text("")}.missingLibraries())
 }
 
 // The same contents give the same bytes, and what refers to them has their digests.
@@ -189,7 +193,7 @@ func TestLayoutIsReproducible(t *testing.T) {
 			all = append(all, d)
 		}
 		path := filepath.Join(t.TempDir(), "x")
-		name, err := l.write(path, all, o)
+		name, err := l.write(path, all, reference("spdk-proxy", o.version), o.created)
 		require.NoError(t, err)
 		archive, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -215,7 +219,7 @@ func TestLayoutIsReproducible(t *testing.T) {
 	var top, list index
 	require.NoError(t, json.Unmarshal(files["index.json"], &top))
 	assert.Equal(t, first, top.Manifests[0].Digest)
-	assert.Equal(t, "v1.2-x-1", top.Manifests[0].Annotations["org.opencontainers.image.ref.name"])
+	assert.Equal(t, "ghcr.io/spdkgate/spdk-proxy:v1.2-x-1", top.Manifests[0].Annotations["org.opencontainers.image.ref.name"])
 	blob(top.Manifests[0], &list)
 	require.Len(t, list.Manifests, 2)
 	for i, d := range list.Manifests {

@@ -119,10 +119,10 @@ func build(ctx context.Context, r recipe, lock lock, o options, archive string) 
 			return "", err
 		}
 	}
-	return layout.write(archive, manifests, o)
+	return layout.write(archive, manifests, reference(r.program, o.version), o.created)
 }
 
-// reference turns a version into a tag, which may not have + and ~.
-func reference(version string) string {
-	return strings.NewReplacer("+", "-", "~", "-").Replace(version)
+// reference is the image's name in the manifests, with the version as its tag, which may not have + and ~.
+func reference(program, version string) string {
+	return "ghcr.io/spdkgate/" + program + ":" + strings.NewReplacer("+", "-", "~", "-").Replace(version)
 }

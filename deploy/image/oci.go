@@ -141,12 +141,13 @@ func (l *layout) addImage(r recipe, arch string, o options, layers ...tree) (des
 
 // write writes the layout as an archive, which skopeo and buildah read as oci-archive, and returns the digest of the index that
 // names the manifests.
-func (l *layout) write(path string, manifests []descriptor, o options) (string, error) {
+func (l *layout) write(path string, manifests []descriptor, name string, created time.Time) (string, error) {
 	all, err := l.addJSON(typeIndex, index{SchemaVersion: 2, MediaType: typeIndex, Manifests: manifests})
 	if err != nil {
 		return "", err
 	}
-	all.Annotations = map[string]string{"org.opencontainers.image.ref.name": reference(o.version)}
+	// The first is for skopeo and buildah, the second for containerd.
+	all.Annotations = map[string]string{"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name}
 	top, err := json.Marshal(index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{all}})
 	if err != nil {
 		return "", err
@@ -158,7 +159,7 @@ func (l *layout) write(path string, manifests []descriptor, o options) (string, 
 	for _, sum := range slices.Sorted(maps.Keys(l.blobs)) {
 		t["blobs/sha256/"+sum] = entry{kind: tar.TypeReg, mode: 0o644, data: l.blobs[sum]}
 	}
-	archive, err := t.archive(o.created)
+	archive, err := t.archive(created)
 	if err != nil {
 		return "", err
 	}
