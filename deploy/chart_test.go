@@ -128,6 +128,7 @@ func TestChartEqualsKustomize(t *testing.T) {
 		"k0s":               {map[string]any{"node": map[string]any{"kubeletRoot": "/var/lib/k0s/kubelet"}}, []string{"kubelet-root/k0s"}},
 		"microk8s and all":  {map[string]any{"zones": true, "node": map[string]any{"kubeletRoot": "/var/snap/microk8s/common/var/lib/kubelet", "lifecycle": true}}, []string{"node-lifecycle", "kubelet-root/microk8s", "zones"}},
 		"zones":             {map[string]any{"zones": true}, []string{"zones"}},
+		"storage capacity":  {map[string]any{"storageCapacity": true}, []string{"storage-capacity"}},
 		"group snapshots":   {map[string]any{"groupSnapshots": true}, []string{"group-snapshots"}},
 		"no password":       {map[string]any{"credentials": map[string]any{"serviceAccountToken": true}}, []string{"service-account-token"}},
 	} {

@@ -22,7 +22,7 @@ import (
 
 // components are the options in kubernetes/components. A cluster has at most one of the last group.
 var (
-	anyComponents = []string{"group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "zones"}
+	anyComponents = []string{"group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "storage-capacity", "zones"}
 	kubeletRoots  = map[string]string{"kubelet-root/k0s": "/var/lib/k0s/kubelet", "kubelet-root/microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
 )
 
@@ -236,4 +236,21 @@ func TestZones(t *testing.T) {
 	assert.Equal(t, "get list watch", rules["nodes"])
 	assert.Equal(t, "get list watch", rules["storage.k8s.io/csinodes"])
 	assert.Equal(t, storagev1.VolumeBindingWaitForFirstConsumer, *find[*storagev1.StorageClass](t, objects, storageClass).VolumeBindingMode)
+}
+
+// csi-provisioner publishes free space in its own namespace, in objects of the Deployment.
+func TestStorageCapacity(t *testing.T) {
+	objects, _ := kustomize(t, "storage-capacity")
+	assert.True(t, *find[*storagev1.CSIDriver](t, objects, "csi.spdk.io").Spec.StorageCapacity)
+	c := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec.Containers[1]
+	assert.Contains(t, c.Args, "--enable-capacity")
+	assert.Contains(t, c.Args, "--capacity-ownerref-level=2")
+	require.Len(t, c.Env, 2)
+	assert.Equal(t, "metadata.namespace", c.Env[0].ValueFrom.FieldRef.FieldPath)
+	assert.Equal(t, "metadata.name", c.Env[1].ValueFrom.FieldRef.FieldPath)
+	rules := flatten(t, find[*rbacv1.Role](t, objects, "spdkcsi-controller-role").Rules)
+	assert.Equal(t, map[string]string{
+		"secrets named spdkcsi-secret": "get", "coordination.k8s.io/leases": "get create update",
+		"storage.k8s.io/csistoragecapacities": "get list watch create update delete", "pods": "get", "apps/replicasets": "get",
+	}, rules)
 }

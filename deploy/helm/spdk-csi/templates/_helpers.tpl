@@ -20,7 +20,7 @@ csi.storage.k8s.io/{{ . }}-secret-namespace: {{ $.root.Release.Namespace }}
 {{- end }}
 {{- end }}
 
-{{/* A sidecar of the controller: a dict with root, name, image, port, portName, and args after the common ones. */}}
+{{/* A sidecar of the controller: a dict with root, name, image, port, args after the common ones, and podEnv for the pod's name in the environment. */}}
 {{- define "spdk-csi.sidecar" -}}
 - name: spdkcsi-{{ .name }}
   image: {{ .image }}
@@ -39,6 +39,17 @@ csi.storage.k8s.io/{{ . }}-secret-namespace: {{ $.root.Release.Namespace }}
     - --feature-gates={{ . }}
     {{- end }}
     - --http-endpoint=:{{ .port }}
+  {{- if .podEnv }}
+  env:
+    - name: NAMESPACE
+      valueFrom:
+        fieldRef:
+          fieldPath: metadata.namespace
+    - name: POD_NAME
+      valueFrom:
+        fieldRef:
+          fieldPath: metadata.name
+  {{- end }}
   ports:
     - name: {{ .name }}
       containerPort: {{ .port }}
