@@ -104,12 +104,20 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	return u, nil
 }
 
+// noAnswer is how long the target may answer none of the queries of a reading. There is no limit for the whole reading: a
+// controller that has just started reads all lvstores at once, which takes as long as its processor needs for all volumes.
+const noAnswer = time.Minute
+
 func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
-	const atMost = time.Minute
-	ctx, cancel := context.WithTimeout(ctx, atMost)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(noAnswer, func() { cancel(context.DeadlineExceeded) })
+	defer silent.Stop()
 	at := s.Now()
-	sizes, chain, err := s.sizesIn(ctx, st)
+	sizes, chain, err := s.sizesIn(ctx, st, func() { silent.Reset(noAnswer) })
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = fmt.Errorf("no answer within %s: %w", noAnswer, cause)
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	during := u.during
@@ -128,8 +136,8 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 }
 
 // sizesIn reads the sizes of an lvstore's volumes, and how long their longest chain is. A snapshot counts with its own
-// clusters, if the release reports them.
-func (s *Service) sizesIn(ctx context.Context, st Store) (sizes map[string]int64, chain int, err error) {
+// clusters, if the release reports them. answered is called after each answer of the target.
+func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
 	if err != nil {
 		return nil, 0, err
@@ -141,6 +149,7 @@ func (s *Service) sizesIn(ctx context.Context, st Store) (sizes map[string]int64
 	for i, l := range lvols {
 		g.Go(func() error {
 			v, err := s.lookUp(ctx, l.UUID)
+			answered()
 			if errors.Is(err, ErrNotFound) { // deleted meanwhile, or without a bdev: SPDK does not report its size
 				return nil
 			}
