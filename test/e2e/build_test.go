@@ -50,6 +50,11 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 		return b, err
 	}
 	progress("Kubernetes and the sidecars are built: %d programs", len(b.Programs))
+	helm, err := store.Tools(ctx, filepath.Join(repository, "deploy/helm"), *parallel)
+	if err != nil {
+		return b, err
+	}
+	maps.Copy(b.Programs, helm)
 	own, err := store.Own(ctx, repository, "e2e", "./cmd/spdk-proxy", "./cmd/spdk-csi", "./test/e2e/livenessprobe")
 	if err != nil {
 		return b, err

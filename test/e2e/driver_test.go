@@ -4,21 +4,16 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/spdkgate/spdkgate/test/e2e/cluster"
 	"github.com/spdkgate/spdkgate/test/e2e/sandbox"
 	"github.com/spdkgate/spdkgate/test/e2e/storage"
 )
 
-// Names in deploy/kubernetes.
+// Names in the chart.
 const (
 	driverName       = "csi.spdk.io"
 	driverNamespace  = "spdkcsi"
@@ -28,13 +23,12 @@ const (
 	storageClass     = "spdkcsi-sc"
 )
 
-const rolloutTimeout = "--timeout=5m"
-
 // A driver is the driver in the cluster, with its storage server.
 type driver struct {
 	dir     string // of the sandbox
 	server  *storage.Server
 	kubectl cluster.Kubectl // in the driver's namespace
+	helm    string          // the program
 }
 
 // start starts everything that the tests use.
@@ -55,9 +49,14 @@ func start(ctx context.Context, dir string, b built) error {
 		return err
 	}
 	env.cluster = c
-	d := &driver{dir: dir, kubectl: c.Kubectl().In(driverNamespace)}
+	d := &driver{dir: dir, kubectl: c.Kubectl().In(driverNamespace), helm: b.Programs["helm"]}
+	jwks, err := c.Kubectl().Run(ctx, "", "get", "--raw", "/openid/v1/jwks")
+	if err != nil {
+		return err
+	}
 	d.server, err = storage.Start(ctx, storage.Options{
 		Dir: filepath.Join(dir, storageFolder), Proxy: b.Programs["spdk-proxy"], Address: cluster.Address, Log: filepath.Join(c.Logs(), "spdk-proxy.log"),
+		JWKS: jwks, Issuer: cluster.Issuer, Subject: "system:serviceaccount:" + driverNamespace + ":spdkcsi-controller-sa",
 	})
 	if err != nil {
 		return err
@@ -65,127 +64,6 @@ func start(ctx context.Context, dir string, b built) error {
 	progress("spdk-proxy answers")
 	env.driver = d
 	return d.install(ctx, b)
-}
-
-func snapshotControllerFolder(b built) string {
-	return filepath.Join(b.Modules[snapshotController], "deploy/kubernetes/snapshot-controller")
-}
-
-// install applies the manifests, and returns when the driver is in service.
-func (d *driver) install(ctx context.Context, b built) error {
-	crds := filepath.Join(b.Modules[snapshotCRDs], "config/crd")
-	for _, kind := range []string{"classes", "contents", "s"} {
-		if _, err := d.kubectl.Run(ctx, "", "apply", "--filename", filepath.Join(crds, "snapshot.storage.k8s.io_volumesnapshot"+kind+".yaml")); err != nil {
-			return err
-		}
-	}
-	if _, err := d.kubectl.Run(ctx, "", "wait", "--for=condition=Established", "crd", "--all", rolloutTimeout); err != nil {
-		return err
-	}
-	if _, err := env.cluster.Kubectl().Run(ctx, "", "apply", "--kustomize", snapshotControllerFolder(b)); err != nil {
-		return err
-	}
-	overlay, err := d.writeOverlay()
-	if err != nil {
-		return err
-	}
-	if _, err := env.cluster.Kubectl().Run(ctx, "", "apply", "--kustomize", overlay); err != nil {
-		return err
-	}
-	progress("the manifests are applied")
-	g, ctx := errgroup.WithContext(ctx)
-	for _, args := range [][]string{
-		{"rollout", "status", "deployment/" + driverDeployment, rolloutTimeout},
-		{"rollout", "status", "daemonset/" + driverDaemonSet, rolloutTimeout},
-		{"rollout", "status", "deployment/snapshot-controller", "--namespace=kube-system", rolloutTimeout},
-		{"wait", "csinode", "--all", "--for=jsonpath={.spec.drivers[*].name}=" + driverName, rolloutTimeout},
-	} {
-		g.Go(func() error {
-			_, err := d.kubectl.Run(ctx, "", args...)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return errors.Join(err, d.describe(context.WithoutCancel(ctx)))
-	}
-	progress("the driver is in service")
-	return nil
-}
-
-// describe returns the state of the driver's pods as an error.
-func (d *driver) describe(ctx context.Context) error {
-	pods, err := d.kubectl.Run(ctx, "", "describe", "pods")
-	return errors.Join(errors.New(pods[max(0, len(pods)-20_000):]), err)
-}
-
-// overlay is all that differs from `kubectl apply -k deploy/kubernetes`: configuration, secret, the proxy's certificate, and
-// loop devices instead of NVMe/TCP.
-const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources:
-  - %[1]s
-  - ca.yaml
-components:
-  - %[1]s/components/self-registration
-patches:
-  - path: config-map.yaml
-  - path: secret.yaml
-  - patch: |-
-      apiVersion: apps/v1
-      kind: DaemonSet
-      metadata: {name: spdkcsi-node, namespace: spdkcsi}
-      spec:
-        template:
-          spec:
-            containers:
-              - name: spdkcsi-node
-                volumeMounts:
-                  - {name: simulated-target, mountPath: %[2]q}
-            volumes:
-              - {name: simulated-target, hostPath: {path: %[2]q, type: Directory}}
-  - target: {kind: DaemonSet, name: spdkcsi-node}
-    patch: |-
-      - {op: test, path: /spec/template/spec/containers/0/name, value: spdkcsi-node}
-      - {op: add, path: /spec/template/spec/containers/0/args/-, value: --node-allow-loop}
-`
-
-func (d *driver) writeOverlay() (string, error) {
-	dir := filepath.Join(d.dir, "overlay")
-	base, err := filepath.Abs(filepath.Join(repository, "deploy/kubernetes"))
-	if err != nil {
-		return "", err
-	}
-	if base, err = filepath.Rel(dir, base); err != nil {
-		return "", err
-	}
-	config, err1 := d.server.Config("/etc/spdkcsi-ca/ca.crt")
-	secret, err2 := d.server.Secret()
-	ca, err3 := d.server.CA()
-	if err := errors.Join(err1, err2, err3, os.MkdirAll(dir, 0o755)); err != nil {
-		return "", err
-	}
-	for name, text := range map[string]string{
-		"kustomization.yaml": fmt.Sprintf(overlay, base, storage.DataDir(filepath.Join(d.dir, storageFolder))),
-		"config-map.yaml":    object("ConfigMap", "spdkcsi-cm", "data", "config.json", config),
-		"secret.yaml":        object("Secret", driverSecret, "stringData", "secret.json", secret),
-		"ca.yaml":            object("ConfigMap", "spdkcsi-ca", "data", "ca.crt", ca),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			return "", err
-		}
-	}
-	return dir, nil
-}
-
-// object returns a ConfigMap or Secret of the driver's namespace with one entry.
-func object(kind, name, field, key, value string) string {
-	text, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": driverNamespace}, field: map[string]any{key: value},
-	})
-	if err != nil {
-		panic(err) // maps of strings can be encoded
-	}
-	return string(text)
 }
 
 // nothingLeft returns an error if something of the tests' volumes is still there.
@@ -215,6 +93,15 @@ func nothingLeft(ctx context.Context) error {
 		return fmt.Errorf("left: %s", strings.Join(left, ", "))
 	}
 	return nil
+}
+
+// noVolumeOf returns an error if a PersistentVolume of a namespace is left.
+func noVolumeOf(ctx context.Context, namespace string) error {
+	out, err := env.cluster.Kubectl().Run(ctx, "", "get", "persistentvolumes", "--output=jsonpath={.items[?(@.spec.claimRef.namespace=='"+namespace+"')].metadata.name}")
+	if err == nil && out != "" {
+		err = fmt.Errorf("left: %s", out)
+	}
+	return err
 }
 
 // volumeMounts returns the mounts of volumes on all nodes.

@@ -4,9 +4,7 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,61 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// leaders returns the holders of the sidecars' leases, by lease.
-func leaders(ctx context.Context) (map[string]string, error) {
-	out, err := env.driver.kubectl.Run(ctx, "", "get", "leases", `--output=jsonpath={range .items[*]}{.metadata.name}={.spec.holderIdentity}{"\n"}{end}`)
-	holders := map[string]string{}
-	for line := range strings.Lines(out) {
-		lease, holder, _ := strings.Cut(strings.TrimSpace(line), "=")
-		holders[lease] = holder
-	}
-	return holders, err
-}
-
-func TestLeaderDeleted(t *testing.T) {
-	const claims = 8
-	n := newNamespace(t, "the controller's leading pod is deleted while volumes are created: another one takes over")
-	ctx := t.Context()
-	before, err := leaders(ctx)
-	require.NoError(t, err)
-	require.Len(t, before, 4, "a lease for each sidecar")
-	pods := strings.Fields(env.run(t, "get", "pods", "--selector=app="+driverDeployment, "--output=jsonpath={.items[*].metadata.name}"))
-	require.Len(t, pods, 2)
-	provisioner := before[lease(before, "provisioner")]
-	at := slices.IndexFunc(pods, func(p string) bool { return strings.HasPrefix(provisioner, p) })
-	require.GreaterOrEqual(t, at, 0, "%s leads, and is none of %v", provisioner, pods)
-	for i := range claims {
-		n.apply(claim(fmt.Sprint("data-", i), storageClass, "64Mi", ""))
-	}
-	start := time.Now()
-	env.run(t, "delete", "pod", pods[at], "--wait=false")
-	n.eventually("other leaders", func(ctx context.Context) error {
-		now, err := leaders(ctx)
-		for lease, holder := range now {
-			if strings.HasPrefix(holder, pods[at]) || holder == "" {
-				err = errors.Join(err, fmt.Errorf("%s is held by %q", lease, holder))
-			}
-		}
-		return err
-	})
-	n.figure("all leases held by the other pod after %.1f s", time.Since(start).Seconds())
-	for i := range claims {
-		n.bound(fmt.Sprint("data-", i))
-	}
-	n.figure("%d claims bound after %.1f s", claims, time.Since(start).Seconds())
-	env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout)
-}
-
-// lease returns the name of a sidecar's lease. The provisioner's has the driver's name alone.
-func lease(all map[string]string, sidecar string) string {
-	for name := range all {
-		if strings.Contains(name, sidecar) {
-			return name
-		}
-	}
-	return strings.ReplaceAll(driverName, ".", "-")
-}
 
 func TestNodePluginDeleted(t *testing.T) {
 	n := newNamespace(t, "the node plugin's pod is deleted: a pod keeps its volume, and its end and the next pod work")
@@ -145,9 +88,8 @@ func (e *environment) run(t *testing.T, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// setSecret replaces the driver's credentials.
-func (e *environment) setSecret(t *testing.T, text string) {
+// upgrade upgrades the chart to some values.
+func (e *environment) upgrade(t *testing.T, values map[string]any) {
 	t.Helper()
-	_, err := e.driver.kubectl.Run(context.Background(), object("Secret", driverSecret, "stringData", "secret.json", text), "apply", "--filename=-")
-	require.NoError(t, err)
+	require.NoError(t, e.driver.chart(context.Background(), "upgrade", values))
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/e2e/image"
 )
 
+// otherTag is a second tag of the driver's image, for an upgrade.
+const otherTag = "other"
+
 // unused are images of the manifests that no pod of the tests runs.
 var unused = []string{"csi-node-driver-registrar"}
 
@@ -53,7 +56,8 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		return workload(references, b)
 	case "spdk-csi":
 		program, err := b.program(name)
-		i := image.Image{Names: references, Entrypoint: b.Container.Entrypoint, User: b.Container.User, Env: []string{searchPath}, Contents: []image.Content{
+		untagged, _, _ := strings.Cut(references[0], ":")
+		i := image.Image{Names: append(references, untagged+":"+otherTag), Entrypoint: b.Container.Entrypoint, User: b.Container.User, Env: []string{searchPath}, Contents: []image.Content{
 			image.Tree(b.Driver), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
 			image.File(program, b.Container.Entrypoint[0], 0o755),
 		}}

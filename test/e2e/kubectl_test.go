@@ -28,8 +28,14 @@ type namespace struct {
 	row     *result
 }
 
-// newNamespace makes a namespace, and a row in the table of results. When the test ends, the namespace is deleted, and nothing
-// of its volumes may be left.
+// parallelNamespace makes a namespace for a test that runs beside others. A test that disturbs the driver uses newNamespace, and runs
+// alone, before these.
+func parallelNamespace(t *testing.T, proof string) *namespace {
+	t.Parallel()
+	return newNamespace(t, proof)
+}
+
+// newNamespace makes a namespace, and a row in the table of results. When the test ends, the namespace is deleted with its volumes.
 func newNamespace(t *testing.T, proof string) *namespace {
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
 	n := &namespace{t: t, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof}}
@@ -48,7 +54,7 @@ func newNamespace(t *testing.T, proof string) *namespace {
 			n.report()
 		}
 		n.run("delete", "namespace", name, "--timeout=5m")
-		n.eventually("nothing left", nothingLeft)
+		n.eventually("its volumes are gone", func(ctx context.Context) error { return noVolumeOf(ctx, name) })
 	})
 	return n
 }
@@ -112,16 +118,21 @@ func (n *namespace) exec(pod, script string) string {
 // eventually repeats an attempt until it succeeds.
 func (n *namespace) eventually(what string, attempt func(ctx context.Context) error) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
+	require.NoError(n.t, eventually(context.Background(), attempt), what)
+}
+
+// eventually repeats an attempt until it succeeds, and returns its error if it does not in time.
+func eventually(ctx context.Context, attempt func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
 		err := attempt(ctx)
 		if err == nil {
-			return
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			require.NoError(n.t, err, what)
+			return err
 		case <-time.After(pollInterval):
 		}
 	}

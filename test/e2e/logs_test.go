@@ -9,10 +9,17 @@ import (
 	"strings"
 )
 
-// collectLogs writes the logs of the driver's pods beside those of the processes, which -logs copies.
+// collectLogs writes the cluster's events and the logs of the driver's pods beside those of the processes, which -logs copies.
 func collectLogs(ctx context.Context) {
 	if *logs == "" || env.driver == nil {
 		return
+	}
+	events, err := env.cluster.Kubectl().Run(ctx, "", "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp", "--output=wide")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(env.cluster.Logs(), "events.log"), []byte(events), 0o644)
+	}
+	if err != nil {
+		progress("the events cannot be kept: %v", err)
 	}
 	pods, err := env.driver.kubectl.Run(ctx, "", "get", "pods", "--output=name")
 	if err != nil {

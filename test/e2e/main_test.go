@@ -25,6 +25,9 @@ var (
 	parallel = flag.Int("compilers", 2, "compilers that run at the same time when Kubernetes is built")
 )
 
+// Tests mostly wait.
+const testsAtOnce = "6"
+
 var begin = time.Now()
 
 // progress prints a line with the seconds since the start of this process.
@@ -96,15 +99,24 @@ func runInside(dir string, m *testing.M) (int, error) {
 		collectLogs(ctx)
 		return 1, err
 	}
+	if err := flag.Set("test.parallel", testsAtOnce); err != nil {
+		return 1, err
+	}
 	code := m.Run()
-	if err := nothingLeft(ctx); err != nil {
-		code = 1
-		results.add(result{name: "nothing left", outcome: "FAILED", proof: err.Error()})
-	} else {
-		results.add(result{name: "nothing left", outcome: "passed", proof: "no PersistentVolume, VolumeAttachment, lvol, export, mount or loop device after all tests"})
+	check := func(name, proof string, err error) {
+		if err != nil {
+			code = 1
+			results.add(result{name: name, outcome: "FAILED", proof: err.Error()})
+			return
+		}
+		results.add(result{name: name, outcome: "passed", proof: proof})
+	}
+	check("nothing left", "no PersistentVolume, VolumeAttachment, snapshot content, lvol, export, mount or loop device after all tests", eventually(ctx, nothingLeft))
+	collectLogs(ctx)
+	if !*keep {
+		check("uninstall", "helm uninstall leaves no object and no registration of the driver", env.driver.uninstall(ctx))
 	}
 	results.print(os.Stdout)
-	collectLogs(ctx)
 	if *keep {
 		progress("kept until Ctrl-C. In another terminal: nsenter --all --target PID env KUBECONFIG=%s %s get pods -A", env.cluster.Kubeconfig(), b.Programs["kubectl"])
 		<-ctx.Done()

@@ -2,7 +2,12 @@
 
 package e2e
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/stretchr/testify/require"
+)
 
 // claim returns a claim; source, which may be empty, is the YAML of its dataSource.
 func claim(name, class, size, source string) string {
@@ -73,4 +78,18 @@ func (n *namespace) write(pod, file string) string {
 func (n *namespace) sum(pod, file string) string {
 	n.t.Helper()
 	return n.exec(pod, fmt.Sprintf(sumFile, file))
+}
+
+// kib returns the size of the file system in a pod.
+func (n *namespace) kib(pod string) int {
+	n.t.Helper()
+	size, err := strconv.Atoi(n.exec(pod, `set -- $(df -k /volume | sed -n '$p'); echo $2`))
+	require.NoError(n.t, err)
+	return size
+}
+
+// volume returns the name of a claim's volume.
+func (n *namespace) volume(claim string) string {
+	n.t.Helper()
+	return n.run("get", "pvc", claim, "--output=jsonpath={.spec.volumeName}")
 }

@@ -5,7 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strconv"
+	"maps"
 	"testing"
 	"time"
 
@@ -14,7 +14,7 @@ import (
 )
 
 func TestPod(t *testing.T) {
-	n := newNamespace(t, "the manual's example: claim bound, pod writes as non-root; the data survives the pod")
+	n := parallelNamespace(t, "the manual's example: claim bound, pod writes as non-root; the data survives the pod")
 	start := time.Now()
 	n.example("testpod.yaml")
 	n.bound("spdkcsi-pvc")
@@ -29,7 +29,7 @@ func TestPod(t *testing.T) {
 }
 
 func TestBlock(t *testing.T) {
-	n := newNamespace(t, "the manual's example of a raw block volume: the pod writes to the device; the data survives the pod")
+	n := parallelNamespace(t, "the manual's example of a raw block volume: the pod writes to the device; the data survives the pod")
 	n.example("raw-block.yaml")
 	n.ready("spdkcsi-test-block")
 	written := n.write("spdkcsi-test-block", "/dev/spdkvol")
@@ -40,29 +40,24 @@ func TestBlock(t *testing.T) {
 }
 
 func TestExpansion(t *testing.T) {
-	n := newNamespace(t, "an XFS volume grows from 320 to 640 MiB while a pod writes to it")
+	n := parallelNamespace(t, "an XFS volume grows from 320 to 640 MiB while a pod writes to it")
 	n.apply(xfsClass("expansion"))
 	t.Cleanup(func() { n.run("delete", "storageclass", "expansion") })
 	n.apply(claim("data", "expansion", "320Mi", ""))
 	n.apply(pod("writer", "data"))
 	n.ready("writer")
-	kib := func() int {
-		size, err := strconv.Atoi(n.exec("writer", `set -- $(df -k /volume | sed -n '$p'); echo $2`))
-		require.NoError(t, err)
-		return size
-	}
-	before := kib()
+	before := n.kib("writer")
 	written := n.write("writer", "/volume/file")
 	start := time.Now()
 	n.run("patch", "pvc", "data", "--patch", `{"spec":{"resources":{"requests":{"storage":"640Mi"}}}}`)
 	n.await("pvc/data", "jsonpath={.status.capacity.storage}=640Mi")
 	n.figure("%.1f s", time.Since(start).Seconds())
-	assert.Greater(t, kib(), before+300*1024)
+	assert.Greater(t, n.kib("writer"), before+300*1024)
 	assert.Equal(t, written, n.sum("writer", "/volume/file"))
 }
 
 func TestSnapshots(t *testing.T) {
-	n := newNamespace(t, "the manual's examples: a snapshot is restored with the data of its time, a clone has the present data")
+	n := parallelNamespace(t, "the manual's examples: a snapshot is restored with the data of its time, a clone has the present data")
 	n.example("testpod.yaml")
 	n.ready("spdkcsi-test")
 	first := n.write("spdkcsi-test", "/spdkvol/file")
@@ -108,7 +103,7 @@ spec:
 
 func TestStatefulSet(t *testing.T) {
 	const replicas = 10
-	n := newNamespace(t, "a StatefulSet of 10: each replica keeps its own data when all are deleted")
+	n := parallelNamespace(t, "a StatefulSet of 10: each replica keeps its own data when all are deleted")
 	manifest := fmt.Sprintf(statefulSet, replicas, container("      "))
 	roll := func(what string) {
 		start := time.Now()
@@ -129,12 +124,13 @@ func TestStatefulSet(t *testing.T) {
 
 func TestWrongSecret(t *testing.T) {
 	n := newNamespace(t, "with a wrong password a claim waits and an event says why; when the Secret is mended, it is bound")
-	wrong, err := env.driver.server.WrongSecret()
-	require.NoError(t, err)
-	right, err := env.driver.server.Secret()
-	require.NoError(t, err)
-	t.Cleanup(func() { env.setSecret(t, right) })
-	env.setSecret(t, wrong)
+	right := env.driver.values()
+	wrong := maps.Clone(right)
+	account := env.driver.server.Account()
+	account["password"] = "wrong"
+	wrong["credentials"] = map[string]any{"accounts": []any{account}}
+	t.Cleanup(func() { env.upgrade(t, right) })
+	env.upgrade(t, wrong)
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.eventually("an event about the claim", func(ctx context.Context) error {
 		message, err := n.kubectl.Run(ctx, "", "get", "events", "--field-selector=involvedObject.name=data,reason=ProvisioningFailed", "--output=jsonpath={.items[*].message}")
@@ -148,7 +144,7 @@ func TestWrongSecret(t *testing.T) {
 	})
 	assert.Equal(t, "Pending", n.run("get", "pvc", "data", "--output=jsonpath={.status.phase}"))
 	start := time.Now()
-	env.setSecret(t, right)
+	env.upgrade(t, right)
 	n.bound("data")
 	n.figure("bound %.1f s after the Secret was mended", time.Since(start).Seconds())
 }

@@ -8,6 +8,9 @@ import (
 // nodeGracePeriod is how long a node may be silent before Kubernetes takes it for lost; by default 50 s.
 const nodeGracePeriod = "20s"
 
+// Issuer is the issuer of the cluster's service account tokens.
+const Issuer = "https://kubernetes.default.svc"
+
 const etcdURL = "http://127.0.0.1:2379"
 
 // startControlPlane starts the processes of the control plane, and returns when pods can be created.
@@ -24,7 +27,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 		"--etcd-servers="+etcdURL, "--bind-address=0.0.0.0", "--secure-port=443", "--advertise-address="+Address, "--endpoint-reconciler-type=none",
 		"--tls-cert-file="+c.pki.path("apiserver.crt"), "--tls-private-key-file="+c.pki.path("apiserver.key"),
 		"--client-ca-file="+c.pki.path("ca.crt"), "--token-auth-file="+c.pki.path("tokens.csv"), "--anonymous-auth=false",
-		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-issuer="+Issuer,
 		"--service-account-key-file="+c.pki.path("service-accounts.key"), "--service-account-signing-key-file="+c.pki.path("service-accounts.key"),
 		"--service-cluster-ip-range="+serviceRange, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
 		"--kubelet-client-certificate="+c.pki.path("kubelet-client.crt"), "--kubelet-client-key="+c.pki.path("kubelet-client.key"),

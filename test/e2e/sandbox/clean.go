@@ -56,12 +56,20 @@ func clean(dir string, o Options) error {
 		errs = append(errs, eventually("cgroups", func() ([]string, error) { return removeCgroup(filepath.Join(h, Cgroup(dir))) }))
 	}
 	if o.Keep != "" {
-		errs = append(errs, os.CopyFS(filepath.Join(o.Keep, filepath.Base(dir)), os.DirFS(filepath.Join(dir, o.Saved))))
+		errs = append(errs, save(filepath.Join(dir, o.Saved), filepath.Join(o.Keep, filepath.Base(dir))))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clean up after %s, which is kept for the next run to try again: %w", dir, err)
 	}
 	return os.RemoveAll(dir)
+}
+
+// save copies a folder, unless the run ended before it made the folder.
+func save(from, to string) error {
+	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return os.CopyFS(to, os.DirFS(from))
 }
 
 // eventually repeats an attempt until it reports that nothing is left.

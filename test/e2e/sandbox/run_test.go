@@ -142,6 +142,17 @@ func TestRunLeavesNothing(t *testing.T) {
 	requireNothingLeft(t, parent, before)
 }
 
+// A run that ends before there is anything to keep is removed, too.
+func TestRunThatSavesNothing(t *testing.T) {
+	parent, before := prepareTest(t)
+	o := options(parent)
+	o.Saved, o.Keep = "logs", t.TempDir()
+	o.Prepare = func(string) error { return errors.New("not prepared") }
+	_, err := Run(t.Context(), o)
+	require.EqualError(t, err, "not prepared")
+	requireNothingLeft(t, parent, before)
+}
+
 // Ctrl-C ends the context.
 func TestInterruptedRunLeavesNothing(t *testing.T) {
 	parent, before := prepareTest(t)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +25,11 @@ const (
 	lvstore   = "lvs0"
 	diskBytes = 64 << 30 // of a sparse file
 	user      = "spdkcsi"
-	port      = "9009"
+
+	// TokenUser is the user who authenticates by a token of the cluster.
+	TokenUser = "spdkcsi-token"
+
+	port = "9009"
 )
 
 // Options describe a storage server.
@@ -35,6 +38,9 @@ type Options struct {
 	Proxy   string // the program spdk-proxy
 	Address string // IP address on which the proxy listens
 	Log     string // file for the proxy's log
+	JWKS    string // public keys of the cluster, whose service account Subject is TokenUser
+	Issuer  string
+	Subject string
 }
 
 // A Server is a target with its proxy. Its methods may be called by one goroutine at a time.
@@ -43,6 +49,7 @@ type Server struct {
 	target   *spdktest.Target
 	rpc      *spdkrpc.Client // connected to the target without the proxy
 	password string
+	ca       string
 	proxy    *exec.Cmd
 }
 
@@ -85,6 +92,9 @@ target:
   freeze: {dir: %q}
 users:
   - {name: ` + user + `, password_hash: %q, roles: [csi-controller]}
+  - {name: ` + TokenUser + `, jwt: {issuer: cluster, subject: %q}, roles: [csi-controller]}
+oidc:
+  - {name: cluster, issuer: %q, audience: spdk-proxy, jwks_file: %q}
 log: {format: json}
 `
 
@@ -95,7 +105,10 @@ func (s *Server) configureProxy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("spdk-proxy hash-password: %w", err)
 	}
-	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+port, s.path("tls"), s.target.Socket(), s.path("frozen"), bytes.TrimSpace(hash))
+	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+port, s.path("tls"), s.target.Socket(), s.path("frozen"), bytes.TrimSpace(hash), s.options.Subject, s.options.Issuer, s.path("jwks.json"))
+	if err := os.WriteFile(s.path("jwks.json"), []byte(s.options.JWKS), 0o644); err != nil {
+		return err
+	}
 	return os.WriteFile(s.path("spdk-proxy.yaml"), []byte(text), 0o600)
 }
 
@@ -133,12 +146,16 @@ func (s *Server) StopProxy() error {
 	return s.proxy.Wait()
 }
 
+// CA returns the certificate of the proxy.
+func (s *Server) CA() string { return s.ca }
+
 func (s *Server) ask(ctx context.Context) error {
-	ca, err := s.CA()
+	ca, err := os.ReadFile(s.path("tls/tls.crt"))
 	if err != nil {
 		return err
 	}
-	h, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: s.url(), Username: user, Password: s.password, CA: pool(ca)})
+	s.ca = string(ca)
+	h, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: s.url(), Username: user, Password: s.password, CA: pool(s.ca)})
 	if err != nil {
 		return err
 	}
@@ -152,24 +169,15 @@ func (s *Server) ask(ctx context.Context) error {
 
 func (s *Server) url() string { return "https://" + s.options.Address + ":" + port + "/" }
 
-// Config returns the driver's configuration. caFile is the path of the proxy's certificate where the driver runs.
-func (s *Server) Config(caFile string) (string, error) {
-	text, err := json.MarshalIndent(map[string]any{"nodes": []any{map[string]any{
+// Config returns the server's entry in the driver's configuration. caFile is the path of the proxy's certificate where the driver runs.
+func (s *Server) Config(caFile string) map[string]any {
+	return map[string]any{
 		"name": Name, "rpcURL": s.url(), "caFile": caFile, "lvstores": []string{lvstore},
 		"targetType": "loop", "loopDir": DataDir(s.options.Dir), "targetAddr": s.options.Address,
-	}}}, "", "  ")
-	return string(text), err
+	}
 }
 
-// Secret returns the driver's credentials.
-func (s *Server) Secret() (string, error) { return secret(s.password) }
-
-// WrongSecret returns credentials that the proxy refuses.
-func (s *Server) WrongSecret() (string, error) { return secret("wrong-" + s.password) }
-
-func secret(password string) (string, error) {
-	text, err := json.MarshalIndent(map[string]any{"rpcTokens": []any{map[string]any{
-		"name": Name, "username": user, "password": password,
-	}}}, "", "  ")
-	return string(text), err
+// Account returns the driver's account at the proxy, as its credentials have it.
+func (s *Server) Account() map[string]any {
+	return map[string]any{"name": Name, "username": user, "password": s.password}
 }

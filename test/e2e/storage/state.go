@@ -4,15 +4,10 @@ import (
 	"context"
 	"crypto/x509"
 	"os"
+	"strings"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
-
-// CA returns the certificate of the proxy.
-func (s *Server) CA() (string, error) {
-	text, err := os.ReadFile(s.path("tls/tls.crt"))
-	return string(text), err
-}
 
 func pool(pem string) *x509.CertPool {
 	p := x509.NewCertPool()
@@ -40,4 +35,51 @@ func (s *Server) Objects(ctx context.Context) ([]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// IOPS returns the limit of a volume's I/O operations per second; 0 is none.
+func (s *Server) IOPS(ctx context.Context, uuid string) (uint64, error) {
+	bdevs, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &uuid})
+	if err != nil {
+		return 0, err
+	}
+	return bdevs[0].AssignedRateLimits.RWIOsPerSec, nil
+}
+
+// CreateVolume makes a volume as somebody without the driver does, and returns its UUID.
+func (s *Server) CreateVolume(ctx context.Context, name string, mib uint64) (string, error) {
+	uuid, err := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: name, SizeInMiB: mib, LvsName: new(lvstore), ThinProvision: new(true)})
+	return string(uuid), err
+}
+
+func nqnOf(uuid string) string { return "nqn.2020-04.io.spdk.csi:uuid:" + uuid }
+
+// ExportAsSPDKCSI exports a volume as SPDK's spdk-csi does: for every host, and without the volume's UUID as that of the namespace.
+func (s *Server) ExportAsSPDKCSI(ctx context.Context, uuid string) (nqn string, err error) {
+	nqn = nqnOf(uuid)
+	if err := s.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: nqn, AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &uuid}); err != nil {
+		return "", err
+	}
+	_, err = s.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{NQN: nqn, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: uuid}})
+	return nqn, err
+}
+
+// AdmitsEverybody says whether a volume's export admits every host.
+func (s *Server) AdmitsEverybody(ctx context.Context, uuid string) (bool, error) {
+	subsystems, err := s.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: new(nqnOf(uuid))})
+	if err != nil {
+		return false, err
+	}
+	return subsystems[0].AllowAnyHost, nil
+}
+
+// DeleteVolume deletes a volume, which must exist and not be exported.
+func (s *Server) DeleteVolume(ctx context.Context, uuid string) error {
+	return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: uuid})
+}
+
+// Calls returns how many calls of a user the proxy has logged.
+func (s *Server) Calls(user string) (int, error) {
+	text, err := os.ReadFile(s.options.Log)
+	return strings.Count(string(text), `"user":"`+user+`"`), err
 }

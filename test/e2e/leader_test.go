@@ -1,0 +1,164 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// leaders returns the holders of the sidecars' leases, by lease.
+func leaders(ctx context.Context) (map[string]string, error) {
+	out, err := env.driver.kubectl.Run(ctx, "", "get", "leases", `--output=jsonpath={range .items[*]}{.metadata.name}={.spec.holderIdentity}{"\n"}{end}`)
+	holders := map[string]string{}
+	for line := range strings.Lines(out) {
+		lease, holder, _ := strings.Cut(strings.TrimSpace(line), "=")
+		holders[lease] = holder
+	}
+	return holders, err
+}
+
+// A leader is the controller's pod whose provisioner holds the lease.
+type leader struct{ pod, uid string }
+
+func provisioningLeader(t *testing.T) leader {
+	t.Helper()
+	holders, err := leaders(t.Context())
+	require.NoError(t, err)
+	require.Len(t, holders, 4, "a lease for each sidecar")
+	pods := strings.Fields(env.run(t, "get", "pods", "--selector=app="+driverDeployment,
+		"--output=go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{.metadata.name}}/{{.metadata.uid}} {{end}}{{end}}"))
+	require.Len(t, pods, 2)
+	holder := holders[lease(holders, "provisioner")]
+	for _, p := range pods {
+		if name, uid, _ := strings.Cut(p, "/"); strings.HasPrefix(holder, name) {
+			return leader{name, uid}
+		}
+	}
+	require.Fail(t, "no leader", "%s leads, and is none of %v", holder, pods)
+	return leader{}
+}
+
+// signal sends a signal to the processes of the pod that run a program; an empty name means all.
+func (l leader) signal(t *testing.T, program string, s syscall.Signal) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	found := 0
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		cgroup, err1 := os.ReadFile(filepath.Join("/proc", e.Name(), "cgroup"))
+		command, err2 := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err1 != nil || err2 != nil { // the process has ended
+			continue
+		}
+		name, _, _ := strings.Cut(string(command), "\x00")
+		if strings.Contains(string(cgroup), "pod"+l.uid) && (program == "" || filepath.Base(name) == program) {
+			found++
+			require.NoError(t, syscall.Kill(pid, s))
+		}
+	}
+	require.NotZero(t, found, "no process %s of pod %s", program, l.pod)
+}
+
+const manyClaims = 8
+
+func (n *namespace) createClaims() {
+	for i := range manyClaims {
+		n.apply(claim(fmt.Sprint("data-", i), storageClass, "64Mi", ""))
+	}
+}
+
+// oneVolumeEach waits until the claims are bound, each to one volume, with no other on the target.
+func (n *namespace) oneVolumeEach() {
+	n.t.Helper()
+	for i := range manyClaims {
+		n.bound(fmt.Sprint("data-", i))
+	}
+	objects, err := env.driver.server.Objects(n.t.Context())
+	require.NoError(n.t, err)
+	assert.Len(n.t, objects, manyClaims, "%v", objects)
+}
+
+func TestLeaderDeleted(t *testing.T) {
+	n := newNamespace(t, "the controller's leading pod is deleted while volumes are created: another one takes over")
+	old := provisioningLeader(t)
+	n.createClaims()
+	start := time.Now()
+	env.run(t, "delete", "pod", old.pod, "--wait=false")
+	n.eventually("other leaders", func(ctx context.Context) error {
+		now, err := leaders(ctx)
+		for lease, holder := range now {
+			if strings.HasPrefix(holder, old.pod) || holder == "" {
+				err = errors.Join(err, fmt.Errorf("%s is held by %q", lease, holder))
+			}
+		}
+		return err
+	})
+	n.figure("all leases held by the other pod after %.1f s", time.Since(start).Seconds())
+	n.oneVolumeEach()
+	n.figure("%d claims bound after %.1f s", manyClaims, time.Since(start).Seconds())
+	env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout)
+}
+
+func TestLeaderKilled(t *testing.T) {
+	n := newNamespace(t, "all processes of the controller's leading pod are killed while volumes are created: each claim gets one volume")
+	n.createClaims()
+	start := time.Now()
+	provisioningLeader(t).signal(t, "", syscall.SIGKILL)
+	n.oneVolumeEach()
+	n.figure("%d claims bound after %.1f s", manyClaims, time.Since(start).Seconds())
+	env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout)
+}
+
+func TestLeaderStopped(t *testing.T) {
+	n := newNamespace(t, "the leading provisioner is stopped (SIGSTOP) while volumes are created: another one takes over, and no claim gets two when the first runs on")
+	old := provisioningLeader(t)
+	n.createClaims()
+	start := time.Now()
+	old.signal(t, "csi-provisioner", syscall.SIGSTOP)
+	t.Cleanup(func() { env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout) })
+	n.oneVolumeEach()
+	n.figure("%d claims bound after %.1f s", manyClaims, time.Since(start).Seconds())
+	if holder := provisioningLeader(t); holder.pod == old.pod { // all were bound before it was stopped
+		n.eventually("another leader", func(context.Context) error {
+			if provisioningLeader(t).pod == old.pod {
+				return errors.New("the stopped provisioner still leads")
+			}
+			return nil
+		})
+	}
+	old.signal(t, "csi-provisioner", syscall.SIGCONT)
+	n.eventually("the provisioner starts again, as it has lost the lease", func(ctx context.Context) error {
+		out, err := env.driver.kubectl.Run(ctx, "", "get", "pod", old.pod, "--output=jsonpath={.status.containerStatuses[?(@.name=='spdkcsi-provisioner')].restartCount}")
+		if err == nil && out == "0" {
+			err = errors.New("it runs on")
+		}
+		return err
+	})
+	n.oneVolumeEach()
+}
+
+// lease returns the name of a sidecar's lease. The provisioner's has the driver's name alone.
+func lease(all map[string]string, sidecar string) string {
+	for name := range all {
+		if strings.Contains(name, sidecar) {
+			return name
+		}
+	}
+	return strings.ReplaceAll(driverName, ".", "-")
+}
