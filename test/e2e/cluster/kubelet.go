@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -102,8 +103,24 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 	})
 }
 
-// StartKubelet starts kubelet, also after it was killed, and waits until it reports that the node is ready.
+// StartKubelet starts kubelet, also after it was killed, and waits until it reports that the node is ready. As a service manager does,
+// it starts kubelet again if that ends: it ends when containerd's CRI service is not initialized, which nothing but kubelet asks for.
 func (n *Node) StartKubelet(ctx context.Context) error {
+	const starts, pause = 20, time.Second
+	for i := 1; ; i++ {
+		err := n.startKubelet(ctx)
+		if err == nil || !errors.Is(err, errEnded) || i == starts {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (n *Node) startKubelet(ctx context.Context) error {
 	since := time.Now().Truncate(time.Second) // as the API has it
 	var err error
 	n.Kubelet, err = n.start("kubelet", n.cluster.options.Programs["kubelet"],

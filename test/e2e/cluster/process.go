@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -57,6 +58,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
+var errEnded = errors.New("ended")
+
 const readyInterval = 100 * time.Millisecond
 
 // ready calls ask until it succeeds. It fails when the process ends or the context does.
@@ -68,7 +71,7 @@ func (p *Process) ready(ctx context.Context, ask func() error) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended: %s", p.Name, p.tail())
+			return fmt.Errorf("%s %w: %s", p.Name, errEnded, p.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w: %s", p.Name, err, p.tail())
 		case <-time.After(readyInterval):
