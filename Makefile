@@ -55,7 +55,7 @@ test-kernel: ## the connectors, the node plugin and deleted data on a real kerne
 test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
 	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/kernel/ -run 'Plugin/own|TestPowerLoss' $(ARGS)
 
-test-k8s: ## the manifests on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPod", -keep, -logs=DIR)
+test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPod", -keep, -logs=DIR, -upstream)
 	$(GO) test -tags kubernetes -count 1 -timeout 3h -v ./test/e2e/ $(ARGS)
 
 check: ## format, vet, staticcheck, generated files, import rules, links in documents

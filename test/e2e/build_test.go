@@ -30,6 +30,7 @@ type built struct {
 	Workload  string            // folder with the packages of the workload's image
 	Modules   map[string]string // folders with source, by module
 	Container dockerfile
+	Upstream  map[string][]string // images of Kubernetes' own tests, by name; empty without -upstream
 }
 
 const snapshotter = "github.com/kubernetes-csi/external-snapshotter/"
@@ -55,6 +56,17 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 		return b, err
 	}
 	maps.Copy(b.Programs, helm)
+	if *upstream {
+		suite, err := store.Own(ctx, kubernetes, "", "./storagesuite", "k8s.io/kubernetes/test/images/agnhost")
+		if err != nil {
+			return b, err
+		}
+		maps.Copy(b.Programs, suite)
+		if b.Upstream, err = upstreamImages(ctx, suite["storagesuite"]); err != nil {
+			return b, err
+		}
+		progress("Kubernetes' own tests are built")
+	}
 	own, err := store.Own(ctx, repository, "e2e", "./cmd/spdk-proxy", "./cmd/spdk-csi", "./test/e2e/livenessprobe")
 	if err != nil {
 		return b, err

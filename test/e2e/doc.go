@@ -2,6 +2,7 @@
 //
 //	make test-k8s
 //	make test-k8s ARGS="-run TestSnapshots"  # chosen tests
+//	make test-k8s ARGS=-upstream             # also Kubernetes' own tests of storage drivers: see TestUpstream
 //	make test-k8s ARGS=-keep                 # the cluster stays until Ctrl-C
 //	make test-k8s ARGS=-logs=DIR             # all logs, also of pods, in DIR
 //
@@ -13,8 +14,8 @@
 // has ended, for whatever reason. The inner one starts the storage server (package storage) and the cluster (package cluster), and runs the
 // tests. Nothing is stopped inside: with the first process of the sandbox, the kernel ends all others.
 //
-// The driver runs as the pods of deploy/kubernetes with component self-registration. An overlay sets the configuration and the
-// secrets, and lets the nodes attach the simulated target's volumes as loop devices. What differs from a real installation:
+// The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration. Values set the configuration and the
+// credentials, and let the nodes attach the simulated target's volumes as loop devices. What differs from a real installation:
 //   - The storage is simulated, with real data in files; loop devices replace NVMe/TCP (test/kernel has that).
 //   - Image spdk-csi has the Dockerfile's programs, packages and user, but maintainer scripts did not run, so that it has no
 //     /etc/ssl/certs/ca-certificates.crt; and it is one layer.
@@ -23,5 +24,5 @@
 //   - The two nodes share a kernel: a node that loses its power takes neither a kernel's state nor a disk's cache with it, but its processes,
 //     mounts and what its volumes' file systems have not written. There is no kube-proxy and no DNS.
 //
-// The tests may know the manifests, kubectl and the target's state. They may not import the driver or the proxy.
+// The tests may know the chart, the manifests, kubectl and the target's state. They may not import the driver or the proxy.
 package e2e

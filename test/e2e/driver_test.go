@@ -48,7 +48,7 @@ func start(ctx context.Context, dir string, b built) error {
 	if err != nil {
 		return err
 	}
-	env.cluster = c
+	env.cluster, env.suite = c, b.Programs["storagesuite"]
 	d := &driver{dir: dir, kubectl: c.Kubectl().In(driverNamespace), helm: b.Programs["helm"]}
 	jwks, err := c.Kubectl().Run(ctx, "", "get", "--raw", "/openid/v1/jwks")
 	if err != nil {

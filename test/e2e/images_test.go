@@ -3,9 +3,10 @@
 package e2e
 
 import (
-	"fmt"
+	"errors"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +34,9 @@ func writeImages(dir string, b built) ([]string, error) {
 	for _, n := range unused {
 		delete(names, n)
 	}
+	for name, references := range b.Upstream {
+		names[name] = append(names[name], references...)
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -53,7 +57,15 @@ func writeImages(dir string, b built) ([]string, error) {
 func imageOf(name string, references []string, b built) (image.Image, error) {
 	switch name {
 	case "busybox":
-		return workload(references, b)
+		i, err := workload(b)
+		i.Names = append(references, cluster.PauseImage)
+		return i, err
+	case "agnhost": // of Kubernetes' own tests, which run shell scripts in it
+		program, err1 := b.program(name)
+		i, err2 := workload(b)
+		i.Names, i.Entrypoint, i.Cmd = references, []string{"/agnhost"}, []string{"pause"}
+		i.Contents = append(i.Contents, image.File(program, "/agnhost", 0o755))
+		return i, errors.Join(err1, err2)
 	case "spdk-csi":
 		program, err := b.program(name)
 		untagged, _, _ := strings.Cut(references[0], ":")
@@ -77,20 +89,17 @@ const (
 	passwd     = "root:x:0:0:root:/root:/bin/sh\n"
 )
 
-// applets are the commands of busybox that the tests and the manual's examples use.
-var applets = strings.Fields("sh sleep cat echo ls df dd head touch sync stat id mount sha256sum cut test cmp tr seq rm sed true tail mkdir")
-
 // workload is the image of the tests' pods, and also keeps the namespaces of all pods.
-func workload(references []string, b built) (image.Image, error) {
-	i := image.Image{Names: append(references, cluster.PauseImage), Cmd: []string{"/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
-		image.File(filepath.Join(b.Workload, "bin/busybox"), "/bin/busybox", 0o755),
-		image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
+func workload(b built) (image.Image, error) {
+	busybox := filepath.Join(b.Workload, "bin/busybox")
+	i := image.Image{Cmd: []string{"/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
+		image.File(busybox, "/bin/busybox", 0o755), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
 	}}
-	for _, a := range applets {
-		i.Contents = append(i.Contents, image.Link("/bin/"+a, "busybox"))
+	applets, err := exec.Command(busybox, "--list").Output()
+	for a := range strings.FieldsSeq(string(applets)) {
+		if a != "busybox" {
+			i.Contents = append(i.Contents, image.Link("/bin/"+a, "busybox"))
+		}
 	}
-	if len(references) == 0 {
-		return i, fmt.Errorf("no example names an image of busybox")
-	}
-	return i, nil
+	return i, err
 }

@@ -128,6 +128,7 @@ func runInside(dir string, m *testing.M) (int, error) {
 type environment struct {
 	cluster *cluster.Cluster
 	driver  *driver
+	suite   string // the program of Kubernetes' own tests, if they are to be run
 }
 
 var env environment
