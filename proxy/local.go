@@ -35,6 +35,7 @@ type localServer struct {
 	server    *Server
 	listeners []net.Listener
 	accepting sync.WaitGroup
+	parked    *parked
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
@@ -43,7 +44,7 @@ type localServer struct {
 
 // serveLocal answers requests on listeners until stopAccepting and closeConns.
 func (s *Server) serveLocal(listeners []net.Listener) *localServer {
-	l := &localServer{server: s, listeners: listeners, conns: map[net.Conn]struct{}{}}
+	l := &localServer{server: s, listeners: listeners, conns: map[net.Conn]struct{}{}, parked: newParked()}
 	for _, each := range listeners {
 		s.log.Info("serving programs of this host", "listen_unix", each.Addr().String())
 		l.accepting.Go(func() { l.accept(s.clients.LocalListener(each, localSource)) })
@@ -100,7 +101,7 @@ func (l *localServer) start(conn *clientconn.Conn) {
 			defer l.mu.Unlock()
 			delete(l.conns, conn)
 		}()
-		l.server.serveLocalConn(conn)
+		l.server.serveLocalConn(conn, l.parked)
 	}()
 }
 
@@ -116,6 +117,9 @@ func (l *localServer) stopAccepting() {
 func (l *localServer) closeConns() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.closed {
+		l.parked.end()
+	}
 	l.closed = true
 	for conn := range l.conns {
 		_ = conn.Close()

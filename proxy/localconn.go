@@ -32,6 +32,7 @@ type localConn struct {
 
 	in      localInput     // only for the goroutine that has the right to read
 	started chan struct{}  // has an item for each message that has not been answered
+	passOn  func()         // lets another goroutine read
 	running sync.WaitGroup // the goroutines
 	who     localIdentity  // only for the goroutine that has the right to read
 	out     localOutput
@@ -42,7 +43,7 @@ type localConn struct {
 const maxPipelined = 256
 
 // serveLocalConn answers the messages on a connection until it ends.
-func (s *Server) serveLocalConn(conn *clientconn.Conn) {
+func (s *Server) serveLocalConn(conn *clientconn.Conn, goroutines *parked) {
 	defer s.connState(conn, http.StateClosed)
 	defer func() { _ = conn.Close() }()
 	peer, err := localsocket.PeerOf(conn.Conn)
@@ -57,7 +58,15 @@ func (s *Server) serveLocalConn(conn *clientconn.Conn) {
 		_, err := conn.Write(text)
 		return err
 	}
-	c.running.Go(c.read)
+	read := func() {
+		defer c.running.Done()
+		c.read()
+	}
+	c.passOn = func() {
+		c.running.Add(1)
+		goroutines.run(read)
+	}
+	c.passOn()
 	c.running.Wait()
 }
 
@@ -137,7 +146,7 @@ func (c *localConn) handle(text []byte, err error) (passedOn bool) {
 	x.calls[len(x.calls)-1].observer.Sent = func() {
 		if !broken && !passedOn {
 			passedOn = true
-			c.running.Go(c.read)
+			c.passOn()
 		}
 	}
 	s.performInTurn(c.ctx, now, x)
