@@ -14,7 +14,7 @@ import (
 )
 
 func TestReadWriteOnce(t *testing.T) {
-	n := newNamespace(t, "a second pod on another node gets a Multi-Attach error, and the volume when the first one has ended")
+	n := parallelNamespace(t, "a second pod on another node gets a Multi-Attach error, and the volume when the first one has ended")
 	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(onNode(one, pod("first", "data")))
@@ -32,7 +32,7 @@ func TestReadWriteOnce(t *testing.T) {
 }
 
 func TestReadWriteMany(t *testing.T) {
-	n := newNamespace(t, "pods on two nodes read what the other one writes to a raw block volume; one ends, the other writes on")
+	n := parallelNamespace(t, "pods on two nodes read what the other one writes to a raw block volume; one ends, the other writes on")
 	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name
 	n.apply(claimOf("shared", "ReadWriteMany", "Block", ""))
 	n.apply(onNode(one, blockPod("one", "shared")))
@@ -52,7 +52,7 @@ func TestReadWriteMany(t *testing.T) {
 }
 
 func TestReadOnlyMany(t *testing.T) {
-	n := newNamespace(t, "pods on two nodes read a copy of a volume at the same time, and neither can write")
+	n := parallelNamespace(t, "pods on two nodes read a copy of a volume at the same time, and neither can write")
 	n.apply(claim("source", storageClass, "64Mi", ""))
 	n.apply(pod("writer", "source"))
 	n.ready("writer")

@@ -23,6 +23,9 @@ const (
 	storageClass     = "spdkcsi-sc"
 )
 
+// storageServer is the name of the storage server in the driver's configuration.
+const storageServer = "storage-1"
+
 // A driver is the driver in the cluster, with its storage server.
 type driver struct {
 	dir     string // of the sandbox
@@ -55,6 +58,7 @@ func start(ctx context.Context, dir string, b built) error {
 		return err
 	}
 	d.server, err = storage.Start(ctx, storage.Options{
+		Name: storageServer, Port: "9009",
 		Dir: filepath.Join(dir, storageFolder), Proxy: b.Programs["spdk-proxy"], Address: cluster.Address, Log: filepath.Join(c.Logs(), "spdk-proxy.log"),
 		JWKS: jwks, Issuer: cluster.Issuer, Subject: "system:serviceaccount:" + driverNamespace + ":spdkcsi-controller-sa",
 	})

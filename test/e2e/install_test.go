@@ -21,6 +21,7 @@ import (
 const (
 	release        = "spdk-csi" // of the chart
 	rolloutTimeout = "--timeout=5m"
+	caFile         = "/etc/spdkcsi-ca/ca.crt" // in the driver's containers
 )
 
 func snapshotControllerFolder(b built) string {
@@ -109,7 +110,7 @@ func (d *driver) data() string { return storage.DataDir(filepath.Join(d.dir, sto
 func (d *driver) values() map[string]any {
 	data := d.data()
 	return map[string]any{
-		"storageServers": []any{d.server.Config("/etc/spdkcsi-ca/ca.crt")},
+		"storageServers": []any{d.server.Config(caFile)},
 		"credentials":    map[string]any{"accounts": []any{d.server.Account()}},
 		"ca":             map[string]any{"certificates": d.server.CA()},
 		"groupSnapshots": true,

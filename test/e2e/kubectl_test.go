@@ -24,6 +24,7 @@ const (
 // A namespace is one of the cluster, for one test.
 type namespace struct {
 	t       *testing.T
+	name    string
 	kubectl cluster.Kubectl
 	row     *result
 }
@@ -38,7 +39,7 @@ func parallelNamespace(t *testing.T, proof string) *namespace {
 // newNamespace makes a namespace, and a row in the table of results. When the test ends, the namespace is deleted with its volumes.
 func newNamespace(t *testing.T, proof string) *namespace {
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
-	n := &namespace{t: t, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof}}
+	n := &namespace{t: t, name: name, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof}}
 	start := time.Now()
 	n.run("create", "namespace", name)
 	t.Cleanup(func() {

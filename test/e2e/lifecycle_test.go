@@ -13,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/spdkgate/spdkgate/test/e2e/storage"
 )
 
 func TestOfflineExpansion(t *testing.T) {
@@ -99,7 +97,7 @@ spec:
   csi:
     driver: csi.spdk.io
     fsType: ext4
-    volumeHandle: ` + storage.Name + `:%[1]s
+    volumeHandle: ` + storageServer + `:%[1]s
     volumeAttributes: {targetType: loop, loopDir: %[3]q, targetAddr: 192.0.2.11, targetPort: "4420", nqn: %[2]q, model: %[1]q, lvolSize: "268435456", csi.storage.k8s.io/pv/name: pvc-of-spdk-csi}
 `
 

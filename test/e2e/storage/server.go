@@ -19,24 +19,21 @@ import (
 )
 
 const (
-	// Name is the storage server's name in the driver's configuration.
-	Name = "storage-1"
-
 	lvstore   = "lvs0"
 	diskBytes = 64 << 30 // of a sparse file
 	user      = "spdkcsi"
 
 	// TokenUser is the user who authenticates by a token of the cluster.
 	TokenUser = "spdkcsi-token"
-
-	port = "9009"
 )
 
 // Options describe a storage server.
 type Options struct {
+	Name    string // in the driver's configuration
 	Dir     string // for data and configuration
 	Proxy   string // the program spdk-proxy
 	Address string // IP address on which the proxy listens
+	Port    string
 	Log     string // file for the proxy's log
 	JWKS    string // public keys of the cluster, whose service account Subject is TokenUser
 	Issuer  string
@@ -105,12 +102,22 @@ func (s *Server) configureProxy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("spdk-proxy hash-password: %w", err)
 	}
-	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+port, s.path("tls"), s.target.Socket(), s.path("frozen"), bytes.TrimSpace(hash), s.options.Subject, s.options.Issuer, s.path("jwks.json"))
+	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+s.options.Port, s.path("tls"), s.target.Socket(), s.path("frozen"), bytes.TrimSpace(hash), s.options.Subject, s.options.Issuer, s.path("jwks.json"))
 	if err := os.WriteFile(s.path("jwks.json"), []byte(s.options.JWKS), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(s.path("spdk-proxy.yaml"), []byte(text), 0o600)
 }
+
+// StartAnother starts a server like this one, with a name, a port and a folder of its own.
+func (s *Server) StartAnother(ctx context.Context, name, port, dir string) (*Server, error) {
+	o := s.options
+	o.Name, o.Port, o.Dir = name, port, dir
+	return Start(ctx, o)
+}
+
+// Stop stops the proxy and the target.
+func (s *Server) Stop() error { return errors.Join(s.StopProxy(), s.target.Close()) }
 
 // StartProxy starts the proxy, also after StopProxy, and waits until it answers.
 func (s *Server) StartProxy(ctx context.Context) error {
@@ -167,17 +174,17 @@ func (s *Server) ask(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) url() string { return "https://" + s.options.Address + ":" + port + "/" }
+func (s *Server) url() string { return "https://" + s.options.Address + ":" + s.options.Port + "/" }
 
 // Config returns the server's entry in the driver's configuration. caFile is the path of the proxy's certificate where the driver runs.
 func (s *Server) Config(caFile string) map[string]any {
 	return map[string]any{
-		"name": Name, "rpcURL": s.url(), "caFile": caFile, "lvstores": []string{lvstore},
+		"name": s.options.Name, "rpcURL": s.url(), "caFile": caFile, "lvstores": []string{lvstore},
 		"targetType": "loop", "loopDir": DataDir(s.options.Dir), "targetAddr": s.options.Address,
 	}
 }
 
 // Account returns the driver's account at the proxy, as its credentials have it.
 func (s *Server) Account() map[string]any {
-	return map[string]any{"name": Name, "username": user, "password": s.password}
+	return map[string]any{"name": s.options.Name, "username": user, "password": s.password}
 }
