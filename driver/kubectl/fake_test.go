@@ -91,8 +91,41 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
+// change changes what the API answers.
+func (a *api) change(how func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	how()
+}
+
+// command returns the arguments of a kubectl exec: of the first for 0, of the last for -1.
+func (a *api) command(i int) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i < 0 {
+		i += len(a.commands)
+	}
+	return a.commands[i]
+}
+
+// input returns what the first command got.
+func (a *api) input() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inputs[0]
+}
+
+// query returns the last query of a path.
+func (a *api) query(path string) url.Values {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.queries[path]
+}
+
 // withSnapshots installs the API of snapshots.
-func (a *api) withSnapshots(contents ...string) { a.lists[contentsPath] = contents }
+func (a *api) withSnapshots(contents ...string) {
+	a.change(func() { a.lists[contentsPath] = contents })
+}
 
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	input, _ := io.ReadAll(r.Body) // while a command waits for its input, others read lists
@@ -126,13 +159,14 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "Error from server (NotFound): the server could not find the requested resource")
 		return
 	}
-	// Pages of one item: more calls than a real server needs. Like a real one, it gives items no kind.
+	// Small pages: more calls than a real server needs. Like a real one, it gives items no kind.
+	const most = 3
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	next := ""
-	if from+1 < len(all) {
-		next = strconv.Itoa(from + 1)
+	if from+most < len(all) {
+		next = strconv.Itoa(from + most)
 	}
-	page := strings.Join(all[min(from, len(all)):min(from+1, len(all))], ",")
+	page := strings.Join(all[min(from, len(all)):min(from+most, len(all))], ",")
 	fmt.Fprintf(w, `{"metadata": {"continue": %q}, "items": [%s]}`, next, page)
 }
 
@@ -155,6 +189,8 @@ const ofOther = `{"metadata": {"name": "other"}, "spec": {"capacity": {"storage"
 // withVolumes adds three volumes: one attached, one being attached, one that was created by hand, and one of another driver.
 func (a *api) withVolumes() {
 	const attributes = `, "volumeAttributes": {"` + request.KeyStore + `": "lvs0", "` + connect.KeyTargetType + `": "TCP"}`
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.lists[volumesPath] = []string{pv("pv-b", "shop", "db", idB, attributes), ofOther, pv("pv-a", "shop", "data", idA, attributes), pv("pv-c", "lab", "hand", idC, "")}
 	a.lists[attachmentsPath] = []string{
 		attachment("1", "pv-a", "worker-1", true), attachment("2", "pv-b", "worker-2", false),

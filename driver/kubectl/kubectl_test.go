@@ -44,14 +44,18 @@ func TestVolumes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, strings.TrimSpace(want), strings.Join(claims(some), " "), f)
 	}
-	a.lists[attachmentsPath][0] = strings.Replace(a.lists[attachmentsPath][0], `"name": "1"`, `"name": "1", "deletionTimestamp": "2026-01-01T00:00:00Z"`, 1)
-	a.lists[volumesPath][0] = strings.Replace(a.lists[volumesPath][0], `"name": "pv-b"`, `"name": "pv-b", "deletionTimestamp": "2026-01-01T00:00:00Z"`, 1)
+	a.change(func() {
+		a.lists[attachmentsPath][0] = strings.Replace(a.lists[attachmentsPath][0], `"name": "1"`, `"name": "1", "deletionTimestamp": "2026-01-01T00:00:00Z"`, 1)
+	})
+	a.change(func() {
+		a.lists[volumesPath][0] = strings.Replace(a.lists[volumesPath][0], `"name": "pv-b"`, `"name": "pv-b", "deletionTimestamp": "2026-01-01T00:00:00Z"`, 1)
+	})
 	all, err = a.Volumes(t.Context(), driver, Filter{Namespace: "shop"})
 	require.NoError(t, err)
 	assert.Equal(t, "detaching", all[0].Nodes[0].State)
 	assert.Equal(t, "Terminating", all[1].Status)
 
-	a.fails[attachmentsPath] = "Error from server (Forbidden): no"
+	a.change(func() { a.fails[attachmentsPath] = "Error from server (Forbidden): no" })
 	_, err = a.Volumes(t.Context(), driver, Filter{})
 	require.ErrorContains(t, err, "kubectl get --raw "+attachmentsPath+"?limit=2000: Error from server (Forbidden): no")
 	none := a.Client
@@ -85,7 +89,9 @@ func live() inventory.Inventory {
 func (a *api) withInventory(t *testing.T) {
 	text, err := json.Marshal(live())
 	require.NoError(t, err)
-	a.run = func(string) (out, notes string, code int) { return string(text), "spdk-csi: connection refused", 1 }
+	a.change(func() {
+		a.run = func(string) (out, notes string, code int) { return string(text), "spdk-csi: connection refused", 1 }
+	})
 }
 
 func TestLive(t *testing.T) {
@@ -99,7 +105,7 @@ func TestLive(t *testing.T) {
 	require.NoError(t, err)
 	from, err := a.Inventory(t.Context(), "storage-1", "storage-2")
 	require.NoError(t, err, "targets that answer are shown")
-	assert.Equal(t, []string{"--namespace=spdkcsi", "--context=test", "deployment/spdkcsi-controller", "--container=spdkcsi-controller", "--", "spdk-csi", "inventory", "--target=storage-1", "--target=storage-2"}, a.commands[0])
+	assert.Equal(t, []string{"--namespace=spdkcsi", "--context=test", "deployment/spdkcsi-controller", "--container=spdkcsi-controller", "--", "spdk-csi", "inventory", "--target=storage-1", "--target=storage-2"}, a.command(0))
 	require.EqualError(t, Unread(from), "storage server storage-2 is not shown: connection refused")
 	AddLive(all, from, nodes)
 
@@ -126,11 +132,13 @@ storage-1   lvs1    0       0      0          0         0         0       rack=7
 `, out.String())
 
 	for _, printed := range []string{"", "{}", "not JSON"} {
-		a.run = func(string) (out, notes string, code int) { return printed, `unknown command "inventory"`, 1 }
+		a.change(func() {
+			a.run = func(string) (out, notes string, code int) { return printed, `unknown command "inventory"`, 1 }
+		})
 		_, err = a.Inventory(t.Context())
 		require.EqualError(t, err, `run spdk-csi inventory in deployment/spdkcsi-controller of namespace spdkcsi: unknown command "inventory"`)
 	}
-	a.run = func(string) (out, notes string, code int) { return "", "", 0 }
+	a.change(func() { a.run = func(string) (out, notes string, code int) { return "", "", 0 } })
 	_, err = a.Inventory(t.Context())
 	require.ErrorContains(t, err, "it printed no inventory")
 }
@@ -173,7 +181,7 @@ shop        of-d       -                                                storage-
 	some, err := a.Snapshots(t.Context(), driver, "lab")
 	require.NoError(t, err)
 	assert.Empty(t, some)
-	a.fails[groupsPath] = "Unable to connect to the server"
+	a.change(func() { a.fails[groupsPath] = "Unable to connect to the server" })
 	_, err = a.Snapshots(t.Context(), driver, "")
 	require.ErrorContains(t, err, "Unable to connect")
 }
@@ -183,11 +191,13 @@ func TestCapacity(t *testing.T) {
 	none, err := a.Capacities(t.Context(), driver)
 	require.NoError(t, err)
 	assert.Empty(t, none)
-	assert.Equal(t, "csi.storage.k8s.io/drivername=csi.spdk.io", a.queries[capacitiesPath].Get("labelSelector"))
-	a.lists[capacitiesPath] = []string{
-		`{"storageClassName": "fast", "nodeTopology": {"matchLabels": {"zone": "b", "rack": "1"}}, "capacity": "10Gi", "maximumVolumeSize": "5Gi"}`,
-		`{"storageClassName": "fast", "nodeTopology": {}}`,
-	}
+	assert.Equal(t, "csi.storage.k8s.io/drivername=csi.spdk.io", a.query(capacitiesPath).Get("labelSelector"))
+	a.change(func() {
+		a.lists[capacitiesPath] = []string{
+			`{"storageClassName": "fast", "nodeTopology": {"matchLabels": {"zone": "b", "rack": "1"}}, "capacity": "10Gi", "maximumVolumeSize": "5Gi"}`,
+			`{"storageClassName": "fast", "nodeTopology": {}}`,
+		}
+	})
 	all, err := a.Capacities(t.Context(), driver)
 	require.NoError(t, err)
 	var out bytes.Buffer
@@ -206,15 +216,15 @@ func TestDoctor(t *testing.T) {
 	a := newAPI(t)
 	a.withVolumes()
 	a.withSnapshots(`{"spec": {"driver": "csi.spdk.io", "source": {"volumeHandle": "` + idA + `"}}, "status": {"snapshotHandle": "` + snapA + `"}}`)
-	a.run = func(string) (out, notes string, code int) { return "a finding\n", "a note", 1 }
+	a.change(func() { a.run = func(string) (out, notes string, code int) { return "a finding\n", "a note", 1 } })
 	var out, notes bytes.Buffer
 	const another = "storage-1:55555555-5555-4555-8555-555555555555"
 	err := a.Doctor(t.Context(), 0, []byte(`{"kind": "List", "items": [{"kind": "PersistentVolume", "metadata": {"name": "pv-5"}, "spec": {"capacity": {"storage": "1Gi"}, "csi": {"driver": "csi.spdk.io", "volumeHandle": "`+another+`"}}}]}`), &out, &notes, "--fix")
 	require.Equal(t, Status(1), err)
 	assert.Equal(t, "a finding\n", out.String())
 	assert.Equal(t, "a note", notes.String())
-	assert.Equal(t, []string{"--namespace=spdkcsi", "--stdin", "--context=test", "deployment/spdkcsi-controller", "--container=spdkcsi-controller", "--", "spdk-csi", "doctor", "--volumes=-", "--fix"}, a.commands[0])
-	known, err := doctor.ParseKnown([]byte(a.inputs[0]), driver)
+	assert.Equal(t, []string{"--namespace=spdkcsi", "--stdin", "--context=test", "deployment/spdkcsi-controller", "--container=spdkcsi-controller", "--", "spdk-csi", "doctor", "--volumes=-", "--fix"}, a.command(0))
+	known, err := doctor.ParseKnown([]byte(a.input()), driver)
 	require.NoError(t, err)
 	assert.Len(t, known.Volumes, 4)
 	assert.Contains(t, known.Volumes, another)
@@ -222,13 +232,13 @@ func TestDoctor(t *testing.T) {
 	assert.Equal(t, map[string]bool{snapA: true}, known.Snapshots)
 	assert.Equal(t, map[string][]doctor.Attachment{idA: {{Node: "worker-1", Done: true}}, idB: {{Node: "worker-2"}}}, known.Attached)
 
-	a.run = func(string) (out, notes string, code int) { return "", "no such pod", 1 }
+	a.change(func() { a.run = func(string) (out, notes string, code int) { return "", "no such pod", 1 } })
 	require.Equal(t, Status(2), a.Doctor(t.Context(), 0, nil, &out, &notes), "kubectl failed: nothing was found out")
 	require.Equal(t, Status(2), a.DoctorTargets(t.Context(), &out, &notes))
-	a.run = func(string) (out, notes string, code int) { return "Nothing was found.\n", "", 0 }
+	a.change(func() { a.run = func(string) (out, notes string, code int) { return "Nothing was found.\n", "", 0 } })
 	require.NoError(t, a.Doctor(t.Context(), 0, nil, &out, &notes))
 	require.NoError(t, a.DoctorTargets(t.Context(), &out, &notes, "--json"))
-	assert.Equal(t, []string{"doctor", "--json"}, a.commands[len(a.commands)-1][6:])
+	assert.Equal(t, []string{"doctor", "--json"}, a.command(-1)[6:])
 }
 
 // A list that could not be read is not mistaken for an empty one, with which all volumes would be orphans.
@@ -237,12 +247,14 @@ func TestDoctorWithoutAList(t *testing.T) {
 		a := newAPI(t)
 		a.withVolumes()
 		a.withSnapshots(`{}`)
-		a.fails[path] = "Error from server (Forbidden): " + path
-		a.run = func(input string) (out, notes string, code int) {
-			_, err := doctor.ParseKnown([]byte(input), driver)
-			assert.Error(t, err, "doctor refuses the list")
-			return "", "", 2
-		}
+		a.change(func() { a.fails[path] = "Error from server (Forbidden): " + path })
+		a.change(func() {
+			a.run = func(input string) (out, notes string, code int) {
+				_, err := doctor.ParseKnown([]byte(input), driver)
+				assert.Error(t, err, "doctor refuses the list")
+				return "", "", 2
+			}
+		})
 		var out bytes.Buffer
 		err := a.Doctor(t.Context(), 0, nil, &out, &bytes.Buffer{})
 		require.ErrorContains(t, err, "the list of volumes could not be read, so nothing was changed")
