@@ -30,9 +30,10 @@ func TestNVMeRescan(t *testing.T) {
 	assert.Equal(t, []string{"sys/class/nvme/nvme0/rescan_controller=1"}, k.log())
 
 	k.onWrite = nil
-	_, err = c.Rescan(soon(t, 2*time.Second), export1, 3*gib)
-	require.ErrorIs(t, err, ErrTimeout)
-	require.ErrorContains(t, err, "resize the volume on the target first")
+	requireTooSmall(t, 2*time.Second, func(ctx context.Context) error {
+		_, err := c.Rescan(ctx, export1, 3*gib)
+		return err
+	})
 }
 
 // A write that hangs in the kernel continues in the background. A later call removes what it created.
