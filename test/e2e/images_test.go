@@ -60,6 +60,10 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		i, err := workload(b)
 		i.Names = append(references, cluster.PauseImage)
 		return i, err
+	case "glibc-dns-testing": // of Kubernetes' own tests, which use GNU's dd in it
+		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
+			image.Tree(b.Driver), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
+		}}, nil
 	case "agnhost": // of Kubernetes' own tests, which run shell scripts in it
 		program, err1 := b.program(name)
 		i, err2 := workload(b)

@@ -24,7 +24,8 @@ import (
 
 var upstream = flag.Bool("upstream", false, "also run Kubernetes' own tests of storage drivers, which takes long (with -run TestUpstream: only these)")
 
-// definition tells Kubernetes' tests what the driver can do. XFS needs 300 MiB.
+// definition tells Kubernetes' tests what the driver can do. XFS needs 300 MiB. RWX would mean file systems, too: TestReadWriteMany tests
+// raw block volumes.
 const definition = `StorageClass: {FromExistingClassName: ` + storageClass + `}
 SnapshotClass: {FromExistingClassName: spdkcsi-snapclass}
 GroupSnapshotClass: {FromExistingClassName: spdkcsi-groupsnapclass}
@@ -50,7 +51,6 @@ DriverInfo:
     readWriteOncePod: true
     multiplePVsSameID: true
     capReadOnlyMany: true
-    RWX: true
 `
 
 // A spec is a test in ginkgo's report.
@@ -200,10 +200,8 @@ func upstreamImages(ctx context.Context, program string) (map[string][]string, e
 	images := map[string][]string{}
 	for reference := range strings.FieldsSeq(string(out)) {
 		switch name := imageName(reference); name {
-		case "agnhost", "busybox":
+		case "agnhost", "busybox", "glibc-dns-testing":
 			images[name] = append(images[name], reference)
-		case "glibc-dns-testing": // for its shell only
-			images["busybox"] = append(images["busybox"], reference)
 		}
 	}
 	return images, nil
