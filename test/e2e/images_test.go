@@ -60,7 +60,7 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		i, err := workload(b)
 		i.Names = append(references, cluster.PauseImage)
 		return i, err
-	case "glibc-dns-testing": // of Kubernetes' own tests, which use GNU's dd in it
+	case "glibc-dns-testing", "nginx": // of Kubernetes' own tests, which run shell scripts with GNU's tools in them
 		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
 			image.Tree(b.Driver), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
 		}}, nil

@@ -200,7 +200,7 @@ func upstreamImages(ctx context.Context, program string) (map[string][]string, e
 	images := map[string][]string{}
 	for reference := range strings.FieldsSeq(string(out)) {
 		switch name := imageName(reference); name {
-		case "agnhost", "busybox", "glibc-dns-testing":
+		case "agnhost", "busybox", "glibc-dns-testing", "nginx":
 			images[name] = append(images[name], reference)
 		}
 	}
