@@ -213,7 +213,7 @@ func (n *namespace) snapshotOf(claim string) string {
 	return name
 }
 
-var refusedDeletion = regexp.MustCompile(`method=DeleteSnapshot.*code=FailedPrecondition.*clones`)
+var refusedDeletion = regexp.MustCompile(`method=DeleteSnapshot .*has 2 clones.*code=FailedPrecondition`)
 
 func TestSnapshotWithClones(t *testing.T) {
 	n := parallelNamespace(t, "a snapshot with two clones is not deleted, and the driver's log says why; when one clone is gone, it is deleted")
