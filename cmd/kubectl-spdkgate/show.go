@@ -27,7 +27,7 @@ With --live, it also asks the storage servers, through the controller's pod:
   CONNECTED    the nodes that are connected, with the number of connections; over iSCSI, addresses
   PATHS        the addresses of the storage server that listen for the volume, of all that are configured
   CONDITION    what is adverse
-? stands for volumes that were not found, or whose storage server could not be read.
+? marks volumes that were not found, or whose storage server could not be read.
 
 Exit codes: 0 done; 1 error, or a storage server could not be read.`,
 		Example: `  kubectl spdkgate volumes -n shop

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,9 +47,10 @@ var recipes = []recipe{
 }
 
 type options struct {
-	out, version, revision string
-	created                time.Time
-	update                 bool
+	out, version, revision, lock string
+	programs, architectures      []string
+	created                      time.Time
+	update                       bool
 }
 
 func main() {
@@ -56,8 +58,12 @@ func main() {
 	flag.StringVar(&o.out, "out", "bin/images", "directory to write to")
 	flag.StringVar(&o.version, "version", "dev", "version of the programs")
 	flag.StringVar(&o.revision, "revision", "unknown", "commit of the source")
-	flag.BoolVar(&o.update, "update-lock", false, "write "+lockFile+" with Debian's current packages, and build nothing")
+	flag.StringVar(&o.lock, "lock", lockFile, "file that names the compiler and Debian's packages")
+	flag.BoolVar(&o.update, "update-lock", false, "write the lock with Debian's current packages, and build nothing")
+	programs := flag.String("programs", "spdk-csi,spdk-proxy", "programs to build images of")
+	archs := flag.String("architectures", strings.Join(architectures, ","), "architectures to build images for")
 	flag.Parse()
+	o.programs, o.architectures = strings.Split(*programs, ","), strings.Split(*archs, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, o); err != nil {
@@ -67,15 +73,18 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	if o.update {
-		return updateLock(ctx)
+		return updateLock(ctx, o)
 	}
 	epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
 	if err != nil {
 		return errors.New("SOURCE_DATE_EPOCH is not set to a number of seconds: use make images, or set it to the time of the commit")
 	}
 	o.created = time.Unix(epoch, 0).UTC()
-	lock, err := readLock(lockFile)
+	lock, err := readLock(o.lock)
 	if err != nil {
 		return err
 	}
@@ -83,6 +92,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	for _, r := range recipes {
+		if !slices.Contains(o.programs, r.program) {
+			continue
+		}
 		archive := filepath.Join(o.out, r.program+".oci.tar")
 		digest, err := build(ctx, r, lock, o, archive)
 		if err != nil {
@@ -93,11 +105,26 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// build writes the image of all architectures, and a list of what each contains (SPDX) beside it. It returns the image's digest.
+// check refuses programs and architectures that there are no images of.
+func (o options) check() error {
+	for _, p := range o.programs {
+		if !slices.ContainsFunc(recipes, func(r recipe) bool { return r.program == p }) {
+			return fmt.Errorf("-programs: no image is known of %q: name spdk-csi, spdk-proxy or both", p)
+		}
+	}
+	for _, a := range o.architectures {
+		if !slices.Contains(architectures, a) {
+			return fmt.Errorf("-architectures: %q is not one of %s", a, strings.Join(architectures, ", "))
+		}
+	}
+	return nil
+}
+
+// build writes the image of the chosen architectures, and a list of what each contains (SPDX) beside it. It returns the image's digest.
 func build(ctx context.Context, r recipe, lock lock, o options, archive string) (string, error) {
 	var layout layout
 	var manifests []descriptor
-	for _, arch := range architectures {
+	for _, arch := range o.architectures {
 		program := filepath.Join(o.out, r.program+"-"+arch)
 		if err := compile(ctx, r.program, arch, lock.goVersion, o.version, program); err != nil {
 			return "", err

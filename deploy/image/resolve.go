@@ -30,9 +30,9 @@ var suites = [][2]string{{"debian", release}, {"debian", release + "-updates"}, 
 var unneeded = []string{"debconf", "debconf-2.0", "dpkg", "init-system-helpers", "sysvinit-utils", "openssl", "python3", "libicu72", "logsave", "awk"}
 
 // updateLock writes the lock with the current versions of all packages that the recipes need.
-func updateLock(ctx context.Context) error {
+func updateLock(ctx context.Context, o options) error {
 	l := lock{goVersion: runtime.Version(), snapshot: time.Now().UTC().Format("20060102T150405Z")}
-	for _, arch := range architectures {
+	for _, arch := range o.architectures {
 		available := map[string]debian{}
 		provided := map[string]string{}
 		for _, s := range suites {
@@ -53,7 +53,7 @@ func updateLock(ctx context.Context) error {
 		}
 		l.packages = append(l.packages, found...)
 	}
-	return l.write(lockFile)
+	return l.write(o.lock)
 }
 
 // resolve returns the packages with what they depend on, as names of packages that exist.

@@ -23,14 +23,14 @@ const (
 
 // built is what the outer process passes to the inner one.
 type built struct {
-	Begin     time.Time
-	Programs  artifacts.Programs
-	Node      string            // folder with the packages of the node
-	Driver    string            // folder with the packages of image spdk-csi
-	Workload  string            // folder with the packages of the workload's image
-	Modules   map[string]string // folders with source, by module
-	Container dockerfile
-	Upstream  map[string][]string // images of Kubernetes' own tests, by name; empty without -upstream
+	Begin    time.Time
+	Programs artifacts.Programs
+	Node     string              // folder with the packages of the node
+	Shell    string              // folder with the packages of images that run shell scripts; empty without -upstream
+	Workload string              // folder with the packages of the workload's image
+	Modules  map[string]string   // folders with source, by module
+	Images   []string            // archives of the images of spdk-csi
+	Upstream map[string][]string // images of Kubernetes' own tests, by name; empty without -upstream
 }
 
 const snapshotter = "github.com/kubernetes-csi/external-snapshotter/"
@@ -67,25 +67,29 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 		}
 		progress("Kubernetes' own tests are built")
 	}
-	own, err := store.Own(ctx, repository, "e2e", "./cmd/spdk-proxy", "./cmd/spdk-csi", "./test/e2e/livenessprobe")
+	own, err := store.Own(ctx, repository, "e2e", "./cmd/spdk-proxy", "./test/e2e/livenessprobe")
 	if err != nil {
 		return b, err
 	}
 	maps.Copy(b.Programs, own)
-	progress("spdk-proxy and spdk-csi are built")
+	for _, version := range []string{driverVersion, otherVersion} {
+		archive, err := store.Image(ctx, repository, "spdk-csi", version)
+		if err != nil {
+			return b, err
+		}
+		b.Images = append(b.Images, archive)
+	}
+	progress("spdk-proxy and the images of spdk-csi are built")
 	for _, m := range []string{snapshotCRDs, snapshotController} {
 		if b.Modules[m], err = artifacts.ModuleDir(ctx, kubernetes, m); err != nil {
 			return b, err
 		}
 	}
-	if b.Container, err = readDockerfile(filepath.Join(repository, "deploy/image/spdk-csi.Dockerfile")); err != nil {
-		return b, err
+	folders := map[*string][]string{&b.Node: cluster.Packages, &b.Workload: {"busybox-static"}}
+	if *upstream {
+		folders[&b.Shell] = []string{"base-files", "coreutils", "dash"}
 	}
-	for folder, packages := range map[*string][]string{
-		&b.Node:     cluster.Packages,
-		&b.Driver:   append([]string{"base-files", "coreutils", "dash"}, b.Container.Packages...),
-		&b.Workload: {"busybox-static"},
-	} {
+	for folder, packages := range folders {
 		if *folder, err = store.Packages(ctx, packages...); err != nil {
 			return b, err
 		}

@@ -7,18 +7,17 @@
 //	make test-k8s ARGS=-logs=DIR             # all logs, also of pods, in DIR
 //
 // The first run builds Kubernetes and the CSI sidecars from the module graph in kubernetes/go.mod, into a folder of the user's
-// cache. Debian packages (containerd, runc, CNI plugins, and those that deploy/image/spdk-csi.Dockerfile installs) are unpacked there,
-// and not installed. Later runs build only the driver and the proxy.
+// cache. Debian packages (containerd, runc, CNI plugins and what they need) are unpacked there, and not installed. Later runs build
+// only the driver's images and the proxy.
 //
 // A run has two processes. The outer one builds, starts the inner one in namespaces of its own (package sandbox), and cleans up when that
 // has ended, for whatever reason. The inner one starts the storage server (package storage) and the cluster (package cluster), and runs the
 // tests. Nothing is stopped inside: with the first process of the sandbox, the kernel ends all others.
 //
-// The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration. Values set the configuration and the
-// credentials, and let the nodes attach the simulated target's volumes as loop devices. What differs from a real installation:
+// The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration, from images that deploy/image builds.
+// Values set the configuration and the credentials, and let the nodes attach the simulated target's volumes as loop devices. What
+// differs from a real installation:
 //   - The storage is simulated, with real data in files; loop devices replace NVMe/TCP (test/kernel has that).
-//   - Image spdk-csi has the Dockerfile's programs, packages and user, but maintainer scripts did not run, so that it has no
-//     /etc/ssl/certs/ca-certificates.crt; and it is one layer.
 //   - Sidecar images are built from the module graph. livenessprobe is a stand-in (its module is not on the module proxy), and
 //     node-driver-registrar is not tested.
 //   - The two nodes share a kernel: a node that loses its power takes neither a kernel's state nor a disk's cache with it, but its processes,

@@ -17,21 +17,18 @@ import (
 	"github.com/spdkgate/spdkgate/test/e2e/image"
 )
 
-// otherTag is a second tag of the driver's image, for an upgrade.
-const otherTag = "other"
+// notWritten are images of the manifests that deploy/image writes, or that no pod of the tests runs.
+var notWritten = []string{"spdk-csi", "csi-node-driver-registrar"}
 
-// unused are images of the manifests that no pod of the tests runs.
-var unused = []string{"csi-node-driver-registrar"}
-
-// writeImages writes an archive for each image that the manifests name, under the name that it has there, so that
-// manifests need no changes.
+// writeImages writes an archive for each image of others that the manifests name, under the name that it has there, so that
+// manifests need no changes. It returns the archives of all images.
 func writeImages(dir string, b built) ([]string, error) {
 	names, err := manifestImages(
 		filepath.Join(repository, "deploy/kubernetes"), filepath.Join(repository, "deploy/kubernetes/examples"), snapshotControllerFolder(b))
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range unused {
+	for _, n := range notWritten {
 		delete(names, n)
 	}
 	for name, references := range b.Upstream {
@@ -40,7 +37,7 @@ func writeImages(dir string, b built) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	var archives []string
+	archives := slices.Clone(b.Images)
 	var g errgroup.Group
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		i, err := imageOf(name, names[name], b)
@@ -62,7 +59,7 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		return i, err
 	case "glibc-dns-testing", "nginx": // of Kubernetes' own tests, which run shell scripts with GNU's tools in them
 		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
-			image.Tree(b.Driver), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
+			image.Tree(b.Shell), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
 		}}, nil
 	case "agnhost": // of Kubernetes' own tests, which run shell scripts in it
 		program, err1 := b.program(name)
@@ -70,17 +67,6 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		i.Names, i.Entrypoint, i.Cmd = references, []string{"/agnhost"}, []string{"pause"}
 		i.Contents = append(i.Contents, image.File(program, "/agnhost", 0o755))
 		return i, errors.Join(err1, err2)
-	case "spdk-csi":
-		program, err := b.program(name)
-		untagged, _, _ := strings.Cut(references[0], ":")
-		i := image.Image{Names: append(references, untagged+":"+otherTag), Entrypoint: b.Container.Entrypoint, User: b.Container.User, Env: []string{searchPath}, Contents: []image.Content{
-			image.Tree(b.Driver), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
-			image.File(program, b.Container.Entrypoint[0], 0o755),
-		}}
-		for _, f := range b.Container.Files {
-			i.Contents = append(i.Contents, image.File(filepath.Join(repository, f[0]), f[1], 0o755))
-		}
-		return i, err
 	}
 	program, err := b.program(name)
 	return image.Image{Names: references, Entrypoint: []string{"/" + name}, User: "65532:65532", Contents: []image.Content{

@@ -162,6 +162,10 @@ func (d *driver) uninstall(ctx context.Context) error {
 	if _, err := d.runHelm(ctx, "uninstall", release, "--wait", rolloutTimeout); err != nil {
 		return err
 	}
+	// Helm leaves the pods of tests.
+	if _, err := d.kubectl.Run(ctx, "", "delete", "pod", "spdkcsi-test", "--ignore-not-found"); err != nil {
+		return err
+	}
 	if _, err := d.kubectl.Run(ctx, "", "wait", "pods", "--all", "--for=delete", rolloutTimeout); err != nil {
 		return err
 	}

@@ -51,6 +51,12 @@ func imageName(image string) string {
 	return name
 }
 
+// The images of the driver: that of the manifests, and another one for an upgrade.
+const (
+	driverVersion = "v0.1.0"
+	otherVersion  = "v0.1.1-e2e"
+)
+
 // notBuilt are images of the manifests whose modules are not on the module proxy; see the package's comment.
 var notBuilt = []string{"csi-node-driver-registrar", "livenessprobe"}
 
@@ -74,4 +80,10 @@ func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
 		assert.Contains(t, string(modules), line, "deploy/kubernetes runs %s: build it in kubernetes/go.mod", references[0])
 	}
 	assert.Equal(t, 4, checked)
+}
+
+func TestDriverHasTheVersionOfTheManifests(t *testing.T) {
+	images, err := manifestImages(filepath.Join(repository, "deploy/kubernetes"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ghcr.io/spdkgate/spdk-csi:" + driverVersion}, images["spdk-csi"])
 }

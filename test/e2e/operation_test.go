@@ -33,14 +33,14 @@ func TestUpgrade(t *testing.T) {
 		require.NoError(t, env.driver.inService(context.Background()))
 	})
 	upgraded := maps.Clone(values)
-	upgraded["image"] = map[string]any{"tag": otherTag}
+	upgraded["image"] = map[string]any{"tag": otherVersion}
 	upgraded["controller"] = map[string]any{"extraArgs": []string{"--log-format=json"}}
 	start := time.Now()
 	env.upgrade(t, upgraded)
 	assert.Equal(t, written, n.sum("first", "/volume/file"), "while the driver is replaced")
 	require.NoError(t, env.driver.inService(t.Context()))
 	n.figure("%.1f s", time.Since(start).Seconds())
-	assert.Contains(t, env.run(t, "get", "daemonset/"+driverDaemonSet, "--output=jsonpath={.spec.template.spec.containers[0].image}"), ":"+otherTag)
+	assert.Contains(t, env.run(t, "get", "daemonset/"+driverDaemonSet, "--output=jsonpath={.spec.template.spec.containers[0].image}"), ":"+otherVersion)
 	n.run("delete", "pod", "first")
 	n.apply(pod("second", "data"))
 	n.ready("second")
