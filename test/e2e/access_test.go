@@ -31,6 +31,20 @@ func TestReadWriteOnce(t *testing.T) {
 	n.admits("data", two)
 }
 
+func TestReadWriteOncePod(t *testing.T) {
+	n := parallelNamespace(t, "a second pod on the same node waits while a pod has a ReadWriteOncePod volume, and gets it when that has ended")
+	node := env.cluster.Nodes[0].Name
+	n.apply(claimOf("data", "ReadWriteOncePod", "Filesystem", ""))
+	n.apply(onNode(node, pod("first", "data")))
+	n.ready("first")
+	written := n.write("first", "/volume/file")
+	n.apply(onNode(node, pod("second", "data")))
+	n.event("second", "FailedScheduling", "ReadWriteOncePod")
+	n.run("delete", "pod", "first")
+	n.ready("second")
+	assert.Equal(t, written, n.sum("second", "/volume/file"))
+}
+
 func TestReadWriteMany(t *testing.T) {
 	n := parallelNamespace(t, "pods on two nodes read what the other one writes to a raw block volume; one ends, the other writes on")
 	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name

@@ -29,7 +29,7 @@ type built struct {
 	Shell    string              // folder with the packages of images that run shell scripts; empty without -upstream
 	Workload string              // folder with the packages of the workload's image
 	Modules  map[string]string   // folders with source, by module
-	Images   []string            // archives of the images of spdk-csi
+	Images   []string            // archives of the images of spdk-csi and spdk-proxy
 	Upstream map[string][]string // images of Kubernetes' own tests, by name; empty without -upstream
 }
 
@@ -67,19 +67,19 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 		}
 		progress("Kubernetes' own tests are built")
 	}
-	own, err := store.Own(ctx, repository, "e2e", "./cmd/spdk-proxy", "./test/e2e/livenessprobe")
+	own, err := store.Own(ctx, repository, "e2e", "./cmd/spdk-proxy", "./cmd/kubectl-spdkgate", "./test/e2e/livenessprobe")
 	if err != nil {
 		return b, err
 	}
 	maps.Copy(b.Programs, own)
-	for _, version := range []string{driverVersion, otherVersion} {
-		archive, err := store.Image(ctx, repository, "spdk-csi", version)
+	for _, i := range [][2]string{{"spdk-csi", driverVersion}, {"spdk-csi", otherVersion}, {"spdk-proxy", driverVersion}} {
+		archive, err := store.Image(ctx, repository, i[0], i[1])
 		if err != nil {
 			return b, err
 		}
 		b.Images = append(b.Images, archive)
 	}
-	progress("spdk-proxy and the images of spdk-csi are built")
+	progress("the images of spdk-csi and spdk-proxy are built")
 	for _, m := range []string{snapshotCRDs, snapshotController} {
 		if b.Modules[m], err = artifacts.ModuleDir(ctx, kubernetes, m); err != nil {
 			return b, err

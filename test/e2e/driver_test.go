@@ -21,6 +21,7 @@ const (
 	driverDaemonSet  = "spdkcsi-node"
 	driverSecret     = "spdkcsi-secret"
 	storageClass     = "spdkcsi-sc"
+	startupTaint     = driverName + "/agent-not-ready"
 )
 
 // storageServer is the name of the storage server in the driver's configuration.
@@ -31,7 +32,8 @@ type driver struct {
 	dir     string // of the sandbox
 	server  *storage.Server
 	kubectl cluster.Kubectl // in the driver's namespace
-	helm    string          // the program
+	// Programs, and the folder with kubectl.
+	helm, plugin, programs string
 }
 
 // start starts everything that the tests use.
@@ -43,7 +45,7 @@ func start(ctx context.Context, dir string, b built) error {
 	progress("%d images are made", len(images))
 	c, err := cluster.New(ctx, cluster.Options{
 		Dir: dir, Cgroup: sandbox.Cgroup(dir), Programs: b.Programs, Packages: b.Node, Images: images, Log: progress,
-		Nodes: 2,
+		Nodes: 2, StartupTaint: startupTaint,
 		Unplug: func(node string) error {
 			return sandbox.DetachLoops(filepath.Join(dir, storageFolder), storage.LoopLabel(node))
 		},
@@ -52,7 +54,7 @@ func start(ctx context.Context, dir string, b built) error {
 		return err
 	}
 	env.cluster, env.suite = c, b.Programs["storagesuite"]
-	d := &driver{dir: dir, kubectl: c.Kubectl().In(driverNamespace), helm: b.Programs["helm"]}
+	d := &driver{dir: dir, kubectl: c.Kubectl().In(driverNamespace), helm: b.Programs["helm"], plugin: b.Programs["kubectl-spdkgate"], programs: filepath.Dir(b.Programs["kubectl"])}
 	jwks, err := c.Kubectl().Run(ctx, "", "get", "--raw", "/openid/v1/jwks")
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,16 +15,24 @@ import (
 )
 
 func TestNodePluginDeleted(t *testing.T) {
-	n := newNamespace(t, "the node plugin's pod is deleted: a pod keeps its volume, and its end and the next pod work")
+	n := newNamespace(t, "the node plugin's pods are deleted: a pod keeps its volume, its end and the next pod work; a node that gets the startup taint meanwhile loses it")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
 	n.ready("first")
 	written := n.write("first", "/volume/file")
 	start := time.Now()
+	env.run(t, "taint", "node", env.cluster.Nodes[0].Name, startupTaint+"=:NoSchedule")
 	env.run(t, "delete", "pod", "--selector=app="+driverDaemonSet)
 	assert.Equal(t, written, n.sum("first", "/volume/file"), "while the plugin starts")
 	env.run(t, "rollout", "status", "daemonset/"+driverDaemonSet, rolloutTimeout)
 	n.figure("plugin back after %.1f s", time.Since(start).Seconds())
+	n.eventually("the taint is removed", func(ctx context.Context) error {
+		taints, err := n.kubectl.Run(ctx, "", "get", "nodes", "--output=jsonpath={.items[*].spec.taints}")
+		if err == nil && taints != "" {
+			err = errors.New(taints)
+		}
+		return err
+	})
 	written = n.write("first", "/volume/file")
 	n.run("delete", "pod", "first")
 	n.apply(pod("second", "data"))

@@ -115,7 +115,7 @@ func (d *driver) values() map[string]any {
 		"ca":             map[string]any{"certificates": d.server.CA()},
 		"groupSnapshots": true,
 		"node": map[string]any{
-			"selfRegistration":  true,
+			"lifecycle":         true, // and with it self-registration
 			"extraArgs":         []string{"--node-allow-loop"},
 			"extraVolumes":      []any{map[string]any{"name": "simulated-target", "hostPath": map[string]any{"path": data, "type": "Directory"}}},
 			"extraVolumeMounts": []any{map[string]any{"name": "simulated-target", "mountPath": data}},
@@ -145,9 +145,14 @@ func (d *driver) chart(ctx context.Context, command string, values map[string]an
 	return err
 }
 
-// runHelm runs helm in the driver's namespace, without any configuration of the user.
+// runHelm runs helm in the driver's namespace.
 func (d *driver) runHelm(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, d.helm, append(args, "--namespace="+driverNamespace)...)
+	return d.helmIn(ctx, driverNamespace, args...)
+}
+
+// helmIn runs helm in a namespace, without any configuration of the user.
+func (d *driver) helmIn(ctx context.Context, namespace string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, d.helm, append(args, "--namespace="+namespace)...)
 	cmd.Env = []string{"HOME=" + filepath.Join(d.dir, "helm"), "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + env.cluster.Kubeconfig()}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -61,6 +61,36 @@ func (n *namespace) printed(ctx context.Context, pod string) int {
 	return len(strings.Fields(out))
 }
 
+func TestDrain(t *testing.T) {
+	n := newNamespace(t, "a node is drained, and the node plugin is deleted before the pods: it waits until their volumes are unmounted and detached")
+	node := env.cluster.Nodes[1].Name
+	n.apply(claim("data", storageClass, "64Mi", ""))
+	n.apply(onNode(node, pod("user", "data")))
+	n.apply(onNode(node, "apiVersion: v1\nkind: Pod\nmetadata: {name: marker}\nspec:\n  volumes: [{name: volume, emptyDir: {}}]\n"+container("  ")))
+	n.ready("user")
+	n.ready("marker")
+	written := n.write("user", "/volume/file")
+	env.run(t, "cordon", node)
+	t.Cleanup(func() {
+		env.run(t, "uncordon", node)
+		env.recovered(t)
+	})
+	plugin := env.run(t, "get", "pod", "--selector=app="+driverDaemonSet, "--field-selector=spec.nodeName="+node, "--output=name")
+	env.run(t, "delete", plugin, "--wait=false")
+	n.run("delete", "pod", "marker") // ends as a plugin without the hook would
+	assert.Equal(t, written, n.sum("user", "/volume/file"))
+	assert.Equal(t, plugin, env.run(t, "get", plugin, "--output=name"))
+
+	start := time.Now()
+	n.run("delete", "pod", "user")
+	n.awaitAdmitted("data")
+	env.run(t, "wait", plugin, "--for=delete", rolloutTimeout)
+	n.figure("the plugin ended %.1f s after the pod", time.Since(start).Seconds())
+	n.apply(onNode(env.cluster.Nodes[0].Name, pod("next", "data")))
+	n.ready("next")
+	assert.Equal(t, written, n.sum("next", "/volume/file"))
+}
+
 const outOfService = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 // The steps are those of docs/fencing.md.
@@ -118,10 +148,10 @@ func TestNodeLost(t *testing.T) {
 	env.recovered(t)
 }
 
-// fence runs a subcommand of spdk-csi that fences a node or ends that.
+// fence fences a node or ends that, with the kubectl plugin.
 func (e *environment) fence(t *testing.T, command, node string) {
 	t.Helper()
-	e.run(t, "exec", "deployment/"+driverDeployment, "--container="+driverDeployment, "--", "spdk-csi", command, "--node", node, "--yes")
+	e.plugin(t, command, node, "--yes")
 }
 
 // repair makes a node usable again, whatever a test left.

@@ -23,7 +23,9 @@ type Options struct {
 	Packages string            // folder with the files of the packages in Packages
 	Images   []string          // archives; one of them contains PauseImage
 	Nodes    int               // number of nodes
-	Log      func(format string, args ...any)
+	// StartupTaint is the key of the taint with which a new node registers.
+	StartupTaint string
+	Log          func(format string, args ...any)
 	// Unplug detaches the block devices of a node that lost its power, whose processes and mounts have ended.
 	Unplug func(node string) error
 }

@@ -63,6 +63,7 @@ volumeStatsAggPeriod: 10s
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%%, imagefs.available: 1%%, nodefs.inodesFree: 1%%}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
+registerWithTaints: [{key: %[5]s, effect: NoExecute}]
 `
 
 // configure writes the configuration of containerd, CNI and kubelet.
@@ -72,7 +73,7 @@ func (n *Node) configure() error {
 		n.path("containerd.toml"):        fmt.Sprintf(containerdConfig, cni),
 		filepath.Join(cni, "1.conflist"): fmt.Sprintf(cniConfig, n.pods()),
 		n.path("resolv.conf"):            "nameserver " + Address + "\n",
-		n.path("kubelet.yaml"):           fmt.Sprintf(kubeletConfig, n.cluster.pki.path("ca.crt"), n.cgroup(), n.path("resolv.conf"), n.Address),
+		n.path("kubelet.yaml"):           fmt.Sprintf(kubeletConfig, n.cluster.pki.path("ca.crt"), n.cgroup(), n.path("resolv.conf"), n.Address, n.cluster.options.StartupTaint),
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err

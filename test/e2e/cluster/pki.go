@@ -100,6 +100,18 @@ func (a *authority) issue(name string, cert *x509.Certificate, key *ecdsa.Privat
 	return os.WriteFile(a.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600)
 }
 
+// ServerCertificate issues a certificate for a server at an address. It returns the files with the certificate, its key, and the authority.
+func (c *Cluster) ServerCertificate(name, address string) (certificate, key, ca string, err error) {
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", "", err
+	}
+	cert := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.ParseIP(address)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	return c.pki.path(name + ".crt"), c.pki.path(name + ".key"), c.pki.path("ca.crt"), c.pki.issue(name, cert, secret)
+}
+
 // writeTokens writes the apiserver's list of tokens, and a kubeconfig for each user.
 func (a *authority) writeTokens(nodes []*Node) error {
 	var list strings.Builder

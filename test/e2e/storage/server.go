@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -95,14 +94,23 @@ oidc:
 log: {format: json}
 `
 
-func (s *Server) configureProxy(ctx context.Context) error {
+// HashPassword returns the hash of a password for the proxy's configuration.
+func (s *Server) HashPassword(ctx context.Context, password string) (string, error) {
 	cmd := exec.CommandContext(ctx, s.options.Proxy, "hash-password")
-	cmd.Stdin = strings.NewReader(s.password + "\n")
+	cmd.Stdin = strings.NewReader(password + "\n")
 	hash, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("spdk-proxy hash-password: %w", err)
+		return "", fmt.Errorf("spdk-proxy hash-password: %w", err)
 	}
-	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+s.options.Port, s.path("tls"), s.target.Socket(), s.path("frozen"), bytes.TrimSpace(hash), s.options.Subject, s.options.Issuer, s.path("jwks.json"))
+	return strings.TrimSpace(string(hash)), nil
+}
+
+func (s *Server) configureProxy(ctx context.Context) error {
+	hash, err := s.HashPassword(ctx, s.password)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+s.options.Port, s.path("tls"), s.target.Socket(), s.path("frozen"), hash, s.options.Subject, s.options.Issuer, s.path("jwks.json"))
 	if err := os.WriteFile(s.path("jwks.json"), []byte(s.options.JWKS), 0o644); err != nil {
 		return err
 	}
@@ -162,16 +170,25 @@ func (s *Server) ask(ctx context.Context) error {
 		return err
 	}
 	s.ca = string(ca)
-	h, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: s.url(), Username: user, Password: s.password, CA: pool(s.ca)})
+	_, err = Stores(ctx, spdkrpc.HTTPSConfig{URL: s.url(), Username: user, Password: s.password, CA: Authorities(s.ca)})
+	return err
+}
+
+// Stores returns the names of the lvstores that a proxy shows.
+func Stores(ctx context.Context, proxy spdkrpc.HTTPSConfig) ([]string, error) {
+	h, err := spdkrpc.NewHTTPS(proxy)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c := spdkrpc.NewClient(h)
-	_, err = c.SpdkGetVersion(ctx)
+	stores, err := spdkrpc.NewClient(h).BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
 	if closer, ok := any(h).(io.Closer); ok {
 		err = errors.Join(err, closer.Close())
 	}
-	return err
+	var names []string
+	for _, s := range stores {
+		names = append(names, s.Name)
+	}
+	return names, err
 }
 
 func (s *Server) url() string { return "https://" + s.options.Address + ":" + s.options.Port + "/" }

@@ -9,7 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func pool(pem string) *x509.CertPool {
+// Authorities returns the authorities of a PEM file.
+func Authorities(pem string) *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AppendCertsFromPEM([]byte(pem)) // without a certificate in it, connections fail and say so
 	return p
