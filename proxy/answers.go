@@ -24,6 +24,8 @@ var (
 	// errDeniedParams means that the method is allowed with other parameters.
 	errDeniedParams = errors.New("denied by policy with these parameters")
 	errCrossOrigin  = errors.New("a web page of another site made a browser send this request")
+	errCSRF         = errors.New("the request does not have its session's CSRF token")
+	errSessionEnded = errors.New("the session has ended")
 	errDraining     = errors.New("the proxy is stopping")
 	errSlowBody     = errors.New("the request did not arrive in time")
 	errGone         = errors.New("the client disconnected before its request had arrived")
@@ -85,6 +87,12 @@ func answerTo(err error) answer {
 	case errors.Is(err, authn.ErrBusy):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many logins at once. Nothing was executed; retry."))
 
+	case errors.Is(err, errSessionEnded), errors.Is(err, authn.ErrCredentialChanged):
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "the session has ended. Nothing was executed; sign in again.")
+	case errors.Is(err, authn.ErrOtherConnection):
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "the session belongs to a client certificate that this connection does not have. Nothing was executed; send the certificate, or sign in again.")
+	case errors.Is(err, errCSRF):
+		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "the request does not have its session's CSRF token (X-CSRF-Token). Nothing was executed; load the console again.")
 	case errors.Is(err, errCrossOrigin):
 		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "a web page of another site made your browser send this call with your credentials. Nothing was executed; find out which page it was.")
 	case errors.Is(err, errDraining):

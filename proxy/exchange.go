@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/session"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
@@ -40,6 +41,8 @@ type sender struct {
 	credential      string // which of the user's credentials, without any secret
 
 	challenges []string // WWW-Authenticate of a refusal
+
+	session *session.Session[signedIn] // nil: the request has its own credentials
 }
 
 // maxBatchResults bounds the memory that the results of one batch take.

@@ -23,10 +23,11 @@ const (
 	readyWait      = 2 * time.Second  // for the target's answer to a probe
 )
 
-// Handler serves the proxy's paths. It accepts POST and HEAD at any path, like
+// Handler serves the proxy's paths. It accepts POST and HEAD at any other path, like
 // rpc_http_proxy.py, because the URLs of that program's clients may have one.
 func (s *Server) Handler() http.Handler {
 	r := mux.NewRouter().SkipClean(true)
+	r.MatcherFunc(belongsToConsole).Handler(s.consoleHandler())
 	r.HandleFunc("/healthz", s.serveHealth).Methods(http.MethodGet, http.MethodHead)
 	r.HandleFunc("/readyz", s.serveReady).Methods(http.MethodGet, http.MethodHead)
 	r.HandleFunc("/readyz/strict", s.serveStrictlyReady).Methods(http.MethodGet, http.MethodHead)

@@ -17,7 +17,7 @@ import (
 
 // newMetrics makes the metrics of a server.
 func (s *Server) newMetrics(version string) *metrics.Metrics {
-	methods := []string{discoverMethod}
+	methods := append([]string{discoverMethod}, consoleMethods...)
 	for _, m := range s.schema.Methods() {
 		methods = append(methods, m.Name)
 	}
@@ -103,7 +103,7 @@ func denialOf(c *call) metrics.Denial {
 		return metrics.ByQuota
 	case errors.As(c.answered.err, &foreign):
 		return metrics.ByTenant
-	case errors.Is(c.answered.err, errCrossOrigin):
+	case errors.Is(c.answered.err, errCrossOrigin), errors.Is(c.answered.err, errCSRF):
 		return metrics.ByOrigin
 	case c.decided.rule == policy.NoRule, c.decided.rule == policy.NoRuleThere:
 		return metrics.ByNoRule

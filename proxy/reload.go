@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Reload replaces users, roles, tenants, timeouts, limits of requests and the certificate.
+// Reload replaces users, roles, tenants, timeouts, limits of requests, the console and the certificate.
 // Running calls keep the settings that they began with. If it returns an error, nothing has
 // changed. It may not be called concurrently.
 func (s *Server) Reload(c *config.Config) error {
@@ -48,6 +48,10 @@ func (s *Server) Reload(c *config.Config) error {
 		}
 	}
 	s.settings.Store(settings)
+	s.sessions.SetLimits(settings.sessionLimits())
+	if !c.Console.Enabled {
+		s.sessions.Clear()
+	}
 	s.metrics.SetUsers(c.UserNames())
 	s.target.LimitUsers(c.Limits.UserInFlight, c.Limits.UsersInFlight)
 	return nil

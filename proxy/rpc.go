@@ -72,17 +72,18 @@ func (s *Server) receive(now *settings, x *exchange, w http.ResponseWriter, r *h
 // authenticates the sender, and refuses requests that other sites caused or that came too
 // late.
 func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) error {
-	who, err := now.authn.Authenticate(r.Context(), credentialsFrom(r, x.source))
-	x.noteSender(now.authn, who, err)
-	if err != nil {
+	if err := s.authenticate(now, x, r); err != nil {
 		s.skipBody(w)
 		return err
 	}
 	if !s.clients.Authenticated(connOf(r)) {
 		return errGone
 	}
-	if crossOrigin.Check(r) != nil {
-		return errCrossOrigin
+	if err := checkOrigin(x, r); err != nil {
+		return err
+	}
+	if x.sender.session != nil && r.Header.Get(backgroundHeader) == "" {
+		s.sessions.Use(*x.sender.session)
 	}
 	if err := s.inFlight.enter(connOf(r)); err != nil {
 		return err

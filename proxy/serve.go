@@ -16,6 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
+	"github.com/spdkgate/spdkgate/proxy/session"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -38,7 +39,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	s := &Server{
 		schema: opts.Schema, log: opts.Log, config: c, auditLog: auditlog.New(opts.Log, opts.Schema), oldClients: oldClients{log: opts.Log},
 		clients: clientconn.New(clientLimits(c), opts.Log), unreadBodyWait: unreadBodyWait,
-		began: make(chan struct{}), ended: make(chan struct{}),
+		began: make(chan struct{}), ended: make(chan struct{}), version: opts.Version,
 	}
 	s.handler = s.Handler()
 	s.metrics = s.newMetrics(opts.Version)
@@ -48,6 +49,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 		return nil, err
 	}
 	s.settings.Store(settings)
+	s.sessions = session.New[signedIn](settings.sessionLimits(), nil)
 	if !c.TLS.InsecurePlaintext {
 		if err := s.cert.Load(certSource(c), s.log); err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
+	"github.com/spdkgate/spdkgate/proxy/session"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -42,6 +43,9 @@ type Server struct {
 	restart    *restart
 	quiescer   *quiesce.Quiescer
 	barriers   barrier.Barriers // of snapshots on several targets
+
+	version  string
+	sessions *session.Store[signedIn]
 }
 
 // connState passes on the changes of a connection's state.

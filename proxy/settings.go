@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/session"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
@@ -27,6 +29,8 @@ type settings struct {
 	snapshotsInUse string // see takeSnapshot
 
 	documents *documents
+
+	console config.Console
 
 	// See clientAuth.
 	clientCAs       *x509.CertPool
@@ -60,4 +64,15 @@ func (s *settings) clientAuth() (*x509.CertPool, tls.ClientAuthType) {
 		return s.clientCAs, tls.RequireAndVerifyClientCert
 	}
 	return s.clientCAs, tls.RequestClientCert
+}
+
+// sessionLimits are the limits of the console's sessions.
+func (s *settings) sessionLimits() session.Limits {
+	return session.Limits{Idle: time.Duration(s.console.Idle), Lifetime: time.Duration(s.console.Lifetime)}
+}
+
+// administrator reports whether a user administers the proxy, and so may see what all users do: the
+// user has the built-in role admin, by itself or through a role that extends it, and no tenant.
+func (s *settings) administrator(user string) bool {
+	return s.policy.HasRole(user, policy.Admin) && s.tenancy.Of(user) == nil
 }

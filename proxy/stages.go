@@ -51,7 +51,7 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 		authn: authenticator, policy: roles, tenancy: tenants, translate: c.Compatibility.Translate,
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
-		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{},
+		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{}, console: c.Console,
 		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
 		tokensExpire: c.TokensExpire(), learning: c.LearningUsers(),
 	}, nil

@@ -50,6 +50,7 @@ type issuer struct {
 	name, url, audience string
 	source              keySource
 	keys                *keyring
+	jwks                []byte // of the configuration
 	rules               []userRule
 	now                 func() time.Time
 }
@@ -90,7 +91,7 @@ func newIssuers(users []User, sums *macer, opts Options) (*issuers, error) {
 
 func newIssuer(c Issuer, opts Options) (*issuer, error) {
 	i := &issuer{
-		name: c.Name, url: c.URL, audience: c.Audience, now: opts.Now,
+		name: c.Name, url: c.URL, audience: c.Audience, now: opts.Now, jwks: c.JWKS,
 		source: keySource{issuer: c.URL, jwksURL: c.JWKSURL, authority: c.Authority, bearerFile: c.BearerFile},
 	}
 	var wrong []error

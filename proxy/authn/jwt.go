@@ -39,7 +39,6 @@ type issuers struct {
 // identify returns the user of a token. The error is ErrCannotTell if the keys of an issuer
 // that may have signed it are unavailable.
 func (s *issuers) identify(ctx context.Context, token string) (Identity, error) {
-	who := Identity{Method: ByJWT}
 	if len(s.byURL) == 0 {
 		return Identity{Method: ByToken}, ErrWrongCredentials
 	}
@@ -47,9 +46,27 @@ func (s *issuers) identify(ctx context.Context, token string) (Identity, error) 
 	if known, ok := s.memory.recall(sum); ok {
 		return known, nil
 	}
+	v, err := s.verify(ctx, token)
+	if err == nil {
+		s.memory.keep(sum, v.who, v.until)
+	}
+	return v.who, err
+}
+
+// A verifiedToken is a token that an issuer has signed for one of the users.
+type verifiedToken struct {
+	who    Identity
+	issuer *issuer
+	claims map[string]any
+	until  time.Time // it may be remembered
+}
+
+// verify verifies a token. Together with an error, it returns what the token says, unverified.
+func (s *issuers) verify(ctx context.Context, token string) (verifiedToken, error) {
+	v := verifiedToken{who: Identity{Method: ByJWT}}
 	jws, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
-		return who, ErrWrongCredentials
+		return v, ErrWrongCredentials
 	}
 	// Unverified claims are used only to choose the issuer, and in the log.
 	var unverified struct {
@@ -57,22 +74,20 @@ func (s *issuers) identify(ctx context.Context, token string) (Identity, error) 
 		Subject string `json:"sub"`
 	}
 	if err := strict.Unmarshal(jws.UnsafePayloadWithoutVerification(), &unverified); err != nil {
-		return who, ErrWrongCredentials
+		return v, ErrWrongCredentials
 	}
-	who.Credential = unverified.Subject
+	v.who.Credential = unverified.Subject
 	err = ErrWrongCredentials
 	for _, i := range s.byURL[unverified.Issuer] {
-		claims, until, wrong := i.verify(ctx, token, jws)
+		claims, until, wrong := i.verify(ctx, token, jws, i.audience)
 		if wrong == nil {
-			who.User, wrong = i.userOf(claims)
-			if wrong == nil {
-				s.memory.keep(sum, who, until)
-			}
-			return who, wrong
+			v.issuer, v.claims, v.until = i, claims, until
+			v.who.User, wrong = i.userOf(claims)
+			return v, wrong
 		}
 		err = moreConclusive(err, wrong)
 	}
-	return who, err
+	return v, err
 }
 
 // moreConclusive returns the error to report if two issuers with the same URL reject a token:
@@ -85,16 +100,16 @@ func moreConclusive(a, b error) error {
 	return a
 }
 
-// verify verifies a token with the keys of one issuer. It returns the claims, and until when
-// they may be remembered.
-func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSignature) (claims map[string]any, until time.Time, err error) {
+// verify verifies a token for an audience with the keys of one issuer. It returns the claims, and
+// until when they may be remembered.
+func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSignature, audience string) (claims map[string]any, until time.Time, err error) {
 	keys, err := i.keys.find(ctx, jws.Signatures[0].Header.KeyID)
 	if err != nil {
 		return nil, until, fmt.Errorf("issuer %s: %w", i.name, err)
 	}
 	signature := &signature{jws: jws, keys: keys}
 	verifier := oidc.NewVerifier(i.url, signature, &oidc.Config{
-		ClientID: i.audience, SupportedSigningAlgs: algorithmNames(),
+		ClientID: audience, SupportedSigningAlgs: algorithmNames(),
 		Now: func() time.Time { return i.now().Add(-clockSkew) }, // the tolerance for exp
 	})
 	verified, err := verifier.Verify(ctx, token)
@@ -105,9 +120,9 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 	case errors.As(err, &expired):
 		return nil, until, rejected("the token expired on %s: send a new one", expired.Expiry.UTC().Format(time.RFC3339))
 	case err != nil:
-		return nil, until, rejected("the token is not for this proxy: request one with the audience %q", i.audience)
+		return nil, until, rejected("the token is not for this proxy: request one with the audience %q", audience)
 	}
-	claims, err = i.claims(verified)
+	claims, err = i.claims(verified, audience)
 	if err != nil {
 		return nil, until, err
 	}
@@ -119,7 +134,7 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 // occurs twice or in other letter case, so the issuer may have meant another value. Here names
 // are exact and occur once, and what the library has checked is checked again in this way
 // (except iss, by which the issuer was chosen).
-func (i *issuer) claims(token *oidc.IDToken) (map[string]any, error) {
+func (i *issuer) claims(token *oidc.IDToken, audience string) (map[string]any, error) {
 	var payload json.RawMessage
 	claims := map[string]any{}
 	if err := token.Claims(&payload); err != nil {
@@ -129,7 +144,7 @@ func (i *issuer) claims(token *oidc.IDToken) (map[string]any, error) {
 		return nil, ErrWrongCredentials
 	}
 	audiences, _ := claims["aud"].([]any)
-	if claims["aud"] != i.audience && !slices.Contains(audiences, any(i.audience)) || claims["exp"] == nil {
+	if claims["aud"] != audience && !slices.Contains(audiences, any(audience)) || claims["exp"] == nil {
 		return nil, ErrWrongCredentials
 	}
 	latest := float64(i.now().Add(clockSkew).Unix())

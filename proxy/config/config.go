@@ -28,6 +28,8 @@ type Config struct {
 	// Tenants are teams that see only their own objects.
 	Tenants map[string]Tenant `yaml:"tenants"`
 	Metrics Metrics           `yaml:"metrics"`
+	// Console is the web page for administrators, see console.go.
+	Console Console `yaml:"console"`
 	// Compatibility is with clients for other releases of SPDK.
 	Compatibility Compatibility `yaml:"compatibility"`
 
@@ -77,6 +79,7 @@ func Default() Config {
 			Save:     Save{Keep: 10}, SnapshotsInUse: SnapshotsRefuse,
 		},
 		Compatibility: Compatibility{Translate: true},
+		Console:       Console{Enabled: true, Idle: Duration(30 * time.Minute), Lifetime: Duration(12 * time.Hour)},
 
 		Log: Log{Format: "json"},
 		Limits: Limits{

@@ -171,6 +171,7 @@ func TestTheDocumentedKeys(t *testing.T) {
 	assert.Equal(t, want.Target, c.Target)
 	assert.Equal(t, want.Compatibility, c.Compatibility)
 	assert.Equal(t, want.Log, c.Log)
+	assert.Equal(t, want.Console, c.Console)
 	assert.Equal(t, want.Limits, c.Limits)
 
 	var document yaml.Node

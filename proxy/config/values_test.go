@@ -148,3 +148,26 @@ func TestLoggers(t *testing.T) {
 	NewLogger(&b, Log{Format: "json"}).Info("shown", "key", 1)
 	assert.Contains(t, b.String(), `"msg":"shown","key":1`)
 }
+
+// One line switches the console off, and keys that are left out keep their defaults.
+func TestConsole(t *testing.T) {
+	on := Default().Console
+	assert.True(t, on.Enabled)
+	for text, want := range map[string]Console{
+		"console: false":                {false, on.Idle, on.Lifetime},
+		"console: true":                 on,
+		"console: {enabled: false}":     {false, on.Idle, on.Lifetime},
+		"console: {idle: 5m}":           {true, Duration(5 * time.Minute), on.Lifetime},
+		"console:\n  lifetime: 1h\n":    {true, on.Idle, Duration(time.Hour)},
+		"console:":                      on,
+		"console: {enabled: no}\n":      {false, on.Idle, on.Lifetime},
+		"console: {}":                   on,
+		"console: {lifetime: 168h0m0s}": {true, on.Idle, Duration(7 * 24 * time.Hour)},
+	} {
+		c := Default()
+		if err := DecodeStrict([]byte(text), &c); assert.NoError(t, err, text) {
+			assert.Equal(t, want, c.Console, text)
+			assert.NoError(t, c.validateConsole(), text)
+		}
+	}
+}

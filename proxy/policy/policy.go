@@ -34,6 +34,7 @@ type Policy struct {
 type user struct {
 	decisions map[string]Decision // by method
 	rules     []*rule             // for Explain
+	roles     []string            // of the configuration
 	learning  bool
 }
 
@@ -90,7 +91,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 
 // newUser makes the decisions for each method from the rules of the user's roles.
 func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *user {
-	made := &user{decisions: map[string]Decision{}, learning: u.Learning}
+	made := &user{decisions: map[string]Decision{}, roles: u.Roles, learning: u.Learning}
 	for _, role := range u.Roles {
 		for _, r := range rulesOf[role] {
 			if !slices.Contains(made.rules, r) {
@@ -118,6 +119,21 @@ func (p *Policy) Decide(user, method string) Decision {
 		}
 	}
 	return Decision{Rule: NoRule}
+}
+
+// Roles returns the roles that the configuration gives a user.
+func (p *Policy) Roles(user string) []string {
+	roles := []string{}
+	if u := p.users[user]; u != nil {
+		roles = append(roles, u.roles...)
+	}
+	return roles
+}
+
+// HasRole reports whether a user has a role, by itself or through a role that extends it.
+func (p *Policy) HasRole(user, role string) bool {
+	u := p.users[user]
+	return u != nil && slices.ContainsFunc(u.rules, func(r *rule) bool { return r.role == role })
 }
 
 // A rule is a compiled Rule of a role.

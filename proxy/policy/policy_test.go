@@ -161,3 +161,17 @@ func BenchmarkDecide(b *testing.B) {
 		p.Decide("u", "bdev_lvol_create")
 	}
 }
+
+// A role that a user has only through another one is a role of the user, too.
+func TestRolesOfUsers(t *testing.T) {
+	p, err := New(map[string]Role{
+		"boss": {Extends: []string{Admin}}, "careful": {Extends: []string{"boss"}, Deny: []Rule{{Method: "spdk_kill_instance"}}}, "all": {Allow: []Rule{{Method: "*"}}},
+	}, map[string]User{"a": {Roles: []string{Admin}}, "b": {Roles: []string{"careful", ReadOnly}}, "c": {Roles: []string{"all"}}, "d": {Learning: true}}, rpcschema.Default())
+	require.NoError(t, err)
+	for user, admin := range map[string]bool{"a": true, "b": true, "c": false, "d": false, "nobody": false} {
+		assert.Equal(t, admin, p.HasRole(user, Admin), user)
+	}
+	assert.Equal(t, []string{"careful", ReadOnly}, p.Roles("b"))
+	assert.Equal(t, []string{}, p.Roles("d"))
+	assert.Equal(t, []string{}, p.Roles("nobody"))
+}

@@ -104,6 +104,13 @@ var rules = []rule{
 		reason: "the kernel decides who is at the other end of a socket: the code that asks it takes a path and a connection, so it can be reviewed alone",
 	},
 	{
+		who:    "proxy/session and proxy/console know no other room",
+		binds:  in("proxy/session", "proxy/console"),
+		not:    func(from, path string) bool { return within(path, rooms...) && path != from },
+		linked: true,
+		reason: "ids of sessions and files for everybody must be reviewable alone: who a user is, and what a user may do, is decided by the stages",
+	},
+	{
 		who:    "proxy/dryrun knows the configuration and the stages that need no target",
 		binds:  in("proxy/dryrun"),
 		not:    roomsOfProxyBut("proxy/dryrun", "proxy/config", "proxy/authn", "proxy/policy", "proxy/tenancy"),

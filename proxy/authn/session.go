@@ -1,0 +1,190 @@
+package authn
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A SignIn is what a person gives to begin a session. Method says which of the other members
+// count; ByCertificate needs none, because the connection has the certificate.
+type SignIn struct {
+	Method         Method // ByPassword, ByToken or ByCertificate
+	User, Password string
+	Token          string // of this proxy or of an issuer
+}
+
+// A Binding ties a session to the credential that it began with. It contains no secret from which
+// the credential could be learned.
+type Binding struct {
+	// Until is when the credential expires; zero: it does not.
+	Until time.Time
+
+	who         Identity
+	token       [sha256.Size]byte // the hash of a token
+	issuer      string            // of a JWT
+	fingerprint mac               // of what the configuration, or the certificate, must still have
+}
+
+// Identity returns the user who signed in, and how.
+func (b Binding) Identity() Identity { return b.who }
+
+// Errors of Holds.
+var (
+	ErrCredentialChanged = errors.New("the credential with which the session began was changed or removed, or has expired")
+	ErrOtherConnection   = errors.New("the session belongs to a client certificate that this connection does not have")
+)
+
+// TakesPasswords reports whether any user has a password.
+func (a *Authenticator) TakesPasswords() bool { return len(a.passwords.hashes) > 0 }
+
+// TakesCertificates reports whether any user can authenticate with a client certificate.
+func (a *Authenticator) TakesCertificates() bool {
+	return a.certificates.authorities != nil && len(a.certificates.users) > 0
+}
+
+// SignIn authenticates a person who begins a session, with the same limits as Authenticate.
+// Together with an error, it returns what is known about the failed attempt.
+func (a *Authenticator) SignIn(ctx context.Context, in SignIn, e Evidence) (Identity, Binding, error) {
+	if a.certificates.required {
+		if who, err := a.certificates.check(e.Certificates); err != nil {
+			return who, Binding{}, a.failed(e, who, err)
+		}
+	}
+	b, err := a.signIn(ctx, in, e)
+	if in.Method != ByPassword { // which counts failures by itself
+		err = a.failed(e, b.who, err)
+	}
+	if err != nil {
+		return b.who, Binding{}, err
+	}
+	return b.who, b, nil
+}
+
+func (a *Authenticator) signIn(ctx context.Context, in SignIn, e Evidence) (b Binding, err error) {
+	switch {
+	case in.Method == ByPassword:
+		b.who, err = a.passwords.identify(ctx, in.User, in.Password, e.Source)
+		b.fingerprint, _ = a.passwordFingerprint(in.User)
+	case in.Method == ByCertificate && len(e.Certificates) == 0:
+		return b, fmt.Errorf("%w: the connection has no client certificate", ErrNoCredentials)
+	case in.Method == ByCertificate:
+		b.who, err = a.certificates.identify(e.Certificates)
+		b.fingerprint, b.Until = a.certificateFingerprint(e), e.Certificates[0].NotAfter
+	case !isToken(strings.TrimRight(in.Token, "=")):
+		return Binding{who: Identity{Method: ByToken}}, fmt.Errorf("%w: it is not a token", ErrWrongCredentials)
+	case strings.HasPrefix(in.Token, TokenPrefix):
+		b.who, err = a.tokens.identify(in.Token)
+		b.token = sha256.Sum256([]byte(in.Token))
+		b.Until = a.tokens.bySum[b.token].hash.NotAfter
+	default:
+		return a.signInByJWT(ctx, in.Token)
+	}
+	return b, err
+}
+
+func (a *Authenticator) signInByJWT(ctx context.Context, token string) (Binding, error) {
+	if len(a.issuers.byURL) == 0 {
+		return Binding{who: Identity{Method: ByToken}}, ErrWrongCredentials
+	}
+	v, err := a.issuers.verify(ctx, token)
+	if err != nil {
+		return Binding{who: v.who}, err
+	}
+	b := a.issuers.bindingOf(v.who, v.issuer)
+	if expires, ok := v.claims["exp"].(float64); ok {
+		b.Until = time.Unix(int64(expires), 0)
+	}
+	return b, nil
+}
+
+// Holds returns nil if the credential of a session still authenticates its user, so that a reload
+// ends the sessions of those whose credential was changed or removed. The error is
+// ErrCredentialChanged, ErrOtherConnection, or that of a client certificate which every request needs.
+func (a *Authenticator) Holds(b Binding, e Evidence) error {
+	if a.certificates.required {
+		if _, err := a.certificates.check(e.Certificates); err != nil {
+			return err
+		}
+	}
+	if !b.Until.IsZero() && !a.tokens.now().Before(b.Until) {
+		return ErrCredentialChanged
+	}
+	same := false
+	switch b.who.Method {
+	case ByPassword:
+		now, ok := a.passwordFingerprint(b.who.User)
+		same = ok && hmac.Equal(now[:], b.fingerprint[:])
+	case ByToken:
+		stored, ok := a.tokens.bySum[b.token]
+		same = ok && stored.user == b.who.User && stored.hash.NotAfter.Equal(b.Until)
+	case ByCertificate:
+		now := a.certificateFingerprint(e)
+		if !hmac.Equal(now[:], b.fingerprint[:]) {
+			return ErrOtherConnection
+		}
+		who, err := a.certificates.identify(e.Certificates)
+		same = err == nil && who == b.who
+	case ByJWT:
+		i := a.issuers.byName[b.issuer]
+		if i != nil {
+			now, ok := a.issuers.fingerprint(i, b.who.User)
+			same = ok && hmac.Equal(now[:], b.fingerprint[:])
+		}
+	}
+	if !same {
+		return ErrCredentialChanged
+	}
+	return nil
+}
+
+// Purposes of the macs of sessions, so that none of them equals that of a remembered credential.
+const (
+	sessionPassword    Method = "session:basic"
+	sessionCertificate Method = "session:certificate"
+	sessionJWT         Method = "session:jwt"
+)
+
+// passwordFingerprint is the mac of a user's password hash; false if the user has none.
+func (a *Authenticator) passwordFingerprint(user string) (mac, bool) {
+	h, ok := a.passwords.hashes[user]
+	if !ok {
+		return mac{}, false
+	}
+	return sumOf(a.passwords.sums, sessionPassword, user, fmt.Sprint(h)), true
+}
+
+// certificateFingerprint is the mac of the client's own certificate.
+func (a *Authenticator) certificateFingerprint(e Evidence) mac {
+	if len(e.Certificates) == 0 {
+		return mac{}
+	}
+	return sumOf(a.certificates.sums, sessionCertificate, e.Certificates[0].Raw)
+}
+
+// bindingOf makes the Binding of a session that began with a token of an issuer.
+func (s *issuers) bindingOf(who Identity, i *issuer) Binding {
+	b := Binding{who: who, issuer: i.name}
+	b.fingerprint, _ = s.fingerprint(i, who.User)
+	return b
+}
+
+// fingerprint is the mac of an issuer and of a user's rule for its tokens; false if the user has
+// no such rule.
+func (s *issuers) fingerprint(i *issuer, user string) (mac, bool) {
+	for _, r := range i.rules {
+		if r.user == user {
+			claims, err := json.Marshal(r.claims) // in the order of their names
+			if err != nil {
+				panic(err) // strings
+			}
+			return sumOf(s.sums, sessionJWT, i.url, i.audience, i.source.jwksURL, i.source.authority, string(i.jwks), user, string(claims)), true
+		}
+	}
+	return mac{}, false
+}

@@ -1,0 +1,223 @@
+package session
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"sync"
+	"time"
+)
+
+// Limits bound the sessions of a Store.
+type Limits struct {
+	Idle     time.Duration // a session ends when it was not used for this long
+	Lifetime time.Duration // and this long after it began, however much it is used
+}
+
+const (
+	// MaxSessions bounds the sessions of a Store, and MaxPerUser those of one user.
+	MaxSessions = 1024
+	MaxPerUser  = 32
+
+	idBytes = 32
+)
+
+// A sum is the hash of a session's id. The Store keeps no id: a copy of its memory is of no use to
+// somebody who wants to take a session over.
+type sum [sha256.Size]byte
+
+// A Session is a session as it was when it was looked up.
+type Session[T any] struct {
+	User  string
+	Value T         // what Begin got
+	Ends  time.Time // at the latest
+	// Name identifies the session in logs. It is not secret.
+	Name string
+	// CSRF is the token that proves that a request was sent by the session's own page. It is secret.
+	CSRF string
+
+	sum sum
+}
+
+// A Store holds sessions in memory. It may be used concurrently.
+type Store[T any] struct {
+	now func() time.Time
+	key [sha256.Size]byte // of CSRF tokens
+
+	mu       sync.Mutex
+	limits   Limits
+	sessions map[sum]*entry[T]
+}
+
+type entry[T any] struct {
+	user        string
+	value       T
+	began, used time.Time
+	until       time.Time // the value counts no longer; zero: it always does
+}
+
+// New makes an empty Store. now is the clock; nil is time.Now.
+func New[T any](limits Limits, now func() time.Time) *Store[T] {
+	if now == nil {
+		now = time.Now
+	}
+	s := &Store[T]{now: now, limits: limits, sessions: map[sum]*entry[T]{}}
+	_, _ = rand.Read(s.key[:]) // never fails
+	return s
+}
+
+// SetLimits replaces the limits, also of sessions that have begun.
+func (s *Store[T]) SetLimits(limits Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits = limits
+}
+
+// Begin begins a session with a new id, which only the user's browser may learn. It ends at until
+// at the latest, if that is not zero. If the user has too many sessions, or all users together do,
+// the one that was not used for longest ends: of this user, or of the user with the most.
+func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
+	var secret [idBytes]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	id = base64.RawURLEncoding.EncodeToString(secret[:])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.makeRoom(user, now)
+	key := sha256.Sum256([]byte(id))
+	e := &entry[T]{user: user, value: value, began: now, used: now, until: until}
+	s.sessions[key] = e
+	return id, s.describe(id, key, e)
+}
+
+// Find returns the session with an id, and false if there is none or it has ended. Use marks it as
+// used.
+func (s *Store[T]) Find(id string) (Session[T], bool) {
+	if len(id) != base64.RawURLEncoding.EncodedLen(idBytes) {
+		return Session[T]{}, false
+	}
+	// The look-up need not take constant time: its duration could reveal only parts of a hash.
+	key := sha256.Sum256([]byte(id))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.sessions[key]
+	if ok && s.hasEnded(e, s.now()) {
+		delete(s.sessions, key)
+		ok = false
+	}
+	if !ok {
+		return Session[T]{}, false
+	}
+	return s.describe(id, key, e), true
+}
+
+// Use marks a session as used, which postpones the end of an idle session.
+func (s *Store[T]) Use(of Session[T]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, ok := s.sessions[of.sum]; ok {
+		e.used = s.now()
+	}
+}
+
+// End ends a session.
+func (s *Store[T]) End(of Session[T]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, of.sum)
+}
+
+// EndAll ends all sessions of a user, and returns their number.
+func (s *Store[T]) EndAll(user string) (ended int) {
+	return s.endIf(func(e *entry[T]) bool { return e.user == user })
+}
+
+// Clear ends all sessions.
+func (s *Store[T]) Clear() { s.endIf(func(*entry[T]) bool { return true }) }
+
+// Count returns the number of sessions.
+func (s *Store[T]) Count() int {
+	now := s.now()
+	s.endIf(func(e *entry[T]) bool { return s.hasEnded(e, now) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sessions)
+}
+
+func (s *Store[T]) endIf(ends func(*entry[T]) bool) (ended int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, e := range s.sessions {
+		if ends(e) {
+			delete(s.sessions, key)
+			ended++
+		}
+	}
+	return ended
+}
+
+// describe returns the Session of an entry. The CSRF token follows from the id, so that it need not
+// be kept.
+func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
+	mac := hmac.New(sha256.New, s.key[:])
+	mac.Write([]byte(id))
+	return Session[T]{
+		User: e.user, Value: e.value, Ends: s.end(e), sum: key,
+		Name: hex.EncodeToString(key[:4]), CSRF: base64.RawURLEncoding.EncodeToString(mac.Sum(nil)),
+	}
+}
+
+// end is when a session ends, even if it is used.
+func (s *Store[T]) end(e *entry[T]) time.Time {
+	end := e.began.Add(s.limits.Lifetime)
+	if !e.until.IsZero() && e.until.Before(end) {
+		return e.until
+	}
+	return end
+}
+
+func (s *Store[T]) hasEnded(e *entry[T], now time.Time) bool {
+	return !now.Before(s.end(e)) || now.Sub(e.used) >= s.limits.Idle
+}
+
+// makeRoom ends sessions until another one of a user is within the bounds. The caller holds s.mu.
+func (s *Store[T]) makeRoom(user string, now time.Time) {
+	counts := map[string]int{}
+	for key, e := range s.sessions {
+		if s.hasEnded(e, now) {
+			delete(s.sessions, key)
+			continue
+		}
+		counts[e.user]++
+	}
+	if counts[user] >= MaxPerUser {
+		s.endOldest(user)
+		return
+	}
+	if len(s.sessions) < MaxSessions {
+		return
+	}
+	most := user
+	for other, n := range counts {
+		if n > counts[most] {
+			most = other
+		}
+	}
+	s.endOldest(most)
+}
+
+// endOldest ends the session of a user that was not used for longest.
+func (s *Store[T]) endOldest(user string) {
+	var oldest *entry[T]
+	var at sum
+	for key, e := range s.sessions {
+		if e.user == user && (oldest == nil || e.used.Before(oldest.used)) {
+			oldest, at = e, key
+		}
+	}
+	if oldest != nil {
+		delete(s.sessions, at)
+	}
+}

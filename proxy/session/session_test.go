@@ -1,0 +1,190 @@
+package session
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A clock is set by the test.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+var limits = Limits{Idle: 30 * time.Minute, Lifetime: 12 * time.Hour}
+
+func newStore() (*Store[int], *clock) {
+	c := &clock{at: time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)}
+	return New[int](limits, c.now), c
+}
+
+func TestASessionIsFoundByItsIDOnly(t *testing.T) {
+	s, c := newStore()
+	id, began := s.Begin("ann", 7, time.Time{})
+	other, second := s.Begin("ann", 8, time.Time{})
+	assert.NotEqual(t, id, other, "each session has an id of its own")
+	assert.NotEqual(t, began.CSRF, second.CSRF)
+	assert.Len(t, id, 43, "256 bits")
+	found, ok := s.Find(id)
+	require.True(t, ok)
+	assert.Equal(t, began, found)
+	assert.Equal(t, "ann", found.User)
+	assert.Equal(t, 7, found.Value)
+	assert.Equal(t, c.now().Add(limits.Lifetime), found.Ends)
+	assert.NotContains(t, id, found.Name)
+	for _, wrong := range []string{"", id[1:], id + "A", "A" + id[1:], found.Name, string(found.sum[:])} {
+		_, ok = s.Find(wrong)
+		assert.False(t, ok, wrong)
+	}
+	// What the store keeps does not contain the id or the token.
+	for key, e := range s.sessions {
+		kept := fmt.Sprintf("%s %+v", key, *e)
+		assert.NotContains(t, kept, id)
+		assert.NotContains(t, kept, began.CSRF)
+	}
+}
+
+func TestASessionEndsWhenItIsNotUsed(t *testing.T) {
+	s, c := newStore()
+	id, _ := s.Begin("ann", 0, time.Time{})
+	for range 3 {
+		c.pass(limits.Idle - time.Second)
+		found, ok := s.Find(id)
+		require.True(t, ok)
+		s.Use(found)
+	}
+	c.pass(limits.Idle - time.Second)
+	_, ok := s.Find(id)
+	require.True(t, ok, "looking it up is no use of it")
+	c.pass(time.Second)
+	_, ok = s.Find(id)
+	assert.False(t, ok)
+	c.pass(-limits.Idle)
+	_, ok = s.Find(id)
+	assert.False(t, ok, "it does not come back")
+}
+
+func TestASessionEndsAfterItsLifetime(t *testing.T) {
+	s, c := newStore()
+	id, _ := s.Begin("ann", 0, time.Time{})
+	short, began := s.Begin("ann", 0, c.now().Add(time.Hour))
+	assert.Equal(t, c.now().Add(time.Hour), began.Ends)
+	use := func(id string) bool {
+		found, ok := s.Find(id)
+		s.Use(found)
+		return ok
+	}
+	for range 24 {
+		c.pass(limits.Idle - time.Minute)
+		require.True(t, use(id))
+		assert.Equal(t, c.now().Before(began.Ends), use(short), "the value counts until then")
+	}
+	c.pass(limits.Lifetime - 24*(limits.Idle-time.Minute) - time.Second)
+	require.True(t, use(id))
+	c.pass(time.Second)
+	assert.False(t, use(id))
+	assert.Zero(t, s.Count())
+}
+
+// A reload may shorten the times of sessions that have begun.
+func TestLimitsApplyToOpenSessions(t *testing.T) {
+	s, c := newStore()
+	id, _ := s.Begin("ann", 0, time.Time{})
+	c.pass(10 * time.Minute)
+	s.SetLimits(Limits{Idle: 5 * time.Minute, Lifetime: time.Hour})
+	_, ok := s.Find(id)
+	assert.False(t, ok)
+}
+
+func TestEnd(t *testing.T) {
+	s, _ := newStore()
+	id, began := s.Begin("ann", 0, time.Time{})
+	others := []string{}
+	for range 3 {
+		id, _ := s.Begin("ann", 0, time.Time{})
+		others = append(others, id)
+	}
+	bob, _ := s.Begin("bob", 0, time.Time{})
+	s.End(began)
+	_, ok := s.Find(id)
+	assert.False(t, ok)
+	s.Use(began)
+	_, ok = s.Find(id)
+	assert.False(t, ok, "a request that is being answered does not bring it back")
+	assert.Equal(t, 4, s.Count())
+	assert.Equal(t, 3, s.EndAll("ann"))
+	for _, id := range others {
+		_, ok := s.Find(id)
+		assert.False(t, ok)
+	}
+	_, ok = s.Find(bob)
+	assert.True(t, ok)
+	s.Clear()
+	_, ok = s.Find(bob)
+	assert.False(t, ok)
+}
+
+// The number of sessions is bounded, for each user and in all. A user who begins many ends only
+// sessions of their own.
+func TestBounds(t *testing.T) {
+	s, c := newStore()
+	first, _ := s.Begin("ann", 0, time.Time{})
+	kept, _ := s.Begin("ann", 0, time.Time{})
+	bob, _ := s.Begin("bob", 0, time.Time{})
+	c.pass(time.Second)
+	found, _ := s.Find(kept)
+	s.Use(found)
+	for range MaxPerUser - 1 {
+		s.Begin("ann", 0, time.Time{})
+	}
+	assert.Equal(t, MaxPerUser+1, s.Count())
+	_, ok := s.Find(first)
+	assert.False(t, ok, "the one that was not used for longest has ended")
+	for _, id := range []string{kept, bob} {
+		_, ok = s.Find(id)
+		assert.True(t, ok)
+	}
+	for i := range MaxSessions {
+		s.Begin(fmt.Sprint("user", i), 0, time.Time{})
+	}
+	assert.Equal(t, MaxSessions, s.Count())
+	_, ok = s.Find(bob)
+	assert.True(t, ok, "users with more sessions lose theirs first")
+}
+
+func TestSessionsInParallel(t *testing.T) {
+	s, _ := newStore()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			user := fmt.Sprint("user", i%2)
+			for range 100 {
+				id, _ := s.Begin(user, i, time.Time{})
+				if found, ok := s.Find(id); ok {
+					s.Use(found)
+					s.End(found)
+				}
+			}
+			s.EndAll(user)
+		})
+	}
+	all.Wait()
+	assert.Zero(t, s.Count())
+}

@@ -1,0 +1,161 @@
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
+	"github.com/spdkgate/spdkgate/proxy/config"
+)
+
+func TestSessionsEndByThemselves(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) {
+		c.Console.Idle, c.Console.Lifetime = config.Duration(10*time.Minute), config.Duration(time.Hour)
+	})
+	clock := withClock(b.proxy)
+	u := b.browser()
+	began := u.signIn(passwordOf("admin", adminPassword))
+	assert.Equal(t, 600, began.IdleSeconds)
+	clock.pass(9 * time.Minute)
+	require.Equal(t, http.StatusOK, u.call())
+	clock.pass(9 * time.Minute)
+	require.Equal(t, http.StatusOK, u.do("POST", "/", version, backgroundHeader, "1").StatusCode)
+	require.Equal(t, http.StatusForbidden, u.do("POST", "/", version, csrfHeader, "").StatusCode)
+	clock.pass(time.Minute)
+	assert.Equal(t, http.StatusUnauthorized, u.call(), "neither what the page does by itself nor a forged request is a use of the session")
+
+	u.signIn(passwordOf("admin", adminPassword))
+	for range 6 {
+		require.Equal(t, http.StatusOK, u.call())
+		clock.pass(9 * time.Minute)
+	}
+	require.Equal(t, http.StatusOK, u.call())
+	clock.pass(6 * time.Minute)
+	resp := u.do("GET", "/console/session", "")
+	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode, "after an hour, however much it is used")
+	assert.Contains(t, resp.body, `"ways"`)
+	assert.Contains(t, resp.Header.Get("Set-Cookie"), "Max-Age=0")
+}
+
+// A reload ends the sessions of users whose credentials changed, and no others; roles and tenants
+// change at once.
+func TestReloadAndSessions(t *testing.T) {
+	b := newBench(t, "v26.05")
+	admin, viewer := b.browser(), b.browser()
+	admin.signIn(passwordOf("admin", adminPassword))
+	viewer.signIn(passwordOf("viewer", viewerPassword))
+
+	changed := *b.config
+	changed.Users = []config.User{changed.Users[0], {Name: "viewer", PasswordHash: hashes()[viewerPassword], Roles: []string{"admin"}, Tenant: "team"}}
+	changed.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
+	require.NoError(t, b.proxy.Reload(&changed))
+	require.Equal(t, http.StatusOK, admin.call())
+	require.Equal(t, http.StatusOK, viewer.call())
+	assert.Equal(t, "team", viewer.lastTenant(b))
+	var now sessionAnswer
+	require.NoError(t, json.Unmarshal([]byte(viewer.do("GET", "/console/session", "").body), &now))
+	assert.Equal(t, []string{"admin"}, now.Roles)
+	assert.False(t, now.Administrator, "a user of a tenant administers nothing")
+
+	again := changed
+	again.Users = []config.User{changed.Users[0], {Name: "viewer", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}}}
+	require.NoError(t, b.proxy.Reload(&again))
+	assert.Equal(t, http.StatusOK, admin.call())
+	assert.Equal(t, http.StatusUnauthorized, viewer.call(), "the password changed")
+	require.NoError(t, b.proxy.Reload(&changed))
+	assert.Equal(t, http.StatusUnauthorized, viewer.call(), "the session does not come back with the password")
+
+	viewer.signIn(passwordOf("viewer", viewerPassword))
+	removed := changed
+	removed.Users = changed.Users[:1]
+	require.NoError(t, b.proxy.Reload(&removed))
+	assert.Equal(t, http.StatusUnauthorized, viewer.call(), "the user was removed")
+
+	off := *b.config
+	off.Console.Enabled = false
+	require.NoError(t, b.proxy.Reload(&off))
+	assert.Equal(t, http.StatusUnauthorized, admin.call())
+	require.NoError(t, b.proxy.Reload(b.config))
+	assert.Equal(t, http.StatusUnauthorized, admin.call(), "switching the console off ends all sessions")
+}
+
+// Sessions begin with each credential of the documented configuration, and end with it.
+func TestSessionsOfOtherCredentials(t *testing.T) {
+	g := newGatehouse(t)
+	at := func(client *http.Client) *browser { return &browser{t: t, client: client, base: "https://" + g.addr} }
+	jwt := g.csiToken(csiAudience, csiSubject, map[string]any{"kubernetes.io": map[string]any{"namespace": "spdkcsi"}})
+	pair := g.authority.Client(named("dashboard.example"))
+
+	backup, csi, dashboard := at(g.client(nil)), at(g.client(nil)), at(g.client(&pair))
+	resp := dashboard.do("GET", "/console/session", "")
+	assert.Contains(t, resp.body, `"certificate":true`)
+	assert.NotContains(t, backup.do("GET", "/console/session", "").body, `"certificate":true`, "this connection has none")
+
+	assert.Equal(t, "token", backup.signIn(fmt.Sprintf(`{"token":%q}`, g.token)).Method)
+	assert.Equal(t, []any{"backup", "token"}, []any{g.lastCall()["user"], g.lastCall()["auth"]})
+	began := csi.signIn(fmt.Sprintf(`{"token":%q}`, jwt))
+	assert.Equal(t, "token", began.Method)
+	assert.Equal(t, []any{"csi", "jwt", csiSubject}, []any{g.lastCall()["user"], g.lastCall()["auth"], g.lastCall()["credential"]})
+	expires, err := time.Parse(time.RFC3339, began.Expires)
+	require.NoError(t, err)
+	assert.WithinDuration(t, time.Now().Add(time.Hour), expires, time.Minute, "the session ends with the token")
+	assert.Equal(t, "certificate", dashboard.signIn(`{}`).Method)
+	users := []*browser{backup, csi, dashboard}
+	for _, u := range users {
+		assert.Equal(t, http.StatusOK, u.call())
+	}
+
+	// The session of a certificate needs this certificate on each connection.
+	other := g.authority.Client(named("dashboard.example"))
+	for _, elsewhere := range []*http.Client{g.client(nil), g.client(&other)} {
+		stolen := *dashboard
+		stolen.client = elsewhere
+		resp := stolen.do("POST", "/", version)
+		assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+		assert.Contains(t, resp.body, "the session belongs to a client certificate that this connection does not have")
+	}
+	assert.Equal(t, http.StatusOK, dashboard.call(), "it goes on for its owner")
+
+	for i, change := range []func(){
+		func() { g.file("backup.tokens", nil); require.NoError(t, g.proxy.Reload(g.load())) },
+		func() {
+			require.NoError(t, g.proxy.Reload(g.load(csiSubject, "system:serviceaccount:spdkcsi:another")))
+		},
+		func() {
+			g.file("client-ca.crt", authntest.NewAuthority(t, "clients").PEM())
+			require.NoError(t, g.proxy.Reload(g.load()))
+		},
+	} {
+		require.Equal(t, http.StatusOK, users[i].call())
+		change()
+		assert.Equal(t, http.StatusUnauthorized, users[i].call(), "credential %d", i)
+		for _, u := range users[i+1:] {
+			assert.Equal(t, http.StatusOK, u.call())
+		}
+	}
+}
+
+// The session of a token that expires ends then.
+func TestSessionsEndWithTheToken(t *testing.T) {
+	token, until := authn.NewToken(), time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	b := newBench(t, "v26.05", func(c *config.Config) {
+		c.Users = append(c.Users, config.User{Name: "backup", TokenHashes: []string{authn.HashToken(token, until).String()}, Roles: []string{"viewer"}})
+	})
+	clock := withClock(b.proxy)
+	u := b.browser()
+	assert.Equal(t, until.Format(time.RFC3339), u.signIn(fmt.Sprintf(`{"token":%q}`, token)).Expires)
+	for range 3 {
+		require.Equal(t, http.StatusOK, u.call())
+		clock.pass(20*time.Minute - time.Second)
+	}
+	require.Equal(t, http.StatusOK, u.call())
+	clock.pass(time.Minute)
+	assert.Equal(t, http.StatusUnauthorized, u.call())
+}
