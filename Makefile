@@ -11,13 +11,16 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: man html-manual mutate help build kubectl-plugin krew generate test check bench scale soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
+.PHONY: console test-browser man html-manual mutate help build kubectl-plugin krew generate test check bench scale soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## spdk-proxy and spdk-csi, static, into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/spdk-proxy ./cmd/spdk-csi
+
+console: ## the console's front end, proxy/console/dist, from its sources and pinned npm packages, without Node; whoever changes them commits it
+	cd proxy/console/web && $(GO) run .
 
 kubectl-plugin: ## the kubectl plugin, kubectl-spdkgate, into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-spdkgate
@@ -57,6 +60,11 @@ test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node 
 
 test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPod", -keep, -logs=DIR, -upstream)
 	$(GO) test -tags kubernetes -count 1 -timeout 3h -v ./test/e2e/ $(ARGS)
+
+test-browser: ## the console in a headless Chromium, on a simulated target with 10,000 volumes; screenshots go to bin/screenshots (ARGS="-run TestVolumes")
+	@./test/tools.sh chromium
+	cd proxy/console/web && $(GO) run . -check && { [ "$$($(GO) env GOOS)/$$($(GO) env GOARCH)" != linux/amd64 ] || $(GO) run . -types; }
+	cd test/browser && $(GO) vet . && SCREENSHOTS=$(abspath $(BIN))/screenshots $(GO) test -count 1 -timeout 20m -v . $(ARGS)
 
 check: ## format, vet, staticcheck, generated files, import rules, links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -1,0 +1,142 @@
+// Calls of the proxy: JSON-RPC, the session, and server-sent events.
+
+export interface Session {
+  user: string;
+  roles: string[];
+  tenant: string | null;
+  method: string;
+  csrf: string;
+  administrator: boolean;
+  release: string | null;
+  version: string;
+  idle_seconds: number;
+  expires: string;
+}
+
+export interface Ways {
+  password: boolean;
+  token: boolean;
+  certificate: boolean;
+  oidc: boolean;
+}
+
+export type ErrorKind = "denied" | "invalid" | "busy" | "unreachable" | "spdk" | "missing" | "network";
+
+// CallError is a call that failed, with what the proxy or SPDK said.
+export class CallError extends Error {
+  constructor(message: string, readonly kind: ErrorKind, readonly code = 0, readonly status = 0, readonly text = "") {
+    super(message);
+  }
+}
+
+const kinds: Record<number, ErrorKind> = { 400: "invalid", 403: "denied", 404: "missing", 413: "invalid", 429: "busy", 502: "unreachable", 503: "busy", 504: "unreachable" };
+
+let csrf = "";
+let ended: () => void = () => {};
+
+export function setSession(session: Session | null) {
+  csrf = session?.csrf ?? "";
+}
+
+// onSessionEnd sets what happens when the server no longer knows the session.
+export function onSessionEnd(f: () => void) {
+  ended = f;
+}
+
+async function request(path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  if (csrf) headers.set("X-CSRF-Token", csrf);
+  try {
+    return await fetch(path, { credentials: "same-origin", cache: "no-store", redirect: "error", ...init, headers });
+  } catch (e) {
+    if (e instanceof DOMException && e.name === "AbortError") throw e;
+    throw new CallError("the proxy did not answer: check the connection, then retry", "network");
+  }
+}
+
+// failure returns the error of an answer that is not a result.
+function failure(status: number, text: string): CallError {
+  let message = text.trim().slice(0, 500), code = 0;
+  try {
+    const body = JSON.parse(text);
+    message = body.error?.message ?? body.message ?? message;
+    code = body.error?.code ?? 0;
+  } catch { /* plain text */ }
+  return new CallError(message || `status ${status}`, kinds[status] ?? "spdk", code, status, text);
+}
+
+let id = 0;
+
+export interface Answer {
+  text: string; // of the whole response
+  result: unknown;
+  milliseconds: number;
+}
+
+// callText makes a call whose parameters are JSON text, or "" for none.
+export async function callText(method: string, params: string, signal?: AbortSignal): Promise<Answer> {
+  const body = `{"jsonrpc":"2.0","id":${++id},"method":${JSON.stringify(method)}${params ? `,"params":${params}` : ""}}`;
+  const start = performance.now();
+  const response = await request("/", { method: "POST", body, headers: { "Content-Type": "application/json" }, signal });
+  const text = await response.text();
+  if (response.status === 401) ended();
+  if (response.status !== 200) throw failure(response.status, text);
+  const answer = JSON.parse(text);
+  if (answer.error) throw new CallError(answer.error.message, "spdk", answer.error.code, 200, text);
+  return { text, result: answer.result, milliseconds: performance.now() - start };
+}
+
+export async function call<T>(method: string, params?: object, signal?: AbortSignal): Promise<T> {
+  return (await callText(method, params ? JSON.stringify(params) : "", signal)).result as T;
+}
+
+async function jsonOf<T>(response: Response): Promise<T> {
+  const text = await response.text();
+  if (!response.ok) {
+    if (response.status === 401) ended();
+    throw failure(response.status, text);
+  }
+  return JSON.parse(text);
+}
+
+export const getJSON = async <T>(path: string, signal?: AbortSignal) => jsonOf<T>(await request(path, { signal }));
+
+export const postJSON = async <T>(path: string, body: unknown) =>
+  jsonOf<T>(await request(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }));
+
+export async function getText(path: string, signal?: AbortSignal): Promise<string> {
+  const response = await request(path, { signal });
+  const text = await response.text();
+  if (!response.ok) throw failure(response.status, text);
+  return text;
+}
+
+export async function currentSession(): Promise<{ session?: Session; ways?: Ways }> {
+  const response = await request("/console/session");
+  const body = await response.json();
+  return response.ok ? { session: body } : { ways: body.ways };
+}
+
+export async function signIn(credentials: object): Promise<Session> {
+  const response = await request("/console/session", {
+    method: "POST", body: JSON.stringify(credentials), headers: { "Content-Type": "application/json" },
+  });
+  const text = await response.text();
+  if (response.ok) return JSON.parse(text);
+  const error = failure(response.status, text);
+  const wait = response.headers.get("Retry-After");
+  throw response.status === 429 && wait ? new CallError(`${error.message} (retry in ${wait} s)`, "busy") : error;
+}
+
+export async function signOut(everywhere: boolean) {
+  await request("/console/session" + (everywhere ? "?everywhere=1" : ""), { method: "DELETE" });
+}
+
+// listen follows a stream of server-sent events. The browser connects again after a loss; state tells how it is going.
+export function listen(path: string, types: string[], event: (type: string, data: string) => void, state: (s: "open" | "waiting" | "closed") => void) {
+  const source = new EventSource(path);
+  source.onopen = () => state("open");
+  source.onerror = () => state(source.readyState === EventSource.CLOSED ? "closed" : "waiting");
+  for (const type of types) source.addEventListener(type, (e) => event(type, (e as MessageEvent).data));
+  return () => source.close();
+}

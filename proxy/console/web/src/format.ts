@@ -1,0 +1,75 @@
+// How quantities are written: sizes in binary units, rates for each second.
+
+const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+function digits(n: number): string {
+  return n >= 100 || Number.isInteger(n) ? n.toFixed(0) : n >= 10 ? n.toFixed(1) : n.toFixed(2);
+}
+
+export function bytes(n: number | undefined | null): string {
+  if (n === undefined || n === null || !Number.isFinite(n)) return "–";
+  let unit = 0;
+  for (; Math.abs(n) >= 1024 && unit < units.length - 1; unit++) n /= 1024;
+  return `${digits(n)} ${units[unit]}`;
+}
+
+export const bytesPerSecond = (n: number) => bytes(n) + "/s";
+
+export function count(n: number | undefined | null): string {
+  return n === undefined || n === null || !Number.isFinite(n) ? "–" : Math.round(n).toLocaleString("en-US");
+}
+
+// short writes large numbers with k or M, for axes.
+export function short(n: number): string {
+  const size = Math.abs(n);
+  if (size >= 1e6) return digits(n / 1e6) + " M";
+  if (size >= 1e3) return digits(n / 1e3) + " k";
+  return digits(n);
+}
+
+export const perSecond = (n: number) => short(n) + "/s";
+
+export function microseconds(us: number): string {
+  if (!Number.isFinite(us)) return "–";
+  if (us >= 1e6) return digits(us / 1e6) + " s";
+  if (us >= 1e3) return digits(us / 1e3) + " ms";
+  return digits(us) + " µs";
+}
+
+export const percent = (n: number) => (Number.isFinite(n) ? `${n > 0 && n < 0.095 ? (n * 100).toFixed(1) : Math.round(n * 100)} %` : "–");
+
+export function duration(seconds: number): string {
+  if (!Number.isFinite(seconds) || seconds < 0) return "–";
+  const d = Math.floor(seconds / 86400), h = Math.floor(seconds / 3600) % 24, m = Math.floor(seconds / 60) % 60, s = Math.floor(seconds) % 60;
+  if (d) return `${d} d ${h} h`;
+  if (h) return `${h} h ${m} min`;
+  if (m) return `${m} min ${s} s`;
+  return `${s} s`;
+}
+
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
+
+export function time(t: string | number | Date): string {
+  const d = new Date(t);
+  return Number.isNaN(d.getTime()) ? String(t) : clock.format(d);
+}
+
+export function date(t: string | number | Date): string {
+  const d = new Date(t);
+  return Number.isNaN(d.getTime()) ? String(t) : day.format(d);
+}
+
+export const plural = (n: number, one: string, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
+
+// metric reads the samples of one metric of a text in Prometheus' format.
+export function metric(text: string, name: string): { labels: Record<string, string>; value: number }[] {
+  const found = [];
+  for (const line of text.split("\n")) {
+    if (!line.startsWith(name) || (line[name.length] !== "{" && line[name.length] !== " ")) continue;
+    const labels: Record<string, string> = {};
+    for (const [, key, value] of line.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) labels[key] = value.replace(/\\(.)/g, "$1");
+    found.push({ labels, value: Number(line.slice(line.lastIndexOf(" ") + 1)) });
+  }
+  return found;
+}

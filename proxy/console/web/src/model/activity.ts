@@ -1,0 +1,111 @@
+// The I/O of the stores' devices over the last minutes, and events. Both go on while other pages are shown.
+import { CallError, call, listen } from "../api";
+import { Cell } from "../state";
+import { Store, inventoryStale } from "./storage";
+import { session } from "./session";
+
+interface Statistics {
+  tick_rate: number;
+  ticks: number;
+  bdevs?: {
+    name: string;
+    bytes_read?: number; num_read_ops?: number; bytes_written?: number; num_write_ops?: number;
+    read_latency_ticks?: number; write_latency_ticks?: number;
+  }[];
+}
+
+interface Sums { at: number; rate: number; readOps: number; writeOps: number; readBytes: number; writeBytes: number; readTicks: number; writeTicks: number }
+
+// A Sample is the activity between two looks. Latencies are in microseconds, and null without I/O.
+export interface Sample {
+  at: number; // seconds since 1970
+  readOps: number; writeOps: number; readBytes: number; writeBytes: number;
+  readLatency: number | null; writeLatency: number | null;
+}
+
+export const interval = 5000;
+const kept = 60;
+
+// watched are the stores whose devices are sampled.
+export const watched = new Cell<Store[]>([]);
+
+export const samples = new Cell<Sample[]>([]);
+export const samplesError = new Cell("");
+let before: Sums | null = null;
+
+function forget() {
+  before = null;
+  samples.value = [];
+  samplesError.value = "";
+  watched.value = [];
+  events.value = [];
+}
+
+// sampleRegularly samples while the console is visible.
+export function sampleRegularly() {
+  forget();
+  const run = () => { if (!document.hidden) void sample(watched.value); };
+  const timer = setInterval(run, interval), stop = watched.follow(() => { if (!before) run(); });
+  return () => { clearInterval(timer); stop(); };
+}
+
+async function sample(stores: Store[]) {
+  const names = [...new Set(stores.map((s) => s.base_bdev))];
+  if (names.length === 0) return;
+  try {
+    const now = sum(await statistics(names));
+    const old = before;
+    before = now;
+    const seconds = old ? (now.at - old.at) / now.rate : 0;
+    if (!old || seconds <= 0 || seconds > 30 || now.readOps < old.readOps || now.writeOps < old.writeOps) return;
+    const latency = (ticks: number, ops: number) => (ops > 0 ? (ticks / ops / now.rate) * 1e6 : null);
+    samples.value = [...samples.value.slice(1 - kept), {
+      at: Date.now() / 1000,
+      readOps: (now.readOps - old.readOps) / seconds, writeOps: (now.writeOps - old.writeOps) / seconds,
+      readBytes: (now.readBytes - old.readBytes) / seconds, writeBytes: (now.writeBytes - old.writeBytes) / seconds,
+      readLatency: latency(now.readTicks - old.readTicks, now.readOps - old.readOps),
+      writeLatency: latency(now.writeTicks - old.writeTicks, now.writeOps - old.writeOps),
+    }];
+    samplesError.value = "";
+  } catch (e) {
+    before = null;
+    samplesError.value = (e as Error).message;
+    if (!(e instanceof CallError)) throw e;
+  }
+}
+
+// statistics asks for several bdevs in one call, which releases before v26.05 do not have.
+async function statistics(names: string[]): Promise<Statistics> {
+  const release = session.value?.release ?? "";
+  if (release >= "v26.05") return call<Statistics>("bdev_get_iostat", { names });
+  const all = await Promise.all(names.map((name) => call<Statistics>("bdev_get_iostat", { name })));
+  return { ...all[0], bdevs: all.flatMap((s) => s.bdevs ?? []) };
+}
+
+function sum(s: Statistics): Sums {
+  const total: Sums = { at: s.ticks, rate: s.tick_rate, readOps: 0, writeOps: 0, readBytes: 0, writeBytes: 0, readTicks: 0, writeTicks: 0 };
+  for (const b of s.bdevs ?? []) {
+    total.readOps += b.num_read_ops ?? 0;
+    total.writeOps += b.num_write_ops ?? 0;
+    total.readBytes += b.bytes_read ?? 0;
+    total.writeBytes += b.bytes_written ?? 0;
+    total.readTicks += b.read_latency_ticks ?? 0;
+    total.writeTicks += b.write_latency_ticks ?? 0;
+  }
+  return total;
+}
+
+export interface TargetEvent { id: number | string; time: string; type: string; object?: string; text: string }
+
+export const events = new Cell<TargetEvent[]>([]);
+export const eventState = new Cell<"open" | "waiting" | "closed">("waiting");
+
+// followEvents listens to the server's events while somebody is signed in.
+export function followEvents(types: string[]) {
+  return listen("/events", types, (type, data) => {
+    let event: TargetEvent;
+    try { event = JSON.parse(data); } catch { return; }
+    events.value = [{ ...event, type: event.type ?? type }, ...events.value].slice(0, 100);
+    if (/bdev|lvol|nvmf|iscsi|subsystem|target/.test(event.type ?? type)) inventoryStale.value = true;
+  }, (s) => { eventState.value = s; });
+}

@@ -1,0 +1,52 @@
+// The session of the user, and what the user may call.
+import * as api from "../api";
+import { Cell } from "../state";
+
+export const session = new Cell<api.Session | null>(null);
+export const ways = new Cell<api.Ways | null>(null);
+export const farewell = new Cell("");
+
+// allowed has the names of the methods that the user may call, or null as long as they are unknown.
+export const allowed = new Cell<Set<string> | null>(null);
+
+export function begin(s: api.Session) {
+  api.setSession(s);
+  farewell.value = "";
+  session.value = s;
+}
+
+export function end(why: string) {
+  if (!session.value) return;
+  api.setSession(null);
+  farewell.value = why;
+  allowed.value = null;
+  session.value = null;
+}
+
+api.onSessionEnd(() => end("Your session has ended. Sign in again."));
+
+export async function start() {
+  const { session: s, ways: w } = await api.currentSession();
+  ways.value = w ?? ways.value ?? { password: true, token: true, certificate: false, oidc: false };
+  if (s) begin(s);
+}
+
+export async function leave(everywhere: boolean) {
+  try { await api.signOut(everywhere); } finally {
+    end(everywhere ? "You are signed out everywhere." : "You are signed out.");
+  }
+}
+
+export const can = (method: string) => allowed.value?.has(method) ?? false;
+
+// watchIdle ends the session after so long without input: the polls of an open page would keep it alive at the server.
+export function watchIdle() {
+  let last = Date.now();
+  const note = () => { last = Date.now(); };
+  for (const type of ["pointerdown", "keydown", "wheel", "touchstart"]) addEventListener(type, note, { passive: true, capture: true });
+  const timer = setInterval(() => {
+    const limit = session.value?.idle_seconds;
+    if (limit && Date.now() - last > limit * 1000) void leave(false).then(() => { farewell.value = "You were signed out because the console was not used."; });
+  }, 10000);
+  return () => clearInterval(timer);
+}

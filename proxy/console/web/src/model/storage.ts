@@ -1,0 +1,191 @@
+// What the target stores and exports, read by ordinary calls.
+import { CallError, call } from "../api";
+import { Cell } from "../state";
+import { session } from "./session";
+
+export interface Store {
+  uuid: string;
+  name: string;
+  base_bdev: string;
+  total_data_clusters: number;
+  free_clusters: number;
+  cluster_size: number;
+}
+
+interface Bdev {
+  name: string;
+  aliases?: string[];
+  uuid?: string;
+  block_size: number;
+  num_blocks: number;
+  assigned_rate_limits?: Limits;
+  driver_specific?: { lvol?: Lvol };
+}
+
+export interface Limits {
+  rw_ios_per_sec: number;
+  rw_mbytes_per_sec: number;
+  r_mbytes_per_sec: number;
+  w_mbytes_per_sec: number;
+}
+
+interface Lvol {
+  lvol_store_uuid: string;
+  thin_provision: boolean;
+  num_allocated_clusters?: number;
+  snapshot?: boolean;
+  clone?: boolean;
+  esnap_clone?: boolean;
+  base_snapshot?: string;
+  clones?: string[];
+  external_snapshot_name?: string;
+}
+
+export interface Address { trtype: string; adrfam?: string; traddr: string; trsvcid?: string }
+
+export interface Subsystem {
+  nqn: string;
+  subtype: string;
+  listen_addresses: Address[];
+  allow_any_host: boolean;
+  hosts: { nqn: string }[];
+  serial_number?: string;
+  model_number?: string;
+  max_namespaces?: number;
+  namespaces?: { nsid: number; bdev_name?: string; name?: string; uuid?: string; anagrpid?: number }[];
+}
+
+export interface TargetNode {
+  name: string;
+  alias_name?: string;
+  luns: { lun_id: number; bdev_name: string }[];
+  pg_ig_maps: { pg_tag: number; ig_tag: number }[];
+  require_chap: boolean;
+  mutual_chap: boolean;
+  disable_chap: boolean;
+}
+
+export interface Export { kind: "NVMe-oF" | "iSCSI"; name: string; unit: number }
+
+// A Volume is a logical volume or a snapshot.
+export interface Volume {
+  id: string; // UUID, which is the name of its bdev
+  name: string; // without the store
+  alias: string; // STORE/NAME
+  store: string;
+  kind: "volume" | "snapshot" | "clone";
+  thin: boolean;
+  size: number;
+  used: number; // allocated bytes
+  base: string; // alias of the snapshot below
+  clones: string[]; // aliases
+  limits?: Limits;
+  exports: Export[];
+}
+
+export interface Inventory {
+  stores: Store[];
+  volumes: Volume[];
+  subsystems: Subsystem[] | null; // null: not permitted
+  nodes: TargetNode[] | null;
+  at: number;
+  refused: string[]; // methods
+}
+
+// orRefused gives undefined for a call that policy refuses or that the target does not have.
+async function orRefused<T>(refused: string[], method: string, params?: object): Promise<T | undefined> {
+  try {
+    return await call<T>(method, params);
+  } catch (e) {
+    const denied = e instanceof CallError && (e.kind === "denied" || e.kind === "missing" || e.code === -32601 || e.code === -32009);
+    if (!denied) throw e;
+    refused.push(method);
+    return undefined;
+  }
+}
+
+export const inventory = new Cell<Inventory | null>(null);
+export const inventoryError = new Cell<Error | null>(null);
+export const inventoryStale = new Cell(false);
+
+session.follow(() => { if (!session.value) inventory.value = null; });
+
+let reading: Promise<void> | null = null;
+
+// readInventory reads all volumes and exports. Calls at the same time share one reading.
+export function readInventory(): Promise<void> {
+  reading ??= read().then(
+    (found) => { inventoryError.value = null; inventory.value = found; },
+    (e) => { inventoryError.value = e; },
+  ).finally(() => { reading = null; });
+  return reading;
+}
+
+// freshInventory reads again what is older than so many ms.
+export function freshInventory(age: number): Promise<void> {
+  const now = inventory.value;
+  return now && !inventoryStale.value && Date.now() - now.at < age ? Promise.resolve() : readInventory();
+}
+
+async function read(): Promise<Inventory> {
+  inventoryStale.value = false;
+  const refused: string[] = [];
+  const [stores, bdevs, subsystems, nodes] = await Promise.all([
+    orRefused<Store[]>(refused, "bdev_lvol_get_lvstores"),
+    orRefused<Bdev[]>(refused, "bdev_get_bdevs"),
+    orRefused<Subsystem[]>(refused, "nvmf_get_subsystems"),
+    orRefused<TargetNode[]>(refused, "iscsi_get_target_nodes"),
+  ]);
+  const exports = exportsByBdev(subsystems ?? [], nodes ?? []);
+  const byUUID = new Map((stores ?? []).map((s) => [s.uuid, s]));
+  const volumes: Volume[] = [];
+  for (const b of bdevs ?? []) {
+    const lvol = b.driver_specific?.lvol;
+    if (lvol) volumes.push(volumeOf(b, lvol, byUUID.get(lvol.lvol_store_uuid), exports));
+  }
+  return { stores: stores ?? [], volumes, subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
+}
+
+function volumeOf(b: Bdev, lvol: Lvol, store: Store | undefined, exports: Map<string, Export[]>): Volume {
+  const alias = b.aliases?.[0] ?? b.name;
+  const slash = alias.indexOf("/");
+  const storeName = store?.name ?? alias.slice(0, Math.max(slash, 0));
+  const size = b.block_size * b.num_blocks;
+  const clusters = lvol.num_allocated_clusters;
+  return {
+    id: b.uuid ?? b.name, name: alias.slice(slash + 1), alias, store: storeName,
+    kind: lvol.snapshot ? "snapshot" : lvol.clone || lvol.esnap_clone ? "clone" : "volume",
+    thin: lvol.thin_provision, size,
+    used: clusters !== undefined && store ? clusters * store.cluster_size : lvol.thin_provision ? NaN : size,
+    base: lvol.base_snapshot ? `${storeName}/${lvol.base_snapshot}` : lvol.external_snapshot_name ?? "",
+    clones: (lvol.clones ?? []).map((c) => `${storeName}/${c}`),
+    limits: b.assigned_rate_limits && Object.values(b.assigned_rate_limits).some((n) => n > 0) ? b.assigned_rate_limits : undefined,
+    exports: [...(exports.get(b.name) ?? []), ...(alias !== b.name ? exports.get(alias) ?? [] : [])],
+  };
+}
+
+function exportsByBdev(subsystems: Subsystem[], nodes: TargetNode[]): Map<string, Export[]> {
+  const found = new Map<string, Export[]>();
+  const add = (bdev: string | undefined, e: Export) => {
+    if (bdev) found.set(bdev, [...(found.get(bdev) ?? []), e]);
+  };
+  for (const s of subsystems) for (const n of s.namespaces ?? []) add(n.bdev_name ?? n.name, { kind: "NVMe-oF", name: s.nqn, unit: n.nsid });
+  for (const n of nodes) for (const l of n.luns) add(l.bdev_name, { kind: "iSCSI", name: n.name, unit: l.lun_id });
+  return found;
+}
+
+// promised is the sum of the sizes of a store's volumes; shared clusters of snapshots count once.
+export function promised(volumes: Volume[], store: string): number {
+  let sum = 0;
+  for (const v of volumes) if (v.store === store) sum += v.kind === "snapshot" ? v.used || 0 : v.size;
+  return sum;
+}
+
+export const capacity = (s: Store) => s.total_data_clusters * s.cluster_size;
+export const free = (s: Store) => s.free_clusters * s.cluster_size;
+export const used = (s: Store) => capacity(s) - free(s);
+
+export function address(a: Address): string {
+  const host = a.traddr.includes(":") ? `[${a.traddr}]` : a.traddr;
+  return `${a.trtype} ${host}${a.trsvcid ? ":" + a.trsvcid : ""}`;
+}

@@ -1,0 +1,194 @@
+// How full and how busy the storage server is, and what needs attention.
+import { useEffect, useMemo } from "preact/hooks";
+import { CallError, call } from "../api";
+import * as format from "../format";
+import { Sample, events, interval, samples, samplesError, watched } from "../model/activity";
+import { allowed, session } from "../model/session";
+import { Store, capacity, free, freshInventory, inventory, promised, used } from "../model/storage";
+import { Loaded, link, useCell, useLoad } from "../state";
+import { Alert, CapacityBar, Empty, ErrorNote, ShareBar } from "../ui/parts";
+import { Line, Plot } from "../ui/plot";
+
+interface Reactors { tick_rate: number; reactors: { lcore: number; busy: number; idle: number }[] }
+
+interface Saved { file: string; saved_at?: string; pending: boolean; missing_count: number; unsettled: boolean; failed: boolean; chosen_at?: string }
+
+interface Look { stores: Store[] | null; version: string; reactors: Reactors | null; before: Reactors | null }
+
+let lastReactors: Reactors | null = null;
+
+const orNull = async <T,>(p: Promise<T>): Promise<T | null> => {
+  try { return await p; } catch (e) {
+    if (e instanceof CallError && (e.kind === "denied" || e.kind === "missing" || e.kind === "spdk")) return null;
+    throw e;
+  }
+};
+
+async function lookAtTarget(signal: AbortSignal): Promise<Look> {
+  const before = lastReactors;
+  const [stores, version, reactors] = await Promise.all([
+    orNull(call<Store[]>("bdev_lvol_get_lvstores", undefined, signal)),
+    orNull(call<{ version: string }>("spdk_get_version", undefined, signal)),
+    orNull(call<Reactors>("framework_get_reactors", undefined, signal)),
+  ]);
+  lastReactors = reactors;
+  if (stores) watched.value = stores;
+  return { stores, version: version?.version ?? "", reactors, before };
+}
+
+export function Overview() {
+  const look = useLoad(lookAtTarget, [], interval);
+  const may = useCell(allowed);
+  const status = useLoad(() => readStatus(may), [may], 30000);
+  const found = useCell(inventory);
+  const ready = !!look.data;
+  useEffect(() => {
+    if (!ready) return;
+    const timer = setTimeout(() => void freshInventory(120000), 300);
+    return () => clearTimeout(timer);
+  }, [ready]);
+  if (!look.data && look.error) return <ErrorNote error={look.error} retry={look.refresh} />;
+  const stores = look.data?.stores;
+  const given = (name: string) => (found ? promised(found.volumes, name) : undefined);
+  return (
+    <div class="overview">
+      {look.error && <ErrorNote error={look.error} retry={look.refresh} />}
+      <Warnings look={look} status={status} given={given} />
+      <Tiles look={look.data} status={status.data} volumes={found?.volumes.length} />
+      <section class="card stores">
+        <h2>Stores</h2>
+        {!look.data ? <p class="faint">Loading…</p> : stores === null ? <Empty title="Your roles do not permit listing stores">The method is bdev_lvol_get_lvstores.</Empty> :
+          stores!.length === 0 ? <Empty title="No stores">Create one with bdev_lvol_create_lvstore.</Empty> :
+            <ul>{stores!.map((s) => <StoreRow key={s.uuid} store={s} promised={given(s.name)} />)}</ul>}
+      </section>
+      <Plots />
+      <div class="two">
+        <Reactors_ now={look.data?.reactors ?? null} before={look.data?.before ?? null} loading={!look.data} />
+        <Events />
+      </div>
+    </div>
+  );
+}
+
+function StoreRow({ store, promised: given }: { store: Store; promised?: number }) {
+  const total = capacity(store);
+  return (
+    <li>
+      <div class="line"><a class="strong" href={link("volumes", { store: store.name })}>{store.name}</a><span class="faint">on {store.base_bdev}</span><span class="grow" /><span class="figures"><b>{format.bytes(used(store))}</b> of {format.bytes(total)} used</span></div>
+      <CapacityBar label={`Capacity of ${store.name}`} used={used(store)} promised={given} total={total} />
+      <div class="line faint figures"><span>{format.bytes(free(store))} free</span><span class="grow" /><span>{given === undefined ? "\u00a0" : `${format.bytes(given)} promised to volumes, ${format.percent(given / total)}`}</span></div>
+    </li>
+  );
+}
+
+interface Status { saved: Saved | null; certificate: number | null; started: number | null; restarted: number; targetUp: boolean; tokens: { user: string; at: number }[] }
+
+async function readStatus(may: Set<string> | null): Promise<Status> {
+  const [saved, text] = await Promise.all([
+    may?.has("spdkgate_config_get_status") ? orNull(call<Saved>("spdkgate_config_get_status")) : null,
+    may?.has("spdkgate_get_metrics") && !session.value?.tenant ? orNull(call<string>("spdkgate_get_metrics")) : null,
+  ]);
+  const one = (name: string) => (text ? format.metric(text, "spdk_proxy_" + name).map((m) => m.value) : []);
+  return {
+    saved, certificate: Math.min(...one("certificate_expiry_timestamp_seconds")),
+    started: one("start_time_seconds")[0] ?? null, restarted: one("target_reconnects_total")[0] ?? 0, targetUp: text === null || one("target_up")[0] !== 0,
+    tokens: text ? format.metric(text, "spdk_proxy_token_expiry_timestamp_seconds").map((m) => ({ user: m.labels.user, at: m.value })) : [],
+  };
+}
+
+function Warnings({ look, status, given }: { look: Loaded<Look>; status: Loaded<Status>; given: (store: string) => number | undefined }) {
+  const list: { level: "bad" | "warn"; text: string }[] = [];
+  const log = useCell(events);
+  for (const s of look.data?.stores ?? []) {
+    const share = used(s) / capacity(s), owed = given(s.name);
+    if (share >= 0.95) list.push({ level: "bad", text: `Store ${s.name} is almost full: ${format.bytes(free(s))} are free. Writes to thin volumes fail when it is full.` });
+    else if (share >= 0.85) list.push({ level: "warn", text: `Store ${s.name} is ${format.percent(share)} full: ${format.bytes(free(s))} are free.` });
+    if (owed !== undefined && owed > capacity(s) * 1.5 && share >= 0.6) list.push({ level: "warn", text: `Store ${s.name} has promised ${format.percent(owed / capacity(s))} of its capacity to thin volumes.` });
+  }
+  const saved = status.data?.saved;
+  if (saved?.failed) list.push({ level: "bad", text: "Saving the target's configuration failed. After a restart, the target would have an older one. The proxy's log says why." });
+  else if (saved?.missing_count) list.push({ level: "bad", text: `The target lacks ${format.plural(saved.missing_count, "object")} of its saved configuration. The proxy keeps the file unchanged until you decide: see spdk-proxy saved.` });
+  else if (saved?.pending) list.push({ level: "warn", text: "The target's configuration has changes that are not saved yet." });
+  const days = status.data?.certificate ? (status.data.certificate - Date.now() / 1000) / 86400 : NaN;
+  if (days < 0) list.push({ level: "bad", text: "The proxy's certificate has expired. Clients refuse to connect." });
+  else if (days < 30) list.push({ level: days < 7 ? "bad" : "warn", text: `The proxy's certificate expires in ${format.plural(Math.floor(days), "day")}. Replace its files; the proxy reads them again by itself.` });
+  for (const t of status.data?.tokens ?? []) {
+    const left = (t.at - Date.now() / 1000) / 86400;
+    if (left < 14) list.push({ level: "warn", text: left < 0 ? `A token of ${t.user} has expired.` : `A token of ${t.user} expires in ${format.plural(Math.floor(left), "day")}.` });
+  }
+  if (status.data && !status.data.targetUp) list.push({ level: "bad", text: "The target does not answer." });
+  const restart = log.find((e) => /restart/.test(e.type) && Date.now() - new Date(e.time).getTime() < 86400000);
+  if (restart) list.push({ level: "warn", text: `The target restarted at ${format.date(restart.time)}.` });
+  const ready = look.data && status.data;
+  return (
+    <section class="warnings" aria-label="Warnings" aria-live="polite">
+      {list.length ? list.map((w) => <Alert key={w.text} level={w.level}>{w.text}</Alert>) :
+        <p class="calm">{ready ? <Alert level="good">No warnings</Alert> : "\u00a0"}</p>}
+    </section>
+  );
+}
+
+function Tiles({ look, status, volumes }: { look?: Look; status?: Status; volumes?: number }) {
+  const r = look?.reactors;
+  const uptime = r ? Math.max(...r.reactors.map((c) => (c.busy + c.idle) / r.tick_rate)) : NaN;
+  const totals = (look?.stores ?? []).reduce((t, s) => ({ used: t.used + used(s), all: t.all + capacity(s) }), { used: 0, all: 0 });
+  const saved = status?.saved;
+  const tiles: [string, string, string][] = [
+    ["SPDK", look ? session.value?.release ?? (/v\d[\w.-]*/.exec(look.version)?.[0] ?? "–") : "", look ? `proxy ${session.value?.version ?? ""}` : ""],
+    ["Uptime of the target", look ? format.duration(uptime) : "", r ? `since ${format.date(Date.now() - uptime * 1000)}` : look ? "not reported by this target" : ""],
+    ["Capacity used", look ? (look.stores ? format.percent(totals.used / totals.all) : "–") : "", look?.stores ? `${format.bytes(totals.used)} of ${format.bytes(totals.all)}` : ""],
+    ["Volumes", volumes === undefined ? "" : format.count(volumes), volumes === undefined ? "" : "with snapshots and clones"],
+    ["Saved configuration", status ? (saved ? (saved.failed ? "Failed" : saved.pending ? "Pending" : "Saved") : "–") : "", saved?.saved_at ? format.date(saved.saved_at) : status ? "not saved by the proxy" : ""],
+  ];
+  return (
+    <dl class="tiles">
+      {tiles.map(([name, value, about]) => <div class="card" key={name}><dt>{name}</dt><dd><b>{value || "\u00a0"}</b><span class="faint" title={about}>{about || "\u00a0"}</span></dd></div>)}
+    </dl>
+  );
+}
+
+function Plots() {
+  const list = useCell(samples), problem = useCell(samplesError);
+  const times = useMemo(() => list.map((s) => s.at), [list]);
+  const lines = (read: (s: Sample) => number | null, write: (s: Sample) => number | null): Line[] => [
+    { name: "Read", color: "--line-a", values: list.map(read) }, { name: "Write", color: "--line-b", values: list.map(write) },
+  ];
+  return (
+    <section aria-label="Activity">
+      <h2 class="unseen">Activity</h2>
+      {problem && <Alert level="info">No activity is shown: {problem}</Alert>}
+      <div class="plots">
+        <Plot title="Operations" times={times} format={format.perSecond} lines={lines((s) => s.readOps, (s) => s.writeOps)} />
+        <Plot title="Throughput" binary times={times} format={format.bytesPerSecond} lines={lines((s) => s.readBytes, (s) => s.writeBytes)} />
+        <Plot title="Mean latency" times={times} format={format.microseconds} lines={lines((s) => s.readLatency, (s) => s.writeLatency)} />
+      </div>
+      <p class="faint small">I/O of the devices below the stores, every {interval / 1000} s while the console is visible.</p>
+    </section>
+  );
+}
+
+function Reactors_({ now, before, loading }: { now: Reactors | null; before: Reactors | null; loading: boolean }) {
+  const busy = (core: number) => {
+    const a = before?.reactors.find((r) => r.lcore === core), b = now!.reactors.find((r) => r.lcore === core)!;
+    const total = a ? b.busy + b.idle - a.busy - a.idle : b.busy + b.idle;
+    return total > 0 ? (a ? b.busy - a.busy : b.busy) / total : 0;
+  };
+  return (
+    <section class="card reactors">
+      <h2>Reactors</h2>
+      {now ? <ul>{now.reactors.map((r) => <li key={r.lcore}><span>Core {r.lcore}</span><ShareBar share={busy(r.lcore)} label={`Core ${r.lcore} busy`} /><b class="figures">{format.percent(busy(r.lcore))}</b></li>)}</ul> :
+        <p class="faint">{loading ? "Loading…" : "Not available: the method framework_get_reactors is refused, or the target does not have it."}</p>}
+    </section>
+  );
+}
+
+function Events() {
+  const list = useCell(events);
+  return (
+    <section class="card events">
+      <h2>Events</h2>
+      {list.length === 0 ? <p class="faint">Nothing happened since you opened the console.</p> :
+        <ul>{list.slice(0, 8).map((e) => <li key={e.id}><time class="figures">{format.time(e.time)}</time><span>{e.text || `${e.type} ${e.object ?? ""}`}</span></li>)}</ul>}
+    </section>
+  );
+}

@@ -1,0 +1,92 @@
+// What is known about one volume.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { call } from "../api";
+import * as format from "../format";
+import { allowed, can } from "../model/session";
+import { Inventory, Volume, address } from "../model/storage";
+import { announce, change, link, useCell } from "../state";
+import { Alert, Button, Copy, ErrorNote, ShareBar } from "../ui/parts";
+import { DeleteVolume, GrowVolume, LimitVolume, SnapshotVolume } from "./volume_actions";
+import { limits } from "./volumes";
+
+type Action = "" | "grow" | "snapshot" | "limit" | "delete";
+
+export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: Inventory; onClose: () => void }) {
+  const [action, setAction] = useState<Action>("");
+  const panel = useRef<HTMLElement>(null);
+  useCell(allowed);
+  useEffect(() => {
+    announce(`Details of ${v.alias}`);
+    const before = document.activeElement as HTMLElement | null;
+    panel.current?.focus({ preventScroll: true });
+    return () => { if (before?.isConnected) before.focus({ preventScroll: true }); };
+  }, []);
+  const base = all.volumes.find((o) => o.alias === v.base);
+  const close = () => setAction("");
+  return (
+    <aside class="panel" ref={panel} tabIndex={-1} aria-label={`Details of ${v.alias}`} onKeyDown={(e) => { if (e.key === "Escape" && !action) onClose(); }}>
+      <header><h2 class="clip" title={v.alias}>{v.name}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
+      <div class="buttons">
+        {v.kind !== "snapshot" && can("bdev_lvol_resize") && <Button onClick={() => setAction("grow")}>Grow</Button>}
+        {v.kind !== "snapshot" && (can("bdev_lvol_snapshot") || can("spdkgate_lvol_snapshot")) && <Button onClick={() => setAction("snapshot")}>Snapshot</Button>}
+        {v.kind !== "snapshot" && can("bdev_set_qos_limit") && <Button onClick={() => setAction("limit")}>Limits</Button>}
+        {can("bdev_lvol_delete") && <Button kind="danger" onClick={() => setAction("delete")}>Delete</Button>}
+      </div>
+      <dl class="facts">
+        <dt>Kind</dt><dd>{v.kind}, {v.thin ? "thin" : "thick"}</dd>
+        <dt>Store</dt><dd>{v.store}</dd>
+        <dt>Size</dt><dd class="figures">{format.bytes(v.size)}</dd>
+        <dt>Allocated</dt><dd class="figures">{format.bytes(v.used)} <ShareBar share={v.used / v.size || 0} label="Allocated" /></dd>
+        <dt>Limits</dt><dd>{limits(v) || "none"}</dd>
+        <dt>UUID</dt><dd class="mono">{v.id}<Copy text={v.id} label="Copy the UUID" /></dd>
+        {v.base && <><dt>Based on</dt><dd>{base ? <a href={link("volumes", { id: base.id })} onClick={(e) => { e.preventDefault(); change({ id: base.id }); }}>{base.name}</a> : v.base}</dd></>}
+        {v.clones.length > 0 && <><dt>Clones</dt><dd><ul class="plain">{v.clones.slice(0, 20).map((c) => {
+          const clone = all.volumes.find((o) => o.alias === c);
+          return <li key={c}>{clone ? <a href={link("volumes", { id: clone.id })} onClick={(e) => { e.preventDefault(); change({ id: clone.id }); }}>{clone.name}</a> : c}</li>;
+        })}{v.clones.length > 20 && <li>and {v.clones.length - 20} more</li>}</ul></dd></>}
+      </dl>
+      <h3>Exports</h3>
+      {v.exports.length === 0 ? <p class="faint">{all.subsystems === null && all.nodes === null ? "Your roles do not permit listing exports." : "Not exported: no host can reach this volume."}</p> :
+        v.exports.map((e) => <ExportOf key={e.name + e.unit} kind={e.kind} name={e.name} unit={e.unit} all={all} />)}
+      {action === "grow" && <GrowVolume volume={v} store={all.stores.find((s) => s.name === v.store)} onClose={close} />}
+      {action === "snapshot" && <SnapshotVolume volume={v} onClose={close} />}
+      {action === "limit" && <LimitVolume volume={v} onClose={close} />}
+      {action === "delete" && <DeleteVolume volume={v} onClose={close} onDone={onClose} />}
+    </aside>
+  );
+}
+
+interface Controller { cntlid: number; hostnqn: string; num_io_qpairs: number }
+
+function ExportOf({ kind, name, unit, all }: { kind: string; name: string; unit: number; all: Inventory }) {
+  const s = kind === "NVMe-oF" ? all.subsystems?.find((o) => o.nqn === name) : undefined;
+  return (
+    <section class="export">
+      <p class="mono wrap">{name}<Copy text={name} label="Copy the name" /></p>
+      <dl class="facts">
+        <dt>{kind}</dt><dd>{s ? `namespace ${unit}` : `LUN ${unit}`}</dd>
+        {s && <><dt>Listeners</dt><dd>{s.listen_addresses.map(address).join(", ") || "none"}</dd>
+          <dt>Admitted</dt><dd>{s.allow_any_host ? "every host" : s.hosts.length ? <ul class="plain mono">{s.hosts.map((h) => <li key={h.nqn} class="wrap">{h.nqn}</li>)}</ul> : "no host"}</dd>
+          {can("nvmf_subsystem_get_controllers") && <><dt>Connected</dt><dd><Connected nqn={s.nqn} /></dd></>}</>}
+      </dl>
+    </section>
+  );
+}
+
+// Connected asks on demand only, because SPDK pauses the subsystem to answer.
+export function Connected({ nqn }: { nqn: string }) {
+  const [found, set] = useState<Controller[] | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const look = async () => {
+    setError(null);
+    try {
+      const list = await call<Controller[]>("nvmf_subsystem_get_controllers", { nqn });
+      set(list);
+      announce(format.plural(list.length, "controller") + " connected");
+    } catch (e) { setError(e as Error); }
+  };
+  if (error) return <ErrorNote error={error} retry={() => void look()} />;
+  if (!found) return <><Button onClick={() => void look()}>Show hosts</Button><p class="hint">SPDK pauses the subsystem's I/O for a moment to answer.</p></>;
+  if (found.length === 0) return <Alert level="info">No host is connected.</Alert>;
+  return <ul class="plain mono">{found.map((c) => <li key={c.cntlid} class="wrap">{c.hostnqn} <span class="faint">({format.plural(c.num_io_qpairs, "I/O queue")})</span></li>)}</ul>;
+}

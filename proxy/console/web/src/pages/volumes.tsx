@@ -1,0 +1,152 @@
+// All volumes and snapshots: search, order, tree, and what can be done with them.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import * as format from "../format";
+import { allowed, can } from "../model/session";
+import { Inventory, Volume, freshInventory, inventory, inventoryError, inventoryStale, readInventory } from "../model/storage";
+import { announce, change, route, useCell, useDebounced } from "../state";
+import { Column, Grid, Sort, nextSort } from "../ui/grid";
+import { Button, Empty, ErrorNote, Search, ShareBar } from "../ui/parts";
+import { CreateVolume } from "./volume_actions";
+import { VolumePanel } from "./volume_panel";
+
+const kinds = ["volume", "clone", "snapshot"];
+
+const columns: Column<Volume>[] = [
+  { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} title={v.kind}>{v.kind[0].toUpperCase()}<span class="unseen">{v.kind.slice(1)}</span></span><span class="clip" title={v.name}>{v.name}</span></> },
+  { key: "store", title: "Store", sorts: true, show: (v) => v.store },
+  { key: "size", title: "Size", sorts: true, number: true, show: (v) => format.bytes(v.size) },
+  { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <><span>{format.bytes(v.used)}</span><ShareBar share={v.used / v.size || 0} label="Allocated" /></> },
+  { key: "limits", title: "Limits", sorts: true, show: (v) => limits(v) },
+  { key: "exports", title: "Exports", sorts: true, show: (v) => <span class="clip" title={v.exports.map((e) => e.name).join(", ")}>{exportsOf(v)}</span> },
+];
+
+export function limits(v: Volume): string {
+  const l = v.limits;
+  if (!l) return "";
+  const parts = [];
+  if (l.rw_ios_per_sec) parts.push(`${format.short(l.rw_ios_per_sec)} IO/s`);
+  if (l.rw_mbytes_per_sec) parts.push(`${l.rw_mbytes_per_sec} MiB/s`);
+  if (l.r_mbytes_per_sec) parts.push(`read ${l.r_mbytes_per_sec} MiB/s`);
+  if (l.w_mbytes_per_sec) parts.push(`write ${l.w_mbytes_per_sec} MiB/s`);
+  return parts.join(", ");
+}
+
+function exportsOf(v: Volume): string {
+  if (v.exports.length === 0) return "";
+  const short = v.exports[0].name.replace(/^[^:]*:/, "");
+  return `${v.exports[0].kind} ${short}` + (v.exports.length > 1 ? ` and ${v.exports.length - 1} more` : "");
+}
+
+const values: Record<string, (v: Volume) => number | string> = {
+  name: (v) => v.name, store: (v) => v.store, size: (v) => v.size, used: (v) => v.used || 0, limits: (v) => v.limits?.rw_ios_per_sec || limits(v) ? 1 : 0,
+  exports: (v) => v.exports.length ? v.exports[0].name : "",
+};
+
+const names = new Intl.Collator("en", { numeric: true });
+
+function ordered(list: Volume[], sort: Sort): Volume[] {
+  const value = values[sort.key] ?? values.name;
+  const keyed = list.map((v) => ({ v, key: value(v) }));
+  keyed.sort((a, b) => typeof a.key === "number" ? a.key - (b.key as number) : names.compare(a.key, b.key as string));
+  if (sort.down) keyed.reverse();
+  return keyed.map((k) => k.v);
+}
+
+function matches(v: Volume, words: string[]): boolean {
+  return words.every((w) => v.alias.toLowerCase().includes(w) || v.id.startsWith(w) || v.exports.some((e) => e.name.toLowerCase().includes(w)));
+}
+
+interface Branch { volume: Volume; depth: number; open?: boolean }
+
+// branches lists the tree of snapshots and clones. With a search, all ancestors of what was found are open.
+function branches(all: Volume[], shown: Volume[], open: Set<string>, searching: boolean): Branch[] {
+  const byAlias = new Map(all.map((v) => [v.alias, v]));
+  const wanted = new Set(shown);
+  if (searching) for (const v of shown) for (let up = byAlias.get(v.base), n = 0; up && n < 1000 && !wanted.has(up); up = byAlias.get(up.base), n++) wanted.add(up);
+  const children = new Map<string, Volume[]>();
+  const roots: Volume[] = [];
+  const order = new Map(shown.map((v, i) => [v, i]));
+  for (const v of [...wanted].sort((a, b) => (order.get(a) ?? -1) - (order.get(b) ?? -1))) {
+    const up = byAlias.get(v.base);
+    if (up && wanted.has(up)) children.set(up.alias, [...(children.get(up.alias) ?? []), v]);
+    else roots.push(v);
+  }
+  const list: Branch[] = [];
+  const add = (v: Volume, depth: number) => {
+    const below = children.get(v.alias);
+    const isOpen = below ? searching || open.has(v.id) : undefined;
+    list.push({ volume: v, depth, open: isOpen });
+    if (isOpen) for (const c of below!) add(c, depth + 1);
+  };
+  for (const v of roots) add(v, 0);
+  return list;
+}
+
+export function Volumes() {
+  const found = useCell(inventory), error = useCell(inventoryError), stale = useCell(inventoryStale), here = useCell(route).values;
+  const may = useCell(allowed);
+  const [text, setText] = useState(here.q ?? "");
+  const [open, setOpen] = useState(new Set<string>());
+  const [creating, setCreating] = useState(false);
+  const query = useDebounced(text, 120);
+  const sort: Sort = { key: here.sort?.replace(/^-/, "") || "name", down: here.sort?.startsWith("-") ?? false };
+  const tree = here.view === "tree", kind = kinds.includes(here.kind ?? "") ? here.kind : "";
+
+  useEffect(() => { void freshInventory(30000); }, []);
+  useEffect(() => {
+    if (!stale || document.hidden) return;
+    const timer = setTimeout(() => void readInventory(), 3000);
+    return () => clearTimeout(timer);
+  }, [stale]);
+  useEffect(() => change({ q: query }), [query]);
+
+  const shown = useMemo(() => {
+    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+    return ordered((found?.volumes ?? []).filter((v) => (!kind || v.kind === kind) && (!here.store || v.store === here.store) && matches(v, words)), sort);
+  }, [found, query, kind, here.store, sort.key, sort.down]);
+  const rows: Branch[] = useMemo(
+    () => (tree ? branches(found?.volumes ?? [], shown, open, query !== "") : shown.map((volume) => ({ volume, depth: 0 }))), [tree, shown, open, found, query]);
+  useEffect(() => { if (found && query) announce(format.plural(shown.length, "volume") + " found"); }, [shown.length, query]);
+
+  const chosen = here.id ? found?.volumes.find((v) => v.id === here.id) : undefined;
+  const toggle = (b: Branch, opened: boolean) => {
+    const next = new Set(open);
+    if (opened) next.add(b.volume.id);
+    else next.delete(b.volume.id);
+    setOpen(next);
+  };
+  const branchColumns = useMemo(() => columns.map((c): Column<Branch> => ({ ...c, show: (b) => c.show(b.volume) })), []);
+  return (
+    <div class={`list-page ${chosen ? "with-panel" : ""}`}>
+      <div class="toolbar">
+        <Search value={text} label="Search name, UUID or export" onInput={setText} />
+        <label class="pick"><span class="unseen">Kind</span><select value={kind} onChange={(e) => change({ kind: e.currentTarget.value })}>
+          <option value="">All kinds</option><option value="volume">Volumes</option><option value="clone">Clones</option><option value="snapshot">Snapshots</option></select></label>
+        <label class="pick"><span class="unseen">Store</span><select value={here.store ?? ""} onChange={(e) => change({ store: e.currentTarget.value })}>
+          <option value="">All stores</option>{(found?.stores ?? []).map((s) => <option key={s.uuid}>{s.name}</option>)}</select></label>
+        <div class="choice" role="group" aria-label="View">
+          <Button pressed={!tree} onClick={() => change({ view: undefined })}>List</Button><Button pressed={tree} onClick={() => change({ view: "tree" })}>Tree</Button>
+        </div>
+        <span class="grow" />
+        <span class="faint figures shown">{found ? `${format.count(shown.length)} of ${format.plural(found.volumes.length, "volume")}` : ""}</span>
+        <Button icon="refresh" label={found ? `Read again. Read at ${format.time(found.at)}` : "Read again"} kind="quiet" onClick={() => void readInventory()} />
+        {may && can("bdev_lvol_create") && <Button kind="primary" icon="plus" disabled={!found} onClick={() => setCreating(true)}>Create</Button>}
+      </div>
+      {error && <ErrorNote error={error} retry={() => void readInventory()} />}
+      <div class="split">
+        <Grid<Branch> label={tree ? "Volumes as a tree" : "Volumes"} rows={rows} columns={branchColumns} id={(b) => b.volume.id} sort={sort}
+          onSort={(k) => { const next = nextSort(sort, k); change({ sort: (next.down ? "-" : "") + next.key }); }}
+          chosen={chosen?.id} onOpen={(b) => change({ id: b.volume.id })}
+          depth={tree ? (b) => b.depth : undefined} open={tree ? (b) => b.open : undefined} onToggle={toggle} empty={<Nothing found={found} error={error} />} />
+        {chosen && <VolumePanel key={chosen.id} volume={chosen} all={found!} onClose={() => change({ id: undefined })} />}
+      </div>
+      {creating && <CreateVolume stores={found!.stores} volumes={found!.volumes} store={here.store} onClose={() => setCreating(false)} />}
+    </div>
+  );
+}
+
+function Nothing({ found, error }: { found: Inventory | null; error: Error | null }) {
+  if (!found) return error ? <Empty title="The volumes could not be read" /> : <Empty title="Reading volumes…" />;
+  if (found.refused.includes("bdev_get_bdevs")) return <Empty title="Your roles do not permit listing volumes">The method is bdev_get_bdevs.</Empty>;
+  return found.volumes.length ? <Empty title="No volume matches">Change the search, or choose all kinds and stores.</Empty> : <Empty title="No volumes yet">Create one in a store.</Empty>;
+}

@@ -1,0 +1,146 @@
+// State that several components show, and polling that stops while nobody looks.
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+
+// A Cell is a value that components follow.
+export class Cell<T> {
+  private followers = new Set<() => void>();
+  constructor(private current: T) {}
+  get value() { return this.current; }
+  set value(v: T) {
+    if (v === this.current) return;
+    this.current = v;
+    for (const f of [...this.followers]) f();
+  }
+  follow(f: () => void) {
+    this.followers.add(f);
+    return () => { this.followers.delete(f); };
+  }
+}
+
+export function useCell<T>(cell: Cell<T>): T {
+  const [, redraw] = useState({});
+  useEffect(() => {
+    const seen = cell.value;
+    const stop = cell.follow(() => redraw({}));
+    if (cell.value !== seen) redraw({});
+    return stop;
+  }, [cell]);
+  return cell.value;
+}
+
+export interface Loaded<T> {
+  data?: T;
+  error?: Error;
+  loading: boolean;
+  refresh: () => void;
+}
+
+// useLoad runs load when the component appears and when a dependency changes; with every, also so often (in ms) while the page is
+// visible. After an error the previous data stays.
+export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, dependencies: unknown[], every = 0): Loaded<T> {
+  const [state, set] = useState<{ data?: T; error?: Error; loading: boolean }>({ loading: true });
+  const again = useRef<() => void>(() => {});
+  useEffect(() => {
+    let timer = 0, busy = false;
+    const aborter = new AbortController();
+    const run = async () => {
+      if (busy) return;
+      busy = true;
+      clearTimeout(timer);
+      try {
+        const data = await load(aborter.signal);
+        if (!aborter.signal.aborted) set({ data, loading: false });
+      } catch (e) {
+        if (!aborter.signal.aborted) set((old) => ({ data: old.data, error: e as Error, loading: false }));
+      }
+      busy = false;
+      if (every && !aborter.signal.aborted && !document.hidden) timer = window.setTimeout(run, every);
+    };
+    const seen = () => { if (every && !document.hidden) void run(); };
+    again.current = () => void run();
+    document.addEventListener("visibilitychange", seen);
+    void run();
+    return () => {
+      aborter.abort();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", seen);
+    };
+  }, dependencies);
+  const refresh = useCallback(() => again.current(), []);
+  return { ...state, refresh };
+}
+
+// A Route is the part of the address after #/: a page, and values such as a search.
+export interface Route {
+  page: string;
+  values: Record<string, string>;
+}
+
+function parse(): Route {
+  const [page, query] = location.hash.replace(/^#\/?/, "").split("?");
+  return { page: page || "overview", values: Object.fromEntries(new URLSearchParams(query ?? "")) };
+}
+
+export const route = new Cell<Route>(parse());
+addEventListener("hashchange", () => { route.value = parse(); });
+
+export function link(page: string, values: Record<string, string | undefined> = {}): string {
+  const given = Object.entries(values).filter((e): e is [string, string] => !!e[1]);
+  const query = new URLSearchParams(given).toString();
+  return `#/${page}${query ? "?" + query : ""}`;
+}
+
+// change replaces values of the route without an entry in the history.
+export function change(values: Record<string, string | undefined>) {
+  const now = route.value;
+  const address = link(now.page, { ...now.values, ...values });
+  if (address === location.hash) return;
+  history.replaceState(null, "", address);
+  route.value = parse();
+}
+
+export function go(page: string, values: Record<string, string | undefined> = {}) {
+  location.hash = link(page, values);
+}
+
+// said is what screen readers announce.
+export const said = new Cell("");
+
+export function announce(text: string) {
+  said.value = "";
+  setTimeout(() => { said.value = text; }, 50);
+}
+
+// notes are messages at the edge of the window that go away.
+export interface Note { id: number; text: string; bad: boolean }
+export const notes = new Cell<Note[]>([]);
+let lastNote = 0;
+
+export function notify(text: string, bad = false) {
+  const note = { id: ++lastNote, text, bad };
+  notes.value = [...notes.value.slice(-3), note];
+  announce(text);
+  setTimeout(() => dismiss(note.id), bad ? 15000 : 6000);
+}
+
+export function dismiss(id: number) {
+  notes.value = notes.value.filter((n) => n.id !== id);
+}
+
+export function useDebounced<T>(value: T, ms: number): T {
+  const [slow, set] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => set(value), ms);
+    return () => clearTimeout(timer);
+  }, [value, ms]);
+  return slow;
+}
+
+// remembered is a value of localStorage, which may be unavailable.
+export function remembered(key: string): string {
+  try { return localStorage.getItem("spdkgate." + key) ?? ""; } catch { return ""; }
+}
+
+export function remember(key: string, value: string) {
+  try { localStorage.setItem("spdkgate." + key, value); } catch { /* private mode */ }
+}

@@ -1,0 +1,142 @@
+// A table of any length: only the rows in view are in the page. Arrow keys move, Enter opens.
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Icon } from "./parts";
+
+export interface Column<Row> {
+  key: string;
+  title: string;
+  sorts?: boolean;
+  number?: boolean;
+  show: (row: Row) => ComponentChildren;
+}
+
+export interface Sort { key: string; down: boolean }
+
+interface Props<Row> {
+  label: string;
+  rows: Row[];
+  columns: Column<Row>[];
+  id: (row: Row) => string;
+  sort?: Sort;
+  onSort?: (key: string) => void;
+  chosen?: string;
+  onOpen?: (row: Row) => void;
+  // For a tree: how deep a row is, and whether it is open; undefined if it has no children.
+  depth?: (row: Row) => number;
+  open?: (row: Row) => boolean | undefined;
+  onToggle?: (row: Row, open: boolean) => void;
+  tone?: (row: Row) => string;
+  empty: ComponentChildren;
+}
+
+const rowHeight = 38;
+const spare = 10;
+
+export function Grid<Row>(p: Props<Row>) {
+  const box = useRef<HTMLDivElement>(null);
+  const [first, setFirst] = useState(0);
+  const [visible, setVisible] = useState(30);
+  const [active, setActive] = useState(0);
+  const base = useId();
+  const tree = !!p.depth;
+  const at = Math.min(active, Math.max(0, p.rows.length - 1));
+
+  useLayoutEffect(() => {
+    const el = box.current!;
+    const measure = () => setVisible(Math.ceil(el.clientHeight / rowHeight) + 1);
+    const observer = new ResizeObserver(measure);
+    observer.observe(el);
+    measure();
+    return () => observer.disconnect();
+  }, []);
+  useEffect(() => {
+    const el = box.current!;
+    let frame = 0;
+    const scrolled = () => {
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        setFirst(Math.floor(el.scrollTop / rowHeight / 4) * 4);
+      });
+    };
+    el.addEventListener("scroll", scrolled, { passive: true });
+    return () => { el.removeEventListener("scroll", scrolled); cancelAnimationFrame(frame); };
+  }, []);
+
+  const move = (to: number) => {
+    const next = Math.max(0, Math.min(p.rows.length - 1, to));
+    setActive(next);
+    const el = box.current!, head = rowHeight, top = next * rowHeight;
+    if (top < el.scrollTop) el.scrollTop = top;
+    else if (top + rowHeight + head > el.scrollTop + el.clientHeight) el.scrollTop = top + rowHeight + head - el.clientHeight;
+  };
+  const toggle = (row: Row, open: boolean) => p.onToggle?.(row, open);
+  const parent = () => {
+    const depth = p.depth!(p.rows[at]);
+    for (let i = at - 1; i >= 0; i--) if (p.depth!(p.rows[i]) < depth) return i;
+    return at;
+  };
+  const key = (e: KeyboardEvent) => {
+    if (e.target !== box.current) return;
+    const row = p.rows[at], page = Math.max(1, visible - 3);
+    const steps: Record<string, () => void> = {
+      ArrowDown: () => move(at + 1), ArrowUp: () => move(at - 1), PageDown: () => move(at + page), PageUp: () => move(at - page),
+      Home: () => move(0), End: () => move(p.rows.length - 1),
+      Enter: () => row && p.onOpen?.(row), " ": () => row && p.onOpen?.(row),
+    };
+    if (tree && row) {
+      steps.ArrowRight = () => (p.open!(row) === false ? toggle(row, true) : p.open!(row) ? move(at + 1) : undefined);
+      steps.ArrowLeft = () => (p.open!(row) ? toggle(row, false) : move(parent()));
+    }
+    const step = steps[e.key];
+    if (!step || e.ctrlKey || e.metaKey || e.altKey) return;
+    e.preventDefault();
+    step();
+  };
+
+  const from = Math.max(0, Math.min(first, p.rows.length - visible) - spare);
+  const shown = p.rows.slice(from, from + visible + 2 * spare);
+  const activeShown = at >= from && at < from + shown.length;
+  return (
+    <div class="grid" ref={box} role={tree ? "treegrid" : "grid"} aria-label={p.label} aria-rowcount={p.rows.length + 1} aria-colcount={p.columns.length} tabIndex={0}
+      aria-activedescendant={p.rows.length && activeShown ? `${base}-${at}` : undefined} onKeyDown={key}>
+      <div class="head" role="rowgroup">
+        <div class="row" role="row" aria-rowindex={1}>
+          {p.columns.map((c) => {
+            const sorted = p.sort?.key === c.key ? (p.sort.down ? "descending" : "ascending") : undefined;
+            return (
+              <div key={c.key} class={`cell c-${c.key} ${c.number ? "number" : ""}`} role="columnheader" aria-sort={sorted}>
+                {c.sorts ? <button type="button" onClick={() => p.onSort?.(c.key)}>{c.title}<span class={`order ${sorted ?? ""}`}><Icon name="down" size={12} /></span></button> : c.title}
+              </div>
+            );
+          })}
+        </div>
+      </div>
+      {p.rows.length === 0 ? <div class="body" role="rowgroup"><div role="row"><div role="gridcell">{p.empty}</div></div></div> : (
+        <div class="body" role="rowgroup" style={{ height: `${p.rows.length * rowHeight}px` }}>
+          {shown.map((row, i) => {
+            const index = from + i, id = p.id(row), open = p.open?.(row);
+            return (
+              <div key={id} id={`${base}-${index}`} class={`row ${index === at ? "active" : ""} ${p.tone?.(row) ?? ""}`} role="row" aria-rowindex={index + 2}
+                aria-selected={p.chosen === id} aria-level={tree ? p.depth!(row) + 1 : undefined} aria-expanded={open}
+                style={{ transform: `translateY(${index * rowHeight}px)` }}
+                onClick={() => { setActive(index); p.onOpen?.(row); }}>
+                {p.columns.map((c, n) => (
+                  <div key={c.key} class={`cell c-${c.key} ${c.number ? "number" : ""}`} role="gridcell">
+                    {tree && n === 0 && <span class="indent" style={{ width: `${Math.min(p.depth!(row), 8) * 18}px` }} />}
+                    {tree && n === 0 && (open === undefined ? <span class="twig" /> :
+                      <button type="button" class={`twig ${open ? "open" : ""}`} tabIndex={-1} aria-label={open ? "Collapse" : "Expand"} onClick={(e) => { e.stopPropagation(); toggle(row, !open); }}><Icon name="right" size={14} /></button>)}
+                    {c.show(row)}
+                  </div>
+                ))}
+              </div>
+            );
+          })}
+        </div>
+      )}
+    </div>
+  );
+}
+
+// nextSort sorts by another column, or turns the order of the same one.
+export const nextSort = (now: Sort, key: string): Sort => ({ key, down: now.key === key ? !now.down : false });

@@ -1,0 +1,96 @@
+package browser
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// A picture is a page in a state, as it is shown to a size and a colour scheme.
+type picture struct {
+	name, hash    string
+	width, height int64
+	dark          bool
+	wait          string // condition
+	after         func(*page)
+}
+
+// The overview comes last, when its plots have some samples.
+var pictures = []picture{
+	{name: "volumes-light", hash: "volumes", width: 1440, height: 900, wait: listed},
+	{name: "volumes-dark", hash: "volumes", width: 1440, height: 900, dark: true, wait: listed, after: openVolume},
+	{name: "volumes-tree", hash: "volumes?view=tree&q=vol-00080", width: 1440, height: 900, wait: listed},
+	{name: "volumes-phone", hash: "volumes", width: 390, height: 844, wait: listed},
+	{name: "volume-phone", hash: "volumes", width: 390, height: 844, wait: listed, after: openVolume},
+	{name: "create", hash: "volumes", width: 1440, height: 900, wait: listed, after: func(p *page) {
+		p.press("Create")
+		p.fill("Name", "database-7")
+	}},
+	{name: "overview-light", hash: "overview", width: 1440, height: 900, wait: plotted},
+	{name: "overview-dark", hash: "overview", width: 1440, height: 900, dark: true, wait: plotted},
+	{name: "overview-phone", hash: "overview", width: 390, height: 844, wait: plotted},
+	{name: "overview-wide", hash: "overview", width: 2400, height: 1200, wait: plotted},
+}
+
+const (
+	plotted = `document.querySelectorAll("canvas").length === 3 && document.body.innerText.includes("promised to volumes") && /[1-9][0-9.]* k\/s/.test(document.querySelector(".plot").innerText)`
+	listed  = `document.querySelectorAll("[role=gridcell]").length > 8`
+)
+
+func openVolume(p *page) {
+	p.fill("Search name, UUID or export", "vol-00012")
+	p.until(`document.body.innerText.includes("1 of ")`)
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.press("Show hosts")
+	p.until(`document.body.innerText.includes("I/O queue")`)
+}
+
+// TestScreenshots writes pictures of the pages for people to look at.
+func TestScreenshots(t *testing.T) {
+	folder := screenshotFolder(t)
+	p := newPage(t)
+	p.look(1440, 900, false)
+	p.open("")
+	p.until(`!!document.querySelector("form")`)
+	p.shoot(filepath.Join(folder, "sign-in-light.png"))
+	p.look(390, 844, true)
+	p.shoot(filepath.Join(folder, "sign-in-phone-dark.png"))
+	p.look(1440, 900, false)
+	p.signIn("admin")
+	p.until(plotted)
+	for _, s := range pictures {
+		p.look(s.width, s.height, s.dark)
+		p.show("none")
+		p.show(s.hash)
+		p.until(s.wait)
+		if s.after != nil {
+			s.after(p)
+		}
+		p.shoot(filepath.Join(folder, s.name+".png"))
+		eval[chromedp.Void](p, `document.querySelector("dialog [aria-label=Close]")?.click()`)
+	}
+}
+
+// look sets the size of the window and the colours that the system prefers.
+func (p *page) look(width, height int64, dark bool) {
+	p.t.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	p.do(chromedp.EmulateViewport(width, height), command0(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}))
+}
+
+func (p *page) shoot(file string) {
+	p.t.Helper()
+	eval[chromedp.Void](p, `new Promise((done) => setTimeout(() => requestAnimationFrame(() => done()), 500))`) // transitions end
+	text, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	require.NoError(p.t, err)
+	require.NoError(p.t, os.WriteFile(file, text, 0o644))
+}

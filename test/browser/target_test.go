@@ -1,0 +1,171 @@
+package browser
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"time"
+)
+
+// relay listens on a socket in front of the simulated target, and adds what the simulation does not have: I/O of the devices,
+// busy reactors, and connected hosts. It returns how to stop.
+func relay(path, target string) (stop func(), err error) {
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("unix", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			r := &relayed{client: client, server: server, asked: map[string]string{}}
+			go r.requests()
+			go r.answers()
+		}
+	}()
+	return func() { _ = listener.Close() }, nil
+}
+
+type relayed struct {
+	client, server net.Conn
+	mu             sync.Mutex
+	asked          map[string]string // methods by id
+}
+
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method,omitempty"`
+	Params struct {
+		NQN string `json:"nqn"`
+	} `json:"params"`
+}
+
+func (r *relayed) close() { _, _ = r.client.Close(), r.server.Close() }
+
+func (r *relayed) write(text []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = r.client.Write(text)
+}
+
+func (r *relayed) requests() {
+	defer r.close()
+	for from := json.NewDecoder(bufio.NewReader(r.client)); ; {
+		var text json.RawMessage
+		if from.Decode(&text) != nil {
+			return
+		}
+		var m message
+		_ = json.Unmarshal(text, &m)
+		switch m.Method {
+		case "framework_get_reactors":
+			r.write(answer(m.ID, reactors()))
+			continue
+		case "nvmf_subsystem_get_controllers":
+			r.write(answer(m.ID, controllers(m.Params.NQN)))
+			continue
+		case "bdev_get_iostat":
+			r.mu.Lock()
+			r.asked[string(m.ID)] = m.Method
+			r.mu.Unlock()
+		}
+		if _, err := r.server.Write(text); err != nil {
+			return
+		}
+	}
+}
+
+func answer(id json.RawMessage, result any) []byte {
+	text, err := json.Marshal(object{"jsonrpc": "2.0", "id": id, "result": result})
+	if err != nil {
+		panic(err) // values of this file
+	}
+	return text
+}
+
+// answers passes the target's answers on. Other than statistics, it does not read them.
+func (r *relayed) answers() {
+	defer r.close()
+	for from := json.NewDecoder(bufio.NewReaderSize(r.server, 1<<20)); ; {
+		var text json.RawMessage
+		if err := from.Decode(&text); err != nil {
+			_ = err == io.EOF
+			return
+		}
+		if len(text) < 1<<16 {
+			var m struct {
+				ID     json.RawMessage `json:"id"`
+				Result json.RawMessage `json:"result"`
+			}
+			_ = json.Unmarshal(text, &m)
+			r.mu.Lock()
+			method := r.asked[string(m.ID)]
+			delete(r.asked, string(m.ID))
+			r.mu.Unlock()
+			if method != "" && m.Result != nil {
+				text = answer(m.ID, busy(m.Result))
+			}
+		}
+		r.write(text)
+	}
+}
+
+const tickRate = 1_000_000_000
+
+var began = time.Now().Add(-41 * time.Hour)
+
+// busy adds I/O to statistics.
+func busy(result json.RawMessage) any {
+	var stat object
+	if json.Unmarshal(result, &stat) != nil {
+		return result
+	}
+	stat["tick_rate"], stat["ticks"] = tickRate, time.Since(began).Nanoseconds()
+	seconds := time.Since(began).Seconds()
+	bdevs, _ := stat["bdevs"].([]any)
+	for i, b := range bdevs {
+		bdev, _ := b.(map[string]any)
+		share := 1 / float64(i+1)
+		wave := seconds + 14*math.Sin(seconds/23+float64(i)) + 2*math.Sin(seconds/4.1)
+		reads, writes := 42000*share*wave, 17000*share*(seconds+9*math.Sin(seconds/17))
+		for key, value := range map[string]float64{
+			"num_read_ops": reads, "bytes_read": reads * 8192, "num_write_ops": writes, "bytes_written": writes * 16384,
+			"read_latency_ticks": reads*118000 + 42000*share*31*9000*(1-math.Cos(seconds/31)), "write_latency_ticks": writes * 64000,
+		} {
+			bdev[key] = uint64(value)
+		}
+	}
+	return stat
+}
+
+func reactors() any {
+	list := []object{}
+	for core, share := range []float64{0.71, 0.46, 0.38, 0.09} {
+		total := time.Since(began).Seconds() * tickRate
+		list = append(list, object{
+			"lcore": core, "tid": 4000 + core, "busy": uint64(total * share), "idle": uint64(total * (1 - share)), "in_interrupt": false, "irq": 0, "sys": 0, "usr": 0,
+			"lw_threads": []object{},
+		})
+	}
+	return object{"tick_rate": tickRate, "pid": 4000, "reactors": list}
+}
+
+func controllers(nqn string) any {
+	var server int
+	if _, err := fmt.Sscanf(nqn, "nqn.2026-01.example.storage:server-%d", &server); err != nil || server%3 == 2 {
+		return []object{}
+	}
+	host := fmt.Sprintf("nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-%012d", server)
+	return []object{{"cntlid": 1, "cntrltype": "io", "hostnqn": host, "hostid": fmt.Sprintf("7d9c0a8e-5b1f-4c02-9a57-%012d", server), "num_io_qpairs": 8}}
+}
