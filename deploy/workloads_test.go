@@ -192,6 +192,7 @@ func TestController(t *testing.T) {
 		if *replicas > 1 && strings.HasPrefix(c.Image, "registry.k8s.io/sig-storage/csi-") {
 			assert.Contains(t, c.Args, "--leader-election", "%s: without it, both replicas would be active", c.Name)
 			assert.Contains(t, c.Args, "--feature-gates=ReleaseLeaderElectionOnExit=true", "%s: without it, nobody leads for 30 s after the leader's pod was stopped", c.Name)
+			assert.Equal(t, "100", arg(c, "--kube-api-qps"), "%s: by default, 1,000 claims take more than 6 minutes", c.Name)
 			assert.Equal(t, "1m", arg(c, "--retry-interval-max"), "%s: by default, a claim waits for up to 5 minutes after what was wrong is right again", c.Name)
 		}
 	}

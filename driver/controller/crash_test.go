@@ -278,6 +278,7 @@ func (b *crashBench) deleteAll(t *testing.T) {
 // the deadline pass, and restarts the target. The call is repeated as the sidecar repeats it, by another controller if the
 // first was killed, and must succeed. Then everything is deleted, and the target must be as before.
 func TestCSICrashPoints(t *testing.T) {
+	drivertest.Serial(t)
 	points := 0
 	for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
 		for _, call := range slices.Concat(csiCalls, authenticatedCalls(t, transport)) {

@@ -22,6 +22,7 @@ import (
 // the death of the caller, then repeats the operation. The repetition must succeed, and the target must end in the state
 // that an undisturbed operation leaves.
 func TestCrashPoints(t *testing.T) {
+	drivertest.Serial(t)
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, op := range slices.Concat(operations, reads) {
 			if tr == export.ISCSI && !op.exports {
@@ -36,6 +37,7 @@ func TestCrashPoints(t *testing.T) {
 
 // From v26.09 on, SPDK answers differently if a subsystem does not exist.
 func TestCrashPointsOnV2609(t *testing.T) {
+	drivertest.Serial(t)
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("needs a simulated target of a given release; a real target has its own")
 	}

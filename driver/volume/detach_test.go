@@ -157,6 +157,7 @@ func TestClonesOfGroupsAreDetached(t *testing.T) {
 }
 
 func TestDetachCrashPoints(t *testing.T) {
+	drivertest.Serial(t)
 	crashAll(t, operation{name: "delete a snapshot with clones", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		b.DetachClones = true
 		v := b.create(t, "pvc-1", 20)

@@ -206,6 +206,7 @@ func TestGroupsThatAreTakenTwice(t *testing.T) {
 
 // Whichever RPC of a call fails, and however: the repeated call takes or deletes one whole group, and nothing is left.
 func TestGroupCrashPoints(t *testing.T) {
+	drivertest.Serial(t)
 	for name, prepare := range map[string]func(t *testing.T, b *testService, sources []string) func(context.Context) (GroupID, error){
 		"take": func(_ *testing.T, b *testService, sources []string) func(context.Context) (GroupID, error) {
 			return func(ctx context.Context) (GroupID, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -253,6 +254,7 @@ func TestOneOfSeveralTargetsFails(t *testing.T) {
 
 // Whichever RPC fails at one of the targets, and however: the repeated call takes one whole group, and nothing is left.
 func TestCrashPointsOfAGroupOnSeveralTargets(t *testing.T) {
+	drivertest.Serial(t)
 	if realtarget.Given() {
 		t.Skip("needs two targets")
 	}

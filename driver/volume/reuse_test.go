@@ -150,6 +150,7 @@ func TestBasesAreCollapsed(t *testing.T) {
 }
 
 func TestReuseCrashPoints(t *testing.T) {
+	drivertest.Serial(t)
 	for name, clusters := range map[string]uint64{"shared base": 0, "collapsed base": 1} {
 		t.Run(name, func(t *testing.T) {
 			crashAll(t, operation{name: name, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {

@@ -18,7 +18,7 @@ import (
 
 const (
 	waitTimeout  = 4 * time.Minute // for a busy machine
-	pollInterval = 200 * time.Millisecond
+	pollInterval = 500 * time.Millisecond
 )
 
 // A namespace is one of the cluster, for one test.
@@ -127,6 +127,7 @@ func eventually(ctx context.Context, attempt func(ctx context.Context) error) er
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
+		start := time.Now()
 		err := attempt(ctx)
 		if err == nil {
 			return nil
@@ -134,7 +135,7 @@ func eventually(ctx context.Context, attempt func(ctx context.Context) error) er
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(pollInterval):
+		case <-time.After(max(pollInterval, 2*time.Since(start))): // each kubectl takes processor time from what is waited for
 		}
 	}
 }

@@ -42,6 +42,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	manager, err := c.start("kube-controller-manager", c.options.Programs["kube-controller-manager"],
 		append(c.client(controller), "--bind-address=127.0.0.1", "--leader-elect=false", "--use-service-account-credentials",
 			"--node-monitor-grace-period="+nodeGracePeriod,
+			"--kube-api-qps=200", "--kube-api-burst=400", // with the default, 20, it binds 4 claims/s
 			"--service-account-private-key-file="+c.pki.path("service-accounts.key"), "--root-ca-file="+c.pki.path("ca.crt"))...)
 	if err != nil {
 		return err

@@ -30,6 +30,8 @@ csi.storage.k8s.io/{{ . }}-secret-namespace: {{ $.root.Release.Namespace }}
     - --timeout=60s
     - --retry-interval-start=500ms
     - --retry-interval-max=1m
+    - --kube-api-qps=100
+    - --kube-api-burst=200
     {{- range .args }}
     - {{ . }}
     {{- end }}
