@@ -31,6 +31,8 @@ var (
 	errGone         = errors.New("the client disconnected before its request had arrived")
 	errPanic        = errors.New("the proxy failed during this call")
 
+	errStreams = errors.New("too many event streams are open")
+
 	errBatchResults = errors.New("the results of the batch are too large")
 )
 
@@ -95,6 +97,8 @@ func answerTo(err error) answer {
 		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "the request does not have its session's CSRF token (X-CSRF-Token). Nothing was executed; load the console again.")
 	case errors.Is(err, errCrossOrigin):
 		return refuse(http.StatusForbidden, jsonrpc.CodeForbidden, "a web page of another site made your browser send this call with your credentials. Nothing was executed; find out which page it was.")
+	case errors.Is(err, errStreams):
+		return wait(5*time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many event streams are open: close some, then retry"))
 	case errors.Is(err, errDraining):
 		return wait(time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeDraining, "the proxy is stopping. Nothing was executed; retry on a new connection."))
 	case errors.As(err, &tooLong):

@@ -16,7 +16,7 @@ const (
 	signOutMethod = "console.sign_out"
 )
 
-var consoleMethods = []string{signInMethod, signOutMethod}
+var consoleMethods = []string{signInMethod, signOutMethod, accessMethod, explainMethod, auditMethod}
 
 // serveConsole answers a request of the console, which answer answers, like a call of method:
 // within the same limits, and with an entry in the audit log. Every authenticated user may make

@@ -52,6 +52,8 @@ const (
 	backgroundHeader = "X-Background"
 
 	authSession = "session" // auth in the log
+
+	eventStreamType = "text/event-stream"
 )
 
 // sessionOf returns the id of the session that a request belongs to, if the console is enabled and
@@ -82,6 +84,12 @@ func (x *exchange) noteSession(found session.Session[signedIn], err error) {
 // sentByPage reports whether a script of a page that this proxy served sent a request.
 func sentByPage(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") == "same-origin" && r.Header.Get("Sec-Fetch-Dest") == "empty"
+}
+
+// sentInBackground reports whether a page sent a request without its user: by itself, or to connect
+// to an event stream again, for which a page can set no header.
+func sentInBackground(r *http.Request) bool {
+	return r.Header.Get(backgroundHeader) != "" || r.Header.Get("Accept") == eventStreamType
 }
 
 // checkOrigin refuses a request that a page of another site, or a page that does not have the

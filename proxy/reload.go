@@ -49,6 +49,7 @@ func (s *Server) Reload(c *config.Config) error {
 	}
 	s.settings.Store(settings)
 	s.sessions.SetLimits(settings.sessionLimits())
+	s.auditLog.Feed.SetEnabled(c.Console.Enabled)
 	if !c.Console.Enabled {
 		s.sessions.Clear()
 	}

@@ -82,7 +82,7 @@ func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *htt
 	if err := checkOrigin(x, r); err != nil {
 		return err
 	}
-	if x.sender.session != nil && r.Header.Get(backgroundHeader) == "" {
+	if x.sender.session != nil && !sentInBackground(r) {
 		s.sessions.Use(*x.sender.session)
 	}
 	if err := s.inFlight.enter(connOf(r)); err != nil {

@@ -39,7 +39,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	s := &Server{
 		schema: opts.Schema, log: opts.Log, config: c, auditLog: auditlog.New(opts.Log, opts.Schema), oldClients: oldClients{log: opts.Log},
 		clients: clientconn.New(clientLimits(c), opts.Log), unreadBodyWait: unreadBodyWait,
-		began: make(chan struct{}), ended: make(chan struct{}), version: opts.Version,
+		began: make(chan struct{}), ended: make(chan struct{}), version: opts.Version, process: newID(), stopping: make(chan struct{}), streamCheck: streamCheckInterval,
 	}
 	s.handler = s.Handler()
 	s.metrics = s.newMetrics(opts.Version)
@@ -50,6 +50,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	}
 	s.settings.Store(settings)
 	s.sessions = session.New[signedIn](settings.sessionLimits(), nil)
+	s.auditLog.Feed.SetEnabled(settings.console.Enabled)
 	if !c.TLS.InsecurePlaintext {
 		if err := s.cert.Load(certSource(c), s.log); err != nil {
 			return nil, err
@@ -134,6 +135,7 @@ func (s *Server) stop(server *http.Server, programs *localServer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
 	defer cancel()
 	drained := s.inFlight.drain()
+	close(s.stopping)
 	s.log.Info("stopping", "calls", s.target.InFlight(), "bound", time.Duration(s.config.Limits.Drain).String())
 	select {
 	case <-drained:

@@ -44,8 +44,12 @@ type Server struct {
 	quiescer   *quiesce.Quiescer
 	barriers   barrier.Barriers // of snapshots on several targets
 
-	version  string
-	sessions *session.Store[signedIn]
+	version     string
+	sessions    *session.Store[signedIn]
+	streams     streams
+	streamCheck time.Duration // see streamCheckInterval
+	process     string        // identifies this process in ids of events
+	stopping    chan struct{} // closed when the server begins to stop
 }
 
 // connState passes on the changes of a connection's state.

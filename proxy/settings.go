@@ -7,6 +7,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/dryrun"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/session"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
@@ -31,6 +32,7 @@ type settings struct {
 	documents *documents
 
 	console config.Console
+	dryRun  *dryrun.DryRun
 
 	// See clientAuth.
 	clientCAs       *x509.CertPool

@@ -14,6 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/dryrun"
 	"github.com/spdkgate/spdkgate/proxy/keys"
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/policy"
@@ -51,7 +52,7 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 		authn: authenticator, policy: roles, tenancy: tenants, translate: c.Compatibility.Translate,
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
-		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{}, console: c.Console,
+		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{}, console: c.Console, dryRun: dryrun.Of(c, schema, roles, tenants),
 		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
 		tokensExpire: c.TokensExpire(), learning: c.LearningUsers(),
 	}, nil

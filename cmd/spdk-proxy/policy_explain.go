@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy/dryrun"
-	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 )
@@ -92,7 +91,7 @@ func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) err
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(&b, "%s\n\n", verdict(c, given))
+	fmt.Fprintf(&b, "%s\n\n", c.Verdict(given))
 	line("user", "%s, roles: %s", c.User.Name, strings.Join(c.User.Roles, ", "))
 	line("call", "%s: %s", c.Method.Name, c.Method.Summary)
 	for _, t := range c.Translations {
@@ -115,27 +114,4 @@ func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) err
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// verdict states the decision in one sentence.
-func verdict(c *dryrun.Result, given bool) string {
-	with := ""
-	if given {
-		with = " with these parameters"
-	}
-	switch {
-	case c.Allowed() && c.Decision.Learned:
-		return fmt.Sprintf("LEARNING: %s may call %s%s only while learning is on.", c.User.Name, c.Method.Name, with)
-	case c.Allowed():
-		return fmt.Sprintf("%s may call %s%s.", c.User.Name, c.Method.Name, with)
-	case c.Decision.Refused() && c.Decision.Rule != policy.NoRuleThere:
-		return fmt.Sprintf("%s may not call %s.", c.User.Name, c.Method.Name)
-	case c.Foreign && !c.Decision.Refused():
-		return fmt.Sprintf("%s may not call %s: tenants may not call it.", c.User.Name, c.Method.Name)
-	case c.Invalid != nil:
-		return fmt.Sprintf("%s may not make this call: its parameters are not valid for %s.", c.User.Name, c.Method.Name)
-	case c.Decision.Rule == policy.Open:
-		return fmt.Sprintf("Whether %s may call %s depends on the parameters: give them.", c.User.Name, c.Method.Name)
-	}
-	return fmt.Sprintf("%s may not call %s with these parameters.", c.User.Name, c.Method.Name)
 }

@@ -58,6 +58,7 @@ const (
 	keyMessage  = slog.MessageKey
 	keyUser     = "user"
 	keyMethod   = "method"
+	keyParams   = "params"
 	keyDecision = "decision"
 	keyStatus   = "status"
 )
@@ -95,7 +96,7 @@ func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
 		list = append(list, slog.String("credential", ClipName(e.Credential)))
 	}
 	if e.Params != nil {
-		list = append(list, slog.Any("resources", resources(schema, e.Method, e.Params)), slog.Any("params", loggable(e.Params)))
+		list = append(list, slog.Any("resources", resources(schema, e.Method, e.Params)), slog.Any(keyParams, loggable(e.Params)))
 	}
 	if len(e.Translations) > 0 {
 		list = append(list, slog.Any("translated", inWords(e.Translations)))

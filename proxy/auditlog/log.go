@@ -3,12 +3,16 @@ package auditlog
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // A Log writes entries. It may be used concurrently.
 type Log struct {
+	// Feed keeps the last entries.
+	Feed Feed
+
 	log      *slog.Logger
 	schema   *rpcschema.Document
 	throttle auditThrottle
@@ -36,10 +40,18 @@ func (l *Log) Write(e *Entry) Outcome {
 		return Merged
 	}
 	level := e.level()
-	if !l.log.Enabled(context.Background(), level) {
+	logged, kept := l.log.Enabled(context.Background(), level), l.Feed.enabled.Load()
+	if !logged && !kept {
 		return Hidden
 	}
-	l.log.LogAttrs(context.Background(), level, message, e.attrs(l.schema)...)
+	attrs := e.attrs(l.schema)
+	if kept {
+		l.Feed.add(time.Now(), level, attrs)
+	}
+	if !logged {
+		return Hidden
+	}
+	l.log.LogAttrs(context.Background(), level, message, attrs...)
 	return Written
 }
 

@@ -2,6 +2,7 @@ package dryrun
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/policy"
@@ -39,7 +40,12 @@ func New(c *config.Config, schema *rpcschema.Document) (*DryRun, error) {
 	if err := errors.Join(wrongRoles, wrongQuotas, wrongTenants); err != nil {
 		return nil, err
 	}
-	return &DryRun{config: c, schema: schema, policy: roles, tenancy: scopes}, nil
+	return Of(c, schema, roles, scopes), nil
+}
+
+// Of makes the DryRun of a configuration whose stages exist already.
+func Of(c *config.Config, schema *rpcschema.Document, roles *policy.Policy, scopes *tenancy.Tenancy) *DryRun {
+	return &DryRun{config: c, schema: schema, policy: roles, tenancy: scopes}
 }
 
 // Policy returns the policy of the configuration.
@@ -101,4 +107,27 @@ func (d *DryRun) Call(user config.User, name string, params map[string]any, give
 		c.Standing, c.Foreign = scope.Standing(method.Name), !scope.MayCall(method.Name)
 	}
 	return c, nil
+}
+
+// Verdict states the decision in one sentence. given says whether parameters were given.
+func (c *Result) Verdict(given bool) string {
+	with := ""
+	if given {
+		with = " with these parameters"
+	}
+	switch {
+	case c.Allowed() && c.Decision.Learned:
+		return fmt.Sprintf("LEARNING: %s may call %s%s only while learning is on.", c.User.Name, c.Method.Name, with)
+	case c.Allowed():
+		return fmt.Sprintf("%s may call %s%s.", c.User.Name, c.Method.Name, with)
+	case c.Decision.Refused() && c.Decision.Rule != policy.NoRuleThere:
+		return fmt.Sprintf("%s may not call %s.", c.User.Name, c.Method.Name)
+	case c.Foreign && !c.Decision.Refused():
+		return fmt.Sprintf("%s may not call %s: tenants may not call it.", c.User.Name, c.Method.Name)
+	case c.Invalid != nil:
+		return fmt.Sprintf("%s may not make this call: its parameters are not valid for %s.", c.User.Name, c.Method.Name)
+	case c.Decision.Rule == policy.Open:
+		return fmt.Sprintf("Whether %s may call %s depends on the parameters: give them.", c.User.Name, c.Method.Name)
+	}
+	return fmt.Sprintf("%s may not call %s with these parameters.", c.User.Name, c.Method.Name)
 }

@@ -1,0 +1,113 @@
+package auditlog
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Feed keeps the last entries of a Log for those who watch them, whatever the level of the log.
+// It may be used concurrently.
+type Feed struct {
+	enabled atomic.Bool
+
+	mu    sync.Mutex
+	lines []Line // of the numbers from first to next, each at its number modulo FeedLines
+	first uint64
+	next  uint64
+	size  int           // of the lines, in bytes
+	grown chan struct{} // closed by the next line; nil: nobody waits for it
+}
+
+// What a Feed keeps at most.
+const (
+	FeedLines = 1000
+	feedBytes = 8 << 20
+	lineBytes = 1 << 10 // of a line without long values
+)
+
+// A Line is an entry as it was written.
+type Line struct {
+	Number uint64 // the first has 0, the next 1
+
+	at    time.Time
+	level slog.Level
+	attrs []slog.Attr
+	size  int
+}
+
+// SetEnabled sets whether entries are kept. If not, the Feed forgets those that it has.
+func (f *Feed) SetEnabled(enabled bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.enabled.Store(enabled)
+	if !enabled {
+		f.lines, f.first, f.size = nil, f.next, 0
+	}
+}
+
+// add keeps a line, and forgets the oldest ones.
+func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
+	l := Line{at: at, level: level, attrs: attrs, size: lineBytes}
+	for _, a := range attrs {
+		if a.Key != keyParams {
+			continue
+		}
+		if params, ok := a.Value.Any().(loggedParams); ok {
+			l.size += len(params)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.enabled.Load() {
+		return
+	}
+	if f.lines == nil {
+		f.lines = make([]Line, FeedLines)
+	}
+	for f.next-f.first >= FeedLines || f.size+l.size > feedBytes && f.first < f.next {
+		oldest := &f.lines[f.first%FeedLines]
+		f.size -= oldest.size
+		*oldest = Line{}
+		f.first++
+	}
+	l.Number = f.next
+	f.lines[f.next%FeedLines] = l
+	f.size += l.size
+	f.next++
+	if f.grown != nil {
+		close(f.grown)
+		f.grown = nil
+	}
+}
+
+// From returns the lines from a number on, how many of these it has forgotten, the number that the
+// next line gets, and a channel that is closed when there are more lines.
+func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if number < f.first {
+		missed, number = f.first-number, f.first
+	}
+	for ; number < f.next; number++ {
+		lines = append(lines, f.lines[number%FeedLines])
+	}
+	if f.grown == nil {
+		f.grown = make(chan struct{})
+	}
+	return lines, missed, f.next, f.grown
+}
+
+// JSON returns the line as the JSON log has it.
+func (l Line) JSON() []byte {
+	var b bytes.Buffer
+	r := slog.NewRecord(l.at, l.level, message, 0)
+	r.AddAttrs(l.attrs...)
+	if err := slog.NewJSONHandler(&b, nil).Handle(context.Background(), r); err != nil {
+		panic(err) // the values can be encoded, and a buffer can be written
+	}
+	return bytes.TrimSpace(b.Bytes())
+}
