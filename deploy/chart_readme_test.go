@@ -72,8 +72,10 @@ func TestChartFiles(t *testing.T) {
 		updated(t, chart+"/files/rules.yaml", "groups:\n"+strings.TrimSuffix(parts[i], "\x00"))
 	}
 	for copied, original := range map[string]string{
-		chart + "/files/spdk-csi-volumes.dashboard.json": "monitoring/spdk-csi-volumes.dashboard.json",
-		proxyChart + "/files/spdk-proxy.dashboard.json":  "monitoring/spdk-proxy.dashboard.json",
+		chart + "/files/spdk-csi-volumes.dashboard.json":  "monitoring/spdk-csi-volumes.dashboard.json",
+		proxyChart + "/files/spdk-proxy.dashboard.json":   "monitoring/spdk-proxy.dashboard.json",
+		proxyChart + "/files/spdk-target.dashboard.json":  "monitoring/spdk-target.dashboard.json",
+		proxyChart + "/files/spdk-tenants.dashboard.json": "monitoring/spdk-tenants.dashboard.json",
 	} {
 		text, err := os.ReadFile(original)
 		require.NoError(t, err)

@@ -19,7 +19,9 @@ import (
 
 	driver "github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/monitor"
+	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/metrics"
+	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
 )
 
 // series has the labels of each metric, with the values that occurred.
@@ -53,7 +55,10 @@ func exposed(t *testing.T) series {
 	d.NodeVolumes(states)
 
 	all := series{"up": {"job": {"spdk-proxy"}, "instance": nil}}
-	for _, h := range []http.Handler{m.Handler(), d.Handler()} {
+	target := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(targetmetrics.New(1).Text(reading()).Plain)
+	})
+	for _, h := range []http.Handler{m.Handler(), d.Handler(), target} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -75,8 +80,19 @@ func exposed(t *testing.T) series {
 	return all
 }
 
+// reading returns a reading with everything that a target can have.
+func reading() *figures.Figures {
+	return &figures.Figures{
+		Up: true, Phase: "runtime", Release: "v26.05", Started: time.Now(), Failures: []figures.Failure{{Method: "nvmf_get_stats"}},
+		Stores: []figures.Store{{Name: "lvs0"}}, Volumes: []figures.Volume{{Store: "lvs0", Name: "v", HasIO: true, AllocatedKnown: true, Size: 1}}, Bdevs: []figures.Bdev{{Name: "b"}},
+		NVMf:  figures.NVMf{Known: true, Listeners: map[string]int{"TCP": 1}, PollGroups: []figures.PollGroup{{Name: "g"}}},
+		ISCSI: figures.ISCSI{Known: true}, Reactors: []figures.Reactor{{}}, Buffers: []figures.BufferPool{{Module: "bdev", Pool: "small"}},
+		Threads: []figures.Thread{{Name: "t"}}, Pollers: []figures.Poller{{Thread: "t", Name: "p"}},
+	}
+}
+
 var (
-	selector = regexp.MustCompile(`\b((?:spdk_proxy|spdk_csi|process|go)_[a-z_]+|up)\b(?:\{([^}]*)\})?`)
+	selector = regexp.MustCompile(`\b((?:spdk|process|go)_[a-z_]+|up)\b(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`([a-z_]+)(=~|!=|=)"([^"]*)"`)
 	grouping = regexp.MustCompile(`\b(?:by|on) \(([a-z, ]+)\)`)
 )
@@ -139,7 +155,7 @@ func TestAlertsUseExistingMetrics(t *testing.T) {
 }
 
 func TestDashboardsUseExistingMetrics(t *testing.T) {
-	for _, name := range []string{"spdk-proxy", "spdk-csi-volumes"} {
+	for _, name := range []string{"spdk-proxy", "spdk-csi-volumes", "spdk-target", "spdk-tenants"} {
 		t.Run(name, func(t *testing.T) { testDashboard(t, "monitoring/"+name+".dashboard.json") })
 	}
 }

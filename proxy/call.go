@@ -9,6 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
@@ -24,7 +25,8 @@ type call struct {
 	decided  decided
 	answered answered
 
-	observer target.Observer // of the call at SPDK
+	observer target.Observer     // of the call at SPDK
+	text     *targetmetrics.Text // the result of targetMetricsMethod
 }
 
 // asked is what the client asked for.

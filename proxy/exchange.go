@@ -20,6 +20,7 @@ type exchange struct {
 	arrived time.Time
 	source  auditlog.Source
 	sender  sender
+	get     bool // it is a GET
 	local   bool // it is a message on the socket for programs of this host
 
 	entered  bool // inFlight counts it

@@ -10,7 +10,13 @@ import (
 // serveGet answers a GET like a call of method, within the same limits. It writes a result
 // by write, and an error like that of a call.
 func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string, write func(result json.RawMessage)) {
+	s.serveGetCall(w, r, method, func(c *call) { write(c.answered.result) })
+}
+
+// serveGetCall is serveGet for answers that are not JSON.
+func (s *Server) serveGetCall(w http.ResponseWriter, r *http.Request, method string, write func(c *call)) {
 	x := newExchange(r)
+	x.get = true
 	w.Header().Set("X-Request-Id", x.id)
 	now := s.settings.Load()
 	x.noteCalls([]jsonrpc.Element{{Request: &jsonrpc.Request{Method: method}}}, false, s.receiveGet(now, x, w, r))
@@ -31,7 +37,7 @@ func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string,
 		x.reply(w)
 		return
 	}
-	write(c.answered.result)
+	write(c)
 }
 
 // maxOwnAnswer is the largest answer, in bytes, that the proxy makes itself. It counts

@@ -123,6 +123,8 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	switch method.Name { // these are answered even if the target is unreachable
 	case metricsMethod:
 		return s.answerMetrics(ctx, now, c, method, decision)
+	case targetMetricsMethod:
+		return s.answerTargetMetrics(ctx, now, c, method, decision)
 	case statusMethod:
 		return s.answerStatus(ctx, now, c, method, decision)
 	}

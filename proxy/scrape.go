@@ -12,7 +12,7 @@ import (
 // scrapeRetry is the time between two attempts to listen at the address for scrapes.
 const scrapeRetry = 2 * time.Second
 
-// serveScrapes serves /metrics on metrics.listen, if the configuration has that, until ctx
+// serveScrapes serves /metrics and /metrics/target on metrics.listen, if the configuration has that, until ctx
 // ends. The address is a loopback address, and every local user could take it first. That
 // must not prevent calls: it is logged, and the address is tried until it is free.
 func (s *Server) serveScrapes(ctx context.Context) {
@@ -41,6 +41,7 @@ func (s *Server) serveScrapes(ctx context.Context) {
 func (s *Server) serveScrapesOn(ctx context.Context, l net.Listener) {
 	paths := http.NewServeMux()
 	paths.Handle("GET /metrics", s.metrics.Handler())
+	paths.HandleFunc("GET /metrics/target", s.scrapeTargetMetrics)
 	server := &http.Server{
 		Handler: s.answerPanics(paths), ReadTimeout: headerWait, WriteTimeout: writeWait, IdleTimeout: time.Duration(s.config.Limits.Idle), MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(debugHandler{s.log.Handler()}, slog.LevelDebug),

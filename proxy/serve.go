@@ -15,8 +15,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/session"
+	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -41,6 +43,8 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 		clients: clientconn.New(clientLimits(c), opts.Log), unreadBodyWait: unreadBodyWait,
 		began: make(chan struct{}), ended: make(chan struct{}), version: opts.Version, process: newID(), stopping: make(chan struct{}), streamCheck: streamCheckInterval,
 	}
+	s.figures, s.figuresReader = figures.NewShared(s.readFigures, figuresAge, figuresWait), figures.NewReader(s.schema)
+	s.targetMetrics = targetmetrics.New(c.Metrics.Volumes)
 	s.handler = s.Handler()
 	s.metrics = s.newMetrics(opts.Version)
 	s.metrics.SetUsers(c.UserNames())

@@ -12,10 +12,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/session"
 	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -36,6 +38,10 @@ type Server struct {
 	ended    chan struct{} // closed when it accepts no longer
 	metrics  *metrics.Metrics
 	auditLog *auditlog.Log
+
+	figures       *figures.Shared // of the target
+	figuresReader *figures.Reader // of figures
+	targetMetrics *targetmetrics.Exporter
 
 	unreadBodyWait time.Duration // see skipBody
 

@@ -2,17 +2,27 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 )
 
-// Metrics says where metrics are served in addition to /metrics of the main address.
+// Metrics says where metrics are served in addition to the main address, and how many.
 type Metrics struct {
 	Listen string `yaml:"listen"`
+	// Volumes is how many volumes have series of their own at /metrics/target, and likewise other
+	// bdevs.
+	Volumes int `yaml:"volumes"`
 }
+
+// maxVolumeSeries bounds Metrics.Volumes.
+const maxVolumeSeries = 20000
 
 // validateMetrics refuses addresses that other hosts can reach, because there is neither a password
 // nor encryption.
 func (c *Config) validateMetrics() error {
+	if c.Metrics.Volumes < 0 || c.Metrics.Volumes > maxVolumeSeries {
+		return fmt.Errorf("metrics.volumes must be 0 to %d: each volume has eleven series", maxVolumeSeries)
+	}
 	if c.Metrics.Listen == "" {
 		return nil
 	}

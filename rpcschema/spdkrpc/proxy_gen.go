@@ -54,6 +54,23 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 	return result, err
 }
 
+// SpdkgateGetTargetMetrics calls spdkgate_get_target_metrics: report SPDK's own figures about the target, in
+// Prometheus' text format.
+//
+// `GET /metrics/target` answers the same, without JSON around it. The figures are of all objects of the target,
+// so users of a tenant are refused. The proxy reads them at most every 10 seconds, whoever asks and how often.
+// While the target is down or in its startup state, the answer says so, and has no other figures.
+//
+// The result: the metrics.
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: startup, runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateGetTargetMetrics(ctx context.Context) (result string, err error) {
+	err = c.call(ctx, "spdkgate_get_target_metrics", nil, &result)
+	return result, err
+}
+
 // SpdkgateKeyAdd calls spdkgate_key_add: store a secret on the target's host, and register it in the target's
 // keyring, for NVMe-oF authentication and TLS.
 //

@@ -21,7 +21,8 @@ type bdev struct {
 	readOnly       bool
 	claim          claim
 	limits         spdkrpc.BdevRateLimits
-	samplingPeriod uint64      // of the queue depth, in us
+	samplingPeriod uint64 // of the queue depth, in us
+	stat           spdkrpc.BdevIOStatBdev
 	driver         driver      // the properties of its kind
 	users          []*bdevUser // notified when it is removed
 }
@@ -57,6 +58,7 @@ type registry struct {
 	all    []*bdev // in the order of registration
 	byName map[string]*bdev
 	grown  chan struct{} // closed when a name is added
+	notify func(kind, object string)
 }
 
 func (r *registry) init() { r.byName, r.grown = map[string]*bdev{}, make(chan struct{}) }
@@ -86,6 +88,7 @@ func (r *registry) add(b *bdev) error {
 		b.aliases = append(b.aliases, b.uuid)
 		r.name(b, b.uuid)
 	}
+	r.notify("bdev_register", b.name)
 	return nil
 }
 
@@ -114,6 +117,7 @@ func (r *registry) remove(b *bdev) {
 		return
 	}
 	r.all = slices.DeleteFunc(r.all, func(o *bdev) bool { return o == b })
+	r.notify("bdev_unregister", b.name)
 	delete(r.byName, b.name)
 	for _, alias := range b.aliases {
 		delete(r.byName, alias)

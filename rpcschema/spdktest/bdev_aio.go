@@ -128,6 +128,5 @@ func (e *engine) bdevAioRescan(p spdkrpc.BdevAIORescanParams) error {
 	if blocks < b.blocks {
 		return errno(syscall.EBUSY) // the rescan itself has the bdev open
 	}
-	b.blocks = blocks
-	return nil
+	return e.resize(b, blocks)
 }

@@ -159,13 +159,16 @@ func (e *engine) bdevNullResize(p spdkrpc.BdevNullResizeParams) error {
 	if err != nil {
 		return err
 	}
-	return b.resize(uint64(p.NewSize) << 20 / uint64(b.blockSize))
+	return e.resize(b, uint64(p.NewSize)<<20/uint64(b.blockSize))
 }
 
 // resize changes a bdev's size. An open bdev can only grow.
-func (b *bdev) resize(blocks uint64) error {
+func (e *engine) resize(b *bdev, blocks uint64) error {
 	if blocks < b.blocks && len(b.users) > 0 {
 		return errno(syscall.EBUSY)
+	}
+	if b.blocks != blocks && !e.before("v25.09") {
+		e.notify("bdev_resize", b.name)
 	}
 	b.blocks = blocks
 	return nil

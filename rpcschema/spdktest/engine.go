@@ -8,6 +8,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // An engine holds the state that a running spdk_tgt keeps in memory. Handlers run one at a time, as
@@ -31,11 +32,17 @@ type engine struct {
 	nvmf       nvmfTarget
 	iscsi      iscsiTarget
 	stale      []func() error // layouts to write again
+	startTicks uint64
+	retries    uint64 // of the pool of small buffers
+	notes      []spdkrpc.NotifyEvent
+	noted      uint64
 }
 
 func newEngine(t *Target) *engine {
 	e := &engine{target: t, release: t.opts.Release, media: t.media, dir: t.dir, ready: make(chan struct{}), gone: make(chan struct{})}
+	e.startTicks = ticks()
 	e.bdevs.init()
+	e.bdevs.notify = e.notify
 	e.nvmf.init()
 	e.iscsi.init()
 	if !t.opts.WaitForRPC {

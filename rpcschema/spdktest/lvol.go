@@ -246,7 +246,7 @@ func (e *engine) resizeLvol(p resizeLvolParams) error {
 	if err := e.dir.saveLvol(s.storeRecord, l.lvolRecord); err != nil {
 		return err
 	}
-	if err := l.bdev.resize(clusters * s.ClusterSize / s.BlockSize); err != nil {
+	if err := e.resize(l.bdev, clusters*s.ClusterSize/s.BlockSize); err != nil {
 		return invalid(syscall.EBUSY) // the volume has shrunk, its bdev has not
 	}
 	return nil

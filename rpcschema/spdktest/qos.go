@@ -84,7 +84,7 @@ type iostatParams struct {
 	Name *string `json:"name"`
 }
 
-// bdevGetIostat reports no I/O for any bdev.
+// bdevGetIostat reports the I/O of Target.DoIO. The data plane is not simulated.
 func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIOStat, error) {
 	out := spdkrpc.BdevIOStat{TickRate: tickRate, Ticks: ticks()}
 	names := p.Names
@@ -117,7 +117,8 @@ func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIOStat, error) {
 	}
 	out.Bdevs = []spdkrpc.BdevIOStatBdev{}
 	for _, b := range bdevs {
-		stat := spdkrpc.BdevIOStatBdev{Name: b.name, IOError: map[string]uint32{}}
+		stat := b.stat
+		stat.Name, stat.IOError = b.name, map[string]uint32{}
 		if b.samplingPeriod > 0 {
 			stat.QueueDepthPollingPeriod = new(b.samplingPeriod)
 			stat.QueueDepth, stat.IOTime, stat.WeightedIOTime = new(uint64(0)), new(uint64(0)), new(uint64(0))
@@ -132,8 +133,14 @@ func (e *engine) bdevResetIostat(p spdkrpc.BdevResetIOStatParams) error {
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "spdk_json_decode_object failed")
 	}
 	if p.Name != nil {
-		_, ok := e.bdevs.find(*p.Name)
+		b, ok := e.bdevs.find(*p.Name)
+		if ok {
+			b.stat = spdkrpc.BdevIOStatBdev{}
+		}
 		return orMissing(ok)
+	}
+	for _, b := range e.bdevs.all {
+		b.stat = spdkrpc.BdevIOStatBdev{}
 	}
 	return nil
 }

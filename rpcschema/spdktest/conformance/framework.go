@@ -63,6 +63,9 @@ func testFramework(s *suite) {
 		s.fails(invalidParams, "notify_get_types", P{})
 	}
 
+	testNotifications(s)
+	testStatistics(s)
+
 	now := s.methods(P{"current": true})
 	assert.Subset(s, s.methods(nil), now)
 	assert.Equal(s, len(s.methods(P{"current": false})), len(s.methods(nil)))

@@ -1,0 +1,114 @@
+package figures
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// readIO reads the result of bdev_get_iostat. unknown means that it has bdevs which were not there
+// before, and which may be volumes.
+func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
+	var bdevs []Bdev
+	rate := uint64(0)
+	for i := range r.volumes {
+		r.volumes[i].HasIO = false
+	}
+	err = read(raw, func(t *text, at int) int {
+		return t.members(at, func(name string, at int) int {
+			switch name {
+			case "tick_rate":
+				return t.number(at, &rate)
+			case "bdevs":
+				return t.items(at, func(at int) int {
+					name, io, end := t.io(at, rate)
+					if i, known := r.index[name]; known {
+						r.volumes[i].IO, r.volumes[i].HasIO = io, true
+						return end
+					}
+					if _, known := r.others[name]; !known {
+						unknown = true
+					}
+					bdevs = append(bdevs, Bdev{strings.Clone(name), io})
+					return end
+				})
+			}
+			return t.Skip(at)
+		})
+	})
+	if err == nil {
+		r.bdevs = bdevs
+		if !unknown || len(r.stores) == 0 {
+			r.noteOthers()
+		}
+	}
+	return unknown, err
+}
+
+// noteOthers remembers which bdevs are not volumes.
+func (r *Reader) noteOthers() {
+	r.others = make(map[string]struct{}, len(r.bdevs))
+	for _, b := range r.bdevs {
+		r.others[b.Name] = struct{}{}
+	}
+}
+
+// settle moves the I/O of new volumes from the other bdevs to the volumes, after the list of volumes
+// was read again. If it was not, because that is not due yet, it is not known what the new bdevs are,
+// and they are left out.
+func (r *Reader) settle() {
+	fresh := r.listed && r.others == nil // see readVolumes
+	var bdevs []Bdev
+	for _, b := range r.bdevs {
+		if i, known := r.index[b.Name]; known {
+			r.volumes[i].IO, r.volumes[i].HasIO = b.IO, true
+			continue
+		}
+		if _, known := r.others[b.Name]; known || fresh {
+			bdevs = append(bdevs, b)
+		}
+	}
+	r.bdevs = bdevs
+	if fresh {
+		r.noteOthers()
+	}
+}
+
+// io reads a bdev's statistics. The text has the tick rate before the bdevs.
+func (t *text) io(at int, rate uint64) (name string, io IO, end int) {
+	var read, written, unmapped uint64
+	end = t.members(at, func(member string, at int) int {
+		switch member {
+		case "name":
+			return t.name(at, &name)
+		case "bytes_read":
+			return t.number(at, &io.Read.Bytes)
+		case "num_read_ops":
+			return t.number(at, &io.Read.Count)
+		case "bytes_written":
+			return t.number(at, &io.Write.Bytes)
+		case "num_write_ops":
+			return t.number(at, &io.Write.Count)
+		case "bytes_unmapped":
+			return t.number(at, &io.Unmap.Bytes)
+		case "num_unmap_ops":
+			return t.number(at, &io.Unmap.Count)
+		case "read_latency_ticks":
+			return t.number(at, &read)
+		case "write_latency_ticks":
+			return t.number(at, &written)
+		case "unmap_latency_ticks":
+			return t.number(at, &unmapped)
+		}
+		return t.Skip(at)
+	})
+	io.Read.Latency, io.Write.Latency, io.Unmap.Latency = seconds(read, rate), seconds(written, rate), seconds(unmapped, rate)
+	return name, io, end
+}
+
+// seconds converts ticks.
+func seconds(ticks, rate uint64) float64 {
+	if rate == 0 {
+		return 0
+	}
+	return float64(ticks) / float64(rate)
+}

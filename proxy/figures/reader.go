@@ -1,0 +1,197 @@
+package figures
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// An Ask makes one call at the target.
+type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
+
+// A Target is what a Reader must know of a target before it reads.
+type Target struct {
+	Up       bool   // it answers, and is past its startup
+	Phase    string // for Figures
+	Release  rpcschema.Release
+	Restarts int
+	Ask      Ask
+}
+
+// A Reader reads the figures of one target. It may not be used concurrently.
+type Reader struct {
+	schema *rpcschema.Document
+	now    func() time.Time
+
+	of       Target
+	last     map[string]asked
+	calls    int
+	failures []Failure
+	down     bool
+
+	stores   []Store
+	volumes  []Volume
+	index    map[string]int      // into volumes, by UUID
+	others   map[string]struct{} // bdevs that are no volumes; nil: the volumes were just listed
+	listed   bool                // the volumes were listed
+	sizes    map[string]size     // by UUID
+	bdevs    []Bdev
+	nvmf     NVMf
+	iscsi    ISCSI
+	reactors []Reactor
+	uptime   float64
+	buffers  []BufferPool
+	threads  []Thread
+	pollers  []Poller
+	started  time.Time
+}
+
+// asked is when a method was called last.
+type asked struct {
+	at     time.Time
+	took   time.Duration
+	absent bool // this target does not have it
+}
+
+// NewReader makes a Reader.
+func NewReader(schema *rpcschema.Document) *Reader {
+	return &Reader{schema: schema, now: time.Now}
+}
+
+// How often methods are called. The lists whose length grows with the number of volumes change
+// slowly.
+const (
+	// listEvery is for lists of objects.
+	listEvery = time.Minute
+	// sizesEvery is for the list of bdevs, which is the longest, and needed for the sizes of
+	// volumes only. It is read earlier, but not before listEvery, if a size is unknown.
+	sizesEvery = 10 * time.Minute
+	// share is how many times as long as the last call of a method took no other is made.
+	share = 100
+)
+
+// inLvols is the first release whose list of volumes has the clusters that each has allocated.
+// Between inBdevs and inLvols, the list of bdevs has them.
+var (
+	inLvols = rpcschema.MustRelease("v25.01")
+	inBdevs = rpcschema.MustRelease("v24.05")
+)
+
+// Read reads the figures. Calls end early when ctx ends.
+func (r *Reader) Read(ctx context.Context, t Target) *Figures {
+	began := r.now()
+	if r.last == nil || r.of.Release != t.Release || r.of.Restarts != t.Restarts || !t.Up {
+		*r = Reader{schema: r.schema, now: r.now, last: map[string]asked{}, sizes: map[string]size{}}
+	}
+	r.of, r.calls, r.failures, r.down = t, 0, nil, false
+	f := &Figures{Phase: t.Phase, Restarts: t.Restarts}
+	if t.Release.Known() {
+		f.Release = t.Release.String()
+	}
+	if t.Up {
+		r.readAll(ctx, began)
+	}
+	f.Taken, f.Calls, f.Failures = r.now(), r.calls, r.failures
+	f.Took = f.Taken.Sub(began)
+	if r.down {
+		f.Phase = "unreachable"
+	}
+	if !t.Up || r.down {
+		return f
+	}
+	f.Up, f.Started = true, r.startOf(f.Taken)
+	f.Volumes = append([]Volume{}, r.volumes...)
+	f.Stores = r.summed()
+	f.Bdevs, f.NVMf, f.ISCSI, f.Reactors, f.Buffers, f.Threads, f.Pollers = r.bdevs, r.nvmf, r.iscsi, r.reactors, r.buffers, r.threads, r.pollers
+	return f
+}
+
+// readAll makes the calls that are due, one after the other.
+func (r *Reader) readAll(ctx context.Context, began time.Time) {
+	r.call(ctx, "framework_get_reactors", 0, r.readReactors)
+	r.call(ctx, "bdev_lvol_get_lvstores", 0, r.readStores)
+	if len(r.stores) > 0 {
+		r.call(ctx, "bdev_lvol_get_lvols", listEvery, r.readVolumes)
+	} else {
+		r.volumes, r.index = nil, nil
+	}
+	unknown := false
+	r.call(ctx, "bdev_get_iostat", 0, func(raw json.RawMessage) (err error) {
+		unknown, err = r.readIO(raw)
+		return err
+	})
+	if unknown && len(r.stores) > 0 { // there are new bdevs, perhaps volumes
+		if r.last["bdev_lvol_get_lvols"].at.Before(began) {
+			r.call(ctx, "bdev_lvol_get_lvols", 0, r.readVolumes)
+		}
+		r.settle()
+	}
+	if len(r.volumes) > 0 {
+		every := sizesEvery
+		if r.unsized() || r.of.Release.Before(inLvols) && !r.of.Release.Before(inBdevs) {
+			every = listEvery
+		}
+		r.call(ctx, "bdev_get_bdevs", every, r.readSizes)
+	}
+	r.call(ctx, "nvmf_get_stats", 0, r.readNVMfStats)
+	r.call(ctx, "nvmf_get_subsystems", listEvery, r.readSubsystems)
+	r.call(ctx, "iscsi_get_target_nodes", listEvery, r.readTargetNodes)
+	if r.iscsi.TargetNodes > 0 {
+		r.call(ctx, "iscsi_get_connections", 0, r.readISCSIConnections)
+	} else {
+		r.iscsi.Connections = 0
+	}
+	r.call(ctx, "iobuf_get_stats", 0, r.readBuffers)
+	r.call(ctx, "thread_get_stats", 0, r.readThreads)
+	r.call(ctx, "thread_get_pollers", listEvery, r.readPollers)
+}
+
+// call makes one call, if it is due, and reads its result.
+func (r *Reader) call(ctx context.Context, method string, every time.Duration, read func(json.RawMessage) error) {
+	last, before := r.last[method]
+	if r.down || last.absent || before && r.now().Sub(last.at) < max(every, share*last.took) {
+		return
+	}
+	if _, err := r.schema.Find(method, r.of.Release); err != nil {
+		r.last[method] = asked{absent: true}
+		return
+	}
+	began := r.now()
+	raw, err := r.of.Ask(ctx, method, nil)
+	r.calls++
+	r.last[method] = asked{at: began, took: r.now().Sub(began)}
+	if err == nil {
+		err = read(raw)
+	}
+	if err == nil {
+		return
+	}
+	switch spdkrpc.KindOf(err) {
+	case spdkrpc.MethodNotFound: // the target was built without it
+		r.last[method] = asked{absent: true}
+		return
+	case spdkrpc.Unreachable, spdkrpc.OutcomeUnknown:
+		r.down = !errors.Is(err, context.DeadlineExceeded)
+	}
+	if ctx.Err() != nil {
+		r.down = true
+	}
+	r.failures = append(r.failures, Failure{method, err})
+}
+
+// startOf returns when the target started. It stays the same as long as its clock does not
+// contradict it by seconds.
+func (r *Reader) startOf(now time.Time) time.Time {
+	if r.uptime == 0 {
+		return r.started
+	}
+	start := r.last["framework_get_reactors"].at.Add(-time.Duration(r.uptime * float64(time.Second))).Truncate(time.Second)
+	if r.started.IsZero() || start.Sub(r.started).Abs() > 5*time.Second {
+		r.started = start
+	}
+	return r.started
+}

@@ -1,0 +1,69 @@
+package figures
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Shared serves any number of callers with one reading. It may be used concurrently.
+type Shared struct {
+	read func(ctx context.Context) *Figures
+	age  time.Duration // no new reading is made before the last one is so old
+	wait time.Duration // bound of one reading
+
+	mu      sync.Mutex
+	last    *Figures
+	at      time.Time     // when the reading of last began
+	running chan struct{} // closed when the running reading has ended; nil: none runs
+}
+
+// NewShared makes a Shared that reads by read, at most once in each age, and for at most wait. read
+// is called by one goroutine at a time.
+func NewShared(read func(ctx context.Context) *Figures, age, wait time.Duration) *Shared {
+	return &Shared{read: read, age: age, wait: wait}
+}
+
+// Latest returns the last reading, or makes another one if that is too old. A reading goes on if ctx
+// ends, because others may wait for it. The error is that of ctx.
+func (s *Shared) Latest(ctx context.Context) (*Figures, error) {
+	for {
+		s.mu.Lock()
+		if s.last != nil && time.Since(s.at) < s.age {
+			defer s.mu.Unlock()
+			return s.last, nil
+		}
+		if s.running == nil {
+			s.running = make(chan struct{})
+			go s.run(s.running)
+		}
+		running := s.running
+		s.mu.Unlock()
+		select {
+		case <-running:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		s.mu.Lock()
+		last := s.last
+		s.mu.Unlock()
+		if last != nil {
+			return last, nil
+		}
+	}
+}
+
+// run makes one reading.
+func (s *Shared) run(ended chan struct{}) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), s.wait)
+	defer cancel()
+	made := s.read(ctx)
+	if made == nil {
+		made = &Figures{Taken: time.Now()}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.at, s.running = made, began, nil
+	close(ended)
+}

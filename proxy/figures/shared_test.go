@@ -1,0 +1,63 @@
+package figures
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Any number of callers get one reading, and another one only after its age.
+func TestCallersShareAReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := 0
+		s := NewShared(func(context.Context) *Figures {
+			made++
+			time.Sleep(time.Second)
+			return &Figures{Restarts: made}
+		}, 10*time.Second, time.Minute)
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() {
+				f, err := s.Latest(t.Context())
+				assert.NoError(t, err)
+				assert.Equal(t, 1, f.Restarts)
+			})
+		}
+		callers.Wait()
+		time.Sleep(9*time.Second - 1) // the age counts from the beginning of the reading
+		f, err := s.Latest(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 1, f.Restarts)
+		time.Sleep(1)
+		f, err = s.Latest(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 2, f.Restarts)
+		assert.Equal(t, 2, made)
+	})
+}
+
+// A caller that leaves does not end the reading, which is bounded by itself.
+func TestACallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := 0
+		s := NewShared(func(ctx context.Context) *Figures {
+			<-ctx.Done()
+			ended++
+			return nil // as after a panic
+		}, 10*time.Second, time.Minute)
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		_, err := s.Latest(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Zero(t, ended)
+		f, err := s.Latest(t.Context())
+		require.NoError(t, err)
+		assert.False(t, f.Up)
+		assert.Equal(t, 1, ended)
+	})
+}

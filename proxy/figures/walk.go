@@ -1,0 +1,80 @@
+package figures
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
+)
+
+// A text is a result that is read without decoding it: a list of 10,000 bdevs has several MiB, of
+// which a reading needs a quarter.
+type text struct{ jsonwalk.Text }
+
+var errNotJSON = errors.New("the result has another form than expected")
+
+// read reads a result with f, which returns the end of the value that begins at an offset.
+func read(raw []byte, f func(t *text, at int) (end int)) error {
+	t := &text{jsonwalk.Text{S: string(raw)}}
+	begin := t.Space(0)
+	if end := f(t, begin); t.Bad || t.Space(end) != len(t.S) {
+		return errNotJSON
+	}
+	return nil
+}
+
+// items calls item with the offset of each item of the array at an offset. item returns the end of
+// its value.
+func (t *text) items(at int, item func(at int) (end int)) (end int) {
+	if t.TypeAt(at) != jsonwalk.Array {
+		return t.Skip(at)
+	}
+	w := t.Walk(at)
+	for w.Next() {
+		w.End = item(w.Value)
+	}
+	return w.End
+}
+
+// members calls member with the name and the offset of each member of the object at an offset.
+func (t *text) members(at int, member func(name string, at int) (end int)) (end int) {
+	if t.TypeAt(at) != jsonwalk.Object {
+		return t.Skip(at)
+	}
+	w := t.Walk(at)
+	for w.Next() {
+		w.End = member(w.Name, w.Value)
+	}
+	return w.End
+}
+
+// number reads a number into n. A value that is no whole number is left out.
+func (t *text) number(at int, n *uint64) (end int) {
+	end = t.Skip(at)
+	if v, err := strconv.ParseUint(t.S[at:end], 10, 64); err == nil {
+		*n = v
+	}
+	return end
+}
+
+// flag reads a boolean into v.
+func (t *text) flag(at int, v *bool) (end int) {
+	end = t.Skip(at)
+	*v = t.S[at:end] == "true"
+	return end
+}
+
+// name reads a string into s. A string that a strict decoder refuses is left out. The string is part of the text,
+// which stays in memory with it; keep copies of what is kept.
+func (t *text) name(at int, s *string) (end int) {
+	v, sound, end := t.TextAt(at)
+	if sound {
+		*s = v
+	}
+	return end
+}
+
+// count counts the items of an array into n.
+func (t *text) count(at int, n *int) (end int) {
+	return t.items(at, func(at int) int { *n++; return t.Skip(at) })
+}

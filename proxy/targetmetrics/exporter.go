@@ -1,0 +1,120 @@
+package targetmetrics
+
+import (
+	"bytes"
+	"compress/gzip"
+	"maps"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/proxy/figures"
+)
+
+// ContentType is the content type of a Text.
+const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+
+// A Text is one reading in Prometheus' text format. It may be used concurrently.
+type Text struct {
+	Plain  []byte
+	packed func() []byte
+}
+
+// Gzipped returns the text in gzip's format. It is packed once.
+func (t *Text) Gzipped() []byte { return t.packed() }
+
+// An Exporter writes readings of one target. It may be used concurrently.
+type Exporter struct {
+	limit int
+
+	mu       sync.Mutex
+	of       *figures.Figures
+	text     *Text
+	named    map[string]bool // volumes with series of their own, by UUID
+	bdevs    map[string]bool // likewise, other bdevs
+	before   map[string]figures.IO
+	byStore  map[string]figures.IO // by store, the I/O of all its volumes since this program started
+	failures map[string]int
+	calls    int
+}
+
+// New makes an Exporter that gives up to limit volumes series of their own, and up to limit other
+// bdevs.
+func New(limit int) *Exporter {
+	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}}
+}
+
+// Text returns a reading as text. Each reading is written once, and readings must be given in the
+// order in which they were made.
+func (e *Exporter) Text(f *figures.Figures) *Text {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.of == f {
+		return e.text
+	}
+	plain := e.write(f)
+	e.of, e.text = f, &Text{Plain: plain, packed: sync.OnceValue(func() []byte { return pack(plain) })}
+	return e.text
+}
+
+func pack(plain []byte) []byte {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // the level is valid
+	}
+	_, _ = z.Write(plain) // a buffer takes all
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// admit chooses which objects have series: those that had them before, and others as long as there
+// is room. So series do not come and go with the number of objects.
+func admit(had map[string]bool, names []string, limit int) (have map[string]bool, left int) {
+	have = make(map[string]bool, min(limit, len(names)))
+	for _, n := range names {
+		if had[n] {
+			have[n] = true
+		}
+	}
+	for _, n := range names {
+		if !have[n] && len(have) < limit {
+			have[n] = true
+		}
+	}
+	return have, len(names) - len(have)
+}
+
+// addUp adds the I/O since the reading before to the sums of the stores. The sums never decrease,
+// although volumes are deleted and targets are restarted.
+func (e *Exporter) addUp(f *figures.Figures) {
+	now := make(map[string]figures.IO, len(f.Volumes))
+	if len(f.Failures) > 0 { // perhaps volumes are missing only from this reading
+		maps.Copy(now, e.before)
+	}
+	for i := range f.Volumes {
+		v := &f.Volumes[i]
+		before, known := e.before[v.UUID]
+		if !v.HasIO {
+			if known {
+				now[v.UUID] = before
+			}
+			continue
+		}
+		now[v.UUID] = v.IO
+		sum := e.byStore[v.Store]
+		add(&sum.Read, before.Read, v.IO.Read)
+		add(&sum.Write, before.Write, v.IO.Write)
+		add(&sum.Unmap, before.Unmap, v.IO.Unmap)
+		e.byStore[v.Store] = sum
+	}
+	e.before = now
+}
+
+// add adds what was counted since before. If now is less, counting has begun anew.
+func add(sum *figures.Operation, before, now figures.Operation) {
+	if now.Count < before.Count || now.Bytes < before.Bytes || now.Latency < before.Latency {
+		before = figures.Operation{}
+	}
+	sum.Bytes += now.Bytes - before.Bytes
+	sum.Count += now.Count - before.Count
+	sum.Latency += now.Latency - before.Latency
+}
