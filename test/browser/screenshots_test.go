@@ -30,6 +30,44 @@ var pictures = []picture{
 		p.press("Create")
 		p.fill("Name", "database-7")
 	}},
+	{name: "exports-light", hash: "exports?kind=NVMe-oF", width: 1440, height: 900, wait: listed, after: func(p *page) {
+		eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+		p.press("Show hosts")
+		p.press("Show states")
+		p.until(`document.body.innerText.includes("optimized")`)
+	}},
+	{name: "exports-phone-dark", hash: "exports", width: 390, height: 844, dark: true, wait: listed},
+	{name: "explorer-light", hash: "explorer?method=bdev_lvol_create", width: 1440, height: 900, wait: described, after: func(p *page) {
+		p.fill("lvol_name", "database-7")
+		p.fill("size_in_mib", "10240")
+		p.fill("lvs_name", "ssd")
+		p.fill("uuid", "ssd")
+	}},
+	{name: "explorer-dark", hash: "explorer?method=bdev_get_bdevs&q=get_bdevs", width: 1440, height: 900, dark: true, wait: described, after: func(p *page) {
+		p.fill("name", "ssd/vol-00012")
+		p.press("Call")
+		p.until(`!!document.querySelector(".answers .tree")`)
+		p.press("Table")
+	}},
+	{name: "explorer-nested", hash: "explorer?method=nvmf_subsystem_add_ns", width: 1440, height: 1400, wait: described},
+	{name: "explorer-confirm", hash: "explorer?method=bdev_lvol_delete", width: 1440, height: 900, wait: described, after: func(p *page) {
+		p.fill("name", "ssd/vol-00012")
+		p.press("Call…")
+		p.until(`!!document.querySelector("dialog[open]")`)
+	}},
+	{name: "explorer-phone", hash: "explorer?method=bdev_lvol_create", width: 390, height: 844, wait: described},
+	{name: "explorer-phone-list", hash: "explorer", width: 390, height: 844, wait: `document.querySelectorAll(".methods a").length > 100`},
+	{name: "access-light", hash: "access", width: 1440, height: 900, wait: `document.querySelectorAll("tbody tr").length > 100`, after: func(p *page) {
+		p.fill("Method", "bdev_lvol_delete")
+		p.fill("User", "viewer")
+		p.press("Explain")
+		p.until(`!!document.querySelector(".verdict .alert")`)
+	}},
+	{name: "access-phone-dark", hash: "access", width: 390, height: 844, dark: true, wait: `document.querySelectorAll("tbody tr").length > 100`},
+	{name: "audit-light", hash: "audit", width: 1440, height: 900, wait: listed},
+	{name: "audit-dark", hash: "audit", width: 1440, height: 900, dark: true, wait: listed, after: func(p *page) {
+		eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	}},
 	{name: "overview-light", hash: "overview", width: 1440, height: 900, wait: plotted},
 	{name: "overview-dark", hash: "overview", width: 1440, height: 900, dark: true, wait: plotted},
 	{name: "overview-phone", hash: "overview", width: 390, height: 844, wait: plotted},
@@ -37,8 +75,9 @@ var pictures = []picture{
 }
 
 const (
-	plotted = `document.querySelectorAll("canvas").length === 3 && document.body.innerText.includes("promised to volumes") && /[1-9][0-9.]* k\/s/.test(document.querySelector(".plot").innerText)`
-	listed  = `document.querySelectorAll("[role=gridcell]").length > 8`
+	plotted   = `document.querySelectorAll("canvas").length === 3 && document.body.innerText.includes("promised to volumes") && /[1-9][0-9.]* k\/s/.test(document.querySelector(".plot").innerText)`
+	described = `!!document.querySelector(".method form")`
+	listed    = `document.querySelectorAll("[role=gridcell]").length > 8`
 )
 
 func openVolume(p *page) {

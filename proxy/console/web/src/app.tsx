@@ -7,15 +7,23 @@ import * as account from "./model/session";
 import { SignIn } from "./pages/signin";
 import { Overview } from "./pages/overview";
 import { Volumes } from "./pages/volumes";
+import { Access } from "./pages/access";
+import { Audit } from "./pages/audit";
+import { Explorer } from "./pages/explorer";
+import { Exports } from "./pages/exports";
 import { announce, link, remember, remembered, route, useCell } from "./state";
 import { Announcements, Button, Dialog, Icon } from "./ui/parts";
 import { look } from "./ui/plot";
 
-interface Page { id: string; name: string; show: FunctionComponent; administrators?: boolean }
+interface Page { id: string; name: string; title?: string; show: FunctionComponent; administrators?: boolean }
 
 const pages: Page[] = [
   { id: "overview", name: "Overview", show: Overview },
   { id: "volumes", name: "Volumes", show: Volumes },
+  { id: "exports", name: "Exports", show: Exports },
+  { id: "explorer", name: "Explorer", title: "RPC explorer", show: Explorer },
+  { id: "access", name: "Access", show: Access },
+  { id: "audit", name: "Audit", show: Audit, administrators: true },
 ];
 
 const eventTypes = [
@@ -92,7 +100,7 @@ function Frame() {
       </nav>
       <div class="side">
         <header class="top">
-          <h1>{page.name}</h1>
+          <h1>{page.title ?? page.name}</h1>
           <span class="grow" />
           <EventLight />
           <ThemeButton />

@@ -2,6 +2,7 @@ import { render } from "preact";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 import "./grid.css";
+import "./explorer.css";
 import { App, applyTheme } from "./app";
 
 applyTheme();

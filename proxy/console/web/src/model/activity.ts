@@ -58,7 +58,7 @@ async function sample(stores: Store[]) {
     before = now;
     const seconds = old ? (now.at - old.at) / now.rate : 0;
     if (!old || seconds <= 0 || seconds > 30 || now.readOps < old.readOps || now.writeOps < old.writeOps) return;
-    const latency = (ticks: number, ops: number) => (ops > 0 ? (ticks / ops / now.rate) * 1e6 : null);
+    const latency = (ticks: number, ops: number) => (ops > 0 && ticks >= 0 ? (ticks / ops / now.rate) * 1e6 : null);
     samples.value = [...samples.value.slice(1 - kept), {
       at: Date.now() / 1000,
       readOps: (now.readOps - old.readOps) / seconds, writeOps: (now.writeOps - old.writeOps) / seconds,

@@ -101,6 +101,11 @@ export function Field({ label, hint, error, children }: { label: string; hint?: 
   );
 }
 
+// Rich shows `names` of a text as code.
+export function Rich({ text = "" }: { text?: string }) {
+  return <>{text.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;
+}
+
 // CapacityBar shows what is used of a store, and by a thin line what is promised to its volumes.
 export function CapacityBar({ label, used, promised, total }: { label: string; used: number; promised?: number; total: number }) {
   const share = total > 0 ? used / total : 0;

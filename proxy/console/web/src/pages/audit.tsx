@@ -1,0 +1,118 @@
+// The audit log as it is written: who called what, and who was refused.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { listen } from "../api";
+import * as format from "../format";
+import { announce, change, route, useCell, useDebounced } from "../state";
+import { Column, Grid } from "../ui/grid";
+import { Alert, Button, Empty, Search } from "../ui/parts";
+
+interface Line {
+  n: number;
+  time: string;
+  level?: string;
+  user?: string;
+  source?: string;
+  method?: string;
+  decision?: string;
+  rule?: string;
+  status?: number;
+  error?: string;
+  resources?: string[] | string;
+  latency_ms?: number;
+  request_id?: string;
+  [key: string]: unknown;
+}
+
+const kept = 5000;
+
+const tones: Record<string, string> = { allow: "", deny: "bad", learn: "warn", unauthenticated: "bad", none: "warn" };
+
+const columns: Column<Line>[] = [
+  { key: "time", title: "Time", show: (l) => <span class="figures" title={l.time}>{format.time(l.time)}</span> },
+  { key: "user", title: "User", show: (l) => <span class="clip" title={l.user}>{l.user || "–"}</span> },
+  { key: "call", title: "Call", show: (l) => <span class="clip mono" title={l.method}>{l.method}</span> },
+  { key: "objects", title: "Objects", show: (l) => <span class="clip faint" title={objects(l)}>{objects(l)}</span> },
+  { key: "decision", title: "Decision", show: (l) => <span class={`tag ${failed(l) && l.decision === "allow" ? "warn" : tones[l.decision ?? ""] ?? ""}`}>{l.decision === "allow" && failed(l) ? "failed" : l.decision}</span> },
+  { key: "latency", title: "Time taken", number: true, show: (l) => (typeof l.latency_ms === "number" ? format.microseconds(l.latency_ms * 1000) : "") },
+];
+
+const objects = (l: Line) => (Array.isArray(l.resources) ? l.resources.join(", ") : l.resources ?? "");
+const failed = (l: Line) => !!l.error || (typeof l.status === "number" && l.status >= 400);
+const text = (l: Line) => `${l.user ?? ""} ${l.method ?? ""} ${objects(l)} ${l.decision ?? ""} ${l.source ?? ""} ${l.rule ?? ""} ${l.error ?? ""} ${l.request_id ?? ""}`.toLowerCase();
+
+export function Audit() {
+  const here = useCell(route).values;
+  const [lines, setLines] = useState<Line[]>([]);
+  const [state, setState] = useState<"open" | "waiting" | "closed">("waiting");
+  const [paused, setPaused] = useState(false);
+  const [missed, setMissed] = useState(0);
+  const [input, setInput] = useState(here.q ?? "");
+  const query = useDebounced(input, 120).toLowerCase();
+  const waiting = useRef<Line[]>([]);
+  const stopped = useRef(false);
+  stopped.current = paused;
+
+  useEffect(() => {
+    let n = 0, frame = 0;
+    const flush = () => {
+      frame = 0;
+      if (stopped.current || waiting.current.length === 0) return;
+      const fresh = waiting.current.reverse();
+      waiting.current = [];
+      setLines((old) => [...fresh, ...old].slice(0, kept));
+    };
+    const stop = listen("/console/audit", ["call", "missed"], (type, data) => {
+      try {
+        if (type === "missed") return setMissed((m) => m + (JSON.parse(data).count ?? 1));
+        waiting.current.push({ ...JSON.parse(data), n: ++n });
+        if (waiting.current.length > kept) waiting.current.shift();
+        frame ||= window.setTimeout(flush, 150);
+      } catch { /* a line that is no JSON */ }
+    }, setState);
+    return () => { stop(); clearTimeout(frame); };
+  }, []);
+  useEffect(() => change({ q: query }), [query]);
+  const shown = useMemo(() => {
+    const words = query.split(/\s+/).filter(Boolean);
+    return lines.filter((l) => (here.only !== "refused" || (l.decision !== "allow" && l.decision !== "learn") || failed(l)) && words.every((w) => text(l).includes(w)));
+  }, [lines, query, here.only]);
+  const chosen = here.line ? lines.find((l) => String(l.n) === here.line) : undefined;
+  const resume = () => {
+    setPaused(!paused);
+    announce(paused ? "New calls are shown" : "Paused");
+    if (paused) {
+      setLines((old) => [...waiting.current.reverse(), ...old].slice(0, kept));
+      waiting.current = [];
+    }
+  };
+  return (
+    <div class={`list-page ${chosen ? "with-panel" : ""}`}>
+      <div class="toolbar">
+        <Search value={input} label="Search user, method or object" onInput={setInput} />
+        <div class="choice" role="group" aria-label="Which calls"><Button pressed={here.only !== "refused"} onClick={() => change({ only: undefined })}>All</Button><Button pressed={here.only === "refused"} onClick={() => change({ only: "refused" })}>Refused or failed</Button></div>
+        <span class="grow" />
+        <span class="faint figures shown">{format.plural(shown.length, "call")}</span>
+        <Button icon={paused ? "play" : "pause"} onClick={resume}>{paused ? "Continue" : "Pause"}</Button>
+      </div>
+      {state === "closed" && <Alert level="info">The audit log is not available: only administrators may follow it, or the proxy has ended the stream. Reload the page to try again.</Alert>}
+      {missed > 0 && <Alert level="warn">{format.plural(missed, "call")} came faster than this page could show. The proxy's log has them.</Alert>}
+      <div class="split">
+        <Grid label="Calls, newest first" rows={shown} columns={columns} id={(l) => String(l.n)} chosen={chosen && String(chosen.n)} onOpen={(l) => change({ line: String(l.n) })} tone={(l) => (l.decision === "deny" || l.decision === "unauthenticated" ? "refused" : "")}
+          empty={<Empty title={lines.length ? "No call matches" : state === "open" ? "No call yet" : "Connecting…"}>{lines.length ? undefined : "Calls appear here as they are made."}</Empty>} />
+        {chosen && <LinePanel line={chosen} onClose={() => change({ line: undefined })} />}
+      </div>
+    </div>
+  );
+}
+
+function LinePanel({ line, onClose }: { line: Line; onClose: () => void }) {
+  const shown = Object.entries(line).filter(([k, v]) => k !== "n" && v !== "" && v !== null && v !== undefined);
+  return (
+    <aside class="panel" aria-label="One call" onKeyDown={(e) => { if (e.key === "Escape") onClose(); }}>
+      <header><h2 class="mono wrap">{line.method}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
+      <dl class="facts">{shown.map(([k, v]) => <Member key={k} name={k} value={v} />)}</dl>
+    </aside>
+  );
+}
+
+const Member = ({ name, value }: { name: string; value: unknown }) => <><dt class="mono">{name}</dt><dd class={typeof value === "object" ? "mono" : "figures"}>{typeof value === "object" ? JSON.stringify(value, null, 1) : String(value)}</dd></>;

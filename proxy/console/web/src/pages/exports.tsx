@@ -1,0 +1,155 @@
+// What is exported to whom: NVMe-oF subsystems and iSCSI target nodes.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { call } from "../api";
+import * as format from "../format";
+import { allowed, can } from "../model/session";
+import { Address, Inventory, Subsystem, TargetNode, address, freshInventory, inventory, inventoryError, readInventory } from "../model/storage";
+import { announce, change, link, route, useCell, useDebounced, useLoad } from "../state";
+import { Column, Grid, Sort, nextSort } from "../ui/grid";
+import { Alert, Button, Copy, Empty, ErrorNote, Search } from "../ui/parts";
+import { Connected } from "./volume_panel";
+
+interface Row {
+  id: string;
+  kind: "NVMe-oF" | "iSCSI";
+  units: number;
+  listeners: string;
+  hosts: string;
+  subsystem?: Subsystem;
+  node?: TargetNode;
+}
+
+interface Connection { id: number; initiator_addr: string; target_node_name: string; state: string; thread_name: string }
+
+function rowsOf(all: Inventory): Row[] {
+  const rows: Row[] = [];
+  for (const s of all.subsystems ?? []) {
+    if (s.subtype === "Discovery") continue;
+    rows.push({
+      id: s.nqn, kind: "NVMe-oF", units: s.namespaces?.length ?? 0, listeners: s.listen_addresses.map(address).join(", "),
+      hosts: s.allow_any_host ? "every host" : s.hosts.length === 1 ? s.hosts[0].nqn : format.plural(s.hosts.length, "host"), subsystem: s,
+    });
+  }
+  for (const n of all.nodes ?? []) {
+    rows.push({ id: n.name, kind: "iSCSI", units: n.luns.length, listeners: n.pg_ig_maps.map((m) => `portal group ${m.pg_tag}`).join(", "), hosts: n.pg_ig_maps.map((m) => `initiator group ${m.ig_tag}`).join(", "), node: n });
+  }
+  return rows;
+}
+
+const columns: Column<Row>[] = [
+  { key: "id", title: "Name", sorts: true, show: (r) => <><span class="strong">{r.id.slice(r.id.indexOf(":") + 1)}</span><span class="clip faint" title={r.id}>{r.id}</span></> },
+  { key: "kind", title: "Protocol", sorts: true, show: (r) => r.kind },
+  { key: "units", title: "Volumes", sorts: true, number: true, show: (r) => r.units },
+  { key: "listeners", title: "Listens at", sorts: true, show: (r) => <span class="clip" title={r.listeners}>{r.listeners || "nowhere"}</span> },
+  { key: "hosts", title: "Admits", sorts: true, show: (r) => <span class={`clip ${r.hosts === "every host" ? "problem" : "faint"}`} title={r.hosts}>{r.hosts}</span> },
+];
+
+export function Exports() {
+  const found = useCell(inventory), error = useCell(inventoryError), here = useCell(route).values;
+  const [text, setText] = useState(here.q ?? "");
+  const query = useDebounced(text, 120).toLowerCase();
+  const sort: Sort = { key: here.sort?.replace(/^-/, "") || "id", down: here.sort?.startsWith("-") ?? false };
+  useCell(allowed);
+  useEffect(() => { void freshInventory(30000); }, []);
+  useEffect(() => change({ q: query }), [query]);
+  const rows = useMemo(() => {
+    const list = found ? rowsOf(found).filter((r) => (!here.kind || r.kind === here.kind) && (!query || `${r.id} ${r.listeners} ${r.hosts}`.toLowerCase().includes(query))) : [];
+    const key = sort.key as "id" | "kind" | "units" | "listeners" | "hosts";
+    list.sort((a, b) => (key === "units" ? a.units - b.units : a[key].localeCompare(b[key], "en", { numeric: true })));
+    return sort.down ? list.reverse() : list;
+  }, [found, query, here.kind, sort.key, sort.down]);
+  useEffect(() => { if (query) announce(format.plural(rows.length, "export") + " found"); }, [rows.length]);
+  const chosen = found && here.id ? rowsOf(found).find((r) => r.id === here.id) : undefined;
+  const none = found && found.subsystems === null && found.nodes === null;
+  return (
+    <div class={`list-page ${chosen ? "with-panel" : ""}`}>
+      <div class="toolbar">
+        <Search value={text} label="Search name, address or host" onInput={setText} />
+        <label class="pick"><span class="unseen">Protocol</span><select value={here.kind ?? ""} onChange={(e) => change({ kind: e.currentTarget.value })}><option value="">All protocols</option><option>NVMe-oF</option><option>iSCSI</option></select></label>
+        <span class="grow" />
+        <span class="faint figures shown">{found ? format.plural(rows.length, "export") : ""}</span>
+        <Button icon="refresh" label={found ? `Read again. Read at ${format.time(found.at)}` : "Read again"} kind="quiet" onClick={() => void readInventory()} />
+      </div>
+      {error && <ErrorNote error={error} retry={() => void readInventory()} />}
+      <div class="split">
+        <Grid label="Exports" rows={rows} columns={columns} id={(r) => r.id} sort={sort} onSort={(k) => { const next = nextSort(sort, k); change({ sort: (next.down ? "-" : "") + next.key }); }}
+          chosen={chosen?.id} onOpen={(r) => change({ id: r.id })}
+          empty={!found ? <Empty title={error ? "The exports could not be read" : "Reading exports…"} /> : none ? <Empty title="Your roles do not permit listing exports">The methods are nvmf_get_subsystems and iscsi_get_target_nodes.</Empty> : <Empty title={query || here.kind ? "No export matches" : "Nothing is exported"} />} />
+        {chosen && <ExportPanel key={chosen.id} row={chosen} all={found!} onClose={() => change({ id: undefined })} />}
+      </div>
+    </div>
+  );
+}
+
+function VolumeLink({ bdev, all }: { bdev: string; all: Inventory }) {
+  const v = all.volumes.find((o) => o.id === bdev || o.alias === bdev);
+  return v ? <a href={link("volumes", { id: v.id, q: v.name })}>{v.alias}</a> : <span class="mono wrap">{bdev}</span>;
+}
+
+function ExportPanel({ row, all, onClose }: { row: Row; all: Inventory; onClose: () => void }) {
+  const panel = useRef<HTMLElement>(null);
+  useEffect(() => {
+    announce(`Details of ${row.id}`);
+    const before = document.activeElement as HTMLElement | null;
+    panel.current?.focus({ preventScroll: true });
+    return () => { if (before?.isConnected) before.focus({ preventScroll: true }); };
+  }, []);
+  const s = row.subsystem, n = row.node;
+  return (
+    <aside class="panel" ref={panel} tabIndex={-1} aria-label={`Details of ${row.id}`} onKeyDown={(e) => { if (e.key === "Escape") onClose(); }}>
+      <header><h2 class="wrap">{row.id.replace(/^[^:]*:/, "")}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
+      <p class="mono wrap">{row.id}<Copy text={row.id} label="Copy the name" /></p>
+      {s && <>
+        <dl class="facts">
+          <dt>Serial</dt><dd class="mono">{s.serial_number}</dd>
+          <dt>Listeners</dt><dd>{s.listen_addresses.length ? <ul class="plain">{s.listen_addresses.map((a) => <li key={address(a)}>{address(a)}</li>)}</ul> : "none: no host can connect"}</dd>
+          {can("nvmf_subsystem_get_listeners") && <><dt>ANA</dt><dd><ANA nqn={s.nqn} /></dd></>}
+          <dt>Admitted</dt><dd>{s.allow_any_host ? <Alert level="warn">Every host may connect.</Alert> : s.hosts.length ? <ul class="plain mono">{s.hosts.map((h) => <li key={h.nqn} class="wrap">{h.nqn}</li>)}</ul> : "no host"}</dd>
+          {can("nvmf_subsystem_get_controllers") && <><dt>Connected</dt><dd><Connected nqn={s.nqn} /></dd></>}
+        </dl>
+        <h3>Namespaces</h3>
+        <dl class="facts">{(s.namespaces ?? []).map((ns) => <NamespaceRow key={ns.nsid} unit={ns.nsid} bdev={ns.bdev_name ?? ns.name ?? ""} all={all} />)}</dl>
+        {!s.namespaces?.length && <p class="faint">None.</p>}
+      </>}
+      {n && <>
+        <dl class="facts">
+          <dt>Alias</dt><dd>{n.alias_name || "none"}</dd>
+          <dt>Login</dt><dd>{n.disable_chap ? "without authentication" : n.require_chap ? (n.mutual_chap ? "CHAP in both directions" : "CHAP") : "CHAP if the initiator asks"}</dd>
+          <dt>Maps</dt><dd>{n.pg_ig_maps.map((m) => `portal group ${m.pg_tag} to initiator group ${m.ig_tag}`).join("; ")}</dd>
+          {can("iscsi_get_connections") && <><dt>Connected</dt><dd><Initiators node={n.name} /></dd></>}
+        </dl>
+        <h3>LUNs</h3>
+        <dl class="facts">{n.luns.map((l) => <NamespaceRow key={l.lun_id} unit={l.lun_id} bdev={l.bdev_name} all={all} />)}</dl>
+      </>}
+    </aside>
+  );
+}
+
+const NamespaceRow = ({ unit, bdev, all }: { unit: number; bdev: string; all: Inventory }) => <><dt class="figures">{unit}</dt><dd><VolumeLink bdev={bdev} all={all} /></dd></>;
+
+function Initiators({ node }: { node: string }) {
+  const { data, error, refresh } = useLoad((signal) => call<Connection[]>("iscsi_get_connections", undefined, signal), [node]);
+  if (error) return <ErrorNote error={error} retry={refresh} />;
+  const own = data?.filter((c) => node.endsWith(":" + c.target_node_name));
+  return <>{!own ? "…" : own.length === 0 ? "no initiator" : <ul class="plain mono">{own.map((c) => <li key={c.id}>{c.initiator_addr} <span class="faint">{c.state}</span></li>)}</ul>}</>;
+}
+
+interface Listener { address: Address; ana_states?: { ana_group?: number; anagrpid?: number; ana_state?: string; state?: string }[] }
+
+// ANA asks on demand only, because SPDK pauses the subsystem to answer.
+function ANA({ nqn }: { nqn: string }) {
+  const [found, set] = useState<Listener[] | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const look = async () => {
+    setError(null);
+    try { set(await call<Listener[]>("nvmf_subsystem_get_listeners", { nqn })); } catch (e) { setError(e as Error); }
+  };
+  if (error) return <ErrorNote error={error} retry={() => void look()} />;
+  if (!found) return <Button onClick={() => void look()}>Show states</Button>;
+  const states = (l: Listener) => {
+    const counts = new Map<string, number>();
+    for (const a of l.ana_states ?? []) counts.set(a.ana_state ?? a.state ?? "?", (counts.get(a.ana_state ?? a.state ?? "?") ?? 0) + 1);
+    return [...counts].map(([state, n]) => `${state.replaceAll("_", "-")} (${format.plural(n, "group")})`).join(", ") || "not reported";
+  };
+  return <ul class="plain">{found.map((l) => <li key={address(l.address)}>{address(l.address)}: {states(l)}</li>)}</ul>;
+}
