@@ -31,7 +31,7 @@ func TestNodePlugin(t *testing.T) {
 	onTargets(t, control.Node)
 }
 
-// TestKilledPlugin kills spdk-csi --node at each step of its calls, and checks that the repeated calls succeed.
+// TestKilledPlugin kills spdk-csi --node at a third of the steps of its calls, with --all at each, and checks that the repeated calls succeed.
 func TestKilledPlugin(t *testing.T) {
 	t.Parallel()
 	onTargets(t, control.Killed)

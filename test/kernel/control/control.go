@@ -27,7 +27,7 @@ const (
 	Writer    = "writer"    // writes to volumes until the host tells it to end
 	Ordered   = "ordered"   // writes to volumes in turn until the host tells it to end
 	Node      = "node"      // calls of spdk-csi --node over its socket
-	Killed    = "killed"    // the same, and the plugin is killed at each step
+	Killed    = "killed"    // the same, and the plugin is killed at its steps
 	Encrypted = "encrypted" // encrypted volumes, and the plugin is killed while it encrypts one
 	Deleted   = "deleted"   // searches a new volume for bytes of a deleted one
 

@@ -310,7 +310,7 @@ func (s *scenario) encryptedLost(p *plugin) {
 
 // killedEncrypted kills the node plugin while it encrypts a new volume, and while it closes one.
 func (s *scenario) killedEncrypted(p *plugin) {
-	k := &killing{scenario: s, plugin: p, encrypted: true, only: func(pt point) bool {
+	k := &killing{scenario: s, plugin: p, encrypted: true, parts: 1, only: func(pt point) bool {
 		return pt.call == "run" || pt.call == "end" && pt.process != "spdk-csi" || strings.HasPrefix(pt.process, "cryptsetup") && slices.Contains([]string{"open", "remove"}, pt.call)
 	}}
 	s.inCase("node plugin killed while it encrypts a volume", func() {

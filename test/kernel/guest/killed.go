@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -32,10 +33,11 @@ type calls = []func(*csiVolume) func(context.Context) (string, error)
 
 // killed kills the node plugin before each system call by which it, or a tool that it runs, changes something during a call
 // of CSI. Then it starts the plugin again and checks that the repeated call succeeds and that the volume can be used and
-// removed; or, in every second case, that the volume can be removed without repeating the call. With --all, it does both at
-// each step, and also lets the tools continue whose parent was killed.
+// removed; or, in every second case, that the volume can be removed without repeating the call. A run kills at a third of the
+// steps, so that three runs, at other seconds, kill at all. With --all, it kills at each step, does both there, and also lets the
+// tools continue whose parent was killed.
 func (s *scenario) killed(p *plugin) {
-	k := &killing{scenario: s, plugin: p}
+	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
 	fsTypes := []string{"ext4"}
 	if s.all {
 		fsTypes = []string{"ext4", "xfs", ""}
@@ -47,7 +49,7 @@ func (s *scenario) killed(p *plugin) {
 			{"unpublish", calls{callStage, callPublish, callWrite}, callUnpublish},
 			{"unstage", calls{callStage}, callUnstage},
 		} {
-			s.inCase(strings.TrimSpace("node plugin killed at each step of "+c.name+" "+fsType), func() { k.each(c, fsType) })
+			s.inCase(strings.TrimSpace("node plugin killed at steps of "+c.name+" "+fsType), func() { k.each(c, fsType) })
 		}
 	}
 	if p.cmd != nil {
@@ -62,6 +64,8 @@ type killing struct {
 
 	encrypted bool             // the volumes
 	only      func(point) bool // the points at which to kill; nil: all
+	parts     int              // the number of runs that together kill at all points, if not all are taken
+	first     int              // the part of this run
 }
 
 // each kills the plugin at each point of a call.
@@ -133,7 +137,7 @@ var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, erro
 }
 
 // positions returns the positions of the points at which to kill. Of many writes to one file it has the first, one in the
-// middle and the last.
+// middle and the last. Without --all, it has a part of these.
 func (k *killing) positions(points []point) (at []int) {
 	for from := 0; from < len(points); {
 		to := from + 1
@@ -150,7 +154,14 @@ func (k *killing) positions(points []point) (at []int) {
 		}
 		from = to
 	}
-	return at
+	if k.all {
+		return at
+	}
+	var part []int
+	for i := k.first % k.parts; i < len(at); i += k.parts {
+		part = append(part, at[i])
+	}
+	return part
 }
 
 // begin starts the plugin if it does not run, and makes a new volume with the calls that come first.
