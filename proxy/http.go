@@ -36,6 +36,7 @@ func (s *Server) Handler() http.Handler {
 	r.HandleFunc("/readyz/strict", s.refuseMethod("GET, HEAD"))
 	r.HandleFunc("/openrpc.json", s.serveOpenRPC).Methods(http.MethodGet)
 	r.HandleFunc("/metrics", s.serveMetrics).Methods(http.MethodGet)
+	r.HandleFunc("/events", s.serveEvents).Methods(http.MethodGet)
 	r.HandleFunc("/metrics/target", s.serveTargetMetrics).Methods(http.MethodGet)
 	r.PathPrefix("/").Methods(http.MethodPost).HandlerFunc(s.serveRPC)
 	r.PathPrefix("/").Methods(http.MethodHead).HandlerFunc(s.serveHealth)
@@ -87,7 +88,7 @@ func (s *Server) answerReady(w http.ResponseWriter, r *http.Request, complete bo
 func (s *Server) refusePath(w http.ResponseWriter, r *http.Request) {
 	s.skipAnyBody(w, r)
 	writeError(w, http.StatusNotFound, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
-		"no such path: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json, /metrics or /metrics/target"))
+		"no such path: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json, /metrics, /metrics/target or /events"))
 }
 
 func (s *Server) refuseMethod(allow string) http.HandlerFunc {

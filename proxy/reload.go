@@ -48,6 +48,7 @@ func (s *Server) Reload(c *config.Config) error {
 		}
 	}
 	s.settings.Store(settings)
+	s.events.Wake() // for users who may no longer listen
 	s.sessions.SetLimits(settings.sessionLimits())
 	s.auditLog.Feed.SetEnabled(c.Console.Enabled)
 	if !c.Console.Enabled {

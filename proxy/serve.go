@@ -15,6 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/events"
 	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/session"
@@ -45,6 +46,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	}
 	s.figures, s.figuresReader = figures.NewShared(s.readFigures, figuresAge, figuresWait), figures.NewReader(s.schema)
 	s.targetMetrics = targetmetrics.New(c.Metrics.Volumes)
+	s.events = events.New(eventsKept)
 	s.handler = s.Handler()
 	s.metrics = s.newMetrics(opts.Version)
 	s.metrics.SetUsers(c.UserNames())
@@ -113,6 +115,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	recovery.Go(func() { s.quiescer.Run(recovering) })
 	defer recovery.Wait()
 	defer endRecovery()
+	watching, endWatch := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watchEvents(watching) })
+	defer watch.Wait()
+	defer endWatch()
 	s.startSaving()
 	ended := make(chan error, 1)
 	programs := s.serveLocal(local)

@@ -12,6 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/events"
 	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/metrics"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
@@ -42,6 +43,7 @@ type Server struct {
 	figures       *figures.Shared // of the target
 	figuresReader *figures.Reader // of figures
 	targetMetrics *targetmetrics.Exporter
+	events        *events.Hub
 
 	unreadBodyWait time.Duration // see skipBody
 

@@ -1,0 +1,186 @@
+package events
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An Event is something that happened. Its JSON is what clients get.
+type Event struct {
+	// ID increases with each event, also after a restart of the proxy. It has at most 53 bits, so that
+	// JavaScript reads it exactly.
+	ID     uint64    `json:"id"`
+	Time   time.Time `json:"time"`
+	Type   string    `json:"type"`
+	Object string    `json:"object"`
+	Text   string    `json:"text"`
+
+	Scope Scope `json:"-"`
+}
+
+// A Scope says what an event is about, for those who decide who may see it.
+type Scope struct {
+	Kind   string // bdev, lvstore, tenant; "": the target or the proxy as a whole
+	Name   string // by which an owner can be found; "": unknown
+	Target bool   // it is a notification of SPDK's
+}
+
+// Gap is the type of an event that stands for others which cannot be told any more.
+const Gap = "gap"
+
+// A Hub keeps events and hands them to listeners. It may be used concurrently.
+type Hub struct {
+	kept int
+
+	mu        sync.Mutex
+	first     uint64 // ID of ring[0], or of the next event if there is none
+	ring      []Event
+	lasting   map[string]Event // conditions that have begun and not ended
+	changed   chan struct{}    // closed at the next event or Wake
+	listeners int
+	arrived   chan struct{} // has an element when a listener has come
+}
+
+// idBits is the room for events of one process in IDs, which begin with the second of its start.
+const idBits = 20
+
+// New makes a Hub that keeps so many events.
+func New(kept int) *Hub {
+	return &Hub{
+		kept: kept, first: uint64(time.Now().Unix()) << idBits, lasting: map[string]Event{},
+		changed: make(chan struct{}), arrived: make(chan struct{}, 1),
+	}
+}
+
+// Publish adds an event, and sets its ID and time.
+func (h *Hub) Publish(e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.publish(e)
+}
+
+func (h *Hub) publish(e Event) Event {
+	e.ID, e.Time = h.first+uint64(len(h.ring)), time.Now().UTC().Truncate(time.Millisecond)
+	h.ring = append(h.ring, e)
+	if over := len(h.ring) - h.kept; over > 0 {
+		h.ring = slices.Delete(h.ring, 0, over)
+		h.first += uint64(over)
+	}
+	h.wake()
+	return e
+}
+
+func (h *Hub) wake() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// Begin publishes an event about a condition that lasts, unless it has begun before. New listeners
+// get it first, until End.
+func (h *Hub) Begin(key string, e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, lasts := h.lasting[key]; !lasts {
+		h.lasting[key] = h.publish(e)
+	}
+}
+
+// End ends a condition, and publishes the event that says so if it had begun.
+func (h *Hub) End(key string, e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, lasts := h.lasting[key]; lasts {
+		delete(h.lasting, key)
+		h.publish(e)
+	}
+}
+
+// Lasting returns the keys of the conditions that last.
+func (h *Hub) Lasting() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.lasting))
+}
+
+// Wake makes all listeners look again whether they may still listen.
+func (h *Hub) Wake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wake()
+}
+
+// Listeners returns the number of listeners.
+func (h *Hub) Listeners() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.listeners
+}
+
+// Arrived returns a channel that has an element when a listener has come.
+func (h *Hub) Arrived() <-chan struct{} { return h.arrived }
+
+// A Listener gets the events of a Hub in their order. It may not be used concurrently.
+type Listener struct {
+	hub   *Hub
+	next  uint64
+	first []Event // to be given first
+	once  sync.Once
+}
+
+// Subscribe makes a listener that gets the events after one that the client has seen: 0 means the
+// conditions that last, and new events. The caller must Close it.
+func (h *Hub) Subscribe(after uint64) *Listener {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listeners++
+	select {
+	case h.arrived <- struct{}{}:
+	default:
+	}
+	end := h.first + uint64(len(h.ring))
+	l := &Listener{hub: h, next: after + 1}
+	switch {
+	case after == 0:
+		l.next = end
+		l.first = slices.SortedFunc(maps.Values(h.lasting), func(a, b Event) int { return int(int64(a.ID) - int64(b.ID)) })
+	case l.next > end: // of a clock that was ahead
+		l.next, l.first = end, []Event{gap(end-1, "the proxy does not know the event after which this listener continues: what happened before now may be missing")}
+	}
+	return l
+}
+
+func gap(id uint64, text string) Event {
+	return Event{ID: id, Time: time.Now().UTC().Truncate(time.Millisecond), Type: Gap, Text: text}
+}
+
+// Take returns the events since the last Take, and a channel that is closed when there may be more.
+func (l *Listener) Take() (events []Event, more <-chan struct{}) {
+	h := l.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	events, l.first = l.first, nil
+	if l.next < h.first {
+		missing := "events before this one are no longer known"
+		if n := h.first - l.next; n < 1<<idBits {
+			missing = fmt.Sprintf("%d events are no longer known", n)
+		}
+		events = append(events, gap(h.first-1, missing))
+		l.next = h.first
+	}
+	events = append(events, h.ring[l.next-h.first:]...)
+	l.next = h.first + uint64(len(h.ring))
+	return events, h.changed
+}
+
+// Close ends a listener. Another Close has no effect.
+func (l *Listener) Close() {
+	l.once.Do(func() {
+		h := l.hub
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.listeners--
+	})
+}

@@ -1,0 +1,361 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/events"
+	"github.com/spdkgate/spdkgate/proxy/figures"
+)
+
+// A follower is a client of GET /events.
+type follower struct {
+	t *testing.T
+	*http.Response
+	lines chan string // closed at the end of the stream
+	leave context.CancelFunc
+}
+
+// follow opens a stream; last is the Last-Event-ID, or "".
+func (s *serving) follow(user, password, last string) *follower {
+	ctx, leave := context.WithCancel(context.Background())
+	s.t.Cleanup(leave)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+"/events", nil)
+	require.NoError(s.t, err)
+	r.SetBasicAuth(user, password)
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := (&http.Transport{}).RoundTrip(r)
+	require.NoError(s.t, err)
+	f := &follower{t: s.t, Response: resp, lines: make(chan string, 10000), leave: leave}
+	go func() {
+		defer close(f.lines)
+		defer func() { _ = resp.Body.Close() }()
+		for scan := bufio.NewScanner(resp.Body); scan.Scan(); {
+			f.lines <- scan.Text()
+		}
+	}()
+	if resp.StatusCode == http.StatusOK {
+		assert.Equal(s.t, ": stream", <-f.lines)
+	}
+	return f
+}
+
+// next returns the next event.
+func (f *follower) next() (e events.Event) {
+	f.t.Helper()
+	var id, kind string
+	for line := range f.lines {
+		name, value, _ := strings.Cut(line, ": ")
+		switch name {
+		case "id":
+			id = value
+		case "event":
+			kind = value
+		case "data":
+			require.NoError(f.t, json.Unmarshal([]byte(value), &e))
+			assert.Equal(f.t, fmt.Sprint(e.ID), id)
+			assert.Equal(f.t, e.Type, kind)
+			return e
+		}
+	}
+	require.Fail(f.t, "the stream has ended")
+	return e
+}
+
+// await returns the next event of a type.
+func (f *follower) await(kind string) events.Event {
+	f.t.Helper()
+	for {
+		if e := f.next(); e.Type == kind {
+			return e
+		}
+	}
+}
+
+// ended waits for the end of the stream, and returns the events before it.
+func (f *follower) ended() (types []string) {
+	for line := range f.lines {
+		if kind, ok := strings.CutPrefix(line, "event: "); ok {
+			types = append(types, kind)
+		}
+	}
+	return types
+}
+
+// listening waits until the proxy has looked at the target's notifications, for n listeners.
+func (s *serving) listening(t *testing.T, n int) {
+	looked := func() bool {
+		for _, c := range s.target.Calls() {
+			if c.Method == notificationsMethod {
+				return s.proxy.events.Listeners() == n
+			}
+		}
+		return false
+	}
+	require.Eventually(t, looked, long, time.Millisecond)
+}
+
+func TestEvents(t *testing.T) {
+	for _, release := range []string{"v24.01", "v26.05"} {
+		t.Run(release, func(t *testing.T) {
+			b := newBench(t, release)
+			b.post(`{"id":1,"method":"bdev_malloc_create","params":{"name":"before","num_blocks":2048,"block_size":512}}`)
+			s := serve(t, b)
+			f := s.follow("admin", adminPassword, "")
+			require.Equal(t, http.StatusOK, f.StatusCode)
+			assert.Equal(t, "text/event-stream", f.Header.Get("Content-Type"))
+			assert.Equal(t, notificationsMethod, b.lastCall()["method"], "the stream is in the log")
+			s.listening(t, 1)
+			b.fill(t)
+			added := f.next()
+			assert.Equal(t, "bdev_register", added.Type)
+			assert.Equal(t, "m0", added.Object, "not what was before")
+			assert.Equal(t, "bdev m0 was added", added.Text)
+			volume := f.next()
+			assert.Equal(t, "lvs0/v0", volume.Object)
+			assert.Regexp(t, `^volume lvs0/v0 \([0-9a-f-]{36}\) was added$`, volume.Text)
+			assert.Greater(t, volume.ID, added.ID)
+			assert.WithinDuration(t, time.Now(), volume.Time, time.Minute)
+
+			// A client that connects again gets what it has missed.
+			f.leave()
+			f.ended()
+			b.post(`{"id":1,"method":"bdev_lvol_delete","params":{"name":"lvs0/v0"}}`)
+			f = s.follow("admin", adminPassword, fmt.Sprint(added.ID))
+			assert.Equal(t, volume, f.next())
+			gone := f.next()
+			assert.Equal(t, "bdev_unregister", gone.Type)
+			assert.Equal(t, "lvs0/v0", gone.Object)
+			f = s.follow("admin", adminPassword, "17")
+			assert.Equal(t, events.Gap, f.next().Type, "of a process before this one")
+		})
+	}
+}
+
+// Any number of listeners cost the target one look a second, and no listener none.
+func TestListenersShareALook(t *testing.T) {
+	b := newBench(t, "v26.05")
+	s := serve(t, b)
+	var followers []*follower
+	for range maxStreamsPerUser {
+		followers = append(followers, s.follow("admin", adminPassword, ""))
+	}
+	assert.Equal(t, http.StatusTooManyRequests, s.follow("admin", adminPassword, "").StatusCode, "streams of a user are bounded")
+	s.listening(t, maxStreamsPerUser)
+	b.post(createMalloc)
+	for _, f := range followers {
+		assert.Equal(t, "m0", f.await("bdev_register").Object)
+	}
+	looks := 0
+	for _, c := range b.target.Calls() {
+		if c.Method == notificationsMethod {
+			looks++
+		}
+	}
+	assert.Less(t, looks, 10*maxStreamsPerUser)
+	for _, f := range followers {
+		f.leave()
+		f.ended()
+	}
+	require.Eventually(t, func() bool { return b.proxy.events.Listeners() == 0 }, long, time.Millisecond)
+}
+
+func TestEventsAboutTheTarget(t *testing.T) {
+	b := newBench(t, "v26.05")
+	s := serve(t, b)
+	f := s.follow("admin", adminPassword, "")
+	s.listening(t, 1)
+	b.target.Crash()
+	down := f.await("target_down")
+	assert.Equal(t, "target", down.Object)
+	assert.Equal(t, down, s.follow("admin", adminPassword, "").next(), "who comes later gets what lasts")
+	require.NoError(t, b.target.Restart())
+	up := f.await("target_restarted")
+	assert.Contains(t, up.Text, "v26.05")
+	b.post(createMalloc)
+	assert.Equal(t, "m0", f.await("bdev_register").Object, "numbers of notifications begin anew")
+}
+
+// Full lvstores, quotas and certificates are conditions, which end.
+func TestConditions(t *testing.T) {
+	b := newTenantBench(t, func(c *config.Config) {
+		tenant := c.Tenants["team-a"]
+		tenant.Quota.Volumes = new(2)
+		c.Tenants["team-a"] = tenant
+		c.Users[0].TokenHashes = []string{"sha256:" + strings.Repeat("0", 64) + " not_after=" + time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339)}
+	})
+	b.as(t, "admin", "bdev_lvol_create", `{"lvs_name":"lvs-a","lvol_name":"v1","size_in_mib":1900}`, http.StatusOK)
+	b.as(t, "admin", "bdev_lvol_create", `{"lvs_name":"lvs-a","lvol_name":"v2","size_in_mib":4}`, http.StatusOK)
+	w := &eventSource{server: b.proxy}
+	b.readAnew()
+	admin, team := b.proxy.events.Subscribe(0), b.proxy.events.Subscribe(0)
+	taken := func(l *events.Listener, user string) (list []string) {
+		scope := b.proxy.settings.Load().tenancy.Of(user)
+		all, _ := l.Take()
+		for _, e := range all {
+			if seenBy(scope, e) {
+				list = append(list, e.Type+" "+e.Object)
+			}
+		}
+		return list
+	}
+	w.lookAtConditions(t.Context())
+	w.lookAtConditions(t.Context())
+	assert.ElementsMatch(t, []string{"certificate_expires token of admin", "lvstore_full lvs-a", "quota_near team-a"}, taken(admin, "admin"), "once")
+	assert.ElementsMatch(t, []string{"lvstore_full lvs-a", "quota_near team-a"}, taken(team, teamA))
+	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
+
+	b.as(t, "admin", "bdev_lvol_delete", `{"name":"lvs-a/v1"}`, http.StatusOK)
+	b.proxy.figuresReader = figures.NewReader(b.proxy.schema) // which would read the list of volumes a minute later
+	w.lookAtConditions(t.Context())
+	assert.ElementsMatch(t, []string{"lvstore_full_over lvs-a", "quota_near_over team-a"}, taken(team, teamA))
+	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
+}
+
+// A tenant gets events of its own objects only, and none whose owner is unknown.
+func TestTenantsSeeTheirEventsOnly(t *testing.T) {
+	b := newTenantBench(t, func(c *config.Config) {
+		for i := range c.Users {
+			c.Roles["listeners"] = config.Role{Allow: rules(notificationsMethod)}
+			if c.Users[i].Tenant != "" {
+				c.Users[i].Roles = append(c.Users[i].Roles, "listeners")
+			}
+		}
+	})
+	s := serve(t, b)
+	f := s.follow(teamA, adminPassword, "")
+	require.Equal(t, http.StatusOK, f.StatusCode)
+	assert.Equal(t, "team-a", b.lastCall()["tenant"])
+	s.listening(t, 1)
+	b.as(t, "admin", "bdev_malloc_create", `{"name":"foreign","num_blocks":2048,"block_size":512}`, http.StatusOK)
+	b.as(t, "admin", "bdev_lvol_create", `{"lvs_name":"lvs-b","lvol_name":"theirs","size_in_mib":4}`, http.StatusOK)
+	b.as(t, "admin", "bdev_lvol_create", `{"lvs_name":"lvs-a","lvol_name":"ours","size_in_mib":4}`, http.StatusOK)
+	first := f.next()
+	assert.Equal(t, "lvs-a/ours", first.Object)
+	for _, e := range []events.Event{
+		{Type: "bdev_register", Scope: events.Scope{Kind: "bdev"}}, {Type: "target_down"}, {Type: "x", Scope: events.Scope{Kind: "unknown", Name: "lvs-a"}},
+		{Type: "quota_near", Scope: events.Scope{Kind: "tenant", Name: "team-b"}},
+	} {
+		assert.False(t, seenBy(b.proxy.settings.Load().tenancy.Of(teamA), e), e.Type)
+	}
+}
+
+func TestEventsAreRefused(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Roles["viewer"] = config.Role{Allow: rules("spdk_get_version")} })
+	assert.Equal(t, http.StatusUnauthorized, b.do("GET", "/events", "", "", nil).StatusCode)
+	assert.Equal(t, http.StatusUnauthorized, b.do("GET", "/events", "admin", "wrong", nil).StatusCode)
+	assert.Equal(t, http.StatusForbidden, b.do("GET", "/events", "viewer", viewerPassword, nil).StatusCode)
+	assert.Equal(t, "deny", b.lastCall()["decision"])
+	assert.Zero(t, b.proxy.events.Listeners())
+	assert.Empty(t, b.reached())
+}
+
+// A reload that takes the right away ends the stream at once, and one that does not leaves it.
+func TestAReloadEndsStreams(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.proxy.streamCheck = long
+	s := serve(t, b)
+	admin, viewer := s.follow("admin", adminPassword, ""), s.follow("viewer", viewerPassword, "")
+	s.listening(t, 2)
+	changed := *b.config
+	changed.Roles = map[string]config.Role{"viewer": {Allow: rules("spdk_get_version")}}
+	require.NoError(t, b.proxy.Reload(&changed))
+	viewer.ended()
+	b.post(createMalloc)
+	assert.Equal(t, "m0", admin.await("bdev_register").Object)
+	without := changed
+	without.Users = changed.Users[1:]
+	require.NoError(t, b.proxy.Reload(&without))
+	admin.ended()
+}
+
+// A stopping proxy does not wait for streams.
+func TestStreamsOfEventsEndWithTheServer(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
+	s := serve(t, b)
+	f := s.follow("admin", adminPassword, "")
+	s.listening(t, 1)
+	s.stop()
+	f.ended()
+	require.NoError(t, <-s.done)
+	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
+}
+
+// A type that the target makes up cannot forge lines of the stream.
+func TestTypesOfTheTargetAreChecked(t *testing.T) {
+	for kind, valid := range map[string]bool{"bdev_register": true, "": false, "a b": false, "x\nid: 1": false, strings.Repeat("a", 65): false} {
+		assert.Equal(t, valid, eventType.MatchString(kind), kind)
+	}
+}
+
+// Notifications that SPDK no longer has, and those that came while nobody listened, are gaps.
+func TestLostNotificationsAreGaps(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.proxy.events = events.New(10000)
+	l := b.proxy.events.Subscribe(0)
+	w := &eventSource{server: b.proxy, volumes: map[string]string{}}
+	create := func(n int) {
+		for i := range n {
+			b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"n%d","num_blocks":8,"block_size":512}}`, i))
+			b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_delete","params":{"name":"n%d"}}`, i))
+		}
+	}
+	create(1)
+	w.lookAtTarget(t.Context())
+	w.readNotifications(t.Context())
+	list, _ := l.Take()
+	require.Empty(t, list)
+	create(520) // 1,040 notifications
+	w.readNotifications(t.Context())
+	list, _ = l.Take()
+	require.Len(t, list, 1025)
+	assert.Equal(t, events.Gap, list[0].Type)
+	assert.Contains(t, list[0].Text, "16 notifications")
+	w.paused = true
+	create(1)
+	w.readNotifications(t.Context())
+	list, _ = l.Take()
+	require.Len(t, list, 1)
+	assert.Equal(t, "at least 2 notifications of the target came while nobody listened", list[0].Text)
+	create(1)
+	w.readNotifications(t.Context())
+	list, _ = l.Take()
+	assert.Len(t, list, 2)
+}
+
+// The page lists the types of events.
+func TestTheDocumentedEvents(t *testing.T) {
+	page, err := os.ReadFile("../docs/events.md")
+	require.NoError(t, err)
+	said := map[string]bool{}
+	for _, found := range regexp.MustCompile("(?m)^\\| `([a-z_]+)`").FindAllStringSubmatch(string(page), -1) {
+		said[found[1]] = true
+	}
+	delete(said, "type") // the head of the table
+	source, err := os.ReadFile("eventsource.go")
+	require.NoError(t, err)
+	made := map[string]bool{"bdev_register": true, "bdev_unregister": true, "bdev_resize": true, events.Gap: true}
+	for _, found := range regexp.MustCompile(`Type: "([a-z_]+)"|up\.Type, up\.Text = "([a-z_]+)"`).FindAllStringSubmatch(string(source), -1) {
+		made[found[1]+found[2]] = true
+	}
+	for kind := range made {
+		assert.True(t, said[kind], "docs/events.md does not list %s", kind)
+	}
+	for kind := range said {
+		assert.True(t, made[kind] || made[strings.TrimSuffix(kind, "_over")], kind)
+	}
+}

@@ -1,0 +1,18 @@
+package tenancy
+
+import (
+	"maps"
+	"slices"
+)
+
+// Scopes returns the scopes of all tenants, by name.
+func (t *Tenancy) Scopes() (list []*Scope) {
+	for _, name := range slices.Sorted(maps.Keys(t.scopes)) {
+		list = append(list, t.scopes[name])
+	}
+	return list
+}
+
+// Owns reports whether a name of a kind (lvstore, bdev, nqn, …) belongs to the tenant by its
+// spelling alone. A volume must be named LVSTORE/LVOL: whose a UUID is, its spelling does not tell.
+func (s *Scope) Owns(kind, name string) bool { return s.ownsNamed(kind, name) }
