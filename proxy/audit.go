@@ -25,7 +25,7 @@ func (s *Server) audit(c *call) {
 func (c *call) entry(took time.Duration) *auditlog.Entry {
 	x, asked, decided, answered := c.in, c.asked, c.decided, c.answered
 	e := &auditlog.Entry{
-		RequestID: x.id, User: x.sender.user, Auth: x.sender.auth, Credential: x.sender.credential, Source: x.source,
+		RequestID: x.id, ClientRequestID: x.client.requestID, TraceID: x.client.traceID, User: x.sender.user, Auth: x.sender.auth, Credential: x.sender.credential, Source: x.source,
 		Method: asked.method, Params: asked.redacted, Translations: decided.translations,
 		Tenant: decided.tenant, Hidden: decided.hidden, Raised: decided.raised,
 		Decision: decided.decision, Rule: decided.rule, Status: answered.answer.status, Took: took,

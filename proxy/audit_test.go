@@ -34,6 +34,32 @@ func TestAuditLine(t *testing.T) {
 	assert.Equal(t, "WARN", b.lastCall()["level"])
 }
 
+// A client's names for its request are in the log, if they have the right form.
+func TestTracesOfClients(t *testing.T) {
+	b := newBench(t, "v26.05")
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for _, c := range []struct{ id, parent, loggedID, loggedTrace string }{
+		{"req-1", "00-" + trace + "-00f067aa0ba902b7-01", "req-1", trace},
+		{"", "cc-" + trace + "-00f067aa0ba902b7-01-later", "", trace},
+		{"two words", "00-" + trace + "-00f067aa0ba902b7-01-more", "", ""},
+		{strings.Repeat("x", 129), "ff-" + trace + "-00f067aa0ba902b7-01", "", ""},
+		{"r\u00e9q", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", "", ""},
+		{"", "00-" + strings.ToUpper(trace) + "-00f067aa0ba902b7-01", "", ""},
+	} {
+		g := b.do("POST", "/", "admin", adminPassword, strings.NewReader(version), "X-Request-Id", c.id, "Traceparent", c.parent)
+		line := b.lastCall()
+		assert.Equal(t, g.Header.Get("X-Request-Id"), line["request_id"])
+		assert.NotEqual(t, c.id, line["request_id"])
+		for key, want := range map[string]string{"client_request_id": c.loggedID, "trace_id": c.loggedTrace} {
+			if want == "" {
+				assert.NotContains(t, line, key, c)
+			} else {
+				assert.Equal(t, want, line[key], c)
+			}
+		}
+	}
+}
+
 // The log contains no secrets of clients, however their calls end.
 func TestSecretsAreNotLogged(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"

@@ -17,6 +17,7 @@ import (
 // most requests have one call.
 type exchange struct {
 	id      string // X-Request-Id
+	client  trace  // what the client calls it
 	arrived time.Time
 	source  auditlog.Source
 	sender  sender
@@ -51,7 +52,7 @@ const maxBatchResults = 64 << 20
 
 func newExchange(r *http.Request) *exchange {
 	source, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http made it: it is valid
-	return &exchange{id: newID(), arrived: time.Now(), source: auditlog.Source{Address: source}}
+	return &exchange{id: newID(), client: traceOf(r.Header), arrived: time.Now(), source: auditlog.Source{Address: source}}
 }
 
 // newID makes the id of an exchange in the log. It need not be unpredictable.

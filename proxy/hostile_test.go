@@ -181,6 +181,32 @@ func TestOnlyNewTLS(t *testing.T) {
 	}
 }
 
+// The configuration can ask for more, also by a reload.
+func TestVersionAndSuitesOfTLS(t *testing.T) {
+	b := newBench(t, "v26.05", withTLS(""))
+	s := serve(t, b)
+	dial := func(version uint16) (*tls.Conn, error) {
+		return tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
+	}
+	reload := func(change func(c *config.TLS)) {
+		changed := *b.config
+		change(&changed.TLS)
+		require.NoError(t, b.proxy.Reload(&changed))
+	}
+	reload(func(c *config.TLS) { c.CipherSuites = []string{"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"} })
+	c, err := dial(tls.VersionTLS12)
+	require.NoError(t, err)
+	assert.Equal(t, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, c.ConnectionState().CipherSuite)
+	require.NoError(t, c.Close())
+
+	reload(func(c *config.TLS) { c.MinVersion = "1.3" })
+	_, err = dial(tls.VersionTLS12)
+	require.ErrorContains(t, err, "protocol version")
+	c, err = dial(tls.VersionTLS13)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}
+
 // The connections of one source are limited. Further ones are closed before the TLS
 // handshake; open ones continue.
 func TestConnectionsOfOneSource(t *testing.T) {

@@ -38,6 +38,10 @@ type settings struct {
 	clientCAs       *x509.CertPool
 	needCertificate bool
 
+	// See config.TLS.Protocol.
+	minVersion   uint16
+	cipherSuites []uint16
+
 	// For the metrics.
 	clientCAsExpire time.Time            // when the first authority expires
 	tokensExpire    map[string]time.Time // by user: when the first token expires

@@ -43,6 +43,8 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 	wrong = append(wrong, err)
 	tenants, err := newTenancy(c, schema, former.tenancy)
 	wrong = append(wrong, err)
+	minVersion, suites, err := c.TLS.Protocol()
+	wrong = append(wrong, err)
 	timeouts, err := c.Target.Timeouts.ByMethod(schema)
 	wrong = append(wrong, err)
 	if err := errors.Join(wrong...); err != nil {
@@ -54,6 +56,7 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{}, console: c.Console, dryRun: dryrun.Of(c, schema, roles, tenants),
 		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
+		minVersion: minVersion, cipherSuites: suites,
 		tokensExpire: c.TokensExpire(), learning: c.LearningUsers(),
 	}, nil
 }

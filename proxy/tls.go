@@ -4,8 +4,8 @@ import (
 	"crypto/tls"
 )
 
-// serverTLS makes the TLS configuration of the server: TLS 1.2 or newer, with the current
-// certificate, and a request for client certificates if the current settings say so.
+// serverTLS makes the TLS configuration of the server: with the current certificate, and with the
+// versions, cipher suites and request for client certificates of the current settings.
 func (s *Server) serverTLS() *tls.Config {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -15,7 +15,9 @@ func (s *Server) serverTLS() *tls.Config {
 	asking := base.Clone()
 	asking.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := base.Clone()
-		now.ClientCAs, now.ClientAuth = s.settings.Load().clientAuth()
+		settings := s.settings.Load()
+		now.ClientCAs, now.ClientAuth = settings.clientAuth()
+		now.MinVersion, now.CipherSuites = settings.minVersion, settings.cipherSuites
 		return now, nil
 	}
 	return asking

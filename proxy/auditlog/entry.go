@@ -25,7 +25,10 @@ const (
 // An Entry is the log's record of one call: who made it, from where, what was called, what was
 // decided, and how it ended.
 type Entry struct {
-	RequestID  string
+	RequestID string
+	// How the client names its request: X-Request-Id, and the trace of traceparent. "": not at all.
+	ClientRequestID, TraceID string
+
 	User       string // "" or the name that was given, if the call is unauthenticated
 	Auth       string // the kind of credential
 	Credential string // which one it was, without any secret; "" if there is nothing to tell
@@ -84,7 +87,7 @@ func (e *Entry) level() slog.Level {
 }
 
 func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
-	list := make([]slog.Attr, 0, 20)
+	list := make([]slog.Attr, 0, 22)
 	list = append(list,
 		slog.String("request_id", e.RequestID),
 		slog.String(keyUser, e.User),
@@ -92,6 +95,12 @@ func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
 		slog.String("source", e.Source.String()),
 		slog.String(keyMethod, ClipName(e.Method)),
 	)
+	if e.ClientRequestID != "" {
+		list = append(list, slog.String("client_request_id", e.ClientRequestID))
+	}
+	if e.TraceID != "" {
+		list = append(list, slog.String("trace_id", e.TraceID))
+	}
 	if e.Credential != "" {
 		list = append(list, slog.String("credential", ClipName(e.Credential)))
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -137,7 +138,8 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 }
 
 // bind adds a user's rule. It is an error if one token could match the rules of two users,
-// because the result would depend on their order.
+// because the result would depend on their order. Only a claim that is a list can match two, as
+// with a person in two groups: then the order of the users decides.
 func (s *issuers) bind(user string, r *JWTRule) error {
 	i := s.byName[r.Issuer]
 	if i == nil {
@@ -164,8 +166,8 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 	return nil
 }
 
-// disjoint reports whether no token can have the claims of both: they require different
-// values of one claim.
+// disjoint reports whether no token can have the claims of both, unless in a list: they require
+// different values of one claim.
 func disjoint(a, b map[string]string) bool {
 	for path, value := range a {
 		if other, both := b[path]; both && other != value {
@@ -175,12 +177,12 @@ func disjoint(a, b map[string]string) bool {
 	return false
 }
 
-// userOf returns the user whose rule a token's claims match.
+// userOf returns the first user whose rule a token's claims match.
 func (i *issuer) userOf(claims map[string]any) (string, error) {
 	for _, r := range i.rules {
 		matches := true
 		for path, want := range r.claims {
-			matches = matches && claimAt(claims, path) == want
+			matches = matches && has(claimAt(claims, path), want)
 		}
 		if matches {
 			return r.user, nil
@@ -190,8 +192,8 @@ func (i *issuer) userOf(claims map[string]any) (string, error) {
 	return "", rejected("the token is valid, but no user has its subject and claims: ask the administrator of this proxy to add a user with the subject %q of the issuer %s", subject, i.name)
 }
 
-// claimAt is the value of a claim that is a string or a boolean; "" if it is anything else.
-func claimAt(claims map[string]any, path string) string {
+// claimAt is the value of a claim, by name or JSON pointer; nil if there is none.
+func claimAt(claims map[string]any, path string) any {
 	steps := []string{path}
 	if strings.HasPrefix(path, "/") {
 		steps = strings.Split(path[1:], "/")
@@ -204,11 +206,18 @@ func claimAt(claims map[string]any, path string) string {
 		members, _ := at.(map[string]any)
 		at = members[step]
 	}
-	switch v := at.(type) {
+	return at
+}
+
+// has reports whether a claim is a string or boolean, or a list with a string in it, such as groups.
+func has(claim any, want string) bool {
+	switch v := claim.(type) {
 	case string:
-		return v
+		return v == want
 	case bool:
-		return strconv.FormatBool(v)
+		return strconv.FormatBool(v) == want
+	case []any:
+		return slices.Contains(v, any(want))
 	}
-	return ""
+	return false
 }

@@ -263,12 +263,43 @@ func TestJWTRules(t *testing.T) {
 	}
 }
 
+// Members of a group are one user. Of two groups, the one that comes first among the users counts.
+func TestGroups(t *testing.T) {
+	i := authntest.NewIssuer(t)
+	group := func(name string) User {
+		return User{Name: name, JWT: &JWTRule{Issuer: "sso", Claims: map[string]string{"groups": name}}}
+	}
+	a, err := New([]User{group("admins"), group("everybody")}, Options{FailuresPerMinute: 6000, Issuers: []Issuer{{Name: "sso", URL: i.URL, Audience: audience, Authority: string(i.CA)}}})
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		groups any
+		user   string
+	}{
+		"one":          {[]any{"lab", "everybody"}, "everybody"},
+		"two":          {[]any{"everybody", "admins"}, "admins"},
+		"text":         {"everybody", "everybody"},
+		"longer names": {[]any{"everybody-else", "admins "}, ""},
+		"no texts":     {[]any{[]any{"admins"}, map[string]any{"admins": "admins"}, 1, nil}, ""},
+		"none":         {[]any{}, ""},
+	} {
+		who, err := a.Authenticate(t.Context(), fresh(i.Token(audience, "ann", map[string]any{"groups": c.groups})))
+		if c.user == "" {
+			require.ErrorContains(t, err, "no user has its subject and claims", name)
+			continue
+		}
+		require.NoError(t, err, name)
+		assert.Equal(t, []string{c.user, "ann"}, []string{who.User, who.Credential}, name)
+	}
+}
+
 func TestClaimAt(t *testing.T) {
 	var claims map[string]any
 	require.NoError(t, json.Unmarshal([]byte(`{"a":"x","b":true,"n":1,"l":["x"],"o":{"p/q":{"~":"y"},"":"z"},"https://r":"u"}`), &claims))
 	for path, want := range map[string]string{
-		"a": "x", "/a": "x", "b": "true", "n": "", "l": "", "o": "", "/o/p~1q/~0": "y", "/o/": "z", "https://r": "u", "/l/0": "", "/a/b": "", "none": "", "/": "",
+		"a": "x", "/a": "x", "b": "true", "n": "", "l": "x", "o": "", "/o/p~1q/~0": "y", "/o/": "z", "https://r": "u", "/l/0": "", "/a/b": "", "none": "", "/": "",
 	} {
-		assert.Equal(t, want, claimAt(claims, path), path)
+		for _, value := range []string{"x", "true", "1", "y", "z", "u", ""} {
+			assert.Equal(t, value == want && want != "", has(claimAt(claims, path), value), "%s: %s", path, value)
+		}
 	}
 }

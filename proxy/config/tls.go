@@ -1,6 +1,13 @@
 package config
 
-import "errors"
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // TLS says which certificate the server uses: that of two files, a self-signed one, or none.
 type TLS struct {
@@ -10,6 +17,10 @@ type TLS struct {
 	InsecurePlaintext bool   `yaml:"insecure_plaintext"`
 	ClientCAFile      string `yaml:"client_ca_file"`
 	ClientAuth        string `yaml:"client_auth"`
+
+	// See Protocol.
+	MinVersion   string   `yaml:"min_version"`
+	CipherSuites []string `yaml:"cipher_suites"`
 }
 
 // Values of tls.client_auth.
@@ -28,4 +39,37 @@ func (t *TLS) validateClients() error {
 		return errors.New("tls: client_auth must be optional or required")
 	}
 	return nil
+}
+
+// versions are the values of tls.min_version; the default is 1.2.
+var versions = map[string]uint16{"": tls.VersionTLS12, "1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
+
+// Protocol returns the oldest version of TLS that is accepted, and the cipher suites of TLS 1.2; nil: Go's choice.
+func (t *TLS) Protocol() (minVersion uint16, suites []uint16, err error) {
+	minVersion, known := versions[t.MinVersion]
+	switch {
+	case !known:
+		return 0, nil, errors.New(`tls: min_version must be "1.2" or "1.3"`)
+	case t.InsecurePlaintext && (t.MinVersion != "" || t.CipherSuites != nil):
+		return 0, nil, errors.New("tls: min_version and cipher_suites have no effect without TLS: remove them or insecure_plaintext")
+	case minVersion == tls.VersionTLS13 && t.CipherSuites != nil:
+		return 0, nil, errors.New("tls: cipher_suites is for TLS 1.2 only, as all suites of TLS 1.3 are secure: remove it or min_version")
+	}
+	secure := map[string]uint16{}
+	for _, s := range tls.CipherSuites() {
+		if slices.Contains(s.SupportedVersions, tls.VersionTLS12) {
+			secure[s.Name] = s.ID
+		}
+	}
+	for _, name := range t.CipherSuites {
+		id, ok := secure[name]
+		if !ok {
+			return 0, nil, fmt.Errorf("tls: cipher_suites: %q is not a secure suite of TLS 1.2: choose from %s", name, strings.Join(slices.Sorted(maps.Keys(secure)), ", "))
+		}
+		suites = append(suites, id)
+	}
+	if t.CipherSuites != nil && suites == nil {
+		return 0, nil, errors.New("tls: cipher_suites is empty: remove it, or name at least one suite")
+	}
+	return minVersion, suites, nil
 }

@@ -33,6 +33,9 @@ func (c *Config) validateTLS() (err error) {
 	case files && (t.CertFile == "" || t.KeyFile == ""):
 		return errors.New("tls: set both cert_file and key_file; a file with both can be used for both keys")
 	}
+	if _, _, err := t.Protocol(); err != nil {
+		return err
+	}
 	if err := t.validateClients(); err != nil {
 		return err
 	}
