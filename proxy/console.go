@@ -30,6 +30,8 @@ func (s *Server) consoleHandler() http.Handler {
 	paths.HandleFunc("GET /console/session", s.serveSession)
 	paths.HandleFunc("POST /console/session", s.serveSignIn)
 	paths.HandleFunc("DELETE /console/session", s.serveSignOut)
+	paths.HandleFunc("GET /console/oidc/start", s.startOIDC)
+	paths.HandleFunc("GET /console/oidc/callback", s.endOIDC)
 	paths.HandleFunc("GET /console/access", s.serveAccess)
 	paths.HandleFunc("POST /console/explain", s.serveExplain)
 	paths.HandleFunc("GET /console/audit", s.serveAudit)

@@ -56,6 +56,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	}
 	s.settings.Store(settings)
 	s.sessions = session.New[signedIn](settings.sessionLimits(), nil)
+	s.flows = session.NewFlows(nil)
 	s.auditLog.Feed.SetEnabled(settings.console.Enabled)
 	if !c.TLS.InsecurePlaintext {
 		if err := s.cert.Load(certSource(c), s.log); err != nil {

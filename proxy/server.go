@@ -54,6 +54,7 @@ type Server struct {
 
 	version     string
 	sessions    *session.Store[signedIn]
+	flows       *session.Flows
 	streams     streams
 	streamCheck time.Duration // see streamCheckInterval
 	process     string        // identifies this process in ids of events

@@ -81,6 +81,7 @@ type waysAnswer struct {
 
 func waysFor(now *settings, r *http.Request) (a waysAnswer) {
 	a.Ways.Password, a.Ways.Token = now.authn.TakesPasswords(), now.authn.TakesBearer()
+	a.Ways.OIDC = now.authn.TakesCodes()
 	a.Ways.Certificate = now.authn.TakesCertificates() && r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 	return a
 }

@@ -33,6 +33,7 @@ const (
 	ByCertificate Method = "certificate"
 	ByJWT         Method = "jwt"
 	ByPeer        Method = "peer"
+	ByCode        Method = "oidc" // the sign-in at the page of an issuer
 )
 
 // An Identity is the sender of a request. Together with an error, it is what is known about

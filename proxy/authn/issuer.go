@@ -22,6 +22,8 @@ type Issuer struct {
 	JWKSURL    string
 	Authority  string // PEM of the authorities that sign the TLS certificate of JWKSURL or URL; "": the system's
 	BearerFile string // file with a token to send to JWKSURL
+
+	CodeFlow *CodeFlow // nil: nobody signs in to the console at its page
 }
 
 // A JWTRule says which tokens authenticate a user: those of an issuer with this subject, with
@@ -77,6 +79,12 @@ func newIssuers(users []User, sums *macer, opts Options) (*issuers, error) {
 			wrong = append(wrong, fmt.Errorf("issuer %s is listed twice: give each entry its own name", i.name))
 		}
 		s.byName[i.name] = i
+		if c.CodeFlow != nil {
+			if s.flow != nil {
+				wrong = append(wrong, fmt.Errorf("issuers %s and %s both have console: keep one, because the console offers one page to sign in", s.flow.issuer.name, i.name))
+			}
+			s.flow = &codeFlow{CodeFlow: *c.CodeFlow, issuer: i}
+		}
 		s.byURL[i.url] = append(s.byURL[i.url], i)
 	}
 	for _, u := range users {
@@ -101,6 +109,9 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 	}
 	if c.Audience == "" {
 		wrong = append(wrong, errors.New("audience is missing: without it, tokens for other services would be accepted here"))
+	}
+	if c.CodeFlow != nil {
+		wrong = append(wrong, c.CodeFlow.check(c.URL))
 	}
 	if c.JWKS != nil {
 		if c.JWKSURL != "" || c.Authority != "" || c.BearerFile != "" {

@@ -31,6 +31,7 @@ const (
 type issuers struct {
 	byURL  map[string][]*issuer // two clusters may have the same URL
 	byName map[string]*issuer
+	flow   *codeFlow // nil: none
 	sums   *macer
 	memory *memory
 	now    func() time.Time

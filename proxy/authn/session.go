@@ -14,9 +14,12 @@ import (
 // A SignIn is what a person gives to begin a session. Method says which of the other members
 // count; ByCertificate needs none, because the connection has the certificate.
 type SignIn struct {
-	Method         Method // ByPassword, ByToken or ByCertificate
+	Method         Method // ByPassword, ByToken, ByCertificate or ByCode
 	User, Password string
 	Token          string // of this proxy or of an issuer
+	// Code is what the browser brought from the page of the issuer. The token that it stands for must
+	// have Nonce, and the issuer must have been given the hash of Verifier.
+	Code, Nonce, Verifier string
 }
 
 // A Binding ties a session to the credential that it began with. It contains no secret from which
@@ -57,7 +60,7 @@ func (a *Authenticator) SignIn(ctx context.Context, in SignIn, e Evidence) (Iden
 		}
 	}
 	b, err := a.signIn(ctx, in, e)
-	if in.Method != ByPassword { // which counts failures by itself
+	if in.Method != ByPassword && in.Method != ByCode { // which count failures by themselves
 		err = a.failed(e, b.who, err)
 	}
 	if err != nil {
@@ -71,6 +74,8 @@ func (a *Authenticator) signIn(ctx context.Context, in SignIn, e Evidence) (b Bi
 	case in.Method == ByPassword:
 		b.who, err = a.passwords.identify(ctx, in.User, in.Password, e.Source)
 		b.fingerprint, _ = a.passwordFingerprint(in.User)
+	case in.Method == ByCode:
+		return a.signInByCode(ctx, in, e)
 	case in.Method == ByCertificate && len(e.Certificates) == 0:
 		return b, fmt.Errorf("%w: the connection has no client certificate", ErrNoCredentials)
 	case in.Method == ByCertificate:
@@ -130,7 +135,7 @@ func (a *Authenticator) Holds(b Binding, e Evidence) error {
 		}
 		who, err := a.certificates.identify(e.Certificates)
 		same = err == nil && who == b.who
-	case ByJWT:
+	case ByJWT, ByCode:
 		i := a.issuers.byName[b.issuer]
 		if i != nil {
 			now, ok := a.issuers.fingerprint(i, b.who.User)

@@ -17,6 +17,16 @@ type OIDC struct {
 	JWKSFile   string `yaml:"jwks_file"`
 	CAFile     string `yaml:"ca_file"`
 	BearerFile string `yaml:"bearer_file"`
+	// Console lets people sign in to the console at the issuer's page.
+	Console *OIDCConsole `yaml:"console"`
+}
+
+// OIDCConsole is the proxy as it is registered with an issuer.
+type OIDCConsole struct {
+	ClientID         string   `yaml:"client_id"`
+	ClientSecretFile string   `yaml:"client_secret_file"`
+	RedirectURL      string   `yaml:"redirect_url"`
+	Scopes           []string `yaml:"scopes"`
 }
 
 // AuthIssuers returns the issuers for package authn. It reads files, and connects to none of them.
@@ -48,6 +58,19 @@ func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 				fail("bearer_file", err)
 			}
 			issuer.BearerFile, _ = c.path(o.BearerFile)
+		}
+		if k := o.Console; k != nil {
+			issuer.CodeFlow = &authn.CodeFlow{ClientID: k.ClientID, RedirectURL: k.RedirectURL, Scopes: k.Scopes}
+			if k.ClientSecretFile != "" {
+				text, err := c.read(k.ClientSecretFile)
+				if err != nil {
+					fail("console.client_secret_file", err)
+				}
+				issuer.CodeFlow.ClientSecret = strings.TrimSpace(string(text))
+				if issuer.CodeFlow.ClientSecret == "" && err == nil {
+					fail("console.client_secret_file", errors.New("it is empty"))
+				}
+			}
 		}
 		issuers = append(issuers, issuer)
 	}

@@ -33,6 +33,7 @@ type Issuer struct {
 	held     chan struct{} // if not nil, /keys waits until it is closed
 	bearer   string        // if not "", the bearer token that /keys requires
 	jwksURI  string        // if not "", the URI of the keys in discovery
+	flow     flow
 }
 
 // NewIssuer starts an issuer with an RSA key. It ends with the test.
@@ -60,8 +61,11 @@ func (i *Issuer) handler() http.Handler {
 		if uri == "" {
 			uri = i.URL + "/keys"
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": i.URL, "jwks_uri": uri, "id_token_signing_alg_values_supported": []string{"RS256"}})
+		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": i.URL, "jwks_uri": uri, "id_token_signing_alg_values_supported": []string{"RS256"},
+			"authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token"})
 	})
+	mux.HandleFunc("/authorize", i.authorize)
+	mux.HandleFunc("/token", i.token)
 	mux.Handle("/moved", http.RedirectHandler("/keys", http.StatusFound))
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()

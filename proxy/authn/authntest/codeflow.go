@@ -1,0 +1,98 @@
+package authntest
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+)
+
+// A flow is the state of the authorization code flow at an Issuer.
+type flow struct {
+	client, secret string // registered
+	subject        string // who signs in
+	more           map[string]any
+	answer         string                // of /token; "": a token
+	codes          map[string]url.Values // the requests of /authorize, by code
+	exchanges      int
+}
+
+// Register registers a client, for which the user with a subject signs in at /authorize without
+// being asked. more replaces claims of the tokens, and removes those whose value is nil.
+func (i *Issuer) Register(client, secret, subject string, more map[string]any) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.flow = flow{client: client, secret: secret, subject: subject, more: more, codes: map[string]url.Values{}}
+}
+
+// AnswerExchanges makes /token answer with a text and status 400; with "", as it should.
+func (i *Issuer) AnswerExchanges(text string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.flow.answer = text
+}
+
+// Exchanges returns the number of requests for a token.
+func (i *Issuer) Exchanges() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.flow.exchanges
+}
+
+// authorize sends the browser back with a code.
+func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if q.Get("client_id") != i.flow.client || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || q.Get("nonce") == "" {
+		http.Error(w, "this request is not one of the code flow with PKCE and a nonce", http.StatusBadRequest)
+		return
+	}
+	code := rand.Text()
+	i.flow.codes[code] = q
+	back := url.Values{"code": {code}, "state": {q.Get("state")}, "iss": {i.URL}}
+	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
+}
+
+// token gives a token for a code, once.
+func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
+	client, secret, _ := r.BasicAuth()
+	secret, _ = url.QueryUnescape(secret) // RFC 6749, section 2.3.1
+	if client == "" {
+		client, secret = r.PostFormValue("client_id"), r.PostFormValue("client_secret")
+	}
+	i.mu.Lock()
+	i.flow.exchanges++
+	asked, known := i.flow.codes[r.PostFormValue("code")]
+	delete(i.flow.codes, r.PostFormValue("code"))
+	registered, answer, away := i.flow, i.flow.answer, i.away
+	i.mu.Unlock()
+	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
+	refuse := func(code string) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": code})
+	}
+	switch {
+	case away:
+		http.Error(w, "away", http.StatusServiceUnavailable)
+	case answer != "":
+		http.Error(w, answer, http.StatusBadRequest)
+	case client != registered.client || secret != registered.secret:
+		refuse("invalid_client")
+	case !known, asked.Get("redirect_uri") != r.PostFormValue("redirect_uri"),
+		asked.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]):
+		refuse("invalid_grant")
+	default:
+		more := map[string]any{"nonce": asked.Get("nonce")}
+		for name, value := range registered.more {
+			more[name] = value
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 300, "id_token": i.Token(registered.client, registered.subject, more),
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package session
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"time"
+)
+
+// FlowTime is how long a sign-in at the page of an issuer may take.
+const FlowTime = 10 * time.Minute
+
+// Flows binds sign-ins at the page of an issuer to the browsers in which they began. It keeps
+// nothing: all that a flow needs follows from a ticket that the browser keeps, and from a key of
+// this process. It may be used concurrently.
+type Flows struct {
+	now func() time.Time
+	key [sha256.Size]byte
+}
+
+// A Flow has the secrets of a sign-in. Each has 256 bits, in characters that a URL may have.
+type Flow struct {
+	State    string // comes back from the issuer with the browser
+	Nonce    string // comes back in the issuer's token
+	Verifier string // of PKCE, known to the proxy only
+}
+
+// NewFlows makes Flows with a new key. now is the clock; nil is time.Now.
+func NewFlows(now func() time.Time) *Flows {
+	if now == nil {
+		now = time.Now
+	}
+	f := &Flows{now: now}
+	_, _ = rand.Read(f.key[:]) // never fails
+	return f
+}
+
+// The parts of a ticket: random bytes, when it ends, and a MAC of both.
+const (
+	ticketRandom = 32
+	ticketSigned = ticketRandom + 8
+	ticketBytes  = ticketSigned + sha256.Size
+)
+
+// Begin begins a sign-in. Only the browser may learn the ticket.
+func (f *Flows) Begin() (ticket string, flow Flow) {
+	b := make([]byte, ticketRandom, ticketBytes)
+	_, _ = rand.Read(b) // never fails
+	b = binary.BigEndian.AppendUint64(b, uint64(f.now().Add(FlowTime).Unix()))
+	return base64.RawURLEncoding.EncodeToString(append(b, f.mac("ticket", b)...)), f.flow(b)
+}
+
+// Resume returns the sign-in of a ticket; false if this process did not make it, or it took too long.
+func (f *Flows) Resume(ticket string) (flow Flow, ok bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(ticket)
+	if err != nil || len(b) != ticketBytes || !hmac.Equal(b[ticketSigned:], f.mac("ticket", b[:ticketSigned])) {
+		return Flow{}, false
+	}
+	if ends := binary.BigEndian.Uint64(b[ticketRandom:]); uint64(f.now().Unix()) >= ends {
+		return Flow{}, false
+	}
+	return f.flow(b[:ticketSigned]), true
+}
+
+func (f *Flows) flow(signed []byte) Flow {
+	secret := func(purpose string) string { return base64.RawURLEncoding.EncodeToString(f.mac(purpose, signed)) }
+	return Flow{State: secret("state"), Nonce: secret("nonce"), Verifier: secret("verifier")}
+}
+
+func (f *Flows) mac(purpose string, text []byte) []byte {
+	h := hmac.New(sha256.New, f.key[:])
+	h.Write([]byte(purpose + "\x00"))
+	h.Write(text)
+	return h.Sum(nil)
+}
