@@ -11,7 +11,7 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: console test-browser man html-manual mutate help build kubectl-plugin krew generate test check bench scale soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
+.PHONY: completions console test-browser man html-manual mutate help build kubectl-plugin krew generate test check bench scale soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,10 +134,14 @@ man: ## a man page for each command of spdk-proxy, made of its --help, into bin/
 	SPDK_PROXY_USER= $(GO) run -tags man -ldflags '-X main.version=v$(PACKAGE_VERSION)' ./cmd/spdk-proxy man-pages $(BIN)/man
 	gzip -9n $(BIN)/man/*.1
 
+completions: ## shell completions of spdk-proxy for bash, zsh and fish, into bin/completions/
+	rm -rf $(BIN)/completions && mkdir -p $(BIN)/completions
+	for shell in bash zsh fish; do GOARCH= $(GO) run ./cmd/spdk-proxy completion $$shell >$(BIN)/completions/$$shell || exit 1; done
+
 package: ## spdk-proxy as .deb and .rpm, into bin/, instead of older ones (PACKAGE_VERSION, GOARCH)
 	rm -f $(BIN)/spdk-proxy_*.deb $(BIN)/spdk-proxy-*.rpm
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=v$(PACKAGE_VERSION)' -o $(BIN)/ ./cmd/spdk-proxy
-	$(MAKE) --no-print-directory man
+	$(MAKE) --no-print-directory man completions
 	GOARCH= $(GO) build -modfile deploy/package/go.mod -o $(BIN)/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 	for format in deb rpm; do $(BIN)/nfpm package --config deploy/package/nfpm.yaml --packager $$format --target $(BIN)/ || exit 1; done
 

@@ -40,6 +40,8 @@ var packaged = map[string]string{
 	"/usr/share/doc/spdk-proxy/README.md":                                   "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/CHANGELOG.md":                                "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/systemd/spdk-proxy.yaml":                     "-rw-r--r--",
+	"/usr/share/bash-completion/completions/spdk-proxy":                     "-rw-r--r--",
+	"/usr/share/fish/vendor_completions.d/spdk-proxy.fish":                  "-rw-r--r--",
 	"/etc/spdk-proxy":                 "drwxr-x---",
 	"/etc/spdk-proxy/secrets":         "drwx------",
 	"/etc/spdk-proxy/spdk-proxy.yaml": "-rw-r-----",
@@ -49,6 +51,11 @@ var packaged = map[string]string{
 func packagedBy(t *testing.T, license string) map[string]string {
 	all := maps.Clone(packaged)
 	all[license] = "-rw-r--r--"
+	zsh := "/usr/share/zsh/vendor-completions/_spdk-proxy"
+	if strings.Contains(license, "/licenses/") { // of rpm
+		zsh = "/usr/share/zsh/site-functions/_spdk-proxy"
+	}
+	all[zsh] = "-rw-r--r--"
 	for _, pattern := range []string{"docs/*.md", "docs/upstream/*.md", "deploy/monitoring/*"} {
 		found, err := filepath.Glob(filepath.Join(repository, pattern))
 		require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 // before, and which may be volumes.
 func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 	var bdevs []Bdev
-	rate := uint64(0)
+	rate, ticks := uint64(0), uint64(0)
 	for i := range r.volumes {
 		r.volumes[i].HasIO = false
 	}
@@ -18,6 +18,8 @@ func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 			switch name {
 			case "tick_rate":
 				return t.number(at, &rate)
+			case "ticks":
+				return t.number(at, &ticks)
 			case "bdevs":
 				return t.items(at, func(at int) int {
 					name, io, end := t.io(at, rate)
@@ -36,7 +38,7 @@ func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 		})
 	})
 	if err == nil {
-		r.bdevs = bdevs
+		r.bdevs, r.clock = bdevs, seconds(ticks, rate)
 		if !unknown || len(r.stores) == 0 {
 			r.noteOthers()
 		}

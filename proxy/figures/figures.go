@@ -12,6 +12,10 @@ type Figures struct {
 	Restarts int           // since the caller first reached the target
 	Started  time.Time     // when the target started, by the time that its reactors count; zero if unknown
 
+	// Clock is the target's clock in seconds when it counted the I/O: differences of two readings are
+	// rates over this time.
+	Clock float64
+
 	Stores   []Store
 	Volumes  []Volume // of all stores, snapshots too
 	Bdevs    []Bdev   // other bdevs

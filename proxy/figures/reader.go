@@ -26,6 +26,8 @@ type Target struct {
 type Reader struct {
 	schema *rpcschema.Document
 	now    func() time.Time
+	share  time.Duration // how many times as long as the last call of a method took no other is made
+	ioOnly bool
 
 	of       Target
 	last     map[string]asked
@@ -35,6 +37,7 @@ type Reader struct {
 
 	stores   []Store
 	volumes  []Volume
+	clock    float64             // of the last I/O statistics, in seconds
 	index    map[string]int      // into volumes, by UUID
 	others   map[string]struct{} // bdevs that are no volumes; nil: the volumes were just listed
 	listed   bool                // the volumes were listed
@@ -59,7 +62,13 @@ type asked struct {
 
 // NewReader makes a Reader.
 func NewReader(schema *rpcschema.Document) *Reader {
-	return &Reader{schema: schema, now: time.Now}
+	return &Reader{schema: schema, now: time.Now, share: share}
+}
+
+// NewIOReader makes a Reader of the I/O of volumes and other bdevs only, for a person who looks at it
+// for a while: it repeats a call after four times as long as the call took.
+func NewIOReader(schema *rpcschema.Document) *Reader {
+	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }
 
 // How often methods are called. The lists whose length grows with the number of volumes change
@@ -70,7 +79,7 @@ const (
 	// sizesEvery is for the list of bdevs, which is the longest, and needed for the sizes of
 	// volumes only. It is read earlier, but not before listEvery, if a size is unknown.
 	sizesEvery = 10 * time.Minute
-	// share is how many times as long as the last call of a method took no other is made.
+	// share is that of a Reader by default.
 	share = 100
 )
 
@@ -85,7 +94,7 @@ var (
 func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 	began := r.now()
 	if r.last == nil || r.of.Release != t.Release || r.of.Restarts != t.Restarts || !t.Up {
-		*r = Reader{schema: r.schema, now: r.now, last: map[string]asked{}, sizes: map[string]size{}}
+		*r = Reader{schema: r.schema, now: r.now, share: r.share, ioOnly: r.ioOnly, last: map[string]asked{}, sizes: map[string]size{}}
 	}
 	r.of, r.calls, r.failures, r.down = t, 0, nil, false
 	f := &Figures{Phase: t.Phase, Restarts: t.Restarts}
@@ -103,7 +112,7 @@ func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 	if !t.Up || r.down {
 		return f
 	}
-	f.Up, f.Started = true, r.startOf(f.Taken)
+	f.Up, f.Started, f.Clock = true, r.startOf(f.Taken), r.clock
 	f.Volumes = append([]Volume{}, r.volumes...)
 	f.Stores = r.summed()
 	f.Bdevs, f.NVMf, f.ISCSI, f.Reactors, f.Buffers, f.Threads, f.Pollers = r.bdevs, r.nvmf, r.iscsi, r.reactors, r.buffers, r.threads, r.pollers
@@ -112,7 +121,9 @@ func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 
 // readAll makes the calls that are due, one after the other.
 func (r *Reader) readAll(ctx context.Context, began time.Time) {
-	r.call(ctx, "framework_get_reactors", 0, r.readReactors)
+	if !r.ioOnly {
+		r.call(ctx, "framework_get_reactors", 0, r.readReactors)
+	}
 	r.call(ctx, "bdev_lvol_get_lvstores", 0, r.readStores)
 	if len(r.stores) > 0 {
 		r.call(ctx, "bdev_lvol_get_lvols", listEvery, r.readVolumes)
@@ -129,6 +140,9 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 			r.call(ctx, "bdev_lvol_get_lvols", 0, r.readVolumes)
 		}
 		r.settle()
+	}
+	if r.ioOnly {
+		return
 	}
 	if len(r.volumes) > 0 {
 		every := sizesEvery
@@ -153,7 +167,7 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 // call makes one call, if it is due, and reads its result.
 func (r *Reader) call(ctx context.Context, method string, every time.Duration, read func(json.RawMessage) error) {
 	last, before := r.last[method]
-	if r.down || last.absent || before && r.now().Sub(last.at) < max(every, share*last.took) {
+	if r.down || last.absent || before && r.now().Sub(last.at) < max(every, r.share*last.took) {
 		return
 	}
 	if _, err := r.schema.Find(method, r.of.Release); err != nil {

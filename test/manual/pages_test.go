@@ -32,6 +32,7 @@ echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"pass
 `
 
 var pages = []page{
+	{path: "docs/status.md", before: map[int]string{0: installed}},
 	{path: "docs/events.md", before: map[int]string{0: installed + "spdk-proxy call bdev_malloc_create name=m0 num_blocks=8 block_size=512\n(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; spdk-proxy call bdev_malloc_create num_blocks=8 block_size=512; done) >/dev/null 2>&1 &"}},
 	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
 	{path: "docs/doctor.md", before: map[int]string{0: controller}, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []int{1}},

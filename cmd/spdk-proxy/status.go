@@ -1,0 +1,195 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/proxy/terminal"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+func newStatus() *cobra.Command {
+	var o callOptions
+	var watch bool
+	var interval time.Duration
+	output := "text"
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show on one screen how full and how busy the storage server is",
+		Long: `Show on one screen: release and uptime of the target, its lvstores with what is
+used (#), committed to volumes (-) and free (.), volumes, exports, connections, load,
+users' calls, and warnings.
+
+The figures are read through a proxy (--url) or at a socket (--socket), which is the
+proxy's listen_unix or the target's own. The built-in roles admin and read-only may
+read all of them; what a user may not read is missing, and named.`,
+		Example: `  spdk-proxy status
+  spdk-proxy status --watch
+  spdk-proxy status -o json | jq '.lvstores[] | {name, free_bytes}'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			write, known := statusFormats[output]
+			switch {
+			case !known:
+				return usage("--output must be text, json or yaml")
+			case watch && interval < time.Second:
+				return usage("--interval must be at least 1s")
+			}
+			caller, err := o.caller()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = caller.Close() }()
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewReader(rpcschema.Default())}
+			for {
+				s, err := r.status(ctx)
+				if err != nil {
+					return err
+				}
+				text, err := write(s)
+				if err != nil {
+					return err
+				}
+				if err := refresh(cmd.OutOrStdout(), text, watch && output == "text"); err != nil || !watch {
+					return err
+				}
+				if !pause(ctx, interval) {
+					return nil
+				}
+			}
+		},
+	}
+	o.addTo(cmd)
+	f := cmd.Flags()
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
+	f.StringVarP(&output, "output", "o", output, "text, json or yaml")
+	f.BoolVar(&watch, "watch", false, "refresh until interrupted")
+	f.DurationVar(&interval, "interval", 5*time.Second, "time between two refreshes")
+	completeValues(cmd, "output", "text", "json", "yaml")
+	return cmd
+}
+
+var statusFormats = map[string]func(s *terminal.Status) ([]byte, error){
+	"text": func(s *terminal.Status) ([]byte, error) { return []byte(thisPage().Status(s)), nil },
+	"json": func(s *terminal.Status) ([]byte, error) {
+		text, err := json.MarshalIndent(s, "", "  ")
+		return append(text, '\n'), err
+	},
+	"yaml": func(s *terminal.Status) ([]byte, error) {
+		text, err := yaml.Marshal(s)
+		return append([]byte("---\n"), text...), err
+	},
+}
+
+// thisPage returns how text is shown at standard output: as wide as a terminal, and with colours
+// unless $NO_COLOR is set.
+func thisPage() terminal.Page {
+	out := int(os.Stdout.Fd())
+	if !term.IsTerminal(out) {
+		return terminal.Page{}
+	}
+	width, _, err := term.GetSize(out)
+	if err != nil || width <= 0 {
+		width, _ = strconv.Atoi(cmp.Or(os.Getenv("COLUMNS"), "80"))
+	}
+	return terminal.Page{Width: width, Colours: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+// refresh writes a page, in the place of the one before if it is refreshed on a terminal.
+func refresh(out io.Writer, text []byte, again bool) error {
+	if again && term.IsTerminal(int(os.Stdout.Fd())) {
+		text = append([]byte("\x1b[H\x1b[2J"), text...)
+	}
+	_, err := out.Write(text)
+	return err
+}
+
+// pause waits, and reports false if ctx ends.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails for unknown flags only
+}
+
+// A remote is a target that is read through a proxy or at a socket.
+type remote struct {
+	caller  spdkrpc.Caller
+	timeout time.Duration
+	reader  *figures.Reader
+}
+
+func (r *remote) ask(ctx context.Context, method string, params map[string]any) (result json.RawMessage, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	var argument any
+	if params != nil {
+		argument = params
+	}
+	err = r.caller.Call(ctx, method, argument, &result)
+	return result, err
+}
+
+// read reads the figures. A target that cannot be reached, or waits for its startup, is no error; a
+// proxy that cannot be reached, or refuses the user, is.
+func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
+	bounded, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	release, err := spdkrpc.NewClient(r.caller).Release(bounded)
+	t := figures.Target{Up: err == nil, Phase: "runtime", Release: release, Ask: r.ask}
+	if err != nil {
+		if _, through := r.caller.(*spdkrpc.HTTPS); !through || !targetDown(err) {
+			return nil, err
+		}
+		t.Phase = "unreachable"
+		return r.reader.Read(ctx, t), nil
+	}
+	if _, err := r.ask(ctx, "bdev_lvol_get_lvstores", nil); spdkrpc.KindOf(err) == spdkrpc.WrongState {
+		t.Up, t.Phase = false, "startup"
+	}
+	return r.reader.Read(ctx, t), nil
+}
+
+// status reads what a status shows. The proxy's metrics are missing if there is no proxy, or if the
+// user may not read them.
+func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
+	f, err := r.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var metrics string
+	raw, err := r.ask(ctx, "spdkgate_get_metrics", nil)
+	if err == nil {
+		err = json.Unmarshal(raw, &metrics)
+	}
+	if err != nil && spdkrpc.KindOf(err) != spdkrpc.MethodNotFound {
+		f.Failures = append(f.Failures, figures.Failure{Method: "spdkgate_get_metrics", Err: err})
+	}
+	s, err := terminal.NewStatus(f, metrics)
+	if err != nil {
+		return nil, fmt.Errorf("make the status: %w", err)
+	}
+	return s, nil
+}

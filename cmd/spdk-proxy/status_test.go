@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spdkgate/spdkgate/proxy/terminal"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// stored makes a target with one volume.
+func stored(t *testing.T, sim *spdktest.Target) {
+	socket := spdkrpc.NewSocket(sim.Socket())
+	defer func() { _ = socket.Close() }()
+	for _, c := range [][2]string{
+		{"bdev_malloc_create", `{"name":"m0","num_blocks":16384,"block_size":4096}`},
+		{"bdev_lvol_create_lvstore", `{"bdev_name":"m0","lvs_name":"lvs0"}`},
+		{"bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v0","size_in_mib":8,"thin_provision":true}`},
+	} {
+		require.NoError(t, socket.Call(context.Background(), c[0], json.RawMessage(c[1]), nil))
+	}
+}
+
+// through returns the flags with which the user admin calls a proxy for a target.
+func through(t *testing.T, sim *spdktest.Target) []string {
+	path := writeConfig(t, sim.Socket(), "")
+	d := start(t, nil, "serve", "--config", path)
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("correct horse\n"), 0o600))
+	return []string{"--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password}
+}
+
+func TestStatus(t *testing.T) {
+	sim := target(t)
+	stored(t, sim)
+	at := through(t, sim)
+	for _, where := range [][]string{at, {"--socket", sim.Socket()}} {
+		o := run(t, "", append([]string{"status"}, where...)...)
+		require.Zero(t, o.code, o.stderr)
+		assert.Contains(t, o.stdout, "SPDK v26.05, up ")
+		assert.Regexp(t, `(?m)^lvs0 \[-+\.+\]   0 % of \d+\.\d MiB, \d+ % committed, 1 volumes, 0 snapshots$`, o.stdout)
+		assert.NotContains(t, o.stdout, "\x1b", "it is no terminal")
+		assert.Equal(t, where[0] == "--url", strings.Contains(o.stdout, "Calls by user"), "of a proxy")
+	}
+	var fromJSON, fromYAML terminal.Status
+	o := run(t, "", append([]string{"status", "-o", "json"}, at...)...)
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &fromJSON))
+	assert.Equal(t, 1, fromJSON.Volumes)
+	o = run(t, "", append([]string{"status", "-o", "yaml"}, at...)...)
+	require.NoError(t, yaml.Unmarshal([]byte(o.stdout), &fromYAML))
+	assert.Equal(t, fromJSON.Stores, fromYAML.Stores)
+	assert.Equal(t, exitUsage, run(t, "", append([]string{"status", "-o", "xml"}, at...)...).code)
+	assert.Equal(t, exitUsage, run(t, "", append([]string{"status", "--watch", "--interval", "1ms"}, at...)...).code)
+	assert.Equal(t, exitUsage, run(t, "", "status").code)
+
+	sim.Crash()
+	o = run(t, "", append([]string{"status"}, at...)...)
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "Target unreachable\n")
+	assert.Contains(t, o.stdout, "! the target is unreachable\n")
+	assert.Equal(t, exitUnreachable, run(t, "", "status", "--socket", sim.Socket()).code)
+	require.NoError(t, os.WriteFile(at[len(at)-1], []byte("wrong\n"), 0o600))
+	assert.Equal(t, exitDenied, run(t, "", append([]string{"status"}, at...)...).code)
+}
+
+func TestStatusBeforeTheStart(t *testing.T) {
+	sim, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
+	require.NoError(t, err)
+	defer func() { _ = sim.Close() }()
+	o := run(t, "", append([]string{"status"}, through(t, sim)...)...)
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "Target startup v26.05\n")
+	assert.Contains(t, o.stdout, "! the target waits for framework_start_init\n")
+}
+
+func TestTop(t *testing.T) {
+	sim := target(t)
+	stored(t, sim)
+	for _, where := range [][]string{through(t, sim), {"--socket", sim.Socket()}} {
+		o := run(t, "", append([]string{"top", "--count", "1", "--interval", "1s", "-n", "1"}, where...)...)
+		require.Zero(t, o.code, o.stderr)
+		assert.Regexp(t, `^.*\d\d:\d\d:\d\d  1 volumes, over \d+\.\d s\nVOLUME +READ/s .*\nlvs0/v0 +0 +0 `, o.stdout)
+		assert.NotContains(t, o.stdout, "m0")
+		o = run(t, "", append([]string{"top", "--count", "1", "--interval", "1s", "--all"}, where...)...)
+		assert.Contains(t, o.stdout, "\nm0 ")
+		assert.Equal(t, exitUsage, run(t, "", append([]string{"top", "--sort", "name"}, where...)...).code)
+	}
+	sim.Crash()
+	assert.Equal(t, exitUnreachable, run(t, "", "top", "--socket", sim.Socket()).code)
+}
+
+// The completions that the packages install offer the commands and the values of flags.
+func TestCompletionsOfThePackages(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		o := run(t, "", "completion", shell)
+		require.Zero(t, o.code, o.stderr)
+		assert.Contains(t, o.stdout, "spdk-proxy")
+	}
+	assert.Contains(t, run(t, "", "__complete", "st").stdout, "status\t")
+	assert.Contains(t, run(t, "", "__complete", "status", "-o", "").stdout, "yaml")
+	assert.Contains(t, run(t, "", "__complete", "top", "--sort", "").stdout, "latency")
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/proxy/terminal"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+func newTop() *cobra.Command {
+	var o callOptions
+	var interval time.Duration
+	var rows, count int
+	var all bool
+	order := "iops"
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show the volumes with most I/O, live",
+		Long: `Show the volumes with most I/O on one screen that is refreshed: operations and
+megabytes per second, and mean latency in milliseconds, of reads and writes.
+
+The figures are read through a proxy (--url) or at a socket (--socket), which is the
+proxy's listen_unix or the target's own. The user needs a role that allows
+bdev_get_iostat, bdev_lvol_get_lvols and bdev_lvol_get_lvstores; a user with a tenant
+sees the tenant's volumes. With many volumes, a reading takes long, and the screen is
+refreshed less often, so that the target does not become busy.`,
+		Example: `  spdk-proxy top
+  spdk-proxy top -n 5 --sort latency --interval 5s`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case terminal.Orders[order] == nil:
+				return usage("--sort must be %s", strings.Join(slices.Sorted(maps.Keys(terminal.Orders)), ", "))
+			case interval < time.Second:
+				return usage("--interval must be at least 1s")
+			case rows < 0 || count < 0:
+				return usage("--rows and --count must not be negative")
+			}
+			caller, err := o.caller()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = caller.Close() }()
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default())}
+			before, err := r.read(ctx)
+			for shown := 0; err == nil; {
+				if !pause(ctx, interval) {
+					return nil
+				}
+				var now *figures.Figures
+				if now, err = r.read(ctx); err != nil {
+					break
+				}
+				if !now.Up || len(now.Failures) > 0 {
+					return notReadable(now)
+				}
+				if now.Clock == before.Clock {
+					continue // the last reading took long; the next is not due yet
+				}
+				rates := terminal.Rates(before, now, order, all)
+				title := fmt.Sprintf("%s  %d volumes, over %.1f s", now.Taken.Local().Format(time.TimeOnly), len(now.Volumes), now.Clock-before.Clock)
+				if err := refresh(cmd.OutOrStdout(), []byte(thisPage().Top(title, rates, rowsOf(rows))), true); err != nil {
+					return err
+				}
+				before = now
+				if shown++; shown == count {
+					return nil
+				}
+			}
+			return err
+		},
+	}
+	o.addTo(cmd)
+	f := cmd.Flags()
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
+	f.IntVarP(&rows, "rows", "n", 0, "number of volumes; 0: as many as fit")
+	f.StringVar(&order, "sort", order, "iops, throughput or latency")
+	f.BoolVarP(&all, "all", "a", false, "show other bdevs, such as disks, too")
+	f.DurationVar(&interval, "interval", 2*time.Second, "time between two refreshes")
+	f.IntVar(&count, "count", 0, "end after so many screens; 0: never")
+	completeValues(cmd, "sort", slices.Sorted(maps.Keys(terminal.Orders))...)
+	return cmd
+}
+
+// rowsOf returns how many volumes are shown: as many as fit on the terminal, if no number is given.
+func rowsOf(wanted int) int {
+	if wanted > 0 {
+		return wanted
+	}
+	if _, height, err := term.GetSize(int(os.Stdout.Fd())); err == nil && height > 4 {
+		return height - 3 // the title, the head, and the cursor
+	}
+	return 20
+}
+
+func notReadable(f *figures.Figures) error {
+	for _, failed := range f.Failures {
+		return failed.Err
+	}
+	return &spdkrpc.Error{Method: "bdev_get_iostat", Kind: spdkrpc.Unreachable, Message: "the target is " + f.Phase}
+}
+
+// targetDown reports whether a proxy answered that it cannot reach its target, and not that the proxy
+// itself cannot be reached.
+func targetDown(err error) bool {
+	var answer *spdkrpc.Error
+	var network net.Error
+	return errors.As(err, &answer) && answer.Code == jsonrpc.CodeUnreachable && !errors.As(err, &network)
+}

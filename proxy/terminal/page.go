@@ -1,0 +1,166 @@
+package terminal
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Page is how text is shown.
+type Page struct {
+	Width   int  // columns; 0: as many as needed
+	Colours bool // of a terminal
+}
+
+// Colours of ANSI terminals.
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	bold   = "1"
+)
+
+func (p Page) colour(code, text string) string {
+	if !p.Colours {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// fit cuts a text without colours to a number of columns. It replaces what could control a
+// terminal: names of objects may have any characters.
+func fit(text string, columns int) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, text)
+	if columns <= 0 || utf8.RuneCountInString(text) <= columns {
+		return text
+	}
+	runes := []rune(text)
+	return string(runes[:columns-1]) + "…"
+}
+
+// bytes writes a size.
+func bytes(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	v, i := float64(n), 0
+	for ; v >= 1024 && i < len(units)-1; i++ {
+		v /= 1024
+	}
+	if i == 0 || v >= 100 {
+		return fmt.Sprintf("%.0f %s", v, units[i])
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}
+
+// since writes a time in its two largest units.
+func since(d time.Duration) string {
+	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
+	switch {
+	case days > 0:
+		return fmt.Sprintf("%d d %d h", days, hours)
+	case hours > 0:
+		return fmt.Sprintf("%d h %d min", hours, minutes)
+	case minutes > 0:
+		return fmt.Sprintf("%d min", minutes)
+	}
+	return fmt.Sprintf("%d s", int(d.Seconds()))
+}
+
+// maxUsers bounds the users on a page.
+const maxUsers = 8
+
+// Status writes a status as one screen.
+func (p Page) Status(s *Status) string {
+	var b strings.Builder
+	line := func(colour, text string) {
+		if text = fit(text, p.Width); colour != "" {
+			text = p.colour(colour, text)
+		}
+		b.WriteString(text + "\n")
+	}
+	head := "SPDK " + s.Release
+	if s.Started != nil {
+		head += ", up " + since(s.Time.Sub(*s.Started))
+	}
+	if s.Restarts != nil && *s.Restarts > 0 {
+		head += fmt.Sprintf(", restarted %d times since the proxy started", *s.Restarts)
+	}
+	if s.Up {
+		line(bold, head)
+	} else {
+		line(red, strings.TrimSpace("Target "+s.State+" "+s.Release))
+	}
+	if len(s.Stores) > 0 {
+		line("", "")
+		line(bold, "Lvstores")
+		p.stores(&b, s.Stores)
+	}
+	if s.Up {
+		line("", "")
+		line("", fmt.Sprintf("Volumes      %d, and %d snapshots", s.Volumes, s.Snapshots))
+		line("", fmt.Sprintf("Exports      %d NVMe-oF subsystems with %d namespaces and %d listeners, %d iSCSI targets", s.Exports.Subsystems, s.Exports.Namespaces, s.Exports.Listeners, s.Exports.TargetNodes))
+		line("", fmt.Sprintf("Connections  %d NVMe-oF controllers with %d queue pairs, %d iSCSI", s.Connections.Controllers, s.Connections.QueuePairs, s.Connections.ISCSI))
+		line("", fmt.Sprintf("Cores        %d, busy %.0f %% of their time", s.Cores, 100*s.Busy))
+	}
+	if len(s.Users) > 0 {
+		line("", "")
+		line(bold, fmt.Sprintf("%-24s %12s %12s %12s", "Calls by user", "calls", "refused", "failed"))
+		for _, u := range s.Users[:min(len(s.Users), maxUsers)] {
+			line("", fmt.Sprintf("%-24s %12d %12d %12d", fit(u.Name, 24), u.Calls, u.Refused, u.Failed))
+		}
+		if more := len(s.Users) - maxUsers; more > 0 {
+			line("", fmt.Sprintf("and %d more", more))
+		}
+	}
+	if len(s.Warnings)+len(s.Missing) > 0 {
+		line("", "")
+		line(bold, "Warnings")
+	}
+	for _, w := range s.Warnings {
+		line(yellow, "! "+w)
+	}
+	for _, m := range s.Missing {
+		line("", "? "+m)
+	}
+	return b.String()
+}
+
+// stores writes a bar for each lvstore: used, committed and free space.
+func (p Page) stores(b *strings.Builder, stores []Store) {
+	longestName, barWidth := 20, 24
+	if p.Width > 0 { // the figures need some room, too
+		longestName = max(4, min(longestName, p.Width/3))
+		barWidth = max(4, min(barWidth, p.Width-longestName-12))
+	}
+	name := 0
+	for _, s := range stores {
+		name = max(name, min(longestName, utf8.RuneCountInString(s.Name)))
+	}
+	for _, s := range stores {
+		used, committed := share(s.Size-s.Free, s.Size), share(s.Committed, s.Size)
+		full, promised := cells(used, barWidth), cells(committed, barWidth)
+		promised = max(0, promised-full)
+		colour := green
+		switch {
+		case used >= nearlyFull:
+			colour = red
+		case used >= 0.75, committed > 1:
+			colour = yellow
+		}
+		before := fmt.Sprintf("%-*s [", name, fit(s.Name, name))
+		bar := strings.Repeat("#", full)
+		after := strings.Repeat("-", promised) + strings.Repeat(".", barWidth-full-promised) + "]"
+		text := fmt.Sprintf(" %3.0f %% of %s, %.0f %% committed, %d volumes, %d snapshots", 100*used, bytes(s.Size), 100*committed, s.Volumes, s.Snapshots)
+		if p.Width > 0 {
+			text = fit(text, max(1, p.Width-utf8.RuneCountInString(before)-barWidth-1))
+		}
+		b.WriteString(before + p.colour(colour, bar) + after + text + "\n")
+	}
+}
+
+func cells(part float64, width int) int { return min(width, int(part*float64(width)+0.5)) }

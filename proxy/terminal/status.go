@@ -1,0 +1,201 @@
+package terminal
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/spdkgate/spdkgate/proxy/figures"
+)
+
+// A Status is what one screen shows. Its JSON is for scripts.
+type Status struct {
+	Time     time.Time  `json:"time"`
+	Up       bool       `json:"up"`
+	State    string     `json:"state"`
+	Release  string     `json:"release,omitempty"`
+	Started  *time.Time `json:"started,omitempty"`
+	Restarts *int       `json:"restarts,omitempty"` // since the proxy started; absent without a proxy
+
+	Stores      []Store     `json:"lvstores"`
+	Volumes     int         `json:"volumes"`
+	Snapshots   int         `json:"snapshots"`
+	Exports     Exports     `json:"exports"`
+	Connections Connections `json:"connections"`
+	Cores       int         `json:"cores"`
+	Busy        float64     `json:"busy"` // share of the cores' time since their start, 0 to 1
+	Users       []User      `json:"users,omitempty"`
+	Warnings    []string    `json:"warnings"`
+	Missing     []string    `json:"missing,omitempty"` // what could not be read, and why
+}
+
+// A Store is an lvstore; sizes are in bytes.
+type Store struct {
+	Name      string `json:"name"`
+	Size      uint64 `json:"size_bytes"`
+	Free      uint64 `json:"free_bytes"`
+	Committed uint64 `json:"committed_bytes"`
+	Volumes   int    `json:"volumes"`
+	Snapshots int    `json:"snapshots"`
+}
+
+// Exports counts what is exported.
+type Exports struct {
+	Subsystems  int `json:"nvmf_subsystems"`
+	Namespaces  int `json:"nvmf_namespaces"`
+	Listeners   int `json:"nvmf_listeners"`
+	TargetNodes int `json:"iscsi_target_nodes"`
+}
+
+// Connections counts who is connected.
+type Connections struct {
+	Controllers uint64 `json:"nvmf_controllers"`
+	QueuePairs  uint64 `json:"nvmf_queue_pairs"`
+	ISCSI       int    `json:"iscsi"`
+}
+
+// A User has made calls since the proxy started.
+type User struct {
+	Name    string `json:"name"`
+	Calls   uint64 `json:"calls"`
+	Refused uint64 `json:"refused"` // by role, tenant or quota
+	Failed  uint64 `json:"failed"`  // all that did not succeed
+}
+
+// Limits of warnings.
+const (
+	nearlyFull  = 0.9
+	expiresSoon = 14 * 24 * time.Hour
+)
+
+// NewStatus makes a Status. metrics are those of the proxy in Prometheus' text format, or "".
+func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
+	s := &Status{Time: f.Taken.UTC(), Up: f.Up, State: f.Phase, Release: f.Release, Stores: []Store{}, Warnings: []string{}}
+	switch {
+	case f.Phase == "startup":
+		s.warn("the target waits for framework_start_init")
+	case !f.Up:
+		s.warn("the target is unreachable")
+	}
+	if !f.Started.IsZero() {
+		s.Started = new(f.Started.UTC())
+	}
+	for _, one := range f.Stores {
+		s.Stores = append(s.Stores, Store{one.Name, one.Size(), one.FreeBytes(), one.Committed, one.Volumes, one.Snapshots})
+		s.Volumes, s.Snapshots = s.Volumes+one.Volumes, s.Snapshots+one.Snapshots
+		if used := share(one.Size()-one.FreeBytes(), one.Size()); one.Size() > 0 && used >= nearlyFull {
+			s.warn("lvstore %s is %.0f %% full", one.Name, 100*used)
+		}
+	}
+	s.Exports = Exports{f.NVMf.Subsystems, f.NVMf.Namespaces, 0, f.ISCSI.TargetNodes}
+	for _, n := range f.NVMf.Listeners {
+		s.Exports.Listeners += n
+	}
+	s.Connections = Connections{f.NVMf.Controllers(), f.NVMf.QueuePairs(), f.ISCSI.Connections}
+	busy, all := 0.0, 0.0
+	for _, r := range f.Reactors {
+		busy, all = busy+r.Busy, all+r.Busy+r.Idle
+	}
+	if s.Cores = len(f.Reactors); all > 0 {
+		s.Busy = busy / all
+	}
+	retries := uint64(0)
+	for _, b := range f.Buffers {
+		retries += b.Retries
+	}
+	if retries > 0 {
+		s.warn("modules had to wait for free buffers %d times since the target started: raise the pools with iobuf_set_options", retries)
+	}
+	for _, failed := range f.Failures {
+		s.Missing = append(s.Missing, failed.Err.Error())
+	}
+	return s, s.addMetrics(metrics)
+}
+
+func (s *Status) warn(format string, args ...any) {
+	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
+}
+
+// addMetrics adds what the proxy's own metrics say.
+func (s *Status) addMetrics(text string) error {
+	if text == "" {
+		return nil
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("read the proxy's metrics: %w", err)
+	}
+	users := map[string]*User{}
+	each := func(name string, f func(labels map[string]string, value float64)) {
+		for _, m := range families["spdk_proxy_"+name].GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.Label {
+				labels[l.GetName()] = l.GetValue()
+			}
+			f(labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
+		}
+	}
+	each("calls_total", func(l map[string]string, v float64) {
+		u := users[l["user"]]
+		if u == nil {
+			u = &User{Name: cmp.Or(l["user"], "(unauthenticated)")}
+			users[l["user"]] = u
+		}
+		u.Calls += uint64(v)
+		switch l["outcome"] {
+		case "ok":
+			return
+		case "denied", "over_quota":
+			u.Refused += uint64(v)
+		}
+		u.Failed += uint64(v)
+	})
+	for _, u := range users {
+		s.Users = append(s.Users, *u)
+	}
+	slices.SortFunc(s.Users, func(a, b User) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name)) })
+	each("target_reconnects_total", func(_ map[string]string, v float64) { s.Restarts = new(int(v)) })
+	each("target_config_save_failed", func(_ map[string]string, v float64) {
+		if v > 0 {
+			s.warn("the target's configuration could not be saved: a restart would lose changes")
+		}
+	})
+	each("target_config_missing", func(_ map[string]string, v float64) {
+		if v > 0 {
+			s.warn("the target lacks %.0f calls of its saved configuration", v)
+		}
+	})
+	each("config_last_reload_successful", func(_ map[string]string, v float64) {
+		if v == 0 {
+			s.warn("the proxy has refused its new configuration, and uses the old one")
+		}
+	})
+	each("learning_users", func(_ map[string]string, v float64) {
+		if v > 0 {
+			s.warn("%.0f users are in learning mode, which allows every call", v)
+		}
+	})
+	expires := func(what string) func(map[string]string, float64) {
+		return func(l map[string]string, v float64) {
+			if at := time.Unix(int64(v), 0).UTC(); at.Sub(s.Time) < expiresSoon {
+				s.warn("%s %s expires on %s", what, cmp.Or(l["certificate"], l["user"]), at.Format(time.DateOnly))
+			}
+		}
+	}
+	each("certificate_expiry_timestamp_seconds", expires("certificate"))
+	each("token_expiry_timestamp_seconds", expires("a token of"))
+	return nil
+}
+
+func share(part, whole uint64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}

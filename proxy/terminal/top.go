@@ -1,0 +1,108 @@
+package terminal
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spdkgate/spdkgate/proxy/figures"
+)
+
+// A Rate is the I/O of a volume or another bdev between two readings.
+type Rate struct {
+	Name                string
+	Reads, Writes       float64 // operations per second
+	BytesRead, Written  float64 // bytes per second
+	ReadTime, WriteTime float64 // mean latency, in seconds
+}
+
+// IOPS returns the operations per second.
+func (r Rate) IOPS() float64 { return r.Reads + r.Writes }
+
+// Throughput returns the bytes per second.
+func (r Rate) Throughput() float64 { return r.BytesRead + r.Written }
+
+// Latency returns the mean latency of all operations, in seconds.
+func (r Rate) Latency() float64 {
+	if r.IOPS() == 0 {
+		return 0
+	}
+	return (r.ReadTime*r.Reads + r.WriteTime*r.Writes) / r.IOPS()
+}
+
+// Orders are the orders of Rates, by name.
+var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate.Throughput, "latency": Rate.Latency}
+
+// Rates returns the rates between two readings of a target, in an order of Orders, the largest first.
+// With all, it includes bdevs that are no volumes. It returns nothing if the target did not count
+// anew between them.
+func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
+	took := now.Clock - before.Clock
+	if took <= 0 {
+		return nil
+	}
+	former := make(map[string]figures.IO, len(before.Volumes))
+	for i := range before.Volumes {
+		if v := &before.Volumes[i]; v.HasIO {
+			former[v.UUID] = v.IO
+		}
+	}
+	for i := range now.Volumes {
+		if v := &now.Volumes[i]; v.HasIO {
+			if io, known := former[v.UUID]; known {
+				rates = append(rates, rate(v.Store+"/"+v.Name, io, v.IO, took))
+			}
+		}
+	}
+	if all {
+		clear(former)
+		for _, b := range before.Bdevs {
+			former[b.Name] = b.IO
+		}
+		for _, b := range now.Bdevs {
+			if io, known := former[b.Name]; known {
+				rates = append(rates, rate(b.Name, io, b.IO, took))
+			}
+		}
+	}
+	by := Orders[order]
+	slices.SortFunc(rates, func(a, b Rate) int { return cmp.Or(cmp.Compare(by(b), by(a)), cmp.Compare(a.Name, b.Name)) })
+	return rates
+}
+
+func rate(name string, before, now figures.IO, took float64) Rate {
+	r := Rate{Name: name}
+	r.Reads, r.BytesRead, r.ReadTime = perSecond(before.Read, now.Read, took)
+	r.Writes, r.Written, r.WriteTime = perSecond(before.Write, now.Write, took)
+	return r
+}
+
+func perSecond(before, now figures.Operation, took float64) (count, bytes, latency float64) {
+	if now.Count <= before.Count { // nothing, or counting has begun anew
+		return 0, 0, 0
+	}
+	n := float64(now.Count - before.Count)
+	return n / took, float64(now.Bytes-before.Bytes) / took, (now.Latency - before.Latency) / n
+}
+
+// Top writes the first rates as a table.
+func (p Page) Top(title string, rates []Rate, rows int) string {
+	const columns = 9 * 6 // of figures
+	name := 12
+	for _, r := range rates[:min(rows, len(rates))] {
+		name = max(name, utf8.RuneCountInString(r.Name))
+	}
+	if p.Width > 0 {
+		name = max(12, min(name, p.Width-columns))
+	}
+	var b strings.Builder
+	b.WriteString(fit(title, p.Width) + "\n")
+	b.WriteString(p.colour(bold, fit(fmt.Sprintf("%-*s %8s %8s %8s %8s %8s %8s", name, "VOLUME", "READ/s", "WRITE/s", "MB/s R", "MB/s W", "ms R", "ms W"), p.Width)) + "\n")
+	for _, r := range rates[:min(rows, len(rates))] {
+		line := fmt.Sprintf("%-*s %8.0f %8.0f %8.1f %8.1f %8.2f %8.2f", name, fit(r.Name, name), r.Reads, r.Writes, r.BytesRead/1e6, r.Written/1e6, 1000*r.ReadTime, 1000*r.WriteTime)
+		b.WriteString(fit(line, p.Width) + "\n")
+	}
+	return b.String()
+}
