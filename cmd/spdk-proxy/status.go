@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"sigs.k8s.io/yaml"
 
 	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/terminal"
@@ -87,14 +86,8 @@ read all of them; what a user may not read is missing, and named.`,
 
 var statusFormats = map[string]func(s *terminal.Status) ([]byte, error){
 	"text": func(s *terminal.Status) ([]byte, error) { return []byte(thisPage().Status(s)), nil },
-	"json": func(s *terminal.Status) ([]byte, error) {
-		text, err := json.MarshalIndent(s, "", "  ")
-		return append(text, '\n'), err
-	},
-	"yaml": func(s *terminal.Status) ([]byte, error) {
-		text, err := yaml.Marshal(s)
-		return append([]byte("---\n"), text...), err
-	},
+	"json": (*terminal.Status).JSON,
+	"yaml": (*terminal.Status).YAML,
 }
 
 // thisPage returns how text is shown at standard output: as wide as a terminal, and with colours

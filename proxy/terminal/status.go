@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"sigs.k8s.io/yaml"
 
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
@@ -191,6 +193,18 @@ func (s *Status) addMetrics(text string) error {
 	each("certificate_expiry_timestamp_seconds", expires("certificate"))
 	each("token_expiry_timestamp_seconds", expires("a token of"))
 	return nil
+}
+
+// JSON writes a status for scripts.
+func (s *Status) JSON() ([]byte, error) {
+	text, err := json.MarshalIndent(s, "", "  ")
+	return append(text, '\n'), err
+}
+
+// YAML writes the same as JSON.
+func (s *Status) YAML() ([]byte, error) {
+	text, err := yaml.Marshal(s)
+	return append([]byte("---\n"), text...), err
 }
 
 func share(part, whole uint64) float64 {
