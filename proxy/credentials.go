@@ -76,6 +76,9 @@ func sessionOf(now *settings, r *http.Request) (id string, ok bool) {
 // not ask for a name and password by itself.
 func (x *exchange) noteSession(found session.Session[signedIn], err error) {
 	x.sender = sender{user: found.User, unauthenticated: err != nil, auth: authSession, credential: found.Name}
+	if began := found.Value.binding.Identity().Credential; began != "" { // such as the person, if the user is a group
+		x.sender.credential += ", " + began
+	}
 	if err == nil {
 		x.sender.session = &found
 	}

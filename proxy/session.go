@@ -227,7 +227,7 @@ func (s *Server) serveSignOut(w http.ResponseWriter, r *http.Request) {
 		ended := 0
 		switch {
 		case r.URL.Query().Get("everywhere") == "1":
-			ended = s.sessions.EndAll(x.sender.user)
+			ended = s.sessions.EndAll(x.sender.user, ownSessions(x))
 		case x.sender.session != nil:
 			s.sessions.End(*x.sender.session)
 			ended = 1
@@ -235,6 +235,19 @@ func (s *Server) serveSignOut(w http.ResponseWriter, r *http.Request) {
 		setSessionCookie(w, "")
 		return map[string]int{"ended": ended}, nil
 	})
+}
+
+// ownSessions reports which sessions of a user end everywhere with that of a request: all of them,
+// but if it began with a JWT, those of the same subject, because a user may be a group of people.
+func ownSessions(x *exchange) func(of signedIn) bool {
+	if x.sender.session == nil {
+		return nil
+	}
+	own := x.sender.session.Value.binding.Identity()
+	if own.Method != authn.ByJWT && own.Method != authn.ByCode {
+		return nil
+	}
+	return func(of signedIn) bool { return of.binding.Identity().Credential == own.Credential }
 }
 
 // setSessionCookie gives the browser the id of a session, or takes it away if id is "".

@@ -159,3 +159,46 @@ func TestSessionsEndWithTheToken(t *testing.T) {
 	clock.pass(time.Minute)
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
+
+// A user may be a group of people: one of them does not sign the others out.
+func TestSignOutOfAGroup(t *testing.T) {
+	w := newOIDC(t, map[string]any{"groups": []string{"storage"}})
+	changed := *w.config
+	changed.Users = append(changed.Users[:2:2], config.User{Name: "storage", JWT: &config.JWT{Issuer: "sso", Claims: map[string]string{"groups": "storage"}}, Roles: []string{"viewer"}})
+	require.NoError(t, w.proxy.Reload(&changed))
+	signIn := func(subject string) *browser {
+		w.issuer.Register("console", clientSecret, subject, map[string]any{"groups": []string{"storage"}})
+		u := w.browser()
+		require.Equal(t, http.StatusOK, w.end(u, w.begin(u)).StatusCode)
+		u.csrf = decoded[sessionAnswer](t, u.do("GET", "/console/session", "")).CSRF
+		return u
+	}
+	ann, elsewhere, bob := signIn("ann@example"), signIn("ann@example"), signIn("bob@example")
+	require.Equal(t, http.StatusOK, ann.call())
+	assert.Equal(t, "storage", w.lastCall()["user"])
+	assert.Regexp(t, `^[0-9a-f]{8}, ann@example$`, w.lastCall()["credential"], "the log shows which of them it was")
+	assert.JSONEq(t, `{"ended":2}`, ann.do("DELETE", "/console/session?everywhere=1", "").body)
+	assert.Equal(t, http.StatusUnauthorized, elsewhere.call())
+	assert.Equal(t, http.StatusOK, bob.call())
+}
+
+// A session of a tenant's user sees only the tenant's objects, in calls and in documents.
+func TestSessionsOfTenants(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) {
+		withTeam(c)
+		c.Tenants = map[string]config.Tenant{"team": {Bdevs: []string{"team-*"}}}
+	})
+	for _, name := range []string{"team-1", "other-1"} {
+		require.Equal(t, http.StatusOK, b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":%q,"num_blocks":2048,"block_size":512}}`, name)).StatusCode)
+	}
+	u := b.browser()
+	u.signIn(passwordOf("team", viewerPassword))
+	seen := u.do("POST", "/", `{"id":1,"method":"bdev_get_bdevs"}`)
+	assert.Equal(t, http.StatusOK, seen.StatusCode)
+	assert.Contains(t, seen.body, "team-1")
+	assert.NotContains(t, seen.body, "other-1")
+	document := u.do("GET", "/openrpc.json", "")
+	assert.Contains(t, document.body, `"bdev_get_bdevs"`)
+	assert.NotContains(t, document.body, `"nvmf_create_transport"`)
+	assert.Equal(t, "team", b.lastCall()["user"])
+}

@@ -129,9 +129,10 @@ func (s *Store[T]) End(of Session[T]) {
 	delete(s.sessions, of.sum)
 }
 
-// EndAll ends all sessions of a user, and returns their number.
-func (s *Store[T]) EndAll(user string) (ended int) {
-	return s.endIf(func(e *entry[T]) bool { return e.user == user })
+// EndAll ends the sessions of a user whose values ends reports, and returns their number. nil is all
+// of them.
+func (s *Store[T]) EndAll(user string, ends func(value T) bool) (ended int) {
+	return s.endIf(func(e *entry[T]) bool { return e.user == user && (ends == nil || ends(e.value)) })
 }
 
 // Clear ends all sessions.

@@ -129,7 +129,8 @@ func TestEnd(t *testing.T) {
 	_, ok = s.Find(id)
 	assert.False(t, ok, "a request that is being answered does not bring it back")
 	assert.Equal(t, 4, s.Count())
-	assert.Equal(t, 3, s.EndAll("ann"))
+	assert.Zero(t, s.EndAll("ann", func(value int) bool { return value > 0 }))
+	assert.Equal(t, 3, s.EndAll("ann", nil))
 	for _, id := range others {
 		_, ok := s.Find(id)
 		assert.False(t, ok)
@@ -182,7 +183,7 @@ func TestSessionsInParallel(t *testing.T) {
 					s.End(found)
 				}
 			}
-			s.EndAll(user)
+			s.EndAll(user, nil)
 		})
 	}
 	all.Wait()

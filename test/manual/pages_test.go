@@ -117,6 +117,7 @@ printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-pro
 		},
 	},
 	{path: "docs/wire.md", before: map[int]string{0: installed}},
+	{path: "docs/console.md", before: map[int]string{0: installed}},
 	{path: "docs/snapshots.md", before: map[int]string{0: installed + "systemctl stop spdk-proxy"}},
 	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on images of real ones.
 	{path: "docs/lvstore-check.md", leave: []int{0}},
