@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,6 +32,7 @@ type page struct {
 	world    *world
 	mu       sync.Mutex
 	requests []string // addresses
+	others   []string // origins that the test itself opens
 	problems []string // errors and warnings that the browser wrote to its console
 }
 
@@ -71,7 +74,7 @@ func newPage(t *testing.T) *page {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, address := range p.requests {
-			if !strings.HasPrefix(address, w.url) && !strings.HasPrefix(address, "data:") {
+			if !slices.ContainsFunc(append(p.others, w.url, "data:"), func(own string) bool { return strings.HasPrefix(address, own) }) {
 				t.Errorf("the console requested another origin: %s", address)
 			}
 		}
@@ -160,11 +163,11 @@ func (p *page) show(hash string) {
 	eval[chromedp.Void](p, `location.hash = `+string(quoted)+`; null`)
 }
 
-// press clicks the button or link with a text or label.
+// press clicks the button or link with a text or label; in the dialog, if one is open.
 func (p *page) press(name string) {
 	p.t.Helper()
 	quoted, _ := json.Marshal(name)
-	const find = `[...document.querySelectorAll("dialog[open] button, dialog[open] a, button, a, [role=tab]")].find((b) => !b.disabled && (b.innerText.trim() === NAME || b.getAttribute("aria-label") === NAME))`
+	const find = `[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, a")].find((b) => !b.disabled && (b.innerText.trim() === NAME || b.getAttribute("aria-label") === NAME))`
 	found := strings.ReplaceAll(find, "NAME", string(quoted))
 	p.until(`!!` + found)
 	eval[chromedp.Void](p, found+`.click(); null`)
@@ -178,6 +181,24 @@ func (p *page) fill(label, value string) {
 	find := fmt.Sprintf(`[...document.querySelectorAll("input, textarea, select")].find((f) => [...(f.labels ?? [])].some((l) => l.innerText.trim() === %[1]s) || f.getAttribute("aria-label") === %[1]s)`, name)
 	p.until(`!!` + find)
 	eval[chromedp.Void](p, fmt.Sprintf(`(() => { const f = %s; f.focus(); f.value = %s; f.dispatchEvent(new Event("input", { bubbles: true })); f.dispatchEvent(new Event("change", { bubbles: true })); return null })()`, find, text))
+}
+
+// keys presses keys, as at a keyboard.
+func (p *page) keys(pressed string) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(pressed))
+}
+
+// tabTo presses Tab until a condition holds for the element with the focus, f.
+func (p *page) tabTo(condition string) {
+	p.t.Helper()
+	for range 80 {
+		if eval[bool](p, `((f) => `+condition+`)(document.activeElement)`) {
+			return
+		}
+		p.keys(kb.Tab)
+	}
+	p.fail(fmt.Errorf("80 times Tab did not come to %s", condition))
 }
 
 // signIn signs a user in.

@@ -40,7 +40,14 @@ limits: {auth_failures_per_minute: 1000}
 users:
   - {name: admin, password_hash: "%[3]s", roles: [admin]}
   - {name: viewer, password_hash: "%[3]s", roles: [read-only]}
+  - {name: operator, password_hash: "%[3]s", roles: [operator]}
   - {name: team, password_hash: "%[3]s", roles: [csi-controller], tenant: team}
+roles:
+  operator:
+    extends: [read-only]
+    allow:
+      - method: bdev_lvol_create
+        where: {/lvs_name: {enum: [scratch]}}
 tenants:
   team: {lvstores: [team]}
 log: {format: json}

@@ -83,8 +83,7 @@ function Frame() {
     document.title = `${page.name} – SPDKGate`;
     if (first.current) { first.current = false; return; }
     announce(page.name);
-    main.current?.focus({ preventScroll: true });
-    scrollTo(0, 0);
+    if (!main.current?.contains(document.activeElement)) main.current?.focus({ preventScroll: true });
   }, [page.id]);
   return (
     <div class="frame">

@@ -111,20 +111,31 @@ export const inventoryStale = new Cell(false);
 session.follow(() => { if (!session.value) inventory.value = null; });
 
 let reading: Promise<void> | null = null;
+let again = false;
 
-// readInventory reads all volumes and exports. Calls at the same time share one reading.
+// readInventory reads all volumes and exports. During a reading, which may have missed the latest change, it has another one follow.
 export function readInventory(): Promise<void> {
-  reading ??= read().then(
-    (found) => { inventoryError.value = null; inventory.value = found; },
-    (e) => { inventoryError.value = e; },
-  ).finally(() => { reading = null; });
+  again = reading !== null;
+  reading ??= readUntilCurrent().finally(() => { reading = null; });
   return reading;
+}
+
+async function readUntilCurrent() {
+  do {
+    again = false;
+    try {
+      inventory.value = await read();
+      inventoryError.value = null;
+    } catch (e) {
+      inventoryError.value = e as Error;
+    }
+  } while (again);
 }
 
 // freshInventory reads again what is older than so many ms.
 export function freshInventory(age: number): Promise<void> {
   const now = inventory.value;
-  return now && !inventoryStale.value && Date.now() - now.at < age ? Promise.resolve() : readInventory();
+  return now && !inventoryStale.value && Date.now() - now.at < age ? Promise.resolve() : reading ?? readInventory();
 }
 
 async function read(): Promise<Inventory> {

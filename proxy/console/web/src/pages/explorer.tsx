@@ -17,6 +17,16 @@ function found(methods: Method[], query: string): Method[] {
   return methods.map((m) => ({ m, n: score(m) })).filter((x) => x.n > 0).sort((a, b) => b.n - a.n).map((x) => x.m);
 }
 
+// moveFocus moves the focus in the list of methods by arrow keys: the list is one stop for Tab.
+function moveFocus(e: KeyboardEvent) {
+  const links = [...(e.currentTarget as HTMLElement).querySelectorAll("a")];
+  const at = links.indexOf(document.activeElement as HTMLAnchorElement);
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: links.length - 1 }[e.key];
+  if (at < 0 || to === undefined || !links[to]) return;
+  e.preventDefault();
+  links[to].focus();
+}
+
 export function Explorer() {
   const doc = useCell(document_), problem = useCell(documentError), here = useCell(route).values;
   const [query, setQuery] = useState(here.q ?? "");
@@ -32,7 +42,7 @@ export function Explorer() {
         <section class="methods card" aria-label="Methods">
           <Search value={query} label="Search methods and parameters" onInput={setQuery} />
           <p class="faint small figures">{doc ? `${format.count(list.length)} of ${format.plural(doc.methods.length, "method")} that you may call` : "Loading the schema…"}</p>
-          <nav aria-label="Methods"><MethodList list={list} grouped={!query} chosen={method?.name} query={query} /></nav>
+          <nav aria-label="Methods" onKeyDown={moveFocus}><MethodList list={list} grouped={!query} chosen={method?.name} query={query} /></nav>
         </section>
         <div class="method" tabIndex={-1}>
           {method ? <MethodView key={method.name} method={method} /> :
@@ -45,8 +55,9 @@ export function Explorer() {
 }
 
 function MethodList({ list, grouped, chosen, query }: { list: Method[]; grouped: boolean; chosen?: string; query: string }) {
+  const stop = list.some((m) => m.name === chosen) ? chosen : list[0]?.name;
   const item = (m: Method) => (
-    <li key={m.name}><a href={link("explorer", { method: m.name, q: query })} aria-current={m.name === chosen ? "true" : undefined} title={m.summary}>
+    <li key={m.name}><a tabIndex={m.name === stop ? 0 : -1} href={link("explorer", { method: m.name, q: query })} aria-current={m.name === chosen ? "true" : undefined} title={m.summary}>
       <span class="mono wrap">{m.name}</span>{m["x-spdk-mutates"] && <span class="dot" title="changes the target"><span class="unseen">changes the target</span></span>}</a></li>
   );
   const box = useRef<HTMLDivElement>(null);

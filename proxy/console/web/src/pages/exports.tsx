@@ -52,6 +52,7 @@ export function Exports() {
   useCell(allowed);
   useEffect(() => { void freshInventory(30000); }, []);
   useEffect(() => change({ q: query }), [query]);
+  useEffect(() => { if ((here.q ?? "").toLowerCase() !== query) setText(here.q ?? ""); }, [here.q]);
   const rows = useMemo(() => {
     const list = found ? rowsOf(found).filter((r) => (!here.kind || r.kind === here.kind) && (!query || `${r.id} ${r.listeners} ${r.hosts}`.toLowerCase().includes(query))) : [];
     const key = sort.key as "id" | "kind" | "units" | "listeners" | "hosts";

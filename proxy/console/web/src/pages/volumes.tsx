@@ -5,17 +5,17 @@ import { allowed, can } from "../model/session";
 import { Inventory, Volume, freshInventory, inventory, inventoryError, inventoryStale, readInventory } from "../model/storage";
 import { announce, change, route, useCell, useDebounced } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
-import { Button, Empty, ErrorNote, Search, ShareBar } from "../ui/parts";
+import { Button, Empty, ErrorNote, Search } from "../ui/parts";
 import { CreateVolume } from "./volume_actions";
 import { VolumePanel } from "./volume_panel";
 
 const kinds = ["volume", "clone", "snapshot"];
 
 const columns: Column<Volume>[] = [
-  { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} title={v.kind}>{v.kind[0].toUpperCase()}<span class="unseen">{v.kind.slice(1)}</span></span><span class="clip" title={v.name}>{v.name}</span></> },
+  { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} role="img" aria-label={v.kind} title={v.kind}>{v.kind[0].toUpperCase()}</span><span class="clip" title={v.name}>{v.name}</span></> },
   { key: "store", title: "Store", sorts: true, show: (v) => v.store },
   { key: "size", title: "Size", sorts: true, number: true, show: (v) => format.bytes(v.size) },
-  { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <><span>{format.bytes(v.used)}</span><ShareBar share={v.used / v.size || 0} label="Allocated" /></> },
+  { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <>{format.bytes(v.used)}<span class="share" aria-hidden="true"><span style={{ width: `${Math.min(1, v.used / v.size || 0) * 100}%` }} /></span></> },
   { key: "limits", title: "Limits", sorts: true, show: (v) => limits(v) },
   { key: "exports", title: "Exports", sorts: true, show: (v) => <span class="clip" title={v.exports.map((e) => e.name).join(", ")}>{exportsOf(v)}</span> },
 ];
@@ -99,6 +99,7 @@ export function Volumes() {
     return () => clearTimeout(timer);
   }, [stale]);
   useEffect(() => change({ q: query }), [query]);
+  useEffect(() => { if ((here.q ?? "") !== query) setText(here.q ?? ""); }, [here.q]);
 
   const shown = useMemo(() => {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);

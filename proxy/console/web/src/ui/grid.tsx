@@ -31,7 +31,7 @@ interface Props<Row> {
 }
 
 const rowHeight = 38;
-const spare = 10;
+const spare = 6;
 
 export function Grid<Row>(p: Props<Row>) {
   const box = useRef<HTMLDivElement>(null);
@@ -96,6 +96,8 @@ export function Grid<Row>(p: Props<Row>) {
 
   const from = Math.max(0, Math.min(first, p.rows.length - visible) - spare);
   const shown = p.rows.slice(from, from + visible + 2 * spare);
+  // Elements of rows that scroll out of view are used again for those that scroll into view.
+  const slots = visible + 2 * spare;
   const activeShown = at >= from && at < from + shown.length;
   return (
     <div class="grid" ref={box} role={tree ? "treegrid" : "grid"} aria-label={p.label} aria-rowcount={p.rows.length + 1} aria-colcount={p.columns.length} tabIndex={0}
@@ -117,7 +119,7 @@ export function Grid<Row>(p: Props<Row>) {
           {shown.map((row, i) => {
             const index = from + i, id = p.id(row), open = p.open?.(row);
             return (
-              <div key={id} id={`${base}-${index}`} class={`row ${index === at ? "active" : ""} ${p.tone?.(row) ?? ""}`} role="row" aria-rowindex={index + 2}
+              <div key={index % slots} id={`${base}-${index}`} class={`row ${index === at ? "active" : ""} ${p.tone?.(row) ?? ""}`} role="row" aria-rowindex={index + 2}
                 aria-selected={p.chosen === id} aria-level={tree ? p.depth!(row) + 1 : undefined} aria-expanded={open}
                 style={{ transform: `translateY(${index * rowHeight}px)` }}
                 onClick={() => { setActive(index); p.onOpen?.(row); }}>

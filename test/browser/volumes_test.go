@@ -1,0 +1,131 @@
+package browser
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// shifts adds up the layout shifts of a page that the user did not cause.
+const shifts = `new Promise((done) => {
+	let sum = 0;
+	const observer = new PerformanceObserver((list) => { for (const e of list.getEntries()) if (!e.hadRecentInput) sum += e.value; });
+	observer.observe({type: "layout-shift", buffered: true});
+	setTimeout(() => { observer.disconnect(); done(sum); }, 100);
+})`
+
+func TestFirstContentAndLayout(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	for page, content := range map[string]string{
+		"overview": `!!document.querySelector(".capacity")`, "volumes": listed, "exports": listed, "explorer?method=bdev_lvol_create": described,
+		"access": `document.querySelectorAll("tbody tr").length > 100`, "audit": listed,
+	} {
+		p.do(chromedp.Navigate(p.world.url + "/console/#/" + page))
+		p.do(chromedp.Reload())
+		p.until(content)
+		t.Logf("%-32s first paint %4.0f ms, content %4.0f ms after navigation", page,
+			eval[float64](p, `performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0`), eval[float64](p, `performance.now()`))
+		if page == "overview" {
+			p.until(plotted)
+		}
+		assert.Less(t, eval[float64](p, shifts), 0.1, "%s: parts of the page move while it loads", page)
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	p.show("volumes")
+	p.until(listed)
+	rows, err := strconv.Atoi(eval[string](p, `document.querySelector(".grid").getAttribute("aria-rowcount")`))
+	require.NoError(t, err)
+	assert.Greater(t, rows, volumeCount)
+	assert.Less(t, eval[int](p, `document.querySelectorAll(".body .row").length`), 80, "rows out of view must not be in the page")
+
+	frames := eval[struct{ Frames, Seconds, Longest, Rows float64 }](p, scroll)
+	t.Logf("scrolling through %.0f rows: %.1f frames/s, longest frame %.0f ms", frames.Rows, frames.Frames/frames.Seconds, frames.Longest)
+
+	p.fill("Search name, UUID or export", "server-007")
+	p.until(`/^4 of /.test(document.querySelector(".shown").innerText)`)
+	p.fill("Search name, UUID or export", "vol-00080")
+	p.until(`/^5 of /.test(document.querySelector(".shown").innerText)`)
+	p.press("Tree")
+	p.until(`[...document.querySelectorAll(".body .row")].map((r) => r.getAttribute("aria-level")).join() === "1,2,3,4,2"`)
+	p.press("List")
+	p.fill("Search name, UUID or export", "")
+	p.press("Size")
+	p.press("Size")
+	p.until(`document.querySelector(".body .row").innerText.includes("40 GiB")`)
+}
+
+// scroll scrolls a list by 250 pixels in each frame, as a fast finger does.
+const scroll = `new Promise((done) => {
+	const grid = document.querySelector(".grid"), rows = Number(grid.getAttribute("aria-rowcount"));
+	let frames = 0, longest = 0, start = 0, last = 0;
+	const step = (now) => {
+		if (!start) start = last = now;
+		else { frames++; longest = Math.max(longest, now - last); last = now; }
+		grid.scrollTop += 250;
+		if (now - start < 5000 && grid.scrollTop + grid.clientHeight < grid.scrollHeight - 1) return requestAnimationFrame(step);
+		grid.scrollTop = 0;
+		done({Frames: frames, Seconds: (now - start) / 1000, Longest: longest, Rows: rows});
+	};
+	requestAnimationFrame(step);
+})`
+
+// The whole life of a volume by the page's dialogs.
+func TestLifeOfAVolume(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	p.show("volumes?store=scratch")
+	p.until(listed)
+	p.press("Create")
+	p.fill("Name", "browser-1")
+	p.fill("Size", "2")
+	p.has("Takes no space until hosts write.")
+	p.press("Create")
+	p.has("Created scratch/browser-1")
+	p.fill("Search name, UUID or export", "browser-1")
+	p.until(`/^1 of /.test(document.querySelector(".shown").innerText)`)
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.press("Grow")
+	p.fill("New size", "3")
+	p.has("2 GiB becomes 3 GiB")
+	eval[chromedp.Void](p, `document.querySelector("dialog button[type=submit]").click()`)
+	p.until(`!document.querySelector("dialog[open]") && document.querySelector(".panel").innerText.includes("3 GiB")`)
+	p.press("Snapshot")
+	p.fill("Name of the snapshot", "browser-1-before")
+	p.press("Take the snapshot")
+	p.until(`/^2 of /.test(document.querySelector(".shown").innerText)`)
+	for _, name := range []string{"browser-1", "browser-1-before"} {
+		p.until(`!document.querySelector("dialog[open]")`)
+		eval[chromedp.Void](p, `[...document.querySelectorAll(".body .row")].find((r) => r.querySelector(".clip").innerText === "`+name+`").click()`)
+		p.until(`document.querySelector(".panel h2")?.innerText === "` + name + `"`)
+		p.press("Delete")
+		p.until(`document.querySelector("dialog button[type=submit]").disabled`)
+		p.fill("To confirm, type "+name, name)
+		p.until(`!document.querySelector("dialog button[type=submit]").disabled`)
+		eval[chromedp.Void](p, `document.querySelector("dialog button[type=submit]").click()`)
+		p.has("Deleted scratch/" + name)
+		p.until(`![...document.querySelectorAll(".body .row .clip")].some((c) => c.innerText === "` + name + `")`)
+	}
+}
+
+// A user of a tenant sees its own objects, and no trace of others.
+func TestTenantSeesOnlyItsOwn(t *testing.T) {
+	p := newPage(t)
+	p.signIn("team")
+	p.until(`document.querySelectorAll(".stores li").length === 1`)
+	p.show("volumes")
+	p.until(`document.querySelector(".shown")?.innerText === "` + strconv.Itoa(teamVolumes) + ` of ` + strconv.Itoa(teamVolumes) + ` volumes"`)
+	text := eval[string](p, `document.body.innerText`)
+	assert.NotContains(t, text, "vol-00012\n")
+	assert.NotContains(t, text, "archive")
+	p.show("exports")
+	p.has("Nothing is exported")
+	assert.False(t, eval[bool](p, `[...document.querySelectorAll("nav a")].some((a) => a.innerText.includes("Audit"))`), "only administrators see the audit log")
+}
