@@ -23,7 +23,7 @@ import (
 )
 
 // limit bounds what a working test never reaches.
-const limit = 2 * time.Minute
+const limit = 10 * time.Minute
 
 // A page is a tab of a browser of its own, with what it requested and wrote to its console.
 type page struct {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -101,6 +102,9 @@ func TestScreenshots(t *testing.T) {
 	p.look(1440, 900, false)
 	p.signIn("admin")
 	p.until(plotted)
+	if wait, err := time.ParseDuration(os.Getenv("SCREENSHOTS_AFTER")); err == nil {
+		time.Sleep(wait) // for people who want fuller plots
+	}
 	for _, s := range pictures {
 		p.look(s.width, s.height, s.dark)
 		p.show("none")

@@ -111,7 +111,7 @@ func newWorld(dir string) (w *world, err error) {
 }
 
 func build(dir string) error {
-	return command(repository, "go", "build", "-o", dir, "./cmd/spdk-proxy", "./cmd/spdk-sim").Run()
+	return command(repository, "go", "build", "-ldflags", "-X main.version=dev", "-o", dir, "./cmd/spdk-proxy", "./cmd/spdk-sim").Run()
 }
 
 func command(dir, name string, args ...string) *exec.Cmd {

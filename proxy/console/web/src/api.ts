@@ -43,9 +43,16 @@ export function onSessionEnd(f: () => void) {
   ended = f;
 }
 
+let lastInput = Date.now();
+for (const type of ["pointerdown", "keydown", "wheel", "touchstart"]) addEventListener(type, () => { lastInput = Date.now(); }, { passive: true, capture: true });
+
+// idleFor is how long the user has not used the page, in ms.
+export const idleFor = () => Date.now() - lastInput;
+
 async function request(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (csrf) headers.set("X-CSRF-Token", csrf);
+  if (idleFor() > 10000) headers.set("X-Background", "1"); // it is no use of the session
   try {
     return await fetch(path, { credentials: "same-origin", cache: "no-store", redirect: "error", ...init, headers });
   } catch (e) {

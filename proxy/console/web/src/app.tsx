@@ -26,11 +26,6 @@ const pages: Page[] = [
   { id: "audit", name: "Audit", show: Audit, administrators: true },
 ];
 
-const eventTypes = [
-  "message", "notify", "target_up", "target_down", "target_restarted", "certificate", "quota", "store_full", "store",
-  "bdev_register", "bdev_unregister", "lvol", "nvmf_subsystem", "config", "proxy", "target",
-];
-
 const themes = ["", "light", "dark"];
 
 export function applyTheme() {
@@ -60,7 +55,7 @@ export function App() {
   useEffect(() => { void start(); }, []);
   useEffect(() => {
     if (!session) return;
-    const stops = [account.watchIdle(), sampleRegularly(), followEvents(eventTypes)];
+    const stops = [account.watchIdle(), sampleRegularly(), followEvents()];
     const timer = setTimeout(() => void loadDocument(), 150);
     return () => { clearTimeout(timer); stops.forEach((stop) => stop()); };
   }, [session]);

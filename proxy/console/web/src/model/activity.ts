@@ -39,6 +39,7 @@ function forget() {
   samplesError.value = "";
   watched.value = [];
   events.value = [];
+  conditions.value = [];
 }
 
 // sampleRegularly samples while the console is visible.
@@ -98,14 +99,30 @@ function sum(s: Statistics): Sums {
 export interface TargetEvent { id: number | string; time: string; type: string; object?: string; text: string }
 
 export const events = new Cell<TargetEvent[]>([]);
+// conditions are events that last, such as a quota that is nearly used.
+export const conditions = new Cell<TargetEvent[]>([]);
+
+const lasts = new Set(["lvstore_full", "quota_near", "certificate_expires"]);
+
+// eventTypes are the types that the proxy reports.
+const eventTypes = [
+  "bdev_register", "bdev_unregister", "bdev_resize", "target_down", "target_startup", "target_up", "target_restarted", "gap",
+  ...[...lasts].flatMap((t) => [t, t + "_over"]),
+];
+
 export const eventState = new Cell<"open" | "waiting" | "closed">("waiting");
 
 // followEvents listens to the server's events while somebody is signed in.
-export function followEvents(types: string[]) {
-  return listen("/events", types, (type, data) => {
+export function followEvents() {
+  return listen("/events", eventTypes, (type, data) => {
     let event: TargetEvent;
     try { event = JSON.parse(data); } catch { return; }
-    events.value = [{ ...event, type: event.type ?? type }, ...events.value].slice(0, 100);
-    if (/bdev|lvol|nvmf|iscsi|subsystem|target/.test(event.type ?? type)) inventoryStale.value = true;
+    const of = type.replace(/_over$/, "");
+    if (lasts.has(of)) {
+      const others = conditions.value.filter((c) => c.type !== of || c.object !== event.object);
+      conditions.value = of === type ? [...others, event] : others;
+    }
+    events.value = [event, ...events.value.filter((e) => e.id !== event.id)].slice(0, 100);
+    if (/^(bdev_|target_|gap)/.test(type)) inventoryStale.value = true;
   }, (s) => { eventState.value = s; });
 }

@@ -39,14 +39,11 @@ export async function leave(everywhere: boolean) {
 
 export const can = (method: string) => allowed.value?.has(method) ?? false;
 
-// watchIdle ends the session after so long without input: the polls of an open page would keep it alive at the server.
+// watchIdle ends the session after so long without input, as the server would.
 export function watchIdle() {
-  let last = Date.now();
-  const note = () => { last = Date.now(); };
-  for (const type of ["pointerdown", "keydown", "wheel", "touchstart"]) addEventListener(type, note, { passive: true, capture: true });
   const timer = setInterval(() => {
     const limit = session.value?.idle_seconds;
-    if (limit && Date.now() - last > limit * 1000) void leave(false).then(() => { farewell.value = "You were signed out because the console was not used."; });
+    if (limit && api.idleFor() > limit * 1000) void leave(false).then(() => { farewell.value = "You were signed out because the console was not used."; });
   }, 10000);
   return () => clearInterval(timer);
 }

@@ -25,7 +25,7 @@ export function asCommand(m: Method, entry: { [name: string]: Entry }): string {
 // asPython is a call by the client of SPDK's rpc.py, whose options differ between commands.
 export function asPython(m: Method, params: string): string {
   const python = params.replace(/"(?:[^"\\]|\\.)*"|\b(true|false|null)\b/g, (text, word) => (word ? { true: "True", false: "False", null: "None" }[word as string]! : text));
-  return `# in SPDK's folder, on the storage server: PYTHONPATH=python python3\nfrom spdk.rpc.client import JSONRPCClient\n\nclient = JSONRPCClient("/run/spdk-proxy/spdk.sock")\nprint(client.call("${m.name}"${python ? `, ${python}` : ""}))`;
+  return `# in SPDK's folder, on the storage server: PYTHONPATH=python python3\nfrom spdk.rpc.client import JSONRPCClient\n\nclient = JSONRPCClient("/run/spdk-proxy-rpc.sock")\nprint(client.call("${m.name}"${python ? `, ${python}` : ""}))`;
 }
 
 // asGo is a call by the typed client if all given parameters are simple, and otherwise by name.

@@ -2,9 +2,10 @@
 import { useEffect, useMemo } from "preact/hooks";
 import { CallError, call } from "../api";
 import * as format from "../format";
-import { Sample, events, interval, samples, samplesError, watched } from "../model/activity";
+import { Sample, conditions, events, interval, samples, samplesError, watched } from "../model/activity";
 import { allowed, session } from "../model/session";
 import { Store, capacity, free, freshInventory, inventory, promised, used } from "../model/storage";
+import { readFigures } from "../model/figures";
 import { Loaded, link, useCell, useLoad } from "../state";
 import { Alert, CapacityBar, Empty, ErrorNote, ShareBar } from "../ui/parts";
 import { Line, Plot } from "../ui/plot";
@@ -41,20 +42,18 @@ export function Overview() {
   const may = useCell(allowed);
   const status = useLoad(() => readStatus(may), [may], 30000);
   const found = useCell(inventory);
-  const ready = !!look.data;
-  useEffect(() => {
-    if (!ready) return;
-    const timer = setTimeout(() => void freshInventory(120000), 300);
-    return () => clearTimeout(timer);
-  }, [ready]);
+  const figures = useLoad(readFigures, [], 60000);
+  const none = figures.data === null || (!!figures.error && !figures.data);
+  useEffect(() => { if (none) void freshInventory(120000); }, [none]);
   if (!look.data && look.error) return <ErrorNote error={look.error} retry={look.refresh} />;
   const stores = look.data?.stores;
-  const given = (name: string) => (found ? promised(found.volumes, name) : undefined);
+  const given = (name: string) => figures.data?.promised.get(name) ?? (found ? promised(found.volumes, name) : undefined);
+  const volumes = figures.data ? figures.data.volumes + figures.data.snapshots : found?.volumes.length;
   return (
     <div class="overview">
       {look.error && <ErrorNote error={look.error} retry={look.refresh} />}
       <Warnings look={look} status={status} given={given} />
-      <Tiles look={look.data} status={status.data} volumes={found?.volumes.length} />
+      <Tiles look={look.data} status={status.data} volumes={volumes} started={figures.data?.started} />
       <section class="card stores">
         <h2>Stores</h2>
         {!look.data ? <p class="faint">Loading…</p> : stores === null ? <Empty title="Your roles do not permit listing stores">The method is bdev_lvol_get_lvstores.</Empty> :
@@ -98,7 +97,7 @@ async function readStatus(may: Set<string> | null): Promise<Status> {
 
 function Warnings({ look, status, given }: { look: Loaded<Look>; status: Loaded<Status>; given: (store: string) => number | undefined }) {
   const list: { level: "bad" | "warn"; text: string }[] = [];
-  const log = useCell(events);
+  const log = useCell(events), lasting = useCell(conditions);
   for (const s of look.data?.stores ?? []) {
     const share = used(s) / capacity(s), owed = given(s.name);
     if (share >= 0.95) list.push({ level: "bad", text: `Store ${s.name} is almost full: ${format.bytes(free(s))} are free. Writes to thin volumes fail when it is full.` });
@@ -117,7 +116,11 @@ function Warnings({ look, status, given }: { look: Loaded<Look>; status: Loaded<
     if (left < 14) list.push({ level: "warn", text: left < 0 ? `A token of ${t.user} has expired.` : `A token of ${t.user} expires in ${format.plural(Math.floor(left), "day")}.` });
   }
   if (status.data && !status.data.targetUp) list.push({ level: "bad", text: "The target does not answer." });
-  const restart = log.find((e) => /restart/.test(e.type) && Date.now() - new Date(e.time).getTime() < 86400000);
+  for (const c of lasting) {
+    const known = c.type === "lvstore_full" || (c.type === "certificate_expires" && Number.isFinite(days));
+    if (!known) list.push({ level: "warn", text: sentence(c.text) });
+  }
+  const restart = log.find((e) => e.type === "target_restarted" && Date.now() - new Date(e.time).getTime() < 86400000);
   if (restart) list.push({ level: "warn", text: `The target restarted at ${format.date(restart.time)}.` });
   const ready = look.data && status.data;
   return (
@@ -128,14 +131,16 @@ function Warnings({ look, status, given }: { look: Loaded<Look>; status: Loaded<
   );
 }
 
-function Tiles({ look, status, volumes }: { look?: Look; status?: Status; volumes?: number }) {
+const sentence = (text: string) => text[0].toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
+
+function Tiles({ look, status, volumes, started }: { look?: Look; status?: Status; volumes?: number; started?: number }) {
   const r = look?.reactors;
-  const uptime = r ? Math.max(...r.reactors.map((c) => (c.busy + c.idle) / r.tick_rate)) : NaN;
+  const uptime = started ? Date.now() / 1000 - started : r ? Math.max(...r.reactors.map((c) => (c.busy + c.idle) / r.tick_rate)) : NaN;
   const totals = (look?.stores ?? []).reduce((t, s) => ({ used: t.used + used(s), all: t.all + capacity(s) }), { used: 0, all: 0 });
   const saved = status?.saved;
   const tiles: [string, string, string][] = [
     ["SPDK", look ? session.value?.release ?? (/v\d[\w.-]*/.exec(look.version)?.[0] ?? "–") : "", look ? `proxy ${session.value?.version ?? ""}` : ""],
-    ["Uptime of the target", look ? format.duration(uptime) : "", r ? `since ${format.date(Date.now() - uptime * 1000)}` : look ? "not reported by this target" : ""],
+    ["Uptime of the target", look ? format.duration(uptime) : "", uptime > 0 ? `since ${format.date(Date.now() - uptime * 1000)}` : look ? "not reported by this target" : ""],
     ["Capacity used", look ? (look.stores ? format.percent(totals.used / totals.all) : "–") : "", look?.stores ? `${format.bytes(totals.used)} of ${format.bytes(totals.all)}` : ""],
     ["Volumes", volumes === undefined ? "" : format.count(volumes), volumes === undefined ? "" : "with snapshots and clones"],
     ["Saved configuration", status ? (saved ? (saved.failed ? "Failed" : saved.pending ? "Pending" : "Saved") : "–") : "", saved?.saved_at ? format.date(saved.saved_at) : status ? "not saved by the proxy" : ""],

@@ -1,0 +1,29 @@
+// Figures of the target that the proxy collects for Prometheus. Reading them costs the target nothing.
+import { CallError, getText } from "../api";
+import { metric } from "../format";
+
+export interface Figures {
+  promised: Map<string, number>; // by store, in bytes
+  volumes: number; // with clones
+  snapshots: number;
+  started: number; // seconds since 1970, NaN if unknown
+}
+
+const names = ["spdk_lvstore_committed_bytes", "spdk_lvstore_volumes", "spdk_lvstore_snapshots", "spdk_start_time_seconds"];
+
+// readFigures returns null if the user may not read them.
+export async function readFigures(signal: AbortSignal): Promise<Figures | null> {
+  let text: string;
+  try {
+    text = await getText("/metrics/target", signal);
+  } catch (e) {
+    if (e instanceof CallError && (e.kind === "denied" || e.kind === "missing")) return null;
+    throw e;
+  }
+  const wanted = text.split("\n").filter((line) => names.some((n) => line.startsWith(n))).join("\n");
+  const sum = (name: string) => metric(wanted, name).reduce((total, m) => total + m.value, 0);
+  return {
+    promised: new Map(metric(wanted, names[0]).map((m) => [m.labels.lvstore, m.value])),
+    volumes: sum(names[1]), snapshots: sum(names[2]), started: metric(wanted, names[3])[0]?.value ?? NaN,
+  };
+}
