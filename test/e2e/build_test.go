@@ -87,7 +87,7 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 	}
 	folders := map[*string][]string{&b.Node: cluster.Packages, &b.Workload: {"busybox-static"}}
 	if *upstream {
-		folders[&b.Shell] = []string{"base-files", "coreutils", "dash"}
+		folders[&b.Shell] = []string{"base-files", "coreutils", "dash", "grep", "sed", "util-linux"}
 	}
 	for folder, packages := range folders {
 		if *folder, err = store.Packages(ctx, packages...); err != nil {
