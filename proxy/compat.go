@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"bytes"
+	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
@@ -43,4 +46,20 @@ func (o *oldClients) isNew(c oldClient) bool {
 	}
 	o.logged[c] = true
 	return true
+}
+
+// discovery describes the discovery subsystem, without what other tenants can have changed in it.
+const discovery = `{"nqn":"nqn.2014-08.org.nvmexpress.discovery","subtype":"Discovery","listen_addresses":[],"allow_any_host":true,"hosts":[]}`
+
+// withDiscovery puts the discovery subsystem before a tenant's own ones in the list of all subsystems: OpenStack Cinder skips the
+// first one, whichever it is. What the tenant gets does not depend on what SPDK says of it.
+func withDiscovery(method string, params map[string]any, result json.RawMessage) json.RawMessage {
+	rest, list := bytes.CutPrefix(result, []byte("["))
+	if _, named := params["nqn"]; named || !list || method != "nvmf_get_subsystems" {
+		return result
+	}
+	if rest = bytes.TrimSpace(rest); rest[0] == ']' {
+		return json.RawMessage("[" + discovery + "]")
+	}
+	return slices.Concat(json.RawMessage("["+discovery+","), rest)
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ type wireClient struct {
 	file   string // its calls, in testdata/clients
 	header string // with the length and the credentials to be filled in
 	kept   bool   // it reuses connections
+	denied string // a line of the calls with a result that its role does not permit
 	checks func(t *testing.T, request map[string]any, status int, response map[string]any) (failure string)
 }
 
@@ -48,6 +50,43 @@ const (
 	cinderHeader = "POST / HTTP/1.1\r\nHost: 127.0.0.1:9009\r\nUser-Agent: python-requests/2.34.2\r\nAccept-Encoding: gzip, deflate\r\n" +
 		"Accept: */*\r\nConnection: keep-alive\r\nContent-Length: %d\r\nAuthorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\n\r\n"
 )
+
+// TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant of docs/old-clients.md, beside a subsystem of somebody
+// else.
+func TestCinderAsATenant(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) {
+		documented := documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0]
+		var more config.Config
+		require.NoError(t, config.DecodeStrict([]byte(documented), &more))
+		more.Users[0].PasswordHash, more.Users[0].PasswordHashFile = hashes()[viewerPassword], ""
+		c.Users, c.Tenants = append(c.Users, more.Users...), more.Tenants
+	})
+	b.as(t, "admin", "nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign"}`, http.StatusOK)
+	asTenant := wireClients[2]
+	require.Equal(t, "Cinder", asTenant.name)
+	asTenant.header = strings.Replace(asTenant.header, "YWRtaW46Y29ycmVjdCBob3JzZQ==", base64.StdEncoding.EncodeToString([]byte("cinder:"+viewerPassword)), 1)
+	asTenant.denied = "nvmf_create_transport" // which Cinder ignores
+	b.live(t, asTenant)
+	call := func(method, params string) string {
+		return b.do("POST", "/", "cinder", viewerPassword, strings.NewReader(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params))).body
+	}
+	nqns := func() (names []string) {
+		var answer struct{ Result []struct{ NQN string } }
+		require.NoError(t, json.Unmarshal([]byte(call("nvmf_get_subsystems", "{}")), &answer))
+		for _, s := range answer.Result {
+			names = append(names, s.NQN)
+		}
+		return names
+	}
+	const first, own = "nqn.2014-08.org.nvmexpress.discovery", "nqn.2016-06.io.spdk:cnode7"
+	assert.Equal(t, []string{first}, nqns())
+	call("nvmf_create_subsystem", `{"nqn":"`+own+`","allow_any_host":true}`)
+	assert.Equal(t, []string{first, own}, nqns())
+	b.as(t, "admin", "nvmf_subsystem_add_listener", `{"nqn":"`+first+`","listen_address":{"trtype":"TCP","traddr":"127.0.0.1","trsvcid":"8009"}}`, http.StatusOK)
+	assert.NotContains(t, call("nvmf_get_subsystems", "{}"), "8009")
+	assert.Contains(t, call("nvmf_get_subsystems", `{"nqn":"`+first+`"}`), "-19")
+	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
+}
 
 // asSPDKCSI reads an answer like rpcClient.call: it ignores the body if the status is 400 or
 // more, ids must be the same numbers, and it distinguishes errors by their text.
@@ -133,6 +172,10 @@ func (b *bench) live(t *testing.T, client wireClient) {
 	calls := 0
 	for line := range strings.Lines(string(script)) {
 		line = strings.TrimSpace(line)
+		if client.denied != "" && strings.Contains(line, client.denied) {
+			line, _, _ = strings.Cut(line, " -> ")
+			line += " -> error SPDK target responded with error"
+		}
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}

@@ -156,6 +156,9 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 		defer s.memory.Release(user, n)
 	}
 	result, err = grant.Answer(ctx, result, err)
+	if err == nil && scope != nil {
+		result = withDiscovery(method.Name, params, result)
+	}
 	if err == nil && decision.Redact {
 		return s.schema.RedactResult(method.Name, result)
 	}

@@ -239,7 +239,8 @@ func TestTheDocumentedAuditLog(t *testing.T) {
 	b.as(t, teamA, "bdev_get_bdevs", `{"name":"lvs-b/none"}`, http.StatusOK)
 	b.as(t, teamA, "bdev_lvol_create", `{"lvs_name":"lvs-a","lvol_name":"raised","size_in_mib":4,"clear_method":"none"}`, http.StatusOK)
 	b.as(t, "admin", "bdev_lvol_resize", `{"name":"x","size":4194304}`, http.StatusOK)
-	b.do("POST", "/", "admin", adminPassword, strings.NewReader(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"no"}]`))
+	b.do("POST", "/", "admin", adminPassword, strings.NewReader(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"no"}]`),
+		"X-Request-Id", "r1", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))
 	met := map[string]bool{}
 	for _, line := range b.log.Lines(t, "call") {

@@ -115,6 +115,7 @@ var builtInTexts = map[string]string{
 	policy.Admin:         "everything",
 	policy.ReadOnly:      "methods that change nothing, do not stall the target and need no secret; results without secrets",
 	policy.Metrics:       "for monitoring: those methods of read-only that return statistics",
+	policy.Cinder:        "the methods that OpenStack Cinder's SPDK driver calls",
 	policy.CSIController: "exactly the methods that SPDKGate's CSI driver calls",
 }
 

@@ -147,7 +147,7 @@ func lines(text string) (list []string) {
 func TestPolicyRoles(t *testing.T) {
 	o := run(t, "", "policy", "roles")
 	assert.Equal(t, 0, o.code)
-	require.Len(t, lines(o.stdout), 4)
+	require.Len(t, lines(o.stdout), 5)
 	assert.Contains(t, lines(o.stdout)[0], "admin all methods")
 	assert.Contains(t, lines(run(t, "", "policy", "roles", "metrics").stdout), "bdev_get_iostat where /reset_mode is none or absent")
 	assert.NotContains(t, run(t, "", "policy", "roles", "read-only").stdout, "_delete")

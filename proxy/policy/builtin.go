@@ -12,6 +12,7 @@ const (
 	ReadOnly      = "read-only"
 	Metrics       = "metrics"
 	CSIController = "csi-controller"
+	Cinder        = "cinder"
 )
 
 // BuiltIn returns the built-in roles by name. The configuration cannot redefine them.
@@ -21,6 +22,7 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 		ReadOnly:      {redact: true},
 		Metrics:       {redact: true},
 		CSIController: {},
+		Cinder:        {},
 	}
 	add := func(name string, rule Rule) {
 		role := roles[name]
@@ -37,6 +39,9 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 		if slices.Contains(csiController, m.Name) {
 			// The driver compares the tags of authentication groups, and needs no passwords of them.
 			add(CSIController, Rule{Method: m.Name, redact: m.Name == "iscsi_get_auth_groups"})
+		}
+		if slices.Contains(cinder, m.Name) {
+			add(Cinder, Rule{Method: m.Name})
 		}
 	}
 	return roles
@@ -66,6 +71,24 @@ func readingRule(m *rpcschema.Method) (Rule, bool) {
 		}
 	}
 	return rule, true
+}
+
+// cinder lists the methods that OpenStack Cinder's SPDK driver calls. Package proxy replays its calls with this role.
+var cinder = []string{
+	"bdev_get_bdevs",
+	"bdev_lvol_clone",
+	"bdev_lvol_create",
+	"bdev_lvol_delete",
+	"bdev_lvol_get_lvstores",
+	"bdev_lvol_inflate",
+	"bdev_lvol_resize",
+	"bdev_lvol_snapshot",
+	"nvmf_create_subsystem",
+	"nvmf_create_transport",
+	"nvmf_delete_subsystem",
+	"nvmf_get_subsystems",
+	"nvmf_subsystem_add_listener",
+	"nvmf_subsystem_add_ns",
 }
 
 // csiController lists the methods that SPDKGate's CSI driver calls. test/roles compares the list

@@ -81,7 +81,7 @@ func TestNewRefuses(t *testing.T) {
 		"deprecated name":      {"ops: {allow: [get_lvol_stores]}", nil, "write bdev_lvol_get_lvstores"},
 		"empty name":           {`ops: {deny: [" "]}`, nil, "unknown method"},
 		"empty role":           {"ops: {}", nil, "role ops allows nothing"},
-		"unknown role":         {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"storage"}}, `user ann has role "storage", which is neither built in nor under roles: the roles are admin, csi-controller, metrics, ops, read-only`},
+		"unknown role":         {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"storage"}}, `user ann has role "storage", which is neither built in nor under roles: the roles are admin, cinder, csi-controller, metrics, ops, read-only`},
 		"role in another case": {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"Ops"}}, "did you mean ops?"},
 		"user without roles":   {`ops: {allow: ["*"]}`, map[string][]string{"ann": nil}, "user ann has no roles"},
 		"built-in name":        {`read-only: {allow: ["*"]}`, nil, "role read-only is built in and cannot be redefined: choose another name, with extends: [read-only]"},
