@@ -136,18 +136,23 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
-// sameAccess fails if the device is published with the other kind of access.
+// sameAccess fails if the device is published with the other kind of access. The device tells which, not its mounts: kubelet has
+// a mount of its own, which is read-write in any case.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	d, err := os.OpenFile(device, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
-	for _, p := range others {
-		if err := p.conflict(readOnly, nil); err != nil {
-			return err
-		}
+	defer d.Close()
+	p := others[0]
+	if p.ReadOnly, err = isProtected(d); err != nil {
+		return err
 	}
-	return nil
+	return p.conflict(readOnly, nil)
 }
 
 // publications lists the mounts of a device's node.

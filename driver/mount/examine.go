@@ -65,14 +65,23 @@ func openDevice(device string, mode int) (*os.File, error) {
 	return d, nil
 }
 
+// isProtected reports whether a device is write-protected.
+func isProtected(d *os.File) (bool, error) {
+	value, err := unix.IoctlGetInt(int(d.Fd()), unix.BLKROGET)
+	if err != nil {
+		return false, fmt.Errorf("read whether %s is write-protected: %w", d.Name(), err)
+	}
+	return value != 0, nil
+}
+
 // checkWritable fails if a device is write-protected, because mount(8) would mount it read-only
 // without an error.
 func checkWritable(d *os.File) error {
-	protected, err := unix.IoctlGetInt(int(d.Fd()), unix.BLKROGET)
+	protected, err := isProtected(d)
 	if err != nil {
-		return fmt.Errorf("read whether %s is write-protected: %w", d.Name(), err)
+		return err
 	}
-	if protected != 0 {
+	if protected {
 		return fmt.Errorf("%w: %s is write-protected: mount the volume read-only, or export it for writing", ErrConflict, d.Name())
 	}
 	return nil

@@ -96,6 +96,27 @@ func TestBindDevice(t *testing.T) {
 	require.ErrorIs(t, m.BindDevice(t.Context(), d.device, t.TempDir(), false), ErrConflict, "the path is a directory")
 }
 
+// kubelet mounts what is published at another path, and changes that mount to read-write, whatever was asked for.
+func TestDeviceThatKubeletHasMounted(t *testing.T) {
+	m, d := testMounter(t, Options{}), newDisk(t, 16)
+	first, second, third := mountPoint(t, m, "first"), mountPoint(t, m, "second"), mountPoint(t, m, "third")
+	kubelets := filepath.Join(t.TempDir(), "kubelets")
+	require.NoError(t, m.BindDevice(t.Context(), d.device, first, true))
+	writeFile(t, filepath.Dir(kubelets), "kubelets", "")
+	require.NoError(t, unix.Mount(first, kubelets, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { _ = unix.Unmount(kubelets, 0) })
+	require.NoError(t, unix.Mount("", kubelets, "", unix.MS_BIND|unix.MS_REMOUNT, ""))
+
+	require.NoError(t, m.BindDevice(t.Context(), d.device, second, true), "for a second pod")
+	require.ErrorIs(t, m.BindDevice(t.Context(), d.device, third, false), ErrConflict)
+	require.Error(t, os.WriteFile(kubelets, []byte("no"), 0), "the device is write-protected")
+	require.NoError(t, unix.Unmount(kubelets, 0))
+	require.NoError(t, m.UnmountAndRemove(t.Context(), first))
+	require.Error(t, os.WriteFile(second, []byte("no"), 0), "the device is write-protected for the second pod")
+	require.NoError(t, m.UnmountAndRemove(t.Context(), second))
+	require.NoError(t, m.BindDevice(t.Context(), d.device, third, false))
+}
+
 func TestUnmountAndRemoveKeepsData(t *testing.T) {
 	m, dir := testMounter(t, Options{}), t.TempDir()
 	folder := filepath.Join(dir, "folder")
