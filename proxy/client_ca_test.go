@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -86,6 +88,21 @@ func TestReloadAndClientCertificates(t *testing.T) {
 	assert.Equal(t, 401, status())
 	require.NoError(t, g.proxy.Reload(g.load()))
 	assert.Equal(t, 200, status())
+
+	// So does a list of revoked certificates.
+	revoking := func(list []byte) error {
+		next := g.load()
+		g.file("client-ca.crl", list)
+		next.TLS.ClientCRLFile = filepath.Join(g.dir, "client-ca.crl")
+		return g.proxy.Reload(next)
+	}
+	require.NoError(t, revoking(g.authority.Revoke(time.Now())))
+	assert.Equal(t, 200, status())
+	assert.Regexp(t, `\nspdk_proxy_client_crl_expiry_timestamp_seconds [1-9]`, g.scrape())
+	require.NoError(t, revoking(g.authority.Revoke(time.Now(), pair.Leaf)))
+	assert.Equal(t, 401, status())
+	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no list of revoked certificates in PEM form")
+	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a list of revoked certificates")
 
 	// Renewed files cause a reload, because these files are watched.
 	files := strings.Join(g.load().Files(), " ")

@@ -44,6 +44,7 @@ type settings struct {
 
 	// For the metrics.
 	clientCAsExpire time.Time            // when the first authority expires
+	crlsExpire      time.Time            // when the first list of revoked certificates expires
 	tokensExpire    map[string]time.Time // by user: when the first token expires
 	learning        int                  // number of users whose role is being learned
 }

@@ -37,7 +37,11 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 	if err != nil {
 		wrong = append(wrong, fmt.Errorf("tls.client_ca_file: %w", err))
 	}
-	authenticator, err := newAuthenticator(c, authorities, former.authn)
+	revoked, nextUpdate, err := cert.LoadRevocationLists(c.TLS.ClientCRLFile, config.ReadTrusted)
+	if err != nil {
+		wrong = append(wrong, fmt.Errorf("tls.client_crl_file: %w", err))
+	}
+	authenticator, err := newAuthenticator(c, authorities, revoked, former.authn)
 	wrong = append(wrong, err)
 	roles, err := newPolicy(c, schema)
 	wrong = append(wrong, err)
@@ -55,7 +59,7 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
 		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{}, console: c.Console, dryRun: dryrun.Of(c, schema, roles, tenants),
-		clientCAs: authorities, clientCAsExpire: expire, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
+		clientCAs: authorities, clientCAsExpire: expire, crlsExpire: nextUpdate, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
 		minVersion: minVersion, cipherSuites: suites,
 		tokensExpire: c.TokensExpire(), learning: c.LearningUsers(),
 	}, nil
@@ -78,7 +82,7 @@ func clientLimits(c *config.Config) clientconn.Limits {
 
 // newAuthenticator makes the stage that authenticates the sender of a request. It keeps the
 // keys that former has fetched from issuers.
-func newAuthenticator(c *config.Config, authorities *x509.CertPool, former *authn.Authenticator) (*authn.Authenticator, error) {
+func newAuthenticator(c *config.Config, authorities *x509.CertPool, revoked []*x509.RevocationList, former *authn.Authenticator) (*authn.Authenticator, error) {
 	users, err := c.AuthUsers()
 	wrong := []error{err}
 	issuers, err := c.AuthIssuers()
@@ -87,7 +91,7 @@ func newAuthenticator(c *config.Config, authorities *x509.CertPool, former *auth
 	}
 	return authn.New(users, authn.Options{
 		FailuresPerMinute: c.Limits.AuthFailuresPerMinute,
-		ClientCAs:         authorities, RequireCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
+		ClientCAs:         authorities, Revoked: revoked, RequireCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
 		Issuers: issuers, Former: former,
 	})
 }

@@ -61,8 +61,9 @@ type Options struct {
 	FailuresPerMinute int              // failed logins allowed for each source and user, on average; 0: 20
 	Now               func() time.Time // the clock; nil: time.Now
 
-	ClientCAs          *x509.CertPool // authorities of client certificates; nil: none are accepted
-	RequireCertificate bool           // each request needs a valid certificate, in addition to any other credential
+	ClientCAs          *x509.CertPool         // authorities of client certificates; nil: none are accepted
+	Revoked            []*x509.RevocationList // the authorities' lists of revoked certificates; nil: revocation is not checked
+	RequireCertificate bool                   // each request needs a valid certificate, in addition to any other credential
 
 	Issuers []Issuer
 	// Former is the Authenticator that the new one replaces, or nil. The new one keeps the

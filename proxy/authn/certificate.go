@@ -48,10 +48,10 @@ func (n CertificateName) check() error {
 //
 // The TLS handshake has proved that the client has the key. The certificate is verified with
 // each request against the current authorities, because a connection may last for days; the
-// result is remembered. There are no revocation lists: to lock a certificate out, remove its
-// name from users.
+// result is remembered.
 type certificates struct {
 	authorities *x509.CertPool
+	revoked     revocations
 	required    bool
 	users       map[CertificateName]string
 	sums        *macer
@@ -61,7 +61,7 @@ type certificates struct {
 
 func newCertificates(users []User, sums *macer, opts Options) (*certificates, error) {
 	c := &certificates{
-		authorities: opts.ClientCAs, required: opts.RequireCertificate, users: map[CertificateName]string{},
+		authorities: opts.ClientCAs, revoked: opts.Revoked, required: opts.RequireCertificate, users: map[CertificateName]string{},
 		sums: sums, memory: newMemory(opts.Now), now: opts.Now,
 	}
 	var wrong []error
@@ -152,12 +152,20 @@ func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err e
 		return until, rejected("this proxy does not trust, or no longer trusts, the client certificate (%s): send a valid one, on a new connection", err)
 	}
 	for _, path := range verified {
-		end := slices.MinFunc(path, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
+		end, refused := c.revoked.check(path, c.now())
+		if refused != nil {
+			err = refused
+			continue
+		}
+		end = earlier(end, slices.MinFunc(path, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter)
 		if end.After(until) {
 			until = end
 		}
 	}
-	return until, nil
+	if !until.IsZero() { // one good path is enough
+		return until, nil
+	}
+	return until, err
 }
 
 // forClients reports whether a certificate lists client authentication as a usage. The

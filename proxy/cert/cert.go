@@ -124,6 +124,35 @@ func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.C
 	return pool, expire, nil
 }
 
+// LoadRevocationLists reads the lists of revoked certificates (CRLs) in a PEM file, and returns when the first one expires. No path
+// means no lists.
+func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists []*x509.RevocationList, expire time.Time, err error) {
+	if path == "" {
+		return nil, expire, nil
+	}
+	text, err := read(path)
+	if err != nil {
+		return nil, expire, err
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		list, err := x509.ParseRevocationList(block.Bytes)
+		switch {
+		case err != nil:
+			return nil, expire, fmt.Errorf("a block of %s is not a list of revoked certificates: %w", path, err)
+		case list.NextUpdate.IsZero():
+			return nil, expire, fmt.Errorf("the list of %q in %s never expires, so that a new one is not missed: have lists issued with nextUpdate", list.Issuer, path)
+		}
+		lists = append(lists, list)
+		if expire.IsZero() || list.NextUpdate.Before(expire) {
+			expire = list.NextUpdate
+		}
+	}
+	if lists == nil {
+		return nil, expire, fmt.Errorf("there is no list of revoked certificates in PEM form in %s", path)
+	}
+	return lists, expire, nil
+}
+
 // Fingerprint returns the SHA-256 of a certificate as `openssl x509 -fingerprint` writes it.
 func Fingerprint(cert *tls.Certificate) string {
 	sum := sha256.Sum256(cert.Certificate[0])

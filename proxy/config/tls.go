@@ -16,6 +16,7 @@ type TLS struct {
 	SelfSignedDir     string `yaml:"self_signed_dir"`
 	InsecurePlaintext bool   `yaml:"insecure_plaintext"`
 	ClientCAFile      string `yaml:"client_ca_file"`
+	ClientCRLFile     string `yaml:"client_crl_file"`
 	ClientAuth        string `yaml:"client_auth"`
 
 	// See Protocol.
@@ -33,6 +34,8 @@ func (t *TLS) validateClients() error {
 	switch {
 	case t.ClientCAFile == "" && t.ClientAuth != "":
 		return errors.New("tls: client_auth needs client_ca_file, the authorities that sign client certificates")
+	case t.ClientCAFile == "" && t.ClientCRLFile != "":
+		return errors.New("tls: client_crl_file needs client_ca_file, the authorities that sign client certificates")
 	case t.ClientCAFile != "" && t.InsecurePlaintext:
 		return errors.New("tls: client certificates need TLS: remove client_ca_file or insecure_plaintext")
 	case t.ClientAuth != "" && t.ClientAuth != ClientAuthOptional && t.ClientAuth != ClientAuthRequired:

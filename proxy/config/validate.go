@@ -39,7 +39,7 @@ func (c *Config) validateTLS() (err error) {
 	if err := t.validateClients(); err != nil {
 		return err
 	}
-	for _, p := range []*string{&t.CertFile, &t.KeyFile, &t.SelfSignedDir, &t.ClientCAFile} {
+	for _, p := range []*string{&t.CertFile, &t.KeyFile, &t.SelfSignedDir, &t.ClientCAFile, &t.ClientCRLFile} {
 		if *p != "" {
 			var wrong error
 			*p, wrong = c.path(*p)

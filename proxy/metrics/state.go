@@ -12,6 +12,7 @@ type State struct {
 	Closed       int                  // connections that were closed because too many were open
 	InFlight     int                  // calls that have not been answered
 	Certificates map[string]time.Time // when they expire: server, client_ca
+	Revocations  time.Time            // when the first list of revoked certificates expires; zero: there is none
 	Tokens       map[string]time.Time // by user, when the first of them expires
 	Learning     int                  // users in learning mode
 	Target       TargetState
@@ -49,6 +50,7 @@ var (
 	closed            = desc("connections_closed_total", "Connections of clients that were closed because too many were open.")
 	inFlight          = desc("calls_in_flight", "Calls that have not been answered yet.")
 	certificateExpiry = desc("certificate_expiry_timestamp_seconds", "When a certificate expires, in seconds since 1970; if there are several, the first of them.", "certificate")
+	revocationExpiry  = desc("client_crl_expiry_timestamp_seconds", "When the first list of revoked client certificates expires, in seconds since 1970; 0 if there is none.")
 	tokenExpiry       = desc("token_expiry_timestamp_seconds", "When the first of a user's bearer tokens expires, in seconds since 1970.", "user")
 	learning          = desc("learning_users", "Users in learning mode: their calls are executed although no role allows them.")
 	targetStranger    = desc("target_stranger", "Whether an untrusted user listens at the target's socket; nothing is sent there.")
@@ -76,7 +78,7 @@ type stateCollector struct {
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connections, closed, inFlight, certificateExpiry, tokenExpiry, learning, targetStranger, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveChosen, queueLength} {
+	for _, d := range []*prometheus.Desc{connections, closed, inFlight, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveChosen, queueLength} {
 		ch <- d
 	}
 }
@@ -92,6 +94,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for name, at := range s.Certificates {
 		gauge(certificateExpiry, seconds(at), name)
 	}
+	gauge(revocationExpiry, secondsOrZero(s.Revocations))
 	for user, at := range s.Tokens {
 		gauge(tokenExpiry, seconds(at), user)
 	}
@@ -108,11 +111,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	if s.Saved == nil {
 		return
 	}
-	at := 0.0
-	if !s.Saved.At.IsZero() {
-		at = seconds(s.Saved.At)
-	}
-	gauge(savedAt, at)
+	gauge(savedAt, secondsOrZero(s.Saved.At))
 	gauge(savePending, boolValue(s.Saved.Pending))
 	gauge(saveFailed, boolValue(s.Saved.Failed))
 	gauge(saveMissing, float64(s.Saved.Missing))
@@ -143,4 +142,12 @@ func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 		bounded[user] = Load{sum.InFlight + l.InFlight, sum.Waiting + l.Waiting}
 	}
 	return bounded
+}
+
+// secondsOrZero is 0 for a time that there is not.
+func secondsOrZero(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return seconds(t)
 }

@@ -30,7 +30,7 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	a.key = newKey(t)
 	template := a.template()
 	template.Subject.CommonName = name
-	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign
+	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
 	require.NoError(t, err)
 	a.cert, err = x509.ParseCertificate(der)
@@ -58,7 +58,7 @@ func (a *Authority) Intermediate(name string) *Authority {
 	b := &Authority{t: a.t, key: newKey(a.t)}
 	template := a.template()
 	template.Subject.CommonName = name
-	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign
+	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
 	b.cert = a.sign(template, b.key)
 	return b
 }
@@ -85,6 +85,20 @@ func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) 
 	}
 	return pair
 }
+
+// Revoke returns a's list of revoked certificates, in PEM form, valid for an hour from a time.
+func (a *Authority) Revoke(from time.Time, certificates ...*x509.Certificate) []byte {
+	template := &x509.RevocationList{Number: big.NewInt(from.UnixNano()), ThisUpdate: from, NextUpdate: from.Add(time.Hour)}
+	for _, c := range certificates {
+		template.RevokedCertificateEntries = append(template.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: from})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, template, a.cert, a.key)
+	require.NoError(a.t, err)
+	return encode("X509 CRL", der)
+}
+
+// Certificate returns the certificate of a.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
 // Pool returns a pool that contains only a.
 func (a *Authority) Pool() *x509.CertPool {

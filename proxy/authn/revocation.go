@@ -1,0 +1,44 @@
+package authn
+
+import (
+	"bytes"
+	"crypto/x509"
+	"slices"
+	"time"
+)
+
+// revocations are the lists of revoked certificates; nil: revocation is not checked. If there are lists, each authority in a
+// certificate's path must have a valid one, because nothing would tell a missing list from an empty one.
+type revocations []*x509.RevocationList
+
+// check fails if a certificate of a path was revoked, or if that cannot be told. It returns until when its answer is valid. The
+// path is that of a verified certificate: its authority is the last.
+func (r revocations) check(path []*x509.Certificate, now time.Time) (until time.Time, err error) {
+	until = path[0].NotAfter
+	if r == nil {
+		return until, nil
+	}
+	for i, cert := range path[:len(path)-1] {
+		list := r.of(path[i+1])
+		switch {
+		case list == nil:
+			return until, rejected("this proxy has no list of the certificates that %q has revoked: ask its administrator to add one to tls.client_crl_file", path[i+1].Subject)
+		case !now.Before(list.NextUpdate):
+			return until, rejected("this proxy's list of the certificates that %q has revoked expired on %s: ask its administrator to renew it (tls.client_crl_file)", path[i+1].Subject, list.NextUpdate.UTC().Format(time.RFC3339))
+		case slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(cert.SerialNumber) == 0 }):
+			return until, rejected("the client certificate, or that of an authority between it and one that this proxy trusts, was revoked: send another one, on a new connection")
+		}
+		until = earlier(until, list.NextUpdate)
+	}
+	return until, nil
+}
+
+// of returns the newest list that an authority has signed; nil: there is none.
+func (r revocations) of(authority *x509.Certificate) (newest *x509.RevocationList) {
+	for _, list := range r {
+		if bytes.Equal(list.RawIssuer, authority.RawSubject) && list.CheckSignatureFrom(authority) == nil && (newest == nil || list.ThisUpdate.After(newest.ThisUpdate)) {
+			newest = list
+		}
+	}
+	return newest
+}
