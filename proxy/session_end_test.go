@@ -42,6 +42,14 @@ func TestSessionsEndByThemselves(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode, "after an hour, however much it is used")
 	assert.Contains(t, resp.body, `"ways"`)
 	assert.Contains(t, resp.Header.Get("Set-Cookie"), "Max-Age=0")
+
+	// A reload changes the times of open sessions.
+	u.signIn(passwordOf("admin", adminPassword))
+	clock.pass(2 * time.Minute)
+	shorter := *b.config
+	shorter.Console.Idle = config.Duration(time.Minute)
+	require.NoError(t, b.proxy.Reload(&shorter))
+	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
 // A reload ends the sessions of users whose credentials changed, and no others; roles and tenants

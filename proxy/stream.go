@@ -14,6 +14,8 @@ const (
 	streamCheckInterval = 5 * time.Second
 	// streamPause is the time between two parts of a stream, so that many events go out together.
 	streamPause = 200 * time.Millisecond
+	// streamPart is how many bytes of events go out together.
+	streamPart = 64 << 10
 )
 
 // An eventStream sends server-sent events to one client.
@@ -24,6 +26,7 @@ type eventStream struct {
 	x      *exchange
 	// may reports whether a user may have this stream.
 	may func(now *settings, user string) bool
+	out strings.Builder // events that have not been written yet
 }
 
 // serveStream answers a GET with an endless stream of events, which run sends until wait returns
@@ -54,22 +57,31 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, method stri
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // of a reverse proxy
 	e := &eventStream{server: s, w: w, r: r, x: x, may: may}
-	if e.write(": stream\n\n") { // so that the client knows at once that it is connected
+	if e.write(": stream\n\n") && r.Method != http.MethodHead { // so that the client knows at once that it is connected
 		run(e)
 	}
 }
 
-// send sends an event. data must not contain a line break; id may be "".
+// send sends an event, at the latest when the stream waits. data must not contain a line break; id
+// may be "". It reports false if the client has disconnected.
 func (e *eventStream) send(name, id string, data []byte) bool {
-	var b strings.Builder
-	b.WriteString("event: " + name + "\n")
+	e.out.WriteString("event: " + name + "\n")
 	if id != "" {
-		b.WriteString("id: " + id + "\n")
+		e.out.WriteString("id: " + id + "\n")
 	}
-	b.WriteString("data: ")
-	b.Write(data)
-	b.WriteString("\n\n")
-	return e.write(b.String())
+	e.out.WriteString("data: ")
+	e.out.Write(data)
+	e.out.WriteString("\n\n")
+	return e.out.Len() < streamPart || e.flush()
+}
+
+// flush writes the events that have not been written yet.
+func (e *eventStream) flush() bool {
+	if e.out.Len() == 0 {
+		return true
+	}
+	defer e.out.Reset()
+	return e.write(e.out.String())
 }
 
 // write writes a part of the stream. It reports false if the client has disconnected.
@@ -84,6 +96,9 @@ func (e *eventStream) write(text string) bool {
 // wait waits until there are more events, which more tells. It reports false if the stream must
 // end: because the client has disconnected, the server stops, or the user may no longer have it.
 func (e *eventStream) wait(more <-chan struct{}) bool {
+	if !e.flush() {
+		return false
+	}
 	check := time.NewTimer(e.server.streamCheck)
 	defer check.Stop()
 	for {
@@ -105,6 +120,9 @@ func (e *eventStream) wait(more <-chan struct{}) bool {
 
 // pause waits until the next part may be sent.
 func (e *eventStream) pause() {
+	if !e.flush() {
+		return // wait notices that, too
+	}
 	select {
 	case <-time.After(streamPause):
 	case <-e.r.Context().Done():
