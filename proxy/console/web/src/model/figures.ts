@@ -7,9 +7,10 @@ export interface Figures {
   volumes: number; // with clones
   snapshots: number;
   started: number; // seconds since 1970, NaN if unknown
+  restarts: number; // that the proxy has seen
 }
 
-const names = ["spdk_lvstore_committed_bytes", "spdk_lvstore_volumes", "spdk_lvstore_snapshots", "spdk_start_time_seconds"];
+const names = ["spdk_lvstore_committed_bytes", "spdk_lvstore_volumes", "spdk_lvstore_snapshots", "spdk_start_time_seconds", "spdk_restarts_total"];
 
 // readFigures returns null if the user may not read them.
 export async function readFigures(signal: AbortSignal): Promise<Figures | null> {
@@ -24,6 +25,6 @@ export async function readFigures(signal: AbortSignal): Promise<Figures | null> 
   const sum = (name: string) => metric(wanted, name).reduce((total, m) => total + m.value, 0);
   return {
     promised: new Map(metric(wanted, names[0]).map((m) => [m.labels.lvstore, m.value])),
-    volumes: sum(names[1]), snapshots: sum(names[2]), started: metric(wanted, names[3])[0]?.value ?? NaN,
+    volumes: sum(names[1]), snapshots: sum(names[2]), started: metric(wanted, names[3])[0]?.value ?? NaN, restarts: sum(names[4]),
   };
 }

@@ -5,7 +5,7 @@ import * as format from "../format";
 import { Sample, conditions, events, interval, samples, samplesError, watched } from "../model/activity";
 import { allowed, session } from "../model/session";
 import { Store, capacity, free, freshInventory, inventory, promised, used } from "../model/storage";
-import { readFigures } from "../model/figures";
+import { Figures, readFigures } from "../model/figures";
 import { Loaded, link, useCell, useLoad } from "../state";
 import { Alert, CapacityBar, Empty, ErrorNote, ShareBar } from "../ui/parts";
 import { Line, Plot } from "../ui/plot";
@@ -52,7 +52,7 @@ export function Overview() {
   return (
     <div class="overview">
       {look.error && <ErrorNote error={look.error} retry={look.refresh} />}
-      <Warnings look={look} status={status} given={given} />
+      <Warnings look={look} status={status} given={given} figures={figures.data} />
       <Tiles look={look.data} status={status.data} volumes={volumes} started={figures.data?.started} />
       <section class="card stores">
         <h2>Stores</h2>
@@ -95,7 +95,7 @@ async function readStatus(may: Set<string> | null): Promise<Status> {
   };
 }
 
-function Warnings({ look, status, given }: { look: Loaded<Look>; status: Loaded<Status>; given: (store: string) => number | undefined }) {
+function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status: Loaded<Status>; given: (store: string) => number | undefined; figures?: Figures | null }) {
   const list: { level: "bad" | "warn"; text: string }[] = [];
   const log = useCell(events), lasting = useCell(conditions);
   for (const s of look.data?.stores ?? []) {
@@ -120,8 +120,9 @@ function Warnings({ look, status, given }: { look: Loaded<Look>; status: Loaded<
     const known = c.type === "lvstore_full" || (c.type === "certificate_expires" && Number.isFinite(days));
     if (!known) list.push({ level: "warn", text: sentence(c.text) });
   }
-  const restart = log.find((e) => e.type === "target_restarted" && Date.now() - new Date(e.time).getTime() < 86400000);
-  if (restart) list.push({ level: "warn", text: `The target restarted at ${format.date(restart.time)}.` });
+  const seen = log.find((e) => e.type === "target_restarted");
+  const restarted = seen ? new Date(seen.time).getTime() : figures && figures.restarts > 0 ? figures.started * 1000 : NaN;
+  if (Date.now() - restarted < 86400000) list.push({ level: "warn", text: `The target restarted on ${format.date(restarted)}.` });
   const ready = look.data && status.data;
   return (
     <section class="warnings" aria-label="Warnings" aria-live="polite">

@@ -39,7 +39,7 @@ export function Plot({ title, times, lines, format, binary }: { title: string; t
         x: { time: true, range: (_u, min, max) => (max ? [max - Math.min(span, Math.max(60, max - min)), max] : [Date.now() / 1000 - 60, Date.now() / 1000]) },
         y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.15 : 1] },
       },
-      axes: [{ ...axis, size: 22, space: 76, incrs: [15, 30, 60], values: (_u, at) => at.map((t) => clock(t * 1000)) }, { ...axis, size: 66, space: 34, ...(binary ? { incrs: powers } : {}), values: (_u, at) => at.map((n) => (n === 0 ? "0" : format(n))) }],
+      axes: [{ ...axis, size: 22, space: 62, incrs: [15, 30, 60, 120, 300], values: (_u, at) => at.map((t) => clock(t * 1000)) }, { ...axis, size: 66, space: 34, ...(binary ? { incrs: powers } : {}), values: (_u, at) => at.map((n) => (n === 0 ? "0" : format(n))) }],
       series: [{}, ...lines.map((l) => ({ label: l.name, stroke: color(l.color), width: 1.6, fill: color(l.color + "-soft"), points: { show: (u: uPlot) => u.data[0].length < 3, size: 4 }, spanGaps: false }))],
     }, [[], ...lines.map(() => [])], box);
     plot.current = made;
