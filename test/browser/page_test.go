@@ -23,7 +23,7 @@ import (
 )
 
 // limit bounds what a working test never reaches.
-const limit = 10 * time.Minute
+const limit = 3 * time.Minute
 
 // A page is a tab of a browser of its own, with what it requested and wrote to its console.
 type page struct {
@@ -64,7 +64,7 @@ func newPage(t *testing.T) *page {
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
-	ctx, timeout := context.WithTimeout(ctx, limit)
+	ctx, timeout := context.WithTimeout(ctx, 5*limit)
 	t.Cleanup(timeout)
 	p := &page{t: t, ctx: ctx, world: w}
 	require.NoError(t, chromedp.Do(ctx))
@@ -139,7 +139,7 @@ func eval[T any](p *page, script string) T {
 // until waits until an expression holds in the page. The page itself looks, at each frame.
 func (p *page) until(condition string) {
 	p.t.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingTimeout(40*time.Second))); err != nil {
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingTimeout(limit))); err != nil {
 		p.fail(fmt.Errorf("wait for %s: %w", condition, err))
 	}
 }

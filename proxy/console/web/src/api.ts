@@ -139,11 +139,35 @@ export async function signOut(everywhere: boolean) {
   await request("/console/session" + (everywhere ? "?everywhere=1" : ""), { method: "DELETE" });
 }
 
-// listen follows a stream of server-sent events. The browser connects again after a loss; state tells how it is going.
-export function listen(path: string, types: string[], event: (type: string, data: string) => void, state: (s: "open" | "waiting" | "closed") => void) {
-  const source = new EventSource(path);
-  source.onopen = () => state("open");
-  source.onerror = () => state(source.readyState === EventSource.CLOSED ? "closed" : "waiting");
-  for (const type of types) source.addEventListener(type, (e) => event(type, (e as MessageEvent).data));
-  return () => source.close();
+const closeAfter = 30000; // ms
+
+// listen follows a stream of server-sent events. The browser connects again after a loss; state tells how it is going. A page that
+// is hidden for half a minute gives the connection up, because browsers have only six for all tabs; reopened says that it came back.
+export function listen(path: string, types: string[], event: (type: string, data: string, id: string) => void, state: (s: "open" | "waiting" | "closed") => void, reopened = () => {}) {
+  let source: EventSource | null = null, timer = 0;
+  const open = () => {
+    const s = source = new EventSource(path);
+    s.onopen = () => state("open");
+    s.onerror = () => state(s.readyState === EventSource.CLOSED ? "closed" : "waiting");
+    for (const type of types) s.addEventListener(type, (e) => event(type, (e as MessageEvent).data, (e as MessageEvent).lastEventId));
+  };
+  const close = () => {
+    source?.close();
+    source = null;
+  };
+  const seen = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = window.setTimeout(close, closeAfter);
+    else if (!source) {
+      open();
+      reopened();
+    }
+  };
+  document.addEventListener("visibilitychange", seen);
+  open();
+  return () => {
+    document.removeEventListener("visibilitychange", seen);
+    clearTimeout(timer);
+    close();
+  };
 }

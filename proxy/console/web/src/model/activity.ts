@@ -50,9 +50,12 @@ export function sampleRegularly() {
   return () => { clearInterval(timer); stop(); };
 }
 
+let sampling = false;
+
 async function sample(stores: Store[]) {
   const names = [...new Set(stores.map((s) => s.base_bdev))];
-  if (names.length === 0) return;
+  if (names.length === 0 || sampling) return;
+  sampling = true;
   try {
     const now = sum(await statistics(names));
     const old = before;
@@ -72,6 +75,8 @@ async function sample(stores: Store[]) {
     before = null;
     samplesError.value = (e as Error).message;
     if (!(e instanceof CallError)) throw e;
+  } finally {
+    sampling = false;
   }
 }
 
@@ -124,5 +129,5 @@ export function followEvents() {
     }
     events.value = [event, ...events.value.filter((e) => e.id !== event.id)].slice(0, 100);
     if (/^(bdev_|target_|gap)/.test(type)) inventoryStale.value = true;
-  }, (s) => { eventState.value = s; });
+  }, (s) => { eventState.value = s; }, () => { inventoryStale.value = true; });
 }

@@ -40,6 +40,12 @@ const objects = (l: Line) => (Array.isArray(l.resources) ? l.resources.join(", "
 const failed = (l: Line) => !!l.error || (typeof l.status === "number" && l.status >= 400);
 const text = (l: Line) => `${l.user ?? ""} ${l.method ?? ""} ${objects(l)} ${l.decision ?? ""} ${l.source ?? ""} ${l.rule ?? ""} ${l.error ?? ""} ${l.request_id ?? ""}`.toLowerCase();
 
+// known reports whether a line came before: a stream that is opened again begins with old ones. An id is PROCESS-NUMBER.
+function known(id: string, last: string): boolean {
+  const [process, number] = id.split("-"), [lastProcess, lastNumber] = last.split("-");
+  return process === lastProcess && Number(number) <= Number(lastNumber);
+}
+
 export function Audit() {
   const here = useCell(route).values;
   const [lines, setLines] = useState<Line[]>([]);
@@ -53,7 +59,7 @@ export function Audit() {
   stopped.current = paused;
 
   useEffect(() => {
-    let n = 0, frame = 0;
+    let n = 0, frame = 0, last = "";
     const flush = () => {
       frame = 0;
       if (stopped.current || waiting.current.length === 0) return;
@@ -61,9 +67,11 @@ export function Audit() {
       waiting.current = [];
       setLines((old) => [...fresh, ...old].slice(0, kept));
     };
-    const stop = listen("/console/audit", ["call", "missed"], (type, data) => {
+    const stop = listen("/console/audit", ["call", "missed"], (type, data, id) => {
       try {
         if (type === "missed") return setMissed((m) => m + (JSON.parse(data).count ?? 1));
+        if (known(id, last)) return;
+        last = id;
         waiting.current.push({ ...JSON.parse(data), n: ++n });
         if (waiting.current.length > kept) waiting.current.shift();
         frame ||= window.setTimeout(flush, 150);
