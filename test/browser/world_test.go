@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -303,18 +302,29 @@ func fill(c *caller) (err error) {
 
 var (
 	shared     *world
+	sharedDir  string
 	sharedOnce sync.Once
 	errShared  error
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared != nil {
+		shared.close()
+	}
+	if sharedDir != "" {
+		_ = os.RemoveAll(sharedDir)
+	}
+	os.Exit(code)
+}
 
 // sharedWorld returns the world of all tests.
 func sharedWorld(t *testing.T) *world {
 	t.Helper()
 	sharedOnce.Do(func() {
-		var dir string
-		if dir, errShared = os.MkdirTemp("", "browser"); errShared == nil {
+		if sharedDir, errShared = os.MkdirTemp("", "browser"); errShared == nil {
 			began := time.Now()
-			shared, errShared = newWorld(dir)
+			shared, errShared = newWorld(sharedDir)
 			fmt.Printf("world with %d volumes: made in %.1f s\n", volumeCount, time.Since(began).Seconds())
 		}
 	})
@@ -323,5 +333,3 @@ func sharedWorld(t *testing.T) *world {
 	}
 	return shared
 }
-
-var _ io.Writer = (*logFile)(nil)
