@@ -109,8 +109,8 @@ func TestUpstream(t *testing.T) {
 	n.judge(slices.Concat(reports...))
 }
 
-// unfit are tests for which the cluster is unfit: they restart kubelet over SSH, or need Windows.
-var unfit = regexp.MustCompile(`\[Disruptive\]|ntfs|Windows`)
+// unfit are tests for which the cluster is unfit: they restart kubelet over SSH, need Windows, or need images of a volume populator.
+var unfit = regexp.MustCompile(`\[Disruptive\]|ntfs|Windows|any volume data source`)
 
 // judge counts the outcomes, and fails for each test that failed.
 func (n *namespace) judge(specs []spec) {
