@@ -32,12 +32,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 // answerMetrics answers metricsMethod, which policy has allowed unless its parameters decide.
 // Tenants are refused, because each series names a user or is a sum over all users.
 func (s *Server) answerMetrics(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
-	if _, err := s.decideParams(c, decision, method, c.asked.request.Params, rpcschema.Release{}); err != nil {
-		return nil, err
-	}
-	if scope := now.tenancy.Of(c.in.sender.user); scope != nil {
-		err := &tenancy.Refusal{Tenant: scope.Name, Reason: "the metrics are about all users, so tenants may not read them"}
-		c.noteAdmission(scope, nil, err)
+	if err := s.admitToMetrics(now, c, method, decision, "the metrics are about all users, so tenants may not read them"); err != nil {
 		return nil, err
 	}
 	give, err := s.target.AcquireSlot(ctx, c.in.sender.user)
@@ -50,4 +45,19 @@ func (s *Server) answerMetrics(ctx context.Context, now *settings, c *call, meth
 		return nil, err
 	}
 	return jsonrpc.Marshal(text)
+}
+
+// admitToMetrics takes a call for metrics through the stages after that of its method: policy, whose decision may depend on the
+// parameters, and tenancy, which refuses all tenants for a reason.
+func (s *Server) admitToMetrics(now *settings, c *call, method *rpcschema.Method, decision policy.Decision, reason string) error {
+	if _, err := s.decideParams(c, decision, method, c.asked.request.Params, rpcschema.Release{}); err != nil {
+		return err
+	}
+	scope := now.tenancy.Of(c.in.sender.user)
+	if scope == nil {
+		return nil
+	}
+	err := &tenancy.Refusal{Tenant: scope.Name, Reason: reason}
+	c.noteAdmission(scope, nil, err)
+	return err
 }

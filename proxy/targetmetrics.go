@@ -13,7 +13,6 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
-	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -59,12 +58,7 @@ func writeText(w http.ResponseWriter, r *http.Request, t *targetmetrics.Text) {
 // decide. Tenants are refused, because the figures are of all objects. The text is not made anew
 // for each caller, and for a GET no JSON is made of it.
 func (s *Server) answerTargetMetrics(ctx context.Context, now *settings, c *call, method *rpcschema.Method, decision policy.Decision) (json.RawMessage, error) {
-	if _, err := s.decideParams(c, decision, method, c.asked.request.Params, rpcschema.Release{}); err != nil {
-		return nil, err
-	}
-	if scope := now.tenancy.Of(c.in.sender.user); scope != nil {
-		err := &tenancy.Refusal{Tenant: scope.Name, Reason: "the metrics are about all objects of the target, so tenants may not read them"}
-		c.noteAdmission(scope, nil, err)
+	if err := s.admitToMetrics(now, c, method, decision, "the metrics are about all objects of the target, so tenants may not read them"); err != nil {
 		return nil, err
 	}
 	give, err := s.target.AcquireSlot(ctx, c.in.sender.user)
