@@ -74,7 +74,7 @@ func newPage(t *testing.T) *page {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, address := range p.requests {
-			if !slices.ContainsFunc(append(p.others, w.url, "data:"), func(own string) bool { return strings.HasPrefix(address, own) }) {
+			if !slices.ContainsFunc(append(p.others, w.url, "data:", "about:"), func(own string) bool { return strings.HasPrefix(address, own) }) {
 				t.Errorf("the console requested another origin: %s", address)
 			}
 		}
