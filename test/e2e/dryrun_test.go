@@ -5,7 +5,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,22 +19,30 @@ import (
 func TestManifestsAreValid(t *testing.T) {
 	n := parallelNamespace(t, "the API server accepts every object of both charts and of the manifests, with all options, in a strict dry run")
 	all := map[string]string{}
-	components, err := filepath.Glob(filepath.Join(repository, "deploy/kubernetes/components/*"))
-	require.NoError(t, err)
-	for _, c := range append(components, "") {
-		all["manifests "+filepath.Base(c)] = n.kustomize(c)
+	components := []string{""}
+	manifests := os.DirFS(filepath.Join(repository, "deploy/kubernetes"))
+	for _, pattern := range []string{"components/*/kustomization.yaml", "components/*/*/kustomization.yaml"} {
+		found, err := fs.Glob(manifests, pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		components = append(components, found...)
+	}
+	for _, c := range components {
+		all["manifests "+c] = n.kustomize(path.Dir(c))
 	}
 	for name, chart := range map[string]struct{ path, values string }{
 		"chart spdk-csi": {"deploy/helm/spdk-csi", `{zones: true, storageCapacity: true, groupSnapshots: true, node: {lifecycle: true, requiredTransports: [nvme-tcp], maxVolumes: 50},
   networkPolicy: {create: true, apiServer: {ports: [6443]}}, metrics: {tokenSecret: m, podMonitor: true, rules: true, dashboards: true}}`},
-		"chart spdk-proxy": {"deploy/helm/spdk-proxy", `{localSocket: {dir: /run/rpc}, networkPolicy: {create: true}, metrics: {podMonitor: true, userSecret: m, rules: true, dashboards: true}}`},
+		"chart spdk-proxy": {"deploy/helm/spdk-proxy", `{localSocket: {dir: /run/rpc}, networkPolicy: {create: true}, metrics: {podMonitor: true, userSecret: m, serverName: storage, rules: true, dashboards: true}}`},
 	} {
 		values := filepath.Join(t.TempDir(), "values.yaml")
 		require.NoError(t, os.WriteFile(values, []byte(chart.values), 0o600))
-		path := filepath.Join(repository, chart.path)
-		all[name], err = env.driver.helmIn(t.Context(), n.name, "template", "tried", path, "--values="+filepath.Join(path, "example-values.yaml"), "--values="+values)
+		folder := filepath.Join(repository, chart.path)
+		text, err := env.driver.helmIn(t.Context(), n.name, "template", "tried", folder, "--values="+filepath.Join(folder, "example-values.yaml"), "--values="+values)
 		require.NoError(t, err)
+		all[name] = text
 	}
+	n.run("create", "serviceaccount", n.name+"-controller-sa") // which the chart's test pod must find
 	objects, skipped := 0, map[string]bool{}
 	for name, text := range all {
 		var known []string
@@ -63,14 +73,14 @@ func missingGroup(object string) string {
 	return ""
 }
 
-// kustomize renders the manifests with a component; without one if the path is empty.
+// kustomize renders the manifests with a component; without one if the path is ".".
 func (n *namespace) kustomize(component string) string {
 	n.t.Helper()
 	dir := n.t.TempDir() // kustomize wants relative paths
 	require.NoError(n.t, os.CopyFS(filepath.Join(dir, "base"), os.DirFS(filepath.Join(repository, "deploy/kubernetes"))))
 	kustomization := map[string]any{"resources": []string{"base"}}
-	if component != "" {
-		kustomization["components"] = []string{"base/components/" + filepath.Base(component)}
+	if component != "." {
+		kustomization["components"] = []string{"base/" + component}
 	}
 	text, err := json.Marshal(kustomization)
 	require.NoError(n.t, err)
