@@ -40,7 +40,7 @@ demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated targe
 	@$(GO) build -o $(BIN)/demo ./test/demo && exec $(BIN)/demo $(ARGS) # go run exits with 1 after Ctrl-C
 
 test: tools ## all tests, with the race detector; as root also real mounts on loop devices
-	$(GO) test -race -timeout 30m ./...
+	GORACE=atexit_sleep_ms=50 $(GO) test -race -timeout 30m ./... # by default, each process waits for a second when it ends
 	$(GO) test -run 'TestCostDoesNotGrow|CrashPoints' ./driver/controller ./driver/volume # too slow with the race detector
 
 conformance: ## the conformance suite alone; SPDK_SOCK=/path/to/spdk.sock adds a real target
