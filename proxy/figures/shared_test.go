@@ -3,6 +3,7 @@ package figures
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,20 +45,20 @@ func TestCallersShareAReading(t *testing.T) {
 // A caller that leaves does not end the reading, which is bounded by itself.
 func TestACallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended := 0
+		var ended atomic.Int32
 		s := NewShared(func(ctx context.Context) *Figures {
 			<-ctx.Done()
-			ended++
+			ended.Add(1)
 			return nil // as after a panic
 		}, 10*time.Second, time.Minute)
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()
 		_, err := s.Latest(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Zero(t, ended)
+		assert.Zero(t, ended.Load())
 		f, err := s.Latest(t.Context())
 		require.NoError(t, err)
 		assert.False(t, f.Up)
-		assert.Equal(t, 1, ended)
+		assert.EqualValues(t, 1, ended.Load())
 	})
 }
