@@ -143,6 +143,7 @@ const closeAfter = 30000; // ms
 
 // listen follows a stream of server-sent events. The browser connects again after a loss; state tells how it is going. A page that
 // is hidden for half a minute gives the connection up, because browsers have only six for all tabs; reopened says that it came back.
+// So does a page that is left: the browser keeps it for the button "back", with its connections.
 export function listen(path: string, types: string[], event: (type: string, data: string, id: string) => void, state: (s: "open" | "waiting" | "closed") => void, reopened = () => {}) {
   let source: EventSource | null = null, timer = 0;
   const open = () => {
@@ -164,9 +165,13 @@ export function listen(path: string, types: string[], event: (type: string, data
     }
   };
   document.addEventListener("visibilitychange", seen);
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", seen);
   open();
   return () => {
     document.removeEventListener("visibilitychange", seen);
+    window.removeEventListener("pagehide", close);
+    window.removeEventListener("pageshow", seen);
     clearTimeout(timer);
     close();
   };
