@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -205,6 +206,19 @@ func (o callOptions) caller() (closer, error) {
 		return nil, usageError{err}
 	}
 	return caller, nil
+}
+
+// begin returns a caller, and the context of a command until a signal ends it. The command calls end at
+// its end.
+func (o callOptions) begin(cmd *cobra.Command) (ctx context.Context, caller closer, end func(), err error) {
+	if caller, err = o.caller(); err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	return ctx, caller, func() {
+		stop()
+		_ = caller.Close()
+	}, nil
 }
 
 func (o callOptions) trusted() (*x509.CertPool, error) {

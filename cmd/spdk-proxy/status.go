@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,13 +46,11 @@ read all of them; what a user may not read is missing, and named.`,
 			case watch && interval < time.Second:
 				return usage("--interval must be at least 1s")
 			}
-			caller, err := o.caller()
+			ctx, caller, end, err := o.begin(cmd)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = caller.Close() }()
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
+			defer end()
 			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewReader(rpcschema.Default())}
 			for {
 				s, err := r.status(ctx)

@@ -6,10 +6,8 @@ import (
 	"maps"
 	"net"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,13 +49,11 @@ refreshed less often, so that the target does not become busy.`,
 			case rows < 0 || count < 0:
 				return usage("--rows and --count must not be negative")
 			}
-			caller, err := o.caller()
+			ctx, caller, end, err := o.begin(cmd)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = caller.Close() }()
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
+			defer end()
 			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default())}
 			before, err := r.read(ctx)
 			for shown := 0; err == nil; {

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,13 +40,11 @@ The user needs a role that allows notify_get_notifications.`,
 			if o.socket != "" {
 				return usage("events come from a proxy: give --url instead of --socket")
 			}
-			caller, err := o.caller()
+			ctx, caller, end, err := o.begin(cmd)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = caller.Close() }()
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
+			defer end()
 			p := &eventPrinter{out: cmd.OutOrStdout(), json: output == "json", left: count}
 			return p.follow(ctx, caller.(*spdkrpc.HTTPS), cmd.ErrOrStderr())
 		},

@@ -58,7 +58,7 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 // Prometheus' text format.
 //
 // `GET /metrics/target` answers the same, without JSON around it. The figures are of all objects of the target,
-// so users of a tenant are refused. The proxy reads them at most every 10 seconds, whoever asks and how often.
+// so users of a tenant are refused. The proxy reads them at most every 10 seconds, for any number of callers.
 // While the target is down or in its startup state, the answer says so, and has no other figures.
 //
 // The result: the metrics.

@@ -1,8 +1,11 @@
 package browser
 
 import (
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -21,4 +24,25 @@ func TestChangesAppearByThemselves(t *testing.T) {
 	_, err = p.world.target.call("bdev_lvol_delete", object{"name": "scratch/by-others"})
 	require.NoError(t, err)
 	p.until(`document.querySelectorAll(".events li").length >= 2`)
+}
+
+// A page that is left gives its event streams up, because browsers keep it for the button "back", and have few connections. It
+// listens again when it is shown again.
+func TestLeftPageClosesItsStreams(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	p.has("Live")
+	streams := func() (n int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, address := range p.requests {
+			if strings.HasSuffix(address, "/events") {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 1, streams())
+	eval[chromedp.Void](p, `dispatchEvent(new PageTransitionEvent("pagehide", { persisted: true })); dispatchEvent(new PageTransitionEvent("pageshow", { persisted: true })); null`)
+	require.Eventually(t, func() bool { return streams() == 2 }, limit, 20*time.Millisecond, "the page must listen again")
 }
