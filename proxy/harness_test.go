@@ -145,7 +145,7 @@ func handOver(t *testing.T, passwords map[string]string) {
 	dir := t.TempDir()
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 	for user, password := range passwords {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets_"+user+".hash"), []byte(hashes()[password]), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "secrets_"+user+".hash"), []byte(hashes()[password]+"\n"), 0o600))
 	}
 }
 

@@ -31,7 +31,7 @@ func (g *gatehouse) runbook(commands string) {
 		require.NoError(g.t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	}
 	commands = strings.NewReplacer(
-		"/etc/spdk-proxy/secrets/", os.Getenv("CREDENTIALS_DIRECTORY")+"/secrets_", "/etc/spdk-proxy", g.dir,
+		" -g spdk-proxy", "", "/etc/spdk-proxy/secrets/", os.Getenv("CREDENTIALS_DIRECTORY")+"/secrets_", "/etc/spdk-proxy", g.dir,
 		"01234567", authn.HashToken(g.token, time.Time{}).ID(),
 	).Replace(commands)
 	shell := exec.CommandContext(g.t.Context(), "sh", "-euc", commands)
@@ -41,6 +41,10 @@ func (g *gatehouse) runbook(commands string) {
 	asked, err := os.ReadFile(filepath.Join(bin, "asked"))
 	require.NoError(g.t, err)
 	require.Contains(g.t, []string{"reload spdk-proxy\n", "restart spdk-proxy\n"}, string(asked))
+	g.reload()
+}
+
+func (g *gatehouse) reload() {
 	c, err := loadAndCheck(filepath.Join(g.dir, "spdk-proxy.yaml"))
 	require.NoError(g.t, err)
 	require.NoError(g.t, g.proxy.Reload(c))

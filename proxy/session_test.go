@@ -138,7 +138,7 @@ func TestSignInWithAPassword(t *testing.T) {
 	}, began)
 	line := b.lastCall()
 	assert.Equal(t, []any{"admin", "basic", "console.sign_in", "allow", 200.0}, []any{line["user"], line["auth"], line["method"], line["decision"], line["status"]})
-	sessionName := line["params"].(map[string]any)["session"]
+	sessionName := line["params"].(map[string]any)["session"].(string) + ", " + line["credential"].(string)
 
 	require.Equal(t, http.StatusOK, u.call())
 	line = b.lastCall()

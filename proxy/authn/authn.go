@@ -42,14 +42,15 @@ type Identity struct {
 	User   string
 	Method Method
 	// Credential identifies one of the user's credentials, without any secret: the id of
-	// a token, the serial number of a certificate, the subject of a JWT, the uid of a process.
+	// a password's hash or of a token, the serial number of a certificate, the subject of a
+	// JWT, the uid of a process.
 	Credential string
 }
 
 // A User is a user of the proxy, with at least one kind of credential.
 type User struct {
 	Name        string
-	Hash        Hash             // of the password; nil: none
+	Hashes      []Hash           // of passwords, at most MaxPasswords: the present one, and the next or the previous one
 	Tokens      []TokenHash      // several, so that a new token can be issued before the old one is removed
 	Certificate *CertificateName // nil: none
 	JWT         *JWTRule         // nil: none
@@ -68,7 +69,7 @@ type Options struct {
 	Issuers []Issuer
 	// Former is the Authenticator that the new one replaces, or nil. The new one keeps the
 	// keys of issuers whose configuration has not changed, so that a reload needs no
-	// network; the counted failures; and the logins of users whose password is unchanged.
+	// network; the counted failures; and the logins with passwords that are unchanged.
 	Former *Authenticator
 }
 
@@ -142,8 +143,10 @@ func New(users []User, opts Options) (*Authenticator, error) {
 	if opts.Former != nil {
 		sums = opts.Former.passwords.sums // remembered logins are MACs under its key
 	}
-	a := &Authenticator{passwords: newPasswords(users, sums, opts), limiter: newLimiter(opts.FailuresPerMinute, opts.Now)}
+	a := &Authenticator{limiter: newLimiter(opts.FailuresPerMinute, opts.Now)}
 	var err error
+	a.passwords, err = newPasswords(users, sums, opts)
+	wrong = append(wrong, err)
 	a.tokens, err = newTokens(users, opts.Now)
 	wrong = append(wrong, err)
 	a.certificates, err = newCertificates(users, sums, opts)

@@ -35,7 +35,7 @@ func certificateUsers() []User {
 		{Name: "uri", Certificate: &CertificateName{SANURI, spiffe}},
 		{Name: "email", Certificate: &CertificateName{SANEmail, "ann@example"}},
 		{Name: "cn", Certificate: &CertificateName{CN, "ann"}},
-		{Name: "with password", Hash: newCountingHash("right", 1)},
+		{Name: "with password", Hashes: []Hash{newCountingHash("right", 1)}},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"golang.org/x/crypto/argon2"
 	"golang.org/x/crypto/bcrypt"
@@ -15,6 +16,9 @@ import (
 
 // A Hash is the hash of a password.
 type Hash interface {
+	// ID identifies a password in logs: the beginning of the hash's salt, which no guess of the
+	// password can be tried against.
+	ID() string
 	// matches reports whether the hash is that of password.
 	matches(password string) bool
 	// cost is proportional to the time that matches takes, whatever the algorithm.
@@ -22,6 +26,10 @@ type Hash interface {
 	// decoy returns a hash of the same cost that no password matches.
 	decoy() Hash
 }
+
+// idLength is the length of an ID: 48 bits, so that two passwords of a user hardly ever share it,
+// of a salt that has at least 64.
+const idLength = 8
 
 // ParseHash reads a bcrypt hash ($2a$, $2b$, $2y$) or an argon2id hash in PHC form
 // ($argon2id$v=19$m=…,t=…,p=…$salt$hash). Its errors do not contain the text.
@@ -37,6 +45,26 @@ func ParseHash(text string) (Hash, error) {
 		return parseArgon2(m)
 	}
 	return nil, errors.New("neither a bcrypt nor an argon2id hash: `spdk-proxy hash-password` makes one")
+}
+
+// ParseHashes reads a file with a hash on each line. Empty lines and comments after a # are allowed.
+func ParseHashes(text string) (hashes []Hash, err error) {
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		h, wrong := ParseHash(line)
+		if wrong != nil {
+			err = errors.Join(err, fmt.Errorf("line %d: %w", number, wrong))
+			continue
+		}
+		hashes = append(hashes, h)
+	}
+	return hashes, err
 }
 
 const (
@@ -61,6 +89,9 @@ func (h bcryptHash) matches(password string) bool {
 	}
 	return bcrypt.CompareHashAndPassword([]byte(h.text), []byte(password)) == nil
 }
+
+// ID follows the prefix $2b$11$.
+func (h bcryptHash) ID() string { return h.text[7 : 7+idLength] }
 
 // cost is in KiB of argon2id: one of bcrypt's 2^cost rounds takes about as long as a pass of
 // argon2id over 100 KiB (BenchmarkHash).
@@ -122,6 +153,8 @@ func (h argon2Hash) matches(password string) bool {
 	sum := argon2.IDKey([]byte(password), h.salt, h.passes, h.memoryKiB, h.threads, uint32(len(h.sum)))
 	return subtle.ConstantTimeCompare(sum, h.sum) == 1
 }
+
+func (h argon2Hash) ID() string { return base64.RawStdEncoding.EncodeToString(h.salt)[:idLength] }
 
 func (h argon2Hash) cost() uint64 { return uint64(h.memoryKiB) * uint64(h.passes) }
 

@@ -21,7 +21,7 @@ func stranger(i int) netip.Addr {
 // logged in before is next. Too many unknown sources are refused at once.
 func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
 	ann, bob := newCountingHash("a", 1), newCountingHash("b", 1)
-	a := newBasic(t, Options{}, User{Name: "ann", Hash: ann}, User{Name: "bob", Hash: bob})
+	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{bob}})
 	a.passwords.hashing.free = 1
 	_, err := a.Authenticate(t.Context(), basic("ann", "a"), here)
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ func jwtUsers() []User {
 	return []User{
 		{Name: "csi", JWT: &JWTRule{Issuer: "cluster", Subject: driver, Claims: map[string]string{"/kubernetes.io/namespace": "spdkcsi"}}},
 		{Name: "storage-team", JWT: &JWTRule{Issuer: "cluster", Claims: map[string]string{"sub": "", "/kubernetes.io/namespace": "storage", "mfa": "true"}}},
-		{Name: "ann", Hash: newCountingHash("right", 1)},
+		{Name: "ann", Hashes: []Hash{newCountingHash("right", 1)}},
 	}
 }
 

@@ -90,7 +90,7 @@ func TestASlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	slow.Hold(held)
 	users := []User{
 		{Name: "slow", JWT: &JWTRule{Issuer: "slow", Subject: "s"}}, {Name: "quick", JWT: &JWTRule{Issuer: "quick", Subject: "q"}},
-		{Name: "ann", Hash: newCountingHash("right", 1)},
+		{Name: "ann", Hashes: []Hash{newCountingHash("right", 1)}},
 	}
 	a, err := New(users, Options{Issuers: []Issuer{
 		{Name: "slow", URL: slow.URL, Audience: audience, JWKSURL: slow.URL + "/keys", Authority: string(slow.CA)},
@@ -269,11 +269,11 @@ func TestInvalidIssuers(t *testing.T) {
 		"jwks_file: no key can verify":               {URL: "https://i.example", Audience: "x", JWKS: []byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)},
 		"ca_file has no certificate":                 {URL: "https://i.example", Audience: "x", Authority: "x"},
 	} {
-		_, err := New([]User{{Name: "a", Hash: newCountingHash("a", 1)}}, Options{Issuers: []Issuer{i}})
+		_, err := New([]User{{Name: "a", Hashes: []Hash{newCountingHash("a", 1)}}}, Options{Issuers: []Issuer{i}})
 		require.ErrorContains(t, err, says)
 	}
 	twice := Issuer{URL: "https://i.example", Audience: "x"}
-	_, err := New([]User{{Name: "a", Hash: newCountingHash("a", 1)}}, Options{Issuers: []Issuer{twice, twice}})
+	_, err := New([]User{{Name: "a", Hashes: []Hash{newCountingHash("a", 1)}}}, Options{Issuers: []Issuer{twice, twice}})
 	require.ErrorContains(t, err, "is listed twice")
 }
 

@@ -55,7 +55,7 @@ func TestFailuresPerMinuteByDefault(t *testing.T) {
 	retryAfter := func(o Options) time.Duration {
 		now := time.Unix(0, 0)
 		o.Now = func() time.Time { return now }
-		b := newBasic(t, o, User{Name: "ann", Hash: newCountingHash("a", 1)})
+		b := newBasic(t, o, User{Name: "ann", Hashes: []Hash{newCountingHash("a", 1)}})
 		for range 1000 {
 			var slow *TooManyFailuresError
 			if _, err := b.Authenticate(t.Context(), basic("ann", "x"), here); errorsAs(err, &slow) {

@@ -3,59 +3,94 @@ package authn
 import (
 	"context"
 	"crypto/hmac"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 )
 
+// MaxPasswords is the largest number of passwords that a user may have at a time: two, so that
+// clients can move from one to the next. Each costs a hash for each wrong password.
+const MaxPasswords = 2
+
 // passwords authenticates users by name and password.
 //
-// Hashing is slow on purpose, so the last success of each user is remembered; failures are
+// Hashing is slow on purpose, so the last success with each hash is remembered; failures are
 // never remembered.
 type passwords struct {
 	names   map[string]bool // of all users
-	hashes  map[string]Hash
-	decoy   Hash // nil: no user has a password
+	hashes  map[string][]Hash
+	decoys  []Hash // of the user whose hashes cost most; empty: no user has a password
 	limiter *limiter
 	sums    *macer
 	hashing *hashing
 	flights singleflight.Group
 
 	mu    sync.RWMutex
-	known map[string]mac // by user
+	known map[string][]login // by user
+}
+
+// A login is a success.
+type login struct {
+	sum  mac
+	hash Hash
 }
 
 // hashWait is how long a login waits until its password may be hashed.
 const hashWait = 10 * time.Second
 
-func newPasswords(users []User, sums *macer, opts Options) *passwords {
+func newPasswords(users []User, sums *macer, opts Options) (*passwords, error) {
 	p := &passwords{
-		names: map[string]bool{}, hashes: map[string]Hash{}, known: map[string]mac{},
+		names: map[string]bool{}, hashes: map[string][]Hash{}, known: map[string][]login{},
 		limiter: newLimiter(opts.FailuresPerMinute, opts.Now), sums: sums, hashing: newHashing(),
 	}
-	var costliest Hash
+	var wrong []error
+	var costliest []Hash
 	for _, u := range users {
 		p.names[u.Name] = true
-		if u.Hash == nil {
+		if len(u.Hashes) == 0 {
 			continue
 		}
-		p.hashes[u.Name] = u.Hash
-		if costliest == nil || u.Hash.cost() > costliest.cost() {
-			costliest = u.Hash
+		wrong = append(wrong, checkHashes(u))
+		p.hashes[u.Name] = u.Hashes
+		if costOf(u.Hashes) > costOf(costliest) {
+			costliest = u.Hashes
 		}
 	}
-	if costliest != nil {
-		p.decoy = costliest.decoy()
+	for _, h := range costliest {
+		p.decoys = append(p.decoys, h.decoy())
 	}
-	return p
+	return p, errors.Join(wrong...)
 }
 
-// carryOver takes over what former remembers: failures, known sources, and the logins of users
-// whose password has not changed.
+func checkHashes(u User) error {
+	if len(u.Hashes) > MaxPasswords {
+		return fmt.Errorf("user %s has %d password hashes, and may have %d at a time: remove those of passwords that no client uses any more", u.Name, len(u.Hashes), MaxPasswords)
+	}
+	seen := map[string]bool{}
+	for _, h := range u.Hashes {
+		if seen[h.ID()] {
+			return fmt.Errorf("two password hashes of user %s begin with the same salt, %s: remove the repeated one", u.Name, h.ID())
+		}
+		seen[h.ID()] = true
+	}
+	return nil
+}
+
+func costOf(hashes []Hash) (sum uint64) {
+	for _, h := range hashes {
+		sum += h.cost()
+	}
+	return sum
+}
+
+// carryOver takes over what former remembers: failures, known sources, and the logins with hashes
+// that have not changed.
 func (p *passwords) carryOver(former *passwords) {
 	p.hashing = former.hashing
 	if p.limiter.perSecond == former.limiter.perSecond {
@@ -63,33 +98,69 @@ func (p *passwords) carryOver(former *passwords) {
 	}
 	former.mu.RLock()
 	defer former.mu.RUnlock()
-	for name, hash := range p.hashes {
-		if !reflect.DeepEqual(hash, former.hashes[name]) {
-			p.limiter.forget(name)
-		} else if sum, ok := former.known[name]; ok {
-			p.known[name] = sum
+	for name, hashes := range p.hashes {
+		for _, h := range hashes {
+			if !contains(former.hashes[name], h) {
+				p.limiter.forget(name)
+			}
+		}
+		for _, l := range former.known[name] {
+			if contains(hashes, l.hash) {
+				p.known[name] = append(p.known[name], l)
+			}
 		}
 	}
+}
+
+func contains(hashes []Hash, h Hash) bool {
+	return slices.ContainsFunc(hashes, func(other Hash) bool { return reflect.DeepEqual(other, h) })
 }
 
 func (p *passwords) identify(ctx context.Context, name, password string, source netip.Addr) (Identity, error) {
 	who := Identity{User: name, Method: ByPassword}
 	sum := sumOf(p.sums, ByPassword, name, password)
-	p.mu.RLock()
-	known, ok := p.known[name]
-	p.mu.RUnlock()
-	if ok && hmac.Equal(known[:], sum[:]) {
+	if h := p.recall(name, sum); h != nil {
+		who.Credential = h.ID()
 		return who, nil
 	}
 	if !p.names[name] {
 		who.User = ""
 	}
-	return who, p.check(ctx, name, password, sum, source)
+	h, err := p.check(ctx, name, password, sum, source)
+	if h != nil {
+		who.Credential = h.ID()
+	}
+	return who, err
+}
+
+// recall returns the hash of a remembered login, or nil.
+func (p *passwords) recall(name string, sum mac) Hash {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, l := range p.known[name] {
+		if hmac.Equal(l.sum[:], sum[:]) {
+			return l.hash
+		}
+	}
+	return nil
+}
+
+// remember keeps a login instead of the last one with the same hash.
+func (p *passwords) remember(name string, l login) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var kept []login
+	for _, other := range p.known[name] {
+		if other.hash.ID() != l.hash.ID() {
+			kept = append(kept, other)
+		}
+	}
+	p.known[name] = append(kept, l)
 }
 
 // check hashes the password, once for all concurrent requests with the same credentials and
-// source. A user who does not exist or has no password costs a hash too.
-func (p *passwords) check(ctx context.Context, name, password string, sum mac, source netip.Addr) error {
+// source, and returns the hash that matched.
+func (p *passwords) check(ctx context.Context, name, password string, sum mac, source netip.Addr) (Hash, error) {
 	done := p.flights.DoChan(source.String()+string(sum[:]), func() (any, error) {
 		if wait := p.limiter.take(source, name); wait > 0 {
 			return nil, &TooManyFailuresError{RetryAfter: wait}
@@ -102,24 +173,35 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 			return nil, ErrBusy
 		}
 		defer p.hashing.release()
-		h, exists := p.hashes[name]
-		if !exists {
-			h = p.decoy
-		}
-		if h == nil || !h.matches(password) || !exists {
+		h := p.match(name, password)
+		if h == nil {
 			return nil, ErrWrongCredentials
 		}
 		p.limiter.refund(source, name)
 		p.hashing.addSource(source)
-		p.mu.Lock()
-		p.known[name] = sum
-		p.mu.Unlock()
-		return nil, nil
+		p.remember(name, login{sum, h})
+		return h, nil
 	})
 	select {
 	case r := <-done:
-		return r.Err
+		h, _ := r.Val.(Hash)
+		return h, r.Err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+		return nil, fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
 	}
+}
+
+// match returns the hash of a user that is that of a password, or nil. A user who does not exist,
+// or has fewer passwords than another, costs as many hashes as that one.
+func (p *passwords) match(name, password string) Hash {
+	hashes := p.hashes[name]
+	for _, h := range hashes {
+		if h.matches(password) {
+			return h
+		}
+	}
+	for i := len(hashes); i < len(p.decoys); i++ {
+		_ = p.decoys[i].matches(password)
+	}
+	return nil
 }

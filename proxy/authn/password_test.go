@@ -36,6 +36,7 @@ func (h *countingHash) matches(password string) bool {
 	}
 	return h.password != "" && password == h.password
 }
+func (h *countingHash) ID() string   { return "of " + h.password }
 func (h *countingHash) cost() uint64 { return h.price }
 func (h *countingHash) decoy() Hash {
 	return &countingHash{price: h.price, hashed: h.decoyed, decoyed: h.decoyed}
@@ -60,7 +61,7 @@ func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (s
 // A concurrent login from another source does not share the result.
 func TestSourcesDoNotShareAttempts(t *testing.T) {
 	h := newCountingHash("right", 1)
-	a, elsewhere := newBasic(t, Options{}, User{Name: "admin", Hash: h}), netip.MustParseAddr("198.51.100.1")
+	a, elsewhere := newBasic(t, Options{}, User{Name: "admin", Hashes: []Hash{h}}), netip.MustParseAddr("198.51.100.1")
 	for range failuresBurst {
 		_, err := a.Authenticate(t.Context(), basic("admin", "wrong"), elsewhere)
 		require.ErrorIs(t, err, ErrWrongCredentials)
@@ -88,7 +89,7 @@ func newBasic(t testing.TB, opts Options, users ...User) by {
 }
 
 func TestAuthenticate(t *testing.T) {
-	b := newBasic(t, Options{FailuresPerMinute: 600}, User{Name: "ann", Hash: newCountingHash("a:b", 1)}, User{Name: "Bob", Hash: newCountingHash("pässword", 1)})
+	b := newBasic(t, Options{FailuresPerMinute: 600}, User{Name: "ann", Hashes: []Hash{newCountingHash("a:b", 1)}}, User{Name: "Bob", Hashes: []Hash{newCountingHash("pässword", 1)}})
 	for name, c := range map[string]struct {
 		header, user string
 		err          error
@@ -124,7 +125,7 @@ func TestAuthenticate(t *testing.T) {
 
 func TestSuccessIsCachedAndFailureIsNot(t *testing.T) {
 	h := newCountingHash("right", 1)
-	b := newBasic(t, Options{}, User{Name: "ann", Hash: h})
+	b := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{h}})
 	for range 5 {
 		_, err := b.Authenticate(t.Context(), basic("ann", "right"), here)
 		require.NoError(t, err)
@@ -139,8 +140,8 @@ func TestSuccessIsCachedAndFailureIsNot(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 4, h.hashed.Load(), "a failure does not evict a cached password")
 	assert.Len(t, b.passwords.known, 1)
-	for _, sum := range b.passwords.known {
-		assert.NotContains(t, string(sum[:]), "right")
+	for _, l := range b.passwords.known["ann"] {
+		assert.NotContains(t, string(l.sum[:]), "right")
 	}
 }
 
@@ -148,7 +149,7 @@ func TestSuccessIsCachedAndFailureIsNot(t *testing.T) {
 func TestReloadCarriesOver(t *testing.T) {
 	ann, bob, carl := newCountingHash("a", 1), newCountingHash("b", 1), newCountingHash("c", 1)
 	now := func() time.Time { return time.Unix(0, 0) }
-	first := newBasic(t, Options{Now: now}, User{Name: "ann", Hash: ann}, User{Name: "bob", Hash: bob}, User{Name: "carl", Hash: carl})
+	first := newBasic(t, Options{Now: now}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{bob}}, User{Name: "carl", Hashes: []Hash{carl}})
 	login := func(a by, name, password string) error {
 		_, err := a.Authenticate(t.Context(), basic(name, password), here)
 		return err
@@ -165,7 +166,7 @@ func TestReloadCarriesOver(t *testing.T) {
 	}
 
 	changed := newCountingHash("new", 1)
-	second := newBasic(t, Options{Now: now, Former: first.Authenticator}, User{Name: "ann", Hash: ann}, User{Name: "bob", Hash: changed})
+	second := newBasic(t, Options{Now: now, Former: first.Authenticator}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{changed}})
 	hashed := ann.hashed.Load()
 	require.NoError(t, login(second, "ann", "a"))
 	assert.Equal(t, hashed, ann.hashed.Load(), "remembered")
@@ -179,7 +180,7 @@ func TestReloadCarriesOver(t *testing.T) {
 	require.NoError(t, err, "failures with the previous password do not count")
 	assert.Same(t, first.passwords.hashing, second.passwords.hashing, "a reload does not raise the limit of concurrent hashes")
 
-	third := newBasic(t, Options{Now: now, Former: second.Authenticator}, User{Name: "carl", Hash: carl})
+	third := newBasic(t, Options{Now: now, Former: second.Authenticator}, User{Name: "carl", Hashes: []Hash{carl}})
 	hashed = carl.hashed.Load()
 	require.NoError(t, login(third, "carl", "c"))
 	assert.Equal(t, hashed+1, carl.hashed.Load(), "the password of a user that was added again is checked")
@@ -187,7 +188,7 @@ func TestReloadCarriesOver(t *testing.T) {
 
 func TestUnknownUsersCostTheHighestHash(t *testing.T) {
 	cheap, dear := newCountingHash("a", 1), newCountingHash("b", 9)
-	b := newBasic(t, Options{}, User{Name: "cheap", Hash: cheap}, User{Name: "dear", Hash: dear})
+	b := newBasic(t, Options{}, User{Name: "cheap", Hashes: []Hash{cheap}}, User{Name: "dear", Hashes: []Hash{dear}})
 	_, err := b.Authenticate(t.Context(), basic("eve", "a"), here)
 	require.ErrorIs(t, err, ErrWrongCredentials)
 	assert.EqualValues(t, 1, dear.decoyed.Load())
@@ -197,7 +198,7 @@ func TestUnknownUsersCostTheHighestHash(t *testing.T) {
 func TestFirstCallsAtOnceHashOnce(t *testing.T) {
 	h := newCountingHash("right", 1)
 	h.block = make(chan struct{})
-	b := newBasic(t, Options{}, User{Name: "ann", Hash: h})
+	b := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{h}})
 	var callers sync.WaitGroup
 	for range 100 {
 		callers.Go(func() {
@@ -215,7 +216,7 @@ func TestFirstCallsAtOnceHashOnce(t *testing.T) {
 func TestGuessingIsRateLimited(t *testing.T) {
 	now := time.Unix(0, 0)
 	h := newCountingHash("right", 1)
-	b := newBasic(t, Options{FailuresPerMinute: 60, Now: func() time.Time { return now }}, User{Name: "ann", Hash: h}, User{Name: "bob", Hash: newCountingHash("b", 1)})
+	b := newBasic(t, Options{FailuresPerMinute: 60, Now: func() time.Time { return now }}, User{Name: "ann", Hashes: []Hash{h}}, User{Name: "bob", Hashes: []Hash{newCountingHash("b", 1)}})
 	try := func(name, password string, from netip.Addr) error {
 		_, err := b.Authenticate(t.Context(), basic(name, password), from)
 		return err
@@ -241,7 +242,7 @@ func TestGuessingIsRateLimited(t *testing.T) {
 
 func TestGuessingNamesIsRateLimitedAlike(t *testing.T) {
 	now := time.Unix(0, 0)
-	b := newBasic(t, Options{Now: func() time.Time { return now }}, User{Name: "ann", Hash: newCountingHash("a", 1)})
+	b := newBasic(t, Options{Now: func() time.Time { return now }}, User{Name: "ann", Hashes: []Hash{newCountingHash("a", 1)}})
 	attempts := func(name string, from netip.Addr) (n int) {
 		var slow *TooManyFailuresError
 		for ; ; n++ {
@@ -305,7 +306,7 @@ func TestBusyIsNotWrong(t *testing.T) {
 	h := newCountingHash("right", 1)
 	h.block = make(chan struct{})
 	defer close(h.block)
-	b := newBasic(t, Options{}, User{Name: "ann", Hash: h})
+	b := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{h}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := b.Authenticate(ctx, basic("ann", "right"), here)
@@ -317,9 +318,9 @@ func TestNewRefuses(t *testing.T) {
 	h := newCountingHash("x", 1)
 	for says, users := range map[string][]User{
 		"no users":        nil,
-		"colon":           {{Name: "a:b", Hash: h}},
-		"empty":           {{Hash: h}},
-		"is listed twice": {{Name: "a", Hash: h}, {Name: "a", Hash: h}},
+		"colon":           {{Name: "a:b", Hashes: []Hash{h}}},
+		"empty":           {{Hashes: []Hash{h}}},
+		"is listed twice": {{Name: "a", Hashes: []Hash{h}}, {Name: "a", Hashes: []Hash{h}}},
 	} {
 		_, err := New(users, Options{})
 		require.ErrorContains(t, err, says)
@@ -327,7 +328,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func BenchmarkAuthenticateKnown(b *testing.B) {
-	a := newBasic(b, Options{}, User{Name: "ann", Hash: newCountingHash("right", 1)})
+	a := newBasic(b, Options{}, User{Name: "ann", Hashes: []Hash{newCountingHash("right", 1)}})
 	header := basic("ann", "right")
 	for b.Loop() {
 		_, _ = a.Authenticate(b.Context(), header, here)

@@ -73,7 +73,7 @@ func (a *Authenticator) signIn(ctx context.Context, in SignIn, e Evidence) (b Bi
 	switch {
 	case in.Method == ByPassword:
 		b.who, err = a.passwords.identify(ctx, in.User, in.Password, e.Source)
-		b.fingerprint, _ = a.passwordFingerprint(in.User)
+		b.fingerprint, _ = a.passwordFingerprint(b.who)
 	case in.Method == ByCode:
 		return a.signInByCode(ctx, in, e)
 	case in.Method == ByCertificate && len(e.Certificates) == 0:
@@ -123,7 +123,7 @@ func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	same := false
 	switch b.who.Method {
 	case ByPassword:
-		now, ok := a.passwordFingerprint(b.who.User)
+		now, ok := a.passwordFingerprint(b.who)
 		same = ok && hmac.Equal(now[:], b.fingerprint[:])
 	case ByToken:
 		stored, ok := a.tokens.bySum[b.token]
@@ -155,13 +155,15 @@ const (
 	sessionJWT         Method = "session:jwt"
 )
 
-// passwordFingerprint is the mac of a user's password hash; false if the user has none.
-func (a *Authenticator) passwordFingerprint(user string) (mac, bool) {
-	h, ok := a.passwords.hashes[user]
-	if !ok {
-		return mac{}, false
+// passwordFingerprint is the mac of the hash of the password that a user has used; false if the
+// user does not have it any more.
+func (a *Authenticator) passwordFingerprint(who Identity) (mac, bool) {
+	for _, h := range a.passwords.hashes[who.User] {
+		if h.ID() == who.Credential {
+			return sumOf(a.passwords.sums, sessionPassword, who.User, fmt.Sprint(h)), true
+		}
 	}
-	return sumOf(a.passwords.sums, sessionPassword, user, fmt.Sprint(h)), true
+	return mac{}, false
 }
 
 // certificateFingerprint is the mac of the client's own certificate.

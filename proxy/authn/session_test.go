@@ -26,7 +26,7 @@ func TestHolds(t *testing.T) {
 	right := hash("right")
 	users := func(change func(u map[string]*User)) (list []User) {
 		u := map[string]*User{
-			"ann": {Hash: right}, "backup": {Tokens: []TokenHash{HashToken(token, until)}},
+			"ann": {Hashes: []Hash{right}}, "backup": {Tokens: []TokenHash{HashToken(token, until)}},
 			"dns": {Certificate: &CertificateName{SANDNS, "dashboard.example"}}, "csi": {JWT: &JWTRule{Issuer: "cluster", Subject: driver}},
 		}
 		change(u)
@@ -63,8 +63,8 @@ func TestHolds(t *testing.T) {
 		options func(o *Options)
 	}{
 		"nothing":           {nil, nil, nil},
-		"another password":  {[]string{"ann"}, func(u map[string]*User) { u["ann"].Hash = hash("right") }, nil},
-		"no password":       {[]string{"ann"}, func(u map[string]*User) { u["ann"].Hash = nil }, nil},
+		"another password":  {[]string{"ann"}, func(u map[string]*User) { u["ann"].Hashes = []Hash{hash("right")} }, nil},
+		"no password":       {[]string{"ann"}, func(u map[string]*User) { u["ann"].Hashes = nil }, nil},
 		"no user":           {[]string{"ann"}, func(u map[string]*User) { delete(u, "ann") }, nil},
 		"another token":     {[]string{"backup"}, func(u map[string]*User) { u["backup"].Tokens = []TokenHash{HashToken(NewToken(), until)} }, nil},
 		"the token expires": {[]string{"backup"}, func(u map[string]*User) { u["backup"].Tokens = []TokenHash{HashToken(token, until.Add(-time.Minute))} }, nil},
@@ -81,6 +81,7 @@ func TestHolds(t *testing.T) {
 		"no issuer":           {[]string{"csi"}, func(u map[string]*User) { delete(u, "csi") }, func(o *Options) { o.Issuers = nil }},
 		"one more of each": {nil, func(u map[string]*User) {
 			u["backup"].Tokens = append(u["backup"].Tokens, HashToken(NewToken(), until))
+			u["ann"].Hashes = []Hash{hash("next"), right}
 		}, nil},
 		"an hour later":        {[]string{"backup", "csi", "dns"}, nil, func(o *Options) { o.Now = func() time.Time { return time.Now().Add(time.Hour) } }},
 		"another failure rate": {nil, nil, func(o *Options) { o.FailuresPerMinute = 7 }},
@@ -121,7 +122,7 @@ func TestHolds(t *testing.T) {
 }
 
 func TestTakes(t *testing.T) {
-	a, err := New([]User{{Name: "ann", Hash: newCountingHash("right", 1)}}, Options{})
+	a, err := New([]User{{Name: "ann", Hashes: []Hash{newCountingHash("right", 1)}}}, Options{})
 	require.NoError(t, err)
 	assert.True(t, a.TakesPasswords())
 	assert.False(t, a.TakesCertificates())

@@ -101,7 +101,7 @@ func TestUsersOfTokens(t *testing.T) {
 	old, next, third := NewToken(), NewToken(), NewToken()
 	a, err := New([]User{
 		{Name: "backup", Tokens: []TokenHash{HashToken(old, now.Add(time.Hour)), HashToken(next, time.Time{})}},
-		{Name: "ann", Hash: newCountingHash("right", 1)},
+		{Name: "ann", Hashes: []Hash{newCountingHash("right", 1)}},
 	}, Options{FailuresPerMinute: 6000, Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	assert.True(t, a.TakesBearer())
@@ -149,7 +149,7 @@ func TestATokenIsOneUsers(t *testing.T) {
 func TestWrongTokensAreRateLimited(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	right := NewToken()
-	a, err := New([]User{{Name: "backup", Tokens: []TokenHash{HashToken(right, time.Time{})}}, {Name: "ann", Hash: newCountingHash("right", 1)}},
+	a, err := New([]User{{Name: "backup", Tokens: []TokenHash{HashToken(right, time.Time{})}}, {Name: "ann", Hashes: []Hash{newCountingHash("right", 1)}}},
 		Options{FailuresPerMinute: 60, Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	var slow *TooManyFailuresError

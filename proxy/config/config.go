@@ -166,7 +166,7 @@ func (c *Config) Warnings() []string { return c.warnings }
 func (c *Config) warnAbout(path string) {
 	inline := false
 	for _, u := range c.Users {
-		inline = inline || u.PasswordHash != ""
+		inline = inline || u.PasswordHash != "" || len(u.PasswordHashes) > 0
 	}
 	if info, err := os.Stat(path); err == nil && inline && info.Mode().Perm()&0o004 != 0 {
 		c.warnings = append(c.warnings, fmt.Sprintf("%s contains password hashes, and every user of this host may read it: chmod o-r %s, or move the hashes into files (password_hash_file)", path, path))

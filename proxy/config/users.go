@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
@@ -14,6 +13,7 @@ import (
 type User struct {
 	Name             string       `yaml:"name"`
 	PasswordHash     string       `yaml:"password_hash"`
+	PasswordHashes   []string     `yaml:"password_hashes"`
 	PasswordHashFile string       `yaml:"password_hash_file"`
 	TokenHashes      []string     `yaml:"token_hashes"`
 	TokenHashFile    string       `yaml:"token_hash_file"`
@@ -71,19 +71,11 @@ func (c *Config) AuthUsers() (users []authn.User, err error) {
 
 func (c *Config) authUser(u User) (user authn.User, err error) {
 	user.Name = u.Name
-	password, tokens := u.PasswordHash != "" || u.PasswordHashFile != "", len(u.TokenHashes) > 0 || u.TokenHashFile != ""
-	if u.PasswordHash != "" && u.PasswordHashFile != "" {
-		return user, errors.New("set either password_hash or password_hash_file")
-	}
 	var wrong []error
-	if password {
-		user.Hash, err = c.hashOf(u)
-		wrong = append(wrong, err)
-	}
-	if tokens {
-		user.Tokens, err = c.tokensOf(u)
-		wrong = append(wrong, err)
-	}
+	user.Hashes, err = c.hashesOf(u)
+	wrong = append(wrong, err)
+	user.Tokens, err = c.tokensOf(u)
+	wrong = append(wrong, err)
 	if u.Certificate != nil {
 		user.Certificate, err = u.Certificate.name()
 		wrong = append(wrong, err)
@@ -104,22 +96,45 @@ func (c *Config) authUser(u User) (user authn.User, err error) {
 	return user, errors.Join(wrong...)
 }
 
-// hashOf reads a user's password hash, from its file if it has one.
-func (c *Config) hashOf(u User) (authn.Hash, error) {
-	text, key := u.PasswordHash, "password_hash"
-	if u.PasswordHashFile != "" {
-		key = "password_hash_file"
-		read, err := c.read(u.PasswordHashFile)
+// hashesOf reads the hashes of a user's passwords, from the configuration and from a file.
+func (c *Config) hashesOf(u User) (hashes []authn.Hash, err error) {
+	var wrong []error
+	add := func(key, text string) {
+		h, err := authn.ParseHash(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+			wrong = append(wrong, fmt.Errorf("%s: %w", key, err))
+			return
 		}
-		text = strings.TrimSpace(string(read))
+		hashes = append(hashes, h)
 	}
-	h, err := authn.ParseHash(text)
+	if u.PasswordHash != "" {
+		add("password_hash", u.PasswordHash)
+	}
+	for i, text := range u.PasswordHashes {
+		add(fmt.Sprintf("password_hashes[%d]", i), text)
+	}
+	if u.PasswordHashFile != "" {
+		more, err := c.readHashes(u.PasswordHashFile)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("password_hash_file: %w", err))
+		}
+		hashes = append(hashes, more...)
+	}
+	return hashes, errors.Join(wrong...)
+}
+
+// readHashes reads a file of password hashes. Unlike a file of tokens, it must have one: a user who
+// loses the password by mistake cannot mend it.
+func (c *Config) readHashes(path string) ([]authn.Hash, error) {
+	text, err := c.read(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, err
 	}
-	return h, nil
+	hashes, err := authn.ParseHashes(string(text))
+	if err == nil && len(hashes) == 0 {
+		err = errors.New("it has no hash: `spdk-proxy hash-password` makes a hash")
+	}
+	return hashes, err
 }
 
 // tokensOf reads the hashes of a user's tokens, from the configuration and from a file. An empty or
@@ -168,8 +183,8 @@ func (c *Config) warnAboutCredentials() {
 		switch {
 		case u.TokenHashFile != "" && len(hashes) == 0:
 			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no token: %s is missing or empty (spdk-proxy new-token creates one)", u.Name, u.TokenHashFile))
-		case u.PasswordHash == "" && u.PasswordHashFile == "" && len(hashes) == 0 && u.Certificate == nil && u.JWT == nil && u.Local == nil:
-			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no credentials and cannot log in: set one of password_hash, password_hash_file, token_hashes, token_hash_file, certificate, jwt and local, or remove the user", u.Name))
+		case u.PasswordHash == "" && len(u.PasswordHashes) == 0 && u.PasswordHashFile == "" && len(hashes) == 0 && u.Certificate == nil && u.JWT == nil && u.Local == nil:
+			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no credentials and cannot log in: set one of password_hash, password_hashes, password_hash_file, token_hashes, token_hash_file, certificate, jwt and local, or remove the user", u.Name))
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestScript(t *testing.T) {
 	users, err := c.AuthUsers()
 	require.NoError(t, err)
 	require.Len(t, users, 1)
-	assert.NotNil(t, users[0].Hash)
+	assert.Len(t, users[0].Hashes, 1)
 	require.Len(t, c.Warnings(), 2)
 	assert.Contains(t, c.Warnings()[0], "command line")
 	assert.Contains(t, c.Warnings()[1], "unencrypted")
