@@ -12,8 +12,8 @@ import (
 )
 
 // relay listens on a socket in front of the simulated target, and adds what the simulation does not have: I/O of the devices,
-// busy reactors, and connected hosts. It returns how to stop.
-func relay(path, target string) (stop func(), err error) {
+// busy reactors, and connected hosts. Calls of bdev_get_bdevs wait at the gate. It returns how to stop.
+func relay(path, target string, bdevs *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func relay(path, target string) (stop func(), err error) {
 				_ = client.Close()
 				continue
 			}
-			r := &relayed{client: client, server: server, asked: map[string]string{}}
+			r := &relayed{client: client, server: server, bdevs: bdevs, asked: map[string]string{}}
 			go r.requests()
 			go r.answers()
 		}
@@ -37,8 +37,34 @@ func relay(path, target string) (stop func(), err error) {
 	return func() { _ = listener.Close() }, nil
 }
 
+// A gate is open at first.
+type gate struct {
+	mu     sync.Mutex
+	opened chan struct{} // closed when the gate opens; nil: it is open
+}
+
+// shut shuts the gate, until open is called.
+func (g *gate) shut() (open func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	opened := make(chan struct{})
+	g.opened = opened
+	return sync.OnceFunc(func() { close(opened) })
+}
+
+// pass waits until the gate is open.
+func (g *gate) pass() {
+	g.mu.Lock()
+	opened := g.opened
+	g.mu.Unlock()
+	if opened != nil {
+		<-opened
+	}
+}
+
 type relayed struct {
 	client, server net.Conn
+	bdevs          *gate
 	mu             sync.Mutex
 	asked          map[string]string // methods by id
 }
@@ -75,6 +101,8 @@ func (r *relayed) requests() {
 		case "nvmf_subsystem_get_controllers":
 			r.write(answer(m.ID, controllers(m.Params.NQN)))
 			continue
+		case "bdev_get_bdevs":
+			r.bdevs.pass()
 		case "bdev_get_iostat":
 			r.mu.Lock()
 			r.asked[string(m.ID)] = m.Method

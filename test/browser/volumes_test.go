@@ -29,11 +29,37 @@ func TestFirstContentAndLayout(t *testing.T) {
 		p.until(content)
 		t.Logf("%-32s first paint %4.0f ms, content %4.0f ms after navigation", page,
 			eval[float64](p, `performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0`), eval[float64](p, `performance.now()`))
-		if page == "overview" {
+		switch page {
+		case "overview":
 			p.until(plotted)
+		case "volumes", "exports":
+			p.until(wholeRead)
 		}
 		assert.Less(t, eval[float64](p, shifts), 0.1, "%s: parts of the page move while it loads", page)
 	}
+}
+
+// wholeRead holds when the page has the list of all bdevs, which comes last.
+const wholeRead = `performance.getEntriesByType("resource").some((e) => e.encodedBodySize > 8e6)`
+
+// Volumes and exports are listed before SPDK has answered with the long list of bdevs.
+func TestListsDoNotWaitForSizes(t *testing.T) {
+	p := newPage(t)
+	open := p.world.bdevs.shut()
+	t.Cleanup(open)
+	p.signIn("admin")
+	p.show("exports")
+	p.until(listed)
+	p.show("volumes")
+	p.until(listed)
+	const sizes = `[...document.querySelectorAll(".body .c-size")].map((c) => c.innerText)`
+	assert.True(t, eval[bool](p, sizes+`.every((s) => s === "–")`))
+	p.until(`[...document.querySelectorAll("button")].some((b) => b.innerText === "Create" && b.disabled)`)
+	p.press("Size")
+	p.has("Reading volumes…")
+	open()
+	p.until(sizes + `.length > 10 && ` + sizes + `.every((s) => / [MG]iB$/.test(s))`)
+	p.until(`[...document.querySelectorAll("button")].some((b) => b.innerText === "Create" && !b.disabled)`)
 }
 
 func TestVolumes(t *testing.T) {

@@ -28,6 +28,7 @@ type world struct {
 	url    string
 	target *caller
 	log    *logFile
+	bdevs  gate // of bdev_get_bdevs
 	stops  []func()
 }
 
@@ -76,7 +77,7 @@ func newWorld(dir string) (w *world, err error) {
 	if err := fill(w.target); err != nil {
 		return w, err
 	}
-	stop, err := relay(filepath.Join(dir, "busy.sock"), socket)
+	stop, err := relay(filepath.Join(dir, "busy.sock"), socket, &w.bdevs)
 	if err != nil {
 		return w, err
 	}

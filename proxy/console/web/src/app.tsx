@@ -1,6 +1,6 @@
 // The frame of the console: navigation, the user's menu, the theme, and one page.
 import type { FunctionComponent } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { eventState, followEvents, sampleRegularly } from "./model/activity";
 import { loadDocument } from "./model/document";
 import * as account from "./model/session";
@@ -52,7 +52,7 @@ export function App() {
   const session = useCell(account.session), ways = useCell(account.ways);
   const [failed, setFailed] = useState("");
   const start = () => account.start().then(() => setFailed(""), (e) => setFailed(e.message));
-  useEffect(() => { void start(); }, []);
+  useLayoutEffect(() => { void start(); }, []);
   useEffect(() => {
     if (!session) return;
     const stops = [account.watchIdle(), sampleRegularly(), followEvents()];

@@ -29,6 +29,19 @@ export interface Limits {
   w_mbytes_per_sec: number;
 }
 
+// An Entry is a volume in SPDK's list of logical volumes, which is shorter and faster than that of bdevs: it has no sizes.
+interface Entry {
+  alias: string;
+  uuid: string;
+  name: string;
+  is_thin_provisioned: boolean;
+  is_snapshot: boolean;
+  is_clone: boolean;
+  is_esnap_clone: boolean;
+  num_allocated_clusters?: number; // from v25.01 on
+  lvs: { name: string };
+}
+
 interface Lvol {
   lvol_store_uuid: string;
   thin_provision: boolean;
@@ -105,10 +118,13 @@ async function orRefused<T>(refused: string[], method: string, params?: object):
 }
 
 export const inventory = new Cell<Inventory | null>(null);
+
+// firstLook is what lists can show before the inventory is there: exports, and soon also volumes, without sizes, limits and parents.
+export const firstLook = new Cell<Inventory | null>(null);
 export const inventoryError = new Cell<Error | null>(null);
 export const inventoryStale = new Cell(false);
 
-session.follow(() => { if (!session.value) inventory.value = null; });
+session.follow(() => { if (!session.value) inventory.value = firstLook.value = null; });
 
 let reading: Promise<void> | null = null;
 let again = false;
@@ -124,7 +140,8 @@ async function readUntilCurrent() {
   do {
     again = false;
     try {
-      inventory.value = await read();
+      inventory.value = await read(inventory.value === null);
+      firstLook.value = null;
       inventoryError.value = null;
     } catch (e) {
       inventoryError.value = e as Error;
@@ -138,23 +155,41 @@ export function freshInventory(age: number): Promise<void> {
   return now && !inventoryStale.value && Date.now() - now.at < age ? Promise.resolve() : reading ?? readInventory();
 }
 
-async function read(): Promise<Inventory> {
+// read asks for the long list of bdevs last, because SPDK answers nothing else meanwhile. The first time, what is known is shown earlier.
+async function read(first: boolean): Promise<Inventory> {
   inventoryStale.value = false;
   const refused: string[] = [];
-  const [stores, bdevs, subsystems, nodes] = await Promise.all([
+  const short = Promise.all([
     orRefused<Store[]>(refused, "bdev_lvol_get_lvstores"),
-    orRefused<Bdev[]>(refused, "bdev_get_bdevs"),
     orRefused<Subsystem[]>(refused, "nvmf_get_subsystems"),
     orRefused<TargetNode[]>(refused, "iscsi_get_target_nodes"),
   ]);
+  const entries = first ? orRefused<Entry[]>(refused, "bdev_lvol_get_lvols") : undefined;
+  const [stores = [], subsystems, nodes] = await short;
+  const known = { stores, volumes: [], subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
   const exports = exportsByBdev(subsystems ?? [], nodes ?? []);
-  const byUUID = new Map((stores ?? []).map((s) => [s.uuid, s]));
+  if (entries) {
+    firstLook.value = known;
+    const byName = new Map(stores.map((s) => [s.name, s]));
+    firstLook.value = { ...known, volumes: (await entries ?? []).map((e) => volumeOfEntry(e, byName.get(e.lvs.name), exports)) };
+  }
+  const bdevs = await orRefused<Bdev[]>(refused, "bdev_get_bdevs") ?? [];
+  const byUUID = new Map(stores.map((s) => [s.uuid, s]));
   const volumes: Volume[] = [];
-  for (const b of bdevs ?? []) {
+  for (const b of bdevs) {
     const lvol = b.driver_specific?.lvol;
     if (lvol) volumes.push(volumeOf(b, lvol, byUUID.get(lvol.lvol_store_uuid), exports));
   }
-  return { stores: stores ?? [], volumes, subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
+  return { ...known, volumes, at: Date.now() };
+}
+
+function volumeOfEntry(e: Entry, store: Store | undefined, exports: Map<string, Export[]>): Volume {
+  return {
+    id: e.uuid, name: e.name, alias: e.alias, store: e.lvs.name,
+    kind: e.is_snapshot ? "snapshot" : e.is_clone || e.is_esnap_clone ? "clone" : "volume",
+    thin: e.is_thin_provisioned, size: NaN, used: e.num_allocated_clusters !== undefined && store ? e.num_allocated_clusters * store.cluster_size : NaN,
+    base: "", clones: [], exports: [...(exports.get(e.uuid) ?? []), ...(exports.get(e.alias) ?? [])],
+  };
 }
 
 function volumeOf(b: Bdev, lvol: Lvol, store: Store | undefined, exports: Map<string, Export[]>): Volume {

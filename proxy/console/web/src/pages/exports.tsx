@@ -1,9 +1,9 @@
 // What is exported to whom: NVMe-oF subsystems and iSCSI target nodes.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
-import { Address, Inventory, Subsystem, TargetNode, address, freshInventory, inventory, inventoryError, readInventory } from "../model/storage";
+import { Address, Inventory, Subsystem, TargetNode, address, firstLook, freshInventory, inventory, inventoryError, readInventory } from "../model/storage";
 import { announce, change, link, route, useCell, useDebounced, useLoad } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Alert, Button, Copy, Empty, ErrorNote, Search } from "../ui/parts";
@@ -45,18 +45,19 @@ const columns: Column<Row>[] = [
 ];
 
 export function Exports() {
-  const found = useCell(inventory), error = useCell(inventoryError), here = useCell(route).values;
+  const whole = useCell(inventory), early = useCell(firstLook), found = whole ?? early, error = useCell(inventoryError), here = useCell(route).values;
   const [text, setText] = useState(here.q ?? "");
   const query = useDebounced(text, 120).toLowerCase();
   const sort: Sort = { key: here.sort?.replace(/^-/, "") || "id", down: here.sort?.startsWith("-") ?? false };
   useCell(allowed);
-  useEffect(() => { void freshInventory(30000); }, []);
+  useLayoutEffect(() => { void freshInventory(30000); }, []);
   useEffect(() => change({ q: query }), [query]);
   useEffect(() => { if ((here.q ?? "").toLowerCase() !== query) setText(here.q ?? ""); }, [here.q]);
   const rows = useMemo(() => {
     const list = found ? rowsOf(found).filter((r) => (!here.kind || r.kind === here.kind) && (!query || `${r.id} ${r.listeners} ${r.hosts}`.toLowerCase().includes(query))) : [];
     const key = sort.key as "id" | "kind" | "units" | "listeners" | "hosts";
-    list.sort((a, b) => (key === "units" ? a.units - b.units : a[key].localeCompare(b[key], "en", { numeric: true })));
+    const compare = format.byName();
+    list.sort((a, b) => (key === "units" ? a.units - b.units : compare(a[key], b[key])));
     return sort.down ? list.reverse() : list;
   }, [found, query, here.kind, sort.key, sort.down]);
   useEffect(() => { if (query) announce(format.plural(rows.length, "export") + " found"); }, [rows.length]);

@@ -1,8 +1,8 @@
 // All volumes and snapshots: search, order, tree, and what can be done with them.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
-import { Inventory, Volume, freshInventory, inventory, inventoryError, inventoryStale, readInventory } from "../model/storage";
+import { Inventory, Volume, firstLook, freshInventory, inventory, inventoryError, inventoryStale, readInventory } from "../model/storage";
 import { announce, change, route, useCell, useDebounced } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Button, Empty, ErrorNote, Search } from "../ui/parts";
@@ -42,12 +42,10 @@ const values: Record<string, (v: Volume) => number | string> = {
   exports: (v) => v.exports.length ? v.exports[0].name : "",
 };
 
-const names = new Intl.Collator("en", { numeric: true });
-
 function ordered(list: Volume[], sort: Sort): Volume[] {
-  const value = values[sort.key] ?? values.name;
+  const value = values[sort.key] ?? values.name, compare = format.byName();
   const keyed = list.map((v) => ({ v, key: value(v) }));
-  keyed.sort((a, b) => typeof a.key === "number" ? a.key - (b.key as number) : names.compare(a.key, b.key as string));
+  keyed.sort((a, b) => typeof a.key === "number" ? a.key - (b.key as number) : compare(a.key, b.key as string));
   if (sort.down) keyed.reverse();
   return keyed.map((k) => k.v);
 }
@@ -83,7 +81,7 @@ function branches(all: Volume[], shown: Volume[], open: Set<string>, searching: 
 }
 
 export function Volumes() {
-  const found = useCell(inventory), error = useCell(inventoryError), stale = useCell(inventoryStale), here = useCell(route).values;
+  const whole = useCell(inventory), early = useCell(firstLook), error = useCell(inventoryError), stale = useCell(inventoryStale), here = useCell(route).values;
   const may = useCell(allowed);
   const [text, setText] = useState(here.q ?? "");
   const [open, setOpen] = useState(new Set<string>());
@@ -92,7 +90,10 @@ export function Volumes() {
   const sort: Sort = { key: here.sort?.replace(/^-/, "") || "name", down: here.sort?.startsWith("-") ?? false };
   const tree = here.view === "tree", kind = kinds.includes(here.kind ?? "") ? here.kind : "";
 
-  useEffect(() => { void freshInventory(30000); }, []);
+  // The first look has neither parents nor sizes.
+  const found = whole ?? (early?.volumes.length && !tree && ["name", "store", "exports"].includes(sort.key) ? early : null);
+
+  useLayoutEffect(() => { void freshInventory(30000); }, []);
   useEffect(() => {
     if (!stale || document.hidden) return;
     const timer = setTimeout(() => void readInventory(), 3000);
@@ -109,7 +110,7 @@ export function Volumes() {
     () => (tree ? branches(found?.volumes ?? [], shown, open, query !== "") : shown.map((volume) => ({ volume, depth: 0 }))), [tree, shown, open, found, query]);
   useEffect(() => { if (found && query) announce(format.plural(shown.length, "volume") + " found"); }, [shown.length, query]);
 
-  const chosen = here.id ? found?.volumes.find((v) => v.id === here.id) : undefined;
+  const chosen = here.id ? whole?.volumes.find((v) => v.id === here.id) : undefined;
   const toggle = (b: Branch, opened: boolean) => {
     const next = new Set(open);
     if (opened) next.add(b.volume.id);
@@ -131,7 +132,7 @@ export function Volumes() {
         <span class="grow" />
         <span class="faint figures shown">{found ? `${format.count(shown.length)} of ${format.plural(found.volumes.length, "volume")}` : ""}</span>
         <Button icon="refresh" label={found ? `Read again. Read at ${format.time(found.at)}` : "Read again"} kind="quiet" onClick={() => void readInventory()} />
-        {may && can("bdev_lvol_create") && <Button kind="primary" icon="plus" disabled={!found} onClick={() => setCreating(true)}>Create</Button>}
+        {may && can("bdev_lvol_create") && <Button kind="primary" icon="plus" disabled={!whole} onClick={() => setCreating(true)}>Create</Button>}
       </div>
       {error && <ErrorNote error={error} retry={() => void readInventory()} />}
       <div class="split">
@@ -139,9 +140,9 @@ export function Volumes() {
           onSort={(k) => { const next = nextSort(sort, k); change({ sort: (next.down ? "-" : "") + next.key }); }}
           chosen={chosen?.id} onOpen={(b) => change({ id: b.volume.id })}
           depth={tree ? (b) => b.depth : undefined} open={tree ? (b) => b.open : undefined} onToggle={toggle} empty={<Nothing found={found} error={error} />} />
-        {chosen && <VolumePanel key={chosen.id} volume={chosen} all={found!} onClose={() => change({ id: undefined })} />}
+        {chosen && <VolumePanel key={chosen.id} volume={chosen} all={whole!} onClose={() => change({ id: undefined })} />}
       </div>
-      {creating && <CreateVolume stores={found!.stores} volumes={found!.volumes} store={here.store} onClose={() => setCreating(false)} />}
+      {creating && <CreateVolume stores={whole!.stores} volumes={whole!.volumes} store={here.store} onClose={() => setCreating(false)} />}
     </div>
   );
 }

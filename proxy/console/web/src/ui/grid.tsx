@@ -1,5 +1,5 @@
 // A table of any length: only the rows in view are in the page. Arrow keys move, Enter opens.
-import type { ComponentChildren } from "preact";
+import { Component, type ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "./parts";
 
@@ -31,7 +31,8 @@ interface Props<Row> {
 }
 
 const rowHeight = 38;
-const spare = 6;
+const step = 8; // rows by which the window of rows in the page moves
+const spare = 10; // rows above and below the view
 
 export function Grid<Row>(p: Props<Row>) {
   const box = useRef<HTMLDivElement>(null);
@@ -56,7 +57,7 @@ export function Grid<Row>(p: Props<Row>) {
     const scrolled = () => {
       frame ||= requestAnimationFrame(() => {
         frame = 0;
-        setFirst(Math.floor(el.scrollTop / rowHeight / 4) * 4);
+        setFirst(Math.floor(el.scrollTop / rowHeight / step) * step);
       });
     };
     el.addEventListener("scroll", scrolled, { passive: true });
@@ -70,7 +71,6 @@ export function Grid<Row>(p: Props<Row>) {
     if (top < el.scrollTop) el.scrollTop = top;
     else if (top + rowHeight + head > el.scrollTop + el.clientHeight) el.scrollTop = top + rowHeight + head - el.clientHeight;
   };
-  const toggle = (row: Row, open: boolean) => p.onToggle?.(row, open);
   const parent = () => {
     const depth = p.depth!(p.rows[at]);
     for (let i = at - 1; i >= 0; i--) if (p.depth!(p.rows[i]) < depth) return i;
@@ -85,13 +85,13 @@ export function Grid<Row>(p: Props<Row>) {
       Enter: () => row && p.onOpen?.(row), " ": () => row && p.onOpen?.(row),
     };
     if (tree && row) {
-      steps.ArrowRight = () => (p.open!(row) === false ? toggle(row, true) : p.open!(row) ? move(at + 1) : undefined);
-      steps.ArrowLeft = () => (p.open!(row) ? toggle(row, false) : move(parent()));
+      steps.ArrowRight = () => (p.open!(row) === false ? p.onToggle?.(row, true) : p.open!(row) ? move(at + 1) : undefined);
+      steps.ArrowLeft = () => (p.open!(row) ? p.onToggle?.(row, false) : move(parent()));
     }
-    const step = steps[e.key];
-    if (!step || e.ctrlKey || e.metaKey || e.altKey) return;
+    const act = steps[e.key];
+    if (!act || e.ctrlKey || e.metaKey || e.altKey) return;
     e.preventDefault();
-    step();
+    act();
   };
 
   const from = Math.max(0, Math.min(first, p.rows.length - visible) - spare);
@@ -117,27 +117,40 @@ export function Grid<Row>(p: Props<Row>) {
       {p.rows.length === 0 ? <div class="body" role="rowgroup"><div role="row"><div role="gridcell">{p.empty}</div></div></div> : (
         <div class="body" role="rowgroup" style={{ height: `${p.rows.length * rowHeight}px` }}>
           {shown.map((row, i) => {
-            const index = from + i, id = p.id(row), open = p.open?.(row);
-            return (
-              <div key={index % slots} id={`${base}-${index}`} class={`row ${index === at ? "active" : ""} ${p.tone?.(row) ?? ""}`} role="row" aria-rowindex={index + 2}
-                aria-selected={p.chosen === id} aria-level={tree ? p.depth!(row) + 1 : undefined} aria-expanded={open}
-                style={{ transform: `translateY(${index * rowHeight}px)` }}
-                onClick={() => { setActive(index); p.onOpen?.(row); }}>
-                {p.columns.map((c, n) => (
-                  <div key={c.key} class={`cell c-${c.key} ${c.number ? "number" : ""}`} role="gridcell">
-                    {tree && n === 0 && <span class="indent" style={{ width: `${Math.min(p.depth!(row), 8) * 18}px` }} />}
-                    {tree && n === 0 && (open === undefined ? <span class="twig" /> :
-                      <button type="button" class={`twig ${open ? "open" : ""}`} tabIndex={-1} aria-label={open ? "Collapse" : "Expand"} onClick={(e) => { e.stopPropagation(); toggle(row, !open); }}><Icon name="right" size={14} /></button>)}
-                    {c.show(row)}
-                  </div>
-                ))}
-              </div>
-            );
+            const index = from + i;
+            return <Line<Row> key={index % slots} grid={p} row={row} index={index} id={`${base}-${index}`} active={index === at} activate={setActive} />;
           })}
         </div>
       )}
     </div>
   );
+}
+
+interface LineProps<Row> { grid: Props<Row>; row: Row; index: number; id: string; active: boolean; activate: (index: number) => void }
+
+// A Line is a row in view. While the list scrolls, only the lines that get another row are made anew.
+class Line<Row> extends Component<LineProps<Row>> {
+  shouldComponentUpdate(next: LineProps<Row>) {
+    const now = this.props;
+    return now.row !== next.row || now.grid !== next.grid || now.index !== next.index || now.active !== next.active;
+  }
+  render({ grid: p, row, index, id, active, activate }: LineProps<Row>) {
+    const open = p.open?.(row), depth = p.depth?.(row);
+    return (
+      <div id={id} class={`row ${active ? "active" : ""} ${p.tone?.(row) ?? ""}`} role="row" aria-rowindex={index + 2}
+        aria-selected={p.chosen === p.id(row)} aria-level={depth === undefined ? undefined : depth + 1} aria-expanded={open}
+        style={{ transform: `translateY(${index * rowHeight}px)` }} onClick={() => { activate(index); p.onOpen?.(row); }}>
+        {p.columns.map((c, n) => (
+          <div key={c.key} class={`cell c-${c.key} ${c.number ? "number" : ""}`} role="gridcell">
+            {depth !== undefined && n === 0 && <span class="indent" style={{ width: `${Math.min(depth, 8) * 18}px` }} />}
+            {depth !== undefined && n === 0 && (open === undefined ? <span class="twig" /> :
+              <button type="button" class={`twig ${open ? "open" : ""}`} tabIndex={-1} aria-label={open ? "Collapse" : "Expand"} onClick={(e) => { e.stopPropagation(); p.onToggle?.(row, !open); }}><Icon name="right" size={14} /></button>)}
+            {c.show(row)}
+          </div>
+        ))}
+      </div>
+    );
+  }
 }
 
 // nextSort sorts by another column, or turns the order of the same one.
