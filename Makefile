@@ -107,6 +107,8 @@ SYSCONFDIR ?= /etc
 PREFIX     ?= /usr/local
 UNITDIR     = $(PREFIX)/lib/systemd/system
 UNITS      := spdk-proxy.service spdk-proxy.socket spdk-proxy-grant.path spdk-proxy-grant.service spdk-proxy-keys.socket spdk-proxy-keys@.service
+# For several targets on a host.
+UNITS      += spdk-proxy@.service spdk-proxy@.socket spdk-proxy-grant@.path spdk-proxy-grant@.service spdk-proxy-keys@.socket
 
 install: ## spdk-proxy as a service (PREFIX, SYSCONFDIR, DESTDIR); a configuration that is there stays
 	install -D -m 755 $(BIN)/spdk-proxy $(DESTDIR)$(PREFIX)/bin/spdk-proxy
@@ -120,6 +122,7 @@ install: ## spdk-proxy as a service (PREFIX, SYSCONFDIR, DESTDIR); a configurati
 
 uninstall: ## what `make install` installed, but for configuration and state
 	[ -n "$(DESTDIR)" ] || systemctl disable --now spdk-proxy.socket spdk-proxy.service spdk-proxy-grant.path spdk-proxy-grant.service spdk-proxy-keys.socket
+	[ -n "$(DESTDIR)" ] || { systemctl disable spdk-proxy@.service spdk-proxy@.socket; systemctl stop 'spdk-proxy-grant@*.path' 'spdk-proxy@*.socket' 'spdk-proxy@*.service' 'spdk-proxy-grant@*.service' 'spdk-proxy-keys@*.socket'; }
 	rm -f $(DESTDIR)$(PREFIX)/bin/spdk-proxy $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS))
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/spdk-proxy.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/spdk-proxy.conf
 	[ -n "$(DESTDIR)" ] || systemctl daemon-reload

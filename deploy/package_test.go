@@ -34,6 +34,11 @@ var packaged = map[string]string{
 	"/usr/lib/systemd/system/spdk-proxy-grant.service":                      "-rw-r--r--",
 	"/usr/lib/systemd/system/spdk-proxy-keys.socket":                        "-rw-r--r--",
 	"/usr/lib/systemd/system/spdk-proxy-keys@.service":                      "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy@.service":                           "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy@.socket":                            "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy-grant@.path":                        "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy-grant@.service":                     "-rw-r--r--",
+	"/usr/lib/systemd/system/spdk-proxy-keys@.socket":                       "-rw-r--r--",
 	"/usr/lib/sysusers.d/spdk-proxy.conf":                                   "-rw-r--r--",
 	"/usr/lib/tmpfiles.d/spdk-proxy.conf":                                   "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/examples/spdk_tgt.service.d/spdk-proxy.conf": "-rw-r--r--",
@@ -153,15 +158,15 @@ func checkDeb(t *testing.T, deb string) {
 		require.NoError(t, err)
 		for _, m := range execLine.FindAllStringSubmatch(string(text), -1) {
 			commands++
-			assert.Contains(t, output(t, program, append(strings.Fields(m[2]), "--help")...), "Usage:\n  spdk-proxy "+strings.Fields(m[2])[0], path)
+			assert.Contains(t, output(t, program, append(strings.Fields(strings.ReplaceAll(m[2], "%i", "a")), "--help")...), "Usage:\n  spdk-proxy "+strings.Fields(m[2])[0], path)
 		}
 	}
-	assert.Equal(t, 8, commands, "of units and examples")
+	assert.Equal(t, 12, commands, "of units and examples")
 }
 
 var (
 	execLine = regexp.MustCompile(`(?m)^#?\s*Exec(\w+)=-?/usr/bin/spdk-proxy (.*)$`)
-	unitName = regexp.MustCompile(`spdk-proxy[\w-]*\.(service|socket|path)`)
+	unitName = regexp.MustCompile(`spdk-proxy[\w@*-]*\.(service|socket|path)`)
 )
 
 // checkScript checks the syntax of a maintainer's script, and that the units in it exist.
@@ -171,14 +176,14 @@ func checkScript(t *testing.T, script string) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 	for _, name := range unitName.FindAllString(script, -1) {
-		assert.FileExists(t, filepath.Join(repository, "systemd", name))
+		assert.FileExists(t, filepath.Join(repository, "systemd", strings.Replace(name, "*", "", 1)))
 	}
 }
 
 // After an upgrade, the scripts restart the service if the new version accepts the
 // configuration. Otherwise the previous version keeps running.
 func TestUpgradeScripts(t *testing.T) {
-	const restarted = "systemctl try-restart spdk-proxy.service\n"
+	const restarted, instance = "systemctl try-restart spdk-proxy.service\n", "systemctl try-restart spdk-proxy@a.service\n"
 	for name, script := range map[string][]string{
 		"deb": {"deploy/package/deb/postinst", "configure", "1.2.2-1"},
 		"rpm": {"deploy/package/rpm/postun", "1"},
@@ -189,14 +194,18 @@ func TestUpgradeScripts(t *testing.T) {
 			says          string
 		}{
 			"running":               {"true", "true", true, ""},
-			"running, and refusing": {"true", "false", false, "The former one goes on"},
+			"running, and refusing": {"true", "false", false, "The previous version of the service continues to run: correct the file, then systemctl restart spdk-proxy@a.service"},
 			"not running":           {"false", "true", false, ""},
 		} {
 			t.Run(name+" "+state, func(t *testing.T) {
 				stdout, stderr := runScript(t, script, c.active, c.sound)
 				assert.Contains(t, stdout, "systemctl daemon-reload\n")
 				assert.Contains(t, stdout, "systemctl try-restart spdk-proxy-grant.path spdk-proxy-keys.socket\n")
+				assert.Contains(t, stdout, "systemctl try-restart spdk-proxy-grant@*.path spdk-proxy-keys@*.socket\n")
 				assert.Equal(t, c.restarts, strings.Contains(stdout, restarted), stdout)
+				assert.Equal(t, c.restarts, strings.Contains(stdout, instance), stdout)
+				assert.Equal(t, c.active == "true", strings.Contains(stdout, "spdk-proxy check-config /etc/spdk-proxy/spdk-proxy.yaml\n"))
+				assert.Equal(t, c.active == "true", strings.Contains(stdout, "spdk-proxy check-config /etc/spdk-proxy/a.yaml\n"))
 				assert.Contains(t, stderr, c.says)
 				assert.Equal(t, c.says == "", stderr == "", stderr)
 			})
@@ -226,7 +235,7 @@ func runScript(t *testing.T, script []string, active, sound string) (stdout, std
 		"systemd-sysusers": ":",
 		"systemd-tmpfiles": ":",
 	} {
-		program := "#!/bin/sh\necho " + command + ` "$@"` + "\n" + does + "\n"
+		program := "#!/bin/sh\n[ \"$1\" != list-units ] || { echo spdk-proxy@a.service loaded active running; exit; }\necho " + command + ` "$@"` + "\n" + does + "\n"
 		require.NoError(t, os.WriteFile(filepath.Join(bin, command), []byte(program), 0o755))
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", strings.ReplaceAll(string(text), "/run/systemd/system", bin), "script"}, script[1:]...)...)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	proxyservice "github.com/spdkgate/spdkgate/proxy/service"
 )
 
 const (
@@ -62,9 +63,10 @@ func TestServiceThaws(t *testing.T) {
 	assert.Equal(t, []string{"0"}, o["Unit/StartLimitIntervalSec"])
 	dir := configuration(t).Target.Freeze.Dir
 	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0], filepath.Dir(dir))
+	assert.Equal(t, filepath.Dir(dir), proxyservice.Instance("").StateDirectory())
 	command, err := os.ReadFile("../cmd/spdk-proxy/thaw.go")
 	require.NoError(t, err)
-	assert.Contains(t, string(command), `defaultFrozen = "`+dir+`"`)
+	assert.Contains(t, string(command), `frozenName = "`+filepath.Base(dir)+`"`)
 }
 
 func TestService(t *testing.T) {
@@ -211,10 +213,10 @@ func TestSystemdAnalyze(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var paths []string
-	for _, name := range []string{service, socket, grantPath, grantService, keysSocket, keysService} {
+	for _, name := range []string{service, socket, grantPath, grantService, keysSocket, keysService, instanceService, instanceSocket, instanceGrantPath, instanceGrantService, instanceKeysSocket} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		path := filepath.Join(dir, name)
+		path := filepath.Join(dir, strings.Replace(name, "proxy@.", "proxy@nvme.", 1)) // the instance that the manual shows
 		// systemd-analyze requires that the program exists.
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ")), 0o600))
 		paths = append(paths, path)
@@ -233,8 +235,8 @@ ExecStart=` + os.Args[0] + "\n"
 	require.NoError(t, err, string(out))
 	assert.NotContains(t, string(out), "spdk", "systemd-analyze must not complain about these units and the manual's drop-ins")
 
-	for _, name := range []string{service, grantService, keysService} {
-		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", filepath.Join(dir, name)).CombinedOutput()
+	for _, name := range []string{service, grantService, keysService, instanceService, instanceGrantService} {
+		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=15", filepath.Join(dir, strings.Replace(name, "proxy@.", "proxy@nvme.", 1))).CombinedOutput()
 		assert.NoError(t, err, "exposure above 1.5:\n%s", out)
 	}
 }

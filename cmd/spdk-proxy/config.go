@@ -21,8 +21,10 @@ func newCheckConfig() *cobra.Command {
 		Short: "Check a configuration and report all mistakes",
 		Long: `Check a configuration and report all mistakes, without serving it. FILE defaults to
 ` + defaultConfig + `. The exit code is 0 if it has no mistakes; warnings do not
-change it. For the service's own configuration, the command also checks that ` + "`listen`" + `, ` + "`listen_unix`" + ` and
-spdk-proxy.socket have the same address and path, and warns of files that the user spdk-proxy cannot read.
+change it. For the configuration of a service, which is ` + defaultConfig + ` or
+/etc/spdk-proxy/NAME.yaml of spdk-proxy@NAME.service, the command also checks that ` + "`listen`" + `,
+` + "`listen_unix`" + ` and the service's socket unit have the same address and path, and warns of files that the user
+spdk-proxy cannot read.
 
 Outside the service, $CREDENTIALS_DIRECTORY/secrets_NAME in the configuration stands
 for the file NAME in the directory of secrets (--secrets).`,
@@ -49,14 +51,13 @@ for the file NAME in the directory of secrets (--secrets).`,
 			if err != nil {
 				return err
 			}
-			if path == defaultConfig { // the service's configuration
-				if err := service.CheckSocketUnit(c); err != nil {
+			warnings := c.Warnings()
+			if of, ok := service.InstanceOf(path); ok {
+				more, err := service.Check(c, of)
+				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
-			}
-			warnings := c.Warnings()
-			if path == defaultConfig {
-				warnings = append(warnings, service.UnreadableFiles(c.Files(), os.Getenv("CREDENTIALS_DIRECTORY"))...)
+				warnings = append(warnings, more...)
 			}
 			if c.Target.Save.Dir == "" {
 				warnings = append(warnings, "target.save is missing: the target's configuration is not saved, and is lost when spdk_tgt ends. Set target.save.dir, as the packaged configuration does")

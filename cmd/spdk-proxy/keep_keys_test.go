@@ -16,7 +16,19 @@ import (
 
 // The command works as systemd runs it: one process for each connection, which is its standard input.
 func TestKeepKeys(t *testing.T) {
-	dir, socket := filepath.Join(t.TempDir(), "keys"), filepath.Join(t.TempDir(), "sock")
+	dir := filepath.Join(t.TempDir(), "keys")
+	keepKeys(t, dir, "sock", dir)
+}
+
+// Instances have keys of their own, even if the names are the same.
+func TestKeepKeysOfInstances(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	keepKeys(t, dir, "spdk-proxy-keys.sock", dir)
+	keepKeys(t, dir, "spdk-proxy-keys@a.sock", filepath.Join(dir, "a"))
+}
+
+func keepKeys(t *testing.T, dir, name, stored string) {
+	socket := filepath.Join(t.TempDir(), name)
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -44,7 +56,7 @@ func TestKeepKeys(t *testing.T) {
 	assert.Equal(t, keys.Placed, outcome)
 	list, err := k.List()
 	require.NoError(t, err)
-	assert.Equal(t, dir, list.Dir)
+	assert.Equal(t, stored, list.Dir)
 	text, err := os.ReadFile(list.Path("a"))
 	require.NoError(t, err)
 	assert.Equal(t, secret, string(text))

@@ -7,13 +7,16 @@ import (
 )
 
 func newReload() *cobra.Command {
-	return &cobra.Command{
+	var of instance
+	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Reload the configuration of the running service",
 		Long: `Reload the configuration of the running service, and wait for the result. The exit
 code is 0 if the service now uses the new configuration. Otherwise the service keeps
 the old one, and the error has the reason. systemctl reload spdk-proxy runs this.`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return service.Reload() },
+		RunE: func(*cobra.Command, []string) error { return service.Reload(of.Instance) },
 	}
+	of.addTo(cmd.Flags())
+	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -13,10 +14,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-const defaultSaved = "/var/lib/spdk-proxy/target"
+const savedName = "target" // of the directory of the packaged configuration
 
 func newSaved() *cobra.Command {
 	var dir string
+	var of instance
 	cmd := &cobra.Command{
 		Use:   "saved",
 		Short: "Manage the saved configurations of spdk_tgt",
@@ -31,8 +33,14 @@ files that were set aside, which the service never deletes:
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&dir, "dir", defaultSaved, "directory of the saved configurations (target.save.dir)")
-	open := func() (*persist.Folder, error) { return persist.OpenFolder(dir, 1000) }
+	cmd.PersistentFlags().StringVar(&dir, "dir", "", "directory of the saved configurations (target.save.dir; default: "+savedName+" in the state directory of the service)")
+	of.addTo(cmd.PersistentFlags())
+	open := func() (*persist.Folder, error) {
+		if dir == "" {
+			dir = filepath.Join(of.StateDirectory(), savedName)
+		}
+		return persist.OpenFolder(dir, 1000)
+	}
 	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedPrepare(open))
 	return cmd
 }

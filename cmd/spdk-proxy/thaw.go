@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,12 +15,13 @@ import (
 )
 
 const (
-	defaultFrozen = "/var/lib/spdk-proxy/frozen"
-	thawRetry     = 50 * time.Millisecond
+	frozenName = "frozen" // of the journal of the packaged configuration
+	thawRetry  = 50 * time.Millisecond
 )
 
 func newThaw() *cobra.Command {
 	var dir string
+	var of instance
 	var within time.Duration
 	cmd := &cobra.Command{
 		Use:   "thaw",
@@ -36,6 +38,9 @@ The command succeeds if there is nothing to do, and fails if paths are still
 inaccessible afterwards.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				dir = filepath.Join(of.StateDirectory(), frozenName)
+			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			ctx, cancel := context.WithTimeout(cmd.Context(), within)
 			defer cancel()
@@ -55,7 +60,8 @@ inaccessible afterwards.`,
 			}
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", defaultFrozen, "directory of the journal (target.freeze.dir)")
+	cmd.Flags().StringVar(&dir, "dir", "", "directory of the journal (target.freeze.dir; default: "+frozenName+" in the state directory of the service)")
+	of.addTo(cmd.Flags())
 	cmd.Flags().DurationVar(&within, "within", 20*time.Second, "how long to retry")
 	return cmd
 }

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +15,8 @@ import (
 // user and root may connect. A connection makes the service reload its
 // configuration, and receives the outcome, which a signal could not return.
 const (
-	runtimeFolder = "/run/spdk-proxy"
-	controlName   = "control"
-	reloaded      = "reloaded\n"
+	controlName = "control"
+	reloaded    = "reloaded\n"
 	// controlWait bounds a reload, which reads password hashes but computes none.
 	controlWait = time.Minute
 )
@@ -60,10 +58,10 @@ func acceptReloads(l net.Listener, requests chan<- chan<- error, log *slog.Logge
 
 // openSocket opens a socket in the runtime folder; nil if there is no such folder.
 func openSocket(name string) (net.Listener, error) {
-	if os.Getenv("RUNTIME_DIRECTORY") == "" {
+	if os.Getenv(runtimeVariable) == "" {
 		return nil, nil
 	}
-	path := socketPath(name)
+	path := filepath.Join(os.Getenv(runtimeVariable), name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s socket: %w", name, err) // a process that was killed left it
 	}
@@ -77,9 +75,16 @@ func openSocket(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// socketPath returns the path of a socket of the service.
-func socketPath(name string) string {
-	return filepath.Join(cmp.Or(os.Getenv("RUNTIME_DIRECTORY"), runtimeFolder), name)
+// runtimeVariable is set by systemd, also for the commands of the unit, such as ExecReload=.
+const runtimeVariable = "RUNTIME_DIRECTORY"
+
+// socketPath returns the path of a socket of a service: of the instance, or, without its name, of the
+// service whose unit runs this command.
+func socketPath(of Instance, name string) string {
+	if dir := os.Getenv(runtimeVariable); of == "" && dir != "" {
+		return filepath.Join(dir, name)
+	}
+	return filepath.Join(of.runtimeDirectory(), name)
 }
 
 // handleReload requests a reload and writes its outcome to conn.
@@ -95,15 +100,15 @@ func handleReload(conn net.Conn, requests chan<- chan<- error) {
 	_, _ = io.WriteString(conn, text)
 }
 
-// Reload makes the running service reload its configuration. It returns nil if the
+// Reload makes a running service reload its configuration. It returns nil if the
 // new configuration is in effect, and otherwise why the old one stays.
-func Reload() error {
-	conn, err := net.Dial("unix", socketPath(controlName))
+func Reload(of Instance) error {
+	conn, err := net.Dial("unix", socketPath(of, controlName))
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("reload: %w: run this as root", err)
 	case err != nil:
-		return fmt.Errorf("reload: %w: check that the service runs (systemctl status spdk-proxy); send SIGHUP to a proxy that systemd did not start", err)
+		return fmt.Errorf("reload: %w: check that the service runs (systemctl status %s); send SIGHUP to a proxy that systemd did not start", err, of.unit())
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadDeadline(time.Now().Add(controlWait))

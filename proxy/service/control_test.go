@@ -41,11 +41,11 @@ func TestControlSocketWorksAfterErrors(t *testing.T) {
 		acceptReloads(full, requests, slog.New(slog.NewTextHandler(&log, nil)))
 	}()
 	go func() { (<-requests) <- nil }()
-	require.NoError(t, Reload())
+	require.NoError(t, Reload(""))
 	require.NoError(t, l.Close())
 	<-ended
 	assert.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
 	assert.Contains(t, log.String(), "too many open files")
-	_, err = net.Dial("unix", socketPath(controlName))
+	_, err = net.Dial("unix", socketPath("", controlName))
 	require.Error(t, err)
 }

@@ -81,7 +81,7 @@ func (l *listeners) take(socket *os.File, want places) error {
 		place, err = &l.local, checkPath(made.Addr(), want.local)
 	}
 	if err == nil && *place != nil {
-		err = errors.New("systemd passed several sockets of one kind, but the proxy serves one address and one path: leave one ListenStream= for each in spdk-proxy.socket")
+		err = errors.New("systemd passed several sockets of one kind, but the proxy serves one address and one path: leave one ListenStream= for each in its socket unit")
 	}
 	if err != nil {
 		_ = made.Close()
@@ -94,14 +94,14 @@ func (l *listeners) take(socket *os.File, want places) error {
 func checkAddress(have net.Addr, address string) error {
 	want, err := net.ResolveTCPAddr("tcp", address)
 	if err == nil && !sameAddress(want, have) {
-		err = fmt.Errorf("systemd's socket is at %s, but listen in the configuration is %s. %s", have, address, makeSame(address))
+		err = fmt.Errorf("systemd's socket is at %s, but listen in the configuration is %s. %s", have, address, makeSame(ownInstance(), address))
 	}
 	return err
 }
 
 func checkPath(have net.Addr, path string) error {
 	if have.String() != path {
-		return fmt.Errorf("systemd's socket is at %s, but listen_unix.path in the configuration is %q. %s", have, path, makeSamePath(path))
+		return fmt.Errorf("systemd's socket is at %s, but listen_unix.path in the configuration is %q. %s", have, path, makeSamePath(ownInstance(), path))
 	}
 	return nil
 }

@@ -59,6 +59,9 @@ func (r *reloader) reload(cause string) error {
 	r.files.changed() // this reload reads the present content; it needs no second one
 	config, err := r.load()
 	if err == nil {
+		err = checkOwnInstance(config)
+	}
+	if err == nil {
 		r.files.watch(config.Files()) // even if it is refused: a later change of these files may correct it
 		err = r.server.Reload(config)
 	}

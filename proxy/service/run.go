@@ -17,6 +17,9 @@ func Run(version string, c *config.Config, load func() (*config.Config, error)) 
 	tuneMemory()
 	log := config.NewLogger(os.Stderr, c.Log)
 	warn(log, c)
+	if err := checkOwnInstance(c); err != nil {
+		return err
+	}
 	server, err := proxy.NewServer(c, proxy.Options{Log: log, Version: version})
 	if err != nil {
 		return err

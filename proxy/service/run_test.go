@@ -113,7 +113,7 @@ func TestService(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 
-	require.NoError(t, Reload())
+	require.NoError(t, Reload(""))
 	r.eventually("RELOADING=1\nMONOTONIC_USEC=", 1)
 	r.eventually("READY=1\nSTATUS=", 1)
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
@@ -121,24 +121,24 @@ func TestService(t *testing.T) {
 	r.write("debug") // the service detects the change
 	r.eventually("READY=1\nSTATUS=", 3)
 	r.write("loud")
-	require.ErrorContains(t, Reload(), "refused, the old configuration stays")
+	require.ErrorContains(t, Reload(""), "refused, the old configuration stays")
 	r.eventually("READY=1\nSTATUS=reload refused, the old configuration stays: ", 1)
 	r.write("info")
-	require.NoError(t, Reload())
+	require.NoError(t, Reload(""))
 
 	for name, says := range map[string]string{"goroutines": "goroutine ", "heap": "\x1f\x8b", "allocs": "\x1f\x8b", "trace": "go "} {
 		var text bytes.Buffer
-		require.NoError(t, Profile(t.Context(), name, 1, &text), name)
+		require.NoError(t, Profile(t.Context(), "", name, 1, &text), name)
 		assert.True(t, strings.HasPrefix(text.String(), says), "%s: %.20q", name, text.String())
 	}
-	require.ErrorContains(t, Profile(t.Context(), "secrets", 1, nil), "use one of allocs, cpu, goroutines, heap, trace")
+	require.ErrorContains(t, Profile(t.Context(), "", "secrets", 1, nil), "use one of allocs, cpu, goroutines, heap, trace")
 	require.NoError(t, pprof.StartCPUProfile(&bytes.Buffer{}))
-	require.ErrorContains(t, Profile(t.Context(), "cpu", 1, &bytes.Buffer{}), "the service answered 500 Internal Server Error: Could not enable CPU profiling")
+	require.ErrorContains(t, Profile(t.Context(), "", "cpu", 1, &bytes.Buffer{}), "the service answered 500 Internal Server Error: Could not enable CPU profiling")
 	pprof.StopCPUProfile()
 	var text bytes.Buffer
-	require.NoError(t, Profile(t.Context(), "cpu", 1, &text))
+	require.NoError(t, Profile(t.Context(), "", "cpu", 1, &text))
 	assert.True(t, strings.HasPrefix(text.String(), "\x1f\x8b"))
-	require.ErrorContains(t, Profile(t.Context(), "goroutines", 1, fullWriter{}), "the profile is not complete")
+	require.ErrorContains(t, Profile(t.Context(), "", "goroutines", 1, fullWriter{}), "the profile is not complete")
 	r.end()
 }
 
@@ -149,7 +149,7 @@ func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 // Without a configuration file, as when the proxy replaces rpc_http_proxy.py, a reload is refused.
 func TestServiceWithoutAFile(t *testing.T) {
 	r := startService(t, false)
-	require.ErrorContains(t, Reload(), errNoFile.Error())
+	require.ErrorContains(t, Reload(""), errNoFile.Error())
 	r.end()
 	assert.Zero(t, r.count("RELOADING"))
 }
@@ -184,7 +184,7 @@ func TestNoRuntimeFolder(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, requests)
 	require.NoError(t, openDebug())
-	assert.Equal(t, "/run/spdk-proxy/control", socketPath(controlName))
+	assert.Equal(t, "/run/spdk-proxy/control", socketPath("", controlName))
 }
 
 // The proxy serves systemd's sockets if they are at the address and the path of the configuration.
@@ -268,8 +268,8 @@ func TestFoldersAreWatched(t *testing.T) {
 func TestReloadWithoutAService(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("RUNTIME_DIRECTORY", dir)
-	require.ErrorContains(t, Reload(), "check that the service runs")
-	l, err := net.Listen("unix", socketPath(controlName))
+	require.ErrorContains(t, Reload(""), "check that the service runs")
+	l, err := net.Listen("unix", socketPath("", controlName))
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	go func() {
@@ -277,9 +277,9 @@ func TestReloadWithoutAService(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	require.ErrorContains(t, Reload(), "the service ended")
+	require.ErrorContains(t, Reload(""), "the service ended")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err = Profile(ctx, "heap", 0, &bytes.Buffer{})
+	err = Profile(ctx, "", "heap", 0, &bytes.Buffer{})
 	require.True(t, errors.Is(err, context.Canceled), err)
 }

@@ -53,7 +53,7 @@ func TestSocketsAreClosedToOthers(t *testing.T) {
 	for _, name := range []string{controlName, debugName} {
 		l, err := openSocket(name)
 		require.NoError(t, err)
-		info, err := os.Stat(socketPath(name))
+		info, err := os.Stat(socketPath("", name))
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 		require.NoError(t, l.Close())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,25 +16,22 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-const socketUnit = "spdk-proxy.socket"
-
 // unitFolders are the folders where systemd looks for units, in order of precedence.
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
-// CheckSocketUnit refuses a configuration that listens at another address or path than
-// spdk-proxy.socket, as the service does when it starts. It reads the unit's files,
+// CheckSocketUnit refuses a configuration that listens at another address or path than the
+// socket unit of its service, as the service does when it starts. It reads the unit's files,
 // since systemd itself may not have read the newest ones. Without the unit, or if it
 // is masked, the service opens the address of the configuration.
-func CheckSocketUnit(c *config.Config) error { return checkSocketUnit(placesOf(c), unitFolders) }
+func CheckSocketUnit(c *config.Config, of Instance) error {
+	return checkSocketUnit(placesOf(c), of, unitFolders)
+}
 
-func checkSocketUnit(configured places, folders []string) error {
-	address := configured.https
-	streams, err := listenStreams(folders)
+func checkSocketUnit(configured places, of Instance, folders []string) error {
+	address, socketUnit := configured.https, of.socketUnit()
+	streams, err := listenStreams(of, folders)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", socketUnit, err)
-	}
-	if len(streams) == 0 {
-		return nil
 	}
 	want, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
@@ -42,25 +40,25 @@ func checkSocketUnit(configured places, folders []string) error {
 	for _, stream := range streams {
 		if strings.HasPrefix(stream, "/") {
 			if filepath.Clean(stream) != configured.local {
-				return fmt.Errorf("listen_unix.path is %q, but %s listens at %s: the service would not start. %s", configured.local, socketUnit, stream, makeSamePath(configured.local))
+				return fmt.Errorf("listen_unix.path is %q, but %s listens at %s: the service would not start. %s", configured.local, socketUnit, stream, makeSamePath(of, configured.local))
 			}
 			continue
 		}
 		if have, err := streamAddr(stream); err != nil || !sameAddress(want, have) {
-			return fmt.Errorf("listen is %s, but %s listens at %s: the service would not start. %s", address, socketUnit, stream, makeSame(address))
+			return fmt.Errorf("listen is %s, but %s listens at %s: the service would not start. %s", address, socketUnit, stream, makeSame(of, address))
 		}
 	}
 	return nil
 }
 
 // makeSame returns what to do when systemd's socket and the configuration differ.
-func makeSame(address string) string {
-	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start spdk-proxy), or do without the socket (systemctl mask --now %s)", socketUnit, address, socketUnit)
+func makeSame(of Instance, address string) string {
+	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start %s), or do without the socket (systemctl mask --now %s)", of.socketUnit(), address, of.unit(), of.socketUnit())
 }
 
 // makeSamePath is makeSame for the path of a UNIX socket.
-func makeSamePath(path string) string {
-	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream=%s after the address; then stop both and start spdk-proxy), or remove that ListenStream= and let the proxy create the socket", socketUnit, path)
+func makeSamePath(of Instance, path string) string {
+	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream=%s after the address; then stop both and start %s), or remove that ListenStream= and let the proxy create the socket", of.socketUnit(), path, of.unit())
 }
 
 // streamAddr returns the address of a ListenStream= line, which may be a port alone.
@@ -71,45 +69,24 @@ func streamAddr(stream string) (*net.TCPAddr, error) {
 	return net.ResolveTCPAddr("tcp", stream)
 }
 
-// listenStreams returns the addresses at which the unit and its drop-ins listen; none
-// if there is no unit or if it is masked.
-func listenStreams(folders []string) ([]string, error) {
-	var files []string
-	for _, folder := range folders {
-		file := filepath.Join(folder, socketUnit)
-		if to, err := os.Readlink(file); err == nil && to == os.DevNull {
-			return nil, nil // masked
-		}
-		if _, err := os.Stat(file); err == nil {
-			files = []string{file}
-			break
-		}
+// listenStreams returns the addresses at which an instance's unit and its drop-ins listen; none if
+// there is no unit or if it is masked. An instance has the unit of the template, unless it has one of
+// its own, and drop-ins of both.
+func listenStreams(of Instance, folders []string) ([]string, error) {
+	names := []string{of.socketUnit()}
+	if of != "" {
+		names = append(names, program+"@.socket")
 	}
-	if files == nil {
+	unitFile := firstUnit(names, folders)
+	if unitFile == "" {
 		return nil, nil
 	}
-	dropIns := map[string]string{}
-	for _, folder := range folders {
-		found, err := filepath.Glob(filepath.Join(folder, socketUnit+".d", "*.conf"))
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range found {
-			if _, hidden := dropIns[filepath.Base(file)]; !hidden {
-				dropIns[filepath.Base(file)] = file
-			}
-		}
-	}
-	names := make([]string, 0, len(dropIns))
-	for name := range dropIns {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		files = append(files, dropIns[name])
+	more, err := dropInsOf(names, folders)
+	if err != nil {
+		return nil, err
 	}
 	var streams []string
-	for _, file := range files {
+	for _, file := range append([]string{unitFile}, more...) {
 		f, err := os.Open(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -133,4 +110,44 @@ func listenStreams(folders []string) ([]string, error) {
 		}
 	}
 	return streams, nil
+}
+
+// firstUnit returns the file of a unit that systemd reads; "" if there is none or if it is masked.
+func firstUnit(names, folders []string) string {
+	for _, name := range names {
+		for _, folder := range folders {
+			file := filepath.Join(folder, name)
+			if to, err := os.Readlink(file); err == nil && to == os.DevNull {
+				return ""
+			}
+			if _, err := os.Stat(file); err == nil {
+				return file
+			}
+		}
+	}
+	return ""
+}
+
+// dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of those with the same
+// file name, the first counts: of the unit's own name before the template, then of the first folder.
+func dropInsOf(names, folders []string) ([]string, error) {
+	found := map[string]string{}
+	for _, name := range names {
+		for _, folder := range folders {
+			files, err := filepath.Glob(filepath.Join(folder, name+".d", "*.conf"))
+			if err != nil {
+				return nil, err
+			}
+			for _, file := range files {
+				if _, hidden := found[filepath.Base(file)]; !hidden {
+					found[filepath.Base(file)] = file
+				}
+			}
+		}
+	}
+	var files []string
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		files = append(files, found[name])
+	}
+	return files, nil
 }

@@ -40,17 +40,17 @@ func TestCheckSocketUnit(t *testing.T) {
 				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 			}
 			folders := []string{filepath.Join(root, "etc"), filepath.Join(root, "lib")}
-			err := checkSocketUnit(places{c.listen, c.local}, folders)
+			err := checkSocketUnit(places{c.listen, c.local}, "", folders)
 			if c.says == "" {
 				require.NoError(t, err)
 				return
 			}
 			require.ErrorContains(t, err, c.says)
 			require.NoError(t, os.MkdirAll(folders[0], 0o755))
-			mask := filepath.Join(folders[0], socketUnit)
+			mask := filepath.Join(folders[0], Instance("").socketUnit())
 			_ = os.Remove(mask)
 			require.NoError(t, os.Symlink(os.DevNull, mask))
-			assert.NoError(t, checkSocketUnit(places{c.listen, c.local}, folders), "masked")
+			assert.NoError(t, checkSocketUnit(places{c.listen, c.local}, "", folders), "masked")
 		})
 	}
 }

@@ -1,0 +1,134 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+)
+
+// An Instance is the name of one of several services of a host, NAME in spdk-proxy@NAME.service. The
+// empty name is spdk-proxy.service. Each has a target, a configuration and directories of its own.
+type Instance string
+
+var instanceNames = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
+
+// ParseInstance checks a name that a user has given. It becomes a part of paths.
+func ParseInstance(name string) (Instance, error) {
+	if name != "" && !instanceNames.MatchString(name) {
+		return "", errors.New("an instance is NAME in spdk-proxy@NAME.service: 1 to 64 letters, digits and _.-, of which the first is a letter, digit or _")
+	}
+	return Instance(name), nil
+}
+
+const (
+	program      = "spdk-proxy"
+	configFolder = "/etc/spdk-proxy"
+)
+
+// InstanceOf returns the instance that a configuration file belongs to; false if no service reads
+// that file.
+func InstanceOf(file string) (Instance, bool) {
+	dir, name := filepath.Split(filepath.Clean(file))
+	name, ok := strings.CutSuffix(name, ".yaml")
+	if !ok || filepath.Clean(dir) != configFolder {
+		return "", false
+	}
+	if name == program {
+		return "", true
+	}
+	i, err := ParseInstance(name)
+	return i, err == nil
+}
+
+// unit returns the name of the instance's service, without its type.
+func (i Instance) unit() string {
+	if i == "" {
+		return program
+	}
+	return program + "@" + string(i)
+}
+
+func (i Instance) socketUnit() string { return i.unit() + ".socket" }
+
+// Config is the path of the instance's configuration.
+func (i Instance) Config() string {
+	if i == "" {
+		i = program
+	}
+	return filepath.Join(configFolder, string(i)+".yaml")
+}
+
+// StateDirectory is the directory of what the instance keeps.
+func (i Instance) StateDirectory() string { return "/var/lib/" + i.unit() }
+
+func (i Instance) runtimeDirectory() string { return "/run/" + i.unit() }
+
+// ownInstance returns the instance that this process is, by the directory that systemd made for it.
+func ownInstance() Instance {
+	_, name, _ := strings.Cut(filepath.Base(os.Getenv(runtimeVariable)), "@")
+	return Instance(name)
+}
+
+// checkOwnInstance is CheckInstance for this process, if systemd started it.
+func checkOwnInstance(c *config.Config) error {
+	if filepath.Dir(os.Getenv(runtimeVariable)) != "/run" {
+		return nil
+	}
+	return CheckInstance(c, ownInstance())
+}
+
+const keysSocket = "spdk-proxy-keys"
+
+// InstanceOfKeys returns the instance that a socket for key files belongs to. The socket of
+// spdk-proxy.service is /run/spdk-proxy-keys.sock, that of an instance /run/spdk-proxy-keys@NAME.sock.
+// It is false for other paths.
+func InstanceOfKeys(socket string) (Instance, bool) {
+	base := filepath.Base(socket)
+	if base == keysSocket+".sock" {
+		return "", true
+	}
+	name, prefix := strings.CutPrefix(base, keysSocket+"@")
+	name, suffix := strings.CutSuffix(name, ".sock")
+	if !prefix || !suffix || name == "" {
+		return "", false
+	}
+	i, err := ParseInstance(name)
+	return i, err == nil
+}
+
+// CheckInstance refuses a configuration with a directory or socket of another instance: two proxies
+// would overwrite each other's files, and delete each other's keys.
+func CheckInstance(c *config.Config, i Instance) error {
+	var wrong []error
+	for key, path := range map[string]string{"target.save.dir": c.Target.Save.Dir, "target.freeze.dir": c.Target.Freeze.Dir, "tls.self_signed_dir": c.TLS.SelfSignedDir} {
+		if other, ok := ownerOf(path); ok && other != i {
+			wrong = append(wrong, fmt.Errorf("%s: %s belongs to %s.service: use a directory in %s", key, path, other.unit(), i.StateDirectory()))
+		}
+	}
+	if other, ok := InstanceOfKeys(c.Target.Keys.Socket); ok && other != i {
+		wrong = append(wrong, fmt.Errorf("target.keys.socket: %s belongs to %s.service: use /run/%s.sock", c.Target.Keys.Socket, other.unit(), strings.Replace(i.unit(), program, keysSocket, 1)))
+	}
+	return errors.Join(wrong...)
+}
+
+// ownerOf returns the instance whose state directory a path is in.
+func ownerOf(path string) (Instance, bool) {
+	rest, ok := strings.CutPrefix(filepath.Clean(path), "/var/lib/"+program)
+	if !ok {
+		return "", false
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	if name == "" {
+		return "", true
+	}
+	if name, ok = strings.CutPrefix(name, "@"); !ok {
+		return "", false
+	}
+	i, err := ParseInstance(name)
+	return i, err == nil
+}

@@ -1,0 +1,63 @@
+package systemd
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	proxyservice "github.com/spdkgate/spdkgate/proxy/service"
+)
+
+// Templates for several targets on a host.
+const (
+	instanceService      = "spdk-proxy@.service"
+	instanceSocket       = "spdk-proxy@.socket"
+	instanceGrantPath    = "spdk-proxy-grant@.path"
+	instanceGrantService = "spdk-proxy-grant@.service"
+	instanceKeysSocket   = "spdk-proxy-keys@.socket"
+)
+
+// settings returns the lines of a unit without comments.
+func settings(t *testing.T, file string) string { return strings.Join(lines(t, file), "\n") }
+
+// The templates are the units for one target, with names and paths of the instance.
+func TestTemplates(t *testing.T) {
+	for template, c := range map[string]struct {
+		unit    string
+		replace []string
+	}{
+		instanceService: {service, []string{
+			"SPDK's RPCs", "SPDK's RPCs (%i)", "/etc/spdk-proxy/spdk-proxy.yaml", "/etc/spdk-proxy/%i.yaml", "Directory=spdk-proxy", "Directory=spdk-proxy@%i", "spdk-proxy thaw", "spdk-proxy thaw --instance %i",
+			"spdk_tgt.service", "spdk_tgt@%i.service", "spdk-proxy.socket", "spdk-proxy@%i.socket", "spdk-proxy-grant.", "spdk-proxy-grant@%i.", "spdk-proxy-keys.", "spdk-proxy-keys@%i.",
+		}},
+		instanceSocket:       {socket, []string{"spdk-proxy\n", "spdk-proxy (%i)\n", "ListenStream=0.0.0.0:9009\n", ""}},
+		instanceGrantPath:    {grantPath, []string{"socket appears", "socket appears (%i)", "/var/tmp/spdk.sock", "/run/spdk-%i/spdk.sock"}},
+		instanceGrantService: {grantService, []string{"open SPDK's socket", "open SPDK's socket (%i)", "/var/tmp/spdk.sock", "/run/spdk-%i/spdk.sock"}},
+		instanceKeysSocket:   {keysSocket, []string{"for spdk_tgt", "for spdk_tgt (%i)", "/run/spdk-proxy-keys.sock", "/run/spdk-proxy-keys@%i.sock"}},
+	} {
+		assert.Equal(t, strings.NewReplacer(c.replace...).Replace(settings(t, c.unit)), settings(t, template), template)
+	}
+}
+
+// The program derives the same names and paths from the name of an instance.
+func TestTemplatesMatchTheProgram(t *testing.T) {
+	expand := func(text string) string { return strings.ReplaceAll(text, "%i", "a") }
+	o, i := options(t, instanceService), proxyservice.Instance("a")
+	assert.Contains(t, expand(o["Service/ExecStart"][0]), " --config "+i.Config())
+	assert.Equal(t, i.StateDirectory(), "/var/lib/"+expand(o["Service/StateDirectory"][0]))
+	of, ok := proxyservice.InstanceOfKeys(expand(options(t, instanceKeysSocket)["Socket/ListenStream"][0]))
+	require.True(t, ok)
+	assert.Equal(t, i, of)
+	assert.Contains(t, lines(t, "spdk-proxy.tmpfiles"), "z /etc/spdk-proxy/*.yaml 0640 root "+o["Service/Group"][0])
+	text, err := os.ReadFile("../docs/service.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(text), "\n## Several targets on one host\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, name := range []string{"/run/spdk-proxy-keys@" + "nvme.sock", "/var/lib/spdk-proxy@nvme", "/run/spdk-nvme/spdk.sock", "/etc/spdk-proxy/nvme.yaml", "spdk-proxy@nvme.socket.d/listen.conf"} {
+		assert.Contains(t, section, name)
+	}
+}
