@@ -88,6 +88,7 @@ func (s *Socket) Call(ctx context.Context, method string, params, result any) er
 // A Pending is a call that was sent.
 type Pending struct {
 	method string
+	texts  *texts
 	waiter jsonrpc2.Waiter
 }
 
@@ -99,36 +100,33 @@ func (s *Socket) Start(ctx context.Context, method string, params any) (Pending,
 	if err != nil {
 		return Pending{}, err
 	}
-	waiter, connected, err := s.send(ctx, method, text)
+	p := Pending{method: method, texts: &texts{params: text}}
+	connected, err := s.send(ctx, &p)
 	if connected && err != nil && !s.once && ctx.Err() == nil {
-		waiter, _, err = s.send(ctx, method, text)
+		_, err = s.send(ctx, &p)
 	}
 	if err != nil {
 		return Pending{}, &Error{Method: method, Kind: Unreachable, Err: err}
 	}
-	return Pending{method, waiter}, nil
+	return p, nil
 }
 
 // send sends one call, and tells whether it had a connection for it. If it returns an error, the call was not executed.
-func (s *Socket) send(ctx context.Context, method string, text json.RawMessage) (waiter jsonrpc2.Waiter, connected bool, err error) {
+func (s *Socket) send(ctx context.Context, p *Pending) (connected bool, err error) {
 	// The library does not check ctx before it sends.
 	if err := ctx.Err(); err != nil {
-		return waiter, false, err
+		return false, err
 	}
 	conn, err := s.connect(ctx)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return waiter, false, err
-	}
-	var argument any
-	if text != nil {
-		argument = &text
+		return false, err
 	}
 	// Ids start at 1: the library reads a null id as 0, and SPDK answers requests that it cannot parse
 	// with a null id.
-	waiter, err = conn.DispatchCall(ctx, method, argument, jsonrpc2.PickID(jsonrpc2.ID{Num: s.nextID.Add(1)}))
+	p.waiter, err = conn.DispatchCall(ctx, p.method, nil, jsonrpc2.PickID(jsonrpc2.ID{Num: s.nextID.Add(1)}), carry(p.texts))
 	if err != nil {
 		// Not written completely: SPDK executes complete values only.
 		_ = conn.Close()
@@ -136,14 +134,13 @@ func (s *Socket) send(ctx context.Context, method string, text json.RawMessage) 
 	if errors.Is(err, jsonrpc2.ErrClosed) {
 		err = net.ErrClosed
 	}
-	return waiter, true, err
+	return true, err
 }
 
 // Wait waits for the answer. When ctx ends first, the outcome is unknown, and
 // Wait may be called again for it.
 func (p Pending) Wait(ctx context.Context, result any) error {
-	var raw json.RawMessage
-	if err := p.waiter.Wait(ctx, &raw); err != nil {
+	if err := p.waiter.Wait(ctx, nil); err != nil {
 		var answer *jsonrpc2.Error
 		if errors.As(err, &answer) {
 			return answered(p.method, int(answer.Code), answer.Message)
@@ -153,7 +150,7 @@ func (p Pending) Wait(ctx context.Context, result any) error {
 		}
 		return &Error{Method: p.method, Kind: OutcomeUnknown, Err: err}
 	}
-	return decodeResult(p.method, raw, result)
+	return decodeResult(p.method, p.texts.result, result)
 }
 
 // encode writes the parameters and checks them against the target's limits.

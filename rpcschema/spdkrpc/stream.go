@@ -32,19 +32,25 @@ type stream struct {
 	conn   net.Conn
 	in     bounded
 	dec    *jsontext.Decoder
-	parts  *jsontext.Decoder // within one reply
 	stub   []byte
 	out    []byte
 	next   *jsonrpc2.Request // to be written
 	result json.RawMessage   // of the reply read last
 }
 
+// texts go through the library with a request, which would decode and encode them again.
+type texts struct{ params, result json.RawMessage }
+
+// carry is the option of a call that has texts.
+func carry(t *texts) jsonrpc2.CallOption { return jsonrpc2.ExtraField("texts", t) }
+
+func textsOf(req *jsonrpc2.Request) *texts { return req.ExtraFields[0].Value.(*texts) }
+
 func newStream(c net.Conn) *stream {
 	// By itself, the decoder reads only as much as one value needs, although many replies may have
 	// arrived.
 	s := &stream{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
 	s.dec = jsontext.NewDecoder(&s.in, lenient...)
-	s.parts = jsontext.NewDecoder(new(bytes.Buffer), lenient...)
 	return s
 }
 
@@ -66,8 +72,8 @@ func (s *stream) WriteObject(any) error {
 	if s.out, err = jsontext.AppendQuote(s.out, s.next.Method); err != nil {
 		return err
 	}
-	if s.next.Params != nil {
-		s.out = append(append(s.out, `,"params":`...), *s.next.Params...)
+	if params := textsOf(s.next).params; params != nil {
+		s.out = append(append(s.out, `,"params":`...), params...)
 	}
 	s.out = append(s.out, '}')
 	// A target that no longer reads must not block all callers.
@@ -81,34 +87,28 @@ func (s *stream) WriteObject(any) error {
 // ReadObject returns the next reply to the library, without its result.
 func (s *stream) ReadObject(v any) error {
 	s.in.left = maxReply + 4096 // with the members besides the result
-	text, err := s.dec.ReadValue()
+	reply, err := splitReply(s.dec, slices.Clone[[]byte])
 	if err != nil {
 		return err
 	}
-	s.parts.Reset(bytes.NewBuffer(text), lenient...)
-	reply, err := splitReply(s.parts)
-	if err != nil {
-		return err
-	}
-	s.result = slices.Clone(reply.result)
-	stub := text
+	s.result = reply.result
+	s.stub = append(append(s.stub[:0], `{"id":`...), reply.id...)
 	if reply.failure == nil {
-		s.stub = append(append(append(s.stub[:0], `{"id":`...), reply.id...), `,"result":null}`...)
-		stub = s.stub
+		s.stub = append(s.stub, `,"result":null}`...)
+	} else {
+		s.stub = append(append(append(s.stub, `,"error":`...), reply.failure...), '}')
 	}
-	err = v.(json.Unmarshaler).UnmarshalJSON(stub)
-	if len(text) > longReply {
+	if len(reply.result) > longReply {
 		s.in.putBack(s.dec.UnreadBuffer())
 		s.dec = jsontext.NewDecoder(&s.in, lenient...)
 	}
-	return err
+	return v.(json.Unmarshaler).UnmarshalJSON(s.stub)
 }
 
-// received sets the result of the library's reply.
-func (s *stream) received(_ *jsonrpc2.Request, reply *jsonrpc2.Response) {
-	if reply != nil && reply.Error == nil {
-		result := s.result // a copy for this reply: s.result will be that of the next one
-		reply.Result = &result
+// received hands the result to the call.
+func (s *stream) received(req *jsonrpc2.Request, _ *jsonrpc2.Response) {
+	if req != nil { // nil: its caller has given up
+		textsOf(req).result = s.result
 	}
 }
 
@@ -125,11 +125,8 @@ func partsOf(text []byte) (replyParts, error) {
 		dec.Reset(new(bytes.Buffer)) // keeps no reply, which may contain secrets
 		splitters.Put(dec)
 	}()
-	parts, err := splitReply(dec)
+	parts, err := splitReply(dec, func(part []byte) []byte { return part })
 	if err != nil {
-		return parts, err
-	}
-	if _, err := dec.ReadToken(); err != nil { // the closing bracket
 		return parts, err
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
@@ -141,9 +138,14 @@ func partsOf(text []byte) (replyParts, error) {
 // splitters keep the memory that tracks names and nesting.
 var splitters = sync.Pool{New: func() any { return jsontext.NewDecoder(new(bytes.Buffer)) }}
 
-// splitReply finds the members of a reply, which is valid JSON.
-func splitReply(dec *jsontext.Decoder) (parts replyParts, err error) {
-	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
+// splitReply reads a reply. keep returns a part for as long as it is needed: dec uses its memory
+// again, unless it has the whole text.
+func splitReply(dec *jsontext.Decoder, keep func(part []byte) []byte) (parts replyParts, err error) {
+	t, err := dec.ReadToken()
+	if err != nil {
+		return parts, err
+	}
+	if t.Kind() != '{' {
 		return parts, errors.New("the target's reply is not an object")
 	}
 	for dec.PeekKind() != '}' {
@@ -165,8 +167,11 @@ func splitReply(dec *jsontext.Decoder) (parts replyParts, err error) {
 			return parts, fmt.Errorf("the target's reply: %w", err)
 		}
 		if part != nil {
-			*part = value
+			*part = keep(value)
 		}
+	}
+	if _, err := dec.ReadToken(); err != nil { // the closing bracket
+		return parts, fmt.Errorf("the target's reply: %w", err)
 	}
 	if parts.id == nil || (parts.result == nil) == (parts.failure == nil) {
 		return parts, errors.New("the target's reply has no id, or not one of result and error")

@@ -33,6 +33,8 @@ func main() {
 	span := flag.Duration("span", 2*time.Second, "duration of each measurement")
 	levels := flag.String("in-flight", "1,16,64,256", "numbers of calls in flight")
 	volumes := flag.Int("volumes", 200, "number of volumes that are created, published, unpublished and deleted; 0 for none")
+	profile := flag.String("profile", "", "file for a CPU profile of spdk-proxy, recorded with 64 calls in flight")
+	program := flag.String("proxy", "", "spdk-proxy to measure, such as one of another commit; otherwise the bench builds one")
 	flag.Parse()
 	// The clients share the processors with the proxy: collect garbage less often.
 	debug.SetGCPercent(400)
@@ -42,7 +44,7 @@ func main() {
 	if *simulate {
 		err = runSimulation(ctx, *poll)
 	} else {
-		err = bench(ctx, *poll, *span, *levels, *volumes)
+		err = bench(ctx, *poll, *span, *levels, *volumes, *program, *profile)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -57,7 +59,7 @@ const (
 	pythonSpan      = 6 * time.Second
 )
 
-func bench(ctx context.Context, poll, span time.Duration, levels string, volumes int) (err error) {
+func bench(ctx context.Context, poll, span time.Duration, levels string, volumes int, program, profile string) (err error) {
 	socket, target, stopTarget, err := startTarget(ctx, poll)
 	if err != nil {
 		return err
@@ -68,7 +70,7 @@ func bench(ctx context.Context, poll, span time.Duration, levels string, volumes
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close(ctx)) }()
-	proxy, err := startProxy(ctx, socket)
+	proxy, err := startProxy(ctx, socket, program)
 	if err != nil {
 		return err
 	}
@@ -87,6 +89,10 @@ func bench(ctx context.Context, poll, span time.Duration, levels string, volumes
 			return fmt.Errorf("-in-flight: %q is not a number of calls", level)
 		}
 		x := row{inFlight: n}
+		recorded := func() error { return nil }
+		if profile != "" && n == atPeak {
+			recorded = proxy.record(ctx, profile, 5*(warmUp+span))
+		}
 		if x.raw, err = measureSocket(ctx, socket, n, span); err != nil {
 			return err
 		}
@@ -100,6 +106,9 @@ func bench(ctx context.Context, poll, span time.Duration, levels string, volumes
 			return err
 		}
 		if x.mixture, err = measureProxy(ctx, proxy, tenantUser, w.mixture(), n, span); err != nil {
+			return err
+		}
+		if err := recorded(); err != nil {
 			return err
 		}
 		r.rows = append(r.rows, x)

@@ -77,7 +77,8 @@ type proxy struct {
 	ca    *x509.CertPool
 }
 
-func startProxy(ctx context.Context, socket string) (_ *proxy, err error) {
+// startProxy starts a program, or builds one if program is "".
+func startProxy(ctx context.Context, socket, program string) (_ *proxy, err error) {
 	dir, err := os.MkdirTemp("", "spdk-proxy-bench-")
 	if err != nil {
 		return nil, err
@@ -88,9 +89,11 @@ func startProxy(ctx context.Context, socket string) (_ *proxy, err error) {
 			err = errors.Join(err, p.stop())
 		}
 	}()
-	program := filepath.Join(dir, "spdk-proxy")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/spdkgate/spdkgate/cmd/spdk-proxy").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build spdk-proxy: %w\n%s", err, out)
+	if program == "" {
+		program = filepath.Join(dir, "spdk-proxy")
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/spdkgate/spdkgate/cmd/spdk-proxy").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build spdk-proxy: %w\n%s", err, out)
+		}
 	}
 	address, err := freeAddress()
 	if err != nil {
@@ -131,6 +134,7 @@ tenants:
 	defer func() { _ = log.Close() }()
 	p.cmd = exec.CommandContext(ctx, program, "serve", "--config", config)
 	p.cmd.Stderr = log
+	p.cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+dir) // of the socket that gives profiles
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start spdk-proxy: %w", err)
 	}
@@ -171,6 +175,22 @@ func (p *proxy) ready(ctx context.Context) bool {
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
+}
+
+// record records a CPU profile of the proxy in a file, in the background. The function that it
+// returns waits for the end.
+func (p *proxy) record(ctx context.Context, path string, span time.Duration) func() error {
+	recorded := make(chan error, 1)
+	go func() {
+		cmd := exec.CommandContext(ctx, p.cmd.Path, "profile", "cpu", "--seconds", strconv.Itoa(int(span.Seconds())))
+		cmd.Env = p.cmd.Env
+		profile, err := cmd.Output()
+		if err == nil {
+			err = os.WriteFile(path, profile, 0o644)
+		}
+		recorded <- err
+	}()
+	return func() error { return <-recorded }
 }
 
 func (p *proxy) stop() error {
